@@ -1,0 +1,34 @@
+import { SQLiteError } from "bun:sqlite";
+import { PlantStoreError } from "../../errors.ts";
+
+/** A database file that must not or cannot be used. For the operator, at start: the message may name the file. */
+export class DatabaseFileError extends Error {
+  override readonly name = "DatabaseFileError";
+}
+
+/** What SQLite's primary result codes mean to a client: https://www.sqlite.org/rescode.html */
+const UNAVAILABLE: Readonly<Record<string, string>> = {
+  SQLITE_BUSY: "storage is locked by another process",
+  SQLITE_LOCKED: "storage is locked by another process",
+  SQLITE_FULL: "storage is full",
+  SQLITE_READONLY: "storage is read-only",
+  SQLITE_IOERR: "storage has failed to read or write",
+  SQLITE_CANTOPEN: "storage is gone",
+  SQLITE_CORRUPT: "storage is damaged",
+  SQLITE_NOTADB: "storage is damaged",
+  SQLITE_PERM: "storage refuses access",
+  SQLITE_NOMEM: "storage is out of memory",
+};
+
+/**
+ * Translates what SQLite throws, by its code: a state of the storage becomes `storage_unavailable`, and anything else
+ * (SQL of ours that is wrong, say) comes back untouched.
+ */
+export function translate(error: unknown): unknown {
+  if (!(error instanceof SQLiteError) || error.code === undefined) return error;
+  // Extended codes continue the primary one: SQLITE_IOERR_FSYNC.
+  const primary = error.code.split("_", 2).join("_");
+  const reason = UNAVAILABLE[primary];
+  if (reason === undefined) return error;
+  return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, { cause: error });
+}

@@ -1,0 +1,27 @@
+import { customType, sqliteTable, text } from "drizzle-orm/sqlite-core";
+
+/** SQLite's INTEGER as `bigint`: every int64 exactly. Needs a connection with `safeIntegers`. */
+const int64 = customType<{ data: bigint; driverData: bigint }>({ dataType: () => "integer" });
+
+/** A moment, as milliseconds since 1970 UTC. */
+const instant = customType<{ data: Date; driverData: bigint }>({
+  dataType: () => "integer",
+  toDriver: (moment) => BigInt(moment.getTime()),
+  fromDriver: (milliseconds) => new Date(Number(milliseconds)),
+});
+
+const bytes = customType<{ data: Uint8Array; driverData: Uint8Array }>({ dataType: () => "blob" });
+
+/** The plants, by the id their client chose. */
+export const plants = sqliteTable("plants", {
+  id: int64().primaryKey(),
+  name: text().notNull(),
+  tag: text(),
+});
+
+/** Bearer tokens: the SHA-256 only, so a copied file gives nobody access. */
+export const tokens = sqliteTable("tokens", {
+  name: text().primaryKey(),
+  digest: bytes().notNull().unique(),
+  createdAt: instant("created_at").notNull(),
+});

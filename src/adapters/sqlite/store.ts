@@ -1,0 +1,65 @@
+import type { Changes, Database } from "bun:sqlite";
+import { eq, sql } from "drizzle-orm";
+import { drizzle } from "drizzle-orm/bun-sqlite";
+import { type NewPlant, samePlant } from "../../plant.ts";
+import type { AddOutcome, PlantStore } from "../../store.ts";
+import { translate } from "./errors.ts";
+import { plants } from "./schema.ts";
+
+/**
+ * Plants in a SQLite database opened by `openDatabase`, which the store closes at its end. Every call is synchronous
+ * inside: it holds the thread until the disk has answered.
+ */
+export function sqliteStore(client: Database): PlantStore {
+  const db = drizzle({ client });
+  const { placeholder } = sql;
+  const insert = db
+    .insert(plants)
+    .values({ id: placeholder("id"), name: placeholder("name"), tag: placeholder("tag") })
+    .onConflictDoNothing()
+    .prepare();
+  const select = db
+    .select({ name: plants.name, tag: plants.tag })
+    .from(plants)
+    .where(eq(plants.id, placeholder("id")))
+    .prepare();
+
+  const addAll = client.transaction((batch: readonly NewPlant[]) => batch.map(addOne)).immediate;
+
+  function addOne(plant: NewPlant): AddOutcome {
+    const { id, name, tag = null } = plant;
+    // Declared as void by drizzle-orm, whose prepared query returns what bun:sqlite does.
+    const { changes } = insert.run({ id, name, tag }) as unknown as Changes;
+    if (changes === 1) return "added";
+    const stored = select.get({ id });
+    return stored !== undefined && samePlant(withoutNull(stored), plant) ? "present" : "conflict";
+  }
+
+  return {
+    add: async (batch) => translated(() => addAll(batch)),
+    // Setting the version SQLite leaves to applications commits a page, as a plant does. No version means anything here.
+    probe: async () => void translated(() => client.run("PRAGMA user_version = 0")),
+    [Symbol.asyncDispose]: async () => close(client),
+  };
+}
+
+function withoutNull({ name, tag }: { name: string; tag: string | null }) {
+  return tag === null ? { name } : { name, tag };
+}
+
+function translated<Result>(run: () => Result): Result {
+  try {
+    return run();
+  } catch (error) {
+    throw translate(error);
+  }
+}
+
+/** Leaves one file: the WAL is moved into the database, and an error in doing so surfaces. */
+function close(client: Database): void {
+  try {
+    client.run("PRAGMA wal_checkpoint(TRUNCATE)");
+  } finally {
+    client.close();
+  }
+}

@@ -1,0 +1,42 @@
+import { bearer } from "@elysiajs/bearer";
+import { Elysia } from "elysia";
+import { PlantStoreError } from "./errors.ts";
+
+/** The port that knows tokens: whether the bearer of this one may call the service now. */
+export type Authenticate = (token: string) => boolean | Promise<boolean>;
+
+/**
+ * Lets a request pass only with a bearer token that `authenticate` knows (RFC 6750). It runs before validation, so a
+ * caller without a token learns nothing about the body it sent.
+ *
+ * @throws {PlantStoreError} `missing_credentials` or `invalid_credentials`, into the request it refuses.
+ */
+export function bearerGuard(authenticate: Authenticate) {
+  return (
+    new Elysia({ name: "bearer-guard" })
+      .onTransform({ as: "scoped" }, function canonicalCredentials({ headers }) {
+        headers["authorization"] = canonical(headers["authorization"]);
+      })
+      .use(bearer())
+      // Async by its own word: Elysia guesses from the source text whether a hook has to be awaited.
+      .onTransform({ as: "scoped" }, async function authenticateBearer(context) {
+        const { bearer: token = "" } = context as { bearer?: string };
+        if (!(await authenticate(token))) throw new PlantStoreError("invalid_credentials");
+      })
+  );
+}
+
+/**
+ * RFC 9110, section 11.4 (the scheme compares without case) and RFC 6750, section 2.1 (the token's characters). The
+ * bearer plugin wants exactly `Bearer `, and looks into the query where the header has none: it never gets that far.
+ * Two Authorization headers arrive joined by a comma, which is in no token.
+ */
+const CREDENTIALS = /^bearer +([\w\-.~+/]+=*)$/i;
+
+function canonical(authorization: string | undefined): string {
+  if (authorization === undefined) throw new PlantStoreError("missing_credentials");
+  const token = CREDENTIALS.exec(authorization)?.[1];
+  // One answer for every kind of bad credentials: what is wrong with them is nobody's business.
+  if (token === undefined) throw new PlantStoreError("invalid_credentials");
+  return `Bearer ${token}`;
+}

@@ -1,0 +1,12 @@
+import { memoryStore } from "../adapters/memory.ts";
+import { openApiDocument } from "../openapi.ts";
+import { plantsApi } from "../plants.ts";
+import { groupCommit } from "../group_commit.ts";
+import type { Io } from "./io.ts";
+
+/** `plant-store openapi`: prints the OpenAPI document, without a database or a server. */
+export async function openapi({ stdout }: Pick<Io, "stdout">): Promise<number> {
+  const api = plantsApi({ plants: groupCommit(memoryStore()), authenticate: () => false, maxBodyBytes: 0 });
+  stdout(`${JSON.stringify(await openApiDocument(api), null, 2)}\n`);
+  return 0;
+}

@@ -1,0 +1,94 @@
+import { Command, CommanderError } from "commander";
+import packageJson from "../../package.json" with { type: "json" };
+import { DatabaseFileError } from "../adapters/sqlite/errors.ts";
+import { ConfigError, parseConfig, type Settings } from "../config.ts";
+import { CommandError, type Io } from "./io.ts";
+import { openapi } from "./openapi.ts";
+import { serve } from "./serve.ts";
+
+/** The exit codes of the program. */
+const FAILED = 1;
+const CALLED_WRONGLY = 2;
+
+/**
+ * Runs the program with its arguments (without the program's own name), and resolves to its exit code: 0, 1 (it
+ * failed) or 2 (it was called wrongly).
+ */
+export async function run(args: readonly string[], settings: Settings, io: Io): Promise<number> {
+  let exitCode = 0;
+  const program = createProgram(settings, io, (code) => (exitCode = code));
+  try {
+    await program.parseAsync(args, { from: "user" });
+    return exitCode;
+  } catch (error) {
+    return explain(error, io);
+  }
+}
+
+function createProgram(settings: Settings, io: Io, done: (exitCode: number) => void): Command {
+  const program = new Command("plant-store")
+    .description("A store of plants: POST /plants over HTTP, kept in SQLite.")
+    .version(packageJson.version, "-V, --version", "Print the version")
+    .helpOption("-h, --help", "Print this help")
+    .helpCommand(false)
+    .showHelpAfterError("Run with --help for what there is.")
+    .exitOverride()
+    .configureOutput({ writeOut: io.stdout, writeErr: io.stderr });
+  program
+    .command("serve", { isDefault: true })
+    .description("Serve the API (also what happens with no command)")
+    .option("--host <address>", "Where to listen [HOST] (default: 127.0.0.1)")
+    .option("--port <number>", "Where to listen; 0 takes a free port [PORT] (default: 3000)")
+    .option("--database <url>", "Where plants are kept, as file:PATH [DATABASE_URL] (default: file:plants.db)")
+    .addHelpText("after", SERVE_HELP)
+    .copyInheritedSettings(program)
+    .action(async (flags: ServeFlags) => done(await serve(parseConfig(withFlags(settings, flags)), io)));
+  program
+    .command("openapi")
+    .description("Print the OpenAPI document")
+    .addHelpText("after", "\nExample:\n  plant-store openapi > openapi.json")
+    .action(async () => done(await openapi(io)));
+  return program.addHelpText("after", PROGRAM_HELP);
+}
+
+interface ServeFlags {
+  readonly host?: string;
+  readonly port?: string;
+  readonly database?: string;
+}
+
+function withFlags(settings: Settings, { host, port, database }: ServeFlags): Settings {
+  const flags = { HOST: host, PORT: port, DATABASE_URL: database };
+  return { ...settings, ...Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== undefined)) };
+}
+
+const SERVE_HELP = `
+Environment:
+  AUTH_TOKENS          Static bearer tokens, comma-separated, each at least 16 characters (default: none)
+  MAX_BODY_BYTES       The most a request's body may have (default: 65536)
+  QUEUE_LIMIT          How many plants may wait for a commit (default: 10000)
+  REQUEST_TIMEOUT_MS   From the body's end to the answer (default: 5000)
+  SHUTDOWN_TIMEOUT_MS  Drain time after SIGTERM or SIGINT (default: 10000)
+  DOCS                 Whether /swagger is served, on or off (default: on)
+  NODE_ENV             With "production" no token is made at the first start
+
+Example:
+  plant-store serve --port 8080 --database file:/var/lib/plant-store/plants.db`;
+
+const PROGRAM_HELP = `
+Example:
+  plant-store --port 8080
+
+Exit codes: 0, 1 (it failed), 2 (it was called wrongly).`;
+
+/** One line for what its reader can act on; anything else is a bug, and comes with its stack. */
+function explain(error: unknown, { stderr }: Io): number {
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : CALLED_WRONGLY;
+  if (error instanceof ConfigError) {
+    stderr(`${error.message}\n`);
+    return CALLED_WRONGLY;
+  }
+  const expected = error instanceof CommandError || error instanceof DatabaseFileError;
+  stderr(`${expected ? error.message : Bun.inspect(error)}\n`);
+  return FAILED;
+}

@@ -1,0 +1,101 @@
+/** Everything an operator can set, parsed and checked. */
+export interface Config {
+  /** The address to listen on. */
+  readonly host: string;
+  /** The port to listen on; 0 takes a free one. */
+  readonly port: number;
+  /** The path of the SQLite database. */
+  readonly databasePath: string;
+  /** Static bearer tokens. */
+  readonly authTokens: readonly string[];
+  /** The most a request's body may have, in bytes. */
+  readonly maxBodyBytes: number;
+  /** How many plants may be without an answer at once. */
+  readonly queueLimit: number;
+  /** From the body's end to the answer, in milliseconds. */
+  readonly requestTimeoutMs: number;
+  /** How long open requests may take after a signal, in milliseconds. */
+  readonly shutdownTimeoutMs: number;
+  /** Whether `/swagger` is served. */
+  readonly docs: boolean;
+  /** Whether this is production, where no token is made at the first start. */
+  readonly production: boolean;
+}
+
+/** A setting that cannot be followed: the program was called wrongly. */
+export class ConfigError extends Error {
+  override readonly name = "ConfigError";
+}
+
+/** Settings by the names of their environment variables; a flag replaces its variable before it gets here. */
+export type Settings = Readonly<Record<string, string | undefined>>;
+
+/**
+ * Parses settings. An empty one counts as not set, as a line `PORT=` in a file means it.
+ *
+ * @throws {ConfigError} If a value cannot be followed; the message names the variable, and no secret.
+ *
+ * @example
+ * ```ts
+ * parseConfig({ PORT: "8080" }).port; // 8080
+ * ```
+ */
+export function parseConfig(settings: Settings): Config {
+  const text = (name: string, preset: string) => settings[name] || preset;
+  const integer = (name: string, preset: number, min: number, max = Number.MAX_SAFE_INTEGER) =>
+    parseInteger(name, text(name, String(preset)), min, max);
+  return {
+    host: text("HOST", "127.0.0.1"),
+    port: integer("PORT", 3000, 0, 65_535),
+    databasePath: parseDatabaseUrl(text("DATABASE_URL", "file:plants.db")),
+    authTokens: parseTokens(text("AUTH_TOKENS", "")),
+    maxBodyBytes: integer("MAX_BODY_BYTES", 65_536, 1),
+    queueLimit: integer("QUEUE_LIMIT", 10_000, 1),
+    // Timers of the web take 32 bits.
+    requestTimeoutMs: integer("REQUEST_TIMEOUT_MS", 5_000, 1, 2 ** 31 - 1),
+    shutdownTimeoutMs: integer("SHUTDOWN_TIMEOUT_MS", 10_000, 1, 2 ** 31 - 1),
+    docs: parseSwitch("DOCS", text("DOCS", "on")),
+    production: settings["NODE_ENV"] === "production",
+  };
+}
+
+function parseInteger(name: string, text: string, min: number, max: number): number {
+  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+  if (value >= min && value <= max) return value;
+  throw new ConfigError(`Cannot use ${name} "${text}": expected an integer from ${min} to ${max}`);
+}
+
+function parseSwitch(name: string, text: string): boolean {
+  if (text === "on" || text === "off") return text === "on";
+  throw new ConfigError(`Cannot use ${name} "${text}": expected "on" or "off"`);
+}
+
+/** `file:PATH`, or the same as an absolute URL, `file:///PATH` (RFC 8089). */
+function parseDatabaseUrl(url: string): string {
+  const path = /^file:(?:\/\/(?=\/))?([^?#]+)$/.exec(url)?.[1];
+  // A memory database would lose every plant, and two slashes name a host.
+  if (path !== undefined && !path.startsWith("//") && path !== ":memory:") return path;
+  throw new ConfigError(`Cannot use DATABASE_URL "${withoutPassword(url)}": expected file:PATH`);
+}
+
+function withoutPassword(url: string): string {
+  return url.replace(/\/\/[^@/]*@/, "//…@");
+}
+
+const MIN_TOKEN_LENGTH = 16;
+
+function parseTokens(list: string): string[] {
+  const tokens = list
+    .split(",")
+    .map((token) => token.trim())
+    .filter((token) => token !== "");
+  tokens.forEach(requireUsable);
+  return tokens;
+}
+
+function requireUsable(token: string, index: number): void {
+  const where = `Cannot use AUTH_TOKENS: token ${index + 1}`;
+  if (token.length < MIN_TOKEN_LENGTH) throw new ConfigError(`${where} has fewer than ${MIN_TOKEN_LENGTH} characters`);
+  // RFC 6750, section 2.1: no client could send any other.
+  if (!/^[\w\-.~+/]+=*$/.test(token)) throw new ConfigError(`${where} has characters that a bearer token cannot have`);
+}

@@ -1,0 +1,82 @@
+import { type AnyElysia, Elysia } from "elysia";
+import { openApiDocument } from "./openapi.ts";
+
+/** The files of Swagger UI that the page needs, as the npm package `swagger-ui-dist` names them. */
+export const DOCS_FILES = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"] as const;
+
+/** Swagger UI's files: where they are kept is the runtime's business. */
+export type DocsFiles = Readonly<Record<(typeof DOCS_FILES)[number], Blob>>;
+
+const TYPES: Readonly<Record<string, string>> = {
+  css: "text/css; charset=utf-8",
+  html: "text/html; charset=utf-8",
+  js: "text/javascript; charset=utf-8",
+  png: "image/png",
+};
+
+/**
+ * The page loads its own origin's files and talks to its own origin, and nothing else (CSP level 3). Swagger UI draws
+ * its icons from data URLs.
+ */
+const POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self' data:",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join("; ");
+
+const PAGE = `<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8" />
+    <meta name="viewport" content="width=device-width, initial-scale=1" />
+    <title>Plant Store</title>
+    <link rel="icon" type="image/png" href="/swagger/favicon-32x32.png" />
+    <link rel="stylesheet" href="/swagger/swagger-ui.css" />
+  </head>
+  <body>
+    <div id="swagger-ui"></div>
+    <script src="/swagger/swagger-ui-bundle.js"></script>
+    <script src="/swagger/start.js"></script>
+  </body>
+</html>
+`;
+
+const START = `SwaggerUIBundle({ url: "/swagger/json", dom_id: "#swagger-ui", persistAuthorization: false });
+`;
+
+/**
+ * Swagger UI under `/swagger`, and the OpenAPI document under `/swagger/json`. Everything comes from this origin, so
+ * the pages work with no internet.
+ *
+ * @param api The routes to describe.
+ */
+export function docs(api: AnyElysia, files: DocsFiles) {
+  let document: ReturnType<typeof openApiDocument> | undefined;
+  const app = new Elysia({ name: "docs" })
+    .get("/swagger", () => page(PAGE, "html"), HIDDEN)
+    .get("/swagger/start.js", () => page(START, "js"), HIDDEN)
+    // Made when first asked for: a start should not wait for it.
+    .get("/swagger/json", async () => await (document ??= openApiDocument(api)), HIDDEN);
+  for (const name of DOCS_FILES) {
+    app.get(`/swagger/${name}`, () => page(files[name], name.slice(name.lastIndexOf(".") + 1)), HIDDEN);
+  }
+  return app;
+}
+
+const HIDDEN = { detail: { hide: true } };
+
+function page(body: string | Blob, extension: string): Response {
+  return new Response(body, {
+    headers: {
+      "content-type": TYPES[extension] ?? "application/octet-stream",
+      "content-security-policy": POLICY,
+      "cache-control": "no-cache",
+      "x-content-type-options": "nosniff",
+    },
+  });
+}

@@ -1,0 +1,146 @@
+import { Type } from "@sinclair/typebox";
+import { t } from "elysia";
+
+/** Every way a request can fail: the closed list of causes. */
+export type ErrorCode =
+  | "malformed_json"
+  | "invalid_plant"
+  | "missing_credentials"
+  | "invalid_credentials"
+  | "unknown_path"
+  | "method_not_allowed"
+  | "id_taken"
+  | "body_too_large"
+  | "unsupported_media_type"
+  | "internal"
+  | "queue_full"
+  | "storage_unavailable"
+  | "shutting_down";
+
+/** One row of the answer table. */
+export interface ErrorRow {
+  /** The number on the wire: the HTTP status times ten, plus a digit for the cause. Fits an int32. */
+  readonly error: number;
+  /** When this answer is given. Read by people, in the OpenAPI document and the README. */
+  readonly situation: string;
+  /** What the client is told where there is nothing more precise to say. */
+  readonly message: string;
+}
+
+/** The one table from cause to number: README, OpenAPI document and answers all follow it. */
+export const ERRORS = {
+  malformed_json: {
+    error: 4001,
+    situation: "not JSON, not UTF-8, or no body",
+    message: "the body must be valid JSON",
+  },
+  invalid_plant: {
+    error: 4002,
+    situation: "JSON, but not a NewPlant; the message names every field at fault",
+    message: "the body must be a JSON object with `id` and `name`",
+  },
+  missing_credentials: {
+    error: 4011,
+    situation: "no credentials",
+    message: "the Authorization header must carry a bearer token",
+  },
+  invalid_credentials: {
+    error: 4012,
+    situation: "credentials of another scheme, malformed, unknown, expired or revoked",
+    message: "the credentials are not a valid bearer token",
+  },
+  unknown_path: {
+    error: 4041,
+    situation: "unknown path",
+    message: "there is nothing at this path; plants are created by POST /plants",
+  },
+  method_not_allowed: {
+    error: 4051,
+    situation: "another method on a known path",
+    message: "this path does not take this method; `Allow` lists those it takes",
+  },
+  id_taken: {
+    error: 4091,
+    situation: "the id is taken by a different plant, which is unchanged",
+    message: "`id` is taken by a different plant",
+  },
+  body_too_large: {
+    error: 4131,
+    situation: "the body is over the limit, with Content-Length or chunked",
+    message: "the body is too large",
+  },
+  unsupported_media_type: {
+    error: 4151,
+    situation: "a media type other than application/json, a charset other than UTF-8, or any Content-Encoding",
+    message: "the Content-Type must be application/json, in UTF-8",
+  },
+  internal: {
+    error: 5001,
+    situation: "a fault of ours; its cause is in the log only, under the same request id",
+    message: "the server failed; the plant may or may not be stored, send it again",
+  },
+  queue_full: {
+    error: 5031,
+    situation: "too many plants wait to be stored",
+    message: "too many plants wait to be stored; send the plant again later",
+  },
+  storage_unavailable: {
+    error: 5032,
+    situation:
+      "storage cannot take the plant now (full, locked, read-only, gone), or did not finish in time; the outcome may be unknown, and sending the plant again settles it",
+    message: "storage cannot take the plant now; send it again later",
+  },
+  shutting_down: {
+    error: 5033,
+    situation: "the server is shutting down",
+    message: "the server is shutting down; send the plant again",
+  },
+} as const satisfies Record<ErrorCode, ErrorRow>;
+
+/**
+ * The HTTP status of a cause (RFC 9110, section 15).
+ *
+ * @example
+ * ```ts
+ * statusOf("id_taken"); // 409
+ * ```
+ */
+export function statusOf(code: ErrorCode): number {
+  return Math.floor(ERRORS[code].error / 10);
+}
+
+/** The only error that crosses a port of this module; anything else is a fault of ours. */
+export class PlantStoreError extends Error {
+  override readonly name = "PlantStoreError";
+  /** The cause, from the closed list. */
+  readonly code: ErrorCode;
+
+  /**
+   * @param code The cause, from the closed list.
+   * @param message A sentence for the client: what was wrong and where; never SQL, a path or a token. @default the
+   * table's message
+   * @param options `cause` is what the log may tell; it never reaches a client.
+   */
+  constructor(code: ErrorCode, message: string = ERRORS[code].message, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+/** The body of every error (RFC 8259): the contract's Error. */
+export const ErrorSchema = t.Object(
+  {
+    error: t.Unsafe<number>(
+      Type.Integer({
+        format: "int32",
+        description: "Numeric error value: the status times ten plus a digit for the cause",
+        example: ERRORS.id_taken.error,
+      }),
+    ),
+    message: t.String({
+      description: "What was wrong, and where",
+      example: ERRORS.id_taken.message,
+    }),
+  },
+  { description: "Why a call failed" },
+);

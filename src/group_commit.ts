@@ -1,0 +1,128 @@
+import { PlantStoreError } from "./errors.ts";
+import type { NewPlant } from "./plant.ts";
+import type { AddOutcome, PlantStore } from "./store.ts";
+
+/** Tuning and surroundings of {@linkcode groupCommit}. */
+export interface GroupCommitOptions {
+  /** How many plants may be without an answer at once. @default {10_000} */
+  readonly queueLimit?: number;
+  /** From `add` to its answer at most, in milliseconds. @default {5_000} */
+  readonly timeoutMs?: number;
+  /**
+   * Runs a function after the input that is already there was read. A microtask is too early: every batch would hold
+   * one plant. @default `setTimeout` of zero; `setImmediate` is better where there is one
+   */
+  readonly defer?: (run: () => void) => void;
+}
+
+/** One plant at a time in, one transaction a batch out. */
+export interface GroupCommit {
+  /**
+   * Stores a plant together with whatever else waits, and resolves once it is durable.
+   *
+   * @throws {PlantStoreError} `queue_full`, `shutting_down`, or `storage_unavailable` (also when it takes too long).
+   */
+  add(plant: NewPlant): Promise<AddOutcome>;
+  /** Takes no more plants, and resolves once every plant taken has its answer. */
+  drain(): Promise<void>;
+}
+
+interface Waiter {
+  readonly plant: NewPlant;
+  readonly deadline: number;
+  readonly resolve: (outcome: AddOutcome) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** A batch that still grows is left to gather for at most this many turns of the event loop. */
+const MAX_TURNS = 4;
+
+/**
+ * Gathers concurrent adds into batches over any store: while one batch commits the next gathers, so load makes batches
+ * larger and fsyncs rarer. A lone plant waits for nobody.
+ */
+export function groupCommit(store: PlantStore, options: GroupCommitOptions = {}): GroupCommit {
+  const { queueLimit = 10_000, timeoutMs = 5_000, defer = (run) => setTimeout(run, 0) } = options;
+  let gathering: Waiter[] = [];
+  let committing: Waiter[] = [];
+  let busy = false;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let drained: PromiseWithResolvers<void> | undefined;
+
+  function add(plant: NewPlant): Promise<AddOutcome> {
+    if (drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
+    if (gathering.length + committing.length >= queueLimit) return Promise.reject(new PlantStoreError("queue_full"));
+    return new Promise((resolve, reject) => {
+      gathering.push({ plant, resolve, reject, deadline: performance.now() + timeoutMs });
+      if (!busy) gather();
+      if (timer === undefined) watch(timeoutMs);
+    });
+  }
+
+  /** Waits as long as each turn of the event loop brings plants, then commits: a lone plant goes after one turn. */
+  function gather(): void {
+    busy = true;
+    let seen = gathering.length;
+    let turns = 0;
+    defer(function turn() {
+      if (gathering.length === seen || ++turns === MAX_TURNS) return void commit();
+      seen = gathering.length;
+      defer(turn);
+    });
+  }
+
+  async function commit(): Promise<void> {
+    committing = gathering;
+    gathering = [];
+    if (committing.length > 0) await settle(store, committing);
+    committing = [];
+    busy = false;
+    if (gathering.length > 0) gather();
+    else drained?.resolve();
+  }
+
+  /** One timer for all: deadlines are in the order of arrival. */
+  function watch(delay: number): void {
+    timer = setTimeout(() => {
+      const now = performance.now();
+      committing.filter(({ deadline }) => deadline <= now).forEach(({ reject }) => reject(outcomeUnknown()));
+      const late = gathering.findIndex(({ deadline }) => deadline > now);
+      for (const { reject } of gathering.splice(0, late === -1 ? gathering.length : late)) reject(notTried());
+      timer = undefined;
+      const next = committing.find(({ deadline }) => deadline > now) ?? gathering[0];
+      if (next !== undefined) watch(next.deadline - now);
+    }, delay);
+  }
+
+  function drain(): Promise<void> {
+    drained ??= Promise.withResolvers();
+    if (!busy) drained.resolve();
+    return drained.promise.then(() => clearTimeout(timer));
+  }
+
+  return { add, drain };
+}
+
+/** Each waiter gets its own plant's outcome, or all of them the batch's error. Settling one twice changes nothing. */
+async function settle(store: PlantStore, batch: readonly Waiter[]): Promise<void> {
+  try {
+    const outcomes = await store.add(batch.map(({ plant }) => plant));
+    batch.forEach(({ resolve }, index) => resolve(outcomes[index] as AddOutcome));
+  } catch (error) {
+    for (const { reject } of batch) reject(error);
+  }
+}
+
+function outcomeUnknown(): PlantStoreError {
+  return new PlantStoreError(
+    "storage_unavailable",
+    "storage did not finish in time; the plant may or may not be stored, send it again",
+  );
+}
+
+function notTried(): PlantStoreError {
+  return new PlantStoreError(
+    "storage_unavailable",
+    "storage did not take the plant in time; it is not stored, send it again",
+  );
+}

@@ -1,0 +1,20 @@
+import { Elysia } from "elysia";
+
+/**
+ * The two public paths for supervisors and load balancers: `/livez` answers while the process can, `/readyz` while a
+ * plant could be stored.
+ *
+ * @param probe Resolves when a plant could be stored now; throws a `PlantStoreError` when not.
+ */
+export function health(probe: () => Promise<void>) {
+  return new Elysia({ name: "health" })
+    .get("/livez", () => ({ status: "ok" }), { detail: { hide: true } })
+    .get(
+      "/readyz",
+      async () => {
+        await probe();
+        return { status: "ok" };
+      },
+      { detail: { hide: true } },
+    );
+}

@@ -1,0 +1,96 @@
+import { safeParse } from "fast-content-type-parse";
+import { PlantStoreError } from "./errors.ts";
+import { parseExactJson } from "./exact_json.ts";
+
+/**
+ * Reads a request's body as JSON: media type first, then size, then UTF-8 and JSON. The bytes themselves are
+ * counted, so a missing or wrong Content-Length lets nothing through.
+ *
+ * @param maxBytes The most a body may have, in bytes.
+ * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large` or `malformed_json`.
+ */
+export async function readJsonBody(request: Request, maxBytes: number): Promise<unknown> {
+  requireJson(request.headers);
+  const bytes = await readBytes(request, maxBytes).catch(rethrowAsIncomplete);
+  if (bytes.length > maxBytes) throw tooLarge(maxBytes);
+  if (bytes.length === 0) throw new PlantStoreError("malformed_json", "the body must not be empty");
+  return parse(decode(bytes));
+}
+
+function requireJson(headers: Headers): void {
+  const contentType = headers.get("content-type");
+  if (contentType !== "application/json" && !isJsonInUtf8(contentType)) {
+    throw new PlantStoreError("unsupported_media_type");
+  }
+  if (headers.has("content-encoding")) {
+    throw new PlantStoreError("unsupported_media_type", "the body must not have a Content-Encoding");
+  }
+}
+
+/** RFC 9110, section 8.3: type, subtype and charset compare without case; other parameters do not matter. */
+function isJsonInUtf8(contentType: string | null): boolean {
+  const { type, parameters } = safeParse(contentType ?? "");
+  return type === "application/json" && (parameters["charset"] ?? "utf-8").toLowerCase() === "utf-8";
+}
+
+/**
+ * Reading at once is several times cheaper than a stream, and safe where the length is known to be within the
+ * limit; without a length (chunked) the bytes are counted as they come.
+ */
+async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
+  const length = request.headers.get("content-length");
+  if (length === null || request.headers.has("transfer-encoding")) return readCounted(request.body, maxBytes);
+  if (Number(length) > maxBytes) throw tooLarge(maxBytes);
+  return request.bytes();
+}
+
+async function readCounted(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of body ?? []) {
+    size += chunk.length;
+    if (size > maxBytes) throw tooLarge(maxBytes);
+    chunks.push(chunk);
+  }
+  return concat(chunks, size);
+}
+
+function concat(chunks: readonly Uint8Array[], size: number): Uint8Array {
+  const bytes = new Uint8Array(size);
+  let offset = 0;
+  for (const chunk of chunks) {
+    bytes.set(chunk, offset);
+    offset += chunk.length;
+  }
+  return bytes;
+}
+
+/** A client that goes away in the middle of its body is no fault of ours; nobody is left to read the answer. */
+function rethrowAsIncomplete(cause: unknown): never {
+  if (cause instanceof PlantStoreError) throw cause;
+  throw new PlantStoreError("malformed_json", "the body did not arrive completely", { cause });
+}
+
+// A byte order mark is dropped, as RFC 8259, section 8.1 allows and `Request.json` does.
+const utf8 = new TextDecoder("utf-8", { fatal: true });
+
+function decode(bytes: Uint8Array): string {
+  try {
+    return utf8.decode(bytes);
+  } catch (cause) {
+    throw new PlantStoreError("malformed_json", "the body must be UTF-8", { cause });
+  }
+}
+
+function parse(text: string): unknown {
+  try {
+    return parseExactJson(text);
+  } catch (cause) {
+    // A parser quotes what it stumbled over; a body must not come back, so its words stay in `cause`.
+    throw new PlantStoreError("malformed_json", undefined, { cause });
+  }
+}
+
+function tooLarge(maxBytes: number): PlantStoreError {
+  return new PlantStoreError("body_too_large", `the body must have at most ${maxBytes} bytes`);
+}

@@ -1,0 +1,17 @@
+#!/usr/bin/env bun
+import { run } from "./commands/program.ts";
+
+const stop = new AbortController();
+for (const signal of ["SIGTERM", "SIGINT"] as const) {
+  process.on(signal, () => {
+    // The first signal asks, the second one insists.
+    if (stop.signal.aborted) process.exit(1);
+    stop.abort();
+  });
+}
+
+process.exitCode = await run(process.argv.slice(2), process.env, {
+  stdout: (text) => void process.stdout.write(text),
+  stderr: (text) => void process.stderr.write(text),
+  stop: stop.signal,
+});

@@ -1,0 +1,14 @@
+/**
+ * The Plant Store as a module: the app and the ports it stands on, for any runtime with web standards.
+ *
+ * @module
+ */
+export { type AppOptions, createApp } from "./app.ts";
+export type { Authenticate } from "./auth.ts";
+export { DOCS_FILES, type DocsFiles } from "./docs.ts";
+export { type ErrorCode, type ErrorRow, ERRORS, PlantStoreError, statusOf } from "./errors.ts";
+export { type GroupCommit, groupCommit, type GroupCommitOptions } from "./group_commit.ts";
+export { memoryStore } from "./adapters/memory.ts";
+export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./plant.ts";
+export type { AddOutcome, PlantStore } from "./store.ts";
+export { mintToken, type Sha256, tokenChecker, type TokenRecord, type TokenStore } from "./tokens.ts";

@@ -1,0 +1,33 @@
+import type { NewPlant } from "./plant.ts";
+
+/**
+ * What became of one plant:
+ * - `added`: it is stored now, and was not before;
+ * - `present`: the identical plant was stored before; nothing changed;
+ * - `conflict`: a different plant holds the id; that one is unchanged.
+ */
+export type AddOutcome = "added" | "present" | "conflict";
+
+/**
+ * The port every database stands behind. `test/support/store_contract.ts` holds each adapter to these comments.
+ */
+export interface PlantStore extends AsyncDisposable {
+  /**
+   * Stores a batch in one transaction and gives each plant's own outcome, in order. Once the promise resolves,
+   * every plant `added` or `present` survives a crash of the process and of the machine.
+   *
+   * A plant may stand in the batch more than once: the first one counts, the others are judged against it.
+   * An id already taken is an outcome of that plant only. When the promise rejects, the outcome of the whole
+   * batch is unknown, and adding the same batch again is safe.
+   *
+   * @throws {PlantStoreError} `storage_unavailable` if the database cannot take plants now.
+   */
+  add(plants: readonly NewPlant[]): Promise<readonly AddOutcome[]>;
+
+  /**
+   * Resolves when a plant could be stored now: it commits to the database, without touching a plant.
+   *
+   * @throws {PlantStoreError} `storage_unavailable` if not.
+   */
+  probe(): Promise<void>;
+}
