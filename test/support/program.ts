@@ -1,0 +1,90 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** The repository's root. */
+export const ROOT = join(import.meta.dir, "../..");
+
+/** The program from source, as `bun start` runs it. */
+export const FROM_SOURCE = [process.execPath, join(ROOT, "src/main.ts")];
+
+/** A new empty directory that is gone at the end of the scope. */
+export function emptyDirectory() {
+  const path = mkdtempSync(join(tmpdir(), "plant-store-"));
+  return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+/** How to start the program. */
+export interface StartOptions {
+  /** The program and its first arguments. @default from source */
+  readonly program?: readonly string[];
+  readonly args?: readonly string[];
+  readonly cwd: string;
+  /** The whole environment beside PATH. */
+  readonly env?: Record<string, string>;
+}
+
+/** Starts the program; whatever happens, it is gone at the end of the scope. */
+export function start({ program = FROM_SOURCE, args = [], cwd, env = {} }: StartOptions) {
+  const child = Bun.spawn([...program, ...args], {
+    cwd,
+    env: { PATH: process.env["PATH"] ?? "", ...env },
+    stdin: "ignore",
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  return {
+    child,
+    stdout: new Response(child.stdout).text(),
+    stderr: collect(child.stderr),
+    async [Symbol.asyncDispose]() {
+      child.kill("SIGKILL");
+      await child.exited;
+    },
+  };
+}
+
+/** Runs the program to its end. */
+export async function runToEnd(options: StartOptions) {
+  await using program = start(options);
+  const exitCode = await program.child.exited;
+  return { exitCode, stdout: await program.stdout, stderr: await program.stderr.end };
+}
+
+/** Starts a server and waits until it listens. It takes a free port unless told otherwise. */
+export async function startServer({ args = [], ...options }: StartOptions) {
+  const program = start({ args: ["--port", "0", ...args], ...options });
+  const [, url = ""] = await program.stderr.until(/listens on (https?:\/\/\S+?)[,\s]/);
+  return { ...program, url };
+}
+
+function collect(stream: ReadableStream<Uint8Array>) {
+  let text = "";
+  let ended = false;
+  let changed = Promise.withResolvers<void>();
+  const end = (async () => {
+    const decoder = new TextDecoder();
+    for await (const chunk of stream) {
+      text += decoder.decode(chunk, { stream: true });
+      changed.resolve();
+      changed = Promise.withResolvers();
+    }
+    ended = true;
+    changed.resolve();
+    return text;
+  })();
+  return {
+    end,
+    /** What came so far. */
+    text: () => text,
+    /** Waits until what came matches. */
+    async until(pattern: RegExp): Promise<RegExpExecArray> {
+      for (;;) {
+        const match = pattern.exec(text);
+        if (match !== null) return match;
+        if (ended) throw new Error(`The program ended without ${pattern}:\n${text}`);
+        await changed.promise;
+      }
+    },
+  };
+}
