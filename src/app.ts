@@ -35,7 +35,7 @@ export function createApp(options: AppOptions) {
     // Whatever Elysia would say of an invalid body is never sent, so it need not be composed.
     allowUnsafeValidationDetails: true,
   })
-    .wrap((fetch, request) => (hasShortHost(request) ? () => fetch(withLongHost(request)) : fetch))
+    .wrap((fetch, request) => (isUnroutable(request) ? () => fetch(withPlainHost(request)) : fetch))
     .onError(({ error, path }) => {
       if (error instanceof PlantStoreError) return errorAnswer(error);
       if (error instanceof ValidationError && error.type === "body") return errorAnswer(invalidPlant(error));
@@ -53,15 +53,15 @@ export function createApp(options: AppOptions) {
 const SHORTEST_ORIGIN = 11;
 const AFTER_SCHEME = "https://".length;
 
-function hasShortHost({ url }: Request): boolean {
-  return url.indexOf("/", AFTER_SCHEME) < SHORTEST_ORIGIN;
+/** Bun gives a bare path where the Host header is empty, missing (HTTP/1.0) or no host at all. */
+function isUnroutable({ url }: Request): boolean {
+  return url.startsWith("/") || url.indexOf("/", AFTER_SCHEME) < SHORTEST_ORIGIN;
 }
 
 /** The host means nothing to this service, so any other one does. */
-function withLongHost(request: Request): Request {
-  const url = new URL(request.url);
-  url.hostname = "localhost";
-  return new Request(url, request);
+function withPlainHost(request: Request): Request {
+  const { pathname, search } = new URL(request.url, "http://localhost");
+  return new Request(`http://localhost${pathname}${search}`, request);
 }
 
 /** Names every field at fault: each schema carries its own sentence. */
@@ -86,7 +86,8 @@ function methodsByPath(routes: readonly { path: string; method: string }[]): Map
   return new Map(routes.map(({ path, method }) => [path, method === "GET" ? "GET, HEAD" : method]));
 }
 
-function fault(cause: unknown, onFault: AppOptions["onFault"]): Response {
+/** The answer to a fault of ours: the cause goes to `onFault` only, with the id that the answer carries. */
+export function fault(cause: unknown, onFault: AppOptions["onFault"]): Response {
   const requestId = crypto.randomUUID();
   onFault(cause, requestId);
   return errorAnswer(new PlantStoreError("internal"), { "x-request-id": requestId });

@@ -34,9 +34,11 @@ const PAGE = `<!doctype html>
   <head>
     <meta charset="utf-8" />
     <meta name="viewport" content="width=device-width, initial-scale=1" />
+    <meta name="color-scheme" content="light dark" />
     <title>Plant Store</title>
     <link rel="icon" type="image/png" href="/swagger/favicon-32x32.png" />
     <link rel="stylesheet" href="/swagger/swagger-ui.css" />
+    <link rel="stylesheet" href="/swagger/page.css" />
   </head>
   <body>
     <div id="swagger-ui"></div>
@@ -46,7 +48,20 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
-const START = `SwaggerUIBundle({ url: "/swagger/json", dom_id: "#swagger-ui", persistAuthorization: false });
+// What Swagger UI leaves open. An operation without links has an empty column for them, which with rows that cannot
+// wrap is too wide for a phone; the names of headers stay dark in the dark.
+const STYLE = `body { margin: 0; }
+.swagger-ui .response-col_links { display: none; }
+.swagger-ui .opblock .opblock-section-header, .swagger-ui .response-controls { flex-wrap: wrap; }
+html.dark-mode .swagger-ui table.headers td { color: inherit; }
+`;
+
+// Swagger UI has dark colours, but only its top bar, which this page does not have, asks what the reader prefers.
+const START = `const dark = matchMedia("(prefers-color-scheme: dark)");
+const followReader = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", followReader);
+followReader();
+SwaggerUIBundle({ url: "/swagger/json", dom_id: "#swagger-ui", persistAuthorization: false });
 `;
 
 /**
@@ -59,6 +74,7 @@ export function docs(api: AnyElysia, files: DocsFiles) {
   let document: ReturnType<typeof openApiDocument> | undefined;
   const app = new Elysia({ name: "docs" })
     .get("/swagger", () => page(PAGE, "html"), HIDDEN)
+    .get("/swagger/page.css", () => page(STYLE, "css"), HIDDEN)
     .get("/swagger/start.js", () => page(START, "js"), HIDDEN)
     // Made when first asked for: a start should not wait for it.
     .get("/swagger/json", async () => await (document ??= openApiDocument(api)), HIDDEN);

@@ -8,7 +8,6 @@ export type { Authenticate } from "./auth.ts";
 export { DOCS_FILES, type DocsFiles } from "./docs.ts";
 export { type ErrorCode, type ErrorRow, ERRORS, PlantStoreError, statusOf } from "./errors.ts";
 export { type GroupCommit, groupCommit, type GroupCommitOptions } from "./group_commit.ts";
-export { memoryStore } from "./adapters/memory.ts";
 export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./plant.ts";
 export type { AddOutcome, PlantStore } from "./store.ts";
 export { mintToken, type Sha256, tokenChecker, type TokenRecord, type TokenStore } from "./tokens.ts";

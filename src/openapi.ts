@@ -85,8 +85,8 @@ const HEADER_NAMES: Readonly<Record<string, string>> = {
 };
 
 function example(code: ErrorCode): OpenAPIV3.ExampleObject {
-  const { error, message, situation } = ERRORS[code];
-  return { summary: situation, value: { error, message } };
+  const { error, message } = ERRORS[code];
+  return { summary: String(error), value: { error, message } };
 }
 
 /** Elysia's own keys (`$id`, `error`) mean nothing in a document. Members of these names live under `properties`. */

@@ -2,7 +2,7 @@ import { openDatabase } from "../adapters/sqlite/database.ts";
 import { sqliteStore } from "../adapters/sqlite/store.ts";
 import { sqliteTokens } from "../adapters/sqlite/tokens.ts";
 import { swaggerUi } from "../adapters/swagger_ui.ts";
-import { createApp } from "../app.ts";
+import { type AppOptions, createApp, fault } from "../app.ts";
 import type { Config } from "../config.ts";
 import { type GroupCommit, groupCommit } from "../group_commit.ts";
 import { mintToken, type Sha256, tokenChecker, type TokenStore } from "../tokens.ts";
@@ -20,6 +20,7 @@ export async function serve(config: Config, io: Io): Promise<number> {
     timeoutMs: config.requestTimeoutMs,
     defer: (run) => void setImmediate(run),
   });
+  const onFault: AppOptions["onFault"] = (cause, requestId) => io.stderr(`${requestId} ${Bun.inspect(cause)}\n`);
   let check = await checkerOf(tokens, config);
   const app = createApp({
     plants,
@@ -27,9 +28,9 @@ export async function serve(config: Config, io: Io): Promise<number> {
     authenticate: (token) => check(token),
     maxBodyBytes: config.maxBodyBytes,
     docsFiles: config.docs ? swaggerUi : undefined,
-    onFault: (cause, requestId) => io.stderr(`${requestId} ${Bun.inspect(cause)}\n`),
+    onFault,
   });
-  const server = listen(config, app.fetch);
+  const server = listen(config, app.fetch, (cause) => fault(cause, onFault));
   const address = addressOf(server);
   io.stderr(`Plant Store listens on ${address}${config.docs ? `, documentation at ${address}/swagger` : ""}\n`);
   if (await greet(tokens, config, address, io)) check = await checkerOf(tokens, config);
@@ -47,7 +48,11 @@ async function checkerOf(tokens: TokenStore, { authTokens }: Config) {
 /** How long a connection may be silent in the middle of something, in seconds. */
 const IDLE_TIMEOUT = 30;
 
-function listen({ host, port }: Config, fetch: (request: Request) => Response | Promise<Response>) {
+function listen(
+  { host, port }: Config,
+  fetch: (request: Request) => Response | Promise<Response>,
+  onError: (cause: unknown) => Response,
+) {
   try {
     return Bun.serve({
       hostname: host,
@@ -59,6 +64,7 @@ function listen({ host, port }: Config, fetch: (request: Request) => Response | 
       reusePort: false,
       // The app counts bytes itself: its 413 has a body, and comes after the credentials.
       maxRequestBodySize: Number.MAX_SAFE_INTEGER,
+      error: onError,
     });
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);

@@ -1,0 +1,92 @@
+import { expect, test } from "bun:test";
+import { dirname, join, relative } from "node:path";
+import { ROOT } from "./support/program.ts";
+
+const SRC = join(ROOT, "src");
+const sources = await Promise.all(
+  (await Array.fromAsync(new Bun.Glob("**/*.ts").scan(SRC))).map(async (path) => ({
+    path,
+    text: await Bun.file(join(SRC, path)).text(),
+  })),
+);
+
+/** From the outside in: a file may import from its own layer and those behind it. */
+const LAYERS = ["main", "commands", "adapters", "core"] as const;
+
+function layerOf(path: string): (typeof LAYERS)[number] {
+  if (path === "main.ts") return "main";
+  if (path.startsWith("commands/")) return "commands";
+  return path.startsWith("adapters/") ? "adapters" : "core";
+}
+
+function importsOf({ text }: { text: string }): string[] {
+  return Array.from(
+    text.matchAll(/^(?:import|export)\b[^;]*?\bfrom "([^"]+)"|^import "([^"]+)"|\bimport\("([^"]+)"\)/gm),
+    (match) => String(match[1] ?? match[2] ?? match[3]),
+  );
+}
+
+/** The code without comments and the texts of strings: what it names, not what it says. */
+function namesOf(text: string): string {
+  return text.replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, "").replace(/"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`/g, '""');
+}
+
+test("imports point one way: main, commands, adapters, core", () => {
+  const backwards = sources.flatMap((source) =>
+    importsOf(source)
+      .filter((target) => target.startsWith("."))
+      .map((target) => relative(SRC, join(SRC, dirname(source.path), target)))
+      .filter(
+        (target) => !target.startsWith("..") && LAYERS.indexOf(layerOf(target)) < LAYERS.indexOf(layerOf(source.path)),
+      )
+      .map((target) => `${source.path} imports ${target}`),
+  );
+  expect(backwards).toEqual([]);
+  expect(sources.length).toBeGreaterThan(20);
+});
+
+test("the core imports no runtime, and names none", () => {
+  const core = sources.filter(({ path }) => layerOf(path) === "core");
+  const runtimes = core.flatMap((source) => [
+    ...importsOf(source).filter((target) => /^(?:bun|node)(?::|$)/.test(target)),
+    ...(namesOf(source.text).match(/\b(?:Bun|process|Deno|Buffer|require|setImmediate)\b(?!:)/g) ?? []),
+  ]);
+  expect(core.map(({ path }) => path)).toContain("group_commit.ts");
+  expect(runtimes).toEqual([]);
+});
+
+test("only config.ts and main.ts know of environment variables", () => {
+  const readers = sources
+    .filter(({ text }) => /\bprocess\.env\b|\bBun\.env\b/.test(namesOf(text)))
+    .map(({ path }) => path);
+  expect(readers).toEqual(["main.ts"]);
+});
+
+test("mod.ts only re-exports, by name", () => {
+  const mod = sources.find(({ path }) => path === "mod.ts")?.text ?? "";
+  const statements = mod
+    .replace(/\/\*[\s\S]*?\*\//g, "")
+    .split(";")
+    .map((statement) => statement.trim());
+  expect(
+    statements.filter(
+      (statement) => statement !== "" && !/^export (?:type )?\{[^}]+\} from "\.\/[\w./]+"$/.test(statement),
+    ),
+  ).toEqual([]);
+  expect(statements.length).toBeGreaterThan(5);
+});
+
+test("the top level holds what the design lists", async () => {
+  const tracked = await new Response(Bun.spawn(["git", "ls-files"], { cwd: ROOT }).stdout).text();
+  const top = new Set(
+    tracked
+      .trim()
+      .split("\n")
+      .map((path) => path.split("/")[0]),
+  );
+  const listed = [
+    ".ci .gitignore .oxlintrc.json CHANGELOG.md LICENSE README.md bun.lock bunfig.toml drizzle drizzle.config.ts",
+    "package.json src test tsconfig.json",
+  ].join(" ");
+  expect([...top].filter((name) => name !== undefined && !listed.split(" ").includes(name))).toEqual([]);
+});

@@ -1,0 +1,77 @@
+import { expect, test } from "bun:test";
+import { ConfigError, parseConfig } from "../src/config.ts";
+
+test("parseConfig() of nothing gives the defaults of the README", () => {
+  expect(parseConfig({})).toEqual({
+    host: "127.0.0.1",
+    port: 3000,
+    databasePath: "plants.db",
+    authTokens: [],
+    maxBodyBytes: 65_536,
+    queueLimit: 10_000,
+    requestTimeoutMs: 5_000,
+    shutdownTimeoutMs: 10_000,
+    docs: true,
+    production: false,
+  });
+});
+
+test("parseConfig() takes an empty value as not set", () => {
+  expect(parseConfig({ PORT: "", DATABASE_URL: "", DOCS: "" })).toEqual(parseConfig({}));
+});
+
+test("parseConfig() splits AUTH_TOKENS at commas", () => {
+  const { authTokens } = parseConfig({ AUTH_TOKENS: "aaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbb," });
+  expect(authTokens).toEqual(["aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"]);
+});
+
+test.each([
+  ["file:plants.db", "plants.db"],
+  ["file:./a b/plants.db", "./a b/plants.db"],
+  ["file:/var/lib/plants.db", "/var/lib/plants.db"],
+  ["file:///var/lib/plants.db", "/var/lib/plants.db"],
+])("parseConfig() takes DATABASE_URL %s", (url, path) => {
+  expect(parseConfig({ DATABASE_URL: url }).databasePath).toBe(path);
+});
+
+const integers = ["PORT", "MAX_BODY_BYTES", "QUEUE_LIMIT", "REQUEST_TIMEOUT_MS", "SHUTDOWN_TIMEOUT_MS"];
+const bad: [string, string, string][] = [
+  ...integers.flatMap((name): [string, string, string][] =>
+    ["x", "-1", "1.5", "1e3", " 1", "99999999999999999999", "0x10"].map((value) => [
+      name,
+      value,
+      "expected an integer from",
+    ]),
+  ),
+  ["PORT", "65536", "expected an integer from 0 to 65535"],
+  ["MAX_BODY_BYTES", "0", "expected an integer from 1"],
+  ["DATABASE_URL", "plants.db", "expected file:PATH"],
+  ["DATABASE_URL", "file:", "expected file:PATH"],
+  ["DATABASE_URL", "file::memory:", "expected file:PATH"],
+  ["DATABASE_URL", "file:plants.db?mode=memory", "expected file:PATH"],
+  ["DATABASE_URL", "file://host/plants.db", "expected file:PATH"],
+  ["DATABASE_URL", "postgres://localhost/plants", "expected file:PATH"],
+  ["DOCS", "yes", 'expected "on" or "off"'],
+  ["AUTH_TOKENS", "aaaaaaaaaaaaaaaa,short", "token 2 has fewer than 16 characters"],
+  ["AUTH_TOKENS", "no spaces are in a token", "token 1 has characters that a bearer token cannot have"],
+];
+
+test.each(bad)("parseConfig() refuses %s %p", (name, value, expected) => {
+  expect(() => parseConfig({ [name]: value })).toThrow(ConfigError);
+  expect(() => parseConfig({ [name]: value })).toThrow(expected);
+  expect(() => parseConfig({ [name]: value })).toThrow(name);
+});
+
+test("parseConfig() never repeats a token or a password", () => {
+  expect(messageOf({ AUTH_TOKENS: "secret" })).not.toContain("secret");
+  expect(messageOf({ DATABASE_URL: "postgres://me:secret@host/plants" })).not.toContain("secret");
+});
+
+function messageOf(settings: Record<string, string>): string {
+  try {
+    parseConfig(settings);
+  } catch (error) {
+    return String(error);
+  }
+  throw new Error("The settings were taken");
+}
