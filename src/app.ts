@@ -8,7 +8,7 @@ import { plantsApi, type PlantsOptions } from "./plants.ts";
 /** Everything the app needs from outside; it opens and reads nothing by itself. */
 export interface AppOptions extends PlantsOptions {
   /** Resolves when a plant could be stored now; throws a `PlantStoreError` when not. */
-  readonly probe: () => Promise<void>;
+  readonly ready: () => Promise<void>;
   /** The files of Swagger UI. @default no documentation pages */
   readonly docsFiles?: DocsFiles | undefined;
   /** Told of every fault of ours, with the id that its answer carries. */
@@ -21,7 +21,7 @@ export interface AppOptions extends PlantsOptions {
  *
  * @example
  * ```ts
- * const app = createApp({ plants, probe, authenticate, maxBodyBytes: 65_536, onFault: console.error });
+ * const app = createApp({ plants, ready, authenticate, maxBodyBytes: 65_536, onFault: console.error });
  * const answer = await app.fetch(new Request("http://localhost/livez"));
  * ```
  */
@@ -42,7 +42,7 @@ export function createApp(options: AppOptions) {
       return isNotFound(error) ? noRoute(allowed, path) : fault(error, options.onFault);
     })
     .mapResponse({ as: "global" }, ({ response }) => successAnswer(response))
-    .use(health(options.probe))
+    .use(health(options.ready))
     .use(options.docsFiles === undefined ? new Elysia() : docs(api, options.docsFiles))
     .use(api);
   const allowed = methodsByPath(app.routes);

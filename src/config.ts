@@ -16,6 +16,8 @@ export interface Config {
   readonly requestTimeoutMs: number;
   /** How long open requests may take after a signal, in milliseconds. */
   readonly shutdownTimeoutMs: number;
+  /** The paths of the certificate chain and the private key, in PEM: with them the server speaks HTTPS. */
+  readonly tls: { readonly certFile: string; readonly keyFile: string } | undefined;
   /** Whether `/swagger` is served. */
   readonly docs: boolean;
   /** Whether this is production, where no token is made at the first start. */
@@ -54,6 +56,7 @@ export function parseConfig(settings: Settings): Config {
     // Timers of the web take 32 bits.
     requestTimeoutMs: integer("REQUEST_TIMEOUT_MS", 5_000, 1, 2 ** 31 - 1),
     shutdownTimeoutMs: integer("SHUTDOWN_TIMEOUT_MS", 10_000, 1, 2 ** 31 - 1),
+    tls: parseTls(text("TLS_CERT_FILE", ""), text("TLS_KEY_FILE", "")),
     docs: parseSwitch("DOCS", text("DOCS", "on")),
     production: settings["NODE_ENV"] === "production",
   };
@@ -80,6 +83,13 @@ function parseDatabaseUrl(url: string): string {
 
 function withoutPassword(url: string): string {
   return url.replace(/\/\/[^@/]*@/, "//…@");
+}
+
+function parseTls(certFile: string, keyFile: string): Config["tls"] {
+  if (certFile === "" && keyFile === "") return undefined;
+  if (certFile !== "" && keyFile !== "") return { certFile, keyFile };
+  const [given, missing] = certFile === "" ? ["TLS_KEY_FILE", "TLS_CERT_FILE"] : ["TLS_CERT_FILE", "TLS_KEY_FILE"];
+  throw new ConfigError(`Cannot use ${given} without ${missing}`);
 }
 
 const MIN_TOKEN_LENGTH = 16;

@@ -23,8 +23,11 @@ export interface GroupCommit {
    * @throws {PlantStoreError} `queue_full`, `shutting_down`, or `storage_unavailable` (also when it takes too long).
    */
   add(plant: NewPlant): Promise<AddOutcome>;
-  /** Takes no more plants, and resolves once every plant taken has its answer. */
-  drain(): Promise<void>;
+  /**
+   * Takes no more plants, and resolves once every plant taken has its answer; what has none after `timeoutMs`
+   * milliseconds gets `storage_unavailable`.
+   */
+  drain(timeoutMs: number): Promise<void>;
 }
 
 interface Waiter {
@@ -84,20 +87,30 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
   /** One timer for all: deadlines are in the order of arrival. */
   function watch(delay: number): void {
     timer = setTimeout(() => {
-      const now = performance.now();
-      committing.filter(({ deadline }) => deadline <= now).forEach(({ reject }) => reject(outcomeUnknown()));
-      const late = gathering.findIndex(({ deadline }) => deadline > now);
-      for (const { reject } of gathering.splice(0, late === -1 ? gathering.length : late)) reject(notTried());
+      expire(performance.now());
       timer = undefined;
-      const next = committing.find(({ deadline }) => deadline > now) ?? gathering[0];
-      if (next !== undefined) watch(next.deadline - now);
+      const next = committing.find(({ deadline }) => deadline > performance.now()) ?? gathering[0];
+      if (next !== undefined) watch(next.deadline - performance.now());
     }, delay);
   }
 
-  function drain(): Promise<void> {
+  /** A plant whose commit has not begun is withdrawn; what becomes of one whose commit has is anybody's guess. */
+  function expire(now: number): void {
+    for (const { deadline, reject } of committing) if (deadline <= now) reject(outcomeUnknown());
+    const kept = gathering.findIndex(({ deadline }) => deadline > now);
+    for (const { reject } of gathering.splice(0, kept === -1 ? gathering.length : kept)) reject(notTried());
+  }
+
+  async function drain(drainMs: number): Promise<void> {
     drained ??= Promise.withResolvers();
     if (!busy) drained.resolve();
-    return drained.promise.then(() => clearTimeout(timer));
+    const limit = setTimeout(() => {
+      expire(Number.POSITIVE_INFINITY);
+      drained?.resolve();
+    }, drainMs);
+    await drained.promise;
+    clearTimeout(limit);
+    clearTimeout(timer);
   }
 
   return { add, drain };

@@ -4,15 +4,15 @@ import { Elysia } from "elysia";
  * The two public paths for supervisors and load balancers: `/livez` answers while the process can, `/readyz` while a
  * plant could be stored.
  *
- * @param probe Resolves when a plant could be stored now; throws a `PlantStoreError` when not.
+ * @param ready Resolves when a plant could be stored now; throws a `PlantStoreError` when not.
  */
-export function health(probe: () => Promise<void>) {
+export function health(ready: () => Promise<void>) {
   return new Elysia({ name: "health" })
     .get("/livez", () => ({ status: "ok" }), { detail: { hide: true } })
     .get(
       "/readyz",
       async () => {
-        await probe();
+        await ready();
         return { status: "ok" };
       },
       { detail: { hide: true } },

@@ -15,3 +15,6 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   stderr: (text) => void process.stderr.write(text),
   stop: stop.signal,
 });
+
+// Whatever still holds the event loop is not waited for: a Worker whose disk hangs, say.
+setTimeout(() => process.exit(), 100).unref();

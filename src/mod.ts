@@ -9,5 +9,14 @@ export { DOCS_FILES, type DocsFiles } from "./docs.ts";
 export { type ErrorCode, type ErrorRow, ERRORS, PlantStoreError, statusOf } from "./errors.ts";
 export { type GroupCommit, groupCommit, type GroupCommitOptions } from "./group_commit.ts";
 export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./plant.ts";
+export { readiness, type ReadinessOptions } from "./readiness.ts";
 export type { AddOutcome, PlantStore } from "./store.ts";
-export { mintToken, type Sha256, tokenChecker, type TokenRecord, type TokenStore } from "./tokens.ts";
+export {
+  type KnownTokens,
+  knownTokens,
+  mintToken,
+  type Sha256,
+  tokenChecker,
+  type TokenRecord,
+  type TokenStore,
+} from "./tokens.ts";

@@ -89,10 +89,12 @@ function example(code: ErrorCode): OpenAPIV3.ExampleObject {
   return { summary: String(error), value: { error, message } };
 }
 
-/** Elysia's own keys (`$id`, `error`) mean nothing in a document. Members of these names live under `properties`. */
+/**
+ * Elysia's own keys (`$id`, `error`) mean nothing in a document, and an object is open by itself: told so, Swagger UI
+ * makes up a member for its example. Members of these names live under `properties`.
+ */
 function removeForeignKeys(schema: object): void {
   const { properties = {} } = schema as { properties?: object };
-  delete (schema as Json)["$id"];
-  delete (schema as Json)["error"];
+  for (const key of ["$id", "error", "additionalProperties"]) delete (schema as Json)[key];
   Object.values(properties).forEach(removeForeignKeys);
 }

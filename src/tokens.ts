@@ -19,6 +19,43 @@ export interface TokenStore {
   add(record: TokenRecord): Promise<boolean>;
 }
 
+/** The tokens that count now, in memory: checking one reads nothing. */
+export interface KnownTokens {
+  /** Whether this is one of them. */
+  readonly check: (token: string) => boolean;
+  /** How many there are. */
+  readonly count: () => number;
+  /** Keeps another one, which counts from then on, and resolves to whether its name was free. */
+  add(record: TokenRecord): Promise<boolean>;
+}
+
+/**
+ * Knows the tokens that are kept, and some more.
+ *
+ * @param more Tokens that are known anyhow.
+ */
+export async function knownTokens(store: TokenStore, more: readonly string[], sha256: Sha256): Promise<KnownTokens> {
+  const fixed = more.map(sha256);
+  let digests: readonly Uint8Array[] = [];
+  let check = tokenChecker(digests, sha256);
+
+  async function refresh(): Promise<void> {
+    digests = [...fixed, ...(await store.list()).map(({ digest }) => digest)];
+    check = tokenChecker(digests, sha256);
+  }
+
+  await refresh();
+  return {
+    check: (token) => check(token),
+    count: () => digests.length,
+    async add(record) {
+      const added = await store.add(record);
+      await refresh();
+      return added;
+    },
+  };
+}
+
 const PREFIX = "plant_";
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const RANDOM_CHARACTERS = 32;

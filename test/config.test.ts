@@ -11,6 +11,7 @@ test("parseConfig() of nothing gives the defaults of the README", () => {
     queueLimit: 10_000,
     requestTimeoutMs: 5_000,
     shutdownTimeoutMs: 10_000,
+    tls: undefined,
     docs: true,
     production: false,
   });
@@ -52,6 +53,8 @@ const bad: [string, string, string][] = [
   ["DATABASE_URL", "file://host/plants.db", "expected file:PATH"],
   ["DATABASE_URL", "postgres://localhost/plants", "expected file:PATH"],
   ["DOCS", "yes", 'expected "on" or "off"'],
+  ["TLS_CERT_FILE", "cert.pem", "without TLS_KEY_FILE"],
+  ["TLS_KEY_FILE", "key.pem", "without TLS_CERT_FILE"],
   ["AUTH_TOKENS", "aaaaaaaaaaaaaaaa,short", "token 2 has fewer than 16 characters"],
   ["AUTH_TOKENS", "no spaces are in a token", "token 1 has characters that a bearer token cannot have"],
 ];

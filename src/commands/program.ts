@@ -69,6 +69,8 @@ Environment:
   QUEUE_LIMIT          How many plants may wait for a commit (default: 10000)
   REQUEST_TIMEOUT_MS   From the body's end to the answer (default: 5000)
   SHUTDOWN_TIMEOUT_MS  Drain time after SIGTERM or SIGINT (default: 10000)
+  TLS_CERT_FILE, TLS_KEY_FILE
+                       Serve HTTPS with these PEM files (default: none)
   DOCS                 Whether /swagger is served, on or off (default: on)
   NODE_ENV             With "production" no token is made at the first start
 

@@ -1,115 +1,72 @@
-import { openDatabase } from "../adapters/sqlite/database.ts";
-import { sqliteStore } from "../adapters/sqlite/store.ts";
-import { sqliteTokens } from "../adapters/sqlite/tokens.ts";
+import { openSqlite } from "../adapters/sqlite/open.ts";
 import { swaggerUi } from "../adapters/swagger_ui.ts";
 import { type AppOptions, createApp, fault } from "../app.ts";
 import type { Config } from "../config.ts";
+import { PlantStoreError } from "../errors.ts";
 import { type GroupCommit, groupCommit } from "../group_commit.ts";
-import { mintToken, type Sha256, tokenChecker, type TokenStore } from "../tokens.ts";
-import { CommandError, type Io } from "./io.ts";
+import { readiness } from "../readiness.ts";
+import { knownTokens, type Sha256 } from "../tokens.ts";
+import { offerFirstToken } from "./first_token.ts";
+import { type HttpServer, listen } from "./http_server.ts";
+import type { Io } from "./io.ts";
 
 const sha256: Sha256 = (text) => Bun.SHA256.hash(text, new Uint8Array(32)) as Uint8Array;
 
-/** `plant-store serve`: serves until `io.stop`, then answers what was accepted and closes the database. */
+/** A wait for another process's lock ends before the request's own deadline, so that the answer can tell why. */
+const BUSY_SHARE = 0.9;
+/** What of the time to shut down is kept for closing the database. */
+const CLOSE_SHARE = 0.2;
+/** How long waiters may take to hear that the storage broke, in milliseconds: the process has to end soon. */
+const BROKEN_TIMEOUT = 1_000;
+
+/**
+ * `plant-store serve`: serves until `io.stop`, then answers what was accepted and closes the database.
+ *
+ * @returns 0 after a stop that was asked for, 1 when the storage broke.
+ */
 export async function serve(config: Config, io: Io): Promise<number> {
-  const database = openDatabase(config.databasePath, { busyTimeoutMs: config.requestTimeoutMs });
-  await using store = sqliteStore(database);
-  const tokens = sqliteTokens(database);
-  const plants = groupCommit(store, {
+  const stopped = aborted(io.stop);
+  const broken = Promise.withResolvers<Error>();
+  const opening = openSqlite(config.databasePath, {
+    busyTimeoutMs: config.requestTimeoutMs * BUSY_SHARE,
+    closeTimeoutMs: config.shutdownTimeoutMs * CLOSE_SHARE,
+    onBroken: broken.resolve,
+  });
+  // Checking a large file takes its time, and nothing is lost by not waiting for it.
+  const opened = await Promise.race([opening, stopped]);
+  if (opened === undefined) return 0;
+  await using store = opened.plants;
+  const commits = groupCommit(store, {
     queueLimit: config.queueLimit,
     timeoutMs: config.requestTimeoutMs,
     defer: (run) => void setImmediate(run),
   });
+  const known = await knownTokens(opened.tokens, config.authTokens, sha256);
+  const storable = readiness(() => store.probe());
   const onFault: AppOptions["onFault"] = (cause, requestId) => io.stderr(`${requestId} ${Bun.inspect(cause)}\n`);
-  let check = await checkerOf(tokens, config);
   const app = createApp({
-    plants,
-    probe: () => store.probe(),
-    authenticate: (token) => check(token),
+    plants: commits,
+    ready: () => (io.stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : storable()),
+    authenticate: known.check,
     maxBodyBytes: config.maxBodyBytes,
     docsFiles: config.docs ? swaggerUi : undefined,
     onFault,
   });
-  const server = listen(config, app.fetch, (cause) => fault(cause, onFault));
-  const address = addressOf(server);
-  io.stderr(`Plant Store listens on ${address}${config.docs ? `, documentation at ${address}/swagger` : ""}\n`);
-  if (await greet(tokens, config, address, io)) check = await checkerOf(tokens, config);
-  await aborted(io.stop);
-  io.stderr("Stopping: answering what was accepted\n");
-  await shutDown(server, plants, config.shutdownTimeoutMs);
-  return 0;
+  const server = await listen(config, { fetch: app.fetch, error: (cause) => fault(cause, onFault) });
+  io.stderr(
+    `Plant Store listens on ${server.address}${config.docs ? `, documentation at ${server.address}/swagger` : ""}\n`,
+  );
+  await offerFirstToken(known, server.address, config, sha256, io);
+  const failure = await Promise.race([stopped, broken.promise]);
+  io.stderr(failure ? `Stopping: ${failure.message} (${failure.cause})\n` : "Stopping: answering what was accepted\n");
+  await shutDown(server, commits, failure ? BROKEN_TIMEOUT : config.shutdownTimeoutMs * (1 - CLOSE_SHARE));
+  return failure ? 1 : 0;
 }
 
-async function checkerOf(tokens: TokenStore, { authTokens }: Config) {
-  const kept = await tokens.list();
-  return tokenChecker([...kept.map(({ digest }) => digest), ...authTokens.map(sha256)], sha256);
-}
-
-/** How long a connection may be silent in the middle of something, in seconds. */
-const IDLE_TIMEOUT = 30;
-
-function listen(
-  { host, port }: Config,
-  fetch: (request: Request) => Response | Promise<Response>,
-  onError: (cause: unknown) => Response,
-) {
-  try {
-    return Bun.serve({
-      hostname: host,
-      port,
-      fetch,
-      idleTimeout: IDLE_TIMEOUT,
-      development: false,
-      // With it, a second server on the port would start and share the traffic silently.
-      reusePort: false,
-      // The app counts bytes itself: its 413 has a body, and comes after the credentials.
-      maxRequestBodySize: Number.MAX_SAFE_INTEGER,
-      error: onError,
-    });
-  } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new CommandError(`Cannot listen on ${host}:${port}: ${reason}`, { cause });
-  }
-}
-
-type Server = ReturnType<typeof listen>;
-
-/** The address as a client on this machine would write it: "any address" is none to connect to. */
-function addressOf({ hostname = "localhost", port }: Server): string {
-  const host = { "0.0.0.0": "127.0.0.1", "::": "::1" }[hostname] ?? hostname;
-  return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
-}
-
-/** With no token anywhere nobody could call: makes one, or says in production how to. Resolves to whether it did. */
-async function greet(tokens: TokenStore, config: Config, address: string, io: Io): Promise<boolean> {
-  if (config.authTokens.length > 0 || (await tokens.list()).length > 0) return false;
-  if (config.production) {
-    io.stderr("No token is known, so every call will be answered 401: set AUTH_TOKENS\n");
-    return false;
-  }
-  const token = mintToken();
-  const made = await tokens.add({ name: "first-start", digest: sha256(token), createdAt: new Date() });
-  if (made) io.stderr(welcome(token, address));
-  return true;
-}
-
-function welcome(token: string, address: string): string {
-  return `
-No token is known, so here is one. It is shown only now; the database keeps its SHA-256:
-
-  ${token}
-
-Store a plant:
-
-  curl -i ${address}/plants -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' -d '{"id": 1, "name": "Monstera deliciosa", "tag": "indoor"}'
-
-`;
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
+function aborted(signal: AbortSignal): Promise<undefined> {
   return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener("abort", () => resolve(), { once: true });
+    if (signal.aborted) resolve(undefined);
+    else signal.addEventListener("abort", () => resolve(undefined), { once: true });
   });
 }
 
@@ -119,11 +76,9 @@ function aborted(signal: AbortSignal): Promise<void> {
  */
 const GRACE = 250;
 
-async function shutDown(server: Server, plants: GroupCommit, timeoutMs: number): Promise<void> {
-  const timeout = Promise.withResolvers<void>();
-  setTimeout(timeout.resolve, timeoutMs).unref();
-  const drained = plants.drain();
-  await Bun.sleep(GRACE);
-  await Promise.race([Promise.all([drained, server.stop()]), timeout.promise]);
-  await server.stop(true);
+async function shutDown(server: HttpServer, commits: GroupCommit, timeoutMs: number): Promise<void> {
+  const grace = Math.min(GRACE, timeoutMs / 4);
+  const drained = commits.drain(timeoutMs / 2);
+  await Bun.sleep(grace);
+  await Promise.all([drained, server.stop(timeoutMs - grace)]);
 }

@@ -14,7 +14,7 @@ export function testApp(options: Partial<AppOptions> = {}) {
   const store = memoryStore();
   return createApp({
     plants: groupCommit(store, { defer: (run) => void setImmediate(run) }),
-    probe: () => store.probe(),
+    ready: () => store.probe(),
     authenticate: tokenChecker([sha256(TOKEN)], sha256),
     maxBodyBytes: 65_536,
     onFault: (cause) => {

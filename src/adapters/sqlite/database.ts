@@ -8,9 +8,6 @@ export interface OpenOptions {
   readonly busyTimeoutMs?: number;
 }
 
-/** After how many pages of WAL to checkpoint: fewer checkpoints, fewer writes for random ids. About 16 MB. */
-const WAL_AUTOCHECKPOINT = 4_000;
-
 /**
  * Opens a database file, makes it where there is none, checks it, and brings it to the newest schema. A file that
  * cannot be used is left as it was.
@@ -51,7 +48,8 @@ function requireSound(client: Database): void {
 function makeDurable(client: Database): void {
   set(client, "journal_mode", "WAL", "wal");
   set(client, "synchronous", "FULL", 2n);
-  set(client, "wal_autocheckpoint", WAL_AUTOCHECKPOINT, BigInt(WAL_AUTOCHECKPOINT));
+  // SQLite's own checkpoint hides a failed fsync: `checkpointer` makes it instead.
+  set(client, "wal_autocheckpoint", 0, 0n);
 }
 
 /** SQLite ignores a setting that it cannot follow, so each is read back. */

@@ -32,3 +32,12 @@ export function translate(error: unknown): unknown {
   if (reason === undefined) return error;
   return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, { cause: error });
 }
+
+/**
+ * Whether an error means that the disk lost what it had acknowledged to the kernel: after a failed fsync the page cache
+ * is no longer what the disk holds, and trying again would only seem to work.
+ */
+export function isFailedSync(error: unknown): boolean {
+  const cause = error instanceof PlantStoreError ? error.cause : error;
+  return cause instanceof SQLiteError && /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(cause.code ?? "");
+}

@@ -4,6 +4,7 @@ import { drizzle } from "drizzle-orm/bun-sqlite";
 import { type NewPlant, samePlant } from "../../plant.ts";
 import type { AddOutcome, PlantStore } from "../../store.ts";
 import { translate } from "./errors.ts";
+import { fileIdentity } from "./file_identity.ts";
 import { plants } from "./schema.ts";
 
 /**
@@ -11,6 +12,7 @@ import { plants } from "./schema.ts";
  * inside: it holds the thread until the disk has answered.
  */
 export function sqliteStore(client: Database): PlantStore {
+  const requireSameFiles = fileIdentity(client.filename);
   const db = drizzle({ client });
   const { placeholder } = sql;
   const insert = db
@@ -36,9 +38,16 @@ export function sqliteStore(client: Database): PlantStore {
   }
 
   return {
-    add: async (batch) => translated(() => addAll(batch)),
-    // Setting the version SQLite leaves to applications commits a page, as a plant does. No version means anything here.
-    probe: async () => void translated(() => client.run("PRAGMA user_version = 0")),
+    add: async (batch) => {
+      const outcomes = translated(() => addAll(batch));
+      requireSameFiles();
+      return outcomes;
+    },
+    probe: async () => {
+      // Setting the version that SQLite leaves to applications commits a page, as a plant does. It means nothing here.
+      translated(() => client.run("PRAGMA user_version = 0"));
+      requireSameFiles();
+    },
     [Symbol.asyncDispose]: async () => close(client),
   };
 }

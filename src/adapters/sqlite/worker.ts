@@ -1,0 +1,66 @@
+// The Worker that holds the connection: it may hang in an fsync, the server's own thread may not.
+import { type Call, type Calls, type PlainError, type Reply, toPlain } from "./calls.ts";
+import { checkpointer } from "./checkpoint.ts";
+import { openDatabase } from "./database.ts";
+import { isFailedSync, translate } from "./errors.ts";
+import { sqliteStore } from "./store.ts";
+import { sqliteTokens } from "./tokens.ts";
+
+declare const self: Worker;
+
+let opened: ReturnType<typeof open> | undefined;
+/** Set after a failed fsync: nothing is acknowledged any more, the process ends, and the next one reads what the disk has. */
+let broken: PlainError | undefined;
+
+function open(path: string, options: Parameters<Calls["open"]>[1]) {
+  const database = openDatabase(path, options);
+  const store = sqliteStore(database);
+  return { store, tokens: sqliteTokens(database), checkpoint: checkpointer(database) };
+}
+
+/** The calls come from our own thread, which opens first. */
+const database = () => opened as ReturnType<typeof open>;
+
+const calls: Calls = {
+  open: async (path, options) => void (opened = open(path, options)),
+  add: (plants) => database().store.add(plants),
+  probe: () => database().store.probe(),
+  listTokens: () => database().tokens.list(),
+  addToken: (record) => database().tokens.add(record),
+  close: async () => database().store[Symbol.asyncDispose](),
+};
+
+self.onmessage = async ({ data: call }: MessageEvent<Call>) => {
+  reply(await answerTo(call));
+  // With the answer on its way: a checkpoint takes its time.
+  if (call.method === "add") checkpoint();
+};
+
+async function answerTo({ method, args }: Call): Promise<Reply> {
+  if (broken !== undefined) return { type: "error", error: broken };
+  try {
+    const call = calls[method] as (...args: unknown[]) => Promise<unknown>;
+    return { type: "result", result: await call(...args) };
+  } catch (error) {
+    if (isFailedSync(error)) stopFor(error);
+    return { type: "error", error: toPlain(error) };
+  }
+}
+
+/** One that fails for lack of space, say, loses nothing: the WAL has it all. */
+function checkpoint(): void {
+  try {
+    database().checkpoint();
+  } catch (error) {
+    if (isFailedSync(error)) stopFor(error);
+  }
+}
+
+function stopFor(error: unknown): void {
+  broken = toPlain(translate(error));
+  reply({ type: "broken", error: broken });
+}
+
+function reply(message: Reply): void {
+  self.postMessage(message);
+}
