@@ -59,16 +59,16 @@ function startWorker(onBroken: (error: Error) => void) {
     onBroken(error);
   }
 
-  worker.onmessage = ({ data: reply }: MessageEvent<Reply>) => {
+  worker.addEventListener("message", ({ data: reply }: MessageEvent<Reply>) => {
     if (reply.type === "broken") stopFor(fromPlain(reply.error));
     else if (reply.type === "result") waiting.shift()?.resolve(reply.result);
     else waiting.shift()?.reject(fromPlain(reply.error));
-  };
-  worker.onerror = ({ message }) => {
+  });
+  worker.addEventListener("error", ({ message }) => {
     const error = new PlantStoreError("storage_unavailable", undefined, { cause: message });
     for (const { reject } of waiting.splice(0)) reject(error);
     stopFor(error);
-  };
+  });
 
   function call<Method extends keyof Calls>(method: Method, ...args: Parameters<Calls[Method]>) {
     const answer = Promise.withResolvers<unknown>();

@@ -30,11 +30,11 @@ const calls: Calls = {
   close: async () => database().store[Symbol.asyncDispose](),
 };
 
-self.onmessage = async ({ data: call }: MessageEvent<Call>) => {
+self.addEventListener("message", async ({ data: call }: MessageEvent<Call>) => {
   reply(await answerTo(call));
   // With the answer on its way: a checkpoint takes its time.
   if (call.method === "add") checkpoint();
-};
+});
 
 async function answerTo({ method, args }: Call): Promise<Reply> {
   if (broken !== undefined) return { type: "error", error: broken };
