@@ -21,13 +21,14 @@ export function extraHeaders(code: ErrorCode): Readonly<Record<string, string>> 
 }
 
 // Headers are made once: building them for every answer is what costs most in making one, and a Response copies them.
-const SUCCESS: ResponseInit = { headers: new Headers({ "x-content-type-options": "nosniff" }) };
+const COMMON = { "content-type": "application/json", "x-content-type-options": "nosniff" };
+const SUCCESS: ResponseInit = { headers: new Headers(COMMON) };
 const FAILURE = Object.fromEntries(
   (Object.keys(ERRORS) as ErrorCode[]).map((code) => [code, { status: statusOf(code), headers: failureHeaders(code) }]),
 ) as Record<ErrorCode, { status: number; headers: Headers }>;
 
 function failureHeaders(code: ErrorCode): Headers {
-  return new Headers({ "cache-control": "no-store", "x-content-type-options": "nosniff", ...extraHeaders(code) });
+  return new Headers({ ...COMMON, "cache-control": "no-store", ...extraHeaders(code) });
 }
 
 /** The answer that carries what a handler returned; one that is made already stays as it is. */
