@@ -48,11 +48,12 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
-// What Swagger UI leaves open. An operation without links has an empty column for them, which with rows that cannot
-// wrap is too wide for a phone; the names of headers stay dark in the dark.
+// What Swagger UI leaves open. An operation without links has an empty column for them, which with wide buttons and
+// rows that cannot wrap is too much for a phone; the names of headers stay dark in the dark.
 const STYLE = `body { margin: 0; }
 .swagger-ui .response-col_links { display: none; }
-.swagger-ui .opblock .opblock-section-header, .swagger-ui .response-controls { flex-wrap: wrap; }
+.swagger-ui .try-out__btn { padding: 5px 12px; }
+.swagger-ui .response-controls { flex-wrap: wrap; row-gap: 8px; }
 html.dark-mode .swagger-ui table.headers td { color: inherit; }
 `;
 

@@ -66,22 +66,28 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
   const codes = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) === status);
   if (codes.length === 0) return;
   response.description = codes.map((code) => `${ERRORS[code].error}: ${ERRORS[code].situation}`).join("\n\n");
-  response.headers = Object.fromEntries(codes.flatMap(headerEntries));
+  response.headers = headersOf(codes);
   json.examples = Object.fromEntries(codes.map((code) => [code, example(code)]));
 }
 
-function headerEntries(code: ErrorCode): [string, OpenAPIV3.HeaderObject][] {
-  return Object.entries(extraHeaders(code)).map(([name, value]) => [
-    HEADER_NAMES[name] ?? name,
-    { schema: { type: "string" }, example: value },
-  ]);
+/** Every header that an answer to one of these causes may have, with the values by cause. */
+function headersOf(codes: readonly ErrorCode[]): Record<string, OpenAPIV3.HeaderObject> {
+  const headers: Record<string, OpenAPIV3.HeaderObject> = {};
+  for (const code of codes) {
+    for (const [key, value] of Object.entries(extraHeaders(code))) {
+      const { name, description } = HEADERS[key] ?? { name: key, description: key };
+      const examples = { ...headers[name]?.examples, [ERRORS[code].error]: { value } };
+      headers[name] = { description, schema: { type: "string" }, examples };
+    }
+  }
+  return headers;
 }
 
-/** As RFC 9110 writes them. */
-const HEADER_NAMES: Readonly<Record<string, string>> = {
-  "www-authenticate": "WWW-Authenticate",
-  "retry-after": "Retry-After",
-  connection: "Connection",
+/** As RFC 9110 writes and means them. */
+const HEADERS: Readonly<Record<string, { name: string; description: string }>> = {
+  "www-authenticate": { name: "WWW-Authenticate", description: "What credentials are wanted" },
+  "retry-after": { name: "Retry-After", description: "After how many seconds to try again" },
+  connection: { name: "Connection", description: "The connection is closed after this answer" },
 };
 
 function example(code: ErrorCode): OpenAPIV3.ExampleObject {

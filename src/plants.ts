@@ -50,6 +50,7 @@ export function plantsApi({ plants, authenticate, maxBodyBytes }: PlantsOptions)
         },
         detail: {
           operationId: "createPlant",
+          tags: ["plants"],
           summary: "Create a plant",
           description:
             "Stores a plant. A 200 means that it is on disk. Sending the same plant again is safe and is answered 200 again; after an error or a lost connection, send it again.",
