@@ -1,4 +1,4 @@
-import { Elysia, ValidationError } from "elysia";
+import { Elysia, NotFoundError, ValidationError } from "elysia";
 import { errorAnswer, successAnswer } from "./answers.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { PlantStoreError } from "./errors.ts";
@@ -39,7 +39,7 @@ export function createApp(options: AppOptions) {
     .onError(({ error, path }) => {
       if (error instanceof PlantStoreError) return errorAnswer(error);
       if (error instanceof ValidationError && error.type === "body") return errorAnswer(invalidPlant(error));
-      return isNotFound(error) ? noRoute(allowed, path) : fault(error, options.onFault);
+      return error instanceof NotFoundError ? noRoute(allowed, path) : fault(error, options.onFault);
     })
     .mapResponse({ as: "global" }, ({ response }) => successAnswer(response))
     .use(health(options.ready))
@@ -68,10 +68,6 @@ function withPlainHost(request: Request): Request {
 function invalidPlant({ all }: ValidationError): PlantStoreError {
   const sentences = all.map(({ schema }) => String(schema["error"]));
   return new PlantStoreError("invalid_plant", [...new Set(sentences)].join("; "));
-}
-
-function isNotFound(error: unknown): boolean {
-  return error instanceof Error && "code" in error && error.code === "NOT_FOUND";
 }
 
 /** RFC 9110, section 15.5.6: a known path says which methods it takes. */

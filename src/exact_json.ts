@@ -31,16 +31,24 @@ function mayBeInexact(id: number, text: string): boolean {
 const PLAIN_INTEGER = /^-?\d{1,19}$/;
 
 function exactInteger(source: string): bigint | number {
-  if (PLAIN_INTEGER.test(source)) return BigInt(source);
-  return isWrittenAsInteger(source) ? Number(source) : Number.NaN;
+  const rounded = Number(source);
+  if (PLAIN_INTEGER.test(source)) return Number.isSafeInteger(rounded) ? rounded : BigInt(source);
+  return isWrittenAsInteger(source) ? rounded : Number.NaN;
 }
 
 /** Whether a JSON number with a fraction or an exponent is an integer, in exact decimal arithmetic. */
 function isWrittenAsInteger(source: string): boolean {
   const [, whole = "", fraction = "", exponent = "0"] = /^-?(\d+)(?:\.(\d+))?(?:[eE](.+))?$/.exec(source) ?? [];
   const digits = whole + fraction;
-  const trailingZeros = digits.length - digits.replace(/0+$/, "").length;
-  return trailingZeros === digits.length || trailingZeros + Number(exponent) >= fraction.length;
+  const zeros = trailingZeros(digits);
+  return zeros === digits.length || zeros + Number(exponent) >= fraction.length;
+}
+
+/** By hand: a pattern for zeros at the end starts again at each zero, which a body full of them would make us feel. */
+function trailingZeros(digits: string): number {
+  let zeros = 0;
+  while (zeros < digits.length && digits[digits.length - 1 - zeros] === "0") zeros++;
+  return zeros;
 }
 
 /**

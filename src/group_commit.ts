@@ -87,10 +87,11 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
   /** One timer for all: deadlines are in the order of arrival. */
   function watch(delay: number): void {
     timer = setTimeout(() => {
-      expire(performance.now());
+      const now = performance.now();
+      expire(now);
       timer = undefined;
-      const next = committing.find(({ deadline }) => deadline > performance.now()) ?? gathering[0];
-      if (next !== undefined) watch(next.deadline - performance.now());
+      const next = committing.find(({ deadline }) => deadline > now) ?? gathering[0];
+      if (next !== undefined) watch(next.deadline - now);
     }, delay);
   }
 

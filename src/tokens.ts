@@ -98,7 +98,7 @@ function evenCharacters(bytes: Uint8Array): string {
  * @param digests SHA-256 digests of the tokens that count.
  */
 export function tokenChecker(digests: Iterable<Uint8Array>, sha256: Sha256): (token: string) => boolean {
-  const known = [...digests];
+  const known = Array.from(digests, (digest) => digest.slice());
   return (token) => {
     const digest = sha256(token);
     let found = 0;

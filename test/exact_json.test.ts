@@ -1,0 +1,276 @@
+import { expect, test } from "bun:test";
+import { memoryStore } from "../src/adapters/memory.ts";
+import { parseExactJson } from "../src/exact_json.ts";
+import { groupCommit } from "../src/group_commit.ts";
+import { readError, readPlant } from "./support/answers.ts";
+import { postPlant, testApp } from "./support/app.ts";
+
+const MAX = 9223372036854775807n;
+const MIN = -9223372036854775808n;
+const SAFE = 9007199254740991n;
+
+// Ids that count
+
+const EXACT: readonly (readonly [source: string, id: bigint])[] = [
+  ["0", 0n],
+  ["-0", 0n],
+  ["-0.0", 0n],
+  ["0e5", 0n],
+  ["0.000e-7", 0n],
+  ["1", 1n],
+  ["-1", -1n],
+  ["1.0", 1n],
+  ["1.000", 1n],
+  ["1e0", 1n],
+  ["1E0", 1n],
+  ["1e+0", 1n],
+  ["1e-0", 1n],
+  ["1e3", 1000n],
+  ["1E+3", 1000n],
+  ["1.5e1", 15n],
+  ["1.25e2", 125n],
+  ["0.001e3", 1n],
+  ["10e-1", 1n],
+  ["1200.00e-2", 12n],
+  ["-1200.00e-2", -12n],
+  ["1e00000003", 1000n],
+  [`${SAFE}`, SAFE],
+  [`-${SAFE}`, -SAFE],
+  [`${SAFE}.0`, SAFE],
+  [`-${SAFE}.000e0`, -SAFE],
+  ["9007199254740.991e3", SAFE],
+  ["90071992547409910e-1", SAFE],
+  [`${SAFE + 1n}`, SAFE + 1n],
+  [`${SAFE + 2n}`, SAFE + 2n],
+  [`-${SAFE + 2n}`, -SAFE - 2n],
+  ["1000000000000000001", 1000000000000000001n],
+  [`${MAX - 1n}`, MAX - 1n],
+  [`${MAX}`, MAX],
+  [`${MIN + 1n}`, MIN + 1n],
+  [`${MIN}`, MIN],
+];
+
+test.each(EXACT)("the id %s is kept exactly", async (source, id) => {
+  expect(await idStoredFor(`{"id": ${source}, "name": "Fern"}`, id)).toBe(true);
+});
+
+test.each(EXACT)("the id %s is kept exactly beside numbers that are not integers", async (source, id) => {
+  expect(await idStoredFor(`{"a": 0.5, "id":${source},"name":"Fern", "z": [1e400, {"id": 1.5}]}`, id)).toBe(true);
+});
+
+test("neighbours past 2^53 are different plants", async () => {
+  const app = testApp();
+  for (const id of [SAFE + 1n, SAFE + 2n, SAFE + 3n, MAX - 1n, MAX, MIN, MIN + 1n]) {
+    const answer = await app.fetch(postPlant(`{"id": ${id}, "name": "plant ${id}"}`));
+    expect(await readPlant(answer)).toEqual({ status: 200, body: { name: `plant ${id}` } });
+  }
+});
+
+test("an id is the same however it is written", async () => {
+  const app = testApp();
+  await app.fetch(postPlant('{"id": 1000, "name": "Fern"}'));
+  for (const source of ["1000.0", "1e3", "1E3", "10e2", "100000e-2", "1.0e+3"]) {
+    const same = await app.fetch(postPlant(`{"id": ${source}, "name": "Fern"}`));
+    expect(await readPlant(same)).toMatchObject({ status: 200 });
+    const other = await app.fetch(postPlant(`{"id": ${source}, "name": "Ivy"}`));
+    expect(await readError(other)).toMatchObject({ status: 409 });
+  }
+});
+
+// Ids that do not
+
+test.each([
+  ["a string", '"1"'],
+  ["a string with a space", '" 1 "'],
+  ["an empty string", '""'],
+  ["true", "true"],
+  ["false", "false"],
+  ["null", "null"],
+  ["an array", "[1]"],
+  ["an empty array", "[]"],
+  ["an object", '{"id": 1}'],
+  ["a fraction", "1.5"],
+  ["a small fraction", "1e-1"],
+  ["a tiny fraction", "1e-400"],
+  ["a fraction with trailing zeros", "1.50"],
+  ["a fraction that rounds up to 1", "0.99999999999999999999"],
+  ["a fraction that rounds down to 1", "1.00000000000000000001"],
+  ["a fraction that rounds to 0", "0.0000000000000000000000001e-320"],
+  ["a fraction that rounds to -1", "-0.99999999999999999999e0"],
+  ["a fraction that rounds to 2^53-1", "9007199254740990.9"],
+  ["a fraction of 2^53-1 that rounds to it", "9007199254740991.1"],
+  ["a fraction that rounds to 1e3", "1000.00000000000000000001e0"],
+  ["a fraction by its exponent", "10000000000000000000000001e-25"],
+  ["2^53 with a fraction part", "9007199254740992.0"],
+  ["2^53 with an exponent", "9007199254740992e0"],
+  ["2^53+1 with an exponent", "9007199254740993e0"],
+  ["2^53+1 with a fraction part", "9007199254740993.0"],
+  ["-2^53 with a fraction part", "-9007199254740992.0"],
+  ["1e18, which is an int64 but not plain digits", "1e18"],
+  ["int64's end with a fraction part", "9223372036854775807.0"],
+  ["2^63", "9223372036854775808"],
+  ["-2^63-1", "-9223372036854775809"],
+  ["2^64", "18446744073709551616"],
+  ["2^64+1", "18446744073709551617"],
+  ["twenty digits", "10000000000000000000"],
+  ["2^63 with an exponent", "9223372036854775808e0"],
+  ["1e19", "1e19"],
+  ["1e300", "1e300"],
+  ["1e400", "1e400"],
+  ["-1e400", "-1e400"],
+  ["an exponent past every integer", "1e99999999999999999999"],
+])("an id that is %s is refused: %s", async (_what, source) => {
+  for (const body of [
+    `{"id": ${source}, "name": "Fern"}`,
+    `{"x": 0.5, "id":${source} ,"name":"Fern"}`,
+    `{"name":"Fern","id":${source}}`,
+  ]) {
+    expect(await readError(await testApp().fetch(postPlant(body)))).toEqual({
+      status: 400,
+      error: 4002,
+      message: "`id` must be an integer from -9223372036854775808 to 9223372036854775807",
+    });
+  }
+});
+
+// Where the id stands
+
+test.each([
+  ["the last of repeated members", `{"id": 1, "id": 2.5, "id": ${MAX}, "name": "Fern"}`],
+  ["an escaped key", String.raw`{"\u0069d": 9223372036854775807, "name": "Fern"}`],
+  ["a wholly escaped key", String.raw`{"\u0069\u0064": 9223372036854775807, "name": "Fern"}`],
+  ["an escaped key after a plain one", String.raw`{"id": 1, "\u0069d": 9223372036854775807, "name": "Fern"}`],
+  ["a plain key after an escaped one", String.raw`{"\u0069d": 1, "id": 9223372036854775807, "name": "Fern"}`],
+  ["a nested id after it", `{"id": ${MAX}, "name": "Fern", "x": {"id": 1}, "y": [{"id": 2}]}`],
+  ["a nested id before it", `{"x": {"id": 1}, "y": [{"id": 2}], "id": ${MAX}, "name": "Fern"}`],
+  ["strings that look like it", `{"x": "\\"id\\": 1", "y": "id", "id": ${MAX}, "name": "Fern", "z": "id\\\\"}`],
+  ["a name that is its key", `{"id": ${MAX}, "z": "id", "a": ["id", 1], "name": "Fern"}`],
+  ["brackets in strings", `{"x": "}]", "id": ${MAX}, "y": "{[", "name": "Fern"}`],
+  ["similar keys", `{"ID": 1, "id ": 2, "": 3, "i\\u0064x": 4, "id": ${MAX}, "ıd": 5, "name": "Fern"}`],
+  ["much white space", `\r\n\t {\t"id"\n:\r ${MAX}\t,\n"name" : "Fern"}\n`],
+  ["no white space", `{"id":${MAX},"name":"Fern"}`],
+  ["a prototype after it", `{"id": ${MAX}, "name": "Fern", "__proto__": {"id": 1}}`],
+])("the exact id is found with %s", async (_what, body) => {
+  expect(await idStoredFor(body, MAX)).toBe(true);
+});
+
+test("a repeated id counts as the last one says, also where that is none", async () => {
+  for (const last of ['"2"', "2.5", "null", "9223372036854775808", "1.00000000000000000001"]) {
+    const answer = await testApp().fetch(postPlant(`{"id": 1, "name": "Fern", "id": ${last}}`));
+    expect(await readError(answer)).toMatchObject({ status: 400, error: 4002 });
+  }
+  expect(await idStoredFor('{"id": "2", "id": 2.5, "id": 9223372036854775808, "id": 2, "name": "Fern"}', 2n)).toBe(
+    true,
+  );
+});
+
+test.each([
+  ["its prototype", '{"__proto__": {"id": 1, "name": "Fern"}}'],
+  ["its prototype, escaped", String.raw`{"\u005f_proto__": {"id": 1, "name": "Fern"}}`],
+  ["its constructor", '{"constructor": {"prototype": {"id": 1, "name": "Fern"}}}'],
+  ["an array around it", '[{"id": 1, "name": "Fern"}]'],
+  ["an object around it", '{"plant": {"id": 1, "name": "Fern"}}'],
+  ["keys in another case", '{"ID": 1, "Name": "Fern"}'],
+])("a plant does not take its members from %s", async (_what, body) => {
+  expect(await readError(await testApp().fetch(postPlant(body)))).toMatchObject({ status: 400, error: 4002 });
+});
+
+// Depth and length
+
+test.each([
+  ["arrays", "[".repeat(30_000) + "]".repeat(30_000)],
+  ["objects", '{"id":'.repeat(8_000) + "1.5" + "}".repeat(8_000)],
+])("the exact id is found beside deeply nested %s", async (_what, deep) => {
+  expect(await idStoredFor(`{"x": ${deep}, "id": ${MAX}, "name": "Fern"}`, MAX)).toBe(true);
+  expect(await idStoredFor(`{"id": 1.0, "name": "Fern", "x": ${deep}}`, 1n)).toBe(true);
+});
+
+test.each([
+  ["the body", (deep: string) => deep],
+  ["the id", (deep: string) => `{"id": ${deep}, "name": "Fern"}`],
+  ["a member of a body without a name", (deep: string) => `{"id": ${MAX}, "x": ${deep}}`],
+])("%s may be nested deeply and is refused like any other", async (_what, body) => {
+  const deep = "[".repeat(30_000) + "]".repeat(30_000);
+  expect(await readError(await testApp().fetch(postPlant(body(deep))))).toMatchObject({ status: 400, error: 4002 });
+});
+
+/** At a million characters, anything but linear time runs into the runner's time limit. */
+const LONG = 1_000_000;
+
+test.each([
+  ["digits", `{"id": 1${"0".repeat(LONG)}}`],
+  ["nines", `{"id": -${"9".repeat(LONG)}}`],
+  ["digits of a fraction", `{"id": 1.${"3".repeat(LONG)}}`],
+  ["digits of an exponent", `{"id": 1e${"9".repeat(LONG)}}`],
+  ["digits of a negative exponent", `{"id": 10e-${"9".repeat(LONG)}}`],
+])("parseExactJson() is linear in %s of an id that is none", (_what, text) => {
+  const { id } = parseExactJson(text) as { id: unknown };
+  expect(typeof id === "number" && Number.isSafeInteger(id)).toBe(false);
+});
+
+// Fewer, so that a run in quadratic time ends at all.
+const ZEROS = "0".repeat(LONG / 5);
+
+test("parseExactJson() is linear in zeros before the last digit", () => {
+  expect(parseExactJson(`{"id": 0.${ZEROS}1e${ZEROS.length + 1}}`)).toEqual({ id: 1 });
+});
+
+test.each([
+  ["zeros of a fraction", `1.${"0".repeat(LONG)}`],
+  ["zeros that an exponent takes back", `1${"0".repeat(LONG)}e-${LONG}`],
+  ["zeros of an exponent", `1e${"0".repeat(LONG)}`],
+])("parseExactJson() is linear in %s, and exact", (_what, source) => {
+  expect(parseExactJson(`{"id": ${source}}`)).toEqual({ id: 1 });
+});
+
+test.each([
+  ["white space", `{"x": "id"${" ".repeat(LONG)}, "id"${" ".repeat(LONG)}:${" ".repeat(LONG)}1.0}`],
+  ["escapes", `{"x": "${"\\\\".repeat(LONG)}", "id": 1.0}`],
+  ["keys", `{${'"id": "id", "x": 0.5, '.repeat(LONG / 20)}"id": 1.0}`],
+  ["repeated ids", `{${'"id": 1.5, '.repeat(LONG / 10)}"id": 1.0}`],
+  ["strings", `{"x": [${'"id", '.repeat(LONG / 5)}0], "id": 1.0}`],
+  ["brackets", `{"x": ${"[".repeat(LONG)}${"]".repeat(LONG)}, "id": 1.0}`],
+])("parseExactJson() is linear in %s around the id", (_what, text) => {
+  expect(parseExactJson(text)).toMatchObject({ id: 1 });
+});
+
+// As JSON.parse
+
+test.each([
+  ["null"],
+  ["1.5"],
+  ["9007199254740993"],
+  ['"id"'],
+  ["[]"],
+  ['[{"id": 9007199254740993}]'],
+  ["{}"],
+  ['{"x": 9007199254740993, "y": 0.1, "name": "Fern"}'],
+  ['{"x": {"id": 9007199254740993}}'],
+  ['{"id": "9007199254740993"}'],
+  ['{"id": {"id": 1.5}}'],
+])("parseExactJson(%j) is what JSON.parse gives", (text) => {
+  expect(parseExactJson(text)).toEqual(JSON.parse(text));
+});
+
+test("parseExactJson() gives a member named __proto__ as a member, and no other prototype", () => {
+  const value = parseExactJson('{"__proto__": {"id": 1.5}, "id": 1.0}') as object;
+  expect(Object.getPrototypeOf(value)).toBe(Object.prototype);
+  expect(Object.keys(value)).toEqual(["__proto__", "id"]);
+  expect(Object.getOwnPropertyDescriptor(value, "__proto__")?.value).toEqual({ id: 1.5 });
+});
+
+test.each(["", " ", "{", "[1,]", "{'id': 1}", '{"id": 01}', "undefined", "NaN"])(
+  "parseExactJson(%j) throws a SyntaxError",
+  (text) => {
+    expect(() => parseExactJson(text)).toThrow(SyntaxError);
+  },
+);
+
+/** Whether this body, once stored, holds this id: then the same plant is there, and another one conflicts. */
+async function idStoredFor(body: string, id: bigint): Promise<boolean> {
+  await using store = memoryStore();
+  const app = testApp({ plants: groupCommit(store) });
+  expect(await readPlant(await app.fetch(postPlant(body)))).toEqual({ status: 200, body: { name: "Fern" } });
+  const [outcome] = await store.add([{ id, name: "Fern" }]);
+  return outcome === "present";
+}

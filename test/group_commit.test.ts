@@ -1,0 +1,437 @@
+import { Database } from "bun:sqlite";
+import { afterEach, beforeEach, describe, expect, jest, spyOn, test } from "bun:test";
+import { memoryStore } from "../src/adapters/memory.ts";
+import { openSqlite } from "../src/adapters/sqlite/open.ts";
+import { PlantStoreError } from "../src/errors.ts";
+import { type GroupCommitOptions, groupCommit } from "../src/group_commit.ts";
+import type { NewPlant } from "../src/plant.ts";
+import type { AddOutcome } from "../src/store.ts";
+import { postPlant, testApp } from "./support/app.ts";
+import { handStore, handTurns } from "./support/hand_store.ts";
+import { emptyDirectory } from "./support/program.ts";
+
+const [FERN, MOSS, IVY] = [plant(1), plant(2), plant(3)];
+
+describe("with store, turns and clock by hand", () => {
+  beforeEach(() => void jest.useFakeTimers());
+  afterEach(() => void jest.useRealTimers());
+
+  // Batches
+
+  test("a lone plant waits for nobody: it is handed over after one turn", async () => {
+    const { commits, batches, turn } = byHand();
+    void commits.add(FERN);
+    expect(batches).toHaveLength(0);
+    await turn();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN]]);
+  });
+
+  test("add() resolves when the store has committed, and not before", async () => {
+    const { commits, batches, run } = byHand();
+    const answer = watched(commits.add(FERN));
+    await run();
+    expect(answer.settled).toBe(false);
+    batches[0]?.end(["added"]);
+    await run();
+    expect(answer.settled).toBe(true);
+    expect(await answer.promise).toBe("added");
+  });
+
+  test("plants that come together go together, in the order in which they came", async () => {
+    const { commits, batches, run } = byHand();
+    for (const one of [IVY, FERN, MOSS, FERN]) void commits.add(one);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[IVY, FERN, MOSS, FERN]]);
+  });
+
+  test("a batch that still grows is left to gather, but not for ever", async () => {
+    const { commits, batches, turn } = byHand();
+    let added = 0;
+    while (batches.length === 0 && added < 1_000) {
+      void commits.add(plant(added++));
+      await turn();
+    }
+    expect(batches[0]?.plants.length).toBe(added);
+    expect(added).toBeLessThan(1_000);
+  });
+
+  test("while one batch commits the next one gathers, and is handed over only after it", async () => {
+    const { commits, batches, run } = byHand();
+    void commits.add(FERN);
+    await run();
+    void commits.add(MOSS);
+    await run();
+    void commits.add(IVY);
+    await run();
+    expect(batches).toHaveLength(1);
+    batches[0]?.end(["added"]);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN], [MOSS, IVY]]);
+  });
+
+  test("every add() gets its own plant's outcome, and one plant's conflict fails no neighbour", async () => {
+    const { commits, batches, run } = byHand();
+    const answers = Promise.all([FERN, MOSS, IVY, FERN].map((one) => commits.add(one)));
+    await run();
+    batches[0]?.end(["added", "conflict", "present", "added"]);
+    expect(await answers).toEqual(["added", "conflict", "present", "added"]);
+  });
+
+  test("nothing is handed over when nothing waits", async () => {
+    const { commits, batches, run, waiting } = byHand();
+    void commits.add(FERN);
+    await run();
+    batches[0]?.end(["added"]);
+    await run();
+    expect(batches).toHaveLength(1);
+    expect(waiting()).toBe(0);
+  });
+
+  // Failures
+
+  test("a store that fails fails the whole batch with its own error, and takes the next batch", async () => {
+    const { commits, batches, run } = byHand();
+    const answers = [FERN, MOSS].map((one) => rejection(commits.add(one)));
+    await run();
+    const next = commits.add(IVY);
+    const error = new PlantStoreError("storage_unavailable", "storage is full");
+    batches[0]?.fail(error);
+    expect(await Promise.all(answers)).toEqual([error, error]);
+    await run();
+    expect(batches[1]?.plants).toEqual([IVY]);
+    batches[1]?.end(["added"]);
+    expect(await next).toBe("added");
+  });
+
+  test("add() refuses with queue_full past the limit, and takes plants again when there is room", async () => {
+    const { commits, batches, run } = byHand({ queueLimit: 2 });
+    const answers = [commits.add(FERN), commits.add(MOSS)];
+    expect(await rejection(commits.add(IVY))).toMatchObject({ code: "queue_full" });
+    await run();
+    batches[0]?.end(["added", "added"]);
+    expect(await Promise.all(answers)).toEqual(["added", "added"]);
+    const later = commits.add(IVY);
+    await run();
+    batches[1]?.end(["added"]);
+    expect(await later).toBe("added");
+  });
+
+  test("plants that are being committed count for the limit", async () => {
+    const { commits, run } = byHand({ queueLimit: 2 });
+    void commits.add(FERN);
+    await run();
+    void commits.add(MOSS);
+    expect(await rejection(commits.add(IVY))).toMatchObject({ code: "queue_full" });
+  });
+
+  test("a refused plant is not handed to the store", async () => {
+    const { commits, batches, run } = byHand({ queueLimit: 1 });
+    void commits.add(FERN);
+    await rejection(commits.add(MOSS));
+    await run();
+    batches[0]?.end(["added"]);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN]]);
+  });
+
+  // Draining
+
+  test("drain() of nothing resolves at once, and then add() refuses with shutting_down", async () => {
+    const { commits } = byHand();
+    await commits.drain(1_000);
+    expect(await rejection(commits.add(FERN))).toMatchObject({ name: "PlantStoreError", code: "shutting_down" });
+  });
+
+  test("add() refuses from the call of drain() on, before it has resolved", async () => {
+    const { commits, batches, run } = byHand();
+    const taken = commits.add(FERN);
+    const drained = commits.drain(1_000);
+    expect(await rejection(commits.add(MOSS))).toMatchObject({ code: "shutting_down" });
+    await run();
+    batches[0]?.end(["added"]);
+    expect(await taken).toBe("added");
+    await drained;
+    expect(batches).toHaveLength(1);
+  });
+
+  test("drain() resolves once every plant taken has its answer, those that still gather too", async () => {
+    const { commits, batches, run } = byHand();
+    const first = watched(commits.add(FERN));
+    await run();
+    const second = watched(commits.add(MOSS));
+    const drained = watched(commits.drain(1_000));
+    batches[0]?.end(["added"]);
+    await run();
+    expect([first.settled, second.settled, drained.settled]).toEqual([true, false, false]);
+    batches[1]?.end(["added"]);
+    await run();
+    expect([second.settled, drained.settled]).toEqual([true, true]);
+  });
+
+  test("drain() resolves also when the last batch fails", async () => {
+    const { commits, batches, run } = byHand();
+    const answer = rejection(commits.add(FERN));
+    await run();
+    const drained = commits.drain(1_000);
+    batches[0]?.fail(new Error("out of order"));
+    await drained;
+    expect(await answer).toMatchObject({ message: "out of order" });
+  });
+
+  test("drain() may be called twice", async () => {
+    const { commits, batches, run } = byHand();
+    void commits.add(FERN);
+    await run();
+    const drained = [commits.drain(1_000), commits.drain(1_000)];
+    batches[0]?.end(["added"]);
+    await Promise.all(drained);
+  });
+
+  // Deadlines
+
+  test("a commit that takes too long is answered storage_unavailable: the outcome is unknown", async () => {
+    const { commits, run } = byHand({ timeoutMs: 100 });
+    const answer = watched(rejection(commits.add(FERN)));
+    await run();
+    jest.advanceTimersByTime(99);
+    await run();
+    expect(answer.settled).toBe(false);
+    jest.advanceTimersByTime(1);
+    expect(await answer.promise).toMatchObject({
+      code: "storage_unavailable",
+      message: expect.stringContaining("may or may not be stored"),
+    });
+  });
+
+  test("a plant that waits too long behind a stuck commit is not stored, and is told so", async () => {
+    const { commits, batches, run } = byHand({ timeoutMs: 100 });
+    const stuck = rejection(commits.add(FERN));
+    await run();
+    const waiting = rejection(commits.add(MOSS));
+    jest.advanceTimersByTime(100);
+    expect(await waiting).toMatchObject({
+      code: "storage_unavailable",
+      message: expect.stringContaining("it is not stored"),
+    });
+    await stuck;
+    batches[0]?.end(["added"]);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN]]);
+  });
+
+  test("every plant has a deadline of its own", async () => {
+    const { commits, batches, run } = byHand({ timeoutMs: 100 });
+    const first = watched(rejection(commits.add(FERN)));
+    jest.advanceTimersByTime(30);
+    const second = watched(rejection(commits.add(MOSS)));
+    await run();
+    expect(batches[0]?.plants).toHaveLength(2);
+    jest.advanceTimersByTime(30);
+    const third = watched(rejection(commits.add(IVY)));
+    const seen: boolean[][] = [];
+    for (const step of [39, 1, 29, 1, 29, 1]) {
+      jest.advanceTimersByTime(step);
+      await run();
+      seen.push([first.settled, second.settled, third.settled]);
+    }
+    expect(seen).toEqual([
+      [false, false, false],
+      [true, false, false],
+      [true, false, false],
+      [true, true, false],
+      [true, true, false],
+      [true, true, true],
+    ]);
+  });
+
+  test("a plant that comes long after the last one has its whole time", async () => {
+    const { commits, batches, run } = byHand({ timeoutMs: 100 });
+    void commits.add(FERN);
+    await run();
+    batches[0]?.end(["added"]);
+    jest.advanceTimersByTime(90);
+    const late = watched(commits.add(MOSS));
+    await run();
+    jest.advanceTimersByTime(99);
+    await run();
+    expect(late.settled).toBe(false);
+    batches[1]?.end(["added"]);
+    expect(await late.promise).toBe("added");
+  });
+
+  test("a commit that ends after its plants' deadline changes no answer, and the next plants are stored", async () => {
+    const { commits, batches, run } = byHand({ timeoutMs: 100 });
+    const late = rejection(commits.add(FERN));
+    await run();
+    jest.advanceTimersByTime(100);
+    expect(await late).toMatchObject({ code: "storage_unavailable" });
+    const next = commits.add(MOSS);
+    await run();
+    batches[0]?.end(["added"]);
+    await run();
+    batches[1]?.end(["added"]);
+    expect(await next).toBe("added");
+  });
+
+  test("a plant is answered by its deadline, whatever the clock does from one look to the next", async () => {
+    // A timer may ring a little early, and time goes on while its function runs.
+    for (let timeoutMs = 10; timeoutMs < 14; timeoutMs += 0.25) {
+      let now = 0;
+      const clock = spyOn(performance, "now").mockImplementation(() => ++now);
+      const { commits, run } = byHand({ timeoutMs });
+      const answer = watched(rejection(commits.add(FERN)));
+      await run();
+      jest.advanceTimersByTime(1_000);
+      await run();
+      clock.mockRestore();
+      expect([timeoutMs, answer.settled]).toEqual([timeoutMs, true]);
+    }
+  });
+
+  test("drain() answers after its time what a stuck store leaves without an answer, and resolves", async () => {
+    const { commits, run } = byHand({ timeoutMs: 10_000 });
+    const committing = rejection(commits.add(FERN));
+    await run();
+    const gathering = rejection(commits.add(MOSS));
+    const drained = watched(commits.drain(500));
+    jest.advanceTimersByTime(499);
+    await run();
+    expect(drained.settled).toBe(false);
+    jest.advanceTimersByTime(1);
+    expect(await committing).toMatchObject({
+      code: "storage_unavailable",
+      message: expect.stringContaining("may or may not be stored"),
+    });
+    expect(await gathering).toMatchObject({
+      code: "storage_unavailable",
+      message: expect.stringContaining("it is not stored"),
+    });
+    await drained.promise;
+  });
+
+  test("drain() leaves no timer behind", async () => {
+    const { commits, batches, run } = byHand({ timeoutMs: 10_000 });
+    void commits.add(FERN);
+    await run();
+    batches[0]?.end(["added"]);
+    await commits.drain(500);
+    expect(jest.getTimerCount()).toBe(0);
+  });
+});
+
+// With time of its own
+
+test("groupCommit() works with its own defaults", async () => {
+  const commits = groupCommit(memoryStore());
+  expect(await Promise.all([commits.add(FERN), commits.add(FERN), commits.add({ ...FERN, name: "Ivy" })])).toEqual([
+    "added",
+    "present",
+    "conflict",
+  ]);
+  await commits.drain(1_000);
+});
+
+test("a store that throws instead of rejecting fails the batch, too", async () => {
+  const { store } = handStore();
+  const cause = new Error("out of order");
+  const commits = groupCommit({
+    ...store,
+    add: () => {
+      throw cause;
+    },
+  });
+  expect(await rejection(commits.add(FERN))).toBe(cause);
+  expect(await rejection(commits.add(MOSS))).toBe(cause);
+});
+
+// A real database
+
+const CLIENTS = 1_000;
+
+test("of 1,000 concurrent posts of one plant all are 200, one plant is stored, and re-sends are 200, too", async () => {
+  await using sqlite = await sqliteApp();
+  for (let round = 0; round < 2; round++) {
+    const answers = await sqlite.postAll(() => ({ id: 7, name: "Fern", tag: "indoor" }));
+    expect(answers).toEqual(Array.from(answers, () => ({ status: 200, body: { name: "Fern", tag: "indoor" } })));
+    expect(sqlite.rows()).toEqual([{ id: 7n, name: "Fern", tag: "indoor" }]);
+  }
+});
+
+test("of 1,000 different plants posted at once under one id one is 200, the others 409, and that one is stored", async () => {
+  await using sqlite = await sqliteApp();
+  const answers = await sqlite.postAll((i) => ({ id: 7, name: `plant ${i}` }));
+  const winners = answers.filter(({ status }) => status === 200);
+  expect(winners).toHaveLength(1);
+  const losers = answers.filter(({ status, body }) => status === 409 && body.error === 4091);
+  expect(losers).toHaveLength(CLIENTS - 1);
+  expect(sqlite.rows()).toEqual([{ id: 7n, name: winners[0]?.body.name, tag: null }]);
+});
+
+test("1,000 plants posted at once are all stored, each as it was sent", async () => {
+  await using sqlite = await sqliteApp();
+  const answers = await sqlite.postAll((i) => ({ id: i, name: `plant ${i}`, tag: `tag ${i}` }));
+  expect(answers).toEqual(
+    Array.from(answers, (_, i) => ({ status: 200, body: { name: `plant ${i}`, tag: `tag ${i}` } })),
+  );
+  expect(sqlite.rows()).toEqual(
+    Array.from(answers, (_, i) => ({ id: BigInt(i), name: `plant ${i}`, tag: `tag ${i}` })),
+  );
+});
+
+interface Answer {
+  readonly status: number;
+  readonly body: { name?: string; tag?: string; error?: number };
+}
+
+async function sqliteApp() {
+  const directory = emptyDirectory();
+  const path = `${directory.path}/plants.db`;
+  const onBroken = (error: Error) => {
+    throw error;
+  };
+  const { plants: store } = await openSqlite(path, { onBroken });
+  const app = testApp({ plants: groupCommit(store, { defer: (run) => void setImmediate(run) }) });
+  async function post(body: object): Promise<Answer> {
+    const answer = await app.fetch(postPlant(body));
+    return { status: answer.status, body: (await answer.json()) as Answer["body"] };
+  }
+  return {
+    postAll: (body: (i: number) => object) => Promise.all(Array.from({ length: CLIENTS }, (_, i) => post(body(i)))),
+    /** What another process sees in the file, ordered by id. */
+    rows() {
+      using reader = new Database(path, { readonly: true, safeIntegers: true });
+      return reader.query("SELECT id, name, tag FROM plants ORDER BY id").all();
+    },
+    async [Symbol.asyncDispose]() {
+      await store[Symbol.asyncDispose]();
+      directory[Symbol.dispose]();
+    },
+  };
+}
+
+function plant(number: number): NewPlant {
+  return { id: BigInt(number), name: `plant ${number}` };
+}
+
+/** A group commit whose store and turns move by hand only. */
+function byHand(options: GroupCommitOptions = {}) {
+  const { store, batches } = handStore();
+  const turns = handTurns();
+  return { commits: groupCommit(store, { defer: turns.defer, ...options }), batches, ...turns };
+}
+
+function watched<Value>(promise: Promise<Value>) {
+  const watch = { promise, settled: false };
+  const end = () => void (watch.settled = true);
+  promise.then(end, end);
+  return watch;
+}
+
+function rejection(promise: Promise<AddOutcome>): Promise<unknown> {
+  return promise.then(
+    (outcome) => {
+      throw new Error(`Expected a rejection, got "${outcome}"`);
+    },
+    (error: unknown) => error,
+  );
+}
