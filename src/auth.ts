@@ -2,8 +2,11 @@ import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
 import { PlantStoreError } from "./errors.ts";
 
+/** Whether a caller may call: `true`, or not; a string is not, and says why, for the log only. */
+export type Verdict = boolean | string;
+
 /** The port that knows tokens: whether the bearer of this one may call the service now. */
-export type Authenticate = (token: string) => boolean | Promise<boolean>;
+export type Authenticate = (token: string) => Verdict | Promise<Verdict>;
 
 /**
  * Lets a request pass only with a bearer token that `authenticate` knows (RFC 6750). It runs before validation, so a
@@ -21,7 +24,8 @@ export function bearerGuard(authenticate: Authenticate) {
       // Async by its own word: Elysia guesses from the source text whether a hook has to be awaited.
       .onTransform({ as: "scoped" }, async function authenticateBearer(context) {
         const { bearer: token = "" } = context as { bearer?: string };
-        if (!(await authenticate(token))) throw new PlantStoreError("invalid_credentials");
+        const verdict = await authenticate(token);
+        if (verdict !== true) throw refusal(verdict || "refused");
       })
   );
 }
@@ -36,7 +40,11 @@ const CREDENTIALS = /^bearer +([\w\-.~+/]+=*)$/i;
 function canonical(authorization: string | undefined): string {
   if (authorization === undefined) throw new PlantStoreError("missing_credentials");
   const token = CREDENTIALS.exec(authorization)?.[1];
-  // One answer for every kind of bad credentials: what is wrong with them is nobody's business.
-  if (token === undefined) throw new PlantStoreError("invalid_credentials");
+  if (token === undefined) throw refusal("malformed");
   return `Bearer ${token}`;
+}
+
+/** One answer for every kind of bad credentials: what is wrong with them only the log is told. */
+function refusal(reason: string): PlantStoreError {
+  return new PlantStoreError("invalid_credentials", undefined, { cause: reason });
 }

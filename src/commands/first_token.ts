@@ -1,5 +1,6 @@
 import type { Config } from "../config.ts";
-import { type KnownTokens, mintToken, type Sha256 } from "../tokens.ts";
+import type { KnownTokens } from "../known_tokens.ts";
+import { mintToken, type Sha256 } from "../tokens.ts";
 import type { Io } from "./io.ts";
 
 /**
@@ -17,12 +18,12 @@ export async function offerFirstToken(
 ): Promise<void> {
   if (known.count() > 0) return;
   if (production) {
-    stderr("No token is known, so every call will be answered 401: set AUTH_TOKENS\n");
+    stderr("No token is known, so every call will be answered 401: create one with plant-store token create NAME\n");
     return;
   }
-  const token = mintToken();
+  const token = mintToken(sha256);
   // Of two servers that start together on a new file, the slower one finds the name taken.
-  const added = await known.add({ name: "first-start", digest: sha256(token), createdAt: new Date() });
+  const added = await known.add({ name: "first-start", digest: sha256(token), createdAt: new Date(), expiresAt: null });
   if (added) stderr(welcome(token, address));
 }
 

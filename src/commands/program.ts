@@ -1,10 +1,11 @@
 import { Command, CommanderError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import { DatabaseFileError } from "../adapters/sqlite/errors.ts";
-import { ConfigError, parseConfig, type Settings } from "../config.ts";
+import { type Config, ConfigError, parseConfig, type Settings } from "../config.ts";
 import { CommandError, type Io } from "./io.ts";
 import { openapi } from "./openapi.ts";
 import { serve } from "./serve.ts";
+import { createToken, listTokens, revokeToken } from "./token.ts";
 
 /** The exit codes of the program. */
 const FAILED = 1;
@@ -33,33 +34,79 @@ function createProgram(settings: Settings, io: Io, done: (exitCode: number) => v
     .helpCommand(false)
     .showHelpAfterError("Run with --help for what there is.")
     .exitOverride()
-    .configureOutput({ writeOut: io.stdout, writeErr: io.stderr });
+    .configureOutput({ writeOut: io.stdout, writeErr: io.stderr })
+    .addHelpText("after", PROGRAM_HELP);
   program
     .command("serve", { isDefault: true })
     .description("Serve the API (also what happens with no command)")
     .option("--host <address>", "Where to listen [HOST] (default: 127.0.0.1)")
     .option("--port <number>", "Where to listen; 0 takes a free port [PORT] (default: 3000)")
-    .option("--database <url>", "Where plants are kept, as file:PATH [DATABASE_URL] (default: file:plants.db)")
+    .option(...DATABASE)
     .addHelpText("after", SERVE_HELP)
-    .copyInheritedSettings(program)
-    .action(async (flags: ServeFlags) => done(await serve(parseConfig(withFlags(settings, flags)), io)));
+    .action(async (flags: Flags) => done(await serve(configOf(settings, flags), io)));
+  addTokenCommands(program, settings, io, done);
   program
     .command("openapi")
     .description("Print the OpenAPI document")
-    .addHelpText("after", "\nExample:\n  plant-store openapi > openapi.json")
+    .addHelpText("after", example("openapi > openapi.json"))
     .action(async () => done(await openapi(io)));
-  return program.addHelpText("after", PROGRAM_HELP);
+  return program;
 }
 
-interface ServeFlags {
+function addTokenCommands(program: Command, settings: Settings, io: Io, done: (exitCode: number) => void): void {
+  const token = program.command("token").description("Create, list and revoke bearer tokens");
+  token
+    .command("create <name>")
+    .description("Make a token and print it; the database keeps its SHA-256 only")
+    .option(
+      "--expires <lifetime>",
+      "How long it counts: minutes, hours, days or weeks, such as 90d (default: for ever)",
+    )
+    .option(...DATABASE)
+    .addHelpText("after", example("token create greenhouse --expires 90d"))
+    .action(async (name: string, flags: Flags) =>
+      done(await createToken(configOf(settings, flags).databasePath, name, flags.expires, io)),
+    );
+  token
+    .command("list")
+    .description("Print every token's name, times and state, but not the token")
+    .option("--json", "As JSON")
+    .option(...DATABASE)
+    .addHelpText("after", example("token list --json"))
+    .action(async (flags: Flags) =>
+      done(await listTokens(configOf(settings, flags).databasePath, { json: flags.json === true }, io)),
+    );
+  token
+    .command("revoke <name>")
+    .description("Make a token count no more, on running servers within five seconds")
+    .option(...DATABASE)
+    .addHelpText("after", example("token revoke greenhouse"))
+    .action(async (name: string, flags: Flags) =>
+      done(await revokeToken(configOf(settings, flags).databasePath, name, io)),
+    );
+}
+
+const DATABASE = [
+  "--database <url>",
+  "Where plants are kept, as file:PATH [DATABASE_URL] (default: file:plants.db)",
+] as const;
+
+interface Flags {
   readonly host?: string;
   readonly port?: string;
   readonly database?: string;
+  readonly expires?: string;
+  readonly json?: boolean;
 }
 
-function withFlags(settings: Settings, { host, port, database }: ServeFlags): Settings {
+function configOf(settings: Settings, { host, port, database }: Flags): Config {
   const flags = { HOST: host, PORT: port, DATABASE_URL: database };
-  return { ...settings, ...Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== undefined)) };
+  const given = Object.entries(flags).filter(([, value]) => value !== undefined);
+  return parseConfig({ ...settings, ...Object.fromEntries(given) });
+}
+
+function example(line: string): string {
+  return `\nExample:\n  plant-store ${line}`;
 }
 
 const SERVE_HELP = `

@@ -5,12 +5,11 @@ import type { Config } from "../config.ts";
 import { PlantStoreError } from "../errors.ts";
 import { type GroupCommit, groupCommit } from "../group_commit.ts";
 import { readiness } from "../readiness.ts";
-import { knownTokens, type Sha256 } from "../tokens.ts";
+import { knownTokens } from "../known_tokens.ts";
 import { offerFirstToken } from "./first_token.ts";
 import { type HttpServer, listen } from "./http_server.ts";
 import type { Io } from "./io.ts";
-
-const sha256: Sha256 = (text) => Bun.SHA256.hash(text, new Uint8Array(32)) as Uint8Array;
+import { sha256 } from "../adapters/sha256.ts";
 
 /** A wait for another process's lock ends before the request's own deadline, so that the answer can tell why. */
 const BUSY_SHARE = 0.9;
@@ -18,6 +17,9 @@ const BUSY_SHARE = 0.9;
 const CLOSE_SHARE = 0.2;
 /** How long waiters may take to hear that the storage broke, in milliseconds: the process has to end soon. */
 const BROKEN_TIMEOUT = 1_000;
+
+/** How old what is known of tokens may get, in milliseconds: other processes create and revoke them. */
+const REFRESH_MS = 2_000;
 
 /**
  * `plant-store serve`: serves until `io.stop`, then answers what was accepted and closes the database.
@@ -41,13 +43,13 @@ export async function serve(config: Config, io: Io): Promise<number> {
     timeoutMs: config.requestTimeoutMs,
     defer: (run) => void setImmediate(run),
   });
-  const known = await knownTokens(opened.tokens, config.authTokens, sha256);
+  const known = await knownTokens(opened.tokens, { fixed: config.authTokens, sha256 });
   const storable = readiness(() => store.probe());
   const onFault: AppOptions["onFault"] = (cause, requestId) => io.stderr(`${requestId} ${Bun.inspect(cause)}\n`);
   const app = createApp({
     plants: commits,
     ready: () => (io.stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : storable()),
-    authenticate: known.check,
+    authenticate: known.authenticate,
     maxBodyBytes: config.maxBodyBytes,
     docsFiles: config.docs ? swaggerUi : undefined,
     onFault,
@@ -57,10 +59,29 @@ export async function serve(config: Config, io: Io): Promise<number> {
     `Plant Store listens on ${server.address}${config.docs ? `, documentation at ${server.address}/swagger` : ""}\n`,
   );
   await offerFirstToken(known, server.address, config, sha256, io);
+  const refreshing = repeat(REFRESH_MS, () => known.refresh());
   const failure = await Promise.race([stopped, broken.promise]);
+  refreshing.stop();
   io.stderr(failure ? `Stopping: ${failure.message} (${failure.cause})\n` : "Stopping: answering what was accepted\n");
   await shutDown(server, commits, failure ? BROKEN_TIMEOUT : config.shutdownTimeoutMs * (1 - CLOSE_SHARE));
   return failure ? 1 : 0;
+}
+
+/** Runs again and again with a pause between, until it is stopped: one that hangs is followed by no other. */
+function repeat(pauseMs: number, run: () => Promise<void>) {
+  let stopped = false;
+  let timer = setTimeout(again, pauseMs);
+  async function again(): Promise<void> {
+    // What keeps the storage from answering is told to those who wait for it.
+    await run().catch(() => {});
+    if (!stopped) timer = setTimeout(again, pauseMs);
+  }
+  return {
+    stop() {
+      stopped = true;
+      clearTimeout(timer);
+    },
+  };
 }
 
 function aborted(signal: AbortSignal): Promise<undefined> {

@@ -1,13 +1,20 @@
 import { memoryStore } from "../../src/adapters/memory.ts";
 import { type AppOptions, createApp } from "../../src/app.ts";
 import { groupCommit } from "../../src/group_commit.ts";
-import { tokenChecker } from "../../src/tokens.ts";
+import { sha256 } from "../../src/adapters/sha256.ts";
+import { tokenFinder } from "../../src/tokens.ts";
 
 /** The token that a test app knows. */
 export const TOKEN = "test-token-0123456789";
 
-/** SHA-256 as the program uses it. */
-export const sha256 = (text: string): Uint8Array => Bun.SHA256.hash(text, new Uint8Array(32)) as Uint8Array;
+/** An `Authenticate` that knows these tokens. */
+export function knowing(...tokens: string[]): (token: string) => boolean {
+  const find = tokenFinder(
+    tokens.map((token) => ({ digest: sha256(token) })),
+    sha256,
+  );
+  return (token) => find(token) !== undefined;
+}
 
 /** A fresh app over a fresh memory store; every part can be replaced. */
 export function testApp(options: Partial<AppOptions> = {}) {
@@ -15,7 +22,7 @@ export function testApp(options: Partial<AppOptions> = {}) {
   return createApp({
     plants: groupCommit(store, { defer: (run) => void setImmediate(run) }),
     ready: () => store.probe(),
-    authenticate: tokenChecker([sha256(TOKEN)], sha256),
+    authenticate: knowing(TOKEN),
     maxBodyBytes: 65_536,
     onFault: (cause) => {
       throw cause;

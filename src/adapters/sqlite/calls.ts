@@ -1,7 +1,7 @@
 import { type ErrorCode, PlantStoreError } from "../../errors.ts";
 import type { NewPlant } from "../../plant.ts";
 import type { AddOutcome } from "../../store.ts";
-import type { TokenRecord } from "../../tokens.ts";
+import type { TokenStore } from "../../token_store.ts";
 import type { OpenOptions } from "./database.ts";
 import { DatabaseFileError } from "./errors.ts";
 
@@ -10,8 +10,10 @@ export interface Calls {
   open(path: string, options: OpenOptions): Promise<void>;
   add(plants: readonly NewPlant[]): Promise<readonly AddOutcome[]>;
   probe(): Promise<void>;
-  listTokens(): Promise<readonly TokenRecord[]>;
-  addToken(record: TokenRecord): Promise<boolean>;
+  listTokens: TokenStore["list"];
+  addToken: TokenStore["add"];
+  revokeToken: TokenStore["revoke"];
+  noteTokenUses: TokenStore["noteUses"];
   close(): Promise<void>;
 }
 

@@ -6,6 +6,10 @@ import { APPLICATION_ID, migrate } from "./migrations.ts";
 export interface OpenOptions {
   /** How long to wait for another process's lock, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;
+  /** Whether to make the file where there is none. @default {true} */
+  readonly create?: boolean;
+  /** Whether to read the whole file for damage: seconds for millions of plants. @default {true} */
+  readonly verify?: boolean;
 }
 
 /**
@@ -15,14 +19,15 @@ export interface OpenOptions {
  * @throws {DatabaseFileError} If the file is not a database, is damaged, belongs to another application or a newer
  * plant-store, or cannot be opened.
  */
-export function openDatabase(path: string, { busyTimeoutMs = 5_000 }: OpenOptions = {}): Database {
+export function openDatabase(path: string, options: OpenOptions = {}): Database {
+  const { busyTimeoutMs = 5_000, create = true, verify = true } = options;
   let client: Database | undefined;
   try {
-    client = new Database(path, { create: true, readwrite: true, safeIntegers: true, strict: true });
+    client = new Database(path, { create, readwrite: true, safeIntegers: true, strict: true });
     // First of all, so that whatever follows waits for a lock instead of failing.
     client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
     requireOurs(client);
-    requireSound(client);
+    if (verify) requireSound(client);
     makeDurable(client);
     migrate(client);
     return client;

@@ -33,6 +33,15 @@ export function translate(error: unknown): unknown {
   return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, { cause: error });
 }
 
+/** Runs a call of SQLite and translates what it throws. */
+export function translated<Result>(call: () => Result): Result {
+  try {
+    return call();
+  } catch (error) {
+    throw translate(error);
+  }
+}
+
 /**
  * Whether an error means that the disk lost what it had acknowledged to the kernel: after a failed fsync the page cache
  * is no longer what the disk holds, and trying again would only seem to work.

@@ -1,11 +1,13 @@
 import type { Database } from "bun:sqlite";
 import plantsAndTokens from "../../../drizzle/sqlite/0000_plants_and_tokens.sql" with { type: "text" };
+import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" with { type: "text" };
 import journal from "../../../drizzle/sqlite/meta/_journal.json";
 import { DatabaseFileError } from "./errors.ts";
 
 /** The migrations that drizzle-kit made, embedded: the executable has no folder to read. By journal tag. */
 const SQL: Readonly<Record<string, string>> = {
   "0000_plants_and_tokens": plantsAndTokens,
+  "0001_token_lifetimes": tokenLifetimes,
 };
 
 /** Every migration in order, as it runs. */

@@ -1,6 +1,6 @@
 import { PlantStoreError } from "../../errors.ts";
 import type { PlantStore } from "../../store.ts";
-import type { TokenStore } from "../../tokens.ts";
+import type { TokenStore } from "../../token_store.ts";
 import { type Call, type Calls, fromPlain, type Reply } from "./calls.ts";
 import type { OpenOptions } from "./database.ts";
 import { DatabaseFileError } from "./errors.ts";
@@ -42,7 +42,9 @@ export async function openSqlite(path: string, openOptions: OpenSqliteOptions): 
     },
     tokens: {
       list: () => worker.call("listTokens"),
-      add: (record) => worker.call("addToken", record),
+      add: (token) => worker.call("addToken", token),
+      revoke: (name, at) => worker.call("revokeToken", name, at),
+      noteUses: (uses) => worker.call("noteTokenUses", uses),
     },
   };
 }

@@ -24,4 +24,7 @@ export const tokens = sqliteTable("tokens", {
   name: text().primaryKey(),
   digest: bytes().notNull().unique(),
   createdAt: instant("created_at").notNull(),
+  expiresAt: instant("expires_at"),
+  revokedAt: instant("revoked_at"),
+  lastUsedAt: instant("last_used_at"),
 });

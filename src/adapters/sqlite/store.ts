@@ -3,7 +3,7 @@ import { eq, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 import { type NewPlant, samePlant } from "../../plant.ts";
 import type { AddOutcome, PlantStore } from "../../store.ts";
-import { translate } from "./errors.ts";
+import { translated } from "./errors.ts";
 import { fileIdentity } from "./file_identity.ts";
 import { plants } from "./schema.ts";
 
@@ -54,14 +54,6 @@ export function sqliteStore(client: Database): PlantStore {
 
 function withoutNull({ name, tag }: { name: string; tag: string | null }) {
   return tag === null ? { name } : { name, tag };
-}
-
-function translated<Result>(run: () => Result): Result {
-  try {
-    return run();
-  } catch (error) {
-    throw translate(error);
-  }
 }
 
 /** Leaves one file: the WAL is moved into the database, and an error in doing so surfaces. */

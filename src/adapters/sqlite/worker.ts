@@ -26,7 +26,9 @@ const calls: Calls = {
   add: (plants) => database().store.add(plants),
   probe: () => database().store.probe(),
   listTokens: () => database().tokens.list(),
-  addToken: (record) => database().tokens.add(record),
+  addToken: (token) => database().tokens.add(token),
+  revokeToken: (name, at) => database().tokens.revoke(name, at),
+  noteTokenUses: (uses) => database().tokens.noteUses(uses),
   close: async () => database().store[Symbol.asyncDispose](),
 };
 

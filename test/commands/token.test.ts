@@ -1,0 +1,79 @@
+import { expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
+
+async function post(url: string, token: string): Promise<number> {
+  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+  return (await fetch(`${url}/plants`, { method: "POST", headers, body: '{"id": 1, "name": "Fern"}' })).status;
+}
+
+/** Asks until the answer is the one awaited; the test's own time limit ends it. */
+async function untilAnswered(status: number, url: string, token: string): Promise<void> {
+  while ((await post(url, token)) !== status) await Bun.sleep(50);
+}
+
+test("a token that is created, revoked and listed beside a running server counts there, or no more, within seconds", async () => {
+  using directory = emptyDirectory();
+  const cwd = directory.path;
+  await using server = await startServer({ cwd, env: { NODE_ENV: "production" } });
+  const created = await runToEnd({ cwd, args: ["token", "create", "greenhouse", "--expires", "90d"] });
+  expect(created.exitCode).toBe(0);
+  expect(created.stdout).toMatch(/^plant_\w{38}\n$/);
+  const token = created.stdout.trim();
+  await untilAnswered(200, server.url, token);
+  expect((await runToEnd({ cwd, args: ["token", "revoke", "greenhouse"] })).exitCode).toBe(0);
+  await untilAnswered(401, server.url, token);
+  const { stdout } = await runToEnd({ cwd, args: ["token", "list", "--json"] });
+  expect(JSON.parse(stdout)).toEqual([
+    {
+      name: "greenhouse",
+      created: expect.stringMatching(/Z$/),
+      expires: expect.stringMatching(/Z$/),
+      lastUsed: expect.stringMatching(/:00\.000Z$/),
+      revoked: expect.stringMatching(/Z$/),
+    },
+  ]);
+}, 20_000);
+
+test("the database holds no token, whoever copies it", async () => {
+  using directory = emptyDirectory();
+  const { stdout } = await runToEnd({ cwd: directory.path, args: ["token", "create", "greenhouse"] });
+  const file = readFileSync(join(directory.path, "plants.db"));
+  expect(file.includes("greenhouse")).toBe(true);
+  expect(file.includes(stdout.trim())).toBe(false);
+  expect(file.includes(stdout.trim().slice("plant_".length, -6))).toBe(false);
+});
+
+test("token list is a table with a header, and says nothing of the tokens themselves", async () => {
+  using directory = emptyDirectory();
+  const cwd = directory.path;
+  const { stdout: token } = await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
+  const { stdout } = await runToEnd({ cwd, args: ["token", "list"] });
+  const [header, row, ...rest] = stdout.trimEnd().split("\n");
+  expect(header).toMatch(/^NAME +CREATED +EXPIRES +LAST USED +REVOKED$/);
+  expect(row).toMatch(/^greenhouse +\d{4}-\d\d-\d\d \d\d:\d\d +- +- +-$/);
+  expect(rest).toEqual([]);
+  expect(stdout).not.toContain(token.trim());
+});
+
+const refused: [string[], number, string][] = [
+  [["create", "a b"], 2, 'Cannot use token name "a b"'],
+  [["create", "x".repeat(65)], 2, "Cannot use token name"],
+  [["create", "greenhouse", "--expires", "5y"], 2, 'Cannot use --expires "5y"'],
+  [["create", "greenhouse", "--expires", "0d"], 2, 'Cannot use --expires "0d"'],
+  [["create", "taken"], 1, 'Cannot create token "taken": the name is taken'],
+  [["revoke", "nobody"], 1, 'Cannot revoke token "nobody": there is none of that name'],
+  [["list", "--database", "file:missing.db"], 1, 'Cannot open database "missing.db"'],
+  [["create"], 2, "missing required argument 'name'"],
+  [["creat", "x"], 2, "Did you mean create?"],
+];
+
+test.each(refused)("token %p exits with %d", async (args, exitCode, says) => {
+  using directory = emptyDirectory();
+  const cwd = directory.path;
+  expect((await runToEnd({ cwd, args: ["token", "create", "taken"] })).exitCode).toBe(0);
+  const run = await runToEnd({ cwd, args: ["token", ...args] });
+  expect({ exitCode: run.exitCode, stdout: run.stdout }).toEqual({ exitCode, stdout: "" });
+  expect(run.stderr).toContain(says);
+});
