@@ -3,16 +3,21 @@ import { errorAnswer, successAnswer } from "./answers.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { PlantStoreError } from "./errors.ts";
 import { health } from "./health.ts";
+import { metricsPage, type RenderMetrics } from "./metrics_page.ts";
+import type { Observer } from "./observer.ts";
 import { plantsApi, type PlantsOptions } from "./plants.ts";
+import { identify, pathOf, REQUEST_ID, routable } from "./request.ts";
 
 /** Everything the app needs from outside; it opens and reads nothing by itself. */
 export interface AppOptions extends PlantsOptions {
   /** Resolves when a plant could be stored now; throws a `PlantStoreError` when not. */
   readonly ready: () => Promise<void>;
+  /** Who watches. */
+  readonly observer: Observer;
   /** The files of Swagger UI. @default no documentation pages */
   readonly docsFiles?: DocsFiles | undefined;
-  /** Told of every fault of ours, with the id that its answer carries. */
-  readonly onFault: (cause: unknown, requestId: string) => void;
+  /** Renders `/metrics`. @default no such page */
+  readonly renderMetrics?: RenderMetrics;
 }
 
 /**
@@ -21,11 +26,12 @@ export interface AppOptions extends PlantsOptions {
  *
  * @example
  * ```ts
- * const app = createApp({ plants, ready, authenticate, maxBodyBytes: 65_536, onFault: console.error });
+ * const app = createApp({ plants, ready, authenticate, maxBodyBytes: 65_536, observer });
  * const answer = await app.fetch(new Request("http://localhost/livez"));
  * ```
  */
 export function createApp(options: AppOptions) {
+  const { authenticate, docsFiles, observer, ready, renderMetrics } = options;
   const api = plantsApi(options);
   const app = new Elysia({
     // "/plants/" is not "/plants".
@@ -35,34 +41,40 @@ export function createApp(options: AppOptions) {
     // Whatever Elysia would say of an invalid body is never sent, so it need not be composed.
     allowUnsafeValidationDetails: true,
   })
-    .wrap((fetch, request) => (isUnroutable(request) ? () => fetch(withPlainHost(request)) : fetch))
-    .onError(({ error, path }) => {
-      if (error instanceof PlantStoreError) return errorAnswer(error);
-      if (error instanceof ValidationError && error.type === "body") return errorAnswer(invalidPlant(error));
-      return error instanceof NotFoundError ? noRoute(allowed, path) : fault(error, options.onFault);
+    .wrap((fetch) => (request: Request) => observed(fetch as unknown as Fetch, request))
+    .onError(({ error, path, request }) => {
+      if (error instanceof NotFoundError) return noRoute(allowed, path);
+      const known = asPlantStoreError(error);
+      observer.onError(known, request.headers.get(REQUEST_ID) ?? "");
+      return errorAnswer(known);
     })
     .mapResponse({ as: "global" }, ({ response }) => successAnswer(response))
-    .use(health(options.ready))
-    .use(options.docsFiles === undefined ? new Elysia() : docs(api, options.docsFiles))
+    .use(health(ready))
+    .use(docsFiles === undefined ? new Elysia() : docs(api, docsFiles))
+    .use(renderMetrics === undefined ? new Elysia() : metricsPage(renderMetrics, authenticate))
     .use(api);
   const allowed = methodsByPath(app.routes);
+
+  async function observed(fetch: Fetch, request: Request): Promise<Response> {
+    const start = performance.now();
+    const requestId = identify(request);
+    const answer = await fetch(routable(request));
+    answer.headers.set(REQUEST_ID, requestId);
+    const path = pathOf(request);
+    observer.onAnswer({
+      method: request.method,
+      path: allowed.has(path) ? path : "other",
+      status: answer.status,
+      durationMs: performance.now() - start,
+      requestId,
+    });
+    return answer;
+  }
+
   return app;
 }
 
-/** Elysia looks for the path from the eleventh character of the URL on: "http://x/" is too short for it. */
-const SHORTEST_ORIGIN = 11;
-const AFTER_SCHEME = "https://".length;
-
-/** Bun gives a bare path where the Host header is empty, missing (HTTP/1.0) or no host at all. */
-function isUnroutable({ url }: Request): boolean {
-  return url.startsWith("/") || url.indexOf("/", AFTER_SCHEME) < SHORTEST_ORIGIN;
-}
-
-/** The host means nothing to this service, so any other one does. */
-function withPlainHost(request: Request): Request {
-  const { pathname, search } = new URL(request.url, "http://localhost");
-  return new Request(`http://localhost${pathname}${search}`, request);
-}
+type Fetch = (request: Request) => Response | Promise<Response>;
 
 /** Names every field at fault: each schema carries its own sentence. */
 function invalidPlant({ all }: ValidationError): PlantStoreError {
@@ -82,9 +94,9 @@ function methodsByPath(routes: readonly { path: string; method: string }[]): Map
   return new Map(routes.map(({ path, method }) => [path, method === "GET" ? "GET, HEAD" : method]));
 }
 
-/** The answer to a fault of ours: the cause goes to `onFault` only, with the id that the answer carries. */
-export function fault(cause: unknown, onFault: AppOptions["onFault"]): Response {
-  const requestId = crypto.randomUUID();
-  onFault(cause, requestId);
-  return errorAnswer(new PlantStoreError("internal"), { "x-request-id": requestId });
+/** What is none of our own errors is a fault of ours: its cause is for the log only. */
+function asPlantStoreError(error: unknown): PlantStoreError {
+  if (error instanceof PlantStoreError) return error;
+  if (error instanceof ValidationError && error.type === "body") return invalidPlant(error);
+  return new PlantStoreError("internal", undefined, { cause: error });
 }

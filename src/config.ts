@@ -18,11 +18,25 @@ export interface Config {
   readonly shutdownTimeoutMs: number;
   /** The paths of the certificate chain and the private key, in PEM: with them the server speaks HTTPS. */
   readonly tls: { readonly certFile: string; readonly keyFile: string } | undefined;
+  /** From which level on to log. */
+  readonly logLevel: LogLevel;
+  /** How to log. @default pretty on a terminal, JSON elsewhere */
+  readonly logFormat: LogFormat | undefined;
+  /** Whether every request is logged. */
+  readonly accessLog: boolean;
   /** Whether `/swagger` is served. */
   readonly docs: boolean;
   /** Whether this is production, where no token is made at the first start. */
   readonly production: boolean;
 }
+
+/** From much to little. */
+export type LogLevel = (typeof LOG_LEVELS)[number];
+const LOG_LEVELS = ["debug", "info", "warning", "error"] as const;
+
+/** For people, or one JSON object a line. */
+export type LogFormat = (typeof LOG_FORMATS)[number];
+const LOG_FORMATS = ["pretty", "json"] as const;
 
 /** A setting that cannot be followed: the program was called wrongly. */
 export class ConfigError extends Error {
@@ -57,7 +71,10 @@ export function parseConfig(settings: Settings): Config {
     requestTimeoutMs: integer("REQUEST_TIMEOUT_MS", 5_000, 1, 2 ** 31 - 1),
     shutdownTimeoutMs: integer("SHUTDOWN_TIMEOUT_MS", 10_000, 1, 2 ** 31 - 1),
     tls: parseTls(text("TLS_CERT_FILE", ""), text("TLS_KEY_FILE", "")),
-    docs: parseSwitch("DOCS", text("DOCS", "on")),
+    logLevel: choice("LOG_LEVEL", text("LOG_LEVEL", "info"), LOG_LEVELS),
+    logFormat: text("LOG_FORMAT", "") === "" ? undefined : choice("LOG_FORMAT", text("LOG_FORMAT", ""), LOG_FORMATS),
+    accessLog: choice("ACCESS_LOG", text("ACCESS_LOG", "off"), SWITCH) === "on",
+    docs: choice("DOCS", text("DOCS", "on"), SWITCH) === "on",
     production: settings["NODE_ENV"] === "production",
   };
 }
@@ -68,9 +85,12 @@ function parseInteger(name: string, text: string, min: number, max: number): num
   throw new ConfigError(`Cannot use ${name} "${text}": expected an integer from ${min} to ${max}`);
 }
 
-function parseSwitch(name: string, text: string): boolean {
-  if (text === "on" || text === "off") return text === "on";
-  throw new ConfigError(`Cannot use ${name} "${text}": expected "on" or "off"`);
+const SWITCH = ["on", "off"] as const;
+
+function choice<const Choice extends string>(name: string, text: string, choices: readonly Choice[]): Choice {
+  const chosen = choices.find((known) => known === text);
+  if (chosen !== undefined) return chosen;
+  throw new ConfigError(`Cannot use ${name} "${text}": expected ${choices.map((known) => `"${known}"`).join(" or ")}`);
 }
 
 /** `file:PATH`, or the same as an absolute URL, `file:///PATH` (RFC 8089). */

@@ -13,6 +13,15 @@ export interface GroupCommitOptions {
    * one plant. @default `setTimeout` of zero; `setImmediate` is better where there is one
    */
   readonly defer?: (run: () => void) => void;
+  /** Told of every commit that succeeded. @default nobody is */
+  readonly onCommit?: (commit: Commit) => void;
+}
+
+/** One transaction that was committed. */
+export interface Commit {
+  /** What became of each plant. */
+  readonly outcomes: readonly AddOutcome[];
+  readonly durationMs: number;
 }
 
 /** One plant at a time in, one transaction a batch out. */
@@ -23,6 +32,8 @@ export interface GroupCommit {
    * @throws {PlantStoreError} `queue_full`, `shutting_down`, or `storage_unavailable` (also when it takes too long).
    */
   add(plant: NewPlant): Promise<AddOutcome>;
+  /** How many plants have no answer yet. */
+  size(): number;
   /**
    * Takes no more plants, and resolves once every plant taken has its answer; what has none after `timeoutMs`
    * milliseconds gets `storage_unavailable`.
@@ -45,7 +56,7 @@ const MAX_TURNS = 4;
  * larger and fsyncs rarer. A lone plant waits for nobody.
  */
 export function groupCommit(store: PlantStore, options: GroupCommitOptions = {}): GroupCommit {
-  const { queueLimit = 10_000, timeoutMs = 5_000, defer = (run) => setTimeout(run, 0) } = options;
+  const { queueLimit = 10_000, timeoutMs = 5_000, defer = (run) => setTimeout(run, 0), onCommit } = options;
   let gathering: Waiter[] = [];
   let committing: Waiter[] = [];
   let busy = false;
@@ -54,7 +65,7 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
 
   function add(plant: NewPlant): Promise<AddOutcome> {
     if (drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
-    if (gathering.length + committing.length >= queueLimit) return Promise.reject(new PlantStoreError("queue_full"));
+    if (size() >= queueLimit) return Promise.reject(new PlantStoreError("queue_full"));
     return new Promise((resolve, reject) => {
       gathering.push({ plant, resolve, reject, deadline: performance.now() + timeoutMs });
       if (!busy) gather();
@@ -77,7 +88,7 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
   async function commit(): Promise<void> {
     committing = gathering;
     gathering = [];
-    if (committing.length > 0) await settle(store, committing);
+    if (committing.length > 0) await settle(store, committing, onCommit);
     committing = [];
     busy = false;
     if (gathering.length > 0) gather();
@@ -114,14 +125,24 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
     clearTimeout(timer);
   }
 
-  return { add, drain };
+  function size(): number {
+    return gathering.length + committing.length;
+  }
+
+  return { add, size, drain };
 }
 
 /** Each waiter gets its own plant's outcome, or all of them the batch's error. Settling one twice changes nothing. */
-async function settle(store: PlantStore, batch: readonly Waiter[]): Promise<void> {
+async function settle(
+  store: PlantStore,
+  batch: readonly Waiter[],
+  onCommit: GroupCommitOptions["onCommit"],
+): Promise<void> {
+  const start = performance.now();
   try {
     const outcomes = await store.add(batch.map(({ plant }) => plant));
     batch.forEach(({ resolve }, index) => resolve(outcomes[index] as AddOutcome));
+    onCommit?.({ outcomes, durationMs: performance.now() - start });
   } catch (error) {
     for (const { reject } of batch) reject(error);
   }

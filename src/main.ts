@@ -14,6 +14,10 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   stdout: (text) => void process.stdout.write(text),
   stderr: (text) => void process.stderr.write(text),
   stop: stop.signal,
+  write: (chunk) =>
+    new Promise((resolve, reject) => process.stdout.write(chunk, (error) => (error ? reject(error) : resolve()))),
+  stdin: () => Bun.stdin.stream(),
+  isTerminal: process.stderr.isTTY === true,
 });
 
 // Whatever still holds the event loop is not waited for: a Worker whose disk hangs, say.

@@ -97,5 +97,6 @@ test("the executable says nothing on stderr but its own words", async () => {
   server.child.kill("SIGTERM");
   await server.child.exited;
   const lines = (await server.stderr.end).trim().split("\n");
-  expect(lines.map((line) => line.split(" ")[0])).toEqual(["Plant", "Stopping:"]);
+  const messages = lines.map((line) => (JSON.parse(line) as { message: string }).message.split(" ")[0]);
+  expect(messages).toEqual(["Plant", "Configuration", "Stopping:"]);
 });

@@ -12,3 +12,35 @@ export interface Io {
 export class CommandError extends Error {
   override readonly name = "CommandError";
 }
+
+/** What commands need that move more than fits into memory, over pipes and files. */
+export interface StreamIo extends Io {
+  /**
+   * Results, a piece at a time: resolves when more can be taken, and rejects with the system's error; its code is
+   * `EPIPE` when nobody reads any more.
+   */
+  readonly write: (chunk: string) => Promise<void>;
+  /** What comes in on standard input; to be called once. */
+  readonly stdin: () => ReadableStream<Uint8Array>;
+  /** Whether words for people go to a terminal. */
+  readonly isTerminal: boolean;
+}
+
+/** What the system says of a failure, without the call and the path: "no space left on device". */
+export function reasonOf(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  return /^E[A-Z0-9]+: (.+?)(?:, \w+(?: '.*)?)?$/s.exec(message)?.[1] ?? message;
+}
+
+/** Waits for a promise, but not past `stop`. Resolves to whether the promise was the first. */
+export async function isDone(promise: Promise<unknown>, stop: AbortSignal): Promise<boolean> {
+  const stopped = Promise.withResolvers<boolean>();
+  const end = () => stopped.resolve(false);
+  if (stop.aborted) end();
+  stop.addEventListener("abort", end);
+  try {
+    return await Promise.race([stopped.promise, promise.then(() => true)]);
+  } finally {
+    stop.removeEventListener("abort", end);
+  }
+}

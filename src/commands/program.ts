@@ -2,7 +2,7 @@ import { Command, CommanderError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import { DatabaseFileError } from "../adapters/sqlite/errors.ts";
 import { type Config, ConfigError, parseConfig, type Settings } from "../config.ts";
-import { CommandError, type Io } from "./io.ts";
+import { CommandError, type Io, type StreamIo } from "./io.ts";
 import { openapi } from "./openapi.ts";
 import { serve } from "./serve.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
@@ -15,7 +15,7 @@ const CALLED_WRONGLY = 2;
  * Runs the program with its arguments (without the program's own name), and resolves to its exit code: 0, 1 (it
  * failed) or 2 (it was called wrongly).
  */
-export async function run(args: readonly string[], settings: Settings, io: Io): Promise<number> {
+export async function run(args: readonly string[], settings: Settings, io: StreamIo): Promise<number> {
   let exitCode = 0;
   const program = createProgram(settings, io, (code) => (exitCode = code));
   try {
@@ -26,7 +26,7 @@ export async function run(args: readonly string[], settings: Settings, io: Io): 
   }
 }
 
-function createProgram(settings: Settings, io: Io, done: (exitCode: number) => void): Command {
+function createProgram(settings: Settings, io: StreamIo, done: (exitCode: number) => void): Command {
   const program = new Command("plant-store")
     .description("A store of plants: POST /plants over HTTP, kept in SQLite.")
     .version(packageJson.version, "-V, --version", "Print the version")
@@ -53,7 +53,7 @@ function createProgram(settings: Settings, io: Io, done: (exitCode: number) => v
   return program;
 }
 
-function addTokenCommands(program: Command, settings: Settings, io: Io, done: (exitCode: number) => void): void {
+function addTokenCommands(program: Command, settings: Settings, io: StreamIo, done: (exitCode: number) => void): void {
   const token = program.command("token").description("Create, list and revoke bearer tokens");
   token
     .command("create <name>")
@@ -118,6 +118,9 @@ Environment:
   SHUTDOWN_TIMEOUT_MS  Drain time after SIGTERM or SIGINT (default: 10000)
   TLS_CERT_FILE, TLS_KEY_FILE
                        Serve HTTPS with these PEM files (default: none)
+  LOG_LEVEL            From which level on to log: debug, info, warning or error (default: info)
+  LOG_FORMAT           pretty or json (default: pretty on a terminal, json elsewhere)
+  ACCESS_LOG           Whether every request is logged, on or off (default: off)
   DOCS                 Whether /swagger is served, on or off (default: on)
   NODE_ENV             With "production" no token is made at the first start
 

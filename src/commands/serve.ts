@@ -1,15 +1,23 @@
+import type { Logger } from "@logtape/logtape";
+import packageJson from "../../package.json" with { type: "json" };
+import { startLogging } from "../adapters/logging.ts";
+import { createMetrics } from "../adapters/metrics.ts";
+import { sha256 } from "../adapters/sha256.ts";
 import { openSqlite } from "../adapters/sqlite/open.ts";
 import { swaggerUi } from "../adapters/swagger_ui.ts";
-import { type AppOptions, createApp, fault } from "../app.ts";
+import { errorAnswer } from "../answers.ts";
+import { createApp } from "../app.ts";
 import type { Config } from "../config.ts";
 import { PlantStoreError } from "../errors.ts";
 import { type GroupCommit, groupCommit } from "../group_commit.ts";
-import { readiness } from "../readiness.ts";
 import { knownTokens } from "../known_tokens.ts";
+import { readiness } from "../readiness.ts";
+import type { PlantStore } from "../store.ts";
 import { offerFirstToken } from "./first_token.ts";
 import { type HttpServer, listen } from "./http_server.ts";
-import type { Io } from "./io.ts";
-import { sha256 } from "../adapters/sha256.ts";
+import type { StreamIo } from "./io.ts";
+import { aborted, repeat } from "./waiting.ts";
+import { type Watch, watch } from "./watch.ts";
 
 /** A wait for another process's lock ends before the request's own deadline, so that the answer can tell why. */
 const BUSY_SHARE = 0.9;
@@ -26,7 +34,12 @@ const REFRESH_MS = 2_000;
  *
  * @returns 0 after a stop that was asked for, 1 when the storage broke.
  */
-export async function serve(config: Config, io: Io): Promise<number> {
+export async function serve(config: Config, io: StreamIo): Promise<number> {
+  const log = startLogging({
+    level: config.logLevel,
+    format: config.logFormat ?? (io.isTerminal ? "pretty" : "json"),
+    write: io.stderr,
+  });
   const stopped = aborted(io.stop);
   const broken = Promise.withResolvers<Error>();
   const opening = openSqlite(config.databasePath, {
@@ -38,57 +51,55 @@ export async function serve(config: Config, io: Io): Promise<number> {
   const opened = await Promise.race([opening, stopped]);
   if (opened === undefined) return 0;
   await using store = opened.plants;
+  const metrics = createMetrics(() => commits.size());
+  const watching = watch(log, metrics, config);
   const commits = groupCommit(store, {
     queueLimit: config.queueLimit,
     timeoutMs: config.requestTimeoutMs,
     defer: (run) => void setImmediate(run),
+    onCommit: watching.onCommit,
   });
   const known = await knownTokens(opened.tokens, { fixed: config.authTokens, sha256 });
-  const storable = readiness(() => store.probe());
-  const onFault: AppOptions["onFault"] = (cause, requestId) => io.stderr(`${requestId} ${Bun.inspect(cause)}\n`);
   const app = createApp({
     plants: commits,
-    ready: () => (io.stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : storable()),
+    ready: readyUntil(io.stop, store),
     authenticate: known.authenticate,
     maxBodyBytes: config.maxBodyBytes,
+    observer: watching,
     docsFiles: config.docs ? swaggerUi : undefined,
-    onFault,
+    renderMetrics: metrics.render,
   });
-  const server = await listen(config, { fetch: app.fetch, error: (cause) => fault(cause, onFault) });
-  io.stderr(
-    `Plant Store listens on ${server.address}${config.docs ? `, documentation at ${server.address}/swagger` : ""}\n`,
-  );
+  const server = await listen(config, { fetch: app.fetch, error: (cause) => fault(cause, watching) });
+  tellStart(log, config, server.address);
   await offerFirstToken(known, server.address, config, sha256, io);
-  const refreshing = repeat(REFRESH_MS, () => known.refresh());
+  const refreshing = repeat(REFRESH_MS, () =>
+    known.refresh().catch((cause) => log.warning("Tokens not read", { cause })),
+  );
   const failure = await Promise.race([stopped, broken.promise]);
   refreshing.stop();
-  io.stderr(failure ? `Stopping: ${failure.message} (${failure.cause})\n` : "Stopping: answering what was accepted\n");
+  if (failure === undefined) log.info("Stopping: answering what was accepted");
+  else log.error("Stopping: the storage broke", { cause: failure });
   await shutDown(server, commits, failure ? BROKEN_TIMEOUT : config.shutdownTimeoutMs * (1 - CLOSE_SHARE));
   return failure ? 1 : 0;
 }
 
-/** Runs again and again with a pause between, until it is stopped: one that hangs is followed by no other. */
-function repeat(pauseMs: number, run: () => Promise<void>) {
-  let stopped = false;
-  let timer = setTimeout(again, pauseMs);
-  async function again(): Promise<void> {
-    // What keeps the storage from answering is told to those who wait for it.
-    await run().catch(() => {});
-    if (!stopped) timer = setTimeout(again, pauseMs);
-  }
-  return {
-    stop() {
-      stopped = true;
-      clearTimeout(timer);
-    },
-  };
+/** The readiness of a store, which ends when the stop begins. */
+function readyUntil(stop: AbortSignal, store: PlantStore): () => Promise<void> {
+  const storable = readiness(() => store.probe());
+  return () => (stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : storable());
 }
 
-function aborted(signal: AbortSignal): Promise<undefined> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve(undefined);
-    else signal.addEventListener("abort", () => resolve(undefined), { once: true });
-  });
+/** What even the app could not answer: a fault of ours outside of it. */
+function fault(cause: unknown, watching: Watch): Response {
+  const error = new PlantStoreError("internal", undefined, { cause });
+  watching.onError(error, "none");
+  return errorAnswer(error);
+}
+
+function tellStart(log: Logger, { authTokens, ...config }: Config, address: string): void {
+  const docs = config.docs ? `, documentation at ${address}/swagger` : "";
+  log.info(`Plant Store listens on ${address}${docs}`, { version: packageJson.version });
+  log.info("Configuration in force", { ...config, authTokens: authTokens.length });
 }
 
 /**

@@ -24,8 +24,11 @@ export function testApp(options: Partial<AppOptions> = {}) {
     ready: () => store.probe(),
     authenticate: knowing(TOKEN),
     maxBodyBytes: 65_536,
-    onFault: (cause) => {
-      throw cause;
+    observer: {
+      onError({ code, cause }) {
+        if (code === "internal") throw cause;
+      },
+      onAnswer() {},
     },
     ...options,
   });

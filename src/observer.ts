@@ -1,0 +1,21 @@
+import type { PlantStoreError } from "./errors.ts";
+
+/** One request and its answer, as far as anybody else may know: nothing of it is a token or a body. */
+export interface Answered {
+  readonly method: string;
+  /** One of the paths there are, or `other`: what a client makes up is not repeated. */
+  readonly path: string;
+  readonly status: number;
+  /** From the request's headers to the answer, in milliseconds. */
+  readonly durationMs: number;
+  /** The id that the answer carries. */
+  readonly requestId: string;
+}
+
+/** The port of whoever watches: logs and metrics. Its methods are called on the hot path, and must not throw. */
+export interface Observer {
+  /** Told of every error before it is answered; `cause` says what the client is not told. */
+  onError(error: PlantStoreError, requestId: string): void;
+  /** Told of every answer. */
+  onAnswer(answered: Answered): void;
+}
