@@ -53,14 +53,13 @@ export function createMetrics(queueLength: () => number): Metrics {
     buckets: SECONDS,
     registers,
   });
-  new Gauge({
+  const queue = new Gauge({
     name: "plant_store_queue_plants",
     help: "Plants without an answer",
-    registers,
-    collect() {
-      this.set(queueLength());
-    },
+    registers: [],
+    collect: () => queue.set(queueLength()),
   });
+  registry.registerMetric(queue);
   // A child is looked up once: prom-client hashes the labels at each look.
   const outcomes = {
     added: plants.labels("added"),

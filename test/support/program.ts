@@ -54,8 +54,15 @@ export async function runToEnd(options: StartOptions) {
 /** Starts a server and waits until it listens. It takes a free port unless told otherwise. */
 export async function startServer({ args = [], ...options }: StartOptions) {
   const program = start({ args: ["--port", "0", ...args], ...options });
-  const [, url = ""] = await program.stderr.until(/listens on (https?:\/\/\S+?)[,\s]/);
+  const [, url = ""] = await program.stderr.until(/listens on (https?:\/\/[^\s",]+)/);
   return { ...program, url };
+}
+
+/** Waits for a program to end by itself. The limit is there for a program that never would. */
+export async function exitCodeOf(child: Bun.Subprocess, limitMs = 20_000): Promise<number> {
+  const limit = Promise.withResolvers<never>();
+  const timer = setTimeout(() => limit.reject(new Error(`The program still runs after ${limitMs} ms`)), limitMs);
+  return Promise.race([child.exited, limit.promise]).finally(() => clearTimeout(timer));
 }
 
 function collect(stream: ReadableStream<Uint8Array>) {
