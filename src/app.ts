@@ -3,6 +3,7 @@ import { errorAnswer, successAnswer } from "./answers.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { PlantStoreError } from "./errors.ts";
 import { health } from "./health.ts";
+import { home } from "./home.ts";
 import { metricsPage, type RenderMetrics } from "./metrics_page.ts";
 import type { Observer } from "./observer.ts";
 import { plantsApi, type PlantsOptions } from "./plants.ts";
@@ -50,6 +51,7 @@ export function createApp(options: AppOptions) {
     })
     .mapResponse({ as: "global" }, ({ response }) => successAnswer(response))
     .use(health(ready))
+    .use(home({ docs: docsFiles !== undefined }))
     .use(docsFiles === undefined ? new Elysia() : docs(api, docsFiles))
     .use(renderMetrics === undefined ? new Elysia() : metricsPage(renderMetrics, authenticate))
     .use(api);

@@ -57,7 +57,9 @@ export function createMetrics(queueLength: () => number): Metrics {
     name: "plant_store_queue_plants",
     help: "Plants without an answer",
     registers: [],
-    collect: () => queue.set(queueLength()),
+    collect() {
+      this.set(queueLength());
+    },
   });
   registry.registerMetric(queue);
   // A child is looked up once: prom-client hashes the labels at each look.
