@@ -1,5 +1,6 @@
 import { Elysia, NotFoundError, ValidationError } from "elysia";
 import { errorAnswer, successAnswer } from "./answers.ts";
+import { type Authenticate, bearerGuard } from "./auth.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { PlantStoreError } from "./errors.ts";
 import { health } from "./health.ts";
@@ -11,6 +12,8 @@ import { identify, pathOf, REQUEST_ID, routable } from "./request.ts";
 
 /** Everything the app needs from outside; it opens and reads nothing by itself. */
 export interface AppOptions extends PlantsOptions {
+  /** Who may call. */
+  readonly authenticate: Authenticate;
   /** Resolves when a plant could be stored now; throws a `PlantStoreError` when not. */
   readonly ready: () => Promise<void>;
   /** Who watches. */
@@ -53,7 +56,9 @@ export function createApp(options: AppOptions) {
     .use(health(ready))
     .use(home({ docs: docsFiles !== undefined }))
     .use(docsFiles === undefined ? new Elysia() : docs(api, docsFiles))
-    .use(renderMetrics === undefined ? new Elysia() : metricsPage(renderMetrics, authenticate))
+    // What is public stands above, what needs a token below.
+    .use(bearerGuard(authenticate))
+    .use(renderMetrics === undefined ? new Elysia() : metricsPage(renderMetrics))
     .use(api);
   const allowed = methodsByPath(app.routes);
 

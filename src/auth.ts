@@ -9,20 +9,21 @@ export type Verdict = boolean | string;
 export type Authenticate = (token: string) => Verdict | Promise<Verdict>;
 
 /**
- * Lets a request pass only with a bearer token that `authenticate` knows (RFC 6750). It runs before validation, so a
- * caller without a token learns nothing about the body it sent.
+ * Guards every route that an app registers after it: a request passes only with a bearer token that `authenticate` knows
+ * (RFC 6750). It runs before validation, so a caller without a token learns nothing about the body it sent. To be used
+ * once in an app: the bearer plugin reads the header where it comes first.
  *
  * @throws {PlantStoreError} `missing_credentials` or `invalid_credentials`, into the request it refuses.
  */
 export function bearerGuard(authenticate: Authenticate) {
   return (
     new Elysia({ name: "bearer-guard" })
-      .onTransform({ as: "scoped" }, function canonicalCredentials({ headers }) {
+      .onTransform({ as: "global" }, function canonicalCredentials({ headers }) {
         headers["authorization"] = canonical(headers["authorization"]);
       })
       .use(bearer())
       // Async by its own word: Elysia guesses from the source text whether a hook has to be awaited.
-      .onTransform({ as: "scoped" }, async function authenticateBearer(context) {
+      .onTransform({ as: "global" }, async function authenticateBearer(context) {
         const { bearer: token = "" } = context as { bearer?: string };
         const verdict = await authenticate(token);
         if (verdict !== true) throw refusal(verdict || "refused");

@@ -1,8 +1,13 @@
 /** The path of a request's URL, and nothing of its query: cheaper than parsing the whole URL. */
 export function pathOf({ url }: Request): string {
-  const start = isBarePath(url) ? 0 : url.indexOf("/", AFTER_SCHEME);
+  const start = startOfPath(url);
   const query = url.indexOf("?", start);
   return url.slice(start, query === -1 ? undefined : query);
+}
+
+/** Bun gives a bare path where the Host header is empty, missing (HTTP/1.0) or no host at all. */
+function startOfPath(url: string): number {
+  return url.startsWith("/") ? 0 : url.indexOf("/", AFTER_SCHEME);
 }
 
 /** "http://" has one character less; then this is the first of the host, which is no slash. */
@@ -11,17 +16,11 @@ const AFTER_SCHEME = "https://".length;
 /** Elysia looks for the path from the eleventh character of the URL on: "http://x/" is too short for it. */
 const SHORTEST_ORIGIN = 11;
 
-/** Bun gives a bare path where the Host header is empty, missing (HTTP/1.0) or no host at all. */
-function isBarePath(url: string): boolean {
-  return url.startsWith("/");
-}
-
 /** The same request under a URL that Elysia can route. The host means nothing to this service, so any one does. */
 export function routable(request: Request): Request {
-  const { url } = request;
-  if (!isBarePath(url) && url.indexOf("/", AFTER_SCHEME) >= SHORTEST_ORIGIN) return request;
-  const { pathname, search } = new URL(url, "http://localhost");
-  return new Request(`http://localhost${pathname}${search}`, request);
+  const start = startOfPath(request.url);
+  if (start >= SHORTEST_ORIGIN) return request;
+  return new Request(`http://localhost${request.url.slice(start)}`, request);
 }
 
 /** What clients and proxies send as ids: a UUID, a ULID, a trace id. Anything else could forge a line of the log. */

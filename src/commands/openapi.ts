@@ -6,7 +6,7 @@ import type { Io } from "./io.ts";
 
 /** `plant-store openapi`: prints the OpenAPI document, without a database or a server. */
 export async function openapi({ stdout }: Pick<Io, "stdout">): Promise<number> {
-  const api = plantsApi({ plants: groupCommit(memoryStore()), authenticate: () => false, maxBodyBytes: 0 });
+  const api = plantsApi({ plants: groupCommit(memoryStore()), maxBodyBytes: 0 });
   stdout(`${JSON.stringify(await openApiDocument(api), null, 2)}\n`);
   return 0;
 }

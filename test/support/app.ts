@@ -24,6 +24,7 @@ export function testApp(options: Partial<AppOptions> = {}) {
     ready: () => store.probe(),
     authenticate: knowing(TOKEN),
     maxBodyBytes: 65_536,
+    renderMetrics: async () => "",
     observer: {
       onError({ code, cause }) {
         if (code === "internal") throw cause;

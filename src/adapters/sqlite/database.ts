@@ -46,8 +46,8 @@ function requireOurs(client: Database): void {
 
 /** An insert does not notice damaged pages elsewhere in the file; this does. */
 function requireSound(client: Database): void {
-  const verdict = pragma(client, "quick_check(1)");
-  if (verdict !== "ok") throw new DatabaseFileError(`is damaged (${verdict})`);
+  const verdict = String(pragma(client, "quick_check(1)"));
+  if (verdict !== "ok") throw new DatabaseFileError(`is damaged (${verdict.replaceAll("\n", " ")})`);
 }
 
 function makeDurable(client: Database): void {

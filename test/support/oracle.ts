@@ -1,0 +1,206 @@
+/** A request to the service, as it is on the wire. */
+export interface WireRequest {
+  readonly path: string;
+  readonly method: string;
+  /** One value per header of that name. */
+  readonly authorization?: string | undefined;
+  readonly contentType?: string | undefined;
+  readonly contentEncoding?: string | undefined;
+  readonly body: Uint8Array<ArrayBuffer>;
+}
+
+/** What the answer has to be: a plant, or an error; `faults` are the fields that its message names. */
+export type Prediction =
+  | { readonly status: 200; readonly body: OraclePlant }
+  | { readonly status: number; readonly error: number; readonly faults?: readonly string[] };
+
+interface OraclePlant {
+  readonly name: string;
+  readonly tag?: string;
+}
+
+/**
+ * What DESIGN.md, section 2, promises for a request, worked out a second time and in other ways than the service:
+ * JSON by a parser of its own that keeps numbers as they are written, integers by exact arithmetic. It remembers what
+ * was stored.
+ */
+export function oracle(token: string, maxBodyBytes: number) {
+  const stored = new Map<bigint, OraclePlant>();
+
+  function predict({ path, method, authorization, contentType, contentEncoding, body }: WireRequest): Prediction {
+    if (path !== "/plants") return failure(4041);
+    if (method !== "POST") return failure(4051);
+    if (authorization === undefined) return failure(4011);
+    if (bearerToken(authorization) !== token) return failure(4012);
+    if (!isJsonInUtf8(contentType ?? "") || contentEncoding !== undefined) return failure(4151);
+    if (body.length > maxBodyBytes) return failure(4131);
+    const value = jsonOf(body);
+    return value === undefined ? failure(4001) : judge(value);
+  }
+
+  function judge(value: Json): Prediction {
+    if (!(value instanceof Map)) return { ...failure(4002), faults: ["id", "name"] };
+    const [id, name, tag] = ["id", "name", "tag"].map((member) => value.get(member));
+    const exact = id instanceof WrittenNumber ? int64(id.source) : undefined;
+    const faults = [
+      exact === undefined && "id",
+      !isStorable(name) && "name",
+      value.has("tag") && !isStorable(tag) && "tag",
+    ];
+    if (exact === undefined || !isStorable(name) || faults.some(Boolean)) {
+      return { ...failure(4002), faults: faults.filter((fault) => fault !== false) };
+    }
+    return store(exact, isStorable(tag) ? { name, tag } : { name });
+  }
+
+  function store(id: bigint, plant: OraclePlant): Prediction {
+    const there = stored.get(id) ?? plant;
+    if (there.name !== plant.name || there.tag !== plant.tag) return failure(4091);
+    stored.set(id, plant);
+    return { status: 200, body: plant };
+  }
+
+  return { predict, stored };
+}
+
+function failure(error: number) {
+  return { status: Number(String(error).slice(0, 3)), error };
+}
+
+function bearerToken(authorization: string): string | undefined {
+  const [scheme = "", ...rest] = authorization.split(" ");
+  return scheme.toLowerCase() === "bearer" && rest.length > 0 ? rest.join(" ").replace(/^ +/, "") : undefined;
+}
+
+/** For media types that are well formed. */
+function isJsonInUtf8(contentType: string): boolean {
+  const parts = contentType.match(/(?:"(?:\\.|[^"\\])*"|[^;"])+/g) ?? [];
+  const [type, ...parameters] = parts.map((part) => part.trim().toLowerCase());
+  const charsets = parameters.filter((parameter) => parameter.startsWith("charset="));
+  return type === "application/json" && charsets.every((charset) => /^charset="?utf-8"?$/.test(charset));
+}
+
+const MAX_SAFE = 2n ** 53n - 1n;
+
+/** The integer that a JSON number is, if it counts as an id. */
+function int64(source: string): bigint | undefined {
+  const [, sign, whole = "", fraction = "", exponent = "0"] = /^(-?)(\d+)(?:\.(\d+))?(?:[eE](.+))?$/.exec(source) ?? [];
+  const isPlain = /^-?\d+$/.test(source);
+  const value = scaled(BigInt(whole + fraction), BigInt(exponent) - BigInt(fraction.length));
+  if (value === undefined) return undefined;
+  const signed = sign === "-" ? -value : value;
+  const fits = isPlain ? BigInt.asIntN(64, signed) === signed : value <= MAX_SAFE;
+  return fits ? signed : undefined;
+}
+
+/** digits × 10^shift, where that is an integer of a size that matters. */
+function scaled(digits: bigint, shift: bigint): bigint | undefined {
+  if (digits === 0n || shift === 0n) return digits;
+  if (shift > 20n || -shift > String(digits).length) return undefined;
+  if (shift > 0n) return digits * 10n ** shift;
+  const divisor = 10n ** -shift;
+  return digits % divisor === 0n ? digits / divisor : undefined;
+}
+
+function isStorable(value: Json | undefined): value is string {
+  // A lone surrogate does not come back from UTF-8.
+  return typeof value === "string" && !value.includes("\0") && Buffer.from(value).toString() === value;
+}
+
+/** A JSON number, as it is written. */
+class WrittenNumber {
+  readonly source: string;
+
+  constructor(source: string) {
+    this.source = source;
+  }
+}
+
+type Json = null | boolean | string | WrittenNumber | readonly Json[] | ReadonlyMap<string, Json>;
+
+function jsonOf(bytes: Uint8Array): Json | undefined {
+  const text = Buffer.from(bytes).toString();
+  // What is not UTF-8 was replaced, and does not come back.
+  if (!Buffer.from(text).equals(bytes)) return undefined;
+  try {
+    return parseJson(text.replace(/^\uFEFF/, ""));
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw error;
+  }
+}
+
+const LEXEME =
+  /[ \t\n\r]*([{}[\]:,]|true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|"(?:[^"\\]|\\["\\/bfnrt]|\\u[\da-fA-F]{4})*"|$)/y;
+
+/** RFC 8259, by the letter. */
+function parseJson(text: string): Json {
+  const pattern = new RegExp(LEXEME);
+  let lexeme = "";
+
+  function next(): void {
+    const match = pattern.exec(text);
+    if (match === null) throw new SyntaxError("no lexeme");
+    lexeme = match[1] ?? "";
+  }
+
+  function take(expected: string): boolean {
+    if (lexeme !== expected) return false;
+    next();
+    return true;
+  }
+
+  function demand(expected: string): void {
+    if (!take(expected)) throw new SyntaxError(`no ${expected}`);
+  }
+
+  /** What stands between an opening bracket, which is taken, and its closing one. */
+  function list(close: string, item: () => void): void {
+    if (take(close)) return;
+    do item();
+    while (take(","));
+    demand(close);
+  }
+
+  function value(): Json {
+    const source = lexeme;
+    next();
+    if (source.startsWith('"')) return unescaped(source);
+    if (/^[-\d]/.test(source)) return new WrittenNumber(source);
+    const items: Json[] = [];
+    const members = new Map<string, Json>();
+    if (source === "[") list("]", () => items.push(value()));
+    else if (source === "{") list("}", () => member(members));
+    else if (!LITERALS.has(source)) throw new SyntaxError("no value");
+    return source === "[" ? items : source === "{" ? members : (LITERALS.get(source) ?? null);
+  }
+
+  function member(members: Map<string, Json>): void {
+    const key = lexeme;
+    if (!key.startsWith('"')) throw new SyntaxError("no key");
+    next();
+    demand(":");
+    members.set(unescaped(key), value());
+  }
+
+  next();
+  const whole = value();
+  if (lexeme !== "" || pattern.lastIndex !== text.length) throw new SyntaxError("more than one value");
+  return whole;
+}
+
+const LITERALS = new Map([
+  ["true", true],
+  ["false", false],
+  ["null", null],
+]);
+
+const ESCAPES: Readonly<Record<string, string>> = { b: "\b", f: "\f", n: "\n", r: "\r", t: "\t" };
+
+function unescaped(literal: string): string {
+  const inner = literal.slice(1, -1);
+  if (Array.from(inner).some((character) => character < " ")) throw new SyntaxError("a control character");
+  return inner.replace(/\\(?:u(.{4})|(.))/g, (_, unit: string | undefined, character: string = "") =>
+    unit === undefined ? (ESCAPES[character] ?? character) : String.fromCharCode(Number.parseInt(unit, 16)),
+  );
+}
