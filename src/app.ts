@@ -7,6 +7,7 @@ import { health } from "./health.ts";
 import { home } from "./home.ts";
 import { metricsPage, type RenderMetrics } from "./metrics_page.ts";
 import type { Observer } from "./observer.ts";
+import { invalidPlant } from "./plant_check.ts";
 import { plantsApi, type PlantsOptions } from "./plants.ts";
 import { identify, pathOf, REQUEST_ID, routable } from "./request.ts";
 
@@ -83,12 +84,6 @@ export function createApp(options: AppOptions) {
 
 type Fetch = (request: Request) => Response | Promise<Response>;
 
-/** Names every field at fault: each schema carries its own sentence. */
-function invalidPlant({ all }: ValidationError): PlantStoreError {
-  const sentences = all.map(({ schema }) => String(schema["error"]));
-  return new PlantStoreError("invalid_plant", [...new Set(sentences)].join("; "));
-}
-
 /** RFC 9110, section 15.5.6: a known path says which methods it takes. */
 function noRoute(allowed: ReadonlyMap<string, string>, path: string): Response {
   const allow = allowed.get(path);
@@ -104,6 +99,6 @@ function methodsByPath(routes: readonly { path: string; method: string }[]): Map
 /** What is none of our own errors is a fault of ours: its cause is for the log only. */
 function asPlantStoreError(error: unknown): PlantStoreError {
   if (error instanceof PlantStoreError) return error;
-  if (error instanceof ValidationError && error.type === "body") return invalidPlant(error);
+  if (error instanceof ValidationError && error.type === "body") return invalidPlant(error.all);
   return new PlantStoreError("internal", undefined, { cause: error });
 }

@@ -10,6 +10,9 @@ for (const signal of ["SIGTERM", "SIGINT"] as const) {
   });
 }
 
+// A write that fails says so to its own callback, and to everybody: without a listener that would be a crash.
+process.stdout.on("error", () => {});
+
 process.exitCode = await run(process.argv.slice(2), process.env, {
   stdout: (text) => void process.stdout.write(text),
   stderr: (text) => void process.stderr.write(text),

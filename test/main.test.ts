@@ -122,7 +122,9 @@ test("bad settings and flags stop the start with one line and exit code 2", asyn
     { args: ["--prot", "1"], says: "unknown option '--prot'\n(Did you mean --port?)" },
     { args: ["--hots", "x"], says: "unknown option '--hots'\n(Did you mean --host?)" },
     { args: ["--databse=x"], says: "unknown option '--databse=x'" },
-    { args: ["sevre"], says: "sevre" },
+    { args: ["sevre"], says: "unknown command 'sevre'\n(Did you mean serve?)" },
+    { args: ["exprot"], says: "unknown command 'exprot'\n(Did you mean export?)" },
+    { args: ["token", "craete", "x"], says: "unknown command 'craete'\n(Did you mean create?)" },
     { args: ["--port"], says: "option '--port <number>' argument missing" },
     { args: ["openapi", "extra"], says: "too many arguments" },
   ];
@@ -140,7 +142,13 @@ test("--version and --help answer on stdout with exit code 0", async () => {
   expect(version).toMatchObject({ exitCode: 0, stdout: `${packageJson.version}\n`, stderr: "" });
   const help = await runToEnd({ cwd: directory.path, args: ["--help"] });
   expect(help).toMatchObject({ exitCode: 0, stderr: "" });
-  for (const command of ["serve", "openapi"]) expect(help.stdout).toContain(`  ${command} `);
+  const commands = ["serve", "token", "export", "import", "backup", "openapi"];
+  for (const command of commands) expect(help.stdout).toContain(`  ${command} `);
+  for (const command of [...commands, "token create", "token list", "token revoke"]) {
+    const { exitCode, stdout } = await runToEnd({ cwd: directory.path, args: [...command.split(" "), "--help"] });
+    expect({ command, exitCode }).toEqual({ command, exitCode: 0 });
+    if (command !== "token") expect(stdout).toContain(`Example:\n  plant-store ${command}`);
+  }
   const serveHelp = await runToEnd({ cwd: directory.path, args: ["serve", "--help"] });
   for (const name of ["--host", "--port", "--database", "QUEUE_LIMIT"]) expect(serveHelp.stdout).toContain(name);
 });

@@ -1,7 +1,10 @@
-import { Command, CommanderError } from "commander";
+import { Command, CommanderError, Option } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import { DatabaseFileError } from "../adapters/sqlite/errors.ts";
 import { type Config, ConfigError, parseConfig, type Settings } from "../config.ts";
+import { backup } from "./backup.ts";
+import { type ExportOptions, exportPlants } from "./export.ts";
+import { importPlants } from "./import.ts";
 import { CommandError, type Io, type StreamIo } from "./io.ts";
 import { openapi } from "./openapi.ts";
 import { serve } from "./serve.ts";
@@ -19,11 +22,17 @@ export async function run(args: readonly string[], settings: Settings, io: Strea
   let exitCode = 0;
   const program = createProgram(settings, io, (code) => (exitCode = code));
   try {
-    await program.parseAsync(args, { from: "user" });
+    await program.parseAsync(withCommand(args), { from: "user" });
     return exitCode;
   } catch (error) {
     return explain(error, io);
   }
+}
+
+/** Without a command the program serves. (As commander's default command, `serve` would take a mistyped one's place.) */
+function withCommand(args: readonly string[]): readonly string[] {
+  const [first = "--"] = args;
+  return first.startsWith("-") && !["-h", "--help", "-V", "--version"].includes(first) ? ["serve", ...args] : args;
 }
 
 function createProgram(settings: Settings, io: StreamIo, done: (exitCode: number) => void): Command {
@@ -31,13 +40,13 @@ function createProgram(settings: Settings, io: StreamIo, done: (exitCode: number
     .description("A store of plants: POST /plants over HTTP, kept in SQLite.")
     .version(packageJson.version, "-V, --version", "Print the version")
     .helpOption("-h, --help", "Print this help")
-    .helpCommand(false)
+    .helpCommand(true)
     .showHelpAfterError("Run with --help for what there is.")
     .exitOverride()
     .configureOutput({ writeOut: io.stdout, writeErr: io.stderr })
     .addHelpText("after", PROGRAM_HELP);
   program
-    .command("serve", { isDefault: true })
+    .command("serve")
     .description("Serve the API (also what happens with no command)")
     .option("--host <address>", "Where to listen [HOST] (default: 127.0.0.1)")
     .option("--port <number>", "Where to listen; 0 takes a free port [PORT] (default: 3000)")
@@ -45,12 +54,42 @@ function createProgram(settings: Settings, io: StreamIo, done: (exitCode: number
     .addHelpText("after", SERVE_HELP)
     .action(async (flags: Flags) => done(await serve(configOf(settings, flags), io)));
   addTokenCommands(program, settings, io, done);
+  addDataCommands(program, settings, io, done);
   program
     .command("openapi")
     .description("Print the OpenAPI document")
     .addHelpText("after", example("openapi > openapi.json"))
     .action(async () => done(await openapi(io)));
   return program;
+}
+
+function addDataCommands(program: Command, settings: Settings, io: StreamIo, done: (exitCode: number) => void): void {
+  const format = new Option("--format <format>", "How plants are written").choices(["ndjson", "csv"]).default("ndjson");
+  program
+    .command("export")
+    .description("Print every plant, ordered by id, also while a server runs")
+    .addOption(format)
+    .option(...DATABASE)
+    .addHelpText("after", example("export > plants.ndjson"))
+    .action(async (flags: Flags & ExportOptions) =>
+      done(await exportPlants(configOf(settings, flags).databasePath, flags, io)),
+    );
+  program
+    .command("import <file>")
+    .description('Add plants from lines of JSON, as export prints them; "-" reads standard input')
+    .option(...DATABASE)
+    .addHelpText("after", example("import plants.ndjson"))
+    .action(async (file: string, flags: Flags) => {
+      const { databasePath, maxBodyBytes } = configOf(settings, flags);
+      // A line has room for whatever plant a body has.
+      done(await importPlants(databasePath, file, io, { maxLineBytes: Math.max(2 ** 20, maxBodyBytes) }));
+    });
+  program
+    .command("backup <file>")
+    .description("Copy the database into a new file, also while a server runs")
+    .option(...DATABASE)
+    .addHelpText("after", example("backup plants-2026-11-20.db"))
+    .action(async (file: string, flags: Flags) => done(await backup(configOf(settings, flags).databasePath, file, io)));
 }
 
 function addTokenCommands(program: Command, settings: Settings, io: StreamIo, done: (exitCode: number) => void): void {

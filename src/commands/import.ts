@@ -1,0 +1,116 @@
+import { SQLiteError } from "bun:sqlite";
+import { statSync } from "node:fs";
+import { ERRORS, PlantStoreError } from "../errors.ts";
+import type { PlantStore } from "../store.ts";
+import { CommandError, reasonOf, type StreamIo } from "./io.ts";
+import { openPatientStore } from "./patient_store.ts";
+import { type Batch, batchesOf } from "./plant_lines.ts";
+import { progressBar } from "./progress.ts";
+
+/** How to import. */
+export interface ImportOptions {
+  /** The longest line that is read, in bytes: not less than a body the API takes. @default {1_048_576} */
+  readonly maxLineBytes?: number;
+}
+
+/**
+ * `plant-store import`: adds plants from lines of JSON, the inverse of `export`. Each line is checked as the API checks
+ * a body, what was added before is left as it is, and a line that is refused is reported and stops nothing.
+ *
+ * @param source A path, or "-" for standard input.
+ * @returns 0; 1 when a line was refused, or when it was stopped.
+ * @throws {CommandError} If the source cannot be read, or the database cannot take plants.
+ * @throws {DatabaseFileError} If the database cannot be opened.
+ */
+export async function importPlants(
+  databasePath: string,
+  source: string,
+  io: StreamIo,
+  { maxLineBytes = 2 ** 20 }: ImportOptions = {},
+): Promise<number> {
+  const input = openInput(source, io);
+  const progress = progressBar({ ...io, total: input.size });
+  const tally: Tally = { added: 0, present: 0, refused: 0, line: 0 };
+  try {
+    await using store = openPatientStore(databasePath, progress, io.stop);
+    for await (const batch of batchesOf(input.reader, maxLineBytes, io.stop)) {
+      progress.print(await commit(batch, store, tally));
+      progress.update(batch.bytes, tally.added + tally.present);
+    }
+  } catch (error) {
+    throw explained(error, source, tally);
+  } finally {
+    progress.clear();
+  }
+  return conclude(tally, io);
+}
+
+/** What became of the lines so far. */
+interface Tally {
+  added: number;
+  present: number;
+  refused: number;
+  /** The last line that was committed or refused. */
+  line: number;
+}
+
+function conclude({ added, present, refused, line }: Tally, { stderr, stop }: StreamIo): number {
+  const summary = `${added} added, ${present} already there, ${refused} refused\n`;
+  stderr(stop.aborted ? `Stopped after line ${line}, import it again to go on: ${summary}` : summary);
+  return stop.aborted || refused > 0 ? 1 : 0;
+}
+
+/** An error of SQLite or of the system, in one line; what was committed before it stays. */
+function explained(error: unknown, source: string, tally: Tally): unknown {
+  // Closing the database failed, too; what came first says more.
+  if (error instanceof SuppressedError) return explained(error.suppressed, source, tally);
+  const cause = error instanceof PlantStoreError ? error.cause : error;
+  if (error instanceof PlantStoreError || error instanceof SQLiteError) {
+    return new CommandError(`Cannot add plants after line ${tally.line}: ${reasonOf(cause)}`, { cause });
+  }
+  return isSystemError(error) ? cannotRead(source, error) : error;
+}
+
+function isSystemError(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error;
+}
+
+function cannotRead(source: string, cause: unknown): CommandError {
+  return new CommandError(`Cannot read "${source}": ${reasonOf(cause)}`, { cause });
+}
+
+/** Opened before the database is, which would be made where there is none. */
+function openInput(source: string, { stdin }: StreamIo) {
+  try {
+    if (source === "-") return { reader: readerOf(stdin()), size: undefined };
+    const stats = statSync(source);
+    // A pipe has a name, too, but no size.
+    return { reader: readerOf(Bun.file(source).stream()), size: stats.isFile() ? stats.size : undefined };
+  } catch (cause) {
+    throw cannotRead(source, cause);
+  }
+}
+
+function readerOf(stream: ReadableStream<Uint8Array>): ReadableStreamDefaultReader<Uint8Array> {
+  return stream.getReader();
+}
+
+/** Adds a batch, counts what became of it, and resolves to a report on the lines that were refused. */
+async function commit({ lines }: Batch, store: Pick<PlantStore, "add">, tally: Tally): Promise<string> {
+  const outcomes = await store.add(
+    lines.map(({ content }) => content).filter((content) => typeof content !== "string"),
+  );
+  let report = "";
+  let next = 0;
+  for (const { number, content } of lines) {
+    const isPlant = typeof content !== "string";
+    const outcome = isPlant ? outcomes[next++] : "refused";
+    if (outcome === "added" || outcome === "present") tally[outcome]++;
+    else {
+      tally.refused++;
+      report += `line ${number}: ${isPlant ? ERRORS.id_taken.message : content}\n`;
+    }
+    tally.line = number;
+  }
+  return report;
+}

@@ -1,0 +1,231 @@
+import { Database } from "bun:sqlite";
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { openDatabase } from "../../src/adapters/sqlite/database.ts";
+import { DatabaseFileError } from "../../src/adapters/sqlite/errors.ts";
+import { APPLICATION_ID } from "../../src/adapters/sqlite/migrations.ts";
+import { sqliteStore } from "../../src/adapters/sqlite/store.ts";
+import { backup } from "../../src/commands/backup.ts";
+import { exportPlants } from "../../src/commands/export.ts";
+import { CommandError } from "../../src/commands/io.ts";
+import type { NewPlant } from "../../src/plant.ts";
+import { INTACT, makeLedger } from "../support/ledger.ts";
+import { LOAD_TOKEN, startLoad } from "../support/load.ts";
+import { shell } from "../support/operator.ts";
+import { emptyDirectory, runToEnd, start, startServer } from "../support/program.ts";
+import { databaseOf, HOSTILE_PLANTS } from "../support/stored.ts";
+import { streamIo } from "../support/stream_io.ts";
+
+// Programs are started, on a machine that may be busy.
+setDefaultTimeout(60_000);
+
+async function exported(path: string): Promise<string> {
+  const { io, output } = streamIo();
+  expect(await exportPlants(path, { format: "ndjson" }, io)).toBe(0);
+  return output();
+}
+
+/** Without those that SQLite keeps beside a database for whoever has it open. */
+function filesIn(directory: string): string[] {
+  return readdirSync(directory)
+    .filter((name) => !/-(?:wal|shm)$/.test(name))
+    .toSorted();
+}
+
+test("backup copies every plant into one sound file, and says so", async () => {
+  using database = await databaseOf(HOSTILE_PLANTS);
+  const target = join(database.directory, "backup.db");
+  const { io, words, output } = streamIo();
+  expect(await backup(database.path, target, io)).toBe(0);
+  expect({ words: words(), output: output() }).toEqual({
+    words: `Backed up "${database.path}" to "${target}"\n`,
+    output: "",
+  });
+  expect(filesIn(database.directory)).toEqual(["backup.db", "plants.db"]);
+  using copy = new Database(target, { readonly: true });
+  expect(copy.query("PRAGMA integrity_check").values()).toEqual([["ok"]]);
+  expect(copy.query("PRAGMA application_id").values()).toEqual([[APPLICATION_ID]]);
+  expect(await exported(target)).toBe(await exported(database.path));
+});
+
+test("backup copies every table, the tokens too", async () => {
+  using database = await databaseOf([]);
+  const target = join(database.directory, "backup.db");
+  const contentOf = (path: string) => {
+    using client = new Database(path, { readonly: true });
+    const schema = client.query("SELECT name, sql FROM sqlite_schema ORDER BY name").values();
+    return { schema, tokens: client.query("SELECT * FROM tokens").values() };
+  };
+  {
+    using client = openDatabase(database.path);
+    client.run("INSERT INTO tokens (name, digest, created_at) VALUES ('gardener', zeroblob(32), 1)");
+  }
+  await backup(database.path, target, streamIo().io);
+  expect(contentOf(target)).toEqual(contentOf(database.path));
+  expect(contentOf(target).tokens.length).toBe(1);
+});
+
+test("backup has what is in the WAL only", async () => {
+  using database = await databaseOf([]);
+  using client = openDatabase(database.path);
+  await sqliteStore(client).add([{ id: 1n, name: "Fern" }]);
+  const target = join(database.directory, "backup.db");
+  await backup(database.path, target, streamIo().io);
+  expect(await exported(target)).toBe('{"id":1,"name":"Fern"}\n');
+});
+
+test("backup is readable for whom the database is", async () => {
+  using database = await databaseOf([]);
+  for (const mode of [0o600, 0o640]) {
+    const target = join(database.directory, `backup-${mode}.db`);
+    chmodSync(database.path, mode);
+    await backup(database.path, target, streamIo().io);
+    expect(statSync(target).mode & 0o777).toBe(mode);
+  }
+});
+
+/** Acknowledgements until something begins. */
+function ledgerUntil(hasBegun: () => boolean) {
+  const ledger = makeLedger();
+  const acknowledge = (plant: NewPlant) => (hasBegun() ? undefined : ledger.acknowledge(plant));
+  return { ...ledger, acknowledge };
+}
+
+test("a backup taken under load holds every plant acknowledged before it began, and a server starts on it", async () => {
+  using directory = emptyDirectory();
+  const env = { AUTH_TOKENS: LOAD_TOKEN };
+  let [id, hasBegun, isOver] = [0n, false, false];
+  const ledger = ledgerUntil(() => hasBegun);
+  const restored = join(directory.path, "restored.db");
+  {
+    await using server = await startServer({ cwd: directory.path, env });
+    const next = () =>
+      isOver ? undefined : { id: BigInt.asIntN(64, id++ * 0x9e3779b97f4a7c15n), name: `plant ${id}` };
+    const load = startLoad({ url: server.url, connections: 8, ledger, next });
+    while (load.answered() < 500) await Bun.sleep(5);
+    hasBegun = true;
+    const run = await runToEnd({ args: ["backup", "restored.db"], cwd: directory.path });
+    expect(run).toEqual({ exitCode: 0, stdout: "", stderr: 'Backed up "plants.db" to "restored.db"\n' });
+    const during = load.answered();
+    isOver = true;
+    const { answers, unanswered } = await load.end;
+    expect({ kinds: Object.keys(answers), unanswered }).toEqual({ kinds: ["200"], unanswered: 0 });
+    expect(during).toBeGreaterThan(ledger.acknowledgements());
+  }
+  expect(ledger.acknowledgements()).toBeGreaterThanOrEqual(500);
+  expect(ledger.judge(restored)).toEqual(INTACT);
+  await using server = await startServer({ cwd: directory.path, env, args: ["--database", "file:restored.db"] });
+  const headers = { authorization: `Bearer ${LOAD_TOKEN}`, "content-type": "application/json" };
+  const post = (name: string) =>
+    fetch(`${server.url}/plants`, { method: "POST", headers, body: JSON.stringify({ id: 0, name }) });
+  expect((await post("plant 1")).status).toBe(200);
+  expect((await post("another")).status).toBe(409);
+});
+
+const occupied: [string, (path: string) => void][] = [
+  ["a file", (path) => writeFileSync(path, "precious")],
+  ["an empty file", (path) => writeFileSync(path, "")],
+  ["a directory", (path) => mkdirSync(path)],
+  ["a link that leads nowhere", (path) => symlinkSync("nowhere", path)],
+];
+
+test.each(occupied)("backup replaces nothing: not %s", async (_what, make) => {
+  using database = await databaseOf([]);
+  const target = join(database.directory, "target");
+  make(target);
+  const before = filesIn(database.directory);
+  const run = backup(database.path, target, streamIo().io);
+  await expect(run).rejects.toThrow(CommandError);
+  await expect(run).rejects.toThrow(`Cannot back up to "${target}": file already exists`);
+  expect(filesIn(database.directory)).toEqual(before);
+  if (statSync(target, { throwIfNoEntry: false })?.size === 8) expect(readFileSync(target, "utf8")).toBe("precious");
+});
+
+test("backup does not replace a file that comes while it works", async () => {
+  using database = await databaseOf(HOSTILE_PLANTS);
+  const target = join(database.directory, "backup.db");
+  const run = backup(database.path, target, streamIo().io);
+  writeFileSync(target, "precious");
+  await expect(run).rejects.toThrow(`Cannot back up to "${target}": file already exists`);
+  expect(readFileSync(target, "utf8")).toBe("precious");
+  expect(filesIn(database.directory)).toEqual(["backup.db", "plants.db"]);
+});
+
+test("backup never replaces the database itself", async () => {
+  using database = await databaseOf(HOSTILE_PLANTS);
+  const before = readFileSync(database.path);
+  await expect(backup(database.path, database.path, streamIo().io)).rejects.toThrow("file already exists");
+  expect(readFileSync(database.path).equals(before)).toBe(true);
+});
+
+test("backup into a directory that is not there fails with one clear line", async () => {
+  using database = await databaseOf([]);
+  const target = join(database.directory, "missing", "backup.db");
+  const run = backup(database.path, target, streamIo().io);
+  await expect(run).rejects.toThrow(CommandError);
+  await expect(run).rejects.toThrow(`Cannot back up to "${target}": no such file or directory`);
+  expect(filesIn(database.directory)).toEqual(["plants.db"]);
+});
+
+test.each([
+  ["that is not there", () => {}, "there is no such file"],
+  ["that is text", (path: string) => writeFileSync(path, "This is no database.".repeat(100)), "file is not a database"],
+  ["of nobody", (path: string) => writeFileSync(path, ""), "it is not a plant-store's database"],
+])("backup of a database %s fails with one clear line, and leaves nothing", async (_what, make, says) => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  make(path);
+  const before = filesIn(directory.path);
+  const run = backup(path, join(directory.path, "backup.db"), streamIo().io);
+  await expect(run).rejects.toThrow(DatabaseFileError);
+  await expect(run).rejects.toThrow(`Cannot read database "${path}": ${says}`);
+  expect(filesIn(directory.path)).toEqual(before);
+});
+
+test("backup onto a disk that takes no more fails with one clear line, and leaves nothing", async () => {
+  using database = await databaseOf(HOSTILE_PLANTS);
+  // No file may grow beyond this, as if the disk was full; without the trap that would be a signal.
+  const program = shell('trap "" XFSZ; ulimit -f 100; exec "$@" backup backup.db');
+  expect(await runToEnd({ program, cwd: database.directory })).toEqual({
+    exitCode: 1,
+    stdout: "",
+    stderr: 'Cannot copy database "plants.db": disk I/O error\n',
+  });
+  expect(filesIn(database.directory)).toEqual(["plants.db"]);
+});
+
+test("backup that is stopped leaves nothing, and says so", async () => {
+  using database = await databaseOf(HOSTILE_PLANTS);
+  const stop = new AbortController();
+  const { io, words } = streamIo({ stop: stop.signal });
+  const run = backup(database.path, join(database.directory, "backup.db"), io);
+  stop.abort();
+  expect(await run).toBe(1);
+  expect(words()).toBe("Stopped: there is no backup\n");
+  expect(filesIn(database.directory)).toEqual(["plants.db"]);
+});
+
+/** Fills a database with some tens of megabytes. */
+function fill(path: string): void {
+  using client = openDatabase(path);
+  client.run(`
+    WITH RECURSIVE ids(id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM ids WHERE id < 20000)
+    INSERT INTO plants SELECT id, hex(randomblob(400)), NULL FROM ids
+  `);
+}
+
+test.each(["SIGINT", "SIGTERM"] as const)("%s in the middle of a backup leaves nothing", async (signal) => {
+  using database = await databaseOf([]);
+  fill(database.path);
+  await using program = start({ args: ["backup", "backup.db"], cwd: database.directory });
+  const drafts = () => readdirSync(database.directory).filter((name) => name.startsWith("."));
+  while (drafts().length === 0) await Bun.sleep(1);
+  program.child.kill(signal);
+  // It may have been quicker than the signal.
+  const exitCode = await program.child.exited;
+  expect(filesIn(database.directory)).toEqual(exitCode === 0 ? ["backup.db", "plants.db"] : ["plants.db"]);
+  expect(await program.stderr.end).toBe(
+    exitCode === 0 ? 'Backed up "plants.db" to "backup.db"\n' : "Stopped: there is no backup\n",
+  );
+});

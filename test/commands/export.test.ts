@@ -1,0 +1,268 @@
+import { Database } from "bun:sqlite";
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { openDatabase } from "../../src/adapters/sqlite/database.ts";
+import { DatabaseFileError } from "../../src/adapters/sqlite/errors.ts";
+import { sqliteStore } from "../../src/adapters/sqlite/store.ts";
+import { exportPlants } from "../../src/commands/export.ts";
+import { parseExactJson } from "../../src/exact_json.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
+import { shell } from "../support/operator.ts";
+import { emptyDirectory, runToEnd } from "../support/program.ts";
+import { databaseOf, HOSTILE_PLANTS } from "../support/stored.ts";
+import { streamIo } from "../support/stream_io.ts";
+
+// Programs are started, on a machine that may be busy.
+setDefaultTimeout(60_000);
+
+const FERN: NewPlant = { id: 1n, name: "Fern" };
+const NDJSON = { format: "ndjson" } as const;
+
+async function exported(path: string, format: "ndjson" | "csv" = "ndjson"): Promise<string> {
+  const { io, output, words } = streamIo();
+  expect(await exportPlants(path, { format }, io)).toBe(0);
+  expect(words()).toBe("");
+  return output();
+}
+
+function plantsOn(lines: string): NewPlant[] {
+  return lines
+    .split("\n")
+    .slice(0, -1)
+    .map((line) => {
+      const { id, ...plant } = parseExactJson(line) as { id: number | bigint; name: string };
+      return { id: BigInt(id), ...plant };
+    });
+}
+
+/** As many plants as fill several pages, in no order. */
+const MANY = Array.from({ length: 9_001 }, (_, index) => ({
+  id: BigInt.asIntN(64, BigInt(index) * 0x9e3779b97f4a7c15n),
+  name: `plant ${index}`,
+}));
+
+function byId({ id: one }: NewPlant, { id: other }: NewPlant): number {
+  return one < other ? -1 : Number(one > other);
+}
+
+test("export writes one plant a line, ordered by id, its tag only where it has one", async () => {
+  using database = await databaseOf([
+    { id: INT64_MAX, name: "Moss", tag: "" },
+    { id: 20n, name: "Ivy", tag: "indoor" },
+    { id: 3n, name: "Fern" },
+    { id: INT64_MIN, name: "Oak" },
+  ]);
+  expect(await exported(database.path)).toBe(
+    [
+      '{"id":-9223372036854775808,"name":"Oak"}\n',
+      '{"id":3,"name":"Fern"}\n',
+      '{"id":20,"name":"Ivy","tag":"indoor"}\n',
+      '{"id":9223372036854775807,"name":"Moss","tag":""}\n',
+    ].join(""),
+  );
+});
+
+test("export writes every plant exactly, whatever is in its texts", async () => {
+  using database = await databaseOf(HOSTILE_PLANTS);
+  expect(plantsOn(await exported(database.path))).toEqual([...HOSTILE_PLANTS]);
+});
+
+test("export writes each of many plants once, ordered by id", async () => {
+  // Some far from each other, some without a gap, and the ends.
+  const dense = Array.from({ length: 9_001 }, (_, index) => ({ id: BigInt(-index), name: `dense ${index}` }));
+  const ends = [INT64_MIN, INT64_MAX].map((id) => ({ id, name: "end" }));
+  const plants = [...MANY.slice(1), ...dense, ...ends];
+  using database = await databaseOf(plants);
+  expect(plantsOn(await exported(database.path))).toEqual(plants.toSorted(byId));
+});
+
+test("export --format csv quotes as RFC 4180 says, and tells an absent tag from an empty one", async () => {
+  using database = await databaseOf([
+    { id: INT64_MIN, name: "Fern" },
+    { id: -1n, name: "", tag: "" },
+    { id: 1n, name: "a,b", tag: 'the "best"' },
+    { id: 2n, name: "two\nlines", tag: "a\rb" },
+    { id: 3n, name: " 🌱 ", tag: "=1+1" },
+    { id: INT64_MAX, name: '"' },
+  ]);
+  expect(await exported(database.path, "csv")).toBe(
+    [
+      "id,name,tag\r\n",
+      "-9223372036854775808,Fern,\r\n",
+      '-1,"",""\r\n',
+      '1,"a,b","the ""best"""\r\n',
+      '2,"two\nlines","a\rb"\r\n',
+      "3, 🌱 ,=1+1\r\n",
+      '9223372036854775807,"""",\r\n',
+    ].join(""),
+  );
+});
+
+test("export of an empty store writes no plant", async () => {
+  using database = await databaseOf([]);
+  expect(await exported(database.path)).toBe("");
+  expect(await exported(database.path, "csv")).toBe("id,name,tag\r\n");
+});
+
+test("export of a store that nobody uses leaves the file as it was", async () => {
+  using database = await databaseOf(HOSTILE_PLANTS);
+  const before = readFileSync(database.path);
+  await exported(database.path);
+  expect(readFileSync(database.path).equals(before)).toBe(true);
+});
+
+test("export holds a few plants at a time, and fewer of long ones", async () => {
+  const long = Array.from({ length: 40 }, (_, index) => ({ id: BigInt(index), name: "x".repeat(60_000) }));
+  using database = await databaseOf([...long, ...MANY.map(({ id, name }) => ({ id: id | (1n << 40n), name }))]);
+  const { io, chunks } = streamIo();
+  await exportPlants(database.path, NDJSON, io);
+  expect(Math.max(...chunks.map(({ length }) => length))).toBeLessThan(1_200_000);
+  expect(Math.max(...chunks.map((chunk) => chunk.split("\n").length))).toBeLessThan(5_000);
+});
+
+/** Writes that end when the test says so. */
+function handWrites() {
+  const writes: { chunk: string; taken: () => void }[] = [];
+  let arrived = Promise.withResolvers<void>();
+  return {
+    writes,
+    write: (chunk: string) =>
+      new Promise<void>((taken) => {
+        writes.push({ chunk, taken });
+        arrived.resolve();
+        arrived = Promise.withResolvers();
+      }),
+    next: () => arrived.promise,
+  };
+}
+
+test("export reads on only when what it wrote was taken", async () => {
+  using database = await databaseOf(MANY);
+  const hand = handWrites();
+  const end = exportPlants(database.path, NDJSON, streamIo({ write: hand.write }).io);
+  let taken = 0;
+  void end.then(() => (taken = Number.NaN));
+  while (taken < 3) {
+    while (hand.writes.length <= taken) await hand.next();
+    // Whatever could run by itself does, within some turns of the event loop.
+    for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
+    expect(hand.writes.length).toBe(taken + 1);
+    hand.writes[taken]?.taken();
+    taken++;
+  }
+  expect(await end).toBe(0);
+});
+
+test("export holds up neither a writer nor its checkpoints while its reader is slow", async () => {
+  using database = await databaseOf(MANY);
+  using client = openDatabase(database.path, { busyTimeoutMs: 0 });
+  const store = sqliteStore(client);
+  const checkpoints: unknown[] = [];
+  const { io, chunks } = streamIo();
+  const write = async (chunk: string) => {
+    await store.add([{ id: 1n << 62n, name: `${chunks.length}`.repeat(9) }]);
+    checkpoints.push(client.query("PRAGMA wal_checkpoint(TRUNCATE)").values());
+    chunks.push(chunk);
+  };
+  expect(await exportPlants(database.path, NDJSON, { ...io, write })).toBe(0);
+  expect(checkpoints.length).toBeGreaterThan(2);
+  expect(checkpoints).toEqual(checkpoints.map(() => [[0n, 0n, 0n]]));
+});
+
+test("export has every plant that was stored before it began while others are added", async () => {
+  using database = await databaseOf(MANY);
+  await using store = sqliteStore(openDatabase(database.path));
+  const { io, output, chunks } = streamIo();
+  const write = async (chunk: string) => {
+    chunks.push(chunk);
+    // One here and there: before what was read last, behind it, and between.
+    const ids = [INT64_MIN, INT64_MAX, 0n, 1n << 61n, -(1n << 61n)].map((id) =>
+      BigInt.asIntN(64, id + BigInt(chunks.length)),
+    );
+    await store.add(ids.map((id) => ({ id, name: "later" })));
+  };
+  await exportPlants(database.path, NDJSON, { ...io, write });
+  const plants = plantsOn(output());
+  expect(plants.filter(({ name }) => name !== "later")).toEqual(MANY.toSorted(byId));
+  expect(plants).toEqual(plants.toSorted(byId));
+});
+
+test("export has what is in the WAL only, as a killed server leaves it, and leaves it there", async () => {
+  using database = await databaseOf([]);
+  using directory = emptyDirectory();
+  using client = openDatabase(database.path);
+  await sqliteStore(client).add([FERN]);
+  const copy = join(directory.path, "plants.db");
+  for (const suffix of ["", "-wal"]) writeFileSync(copy + suffix, readFileSync(database.path + suffix));
+  const before = ["", "-wal"].map((suffix) => readFileSync(copy + suffix));
+  expect(await exported(copy)).toBe('{"id":1,"name":"Fern"}\n');
+  expect(["", "-wal"].map((suffix) => readFileSync(copy + suffix))).toEqual(before);
+});
+
+function otherApplications(path: string): void {
+  using client = new Database(path);
+  client.run("PRAGMA application_id = 42");
+  client.run("CREATE TABLE plants (id INTEGER PRIMARY KEY, name TEXT, tag TEXT)");
+}
+
+function newerOnes(path: string): void {
+  using client = openDatabase(path);
+  client.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', 9999999999999)");
+}
+
+const refused: [string, (path: string) => void, string][] = [
+  ["a file that is not there", () => {}, "there is no such file"],
+  ["a directory", (path) => mkdirSync(path), "it is not a file"],
+  ["an empty file", (path) => writeFileSync(path, ""), "it is not a plant-store's database"],
+  ["text", (path) => writeFileSync(path, "This is no database.".repeat(100)), "file is not a database"],
+  ["another application's database", otherApplications, "it is not a plant-store's database"],
+  ["a newer plant-store's database", newerOnes, "it was made by a newer plant-store"],
+];
+
+/** Without those that SQLite keeps beside a database for whoever has it open. */
+function filesIn(directory: string): string[] {
+  return readdirSync(directory).filter((name) => !/-(?:wal|shm)$/.test(name));
+}
+
+test.each(refused)("export refuses %s, and writes and makes nothing", async (_what, make, says) => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "some.db");
+  make(path);
+  const before = filesIn(directory.path);
+  const { io, output } = streamIo();
+  const run = exportPlants(path, { format: "csv" }, io);
+  expect(run).rejects.toThrow(DatabaseFileError);
+  expect(run).rejects.toThrow(`Cannot read database "${path}": ${says}`);
+  await run.catch(() => {});
+  expect(output()).toBe("");
+  expect(filesIn(directory.path)).toEqual(before);
+});
+
+test("export that is stopped ends at once, although nobody takes what it wrote, and says so", async () => {
+  using database = await databaseOf(MANY);
+  const stop = new AbortController();
+  const { io, words } = streamIo({
+    stop: stop.signal,
+    write: () => {
+      stop.abort();
+      return new Promise(() => {});
+    },
+  });
+  expect(await exportPlants(database.path, NDJSON, io)).toBe(1);
+  expect(words()).toBe("Stopped: the export is incomplete\n");
+});
+
+test("export into a pipe that is closed ends quietly with exit code 0", async () => {
+  using database = await databaseOf(MANY.map(({ id }) => ({ id, name: "x".repeat(300) })));
+  const program = shell('{ "$@" export; echo "exit code $?" >&2; } | head -c 5');
+  const run = await runToEnd({ program, cwd: database.directory });
+  expect(run).toMatchObject({ stdout: '{"id"', stderr: "exit code 0\n" });
+});
+
+test("export onto a full disk fails with one clear line", async () => {
+  if (!existsSync("/dev/full")) return console.warn("Skipped, export onto a full disk: there is no /dev/full");
+  using database = await databaseOf([FERN]);
+  const run = await runToEnd({ program: shell('"$@" export > /dev/full'), cwd: database.directory });
+  expect(run).toMatchObject({ exitCode: 1, stderr: "Cannot write the export: no space left on device\n" });
+});

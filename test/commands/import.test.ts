@@ -1,0 +1,376 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { openDatabase } from "../../src/adapters/sqlite/database.ts";
+import { exportPlants } from "../../src/commands/export.ts";
+import { type ImportOptions, importPlants } from "../../src/commands/import.ts";
+import { CommandError } from "../../src/commands/io.ts";
+import { progressBar } from "../../src/commands/progress.ts";
+import { postPlant, testApp } from "../support/app.ts";
+import { makeLedger } from "../support/ledger.ts";
+import { LOAD_TOKEN, startLoad } from "../support/load.ts";
+import { shell } from "../support/operator.ts";
+import { emptyDirectory, FROM_SOURCE, runToEnd, startServer } from "../support/program.ts";
+import { makeDisk, skipsShim } from "../support/shim.ts";
+import { databaseOf, HOSTILE_PLANTS } from "../support/stored.ts";
+import { streamIo, streamOf } from "../support/stream_io.ts";
+
+// Programs are started, on a machine that may be busy.
+setDefaultTimeout(60_000);
+
+const FERN = '{"id":1,"name":"Fern"}\n';
+const IVY = '{"id":2,"name":"Ivy","tag":"indoor"}\n';
+
+async function exported(path: string): Promise<string> {
+  const { io, output } = streamIo();
+  expect(await exportPlants(path, { format: "ndjson" }, io)).toBe(0);
+  return output();
+}
+
+/** Imports chunks from standard input. */
+async function imported(path: string, chunks: Iterable<string | Uint8Array>, options?: ImportOptions) {
+  const { io, words } = streamIo({ stdin: () => streamOf(chunks) });
+  const exitCode = await importPlants(path, "-", io, options);
+  return { exitCode, words: words() };
+}
+
+function linesOf(count: number): string[] {
+  return Array.from({ length: count }, (_, index) => `{"id":${index},"name":"plant ${index}"}\n`);
+}
+
+test("import of an export gives the same export, byte for byte, over a pipe", async () => {
+  using database = await databaseOf(HOSTILE_PLANTS);
+  const program = shell('"$@" export | "$@" import - --database file:copy.db');
+  const run = await runToEnd({ program, cwd: database.directory });
+  expect(run).toEqual({
+    exitCode: 0,
+    stdout: "",
+    stderr: `${HOSTILE_PLANTS.length} added, 0 already there, 0 refused\n`,
+  });
+  expect(await exported(join(database.directory, "copy.db"))).toBe(await exported(database.path));
+});
+
+test("import of a file gives the same export, whatever the order of its lines", async () => {
+  using database = await databaseOf([]);
+  const file = join(database.directory, "plants.ndjson");
+  const lines = linesOf(5_000);
+  writeFileSync(file, lines.toReversed().join(""));
+  const { io, words } = streamIo();
+  expect(await importPlants(database.path, file, io)).toBe(0);
+  expect(words()).toBe("5000 added, 0 already there, 0 refused\n");
+  expect(await exported(database.path)).toBe(lines.join(""));
+});
+
+test("import makes the database where there is none", async () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  expect(await imported(path, [FERN])).toMatchObject({ exitCode: 0 });
+  expect(await exported(path)).toBe(FERN);
+});
+
+test("import of the same lines again adds nothing", async () => {
+  using database = await databaseOf([]);
+  await imported(database.path, [FERN, IVY]);
+  expect(await imported(database.path, [FERN, IVY, FERN])).toEqual({
+    exitCode: 0,
+    words: "0 added, 3 already there, 0 refused\n",
+  });
+  expect(await exported(database.path)).toBe(FERN + IVY);
+});
+
+test.each([
+  ["of nothing", [], 0],
+  ["with blank lines", ["\n", FERN, "\n \t\n\r\n", IVY, "\n\n"], 2],
+  ["with CRLF", [FERN.replace("\n", "\r\n"), IVY.replace("\n", "\r\n")], 2],
+  ["without an end of the last line", [FERN, IVY.trimEnd()], 2],
+  ["with a byte order mark", ["\uFEFF", FERN, IVY], 2],
+  ["of files that were joined, each with a byte order mark", [`\uFEFF${FERN}`, `\uFEFF${IVY}`], 2],
+  ["in other words for the same plants", ['{ "tag" : "indoor", "name": "Iv\\u0079", "x": [1], "id": 2.0 }\n'], 1],
+  ["in the tiniest chunks", Buffer.from(`${FERN}${IVY}{"id":3,"name":"🌱 é"}`), 3],
+] as [string, Iterable<string> | Uint8Array, number][])("import of lines %s", async (_what, lines, plants) => {
+  using database = await databaseOf([]);
+  const chunks = lines instanceof Uint8Array ? Array.from(lines, (byte) => Uint8Array.of(byte)) : lines;
+  expect(await imported(database.path, chunks)).toEqual({
+    exitCode: 0,
+    words: `${plants} added, 0 already there, 0 refused\n`,
+  });
+  const expected = [FERN, IVY, '{"id":3,"name":"🌱 é"}\n'];
+  expect(await exported(database.path)).toBe(plants === 1 ? IVY : expected.slice(0, plants).join(""));
+});
+
+const INT64 = "`id` must be an integer from -9223372036854775808 to 9223372036854775807";
+const NAME = "`name` must be a string without U+0000 and lone surrogates";
+const TAG = "`tag` must be a string without U+0000 and lone surrogates";
+
+/** A line that is refused, and why. None of it may be repeated: each has a secret. */
+const REFUSED: [string | Uint8Array, string][] = [
+  ["secret", "the line must be valid JSON"],
+  ['{"id":9,"name":"secret"', "the line must be valid JSON"],
+  ['{"id":9,"name":"secret"} {"id":10,"name":"secret"}', "the line must be valid JSON"],
+  ['"secret"', "the line must be a JSON object with `id` and `name`"],
+  ['[{"id":9,"name":"secret"}]', "the line must be a JSON object with `id` and `name`"],
+  ["null", "the line must be a JSON object with `id` and `name`"],
+  ['{"secret":1}', `${INT64}; ${NAME}`],
+  ['{"id":9,"tag":"secret"}', NAME],
+  ['{"id":"9","name":"secret"}', INT64],
+  ['{"id":9.5,"name":"secret"}', INT64],
+  ['{"id":9223372036854775808,"name":"secret"}', INT64],
+  ['{"id":-9223372036854775809,"name":"secret"}', INT64],
+  ['{"id":9007199254740993.0,"name":"secret"}', INT64],
+  ['{"id":9,"name":"secret\\u0000"}', NAME],
+  ['{"id":9,"name":"secret\\ud800"}', NAME],
+  ['{"id":9,"name":"secret","tag":null}', TAG],
+  ['{"id":null,"name":["secret"],"tag":9}', `${INT64}; ${NAME}; ${TAG}`],
+  ['{"__proto__":{"id":9,"name":"secret"}}', `${INT64}; ${NAME}`],
+  [Buffer.from('{"id":9,"name":"secret \xff"}', "latin1"), "the line must be UTF-8"],
+  [`{"id":9,"name":"secret${"x".repeat(500)}"}`, "the line must have at most 500 bytes"],
+  ['{"id":2,"name":"secret"}', "`id` is taken by a different plant"],
+];
+
+test("import reports every line it refuses with its number and the reason, and adds the others", async () => {
+  using database = await databaseOf([{ id: 2n, name: "Ivy", tag: "indoor" }]);
+  const chunks = REFUSED.flatMap(([line], index) => [line, `\n{"id":${100 + index},"name":"Fern"}\n`]);
+  const { exitCode, words } = await imported(database.path, chunks, { maxLineBytes: 500 });
+  const reports = REFUSED.map(([, reason], index) => `line ${2 * index + 1}: ${reason}`);
+  expect(words.trimEnd().split("\n")).toEqual([...reports, "21 added, 0 already there, 21 refused"]);
+  expect(words).not.toContain("secret");
+  expect(exitCode).toBe(1);
+  const stored = await exported(database.path);
+  expect(stored).toStartWith(`${IVY}{"id":100,"name":"Fern"}\n`);
+  expect(stored.split("\n").length - 1).toBe(22);
+});
+
+test("import refuses a line with the words that the API has for it as a body", async () => {
+  using database = await databaseOf([]);
+  const texts = REFUSED.map(([line]) => line).filter((line) => typeof line === "string");
+  for (const text of texts.slice(0, -2)) {
+    const answer = await testApp().fetch(postPlant(text));
+    const { message } = (await answer.json()) as { message: string };
+    expect({ text, status: answer.status }).toEqual({ text, status: 400 });
+    const { words } = await imported(database.path, [text]);
+    expect(words).toBe(`line 1: ${message.replace("body", "line")}\n0 added, 0 already there, 1 refused\n`);
+  }
+});
+
+test("import counts blank lines, and reports lines in their order over many batches", async () => {
+  using database = await databaseOf([{ id: 1_500n, name: "Ivy" }]);
+  const lines = linesOf(3_500);
+  lines[10] = "\n";
+  for (const number of [20, 1_400, 1_600, 3_400]) lines[number - 1] = "{}\n";
+  const { exitCode, words } = await imported(database.path, lines);
+  const reported = Array.from(words.matchAll(/^line (\d+): `id` (must|is taken)/gm), ([, ...parts]) => parts.join(" "));
+  expect(reported).toEqual(["20 must", "1400 must", "1501 is taken", "1600 must", "3400 must"]);
+  expect(words).toEndWith("3494 added, 0 already there, 5 refused\n");
+  expect(exitCode).toBe(1);
+});
+
+test("import judges a plant against those before it in the same input", async () => {
+  using database = await databaseOf([]);
+  expect(await imported(database.path, [FERN, FERN.replace("Fern", "Ivy"), FERN])).toEqual({
+    exitCode: 1,
+    words: "line 2: `id` is taken by a different plant\n1 added, 1 already there, 1 refused\n",
+  });
+});
+
+test("import takes a line of the most bytes, and reads on after one that never seems to end", async () => {
+  using database = await databaseOf([]);
+  const longest = `{"id":1,"name":"${"x".repeat(2 ** 20 - 18)}"}`;
+  expect(longest.length).toBe(2 ** 20);
+  const endless = Array.from({ length: 50 }, () => "x".repeat(2 ** 16));
+  const { words } = await imported(database.path, [longest, "\n", `${longest} \n`, ...endless, "\n", IVY]);
+  const reason = "the line must have at most 1048576 bytes";
+  expect(words).toBe(`line 2: ${reason}\nline 3: ${reason}\n2 added, 0 already there, 2 refused\n`);
+});
+
+test.each([
+  ["that is not there", () => {}, "no such file or directory"],
+  ["that is a directory", (path: string) => mkdirSync(path), "illegal operation on a directory"],
+])("import of a file %s fails with one clear line, and makes no database", async (_what, make, says) => {
+  using directory = emptyDirectory();
+  const [path, file] = [join(directory.path, "plants.db"), join(directory.path, "plants.ndjson")];
+  make(file);
+  const { io, words } = streamIo();
+  const run = importPlants(path, file, io);
+  await expect(run).rejects.toThrow(CommandError);
+  await expect(run).rejects.toThrow(`Cannot read "${file}": ${says}`);
+  expect(words()).toBe("");
+  expect(existsSync(path)).toBe(false);
+});
+
+/** Gives chunks, and calls `then` when all of them were read and more is wanted. */
+function streamThen(chunks: readonly string[], then: (controller: ReadableStreamController<Uint8Array>) => void) {
+  let next = 0;
+  return new ReadableStream<Uint8Array>(
+    {
+      pull(controller) {
+        const chunk = chunks[next++];
+        if (chunk === undefined) then(controller);
+        else controller.enqueue(new TextEncoder().encode(chunk));
+      },
+    },
+    { highWaterMark: 0 },
+  );
+}
+
+test("import that is stopped keeps what it has read, and says how far it got", async () => {
+  using database = await databaseOf([]);
+  const stop = new AbortController();
+  const stdin = () => streamThen([linesOf(1_500).join(""), '{"id":9999,"na'], () => stop.abort());
+  const { io, words } = streamIo({ stop: stop.signal, stdin });
+  expect(await importPlants(database.path, "-", io)).toBe(1);
+  expect(words()).toBe("Stopped after line 1500, import it again to go on: 1500 added, 0 already there, 0 refused\n");
+  expect(await exported(database.path)).toBe(linesOf(1_500).join(""));
+});
+
+test.each(["SIGINT", "SIGTERM"] as const)("import keeps what it has read on %s, and exits 1", async (signal) => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  const child = Bun.spawn([...FROM_SOURCE, "import", "-"], { cwd: directory.path, stdin: "pipe", stderr: "pipe" });
+  await using _ = { [Symbol.asyncDispose]: async () => (child.kill("SIGKILL"), void (await child.exited)) };
+  child.stdin.write(linesOf(1_500).join(""));
+  await child.stdin.flush();
+  // A first batch is there; more is waited for.
+  while (!existsSync(path) || !(await exported(path).catch(() => "")).includes('"id":999,')) await Bun.sleep(5);
+  child.kill(signal);
+  expect(await child.exited).toBe(1);
+  const words = await new Response(child.stderr).text();
+  const [, line = "", added] =
+    /^Stopped after line (\d+), .*: (\d+) added, 0 already there, 0 refused\n$/.exec(words) ?? [];
+  expect(added).toBe(line);
+  expect(await exported(path)).toBe(linesOf(Number(line)).join(""));
+});
+
+test("import waits for another process's lock, and says so", async () => {
+  using database = await databaseOf([]);
+  using other = openDatabase(database.path);
+  const { io, words } = streamIo();
+  // Input is asked for once the database is open.
+  const stdin = () => streamThen([FERN], (controller) => (other.run("BEGIN IMMEDIATE"), controller.close()));
+  const stderr = (text: string) => {
+    io.stderr(text);
+    if (text.startsWith("Waiting")) other.run("ROLLBACK");
+  };
+  expect(await importPlants(database.path, "-", { ...io, stdin, stderr })).toBe(0);
+  expect(words()).toBe("Waiting: another process is writing to the database\n1 added, 0 already there, 0 refused\n");
+});
+
+test("import into a database that a server serves holds up nobody", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: LOAD_TOKEN } });
+  const ledger = makeLedger();
+  let [id, isOver] = [1n << 40n, false];
+  const next = () => (isOver ? undefined : { id: id++, name: "loaded" });
+  const load = startLoad({ url: server.url, connections: 8, ledger, next });
+  writeFileSync(join(directory.path, "lines"), linesOf(5_000).join(""));
+  const run = await runToEnd({ args: ["import", "lines"], cwd: directory.path });
+  expect(run).toEqual({ exitCode: 0, stdout: "", stderr: "5000 added, 0 already there, 0 refused\n" });
+  isOver = true;
+  const { answers, unanswered } = await load.end;
+  expect({ kinds: Object.keys(answers), unanswered }).toEqual({ kinds: ["200"], unanswered: 0 });
+  const stored = await exported(join(directory.path, "plants.db"));
+  expect(stored).toStartWith(linesOf(5_000).join(""));
+  expect(stored.split("\n").length - 1).toBe(5_000 + ledger.acknowledgements());
+});
+
+test("import onto a disk that takes no more keeps what it has added, and fails with one clear line", async () => {
+  using directory = emptyDirectory();
+  writeFileSync(join(directory.path, "lines"), linesOf(50_000).join(""));
+  // No file may grow beyond this, as if the disk was full; without the trap that would be a signal.
+  const program = shell('trap "" XFSZ; ulimit -f 3000; exec "$@" import lines');
+  const run = await runToEnd({ program, cwd: directory.path });
+  expect(run).toMatchObject({ exitCode: 1, stdout: "" });
+  const [, line] = /^Cannot add plants after line (\d+): disk I\/O error\n$/.exec(run.stderr) ?? [];
+  expect(Number(line)).toBeGreaterThan(0);
+  expect(await exported(join(directory.path, "plants.db"))).toBe(linesOf(Number(line)).join(""));
+});
+
+test.skipIf(skipsShim())("import says why a plant could not be added, also when closing fails for it", async () => {
+  using disk = makeDisk({ shim: true });
+  writeFileSync(join(disk.path, "lines"), linesOf(50_000).join(""));
+  // From the 400th write on there is no space, for the checkpoint at the end neither.
+  disk.raise("sick");
+  const server = disk.server({ faults: { failWrite: 400, errno: "ENOSPC" } });
+  const run = await runToEnd({ ...server, args: ["import", "lines", ...(server.args ?? [])] });
+  expect(run).toMatchObject({ exitCode: 1, stdout: "" });
+  expect(run.stderr).toMatch(/^Cannot add plants after line \d+: database or disk is full\n$/);
+});
+
+test("import holds no more of a line without an end than the most bytes of one", async () => {
+  using database = await databaseOf([]);
+  const endless = Bun.spawn(["head", "-c", "300000000", "/dev/zero"]);
+  const program = Bun.spawn([...FROM_SOURCE, "import", "-"], {
+    cwd: database.directory,
+    stdin: endless.stdout,
+    stderr: "pipe",
+  });
+  expect(await new Response(program.stderr).text()).toBe(
+    "line 1: the line must have at most 1048576 bytes\n0 added, 0 already there, 1 refused\n",
+  );
+  expect(await program.exited).toBe(1);
+  expect(program.resourceUsage()?.maxRSS).toBeLessThan(200_000_000);
+});
+
+test("import shows no bar where there is no terminal, and a clean last line where there is one", async () => {
+  using database = await databaseOf([]);
+  const file = join(database.directory, "lines");
+  writeFileSync(file, [...linesOf(30_000), "secret\n"].join(""));
+  const [plain, terminal] = [streamIo(), streamIo({ isTerminal: true })];
+  await importPlants(database.path, file, plain.io);
+  expect(plain.words()).toBe("line 30001: the line must be valid JSON\n30000 added, 0 already there, 1 refused\n");
+  await importPlants(database.path, file, terminal.io);
+  const shown = terminal
+    .words()
+    .split("\n")
+    .map((line) => line.split("\r\x1b[K").at(-1));
+  expect(shown.slice(-2)).toEqual(["0 added, 30000 already there, 1 refused", ""]);
+});
+
+/** A bar whose clock the test sets, and what it has drawn since it was last asked. */
+function barOf(total: number | undefined, isTerminal = true) {
+  let [now, drawn] = [5_000, ""];
+  const bar = progressBar({ stderr: (text) => (drawn += text), isTerminal, total, now: () => now });
+  return {
+    bar,
+    at(milliseconds: number, act: (progress: typeof bar) => void): string {
+      [now, drawn] = [5_000 + milliseconds, ""];
+      act(bar);
+      return drawn;
+    },
+  };
+}
+
+test("the bar tells how far it is, the rate and the remaining time", () => {
+  const { at } = barOf(1_000);
+  expect(at(2_000, (bar) => bar.update(250, 3_000))).toBe(
+    "\r\x1b[K[#####---------------] 25 % 3000 plants, 1500 a second, 00:06 left",
+  );
+  expect(at(4_000_000, (bar) => bar.update(500, 8_000))).toEndWith("50 % 8000 plants, 2 a second, 1:06:40 left");
+  expect(at(4_000_200, (bar) => bar.update(1_000, 9_000))).toEndWith(
+    "[####################] 100 % 9000 plants, 2 a second, 00:00 left",
+  );
+});
+
+test("the bar tells the rate only, where nobody knows how much there is", () => {
+  expect(barOf(undefined).at(2_000, (bar) => bar.update(250, 3_000))).toBe("\r\x1b[K3000 plants, 1500 a second");
+});
+
+test("the bar is drawn ten times a second at most", () => {
+  const { at } = barOf(1_000);
+  expect(at(99, (bar) => bar.update(1, 1))).toBe("");
+  expect(at(100, (bar) => bar.update(2, 2))).not.toBe("");
+  expect(at(199, (bar) => bar.update(3, 3))).toBe("");
+  expect(at(200, (bar) => bar.update(4, 4))).not.toBe("");
+});
+
+test("words go above the bar, and clear() leaves nothing of it", () => {
+  const { at } = barOf(undefined);
+  expect(at(50, (bar) => bar.print("early\n"))).toBe("early\n");
+  at(1_000, (bar) => bar.update(1, 10));
+  expect(at(1_000, (bar) => bar.print("words\n"))).toBe("\r\x1b[Kwords\n10 plants, 10 a second");
+  expect(at(1_000, (bar) => bar.clear())).toBe("\r\x1b[K");
+  expect(at(1_000, (bar) => bar.clear())).toBe("");
+});
+
+test("there is no bar where there is no terminal", () => {
+  expect(barOf(1_000, false).at(2_000, (bar) => (bar.update(250, 3_000), bar.clear()))).toBe("");
+});

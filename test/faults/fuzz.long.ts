@@ -1,0 +1,10 @@
+import { expect, test } from "bun:test";
+import { INTACT, printed } from "../support/ledger.ts";
+import { printedSeed } from "../support/load.ts";
+import { fuzz } from "./fuzz.ts";
+
+test("120,000 requests of every kind are answered as section 2 says, and what was answered 200 is in the file", async () => {
+  const result = await fuzz({ cases: 120_000, seed: printedSeed("fuzz") });
+  expect(result.surprises).toEqual([]);
+  expect(printed(result)).toEqual(INTACT);
+}, 600_000);

@@ -1,0 +1,48 @@
+import type { NewPlant } from "../../src/plant.ts";
+import type { Ledger } from "../support/ledger.ts";
+import { connect, getBytes, postBytes, verdictOf, type WireAnswer } from "../support/load.ts";
+
+/** Sends one request on a connection of its own. */
+export async function ask(url: string, bytes: string): Promise<WireAnswer> {
+  const connection = await connect(url);
+  const answer = await connection.request(bytes);
+  connection.close();
+  if (answer === undefined) throw new Error(`No answer to ${bytes.slice(0, 40)}`);
+  return answer;
+}
+
+/** What one path answers to GET. */
+export async function get(url: string, path: string): Promise<string> {
+  return verdictOf(await ask(url, getBytes(path)));
+}
+
+/** Sends one plant, and tells the ledger. */
+export async function send(url: string, ledger: Ledger, plant: NewPlant): Promise<WireAnswer> {
+  ledger.attempt(plant);
+  const answer = await ask(url, postBytes(plant));
+  if (answer.status === 200) ledger.acknowledge(plant);
+  return answer;
+}
+
+/** Holds a server whose storage is sick to being alive, to saying that it is not ready, and to refusing a plant. */
+export async function requireUnavailable(url: string, ledger: Ledger, plant: NewPlant): Promise<string> {
+  const answer = await send(url, ledger, plant);
+  const seen = { plant: verdictOf(answer), livez: await get(url, "/livez"), readyz: await get(url, "/readyz") };
+  const expected = { plant: "503/5032", livez: "200", readyz: "503/5032" };
+  if (!Bun.deepEquals(seen, expected))
+    throw new Error(`The storage is sick, and the server says ${JSON.stringify(seen)}`);
+  return answer.body;
+}
+
+/** Waits for a server to be ready again by itself, and for a plant to be stored. */
+export async function requireReady(url: string, ledger: Ledger, next: () => NewPlant, limitMs = 30_000): Promise<void> {
+  const limit = performance.now() + limitMs;
+  for (;;) {
+    const readyz = await get(url, "/readyz");
+    const plant = readyz === "200" ? verdictOf(await send(url, ledger, next())) : "not sent";
+    if (plant === "200" || plant === "409/4091") return;
+    // A slow machine misses a short deadline now and then, also with a disk that is well.
+    if (performance.now() > limit) throw new Error(`The fault is gone: ${JSON.stringify({ readyz, plant })}`);
+    await Bun.sleep(20);
+  }
+}

@@ -1,0 +1,73 @@
+import type { Mutation } from "../support/mutant.ts";
+
+/** Commits without waiting for the disk: the negative control of the power loss. */
+export const NORMAL: readonly Mutation[] = [
+  {
+    file: "src/adapters/sqlite/database.ts",
+    from: 'set(client, "synchronous", "FULL", 2n);',
+    to: 'set(client, "synchronous", "NORMAL", 1n);',
+  },
+];
+
+/** Answers 200 as soon as a batch is on its way to the store. */
+export const EARLY: readonly Mutation[] = [
+  {
+    file: "src/group_commit.ts",
+    from: "const outcomes = await store.add(",
+    to: 'batch.forEach(({ resolve }) => resolve("added"));\n    const outcomes = await store.add(',
+  },
+];
+
+/** Gives the first plant of a batch the outcome of the last one. */
+export const SWAPPED: readonly Mutation[] = [
+  {
+    file: "src/group_commit.ts",
+    from: "resolve(outcomes[index] as AddOutcome)",
+    to: "resolve(outcomes[batch.length - 1 - index] as AddOutcome)",
+  },
+];
+
+/** Lets a rival take an id that is taken, as INSERT OR REPLACE does. */
+export const REPLACING: readonly Mutation[] = [
+  {
+    file: "src/adapters/sqlite/store.ts",
+    from: ".onConflictDoNothing()",
+    to: ".onConflictDoUpdate({ target: plants.id, set: { name: sql`excluded.name`, tag: sql`excluded.tag` } })",
+  },
+];
+
+/** Believes what Content-Length says, and nothing else, about the length of a body. */
+export const BELIEVING: readonly Mutation[] = [
+  { file: "src/json_body.ts", from: "if (bytes.length > maxBytes) throw tooLarge(maxBytes);", to: "" },
+  { file: "src/json_body.ts", from: "if (size > maxBytes) throw tooLarge(maxBytes);", to: "" },
+];
+
+/** Goes on after a failed fsync. */
+export const UNDAUNTED: readonly Mutation[] = [
+  {
+    file: "src/adapters/sqlite/errors.ts",
+    from: "return cause instanceof SQLiteError && /^",
+    to: "return false && /^",
+  },
+];
+
+/** Lets SQLite make the checkpoint, which hides a failed fsync. */
+export const HIDING: readonly Mutation[] = [
+  {
+    file: "src/adapters/sqlite/database.ts",
+    from: 'set(client, "wal_autocheckpoint", 0, 0n);',
+    to: 'set(client, "wal_autocheckpoint", 1000, 1000n);',
+  },
+];
+
+/** Stops listening right at the signal. */
+export const HASTY: readonly Mutation[] = [{ file: "src/commands/serve.ts", from: "await Bun.sleep(grace);", to: "" }];
+
+/** Writes on into files that are not there any more. */
+export const BLIND: readonly Mutation[] = [
+  {
+    file: "src/adapters/sqlite/file_identity.ts",
+    from: "if (identityOf(file) !== identity) {",
+    to: "if (file === identity) {",
+  },
+];

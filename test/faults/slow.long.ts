@@ -1,0 +1,76 @@
+import { expect, test } from "bun:test";
+import { readdirSync, readlinkSync } from "node:fs";
+import { join } from "node:path";
+import { connect, postBytes } from "../support/load.ts";
+import { startServer } from "../support/program.ts";
+import { makeDisk } from "../support/shim.ts";
+import { get } from "./health.ts";
+import { neverReading } from "./slow.ts";
+
+/** Bun's own limits are 12 s for headers and what `idleTimeout` says for the rest. */
+const BOUND = 120_000;
+
+async function closedInTime(name: string, closed: Promise<void>): Promise<string> {
+  let timer: Timer | undefined;
+  const late = new Promise<string>((resolve) => {
+    timer = setTimeout(() => resolve(`${name} is still open`), BOUND);
+  });
+  return Promise.race([closed.then(() => `${name} is closed`), late]).finally(() => clearTimeout(timer));
+}
+
+/** A client that does not read does not notice either: the server's own sockets tell. */
+function socketsOf(pid: number): number {
+  const folder = `/proc/${pid}/fd`;
+  const isSocket = (fd: string) => readlinkSync(join(folder, fd)).startsWith("socket:");
+  return readdirSync(folder).filter(isSocket).length;
+}
+
+async function noMoreThan(count: number, pid: number): Promise<void> {
+  const limit = performance.now() + BOUND;
+  while (socketsOf(pid) > count && performance.now() < limit) await Bun.sleep(500);
+  if (socketsOf(pid) > count) throw new Error("A socket is still open");
+}
+
+/** A connection that sends a byte every two seconds, from where a request is cut. */
+async function dripping(url: string, request: string, from: number) {
+  const connection = await connect(url);
+  connection.send(request.slice(0, from));
+  let next = from;
+  const tap = setInterval(() => {
+    if (!connection.isClosed() && next < request.length) connection.send(request[next++] ?? "");
+  }, 2_000);
+  return { ...connection, closed: connection.closed.finally(() => clearInterval(tap)) };
+}
+
+test.skipIf(process.platform !== "linux")(
+  "silent, dripping and never-reading connections are closed",
+  async () => {
+    using disk = makeDisk({ shim: false });
+    await using server = await startServer(disk.server());
+    const { url } = server;
+    const request = postBytes({ id: 1n, name: "x".repeat(1_000) });
+    const before = socketsOf(server.child.pid);
+    const stalled = await connect(url);
+    stalled.send(request.slice(0, -500));
+    await neverReading(url);
+    const began = performance.now();
+    const clients = {
+      "a silent connection": (await connect(url)).closed,
+      "one that drips its headers": (await dripping(url, request, 1)).closed,
+      "one that drips its body": (await dripping(url, request, request.indexOf("\r\n\r\n") + 10)).closed,
+      "one that stalls in its body": stalled.closed,
+    };
+    // The last one cannot tell, so the server's own sockets have to.
+    const all = { ...clients, "one that never reads": noMoreThan(before, server.child.pid) };
+    const seen = await Promise.all(
+      Object.entries(all).map(async ([name, closed]) => {
+        const verdict = await closedInTime(name, closed);
+        console.log(`${verdict} after ${Math.round((performance.now() - began) / 1000)} s`);
+        return verdict;
+      }),
+    );
+    expect(seen).toEqual(Object.keys(all).map((name) => `${name} is closed`));
+    expect(await get(url, "/livez")).toBe("200");
+  },
+  2 * BOUND,
+);

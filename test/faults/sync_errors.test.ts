@@ -1,0 +1,17 @@
+import { expect, test } from "bun:test";
+import { INTACT, printed } from "../support/ledger.ts";
+import { printedSeed } from "../support/load.ts";
+import { skipsShim } from "../support/shim.ts";
+import { syncErrors } from "./sync_errors.ts";
+
+test.skipIf(skipsShim())(
+  "a failed fsync ends the server, and nothing it acknowledged is lost",
+  async () => {
+    const seed = printedSeed("failed fsync");
+    // One while it starts, two under load.
+    const report = await syncErrors({ numbers: [4, 10, 12], seed });
+    expect(printed(report)).toEqual(INTACT);
+    expect(report.faults).toBe(3);
+  },
+  60_000,
+);

@@ -1,0 +1,149 @@
+import { Database } from "bun:sqlite";
+import { copyFileSync, existsSync } from "node:fs";
+import { join } from "node:path";
+import { INT64_MIN, type NewPlant, samePlant } from "../../src/plant.ts";
+import { emptyDirectory } from "./program.ts";
+
+/** What an experiment found. All zeros and "ok", or a promise was broken. */
+export interface Verdict {
+  /** Acknowledged plants that are not in the file. */
+  readonly lost: number;
+  /** Plants in the file that nobody sent. */
+  readonly invented: number;
+  /** Plants in the file that differ from what was acknowledged, or from everything that was sent under their id. */
+  readonly changed: number;
+  /** What `PRAGMA integrity_check` says. */
+  readonly integrity: string;
+}
+
+/** The verdict that every experiment has to come to. */
+export const INTACT: Verdict = { lost: 0, invented: 0, changed: 0, integrity: "ok" };
+
+/** The worse of each number, for an experiment that is judged more than once. */
+export function worse(one: Verdict, other: Verdict): Verdict {
+  return {
+    lost: Math.max(one.lost, other.lost),
+    invented: Math.max(one.invented, other.invented),
+    changed: Math.max(one.changed, other.changed),
+    integrity: one.integrity === "ok" ? other.integrity : one.integrity,
+  };
+}
+
+/** A row of the table that the fault tests end in. */
+export interface Report {
+  readonly experiment: string;
+  /** How many crashes, faults, plants. */
+  readonly size: string;
+  readonly verdict: Verdict;
+  /** How many faults really happened, where faults were injected. */
+  readonly faults?: number;
+  /** When it began, as `performance.now()` gives it. */
+  readonly began: number;
+}
+
+/** Prints a row of the table, and gives back what has to be judged. */
+export function printed({ experiment, size, verdict, began }: Report): Verdict {
+  const { lost, invented, changed, integrity } = verdict;
+  const seconds = ((performance.now() - began) / 1000).toFixed(1);
+  console.log(`| ${[experiment, size, lost, invented, changed, integrity, `${seconds} s`].join(" | ")} |`);
+  return verdict;
+}
+
+/** Remembers what was sent and what was acknowledged, and judges a database by it. */
+export function makeLedger() {
+  const attempted = new Map<bigint, NewPlant[]>();
+  const acknowledged = new Map<bigint, NewPlant>();
+  /** Two different plants were acknowledged under one id: whatever is stored, one of them is not. */
+  let contradictions = 0;
+
+  return {
+    /** To be told before the first byte of a plant leaves. */
+    attempt(plant: NewPlant): void {
+      const variants = attempted.get(plant.id);
+      if (variants === undefined) attempted.set(plant.id, [plant]);
+      else if (!variants.some((variant) => samePlant(variant, plant))) variants.push(plant);
+    },
+    /** To be told of every 200. */
+    acknowledge(plant: NewPlant): void {
+      const known = acknowledged.get(plant.id);
+      if (known !== undefined && !samePlant(known, plant)) contradictions++;
+      acknowledged.set(plant.id, plant);
+    },
+    /** Whether a different plant was sent under the same id. */
+    hasRival: (plant: NewPlant) => attempted.get(plant.id)?.some((other) => !samePlant(other, plant)) ?? false,
+    /** How many plants were sent. */
+    attempts: () => attempted.size,
+    /** How many plants were acknowledged. */
+    acknowledgements: () => acknowledged.size,
+    /** Plants that were sent and not acknowledged: what became of them is unknown until they are sent again. */
+    unknown(): NewPlant[] {
+      return [...attempted.values()].flatMap(([plant]) =>
+        plant !== undefined && !acknowledged.has(plant.id) ? [plant] : [],
+      );
+    },
+    /** Judges a database and its WAL as they are now, without touching them. */
+    judge(path: string): Verdict {
+      using copy = copyOf(path);
+      return judge(copy.database, attempted, acknowledged, contradictions);
+    },
+  };
+}
+
+/** See {@linkcode makeLedger}. */
+export type Ledger = ReturnType<typeof makeLedger>;
+
+/** Opening a database changes its files; the server is to find them as they were left. */
+function copyOf(path: string) {
+  const directory = emptyDirectory();
+  const file = join(directory.path, "copy.db");
+  for (const suffix of ["", "-wal", "-journal"]) {
+    if (existsSync(path + suffix)) copyFileSync(path + suffix, file + suffix);
+  }
+  const database = new Database(file, { create: true, readwrite: true, safeIntegers: true });
+  return {
+    database,
+    [Symbol.dispose]() {
+      database.close();
+      directory[Symbol.dispose]();
+    },
+  };
+}
+
+type Row = { id: bigint; name: string; tag: string | null };
+
+function judge(
+  database: Database,
+  attempted: ReadonlyMap<bigint, readonly NewPlant[]>,
+  acknowledged: ReadonlyMap<bigint, NewPlant>,
+  contradictions: number,
+): Verdict {
+  let [found, invented, changed] = [0, 0, contradictions];
+  for (const { id, name, tag } of rowsOf(database)) {
+    const stored = { id, name, ...(tag !== null && { tag }) };
+    const variants = attempted.get(id);
+    const promised = acknowledged.get(id);
+    if (promised !== undefined) found++;
+    if (variants === undefined) invented++;
+    else if (!(promised === undefined ? variants : [promised]).some((plant) => samePlant(plant, stored))) changed++;
+  }
+  return { lost: acknowledged.size - found, invented, changed, integrity: integrityOf(database) };
+}
+
+/** A thousand at a time: an experiment may store more than fits comfortably into one array. */
+function* rowsOf(database: Database): Generator<Row> {
+  // Killed before its first migration a server has stored nothing, and may have made no table yet.
+  if (database.query("SELECT 1 FROM sqlite_schema WHERE name = 'plants'").get() === null) return;
+  const page = database.query<Row, [bigint]>("SELECT id, name, tag FROM plants WHERE id > ? ORDER BY id LIMIT 1000");
+  yield* database.query<Row, [bigint]>("SELECT id, name, tag FROM plants WHERE id = ?").all(INT64_MIN);
+  for (let last = INT64_MIN; ;) {
+    const rows = page.all(last);
+    yield* rows;
+    const end = rows.at(-1);
+    if (end === undefined) return;
+    last = end.id;
+  }
+}
+
+function integrityOf(database: Database): string {
+  return String(database.query("PRAGMA integrity_check").values()[0]?.[0]);
+}

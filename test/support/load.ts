@@ -1,0 +1,253 @@
+import type { NewPlant } from "../../src/plant.ts";
+import type { Ledger } from "./ledger.ts";
+
+/** The token that the programs of the fault tests know. */
+export const LOAD_TOKEN = "load-token-0123456789";
+
+/** Random numbers from 0 to 1 that come again with the same seed (mulberry32). */
+export function randomFrom(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** A seed for this run, printed so that the run can be had again. */
+export function printedSeed(experiment: string): number {
+  const seed = Math.floor(Math.random() * 2 ** 32);
+  console.log(`${experiment}: seed ${seed}`);
+  return seed;
+}
+
+/** A plant as the body of a request, its id exact. */
+export function bodyOf({ id, name, tag }: NewPlant): string {
+  const rest = JSON.stringify(tag === undefined ? { name } : { name, tag });
+  return `{"id":${id},${rest.slice(1)}`;
+}
+
+const NAMES = ["Fern", "", "Ivy 🌱", "e\u0301", "O'Hara \"\\", "\u{10FFFF}\u0001\uFEFF"];
+
+/** A source of plants that ends. */
+export function limited(next: () => NewPlant, count: number): () => NewPlant | undefined {
+  let left = count;
+  return () => (left-- > 0 ? next() : undefined);
+}
+
+/** How a source of plants behaves. */
+export interface PlantsOptions {
+  /** Ids are drawn from this many; few make clients meet at one id. @default the whole int64 */
+  readonly ids?: number;
+  /** The longest name. @default {8_000} */
+  readonly longest?: number;
+  /** How often a plant was sent before or is a rival for an id that was. @default {0.1} */
+  readonly again?: number;
+}
+
+/** An endless source of plants: new ones mostly, then and now one sent before or a rival for its id. */
+export function randomPlants(
+  random: () => number,
+  { ids, longest = 8_000, again = 0.1 }: PlantsOptions = {},
+): () => NewPlant {
+  const sent: NewPlant[] = [];
+  const upTo = (limit: number) => Math.floor(random() * limit);
+  const newId = () => (BigInt(upTo(2 ** 32)) << 32n) + BigInt(upTo(2 ** 32)) - 2n ** 63n;
+  const fresh = (): NewPlant => ({
+    id: ids === undefined ? newId() : BigInt(upTo(ids)),
+    name: `${NAMES[upTo(NAMES.length)]} ${"x".repeat(random() < 0.1 ? upTo(longest) : upTo(30))}`,
+    ...(random() < 0.7 && { tag: NAMES[upTo(NAMES.length)] ?? "" }),
+  });
+  return () => {
+    const former = random() < again ? sent[upTo(sent.length)] : undefined;
+    if (former !== undefined) return random() < 0.7 ? former : { ...former, name: `rival ${upTo(9)}` };
+    const plant = fresh();
+    // A sample is enough to come back to.
+    sent[sent.length < 1_000 ? sent.length : upTo(1_000)] = plant;
+    return plant;
+  };
+}
+
+/** An answer as it came over the wire. */
+export interface WireAnswer {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly body: string;
+}
+
+/** One connection; requests on it go one after the other. */
+export interface Connection {
+  /** Sends bytes and waits for an answer; `undefined` if the connection ends without one. */
+  request(bytes: string | Uint8Array): Promise<WireAnswer | undefined>;
+  /** Sends bytes. */
+  send(bytes: string | Uint8Array): void;
+  /** The next answer; `undefined` if the connection ends without one. */
+  answer(): Promise<WireAnswer | undefined>;
+  /** Whether it has ended. */
+  isClosed(): boolean;
+  /** Resolves when it has ended. */
+  readonly closed: Promise<void>;
+  /** Closes it, or resets it: what was sent and not read yet is thrown away. */
+  close(how?: "close" | "reset"): void;
+}
+
+/**
+ * Connects to a server.
+ *
+ * @throws {Error} If nothing listens there.
+ */
+export async function connect(url: string): Promise<Connection> {
+  const { hostname, port } = new URL(url);
+  let received: Buffer<ArrayBufferLike> = Buffer.alloc(0);
+  let unsent: Buffer<ArrayBufferLike> = Buffer.alloc(0);
+  let changed = Promise.withResolvers<void>();
+  const closed = Promise.withResolvers<void>();
+  let isClosed = false;
+  const wake = () => {
+    changed.resolve();
+    changed = Promise.withResolvers();
+  };
+  const end = () => {
+    isClosed = true;
+    closed.resolve();
+    wake();
+  };
+  const flush = () => {
+    if (unsent.length > 0) unsent = unsent.subarray(Math.max(0, socket.write(unsent)));
+  };
+  const socket = await Bun.connect({
+    hostname,
+    port: Number(port),
+    socket: {
+      data(_socket, chunk) {
+        received = received.length === 0 ? Buffer.from(chunk) : Buffer.concat([received, chunk]);
+        wake();
+      },
+      drain: flush,
+      close: end,
+      error: end,
+      end,
+    },
+  });
+
+  async function answer(): Promise<WireAnswer | undefined> {
+    for (;;) {
+      const parsed = parseAnswer(received);
+      if (parsed !== undefined) {
+        received = received.subarray(parsed.length);
+        return parsed.answer;
+      }
+      if (isClosed) return undefined;
+      await changed.promise;
+    }
+  }
+
+  const send = (bytes: string | Uint8Array) => {
+    unsent = Buffer.concat([unsent, typeof bytes === "string" ? Buffer.from(bytes) : bytes]);
+    flush();
+  };
+  return {
+    send,
+    answer,
+    request(bytes) {
+      send(bytes);
+      return answer();
+    },
+    isClosed: () => isClosed,
+    closed: closed.promise,
+    close: (how = "close") => (how === "reset" ? socket.terminate() : socket.end()),
+  };
+}
+
+/** Every answer of the program has a Content-Length. */
+function parseAnswer(bytes: Buffer): { answer: WireAnswer; length: number } | undefined {
+  const headEnd = bytes.indexOf("\r\n\r\n");
+  if (headEnd === -1) return undefined;
+  const [statusLine = "", ...lines] = bytes.toString("latin1", 0, headEnd).split("\r\n");
+  const headers = new Headers(
+    lines.map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1)]),
+  );
+  const length = headEnd + 4 + Number(headers.get("content-length") ?? 0);
+  if (bytes.length < length) return undefined;
+  const body = bytes.toString("utf8", headEnd + 4, length);
+  return { answer: { status: Number(statusLine.split(" ")[1]), headers, body }, length };
+}
+
+/** A whole request that creates a plant. */
+export function postBytes(body: string | NewPlant, token = LOAD_TOKEN): string {
+  const text = typeof body === "string" ? body : bodyOf(body);
+  const head = ["POST /plants HTTP/1.1", "Host: localhost", `Authorization: Bearer ${token}`];
+  head.push("Content-Type: application/json", `Content-Length: ${Buffer.byteLength(text)}`);
+  return `${head.join("\r\n")}\r\n\r\n${text}`;
+}
+
+/** A request that reads a path. */
+export function getBytes(path: string): string {
+  return `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
+}
+
+/** Status and error number as they are written in DESIGN.md: "200", "503/5032". */
+export function verdictOf({ status, body }: WireAnswer): string {
+  if (status === 200) return "200";
+  const { error } = JSON.parse(body) as { error: number };
+  return `${status}/${error}`;
+}
+
+/** What a load came to. */
+export interface LoadReport {
+  /** How many requests got which answer. */
+  readonly answers: Readonly<Record<string, number>>;
+  /** Requests whose connection ended before an answer. */
+  readonly unanswered: number;
+  /** Answers of 200 with another plant in them than was sent. */
+  readonly wrong: number;
+}
+
+/** How to load a server. */
+export interface LoadOptions {
+  readonly url: string;
+  readonly connections: number;
+  readonly ledger: Ledger;
+  /** The next plant to send; `undefined` ends the client that asked. */
+  readonly next: () => NewPlant | undefined;
+  /** The answers after which a client sends no more. @default "503/5033": it is told to come back later */
+  readonly endOn?: readonly string[];
+}
+
+/** Clients that each send the next plant as soon as the one before is answered, until the server is gone. */
+export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"] }: LoadOptions) {
+  const answers: Record<string, number> = {};
+  let [unanswered, wrong] = [0, 0];
+
+  async function client(): Promise<void> {
+    let connection = await connect(url).catch(() => undefined);
+    for (let plant = next(); connection !== undefined && plant !== undefined; plant = next()) {
+      ledger.attempt(plant);
+      const answer = await connection.request(postBytes(plant));
+      if (answer === undefined) unanswered++;
+      else if (endOn.includes(count(plant, answer))) break;
+      const isOver = answer === undefined || answer.headers.get("connection") === "close" || connection.isClosed();
+      if (isOver) connection = await connect(url).catch(() => undefined);
+    }
+    connection?.close();
+  }
+
+  function count(plant: NewPlant, answer: WireAnswer): string {
+    const verdict = verdictOf(answer);
+    answers[verdict] = (answers[verdict] ?? 0) + 1;
+    if (answer.status !== 200) return verdict;
+    ledger.acknowledge(plant);
+    const { name, tag } = plant;
+    if (!Bun.deepEquals(JSON.parse(answer.body), tag === undefined ? { name } : { name, tag })) wrong++;
+    return verdict;
+  }
+
+  const clients = Promise.all(Array.from({ length: connections }, client));
+  return {
+    /** Resolves once every client has ended: the server is gone, or there is nothing more to send. */
+    end: clients.then((): LoadReport => ({ answers, unanswered, wrong })),
+    /** How many answers came so far. */
+    answered: () => Object.values(answers).reduce((sum, count) => sum + count, 0),
+  };
+}

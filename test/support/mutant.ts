@@ -1,0 +1,42 @@
+import { cpSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { emptyDirectory, ROOT } from "./program.ts";
+
+/** One change to the source: a text that occurs exactly once in a file, and what takes its place. */
+export interface Mutation {
+  /** From the repository's root. */
+  readonly file: string;
+  readonly from: string;
+  readonly to: string;
+}
+
+/**
+ * A copy of the repository with a bug in it, gone at the end of the scope.
+ *
+ * @throws {Error} If a mutation does not fit the source any more.
+ */
+export function mutant(mutations: readonly Mutation[]) {
+  const directory = emptyDirectory();
+  for (const name of ["package.json", "tsconfig.json", "bunfig.toml", "src", "drizzle", "test"]) {
+    cpSync(join(ROOT, name), join(directory.path, name), { recursive: true });
+  }
+  symlinkSync(join(ROOT, "node_modules"), join(directory.path, "node_modules"));
+  for (const mutation of mutations) apply(directory.path, mutation);
+  return {
+    path: directory.path,
+    /** The program, from its changed source. */
+    program: [process.execPath, join(directory.path, "src/main.ts")],
+    [Symbol.dispose]: () => directory[Symbol.dispose](),
+  };
+}
+
+function apply(root: string, { file, from, to }: Mutation): void {
+  const path = join(root, file);
+  const source = readFileSync(path, "utf8");
+  const times = source.split(from).length - 1;
+  if (times !== 1) throw new Error(`Cannot mutate ${file}: expected once, found ${times} times: ${from}`);
+  writeFileSync(
+    path,
+    source.replace(from, () => to),
+  );
+}

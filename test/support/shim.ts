@@ -1,0 +1,118 @@
+import { copyFileSync, existsSync, mkdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { LOAD_TOKEN } from "./load.ts";
+import { emptyDirectory, type StartOptions } from "./program.ts";
+
+/** What goes wrong with a disk from the start of a program on. What each means: `shim.c`. */
+export interface Faults {
+  /** Keeps what a power loss would leave. */
+  readonly power?: boolean;
+  /** How many of 1000 writes reach the disk before they are synced. */
+  readonly writeback?: number;
+  readonly seed?: number;
+  /** The number of the fsync that fails. */
+  readonly failSync?: number;
+  /** The number of the write that fails. */
+  readonly failWrite?: number;
+  /** How writes fail. @default "EIO" */
+  readonly errno?: "EIO" | "ENOSPC" | "EROFS";
+}
+
+/** A flag that makes the disk sick while it is raised; `hit` is raised by the disk, when a fault has happened. */
+export type Flag = "hang" | "fail-sync" | "fail-write" | "sick" | "hit";
+
+/** Whether the shim cannot be used here. Says so once, for the tests that skip themselves. */
+export function skipsShim(): boolean {
+  const reason = process.platform === "linux" ? "there is no C compiler (cc)" : "the C shim is for Linux";
+  const skips = process.platform !== "linux" || Bun.which("cc") === null;
+  if (skips) console.warn(`Skipped, whatever needs a sick disk: ${reason}`);
+  return skips;
+}
+
+/** How a program is started on a disk. */
+export interface DiskServerOptions {
+  readonly faults?: Faults;
+  /** More of the environment. */
+  readonly env?: Record<string, string>;
+  /** @default the program from source */
+  readonly program?: readonly string[] | undefined;
+}
+
+/** A machine that runs tests has a slow disk now and then: the deadlines are for the tests that are about them. */
+const PATIENT = { REQUEST_TIMEOUT_MS: "60000", SHUTDOWN_TIMEOUT_MS: "60000" };
+
+/** A directory for a database, on a disk that does as it is told; without the shim it is a plain directory. */
+export function makeDisk({ shim }: { readonly shim: boolean }) {
+  const directory = emptyDirectory();
+  const path = realpathSync(directory.path);
+  const [library, flags, data] = [join(path, "shim.so"), join(path, "flags"), join(path, "data")];
+  if (shim) build(library);
+  for (const folder of [flags, data]) mkdirSync(folder);
+  const database = join(data, "plants.db");
+  const flagFile = (flag: Flag) => join(flags, flag);
+  const preload = { LD_PRELOAD: library, SHIM_DATABASE: database, SHIM_FLAGS: flags };
+  return {
+    /** The directory of the database. */
+    path: data,
+    database,
+    /** How to start a server on the disk. */
+    server: ({ faults = {}, env = {}, program }: DiskServerOptions = {}): StartOptions => ({
+      cwd: data,
+      args: ["--database", `file:${database}`],
+      env: { ...PATIENT, AUTH_TOKENS: LOAD_TOKEN, ...(shim && { ...preload, ...environment(faults) }), ...env },
+      ...(program && { program }),
+    }),
+    raise: (flag: Flag) => writeFileSync(flagFile(flag), ""),
+    clear: (flag: Flag) => rmSync(flagFile(flag), { force: true }),
+    isRaised: (flag: Flag) => existsSync(flagFile(flag)),
+    /** Waits for the disk to have made a fault happen. */
+    async hit(): Promise<void> {
+      while (!existsSync(flagFile("hit"))) await Bun.sleep(1);
+    },
+    /** Leaves in each file what was synced. The program must be dead. */
+    losePower: () => losePower(database),
+    [Symbol.dispose]: () => directory[Symbol.dispose](),
+  };
+}
+
+/** See {@linkcode makeDisk}. */
+export type Disk = ReturnType<typeof makeDisk>;
+
+let built: Uint8Array | undefined;
+
+/** One compilation serves every disk of the process. */
+function build(library: string): void {
+  if (built === undefined) {
+    const source = join(import.meta.dir, "shim.c");
+    const cc = Bun.spawnSync(["cc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl", "-lpthread"]);
+    if (cc.exitCode !== 0) throw new Error(`Cannot build the shim: ${cc.stderr.toString()}`);
+    built = readFileSync(library);
+  }
+  writeFileSync(library, built);
+}
+
+/** Linux's numbers. */
+const ERRNO = { EIO: 5, ENOSPC: 28, EROFS: 30 };
+
+function environment({ power, writeback, seed, failSync, failWrite, errno }: Faults): Record<string, string> {
+  const settings = {
+    SHIM_POWER: power ? 1 : undefined,
+    SHIM_WRITEBACK: writeback,
+    SHIM_SEED: seed,
+    SHIM_FAIL_SYNC: failSync,
+    SHIM_FAIL_WRITE: failWrite,
+    SHIM_ERRNO: errno && ERRNO[errno],
+  };
+  const set = Object.entries(settings).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(set.map(([name, value]) => [name, String(value)]));
+}
+
+function losePower(database: string): void {
+  for (const suffix of ["", "-wal", "-journal"]) {
+    const file = database + suffix;
+    rmSync(`${file}.nameless`, { force: true });
+    if (existsSync(`${file}.durable`)) copyFileSync(`${file}.durable`, file);
+    else rmSync(file, { force: true });
+  }
+  rmSync(`${database}-shm`, { force: true });
+}

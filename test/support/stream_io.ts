@@ -1,0 +1,36 @@
+import type { StreamIo } from "../../src/commands/io.ts";
+
+/** Streams that keep what is written to them; every part can be replaced. */
+export function streamIo(options: Partial<StreamIo> = {}) {
+  const chunks: string[] = [];
+  let words = "";
+  const io: StreamIo = {
+    stdout: (text) => void chunks.push(text),
+    write: async (chunk) => void chunks.push(chunk),
+    stderr: (text) => void (words += text),
+    stop: new AbortController().signal,
+    stdin: () => streamOf([]),
+    isTerminal: false,
+    ...options,
+  };
+  return {
+    io,
+    /** What was written, piece by piece. */
+    chunks,
+    /** What was written. */
+    output: () => chunks.join(""),
+    /** The words for people. */
+    words: () => words,
+  };
+}
+
+/** A stream of these chunks. */
+export function streamOf(chunks: Iterable<string | Uint8Array>): ReadableStream<Uint8Array> {
+  const bytes = Array.from(chunks, (chunk) => (typeof chunk === "string" ? new TextEncoder().encode(chunk) : chunk));
+  return new ReadableStream({
+    start(controller) {
+      for (const chunk of bytes) controller.enqueue(chunk);
+      controller.close();
+    },
+  });
+}
