@@ -9,7 +9,7 @@ import { metricsPage, type RenderMetrics } from "./metrics_page.ts";
 import type { Observer } from "./observer.ts";
 import { invalidPlant } from "./plant_check.ts";
 import { plantsApi, type PlantsOptions } from "./plants.ts";
-import { identify, pathOf, REQUEST_ID, routable } from "./request.ts";
+import { pathOf, REQUEST_ID, requestIdOf, routable } from "./request.ts";
 
 /** Everything the app needs from outside; it opens and reads nothing by itself. */
 export interface AppOptions extends PlantsOptions {
@@ -50,7 +50,7 @@ export function createApp(options: AppOptions) {
     .onError(({ error, path, request }) => {
       if (error instanceof NotFoundError) return noRoute(allowed, path);
       const known = asPlantStoreError(error);
-      observer.onError(known, request.headers.get(REQUEST_ID) ?? "");
+      errors.set(request, known);
       return errorAnswer(known);
     })
     .mapResponse({ as: "global" }, ({ response }) => successAnswer(response))
@@ -62,21 +62,30 @@ export function createApp(options: AppOptions) {
     .use(renderMetrics === undefined ? new Elysia() : metricsPage(renderMetrics))
     .use(api);
   const allowed = methodsByPath(app.routes);
+  /** What went wrong with a request, until it is told. */
+  const errors = new WeakMap<Request, PlantStoreError>();
 
-  async function observed(fetch: Fetch, request: Request): Promise<Response> {
+  // No async function: this is around every request.
+  function observed(fetch: Fetch, received: Request): Response | Promise<Response> {
     const start = performance.now();
-    const requestId = identify(request);
-    const answer = await fetch(routable(request));
-    answer.headers.set(REQUEST_ID, requestId);
-    const path = pathOf(request);
-    observer.onAnswer({
-      method: request.method,
-      path: allowed.has(path) ? path : "other",
-      status: answer.status,
-      durationMs: performance.now() - start,
-      requestId,
-    });
-    return answer;
+    const request = routable(received);
+    const finish = (answer: Response) => {
+      const path = pathOf(request);
+      const requestId = requestIdOf(request);
+      answer.headers.set(REQUEST_ID, requestId);
+      const error = errors.get(request);
+      if (error !== undefined) observer.onError(error, requestId);
+      observer.onAnswer({
+        method: request.method,
+        path: allowed.has(path) ? path : "other",
+        status: answer.status,
+        durationMs: performance.now() - start,
+        requestId,
+      });
+      return answer;
+    };
+    const answer = fetch(request);
+    return answer instanceof Promise ? answer.then(finish) : finish(answer);
   }
 
   return app;

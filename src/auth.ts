@@ -16,19 +16,23 @@ export type Authenticate = (token: string) => Verdict | Promise<Verdict>;
  * @throws {PlantStoreError} `missing_credentials` or `invalid_credentials`, into the request it refuses.
  */
 export function bearerGuard(authenticate: Authenticate) {
-  return (
-    new Elysia({ name: "bearer-guard" })
-      .onTransform({ as: "global" }, function canonicalCredentials({ headers }) {
-        headers["authorization"] = canonical(headers["authorization"]);
-      })
-      .use(bearer())
-      // Async by its own word: Elysia guesses from the source text whether a hook has to be awaited.
-      .onTransform({ as: "global" }, async function authenticateBearer(context) {
-        const { bearer: token = "" } = context as { bearer?: string };
-        const verdict = await authenticate(token);
-        if (verdict !== true) throw refusal(verdict || "refused");
-      })
-  );
+  const guard = new Elysia({ name: "bearer-guard" });
+  guard.onTransform({ as: "global" }, function canonicalCredentials({ headers }) {
+    headers["authorization"] = canonical(headers["authorization"]);
+  });
+  guard.use(bearer());
+  // Elysia guesses from a hook's text whether it has to be awaited; it waits for what is called behind a `return`.
+  guard.onTransform({ as: "global" }, function authenticateBearer(context) {
+    const { bearer: token = "" } = context as { bearer?: string };
+    return requireAccepted(authenticate(token));
+  });
+  return guard;
+}
+
+/** A promise only where there is one already: knowing a token takes none. */
+function requireAccepted(verdict: Verdict | Promise<Verdict>): void | Promise<void> {
+  if (verdict instanceof Promise) return verdict.then(requireAccepted);
+  if (verdict !== true) throw refusal(verdict || "refused");
 }
 
 /**

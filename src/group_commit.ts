@@ -32,7 +32,7 @@ export interface GroupCommit {
    * @throws {PlantStoreError} `queue_full`, `shutting_down`, or `storage_unavailable` (also when it takes too long).
    */
   add(plant: NewPlant): Promise<AddOutcome>;
-  /** How many plants have no answer yet. */
+  /** How many plants are held: those that wait, and those whose commit has begun, answered late or not. */
   size(): number;
   /**
    * Takes no more plants, and resolves once every plant taken has its answer; what has none after `timeoutMs`
@@ -141,6 +141,7 @@ async function settle(
   const start = performance.now();
   try {
     const outcomes = await store.add(batch.map(({ plant }) => plant));
+    if (outcomes.length !== batch.length) throw new Error("The store gave another number of outcomes than plants");
     batch.forEach(({ resolve }, index) => resolve(outcomes[index] as AddOutcome));
     onCommit?.({ outcomes, durationMs: performance.now() - start });
   } catch (error) {

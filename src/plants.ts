@@ -30,8 +30,10 @@ export function plantsApi({ plants, maxBodyBytes }: PlantsOptions) {
       {
         // Elysia parses before it asks for credentials: this parser reads nothing, and the body is read after them.
         parse: () => UNREAD,
-        async transform(context) {
-          context.body = (await readJsonBody(context.request, maxBodyBytes)) as typeof context.body;
+        transform(context) {
+          return readJsonBody(context.request, maxBodyBytes).then((body) => {
+            context.body = body as typeof context.body;
+          });
         },
         body: "NewPlant",
         response: {

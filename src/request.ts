@@ -26,13 +26,10 @@ export function routable(request: Request): Request {
 /** What clients and proxies send as ids: a UUID, a ULID, a trace id. Anything else could forge a line of the log. */
 const SANE_ID = /^[\w.:/+=@-]{1,128}$/;
 
-/** Makes sure that a request carries a sane `X-Request-Id`, its own or a new one, and gives it. */
-export function identify({ headers }: Request): string {
+/** A request's own id, if it is sane, or a new one. */
+export function requestIdOf({ headers }: Request): string {
   const own = headers.get(REQUEST_ID);
-  if (own !== null && SANE_ID.test(own)) return own;
-  const made = crypto.randomUUID();
-  headers.set(REQUEST_ID, made);
-  return made;
+  return own !== null && SANE_ID.test(own) ? own : crypto.randomUUID();
 }
 
 /** The header that names a request, in it and in its answer. */

@@ -47,6 +47,7 @@ describe("with store, turns and clock by hand", () => {
   test("a batch that still grows is left to gather, but not for ever", async () => {
     const { commits, batches, turn } = byHand();
     let added = 0;
+    void commits.add(plant(added++));
     while (batches.length === 0 && added < 1_000) {
       void commits.add(plant(added++));
       await turn();
@@ -249,6 +250,7 @@ describe("with store, turns and clock by hand", () => {
     void commits.add(FERN);
     await run();
     batches[0]?.end(["added"]);
+    await run();
     jest.advanceTimersByTime(90);
     const late = watched(commits.add(MOSS));
     await run();
@@ -257,6 +259,19 @@ describe("with store, turns and clock by hand", () => {
     expect(late.settled).toBe(false);
     batches[1]?.end(["added"]);
     expect(await late.promise).toBe("added");
+  });
+
+  test("a plant that comes after a long silence has a deadline, too", async () => {
+    const { commits, batches, run } = byHand({ timeoutMs: 100 });
+    void commits.add(FERN);
+    await run();
+    batches[0]?.end(["added"]);
+    await run();
+    jest.advanceTimersByTime(1_000);
+    const stuck = rejection(commits.add(MOSS));
+    await run();
+    jest.advanceTimersByTime(100);
+    expect(await stuck).toMatchObject({ code: "storage_unavailable" });
   });
 
   test("a commit that ends after its plants' deadline changes no answer, and the next plants are stored", async () => {

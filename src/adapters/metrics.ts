@@ -68,13 +68,13 @@ export function createMetrics(queueLength: () => number): Metrics {
     present: plants.labels("present"),
     conflict: plants.labels("conflict"),
   };
-  const children = new Map<string, { count: Counter.Internal; duration: Histogram.Internal<"path"> }>();
+  const children = new Map<string, Children>();
 
-  function childrenOf({ path, method, status }: Answered) {
+  function childrenOf({ path, method, status }: Answered): Children {
     const key = `${status} ${method} ${path}`;
     let found = children.get(key);
     if (found === undefined) {
-      found = { count: requests.labels(path, method, String(status)), duration: durations.labels(path) };
+      found = { unread: 0, count: requests.labels(path, method, String(status)), duration: durations.labels(path) };
       children.set(key, found);
     }
     return found;
@@ -82,15 +82,32 @@ export function createMetrics(queueLength: () => number): Metrics {
 
   return {
     countAnswer(answered) {
-      const { count, duration } = childrenOf(answered);
-      count.inc();
-      duration.observe(answered.durationMs / 1_000);
+      const found = childrenOf(answered);
+      found.unread++;
+      found.duration.observe(answered.durationMs / 1_000);
     },
-    countCommit(commit) {
-      for (const outcome of commit.outcomes) outcomes[outcome].inc();
-      batches.observe(commit.outcomes.length);
-      commits.observe(commit.durationMs / 1_000);
+    countCommit({ outcomes: all, durationMs }) {
+      const added = all.filter((outcome) => outcome === "added").length;
+      const present = all.filter((outcome) => outcome === "present").length;
+      outcomes.added.inc(added);
+      outcomes.present.inc(present);
+      outcomes.conflict.inc(all.length - added - present);
+      batches.observe(all.length);
+      commits.observe(durationMs / 1_000);
     },
-    render: () => registry.metrics(),
+    render() {
+      for (const found of children.values()) {
+        found.count.inc(found.unread);
+        found.unread = 0;
+      }
+      return registry.metrics();
+    },
   };
+}
+
+/** What one kind of answers is counted in. prom-client's counter hashes its labels at each count: they are summed up. */
+interface Children {
+  unread: number;
+  readonly count: Counter.Internal;
+  readonly duration: Histogram.Internal<"path">;
 }
