@@ -48,6 +48,12 @@ interface Waiter {
   readonly reject: (error: unknown) => void;
 }
 
+/**
+ * How long a batch waits, after a commit of several, for those whom that one answered, in milliseconds. They are likely
+ * to be back in less, and one commit for all of them costs about half of what two do. (PostgreSQL's `commit_delay`.)
+ */
+const COMPANY_MS = 1;
+
 /** A batch that still grows is left to gather for at most this many turns of the event loop. */
 const MAX_TURNS = 4;
 
@@ -60,6 +66,8 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
   let gathering: Waiter[] = [];
   let committing: Waiter[] = [];
   let busy = false;
+  let expected = 0;
+  let company: ReturnType<typeof setTimeout> | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
   let drained: PromiseWithResolvers<void> | undefined;
 
@@ -69,6 +77,7 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
     return new Promise((resolve, reject) => {
       gathering.push({ plant, resolve, reject, deadline: performance.now() + timeoutMs });
       if (!busy) gather();
+      else if (gathering.length === expected) goAhead();
       if (timer === undefined) watch(timeoutMs);
     });
   }
@@ -89,10 +98,24 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
     committing = gathering;
     gathering = [];
     if (committing.length > 0) await settle(store, committing, onCommit);
+    const answered = committing.length;
     committing = [];
     busy = false;
-    if (gathering.length > 0) gather();
-    else drained?.resolve();
+    if (gathering.length === 0) drained?.resolve();
+    else if (answered > 1) awaitCompany(answered + gathering.length);
+    else gather();
+  }
+
+  function awaitCompany(count: number): void {
+    busy = true;
+    expected = count;
+    company = setTimeout(goAhead, COMPANY_MS);
+  }
+
+  function goAhead(): void {
+    clearTimeout(company);
+    expected = 0;
+    void commit();
   }
 
   /** One timer for all: deadlines are in the order of arrival. */

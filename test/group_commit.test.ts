@@ -88,6 +88,66 @@ describe("with store, turns and clock by hand", () => {
     expect(waiting()).toBe(0);
   });
 
+  // Company
+
+  test("after a commit of several, the next one waits for those that were answered, and goes when all are back", async () => {
+    const { commits, batches, run } = byHand();
+    void commits.add(FERN);
+    void commits.add(MOSS);
+    await run();
+    void commits.add(IVY);
+    batches[0]?.end(["added", "added"]);
+    await run();
+    void commits.add(FERN);
+    await run();
+    expect(batches).toHaveLength(1);
+    void commits.add(MOSS);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([
+      [FERN, MOSS],
+      [IVY, FERN, MOSS],
+    ]);
+  });
+
+  test("after a commit of several, the next one waits a millisecond at most", async () => {
+    const { commits, batches, run } = byHand();
+    void commits.add(FERN);
+    void commits.add(MOSS);
+    await run();
+    void commits.add(IVY);
+    batches[0]?.end(["added", "added"]);
+    await run();
+    jest.advanceTimersByTime(1);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN, MOSS], [IVY]]);
+  });
+
+  test("after a commit of one, the next one waits for nobody", async () => {
+    const { commits, batches, run } = byHand();
+    void commits.add(FERN);
+    await run();
+    void commits.add(MOSS);
+    batches[0]?.end(["added"]);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN], [MOSS]]);
+  });
+
+  test("drain() does not wait for company longer than that", async () => {
+    const { commits, batches, run } = byHand();
+    void commits.add(FERN);
+    void commits.add(MOSS);
+    await run();
+    const last = commits.add(IVY);
+    const drained = commits.drain(60_000);
+    batches[0]?.end(["added", "added"]);
+    await run();
+    jest.advanceTimersByTime(1);
+    await run();
+    batches[1]?.end(["added"]);
+    expect(await last).toBe("added");
+    await drained;
+  });
+
   // Failures
 
   test("a store that fails fails the whole batch with its own error, and takes the next batch", async () => {
@@ -98,6 +158,7 @@ describe("with store, turns and clock by hand", () => {
     const error = new PlantStoreError("storage_unavailable", "storage is full");
     batches[0]?.fail(error);
     expect(await Promise.all(answers)).toEqual([error, error]);
+    jest.advanceTimersByTime(1);
     await run();
     expect(batches[1]?.plants).toEqual([IVY]);
     batches[1]?.end(["added"]);
