@@ -1,24 +1,12 @@
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import packageJson from "../package.json" with { type: "json" };
+import { buildExecutable } from "./support/executable.ts";
 import { emptyDirectory, ROOT, runToEnd, startServer } from "./support/program.ts";
 
 const KNOWN = "known-token-0123456789";
-const build = emptyDirectory();
-const program = [join(build.path, "plant-store")];
-
-/** The package's own build script, into another place. */
-beforeAll(async () => {
-  const command = packageJson.scripts.build.replace("dist/plant-store", program.join());
-  const run = Bun.spawn(["sh", "-c", command.replace(/^bun /, `"${process.execPath}" `)], {
-    cwd: ROOT,
-    stdout: "ignore",
-    stderr: "pipe",
-  });
-  const stderr = await new Response(run.stderr).text();
-  expect({ exitCode: await run.exited, stderr }).toMatchObject({ exitCode: 0 });
-}, 60_000);
+const build = await buildExecutable();
+const { program } = build;
 
 afterAll(() => build[Symbol.dispose]());
 
@@ -28,7 +16,7 @@ function post(url: string, body: string, token = KNOWN): Promise<Response> {
 }
 
 test("the build is one file, and it runs in an empty directory", async () => {
-  expect(readdirSync(build.path)).toEqual(["plant-store"]);
+  expect(readdirSync(build.directory)).toEqual(["plant-store"]);
   using directory = emptyDirectory();
   await using server = await startServer({ program, cwd: directory.path });
   const [token] = await server.stderr.until(/plant_\w+/);
