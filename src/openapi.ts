@@ -65,9 +65,9 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
   delete (response as unknown as Json)["$id"];
   const json = onlyJson(response);
   const codes = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) === status);
+  response.headers = { "X-Request-Id": REQUEST_ID_HEADER, ...headersOf(codes) };
   if (codes.length === 0) return;
   response.description = codes.map((code) => `${ERRORS[code].error}: ${ERRORS[code].situation}`).join("\n\n");
-  response.headers = headersOf(codes);
   json.examples = Object.fromEntries(codes.map((code) => [code, example(code)]));
 }
 
@@ -83,6 +83,12 @@ function headersOf(codes: readonly ErrorCode[]): Record<string, OpenAPIV3.Header
   }
   return headers;
 }
+
+const REQUEST_ID_HEADER: OpenAPIV3.HeaderObject = {
+  description: "Names this request in the server's log: the request's own X-Request-Id, or a new one",
+  schema: { type: "string" },
+  example: "0af76519-16cd-43dd-8448-eb211c80319c",
+};
 
 /** As RFC 9110 writes and means them. */
 const HEADERS: Readonly<Record<string, { name: string; description: string }>> = {

@@ -112,12 +112,17 @@ test.each(CODES)("the operation names the error number of %s, says when it is gi
   });
 });
 
-test("the operation names the headers that errors carry for their client", async () => {
+test("the operation names the headers that answers carry for their client", async () => {
   const named = Object.entries(await responses()).map(([status, { headers = {} }]) => [status, Object.keys(headers)]);
-  expect(Object.fromEntries(named)).toMatchObject({
-    401: ["WWW-Authenticate"],
-    413: ["Connection"],
-    503: ["Retry-After", "Connection"],
+  expect(Object.fromEntries(named)).toEqual({
+    200: ["X-Request-Id"],
+    400: ["X-Request-Id"],
+    401: ["X-Request-Id", "WWW-Authenticate"],
+    409: ["X-Request-Id"],
+    413: ["X-Request-Id", "Connection"],
+    415: ["X-Request-Id"],
+    500: ["X-Request-Id"],
+    503: ["X-Request-Id", "Retry-After", "Connection"],
   });
 });
 
