@@ -1,0 +1,50 @@
+/** What became of one plant. */
+export type Outcome = "stored" | "conflict";
+
+/** A plant as it came; ids are doubles here. */
+export interface HandPlant {
+  readonly id: number;
+  readonly name: string;
+  readonly tag?: string;
+}
+
+/**
+ * `POST /plants` as one would write it on `Bun.serve` without a framework: the bar for the framework. The checks are
+ * those a careful hand writes, not all of ours.
+ *
+ * @param add Resolves once the plant is durable.
+ */
+export function serveByHand(add: (plant: HandPlant) => Promise<Outcome>): void {
+  const authorization = `Bearer ${process.env["AUTH_TOKENS"] ?? ""}`;
+
+  async function create(request: Request): Promise<Response> {
+    if (request.headers.get("authorization") !== authorization) return refused(401, 4011, "unauthorized");
+    const plant: unknown = await request.json().catch(() => undefined);
+    if (!isPlant(plant)) return refused(400, 4002, "invalid plant");
+    const { name, tag } = plant;
+    if ((await add(plant)) === "conflict") return refused(409, 4091, "`id` is taken by a different plant");
+    return Response.json(tag === undefined ? { name } : { name, tag });
+  }
+
+  const server = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    development: false,
+    fetch(request) {
+      if (new URL(request.url).pathname !== "/plants") return refused(404, 4041, "not found");
+      if (request.method !== "POST") return refused(405, 4051, "method not allowed");
+      return create(request);
+    },
+  });
+  process.stderr.write(`By hand listens on http://127.0.0.1:${server.port}\n`);
+}
+
+function refused(status: number, error: number, message: string): Response {
+  return Response.json({ error, message }, { status });
+}
+
+function isPlant(value: unknown): value is HandPlant {
+  if (typeof value !== "object" || value === null) return false;
+  const { id, name, tag } = value as Record<string, unknown>;
+  return Number.isSafeInteger(id) && typeof name === "string" && (tag === undefined || typeof tag === "string");
+}
