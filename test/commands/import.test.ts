@@ -313,12 +313,10 @@ test("import holds no more of a line without an end than the most bytes of one",
 });
 
 /** In bytes, as the kernel has it for this program alone: `maxRSS` begins with that of the process that started it. */
-async function peakMemory({ pid, exited }: Bun.Subprocess): Promise<number> {
+async function peakMemory(program: Bun.Subprocess): Promise<number> {
   let peak = 0;
-  let ended = false;
-  void exited.then(() => (ended = true));
-  while (!ended) {
-    const status = await Bun.file(`/proc/${pid}/status`)
+  while (program.exitCode === null) {
+    const status = await Bun.file(`/proc/${program.pid}/status`)
       .text()
       .catch(() => "");
     peak = Math.max(peak, Number(/^VmHWM:\s+(\d+)/m.exec(status)?.[1] ?? 0) * 1024);
