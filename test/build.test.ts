@@ -1,8 +1,10 @@
-import { afterAll, expect, test } from "bun:test";
+import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { buildExecutable } from "./support/executable.ts";
-import { emptyDirectory, ROOT, runToEnd, startServer } from "./support/program.ts";
+import { emptyDirectory, PATIENCE, ROOT, runToEnd, startServer } from "./support/program.ts";
+
+setDefaultTimeout(PATIENCE);
 
 const KNOWN = "known-token-0123456789";
 const build = await buildExecutable();

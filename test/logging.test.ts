@@ -1,5 +1,7 @@
-import { expect, test } from "bun:test";
-import { emptyDirectory, startServer } from "./support/program.ts";
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { emptyDirectory, PATIENCE, startServer } from "./support/program.ts";
+
+setDefaultTimeout(PATIENCE);
 
 const KNOWN = "known-token-0123456789";
 

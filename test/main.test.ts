@@ -1,9 +1,11 @@
 import { Database } from "bun:sqlite";
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import packageJson from "../package.json" with { type: "json" };
-import { emptyDirectory, runToEnd, startServer } from "./support/program.ts";
+import { emptyDirectory, PATIENCE, runToEnd, startServer } from "./support/program.ts";
+
+setDefaultTimeout(PATIENCE);
 
 const KNOWN = "known-token-0123456789";
 const FERN = { id: 1, name: "Fern", tag: "indoor" };

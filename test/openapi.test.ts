@@ -1,11 +1,13 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { BaseResolver, createConfig, lintFromString } from "@redocly/openapi-core";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import type { OpenAPIV3 } from "openapi-types";
 import { swaggerUi } from "../src/adapters/swagger_ui.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../src/errors.ts";
 import { postPlant, testApp } from "./support/app.ts";
-import { emptyDirectory, runToEnd } from "./support/program.ts";
+import { emptyDirectory, PATIENCE, runToEnd } from "./support/program.ts";
+
+setDefaultTimeout(PATIENCE);
 
 /** What the page loads. */
 async function servedDocument(): Promise<OpenAPIV3.Document> {

@@ -1,9 +1,11 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { buildExecutable } from "./support/executable.ts";
 import { bodyOf, limited, randomFrom, printedSeed, randomPlants } from "./support/load.ts";
-import { emptyDirectory, runToEnd, startServer } from "./support/program.ts";
+import { emptyDirectory, PATIENCE, runToEnd, startServer } from "./support/program.ts";
+
+setDefaultTimeout(PATIENCE);
 
 /** One connection's worth of posts: resolves to the lines of those acknowledged. */
 async function postAll(url: string, token: string, bodies: Iterable<string>): Promise<string[]> {

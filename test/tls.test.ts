@@ -1,6 +1,8 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
-import { emptyDirectory, ROOT, runToEnd, startServer } from "./support/program.ts";
+import { emptyDirectory, PATIENCE, ROOT, runToEnd, startServer } from "./support/program.ts";
+
+setDefaultTimeout(PATIENCE);
 
 const KNOWN = "known-token-0123456789";
 // Made for these tests: for localhost, signed by itself.

@@ -1,6 +1,8 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { jwksServer, signed, signingKey } from "../support/jwks.ts";
-import { emptyDirectory, startServer } from "../support/program.ts";
+import { emptyDirectory, PATIENCE, startServer } from "../support/program.ts";
+
+setDefaultTimeout(PATIENCE);
 
 async function post(url: string, token: string): Promise<number> {
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };

@@ -1,7 +1,9 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
+import { emptyDirectory, PATIENCE, runToEnd, startServer } from "../support/program.ts";
+
+setDefaultTimeout(PATIENCE);
 
 async function post(url: string, token: string): Promise<number> {
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };

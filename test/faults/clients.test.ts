@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import {
   type Connection,
@@ -10,10 +10,12 @@ import {
   randomPlants,
   startLoad,
 } from "../support/load.ts";
-import { FROM_SOURCE, startServer } from "../support/program.ts";
+import { FROM_SOURCE, PATIENCE, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { get, requireReady } from "./health.ts";
 import { neverReading } from "./slow.ts";
+
+setDefaultTimeout(PATIENCE);
 
 const MINUTE = 60_000;
 const plants = (experiment: string) => randomPlants(randomFrom(printedSeed(experiment)), { again: 0 });

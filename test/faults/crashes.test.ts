@@ -1,10 +1,13 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, printed } from "../support/ledger.ts";
+import { PATIENCE } from "../support/program.ts";
 import { printedSeed } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
 import { skipsShim } from "../support/shim.ts";
 import { crashes } from "./crashes.ts";
 import { NORMAL } from "./mutations.ts";
+
+setDefaultTimeout(PATIENCE);
 
 const MINUTE = 60_000;
 

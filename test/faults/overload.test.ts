@@ -1,7 +1,10 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, printed } from "../support/ledger.ts";
+import { PATIENCE } from "../support/program.ts";
 import { printedSeed } from "../support/load.ts";
 import { overload } from "./overload.ts";
+
+setDefaultTimeout(PATIENCE);
 
 const MEGABYTE = 2 ** 20;
 

@@ -1,12 +1,14 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { connect, postBytes, printedSeed } from "../support/load.ts";
-import { exitCodeOf, start, startServer } from "../support/program.ts";
+import { exitCodeOf, PATIENCE, start, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { drains } from "./drain.ts";
 import { get, send } from "./health.ts";
 import { onFreePort } from "./settle.ts";
+
+setDefaultTimeout(PATIENCE);
 
 const MINUTE = 60_000;
 const fern = { id: 1n, name: "Fern" };

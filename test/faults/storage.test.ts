@@ -1,5 +1,5 @@
 import { Database } from "bun:sqlite";
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import {
   closeSync,
   copyFileSync,
@@ -14,10 +14,12 @@ import {
 import { join } from "node:path";
 import { INTACT, type Ledger, makeLedger } from "../support/ledger.ts";
 import { limited, printedSeed, randomFrom, randomPlants, startLoad, verdictOf } from "../support/load.ts";
-import { runToEnd, startServer } from "../support/program.ts";
+import { PATIENCE, runToEnd, startServer } from "../support/program.ts";
 import { type Disk, makeDisk, skipsShim } from "../support/shim.ts";
 import { get, requireReady, requireUnavailable, send } from "./health.ts";
 import { onFreePort } from "./settle.ts";
+
+setDefaultTimeout(PATIENCE);
 
 const MINUTE = 60_000;
 const plants = (experiment: string) => randomPlants(randomFrom(printedSeed(experiment)), { again: 0 });

@@ -1,10 +1,12 @@
 import { Database } from "bun:sqlite";
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { connect, getBytes, postBytes, randomFrom, randomPlants, verdictOf, printedSeed } from "../support/load.ts";
-import { exitCodeOf, startServer } from "../support/program.ts";
+import { exitCodeOf, PATIENCE, startServer } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { ask, get, requireReady } from "./health.ts";
+
+setDefaultTimeout(PATIENCE);
 
 const MINUTE = 60_000;
 

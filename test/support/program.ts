@@ -1,10 +1,9 @@
-import { setDefaultTimeout } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-// Five seconds are little for a process on a busy machine: a test that hangs is ended, one that is slow is not.
-setDefaultTimeout(60_000);
+/** What a test that starts programs may take, in milliseconds: one that hangs is ended, one on a busy machine is not. */
+export const PATIENCE = 60_000;
 
 /** The repository's root. */
 export const ROOT = join(import.meta.dir, "../..");

@@ -1,11 +1,13 @@
 import { Database } from "bun:sqlite";
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { openDatabase } from "../../../src/adapters/sqlite/database.ts";
 import { DatabaseFileError } from "../../../src/adapters/sqlite/errors.ts";
 import { sqliteStore } from "../../../src/adapters/sqlite/store.ts";
-import { emptyDirectory } from "../../support/program.ts";
+import { emptyDirectory, PATIENCE } from "../../support/program.ts";
+
+setDefaultTimeout(PATIENCE);
 
 test("openDatabase() sets what durability needs", () => {
   using directory = emptyDirectory();

@@ -1,8 +1,10 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { cpSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { MIGRATIONS } from "../../../src/adapters/sqlite/migrations.ts";
-import { emptyDirectory, ROOT } from "../../support/program.ts";
+import { emptyDirectory, PATIENCE, ROOT } from "../../support/program.ts";
+
+setDefaultTimeout(PATIENCE);
 
 const FOLDER = join(ROOT, "drizzle/sqlite");
 
