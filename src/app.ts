@@ -1,4 +1,4 @@
-import { Elysia, NotFoundError, ValidationError } from "elysia";
+import { Elysia, NotFoundError } from "elysia";
 import { errorAnswer, successAnswer } from "./answers.ts";
 import { type Authenticate, bearerGuard } from "./auth.ts";
 import { docs, type DocsFiles } from "./docs.ts";
@@ -7,7 +7,6 @@ import { health } from "./health.ts";
 import { home } from "./home.ts";
 import { metricsPage, type RenderMetrics } from "./metrics_page.ts";
 import type { Observer } from "./observer.ts";
-import { invalidPlant } from "./plant_check.ts";
 import { plantsApi, type PlantsOptions } from "./plants.ts";
 import { pathOf, REQUEST_ID, requestIdOf, routable } from "./request.ts";
 
@@ -41,10 +40,8 @@ export function createApp(options: AppOptions) {
   const app = new Elysia({
     // "/plants/" is not "/plants".
     strictPath: true,
-    // A body is checked, not rewritten.
+    // An answer is checked, not rewritten.
     normalize: false,
-    // Whatever Elysia would say of an invalid body is never sent, so it need not be composed.
-    allowUnsafeValidationDetails: true,
   })
     .wrap((fetch) => (request: Request) => observed(fetch as unknown as Fetch, request))
     .onError(({ error, path, request }) => {
@@ -108,6 +105,5 @@ function methodsByPath(routes: readonly { path: string; method: string }[]): Map
 /** What is none of our own errors is a fault of ours: its cause is for the log only. */
 function asPlantStoreError(error: unknown): PlantStoreError {
   if (error instanceof PlantStoreError) return error;
-  if (error instanceof ValidationError && error.type === "body") return invalidPlant(error.all);
   return new PlantStoreError("internal", undefined, { cause: error });
 }

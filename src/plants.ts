@@ -2,6 +2,7 @@ import { Elysia } from "elysia";
 import { ErrorSchema, PlantStoreError } from "./errors.ts";
 import type { GroupCommit } from "./group_commit.ts";
 import { readJsonBody } from "./json_body.ts";
+import { checkPlant } from "./plant_check.ts";
 import { NewPlantSchema, PlantSchema } from "./plant.ts";
 
 /** What the operation needs. */
@@ -12,29 +13,20 @@ export interface PlantsOptions {
   readonly maxBodyBytes: number;
 }
 
-/** Stands for the body until the credentials are known to be good. */
-const UNREAD = Symbol("unread body");
-
 /** The operation: `POST /plants`, for a caller whose credentials are good. */
 export function plantsApi({ plants, maxBodyBytes }: PlantsOptions) {
   return new Elysia({ name: "plants" })
     .model({ NewPlant: NewPlantSchema, Plant: PlantSchema, Error: ErrorSchema })
     .post(
       "/plants",
-      async ({ body: { id, name, tag } }) => {
-        const plant = tag === undefined ? { name } : { name, tag };
-        const outcome = await plants.add({ id: BigInt(id), ...plant });
-        if (outcome === "conflict") throw new PlantStoreError("id_taken");
-        return plant;
+      async ({ request }) => {
+        const plant = checkPlant(await readJsonBody(request, maxBodyBytes));
+        if ((await plants.add(plant)) === "conflict") throw new PlantStoreError("id_taken");
+        return plant.tag === undefined ? { name: plant.name } : { name: plant.name, tag: plant.tag };
       },
       {
-        // Elysia parses before it asks for credentials: this parser reads nothing, and the body is read after them.
-        parse: () => UNREAD,
-        transform(context) {
-          return readJsonBody(context.request, maxBodyBytes).then((body) => {
-            context.body = body as typeof context.body;
-          });
-        },
+        // Elysia would parse and validate before it asks for credentials: the handler does, and this schema documents.
+        parse: "none",
         body: "NewPlant",
         response: {
           200: "Plant",

@@ -5,10 +5,35 @@ import type { TokenStore } from "../../token_store.ts";
 import type { OpenOptions } from "./database.ts";
 import { DatabaseFileError } from "./errors.ts";
 
+/** A batch by columns: a structured clone of three lists costs less than one of as many objects as there are plants. */
+export interface PlantColumns {
+  readonly ids: readonly bigint[];
+  readonly names: readonly string[];
+  readonly tags: readonly (string | undefined)[];
+}
+
+/** Takes a batch apart for the way. */
+export function toColumns(plants: readonly NewPlant[]): PlantColumns {
+  return {
+    ids: plants.map(({ id }) => id),
+    names: plants.map(({ name }) => name),
+    tags: plants.map(({ tag }) => tag),
+  };
+}
+
+/** Puts a batch together again. */
+export function fromColumns({ ids, names, tags }: PlantColumns): NewPlant[] {
+  return ids.map((id, row) => {
+    const name = names[row] as string;
+    const tag = tags[row];
+    return tag === undefined ? { id, name } : { id, name, tag };
+  });
+}
+
 /** What the Worker that holds the connection can be asked, one after the other. */
 export interface Calls {
   open(path: string, options: OpenOptions): Promise<void>;
-  add(plants: readonly NewPlant[]): Promise<readonly AddOutcome[]>;
+  add(columns: PlantColumns): Promise<readonly AddOutcome[]>;
   probe(): Promise<void>;
   listTokens: TokenStore["list"];
   addToken: TokenStore["add"];

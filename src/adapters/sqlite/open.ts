@@ -1,7 +1,7 @@
 import { PlantStoreError } from "../../errors.ts";
 import type { PlantStore } from "../../store.ts";
 import type { TokenStore } from "../../token_store.ts";
-import { type Call, type Calls, fromPlain, type Reply } from "./calls.ts";
+import { type Call, type Calls, fromPlain, type Reply, toColumns } from "./calls.ts";
 import type { OpenOptions } from "./database.ts";
 import { DatabaseFileError } from "./errors.ts";
 
@@ -36,7 +36,7 @@ export async function openSqlite(path: string, openOptions: OpenSqliteOptions): 
   });
   return {
     plants: {
-      add: (plants) => worker.call("add", plants),
+      add: (plants) => worker.call("add", toColumns(plants)),
       probe: () => worker.call("probe"),
       [Symbol.asyncDispose]: () => worker.close(closeTimeoutMs),
     },

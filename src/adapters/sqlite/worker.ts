@@ -1,5 +1,5 @@
 // The Worker that holds the connection: it may hang in an fsync, the server's own thread may not.
-import { type Call, type Calls, type PlainError, type Reply, toPlain } from "./calls.ts";
+import { type Call, type Calls, fromColumns, type PlainError, type Reply, toPlain } from "./calls.ts";
 import { checkpointer } from "./checkpoint.ts";
 import { openDatabase } from "./database.ts";
 import { isFailedSync, translate } from "./errors.ts";
@@ -23,7 +23,7 @@ const database = () => opened as ReturnType<typeof open>;
 
 const calls: Calls = {
   open: async (path, options) => void (opened = open(path, options)),
-  add: (plants) => database().store.add(plants),
+  add: (columns) => database().store.add(fromColumns(columns)),
   probe: () => database().store.probe(),
   listTokens: () => database().tokens.list(),
   addToken: (token) => database().tokens.add(token),
