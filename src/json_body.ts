@@ -1,6 +1,6 @@
 import { safeParse } from "fast-content-type-parse";
 import { PlantStoreError } from "./errors.ts";
-import { parseExactJson } from "./exact_json.ts";
+import { decodeUtf8, parseJson } from "./json_text.ts";
 
 /**
  * Reads a request's body as JSON: media type first, then size, then UTF-8 and JSON. The bytes themselves are
@@ -19,7 +19,7 @@ export function readJsonBody(request: Request, maxBytes: number): Promise<unknow
 function parseBytes(bytes: Uint8Array, maxBytes: number): unknown {
   if (bytes.length > maxBytes) throw tooLarge(maxBytes);
   if (bytes.length === 0) throw new PlantStoreError("malformed_json", "the body must not be empty");
-  return parse(decode(bytes));
+  return parseJson(decodeUtf8(bytes));
 }
 
 function requireJson(headers: Headers): void {
@@ -74,26 +74,6 @@ function concat(chunks: readonly Uint8Array[], size: number): Uint8Array {
 function rethrowAsIncomplete(cause: unknown): never {
   if (cause instanceof PlantStoreError) throw cause;
   throw new PlantStoreError("malformed_json", "the body did not arrive completely", { cause });
-}
-
-// A byte order mark is dropped, as RFC 8259, section 8.1 allows and `Request.json` does.
-const utf8 = new TextDecoder("utf-8", { fatal: true });
-
-function decode(bytes: Uint8Array): string {
-  try {
-    return utf8.decode(bytes);
-  } catch (cause) {
-    throw new PlantStoreError("malformed_json", "the body must be UTF-8", { cause });
-  }
-}
-
-function parse(text: string): unknown {
-  try {
-    return parseExactJson(text);
-  } catch (cause) {
-    // A parser quotes what it stumbled over; a body must not come back, so its words stay in `cause`.
-    throw new PlantStoreError("malformed_json", undefined, { cause });
-  }
 }
 
 function tooLarge(maxBytes: number): PlantStoreError {

@@ -1,5 +1,5 @@
 import { PlantStoreError } from "../errors.ts";
-import { parseExactJson } from "../exact_json.ts";
+import { decodeUtf8, parseJson } from "../json_text.ts";
 import type { NewPlant } from "../plant.ts";
 import { checkPlant } from "../plant_check.ts";
 
@@ -89,31 +89,11 @@ function lineSplitter(maxBytes: number): (chunk: Uint8Array) => Iterable<Line> {
 /** The plant on a line, or what is wrong with it; nothing where the line is blank. */
 function contentOf(bytes: Uint8Array): NewPlant | string | undefined {
   try {
-    const text = decode(bytes);
-    return /^[ \t\r]*$/.test(text) ? undefined : checkPlant(parse(text));
+    const text = decodeUtf8(bytes);
+    return /^[ \t\r]*$/.test(text) ? undefined : checkPlant(parseJson(text));
   } catch (error) {
     if (!(error instanceof PlantStoreError)) throw error;
     return error.message.replace("the body", "the line");
-  }
-}
-
-// Drops a byte order mark, which stands in the middle where files were joined.
-const utf8 = new TextDecoder("utf-8", { fatal: true });
-
-function decode(bytes: Uint8Array): string {
-  try {
-    return utf8.decode(bytes);
-  } catch (cause) {
-    throw new PlantStoreError("malformed_json", "the body must be UTF-8", { cause });
-  }
-}
-
-/** What the parser says may quote the line, and lines are not repeated. */
-function parse(text: string): unknown {
-  try {
-    return parseExactJson(text);
-  } catch (cause) {
-    throw new PlantStoreError("malformed_json", undefined, { cause });
   }
 }
 
