@@ -50,8 +50,8 @@ function requireUsable(): void {
   const { ids, ...counts } = flags;
   const bad = Object.entries(counts).find(([, count]) => !/^[1-9]\d*$/.test(count));
   if (bad !== undefined) throw new Error(`Cannot use --${bad[0]} "${bad[1]}": expected a positive integer`);
-  if (!["ascending", "random"].includes(ids))
-    throw new Error(`Cannot use --ids "${ids}": expected ascending or random`);
+  if (ids === "ascending" || ids === "random") return;
+  throw new Error(`Cannot use --ids "${ids}": expected ascending or random`);
 }
 
 type Round = Readonly<Record<string, Load>>;
