@@ -35,6 +35,8 @@ test("GET /metrics counts requests, plants, commits and the process", async () =
     'plant_store_requests_total{path="/plants",method="POST",status="409"}': 1,
     'plant_store_requests_total{path="/plants",method="POST",status="400"}': 1,
     'plant_store_requests_total{path="other",method="GET",status="404"}': 1,
+    'plant_store_request_duration_seconds_bucket{le="+Inf",path="/plants"}': 4,
+    'plant_store_request_duration_seconds_bucket{le="+Inf",path="other"}': 1,
     'plant_store_request_duration_seconds_count{path="/plants"}': 4,
     'plant_store_plants_total{outcome="added"}': 1,
     'plant_store_plants_total{outcome="present"}': 1,
@@ -45,6 +47,25 @@ test("GET /metrics counts requests, plants, commits and the process", async () =
   };
   expect(Object.fromEntries(Object.keys(expected).map((name) => [name, samples.get(name)]))).toEqual(expected);
   expect(samples.get("process_resident_memory_bytes")).toBeGreaterThan(1e6);
+});
+
+test("a histogram's buckets hold those below them, up to all", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
+  for (let id = 0; id < 20; id++) expect(await post(server.url, `{"id": ${id}, "name": "Fern"}`)).toBe(200);
+  const samples = await scrape(server.url);
+  for (const [name, labels] of [
+    ["plant_store_request_duration_seconds", 'path="/plants"'],
+    ["plant_store_batch_plants", ""],
+  ] as const) {
+    const buckets = [...samples].filter(([key]) => key.startsWith(`${name}_bucket`)).map(([, count]) => count);
+    expect(buckets.length).toBeGreaterThan(10);
+    expect(buckets).toEqual(buckets.toSorted((one, other) => one - other));
+    expect(buckets.at(-1)).toBe(20);
+    const all = labels === "" ? "" : `{${labels}}`;
+    expect(samples.get(`${name}_count${all}`)).toBe(20);
+    expect(samples.get(`${name}_sum${all}`)).toBeGreaterThan(0);
+  }
 });
 
 test("GET /metrics needs a token, in the header", async () => {

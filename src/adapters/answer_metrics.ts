@@ -1,0 +1,99 @@
+import { Counter, type Histogram, type Registry } from "prom-client";
+import type { Answered } from "../observer.ts";
+
+/** The upper ends of the buckets of durations, of requests and of commits, in milliseconds. */
+export const BOUNDS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000];
+
+/** All answers alike: how many took how long. */
+interface Kind {
+  readonly path: string;
+  readonly method: string;
+  readonly status: number;
+  /** One for each of the {@linkcode BOUNDS}, and one for what is beyond. */
+  readonly buckets: number[];
+  /** All together, in milliseconds. */
+  duration: number;
+}
+
+/**
+ * Registers the metrics of requests and gives what counts an answer. prom-client's own counting checks and hashes the
+ * labels of every observation, which is a twentieth of what a stored plant costs; here it is two additions, and the
+ * samples are made when somebody reads them.
+ */
+export function answerMetrics(registry: Registry): (answered: Answered) => void {
+  const kinds: Kind[] = [];
+  let last: Kind | undefined;
+  registry.registerMetric(requests(kinds));
+  registry.registerMetric(durations(kinds));
+  return (answered) => {
+    if (last === undefined || !isOf(last, answered)) last = kindOf(kinds, answered);
+    const { buckets } = last;
+    const bucket = bucketOf(answered.durationMs);
+    buckets[bucket] = (buckets[bucket] ?? 0) + 1;
+    last.duration += answered.durationMs;
+  };
+}
+
+function bucketOf(durationMs: number): number {
+  let bucket = 0;
+  while (durationMs > (BOUNDS[bucket] ?? Number.POSITIVE_INFINITY)) bucket++;
+  return bucket;
+}
+
+function isOf(kind: Kind, { path, method, status }: Answered): boolean {
+  return kind.path === path && kind.method === method && kind.status === status;
+}
+
+/** Paths and statuses are ours, and methods those that the HTTP parser knows: there are never many kinds. */
+function kindOf(kinds: Kind[], answered: Answered): Kind {
+  const known = kinds.find((kind) => isOf(kind, answered));
+  if (known !== undefined) return known;
+  const { path, method, status } = answered;
+  const added = { path, method, status, buckets: [0, ...BOUNDS.map(() => 0)], duration: 0 };
+  kinds.push(added);
+  return added;
+}
+
+function requests(kinds: readonly Kind[]): Counter {
+  return new Counter({
+    name: "plant_store_requests_total",
+    help: "Requests answered",
+    labelNames: ["path", "method", "status"],
+    registers: [],
+    collect() {
+      this.reset();
+      for (const { path, method, status, buckets } of kinds) this.inc({ path, method, status }, sum(buckets));
+    },
+  });
+}
+
+/** A histogram that prom-client renders and has not counted. Its types know none of the kind, its registry does. */
+function durations(kinds: readonly Kind[]): Histogram {
+  const name = "plant_store_request_duration_seconds";
+  const get = async () => ({
+    name,
+    help: "From a request's headers to its answer",
+    type: "histogram",
+    values: [...Map.groupBy(kinds, ({ path }) => path)].flatMap(([path, alike]) => samples(name, path, alike)),
+  });
+  return { name, get } as unknown as Histogram;
+}
+
+/** https://prometheus.io/docs/instrumenting/exposition_formats: each bucket holds those below it, too. */
+function samples(name: string, path: string, kinds: readonly Kind[]) {
+  let count = 0;
+  const buckets = [...BOUNDS, Number.POSITIVE_INFINITY].map((bound, index) => {
+    count += sum(kinds.map(({ buckets }) => buckets[index] ?? 0));
+    const le = bound === Number.POSITIVE_INFINITY ? "+Inf" : bound / 1_000;
+    return { metricName: `${name}_bucket`, labels: { le, path }, value: count };
+  });
+  return [
+    ...buckets,
+    { metricName: `${name}_sum`, labels: { path }, value: sum(kinds.map(({ duration }) => duration)) / 1_000 },
+    { metricName: `${name}_count`, labels: { path }, value: count },
+  ];
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
