@@ -1,4 +1,4 @@
-import { Elysia, NotFoundError } from "elysia";
+import { type AnyElysia, Elysia, NotFoundError } from "elysia";
 import { errorAnswer, successAnswer } from "./answers.ts";
 import { type Authenticate, bearerGuard } from "./auth.ts";
 import { docs, type DocsFiles } from "./docs.ts";
@@ -22,6 +22,8 @@ export interface AppOptions extends PlantsOptions {
   readonly docsFiles?: DocsFiles | undefined;
   /** Renders `/metrics`. @default no such page */
   readonly renderMetrics?: RenderMetrics;
+  /** A plugin that looks at every request from outside. @default none, which costs nothing */
+  readonly instrumentation?: AnyElysia | undefined;
 }
 
 /**
@@ -35,7 +37,7 @@ export interface AppOptions extends PlantsOptions {
  * ```
  */
 export function createApp(options: AppOptions) {
-  const { authenticate, docsFiles, observer, ready, renderMetrics } = options;
+  const { authenticate, docsFiles, instrumentation, observer, ready, renderMetrics } = options;
   const api = plantsApi(options);
   const app = new Elysia({
     // "/plants/" is not "/plants".
@@ -44,6 +46,8 @@ export function createApp(options: AppOptions) {
     normalize: false,
   })
     .wrap((fetch) => (request: Request) => observed(fetch as unknown as Fetch, request))
+    // What wraps later is further out.
+    .use(instrumentation ?? new Elysia())
     .onError(({ error, path, request }) => {
       if (error instanceof NotFoundError) return noRoute(allowed, path);
       const known = asPlantStoreError(error);

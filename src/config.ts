@@ -26,6 +26,8 @@ export interface Config {
   readonly logFormat: LogFormat | undefined;
   /** Whether every request is logged. */
   readonly accessLog: boolean;
+  /** Where traces go, and under what name, if anywhere. */
+  readonly tracing: { readonly endpoint: URL; readonly serviceName: string } | undefined;
   /** Whether `/swagger` is served. */
   readonly docs: boolean;
   /** Whether this is production, where no token is made at the first start. */
@@ -77,6 +79,7 @@ export function parseConfig(settings: Settings): Config {
     logLevel: choice("LOG_LEVEL", text("LOG_LEVEL", "info"), LOG_LEVELS),
     logFormat: text("LOG_FORMAT", "") === "" ? undefined : choice("LOG_FORMAT", text("LOG_FORMAT", ""), LOG_FORMATS),
     accessLog: choice("ACCESS_LOG", text("ACCESS_LOG", "off"), SWITCH) === "on",
+    tracing: parseTracing(text("OTEL_EXPORTER_OTLP_ENDPOINT", ""), text("OTEL_SERVICE_NAME", "plant-store")),
     docs: choice("DOCS", text("DOCS", "on"), SWITCH) === "on",
     production: settings["NODE_ENV"] === "production",
   };
@@ -101,11 +104,11 @@ function parseDatabaseUrl(url: string): string {
   const path = /^file:(?:\/\/(?=\/))?([^?#]+)$/.exec(url)?.[1];
   // A memory database would lose every plant, and two slashes name a host.
   if (path !== undefined && !path.startsWith("//") && path !== ":memory:") return path;
-  throw new ConfigError(`Cannot use DATABASE_URL "${withoutPassword(url)}": expected file:PATH`);
+  throw new ConfigError(`Cannot use DATABASE_URL "${withoutSecrets(url)}": expected file:PATH`);
 }
 
-function withoutPassword(url: string): string {
-  return url.replace(/\/\/[^@/]*@/, "//…@");
+function withoutSecrets(url: string): string {
+  return url.replace(/\/\/[^@/]*@/, "//…@").replace(/\?.*/s, "?…");
 }
 
 function parseJwt(jwksUrl: string, issuer: string, audience: string): Config["jwt"] {
@@ -120,8 +123,23 @@ function parseJwt(jwksUrl: string, issuer: string, audience: string): Config["jw
 function parseKeysUrl(text: string): URL {
   const url = URL.parse(text);
   const isLocal = url?.protocol === "http:" && ["localhost", "127.0.0.1", "[::1]"].includes(url.hostname);
-  if (url !== null && (url.protocol === "https:" || isLocal)) return url;
-  throw new ConfigError(`Cannot use AUTH_JWKS_URL "${withoutPassword(text)}": expected an https URL`);
+  if (url !== null && (url.protocol === "https:" || isLocal) && !hasPassword(url)) return url;
+  throw new ConfigError(`Cannot use AUTH_JWKS_URL "${withoutSecrets(text)}": expected an https URL without a password`);
+}
+
+/** What is in force gets into the log, so a secret has to come another way. */
+function hasPassword({ username, password }: URL): boolean {
+  return username !== "" || password !== "";
+}
+
+function parseTracing(endpoint: string, serviceName: string): Config["tracing"] {
+  if (endpoint === "") return undefined;
+  const url = URL.parse(endpoint);
+  const isUsable = url !== null && /^https?:$/.test(url.protocol) && url.search === "" && !hasPassword(url);
+  if (isUsable) return { endpoint: url, serviceName };
+  throw new ConfigError(
+    `Cannot use OTEL_EXPORTER_OTLP_ENDPOINT "${withoutSecrets(endpoint)}": expected an http or https URL without a password and a query`,
+  );
 }
 
 function parseTls(certFile: string, keyFile: string): Config["tls"] {

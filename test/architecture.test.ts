@@ -62,6 +62,16 @@ test("only config.ts and main.ts know of environment variables", () => {
   expect(readers).toEqual(["main.ts"]);
 });
 
+test("OpenTelemetry is large: only tracing.ts imports it, and tracing.ts is only imported where tracing is on", () => {
+  const importers = sources.filter((source) =>
+    importsOf(source).some((target) => target.startsWith("@opentelemetry/") || target === "@elysiajs/opentelemetry"),
+  );
+  expect(importers.map(({ path }) => path)).toEqual(["adapters/tracing.ts"]);
+  const early = sources.filter(({ text }) => /^(?:import|export)(?! type\b)[^;]*\/tracing\.ts"/m.test(text));
+  expect(early.map(({ path }) => path)).toEqual([]);
+  expect(sources.find(({ path }) => path === "commands/serve.ts")?.text).toContain('import("../adapters/tracing.ts")');
+});
+
 test("mod.ts only re-exports, by name", () => {
   const mod = sources.find(({ path }) => path === "mod.ts")?.text ?? "";
   const statements = mod

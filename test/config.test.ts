@@ -16,6 +16,7 @@ test("parseConfig() of nothing gives the defaults of the README", () => {
     logLevel: "info",
     logFormat: undefined,
     accessLog: false,
+    tracing: undefined,
     docs: true,
     production: false,
   });
@@ -83,6 +84,13 @@ test.each([
   expect(() => parseConfig(settings)).toThrow(`Cannot use AUTH_JWKS_URL "${url}": expected an https URL`);
 });
 
+test("parseConfig() refuses a password in AUTH_JWKS_URL, which the log would show", () => {
+  const AUTH_JWKS_URL = "https://me:secret@id.example.com/jwks";
+  const message = messageOf({ AUTH_JWKS_URL, AUTH_ISSUER: "me", AUTH_AUDIENCE: "plant-store" });
+  expect(message).toContain("without a password");
+  expect(message).not.toContain("secret");
+});
+
 test("parseConfig() takes an identity provider", () => {
   const settings = { AUTH_JWKS_URL: "https://id.example.com/jwks", AUTH_ISSUER: "me", AUTH_AUDIENCE: "plant-store" };
   const jwt = { jwksUrl: new URL("https://id.example.com/jwks"), issuer: "me", audience: "plant-store" };
@@ -90,9 +98,31 @@ test("parseConfig() takes an identity provider", () => {
   expect(parseConfig({ ...settings, AUTH_JWKS_URL: "http://127.0.0.1:8080/jwks" }).jwt?.jwksUrl.port).toBe("8080");
 });
 
+test("parseConfig() takes a collector of traces", () => {
+  const { tracing } = parseConfig({ OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318" });
+  expect(tracing).toEqual({ endpoint: new URL("http://127.0.0.1:4318/"), serviceName: "plant-store" });
+  const named = { OTEL_EXPORTER_OTLP_ENDPOINT: "https://otel.example.com/of/us/", OTEL_SERVICE_NAME: "greenhouse" };
+  expect(parseConfig(named).tracing?.serviceName).toBe("greenhouse");
+});
+
+test.each([
+  "otel.example.com",
+  "otel.example.com:4318",
+  "grpc://otel.example.com",
+  "https://me:secret@otel.example.com",
+  "https://otel.example.com/?key=secret",
+])("parseConfig() refuses OTEL_EXPORTER_OTLP_ENDPOINT %s", (url) => {
+  const message = messageOf({ OTEL_EXPORTER_OTLP_ENDPOINT: url });
+  expect(message).toContain("OTEL_EXPORTER_OTLP_ENDPOINT");
+  expect(message).toContain("expected an http or https URL without a password and a query");
+  expect(message).not.toContain("secret");
+});
+
 test("parseConfig() never repeats a token or a password", () => {
   expect(messageOf({ AUTH_TOKENS: "secret" })).not.toContain("secret");
-  expect(messageOf({ DATABASE_URL: "postgres://me:secret@host/plants" })).not.toContain("secret");
+  for (const name of ["DATABASE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"]) {
+    expect(messageOf({ [name]: "postgres://me:secret@host/plants" })).not.toContain("secret");
+  }
 });
 
 function messageOf(settings: Record<string, string>): string {

@@ -162,6 +162,8 @@ Environment:
   LOG_LEVEL            From which level on to log: debug, info, warning or error (default: info)
   LOG_FORMAT           pretty or json (default: pretty on a terminal, json elsewhere)
   ACCESS_LOG           Whether every request is logged, on or off (default: off)
+  OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME
+                       Send traces to this collector, under this name (default: none, plant-store)
   DOCS                 Whether /swagger is served, on or off (default: on)
   NODE_ENV             With "production" no token is made at the first start
 

@@ -5,6 +5,7 @@ import { createMetrics } from "../adapters/metrics.ts";
 import { sha256 } from "../adapters/sha256.ts";
 import { openSqlite } from "../adapters/sqlite/open.ts";
 import { swaggerUi } from "../adapters/swagger_ui.ts";
+import type { Tracing } from "../adapters/tracing.ts";
 import { errorAnswer } from "../answers.ts";
 import { createApp } from "../app.ts";
 import type { Authenticate } from "../auth.ts";
@@ -27,6 +28,9 @@ const BUSY_SHARE = 0.9;
 const CLOSE_SHARE = 0.2;
 /** How long waiters may take to hear that the storage broke, in milliseconds: the process has to end soon. */
 const BROKEN_TIMEOUT = 1_000;
+
+/** How long the collector may take for the last traces, in milliseconds. */
+const TRACES_TIMEOUT = 1_000;
 
 /** How old what is known of tokens may get, in milliseconds: other processes create and revoke them. */
 const REFRESH_MS = 2_000;
@@ -54,7 +58,8 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   if (opened === undefined) return 0;
   await using store = opened.plants;
   const metrics = createMetrics(() => commits.size());
-  const watching = watch(log, metrics, config);
+  const tracing = await traceIf(config, log);
+  const watching = watch({ log, metrics, tracing }, config);
   const commits = groupCommit(store, {
     queueLimit: config.queueLimit,
     timeoutMs: config.requestTimeoutMs,
@@ -70,6 +75,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
     observer: watching,
     docsFiles: config.docs ? swaggerUi : undefined,
     renderMetrics: metrics.render,
+    instrumentation: tracing?.plugin,
   });
   const server = await listen(config, { fetch: app.fetch, error: (cause) => fault(cause, watching) });
   tellStart(log, config, server.address);
@@ -82,7 +88,15 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   if (failure === undefined) log.info("Stopping: answering what was accepted");
   else log.error("Stopping: the storage broke", { cause: failure });
   await shutDown(server, commits, failure ? BROKEN_TIMEOUT : config.shutdownTimeoutMs * (1 - CLOSE_SHARE));
+  await tracing?.close(TRACES_TIMEOUT);
   return failure ? 1 : 0;
+}
+
+/** Loads what traces only where somebody takes traces: it is large, and instruments every request. */
+async function traceIf({ tracing }: Config, log: Logger): Promise<Tracing | undefined> {
+  if (tracing === undefined) return undefined;
+  const { startTracing } = await import("../adapters/tracing.ts");
+  return startTracing({ ...tracing, onFailure: (cause) => log.warning("Traces not sent", { cause }) });
 }
 
 /** JWTs of the identity provider, if there is one. */

@@ -1,5 +1,6 @@
 import type { Logger } from "@logtape/logtape";
 import type { Metrics } from "../adapters/metrics.ts";
+import type { Tracing } from "../adapters/tracing.ts";
 import type { PlantStoreError } from "../errors.ts";
 import type { Commit } from "../group_commit.ts";
 import type { Answered, Observer } from "../observer.ts";
@@ -12,12 +13,20 @@ export interface Watch extends Observer {
 /** A commit that takes longer is worth a line, in milliseconds. */
 const SLOW_COMMIT_MS = 1_000;
 
-/** Makes the log's and the metrics' share of every event. */
-export function watch(log: Logger, metrics: Metrics, { accessLog }: { accessLog: boolean }): Watch {
+/** Who watches. */
+export interface Watchers {
+  readonly log: Logger;
+  readonly metrics: Metrics;
+  readonly tracing: Tracing | undefined;
+}
+
+/** Makes each watcher's share of every event. */
+export function watch({ log, metrics, tracing }: Watchers, { accessLog }: { accessLog: boolean }): Watch {
   return {
     onError: (error, requestId) => logError(log, error, requestId),
     onAnswer(answered) {
       metrics.countAnswer(answered);
+      tracing?.noteAnswer(answered);
       if (accessLog) logAnswer(log, answered);
     },
     onCommit(commit) {

@@ -16,6 +16,19 @@ export function knowing(...tokens: string[]): (token: string) => boolean {
   return (token) => find(token) !== undefined;
 }
 
+const endpoint = process.env["TEST_TRACING"];
+
+/** With the address of a collector in `TEST_TRACING`, every test app is traced. */
+const tracing =
+  endpoint &&
+  (await import("../../src/adapters/tracing.ts")).startTracing({
+    endpoint: new URL(endpoint),
+    serviceName: "test",
+    onFailure(cause) {
+      throw cause;
+    },
+  });
+
 /** A fresh app over a fresh memory store; every part can be replaced. */
 export function testApp(options: Partial<AppOptions> = {}) {
   const store = memoryStore();
@@ -25,6 +38,7 @@ export function testApp(options: Partial<AppOptions> = {}) {
     authenticate: knowing(TOKEN),
     maxBodyBytes: 65_536,
     renderMetrics: async () => "",
+    ...(tracing && { instrumentation: tracing.plugin }),
     observer: {
       onError({ code, cause }) {
         if (code === "internal") throw cause;

@@ -1,0 +1,101 @@
+import { getCurrentSpan, opentelemetry } from "@elysiajs/opentelemetry";
+import { SpanStatusCode } from "@opentelemetry/api";
+import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
+import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from "@opentelemetry/sdk-trace-base";
+import type { Answered } from "../observer.ts";
+
+/** Where traces go, and under what name. */
+export interface TracingOptions {
+  /** The collector's address, without the path of traces. */
+  readonly endpoint: URL;
+  readonly serviceName: string;
+  /** Told of spans that the collector did not take. They are lost. */
+  readonly onFailure: (cause: unknown) => void;
+}
+
+/** Tracing, once it has started. */
+export type Tracing = ReturnType<typeof startTracing>;
+
+/**
+ * Starts tracing for the whole process, so it is to be called once: a span a request, with one for each of Elysia's
+ * steps, sent over OTLP (https://opentelemetry.io/docs/specs/otlp/).
+ */
+export function startTracing({ endpoint, serviceName, onFailure }: TracingOptions) {
+  const url = `${endpoint.href.replace(/\/$/, "")}/v1/traces`;
+  const answers: Answers = new WeakMap();
+  const exporter = withoutSecrets(new OTLPTraceExporter({ url }), answers, onFailure);
+  const processor = new BatchSpanProcessor(exporter);
+  return {
+    /** To be used by the app before any route. */
+    plugin: opentelemetry({ serviceName, spanProcessors: [processor] })
+      // Under a trace, Elysia gives the response to `mapResponse` only where there is a hook of this kind.
+      .onAfterHandle({ as: "global" }, () => {}),
+    noteAnswer(answered: Answered): void {
+      const span = getCurrentSpan();
+      if (span !== undefined) answers.set(span, answered);
+    },
+    /** Sends what is left; what the collector has not taken after `timeoutMs` milliseconds is lost. */
+    async close(timeoutMs: number): Promise<void> {
+      const timeout = new Promise((resolve) => setTimeout(resolve, timeoutMs));
+      // A failure was told to `onFailure` already.
+      await Promise.race([processor.shutdown().catch(() => {}), timeout]);
+    },
+  };
+}
+
+/** What a request's span was answered. The plugin does not know: it takes a 409 for a 500, and a 404 for a 200. */
+type Answers = WeakMap<object, Answered>;
+
+function withoutSecrets(exporter: SpanExporter, answers: Answers, onFailure: (cause: unknown) => void): SpanExporter {
+  return {
+    export(spans, done) {
+      // A span ends before its request is answered.
+      setImmediate(() =>
+        exporter.export(
+          spans.map((span) => publicPart(span, answers.get(span))),
+          (result) => {
+            if (result.error !== undefined) onFailure(result.error);
+            done(result);
+          },
+        ),
+      );
+    },
+    shutdown: () => exporter.shutdown(),
+  };
+}
+
+/**
+ * What of the plugin's attributes may leave. It notes every header, the query and what is answered, and an error's
+ * message: tokens and plants are nobody's business, and causes are for the log.
+ */
+const ATTRIBUTES = new Set(["error.type", "exception.type", "http.request_content_length", "url.scheme"]);
+
+function publicPart(span: ReadableSpan, answered: Answered | undefined): ReadableSpan {
+  const attributes = allowed(span.attributes);
+  const events = span.events.map((event) => ({ ...event, attributes: allowed(event.attributes) }));
+  const parts = answered
+    ? { ...requestPart(answered), attributes: { ...attributes, ...attributesOf(answered) }, events }
+    : { attributes, events, status: { code: span.status.code } };
+  return Object.create(span, Object.getOwnPropertyDescriptors(parts)) as ReadableSpan;
+}
+
+function allowed(attributes: ReadableSpan["attributes"] = {}): ReadableSpan["attributes"] {
+  return Object.fromEntries(Object.entries(attributes).filter(([name]) => ATTRIBUTES.has(name)));
+}
+
+/** https://opentelemetry.io/docs/specs/semconv/http/http-spans: what a client did wrong is no error of the server. */
+function requestPart({ method, path, status }: Answered): Pick<ReadableSpan, "name" | "status"> {
+  return {
+    name: path === "other" ? method : `${method} ${path}`,
+    status: { code: status >= 500 ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
+  };
+}
+
+function attributesOf({ method, path, status, requestId }: Answered): ReadableSpan["attributes"] {
+  return {
+    "http.request.method": method,
+    "http.response.status_code": status,
+    "plant_store.request_id": requestId,
+    ...(path !== "other" && { "http.route": path }),
+  };
+}
