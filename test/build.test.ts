@@ -1,6 +1,7 @@
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { startCollector } from "./support/collector.ts";
 import { buildExecutable } from "./support/executable.ts";
 import { emptyDirectory, PATIENCE, ROOT, runToEnd, startServer } from "./support/program.ts";
 
@@ -71,6 +72,17 @@ test("the executable's errors tell nothing more when NODE_ENV is not set", async
   const bodies = await Promise.all(answers.map((answer) => answer.json() as Promise<object>));
   expect(bodies.map((body) => Object.keys(body))).toEqual([1, 2, 3].map(() => ["error", "message"]));
   expect(bodies.map((body) => "error" in body && body.error)).toEqual([4001, 4002, 4041]);
+});
+
+test("the executable sends traces", async () => {
+  using directory = emptyDirectory();
+  using collector = startCollector();
+  const env = { AUTH_TOKENS: KNOWN, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url };
+  await using server = await startServer({ program, cwd: directory.path, env });
+  expect((await post(server.url, '{"id": 1, "name": "Fern"}')).status).toBe(200);
+  server.child.kill("SIGTERM");
+  expect(await server.child.exited).toBe(0);
+  expect(collector.requestSpans().map(({ name }) => name)).toEqual(["POST /plants"]);
 });
 
 test("the executable makes no token in production", async () => {

@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { requireDiscreet } from "./discreet.ts";
 
 /** What a test that starts programs may take, in milliseconds: one that hangs is ended, one on a busy machine is not. */
 export const PATIENCE = 60_000;
@@ -27,7 +28,10 @@ export interface StartOptions {
   readonly env?: Record<string, string>;
 }
 
-/** Starts the program; whatever happens, it is gone at the end of the scope. */
+/**
+ * Starts the program; whatever happens, it is gone at the end of the scope. What it logged is searched for tokens and
+ * bodies, whatever the test was about.
+ */
 export function start({ program = FROM_SOURCE, args = [], cwd, env = {} }: StartOptions) {
   const child = Bun.spawn([...program, ...args], {
     cwd,
@@ -36,13 +40,15 @@ export function start({ program = FROM_SOURCE, args = [], cwd, env = {} }: Start
     stdout: "pipe",
     stderr: "pipe",
   });
+  const stderr = collect(child.stderr);
   return {
     child,
     stdout: new Response(child.stdout).text(),
-    stderr: collect(child.stderr),
+    stderr,
     async [Symbol.asyncDispose]() {
       child.kill("SIGKILL");
       await child.exited;
+      requireDiscreet(await stderr.end, env["AUTH_TOKENS"]);
     },
   };
 }
