@@ -26,11 +26,10 @@ import { type Watch, watch } from "./watch.ts";
 const BUSY_SHARE = 0.9;
 /** What of the time to shut down is kept for closing the database. */
 const CLOSE_SHARE = 0.2;
+/** And what for sending the last traces. */
+const TRACES_SHARE = 0.1;
 /** How long waiters may take to hear that the storage broke, in milliseconds: the process has to end soon. */
 const BROKEN_TIMEOUT = 1_000;
-
-/** How long the collector may take for the last traces, in milliseconds. */
-const TRACES_TIMEOUT = 1_000;
 
 /** How old what is known of tokens may get, in milliseconds: other processes create and revoke them. */
 const REFRESH_MS = 2_000;
@@ -87,8 +86,9 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   refreshing.stop();
   if (failure === undefined) log.info("Stopping: answering what was accepted");
   else log.error("Stopping: the storage broke", { cause: failure });
-  await shutDown(server, commits, failure ? BROKEN_TIMEOUT : config.shutdownTimeoutMs * (1 - CLOSE_SHARE));
-  await tracing?.close(TRACES_TIMEOUT);
+  const answering = 1 - CLOSE_SHARE - (tracing ? TRACES_SHARE : 0);
+  await shutDown(server, commits, failure ? BROKEN_TIMEOUT : config.shutdownTimeoutMs * answering);
+  await tracing?.close(config.shutdownTimeoutMs * TRACES_SHARE);
   return failure ? 1 : 0;
 }
 
