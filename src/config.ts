@@ -108,7 +108,7 @@ function parseDatabaseUrl(url: string): string {
 }
 
 function withoutSecrets(url: string): string {
-  return url.replace(/\/\/[^@/]*@/, "//…@").replace(/\?.*/s, "?…");
+  return url.replace(/[?#].*/s, "…").replace(/^.*@/s, "…@");
 }
 
 function parseJwt(jwksUrl: string, issuer: string, audience: string): Config["jwt"] {
@@ -135,10 +135,10 @@ function hasPassword({ username, password }: URL): boolean {
 function parseTracing(endpoint: string, serviceName: string): Config["tracing"] {
   if (endpoint === "") return undefined;
   const url = URL.parse(endpoint);
-  const isUsable = url !== null && /^https?:$/.test(url.protocol) && url.search === "" && !hasPassword(url);
+  const isUsable = url !== null && /^https?:$/.test(url.protocol) && !/[?#]/.test(endpoint) && !hasPassword(url);
   if (isUsable) return { endpoint: url, serviceName };
   throw new ConfigError(
-    `Cannot use OTEL_EXPORTER_OTLP_ENDPOINT "${withoutSecrets(endpoint)}": expected an http or https URL without a password and a query`,
+    `Cannot use OTEL_EXPORTER_OTLP_ENDPOINT "${withoutSecrets(endpoint)}": expected an http or https URL without a password, a query and a fragment`,
   );
 }
 

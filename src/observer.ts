@@ -12,7 +12,7 @@ export interface Answered {
   readonly requestId: string;
 }
 
-/** The port of whoever watches: logs and metrics. Its methods are called on the hot path, and must not throw. */
+/** The port of whoever watches: logs, metrics and traces. Its methods are called on the hot path, and must not throw. */
 export interface Observer {
   /** Told of every error before it is answered; `cause` says what the client is not told. */
   onError(error: PlantStoreError, requestId: string): void;

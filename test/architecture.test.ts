@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import { dirname, join, relative } from "node:path";
+import packageJson from "../package.json" with { type: "json" };
 import { ROOT } from "./support/program.ts";
 
 const SRC = join(ROOT, "src");
@@ -70,6 +71,17 @@ test("OpenTelemetry is large: only tracing.ts imports it, and tracing.ts is only
   const early = sources.filter(({ text }) => /^(?:import|export)(?! type\b)[^;]*\/tracing\.ts"/m.test(text));
   expect(early.map(({ path }) => path)).toEqual([]);
   expect(sources.find(({ path }) => path === "commands/serve.ts")?.text).toContain('import("../adapters/tracing.ts")');
+});
+
+test("what the program imports is among its dependencies", () => {
+  const names = sources
+    .map(({ text }) => ({ text: text.replace(/^import type\b[^;]*;/gm, "") }))
+    .flatMap(importsOf)
+    .filter((target) => /^@?[a-z]/.test(target) && !/^(?:bun|node):/.test(target));
+  const packages = new Set(names.map((name) => name.split("/", name.startsWith("@") ? 2 : 1).join("/")));
+  const { dependencies } = packageJson;
+  expect([...packages].filter((name) => !(name in dependencies))).toEqual([]);
+  expect(Object.keys(dependencies).filter((name) => !packages.has(name))).toEqual([]);
 });
 
 test("mod.ts only re-exports, by name", () => {

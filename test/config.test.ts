@@ -110,18 +110,24 @@ test.each([
   "otel.example.com:4318",
   "grpc://otel.example.com",
   "https://me:secret@otel.example.com",
+  "https://me:p@secret@otel.example.com",
+  "me:secret@otel.example.com:4318",
   "https://otel.example.com/?key=secret",
+  "https://otel.example.com/#key=secret",
+  "https://otel.example.com/?",
 ])("parseConfig() refuses OTEL_EXPORTER_OTLP_ENDPOINT %s", (url) => {
   const message = messageOf({ OTEL_EXPORTER_OTLP_ENDPOINT: url });
   expect(message).toContain("OTEL_EXPORTER_OTLP_ENDPOINT");
-  expect(message).toContain("expected an http or https URL without a password and a query");
+  expect(message).toContain("expected an http or https URL without a password, a query and a fragment");
   expect(message).not.toContain("secret");
 });
 
 test("parseConfig() never repeats a token or a password", () => {
   expect(messageOf({ AUTH_TOKENS: "secret" })).not.toContain("secret");
   for (const name of ["DATABASE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"]) {
-    expect(messageOf({ [name]: "postgres://me:secret@host/plants" })).not.toContain("secret");
+    for (const url of ["postgres://me:secret@host/plants", "postgres://me:secret/x@host/plants", "me:secret@host"]) {
+      expect(messageOf({ [name]: url })).not.toContain("secret");
+    }
   }
 });
 

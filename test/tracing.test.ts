@@ -78,11 +78,13 @@ test("a trace goes on where the client began it", async () => {
   await using server = await startServer({ cwd: directory.path, env });
   const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   const body = '{"id": 1, "name": "Fern"}';
-  await fetch(`${server.url}/plants`, { method: "POST", headers: { ...HEADERS, traceparent }, body });
+  const headers = { ...HEADERS, traceparent, tracestate: "vendor=told", baggage: "key=told" };
+  await fetch(`${server.url}/plants`, { method: "POST", headers, body });
   await collector.until(1);
   expect(collector.requestSpans()).toMatchObject([
     { traceId: "4bf92f3577b34da6a3ce929d0e0e4736", parentSpanId: "00f067aa0ba902b7" },
   ]);
+  expect(collector.requests.map(({ text }) => text).join()).not.toContain("told");
   // The steps that Elysia takes are spans inside of it.
   expect(collector.spans.map(({ name }) => name)).toContain("authenticateBearer");
   expect(new Set(collector.spans.map(({ traceId }) => traceId)).size).toBe(1);
@@ -106,7 +108,7 @@ test("a collector that is gone costs a warning, and neither a plant nor the stop
   await using server = await startServer({ cwd: directory.path, env: traced(url) });
   const body = '{"id": 1, "name": "Fern"}';
   expect((await fetch(`${server.url}/plants`, { method: "POST", headers: HEADERS, body })).status).toBe(200);
-  await server.stderr.until(/"Traces not sent"/);
+  await server.stderr.until(/"Traces not sent".*"reason":"[^"]+"/);
   server.child.kill("SIGTERM");
   expect(await exitCodeOf(server.child)).toBe(0);
 });
@@ -124,6 +126,22 @@ test("a collector that never answers does not hold up the stop", async () => {
   server.child.kill("SIGTERM");
   // The exporter itself would wait for ten seconds, and try again.
   expect(await exitCodeOf(server.child, 8_000)).toBe(0);
+  expect(await server.stderr.end).toContain("the collector was too slow");
+});
+
+test("the span of a client that went away is no error", async () => {
+  using directory = emptyDirectory();
+  using collector = startCollector();
+  await using server = await startServer({ cwd: directory.path, env: traced(collector.url) });
+  const { hostname, port } = new URL(server.url);
+  const head = `POST /plants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${KNOWN}\r\nContent-Type: application/json`;
+  const socket = await Bun.connect({ hostname, port: Number(port), socket: { data() {} } });
+  socket.write(`${head}\r\nContent-Length: 1000\r\n\r\n{`);
+  // The body is being waited for once another request is answered.
+  await fetch(`${server.url}/livez`);
+  socket.terminate();
+  await collector.until(2);
+  expect(collector.requestSpans().map(({ status }) => status)).toEqual(["STATUS_CODE_UNSET", "STATUS_CODE_UNSET"]);
 });
 
 test("the app answers the same under a trace, and no token, body or query leaves in one", async () => {
@@ -141,6 +159,6 @@ test("the app answers the same under a trace, and no token, body or query leaves
   expect(await child.exited).toBe(0);
   expect(collector.requestSpans().length).toBeGreaterThan(100);
   const texts = collector.requests.map(({ text }) => text).join("\n");
-  for (const secret of [TOKEN, "Fern", "access_token"]) expect(texts).not.toContain(secret);
+  for (const secret of [TOKEN, "Fern", "access_token", "secret", "leak"]) expect(texts).not.toContain(secret);
   expect(new Set(collector.requests.map(({ path }) => path))).toEqual(new Set(["/v1/traces"]));
 });

@@ -1,5 +1,5 @@
 import { getCurrentSpan, opentelemetry } from "@elysiajs/opentelemetry";
-import { SpanStatusCode } from "@opentelemetry/api";
+import { SpanKind, SpanStatusCode } from "@opentelemetry/api";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from "@opentelemetry/sdk-trace-base";
 import type { Answered } from "../observer.ts";
@@ -9,8 +9,8 @@ export interface TracingOptions {
   /** The collector's address, without the path of traces. */
   readonly endpoint: URL;
   readonly serviceName: string;
-  /** Told of spans that the collector did not take. They are lost. */
-  readonly onFailure: (cause: unknown) => void;
+  /** Told why the collector did not take some spans. They are lost. */
+  readonly onFailure: (reason: string) => void;
 }
 
 /** Tracing, once it has started. */
@@ -21,7 +21,7 @@ export type Tracing = ReturnType<typeof startTracing>;
  * steps, sent over OTLP (https://opentelemetry.io/docs/specs/otlp/).
  */
 export function startTracing({ endpoint, serviceName, onFailure }: TracingOptions) {
-  const url = `${endpoint.href.replace(/\/$/, "")}/v1/traces`;
+  const url = `${endpoint.href.replace(/\/+$/, "")}/v1/traces`;
   const answers: Answers = new WeakMap();
   const exporter = withoutSecrets(new OTLPTraceExporter({ url }), answers, onFailure);
   const processor = new BatchSpanProcessor(exporter);
@@ -36,9 +36,10 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
     },
     /** Sends what is left; what the collector has not taken after `timeoutMs` milliseconds is lost. */
     async close(timeoutMs: number): Promise<void> {
-      const timeout = new Promise((resolve) => setTimeout(resolve, timeoutMs));
+      const late = new Promise((resolve) => setTimeout(resolve, timeoutMs, "late"));
       // A failure was told to `onFailure` already.
-      await Promise.race([processor.shutdown().catch(() => {}), timeout]);
+      const end = await Promise.race([processor.shutdown().catch(() => {}), late]);
+      if (end === "late") onFailure("the collector was too slow for the last ones");
     },
   };
 }
@@ -46,7 +47,11 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
 /** What a request's span was answered. The plugin does not know: it takes a 409 for a 500, and a 404 for a 200. */
 type Answers = WeakMap<object, Answered>;
 
-function withoutSecrets(exporter: SpanExporter, answers: Answers, onFailure: (cause: unknown) => void): SpanExporter {
+function withoutSecrets(
+  exporter: SpanExporter,
+  answers: Answers,
+  onFailure: TracingOptions["onFailure"],
+): SpanExporter {
   return {
     export(spans, done) {
       // A span ends before its request is answered.
@@ -54,7 +59,8 @@ function withoutSecrets(exporter: SpanExporter, answers: Answers, onFailure: (ca
         exporter.export(
           spans.map((span) => publicPart(span, answers.get(span))),
           (result) => {
-            if (result.error !== undefined) onFailure(result.error);
+            // The error itself has the whole of what the collector answered.
+            if (result.error !== undefined) onFailure(result.error.message);
             done(result);
           },
         ),
@@ -68,15 +74,23 @@ function withoutSecrets(exporter: SpanExporter, answers: Answers, onFailure: (ca
  * What of the plugin's attributes may leave. It notes every header, the query and what is answered, and an error's
  * message: tokens and plants are nobody's business, and causes are for the log.
  */
-const ATTRIBUTES = new Set(["error.type", "exception.type", "http.request_content_length", "url.scheme"]);
+const ATTRIBUTES = new Set(["error.type", "exception.type", "url.scheme"]);
 
 function publicPart(span: ReadableSpan, answered: Answered | undefined): ReadableSpan {
   const attributes = allowed(span.attributes);
   const events = span.events.map((event) => ({ ...event, attributes: allowed(event.attributes) }));
   const parts = answered
     ? { ...requestPart(answered), attributes: { ...attributes, ...attributesOf(answered) }, events }
-    : { attributes, events, status: { code: span.status.code } };
-  return Object.create(span, Object.getOwnPropertyDescriptors(parts)) as ReadableSpan;
+    : { attributes, events, status: { code: givenUp(span) ? SpanStatusCode.UNSET : span.status.code } };
+  // Without `tracestate`, a header that goes from the client to the collector as it is.
+  const { traceId, spanId, traceFlags } = span.spanContext();
+  const spanContext = () => ({ traceId, spanId, traceFlags });
+  return Object.create(span, Object.getOwnPropertyDescriptors({ ...parts, spanContext })) as ReadableSpan;
+}
+
+/** A request's span that ended before an answer: its client went away, and whether it failed is not known yet. */
+function givenUp({ kind }: ReadableSpan): boolean {
+  return kind === SpanKind.SERVER;
 }
 
 function allowed(attributes: ReadableSpan["attributes"] = {}): ReadableSpan["attributes"] {

@@ -96,7 +96,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
 async function traceIf({ tracing }: Config, log: Logger): Promise<Tracing | undefined> {
   if (tracing === undefined) return undefined;
   const { startTracing } = await import("../adapters/tracing.ts");
-  return startTracing({ ...tracing, onFailure: (cause) => log.warning("Traces not sent", { cause }) });
+  return startTracing({ ...tracing, onFailure: (reason) => log.warning("Traces not sent", { reason }) });
 }
 
 /** JWTs of the identity provider, if there is one. */

@@ -24,8 +24,8 @@ const tracing =
   (await import("../../src/adapters/tracing.ts")).startTracing({
     endpoint: new URL(endpoint),
     serviceName: "test",
-    onFailure(cause) {
-      throw cause;
+    onFailure(reason) {
+      throw new Error(reason);
     },
   });
 

@@ -19,7 +19,7 @@ interface Attribute {
 }
 
 interface TraceRequest {
-  readonly resourceSpans: readonly {
+  readonly resourceSpans?: readonly {
     readonly resource: { readonly attributes: readonly Attribute[] };
     readonly scopeSpans: readonly {
       readonly spans: readonly {
@@ -60,7 +60,7 @@ export function startCollector() {
     },
   });
 
-  function take({ resourceSpans }: TraceRequest): void {
+  function take({ resourceSpans = [] }: TraceRequest): void {
     for (const { resource, scopeSpans } of resourceSpans) {
       services.add(record(resource.attributes)["service.name"]);
       for (const scope of scopeSpans) spans.push(...scope.spans.map(toSpan));
@@ -87,7 +87,7 @@ function decode(bytes: Uint8Array): TraceRequest {
   return ExportTraceServiceRequest.toObject(ExportTraceServiceRequest.decode(bytes), { enums: String, longs: Number });
 }
 
-type RawSpan = TraceRequest["resourceSpans"][number]["scopeSpans"][number]["spans"][number];
+type RawSpan = NonNullable<TraceRequest["resourceSpans"]>[number]["scopeSpans"][number]["spans"][number];
 
 function toSpan({ name, kind, traceId, parentSpanId, status, attributes = [] }: RawSpan): Span {
   return {

@@ -13,12 +13,12 @@ export function requireDiscreet(log: string, authTokens = ""): void {
   const given = authTokens.split(",").filter((token) => token !== "");
   const telling = log
     .split("\n")
-    .filter(isLogged)
+    .filter((line) => !isWelcome(line))
     .filter((line) => TOKEN.test(line) || BODY.test(line) || given.some((token) => line.includes(token)));
   if (telling.length > 0) throw new Error(`A token or a body got into the log:\n${telling.join("\n")}`);
 }
 
-/** The log is JSON or coloured; what is printed once for the first user, with its token, is neither. */
-function isLogged(line: string): boolean {
-  return line.startsWith('{"@timestamp"') || line.startsWith("\u{1B}[");
+/** What is printed once for the first user: the token, and how to store a plant with it. */
+function isWelcome(line: string): boolean {
+  return /^ {2}(?:plant_[0-9A-Za-z]{38}$|curl -i http)/.test(line);
 }
