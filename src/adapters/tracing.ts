@@ -30,15 +30,18 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
     plugin: opentelemetry({ serviceName, spanProcessors: [processor] })
       // Under a trace, Elysia gives the response to `mapResponse` only where there is a hook of this kind.
       .onAfterHandle({ as: "global" }, () => {}),
+    /** Ties an answer to the span of its request, while that is the active one. */
     noteAnswer(answered: Answered): void {
       const span = getCurrentSpan();
       if (span !== undefined) answers.set(span, answered);
     },
     /** Sends what is left; what the collector has not taken after `timeoutMs` milliseconds is lost. */
     async close(timeoutMs: number): Promise<void> {
-      const late = new Promise((resolve) => setTimeout(resolve, timeoutMs, "late"));
+      const late = Promise.withResolvers<"late">();
+      const timer = setTimeout(late.resolve, timeoutMs, "late");
       // A failure was told to `onFailure` already.
-      const end = await Promise.race([processor.shutdown().catch(() => {}), late]);
+      const end = await Promise.race([processor.shutdown().catch(() => {}), late.promise]);
+      clearTimeout(timer);
       if (end === "late") onFailure("the collector was too slow for the last ones");
     },
   };
