@@ -15,7 +15,7 @@ async function installPacked(directory: string): Promise<void> {
   const home = join(modules, packageJson.name);
   mkdirSync(home, { recursive: true });
   mkdirSync(join(modules, ".bin"));
-  await Bun.$`bun pm pack --quiet --destination ${directory}`.cwd(ROOT).quiet();
+  await Bun.$`${process.execPath} pm pack --quiet --destination ${directory}`.cwd(ROOT).quiet();
   await Bun.$`tar -xzf ${packageJson.name}-${packageJson.version}.tgz -C ${home} --strip-components=1`.cwd(directory);
   for (const name of readdirSync(join(ROOT, "node_modules")).filter((name) => !name.startsWith("."))) {
     symlinkSync(join(ROOT, "node_modules", name), join(modules, name));

@@ -17,78 +17,65 @@ import { neverReading } from "./slow.ts";
 
 setDefaultTimeout(PATIENCE);
 
-const MINUTE = 60_000;
 const plants = (experiment: string) => randomPlants(randomFrom(printedSeed(experiment)), { again: 0 });
 
-test(
-  "silent, dripping and never-reading clients do not hurt the others",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    await using server = await startServer(disk.server());
-    const { url } = server;
-    const silent = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
-    const dripping = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
-    const deaf = await Promise.all(Array.from({ length: 10 }, () => neverReading(url)));
-    const request = postBytes({ id: 0n, name: "never complete" });
-    let drop = 0;
-    const tap = setInterval(() => {
-      for (const connection of dripping) connection.send(request[drop] ?? "");
-      if (drop < request.length - 2) drop++;
-    }, 5);
-    const ledger = makeLedger();
-    const next = limited(plants("slow clients"), 500);
-    const { answers, unanswered, wrong } = await startLoad({ url, connections: 16, ledger, next }).end;
-    clearInterval(tap);
-    expect({ answers, unanswered, wrong }).toEqual({ answers: { "200": 500 }, unanswered: 0, wrong: 0 });
-    for (const connection of [...silent, ...dripping, ...deaf]) connection.close("reset");
-    // What nobody sent to its end is not there: the ledger never heard of it.
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
-  },
-  MINUTE,
-);
+test("silent, dripping and never-reading clients do not hurt the others", async () => {
+  using disk = makeDisk({ shim: false });
+  await using server = await startServer(disk.server());
+  const { url } = server;
+  const silent = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
+  const dripping = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
+  const deaf = await Promise.all(Array.from({ length: 10 }, () => neverReading(url)));
+  const request = postBytes({ id: 0n, name: "never complete" });
+  let drop = 0;
+  const tap = setInterval(() => {
+    for (const connection of dripping) connection.send(request[drop] ?? "");
+    if (drop < request.length - 2) drop++;
+  }, 5);
+  const ledger = makeLedger();
+  const next = limited(plants("slow clients"), 500);
+  const { answers, unanswered, wrong } = await startLoad({ url, connections: 16, ledger, next }).end;
+  clearInterval(tap);
+  expect({ answers, unanswered, wrong }).toEqual({ answers: { "200": 500 }, unanswered: 0, wrong: 0 });
+  for (const connection of [...silent, ...dripping, ...deaf]) connection.close("reset");
+  // What nobody sent to its end is not there: the ledger never heard of it.
+  expect(ledger.judge(disk.database)).toEqual(INTACT);
+});
 
-test(
-  "a connection that is reset in the middle of a body stores nothing",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    await using server = await startServer(disk.server());
-    const next = plants("reset");
-    const chunked = (body: string) =>
-      postBytes("")
-        .replace("Content-Length: 0", "Transfer-Encoding: chunked")
-        .concat(`${body.length.toString(16)}\r\n${body}\r\n`);
-    const requests = Array.from({ length: 60 }, (_, index) => {
-      // A whole plant is there already; only the end of the body is missing.
-      if (index % 3 === 0) return chunked(`{"id":${index},"name":"Fern"}`);
-      const bytes = postBytes(next());
-      return index % 3 === 1 ? bytes.slice(0, -1) : bytes.slice(0, bytes.indexOf("\r\n\r\n") + 10);
-    });
-    const connections: Connection[] = [];
-    for (const request of requests) {
-      const connection = await connect(server.url);
-      connection.send(request);
-      connections.push(connection);
-    }
-    expect(await get(server.url, "/livez")).toBe("200");
-    for (const connection of connections) connection.close("reset");
-    const ledger = makeLedger();
-    await requireReady(server.url, ledger, next);
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
-  },
-  MINUTE,
-);
+test("a connection that is reset in the middle of a body stores nothing", async () => {
+  using disk = makeDisk({ shim: false });
+  await using server = await startServer(disk.server());
+  const next = plants("reset");
+  const chunked = (body: string) =>
+    postBytes("")
+      .replace("Content-Length: 0", "Transfer-Encoding: chunked")
+      .concat(`${body.length.toString(16)}\r\n${body}\r\n`);
+  const requests = Array.from({ length: 60 }, (_, index) => {
+    // A whole plant is there already; only the end of the body is missing.
+    if (index % 3 === 0) return chunked(`{"id":${index},"name":"Fern"}`);
+    const bytes = postBytes(next());
+    return index % 3 === 1 ? bytes.slice(0, -1) : bytes.slice(0, bytes.indexOf("\r\n\r\n") + 10);
+  });
+  const connections: Connection[] = [];
+  for (const request of requests) {
+    const connection = await connect(server.url);
+    connection.send(request);
+    connections.push(connection);
+  }
+  expect(await get(server.url, "/livez")).toBe("200");
+  for (const connection of connections) connection.close("reset");
+  const ledger = makeLedger();
+  await requireReady(server.url, ledger, next);
+  expect(ledger.judge(disk.database)).toEqual(INTACT);
+});
 
-test(
-  "a process limited to 64 file descriptors recovers when 200 connections are gone",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    const program = ["sh", "-c", 'ulimit -n 64; exec "$0" "$@"', ...FROM_SOURCE];
-    await using server = await startServer(disk.server({ program }));
-    const connections = await Promise.all(Array.from({ length: 200 }, () => connect(server.url)));
-    for (const connection of connections) connection.close("reset");
-    const ledger = makeLedger();
-    await requireReady(server.url, ledger, plants("file descriptors"));
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
-  },
-  MINUTE,
-);
+test("a process limited to 64 file descriptors recovers when 200 connections are gone", async () => {
+  using disk = makeDisk({ shim: false });
+  const program = ["sh", "-c", 'ulimit -n 64; exec "$0" "$@"', ...FROM_SOURCE];
+  await using server = await startServer(disk.server({ program }));
+  const connections = await Promise.all(Array.from({ length: 200 }, () => connect(server.url)));
+  for (const connection of connections) connection.close("reset");
+  const ledger = makeLedger();
+  await requireReady(server.url, ledger, plants("file descriptors"));
+  expect(ledger.judge(disk.database)).toEqual(INTACT);
+});

@@ -1,38 +1,27 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, printed } from "../support/ledger.ts";
 import { printedSeed } from "../support/load.ts";
+import { LONG_PATIENCE } from "../support/program.ts";
 import { mutant } from "../support/mutant.ts";
 import { skipsShim } from "../support/shim.ts";
 import { crashes } from "./crashes.ts";
 import { NORMAL } from "./mutations.ts";
 
-const TEN_MINUTES = 600_000;
+setDefaultTimeout(LONG_PATIENCE);
 
-test(
-  "kill -9 under load, again and again, loses, invents and changes no plant",
-  async () => {
-    const seed = printedSeed("kill -9");
-    expect(printed(await crashes({ times: 100, seed, power: false }))).toEqual(INTACT);
-  },
-  TEN_MINUTES,
-);
+test("kill -9 under load, again and again, loses, invents and changes no plant", async () => {
+  const seed = printedSeed("kill -9");
+  expect(printed(await crashes({ times: 100, seed, power: false }))).toEqual(INTACT);
+});
 
-test.skipIf(skipsShim())(
-  "power losses under load, again and again, lose, invent and change no plant",
-  async () => {
-    const seed = printedSeed("power loss");
-    expect(printed(await crashes({ times: 60, seed, power: true }))).toEqual(INTACT);
-  },
-  TEN_MINUTES,
-);
+test.skipIf(skipsShim())("power losses under load, again and again, lose, invent and change no plant", async () => {
+  const seed = printedSeed("power loss");
+  expect(printed(await crashes({ times: 60, seed, power: true }))).toEqual(INTACT);
+});
 
-test.skipIf(skipsShim())(
-  "power losses under load lose acknowledged plants with synchronous=NORMAL",
-  async () => {
-    const seed = printedSeed("power loss with synchronous=NORMAL");
-    using normal = mutant(NORMAL);
-    const { lost } = printed(await crashes({ times: 10, seed, power: true, program: normal.program }));
-    expect(lost).toBeGreaterThan(0);
-  },
-  TEN_MINUTES,
-);
+test.skipIf(skipsShim())("power losses under load lose acknowledged plants with synchronous=NORMAL", async () => {
+  const seed = printedSeed("power loss with synchronous=NORMAL");
+  using normal = mutant(NORMAL);
+  const { lost } = printed(await crashes({ times: 10, seed, power: true, program: normal.program }));
+  expect(lost).toBeGreaterThan(0);
+});

@@ -1,10 +1,11 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, printed } from "../support/ledger.ts";
 import { printedSeed } from "../support/load.ts";
+import { LONG_PATIENCE } from "../support/program.ts";
 import { skipsShim } from "../support/shim.ts";
 import { writeErrors } from "./write_errors.ts";
 
-const TEN_MINUTES = 600_000;
+setDefaultTimeout(LONG_PATIENCE);
 const numbers = Array.from({ length: 400 }, (_, index) => index + 1);
 
 test.skipIf(skipsShim()).each([true, false])(
@@ -13,5 +14,4 @@ test.skipIf(skipsShim()).each([true, false])(
     const seed = printedSeed("ENOSPC");
     expect(printed(await writeErrors({ numbers, seed, errno: "ENOSPC", lasting }))).toEqual(INTACT);
   },
-  TEN_MINUTES,
 );

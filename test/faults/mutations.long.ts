@@ -1,16 +1,16 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { printed, type Report } from "../support/ledger.ts";
 import { printedSeed } from "../support/load.ts";
 import { mutant, type Mutation } from "../support/mutant.ts";
 import { failingTests } from "../support/mutant_tests.ts";
-import { ROOT } from "../support/program.ts";
+import { LONG_PATIENCE, ROOT } from "../support/program.ts";
 import { skipsShim } from "../support/shim.ts";
 import { crashes } from "./crashes.ts";
 import { drains } from "./drain.ts";
 import { BELIEVING, BLIND, EARLY, HASTY, HIDING, REPLACING, SWAPPED, UNDAUNTED } from "./mutations.ts";
 import { syncErrors } from "./sync_errors.ts";
 
-const TEN_MINUTES = 600_000;
+setDefaultTimeout(LONG_PATIENCE);
 
 /** The program with a bug; gone at the end of the test. */
 function programOf(bug: readonly Mutation[]) {
@@ -23,80 +23,49 @@ async function said(experiment: Promise<Report>): Promise<unknown> {
   return experiment.then(printed, (error: unknown) => String(error));
 }
 
-test(
-  "the failed fsync notices an answer of 200 before the commit",
-  async () => {
-    if (skipsShim()) return;
-    using bug = programOf(EARLY);
-    const verdict = printed(await syncErrors({ numbers: [9, 10, 11], ...bug }));
-    expect(verdict.lost).toBeGreaterThan(0);
-  },
-  TEN_MINUTES,
-);
+test.skipIf(skipsShim())("the failed fsync notices an answer of 200 before the commit", async () => {
+  using bug = programOf(EARLY);
+  const verdict = printed(await syncErrors({ numbers: [9, 10, 11], ...bug }));
+  expect(verdict.lost).toBeGreaterThan(0);
+});
 
-test(
-  "kill -9 notices answers that are swapped inside a batch",
-  async () => {
-    using bug = programOf(SWAPPED);
-    const verdict = printed(await crashes({ times: 5, power: false, ...bug }));
-    expect(verdict.lost + verdict.changed).toBeGreaterThan(0);
-  },
-  TEN_MINUTES,
-);
+test("kill -9 notices answers that are swapped inside a batch", async () => {
+  using bug = programOf(SWAPPED);
+  const verdict = printed(await crashes({ times: 5, power: false, ...bug }));
+  expect(verdict.lost + verdict.changed).toBeGreaterThan(0);
+});
 
-test(
-  "kill -9 notices a plant that is replaced by another one",
-  async () => {
-    using bug = programOf(REPLACING);
-    const verdict = printed(await crashes({ times: 5, power: false, ...bug }));
-    expect(verdict.changed).toBeGreaterThan(0);
-  },
-  TEN_MINUTES,
-);
+test("kill -9 notices a plant that is replaced by another one", async () => {
+  using bug = programOf(REPLACING);
+  const verdict = printed(await crashes({ times: 5, power: false, ...bug }));
+  expect(verdict.changed).toBeGreaterThan(0);
+});
 
-test(
-  "the failed fsync notices a server that goes on after it",
-  async () => {
-    if (skipsShim()) return;
-    using bug = programOf(UNDAUNTED);
-    expect(await said(syncErrors({ numbers: [9, 10, 11, 12], ...bug }))).toContain("The program still runs");
-  },
-  TEN_MINUTES,
-);
+test.skipIf(skipsShim())("the failed fsync notices a server that goes on after it", async () => {
+  using bug = programOf(UNDAUNTED);
+  expect(await said(syncErrors({ numbers: [9, 10, 11, 12], ...bug }))).toContain("The program still runs");
+});
 
-test(
-  "the failed fsync notices a checkpoint that hides it",
-  async () => {
-    if (skipsShim()) return;
-    using bug = programOf(HIDING);
-    const numbers = Array.from({ length: 100 }, (_, index) => index + 10);
-    expect(await said(syncErrors({ numbers, heavy: true, ...bug }))).toContain("The program still runs");
-  },
-  TEN_MINUTES,
-);
+test.skipIf(skipsShim())("the failed fsync notices a checkpoint that hides it", async () => {
+  using bug = programOf(HIDING);
+  const numbers = Array.from({ length: 100 }, (_, index) => index + 10);
+  expect(await said(syncErrors({ numbers, heavy: true, ...bug }))).toContain("The program still runs");
+});
 
-test(
-  "the drain notices a server that stops listening right at the signal",
-  async () => {
-    using bug = programOf(HASTY);
-    expect(await said(drains({ times: 20, ...bug }))).toMatch(/"unanswered":[1-9]/);
-  },
-  TEN_MINUTES,
-);
+test("the drain notices a server that stops listening right at the signal", async () => {
+  using bug = programOf(HASTY);
+  expect(await said(drains({ times: 20, ...bug }))).toMatch(/"unanswered":[1-9]/);
+});
 
 test.each([
   ["a limit that is read from Content-Length only", BELIEVING, "test/json_body.test.ts", "a byte more than the limit"],
   ["answers that are swapped inside a batch", SWAPPED, "test/group_commit.test.ts", ""],
   ["a plant that is replaced by another one", REPLACING, "test/adapters/sqlite/store.test.ts", ""],
   ["a file that is replaced", BLIND, "test/faults/storage.test.ts", "replaced|unlinked"],
-] as const)(
-  "the tests notice %s",
-  async (_, bug, file, name) => {
-    using copy = mutant(bug);
-    const anyway = await failingTests(ROOT, file, name);
-    const noticed = (await failingTests(copy.path, file, name)).filter((test) => !anyway.includes(test));
-    console.log(`Failed, as they should:\n${noticed.map((test) => `  ${test}`).join("\n")}`);
-    expect(noticed).not.toBeEmpty();
-  },
-  TEN_MINUTES,
-);
+] as const)("the tests notice %s", async (_, bug, file, name) => {
+  using copy = mutant(bug);
+  const anyway = await failingTests(ROOT, file, name);
+  const noticed = (await failingTests(copy.path, file, name)).filter((test) => !anyway.includes(test));
+  console.log(`Failed, as they should:\n${noticed.map((test) => `  ${test}`).join("\n")}`);
+  expect(noticed).not.toBeEmpty();
+});

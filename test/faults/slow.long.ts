@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { readdirSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import { connect, postBytes } from "../support/load.ts";
-import { startServer } from "../support/program.ts";
+import { startServer, skipsProc } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { get } from "./health.ts";
 import { neverReading } from "./slow.ts";
@@ -42,7 +42,7 @@ async function dripping(url: string, request: string, from: number) {
   return { ...connection, closed: connection.closed.finally(() => clearInterval(tap)) };
 }
 
-test.skipIf(process.platform !== "linux")(
+test.skipIf(skipsProc())(
   "silent, dripping and never-reading connections are closed",
   async () => {
     using disk = makeDisk({ shim: false });

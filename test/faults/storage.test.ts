@@ -21,7 +21,6 @@ import { onFreePort } from "./settle.ts";
 
 setDefaultTimeout(PATIENCE);
 
-const MINUTE = 60_000;
 const plants = (experiment: string) => randomPlants(randomFrom(printedSeed(experiment)), { again: 0 });
 const fern = { id: 1n, name: "Fern" };
 
@@ -49,108 +48,84 @@ function fill(path: string): void {
   }
 }
 
-test.skipIf(skipsTmpfs())(
-  "a full disk is said to be full, and works again once there is space",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    expect(mountTmpfs(disk.path)).toBe(true);
-    using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", disk.path]) };
-    const ballast = join(disk.path, "ballast");
-    writeFileSync(ballast, new Uint8Array(400_000));
-    await using server = await startServer(disk.server());
-    const ledger = makeLedger();
-    const next = plants("full disk");
-    const load = startLoad({ url: server.url, connections: 8, ledger, next: limited(next, 600), endOn: ["503/5032"] });
-    expect(Object.keys((await load.end).answers).toSorted()).toEqual(["200", "503/5032"]);
-    fill(join(disk.path, "filler"));
-    // What is left of the WAL's last page may still take a commit or two.
-    while ((await get(server.url, "/readyz")) === "200") await Bun.sleep(50);
-    expect(await requireUnavailable(server.url, ledger, next())).toContain("storage is full");
-    rmSync(ballast);
-    await requireReady(server.url, ledger, next);
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
-  },
-  MINUTE,
-);
+test.skipIf(skipsTmpfs())("a full disk is said to be full, and works again once there is space", async () => {
+  using disk = makeDisk({ shim: false });
+  expect(mountTmpfs(disk.path)).toBe(true);
+  using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", disk.path]) };
+  const ballast = join(disk.path, "ballast");
+  writeFileSync(ballast, new Uint8Array(400_000));
+  await using server = await startServer(disk.server());
+  const ledger = makeLedger();
+  const next = plants("full disk");
+  const load = startLoad({ url: server.url, connections: 8, ledger, next: limited(next, 600), endOn: ["503/5032"] });
+  expect(Object.keys((await load.end).answers).toSorted()).toEqual(["200", "503/5032"]);
+  fill(join(disk.path, "filler"));
+  // What is left of the WAL's last page may still take a commit or two.
+  while ((await get(server.url, "/readyz")) === "200") await Bun.sleep(50);
+  expect(await requireUnavailable(server.url, ledger, next())).toContain("storage is full");
+  rmSync(ballast);
+  await requireReady(server.url, ledger, next);
+  expect(ledger.judge(disk.database)).toEqual(INTACT);
+});
 
-test(
-  "a lock that another process holds is waited for",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    await using server = await startServer(disk.server());
-    const ledger = makeLedger();
-    using other = new Database(disk.database);
-    other.run("BEGIN IMMEDIATE");
-    const answer = send(server.url, ledger, fern);
-    // Answered meanwhile, and often enough that the plant has met the lock.
-    for (let turn = 0; turn < 100; turn++) expect(await get(server.url, "/livez")).toBe("200");
-    other.run("COMMIT");
-    expect((await answer).status).toBe(200);
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
-  },
-  MINUTE,
-);
+test("a lock that another process holds is waited for", async () => {
+  using disk = makeDisk({ shim: false });
+  await using server = await startServer(disk.server());
+  const ledger = makeLedger();
+  using other = new Database(disk.database);
+  other.run("BEGIN IMMEDIATE");
+  const answer = send(server.url, ledger, fern);
+  // Answered meanwhile, and often enough that the plant has met the lock.
+  for (let turn = 0; turn < 100; turn++) expect(await get(server.url, "/livez")).toBe("200");
+  other.run("COMMIT");
+  expect((await answer).status).toBe(200);
+  expect(ledger.judge(disk.database)).toEqual(INTACT);
+});
 
-test(
-  "a lock that is held past the deadline is answered 503, and the next plant is stored without it",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    await using server = await startServer(disk.server({ env: { REQUEST_TIMEOUT_MS: "500" } }));
-    const ledger = makeLedger();
-    using other = new Database(disk.database);
-    other.run("BEGIN IMMEDIATE");
-    expect(await requireUnavailable(server.url, ledger, fern)).toMatch(/locked by another process|in time/);
-    other.run("ROLLBACK");
-    await requireReady(server.url, ledger, () => fern);
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
-  },
-  MINUTE,
-);
+test("a lock that is held past the deadline is answered 503, and the next plant is stored without it", async () => {
+  using disk = makeDisk({ shim: false });
+  await using server = await startServer(disk.server({ env: { REQUEST_TIMEOUT_MS: "500" } }));
+  const ledger = makeLedger();
+  using other = new Database(disk.database);
+  other.run("BEGIN IMMEDIATE");
+  expect(await requireUnavailable(server.url, ledger, fern)).toMatch(/locked by another process|in time/);
+  other.run("ROLLBACK");
+  await requireReady(server.url, ledger, () => fern);
+  expect(ledger.judge(disk.database)).toEqual(INTACT);
+});
 
-test(
-  "a file that is unlinked while the server runs is noticed: no further plant is acknowledged",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    await using server = await startServer(disk.server());
-    expect(verdictOf(await send(server.url, makeLedger(), fern))).toBe("200");
-    rmSync(disk.database);
-    expect(await requireUnavailable(server.url, makeLedger(), { id: 2n, name: "Moss" })).toContain("storage is gone");
-  },
-  MINUTE,
-);
+test("a file that is unlinked while the server runs is noticed: no further plant is acknowledged", async () => {
+  using disk = makeDisk({ shim: false });
+  await using server = await startServer(disk.server());
+  expect(verdictOf(await send(server.url, makeLedger(), fern))).toBe("200");
+  rmSync(disk.database);
+  expect(await requireUnavailable(server.url, makeLedger(), { id: 2n, name: "Moss" })).toContain("storage is gone");
+});
 
-test.each(["", "-wal"])(
-  "plants.db%s that is replaced while the server runs is noticed",
-  async (suffix) => {
-    using disk = makeDisk({ shim: false });
-    await using server = await startServer(disk.server());
-    expect(verdictOf(await send(server.url, makeLedger(), fern))).toBe("200");
-    const file = disk.database + suffix;
-    copyFileSync(file, `${file}.copy`);
-    renameSync(`${file}.copy`, file);
-    expect(await requireUnavailable(server.url, makeLedger(), { id: 2n, name: "Moss" })).toContain("storage is gone");
-  },
-  MINUTE,
-);
+test.each(["", "-wal"])("plants.db%s that is replaced while the server runs is noticed", async (suffix) => {
+  using disk = makeDisk({ shim: false });
+  await using server = await startServer(disk.server());
+  expect(verdictOf(await send(server.url, makeLedger(), fern))).toBe("200");
+  const file = disk.database + suffix;
+  copyFileSync(file, `${file}.copy`);
+  renameSync(`${file}.copy`, file);
+  expect(await requireUnavailable(server.url, makeLedger(), { id: 2n, name: "Moss" })).toContain("storage is gone");
+});
 
-test(
-  "two servers on one file store what both acknowledge, also under the same ids",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    await using one = await startServer(disk.server());
-    await using other = await startServer(disk.server());
-    const ledger = makeLedger();
-    const random = randomFrom(printedSeed("two servers"));
-    const next = limited(randomPlants(random, { ids: 500, longest: 500 }), 1_500);
-    const loads = [one, other].map(({ url }) => startLoad({ url, connections: 16, ledger, next }));
-    for (const { answers, unanswered, wrong } of await Promise.all(loads.map(({ end }) => end))) {
-      expect(Object.keys(answers).toSorted()).toEqual(["200", "409/4091"]);
-      expect({ unanswered, wrong }).toEqual({ unanswered: 0, wrong: 0 });
-    }
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
-  },
-  MINUTE,
-);
+test("two servers on one file store what both acknowledge, also under the same ids", async () => {
+  using disk = makeDisk({ shim: false });
+  await using one = await startServer(disk.server());
+  await using other = await startServer(disk.server());
+  const ledger = makeLedger();
+  const random = randomFrom(printedSeed("two servers"));
+  const next = limited(randomPlants(random, { ids: 500, longest: 500 }), 1_500);
+  const loads = [one, other].map(({ url }) => startLoad({ url, connections: 16, ledger, next }));
+  for (const { answers, unanswered, wrong } of await Promise.all(loads.map(({ end }) => end))) {
+    expect(Object.keys(answers).toSorted()).toEqual(["200", "409/4091"]);
+    expect({ unanswered, wrong }).toEqual({ unanswered: 0, wrong: 0 });
+  }
+  expect(ledger.judge(disk.database)).toEqual(INTACT);
+});
 
 /** A database with plants in its WAL, as a killed server leaves it. */
 async function killedServer(disk: Disk, ledger: Ledger): Promise<void> {
@@ -161,37 +136,29 @@ async function killedServer(disk: Disk, ledger: Ledger): Promise<void> {
   await server.child.exited;
 }
 
-test(
-  "a WAL with garbage after its end and a stale -shm start normally, with every plant",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    const ledger = makeLedger();
-    await killedServer(disk, ledger);
-    writeFileSync(`${disk.database}-wal`, new Uint8Array(5_000).fill(7), { flag: "a" });
-    writeFileSync(`${disk.database}-shm`, new Uint8Array(32_768).fill(7));
-    await using server = await startServer(disk.server());
-    await requireReady(server.url, ledger, () => fern);
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
-  },
-  MINUTE,
-);
+test("a WAL with garbage after its end and a stale -shm start normally, with every plant", async () => {
+  using disk = makeDisk({ shim: false });
+  const ledger = makeLedger();
+  await killedServer(disk, ledger);
+  writeFileSync(`${disk.database}-wal`, new Uint8Array(5_000).fill(7), { flag: "a" });
+  writeFileSync(`${disk.database}-shm`, new Uint8Array(32_768).fill(7));
+  await using server = await startServer(disk.server());
+  await requireReady(server.url, ledger, () => fern);
+  expect(ledger.judge(disk.database)).toEqual(INTACT);
+});
 
-test(
-  "a WAL whose tail is cut off starts normally: only what the tail held is missing",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    const ledger = makeLedger();
-    await killedServer(disk, ledger);
-    truncateSync(`${disk.database}-wal`, readFileSync(`${disk.database}-wal`).length - 1_000);
-    await using server = await startServer(disk.server());
-    await requireReady(server.url, ledger, () => fern);
-    const verdict = ledger.judge(disk.database);
-    expect({ ...verdict, lost: 0 }).toEqual(INTACT);
-    // The last of some 25 batches or more.
-    expect(verdict.lost).toBeLessThanOrEqual(4);
-  },
-  MINUTE,
-);
+test("a WAL whose tail is cut off starts normally: only what the tail held is missing", async () => {
+  using disk = makeDisk({ shim: false });
+  const ledger = makeLedger();
+  await killedServer(disk, ledger);
+  truncateSync(`${disk.database}-wal`, readFileSync(`${disk.database}-wal`).length - 1_000);
+  await using server = await startServer(disk.server());
+  await requireReady(server.url, ledger, () => fern);
+  const verdict = ledger.judge(disk.database);
+  expect({ ...verdict, lost: 0 }).toEqual(INTACT);
+  // The last of some 25 batches or more.
+  expect(verdict.lost).toBeLessThanOrEqual(4);
+});
 
 /** A database of one file, as a server that was asked to stop leaves it. */
 async function storedAndStopped(disk: Disk, count: number): Promise<void> {
@@ -202,36 +169,28 @@ async function storedAndStopped(disk: Disk, count: number): Promise<void> {
   expect(await server.child.exited).toBe(0);
 }
 
-test(
-  "a database with a damaged page is refused, and left as it is",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    await storedAndStopped(disk, 300);
-    const damaged = readFileSync(disk.database);
-    damaged.fill(0xff, damaged.length - 8_192);
-    writeFileSync(disk.database, damaged);
-    const run = await runToEnd(onFreePort(disk.server()));
-    expect(run.exitCode).toBe(1);
-    expect(run.stderr).toMatch(/^Cannot open database "[^"]+": it is damaged [^\n]*\n$/);
-    expect(readFileSync(disk.database).equals(damaged)).toBe(true);
-  },
-  MINUTE,
-);
+test("a database with a damaged page is refused, and left as it is", async () => {
+  using disk = makeDisk({ shim: false });
+  await storedAndStopped(disk, 300);
+  const damaged = readFileSync(disk.database);
+  damaged.fill(0xff, damaged.length - 8_192);
+  writeFileSync(disk.database, damaged);
+  const run = await runToEnd(onFreePort(disk.server()));
+  expect(run.exitCode).toBe(1);
+  expect(run.stderr).toMatch(/^Cannot open database "[^"]+": it is damaged [^\n]*\n$/);
+  expect(readFileSync(disk.database).equals(damaged)).toBe(true);
+});
 
-test.skipIf(skipsTmpfs())(
-  "a database on a read-only file system is refused with one line",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    expect(mountTmpfs(disk.path)).toBe(true);
-    using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", disk.path]) };
-    await storedAndStopped(disk, 1);
-    expect(Bun.spawnSync(["mount", "-o", "remount,ro", disk.path]).exitCode).toBe(0);
-    const run = await runToEnd(onFreePort(disk.server()));
-    expect(run.exitCode).toBe(1);
-    expect(run.stderr).toMatch(/^Cannot open database "[^"]+": [^\n]*\n$/);
-  },
-  MINUTE,
-);
+test.skipIf(skipsTmpfs())("a database on a read-only file system is refused with one line", async () => {
+  using disk = makeDisk({ shim: false });
+  expect(mountTmpfs(disk.path)).toBe(true);
+  using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", disk.path]) };
+  await storedAndStopped(disk, 1);
+  expect(Bun.spawnSync(["mount", "-o", "remount,ro", disk.path]).exitCode).toBe(0);
+  const run = await runToEnd(onFreePort(disk.server()));
+  expect(run.exitCode).toBe(1);
+  expect(run.stderr).toMatch(/^Cannot open database "[^"]+": [^\n]*\n$/);
+});
 
 test.skipIf(skipsShim())(
   "a file system that turns read-only stops no server, and is over when it is over",
@@ -246,5 +205,4 @@ test.skipIf(skipsShim())(
     await requireReady(server.url, ledger, () => ({ id: 2n, name: "Moss" }));
     expect(ledger.judge(disk.database)).toEqual(INTACT);
   },
-  MINUTE,
 );

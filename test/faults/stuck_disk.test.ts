@@ -8,8 +8,6 @@ import { ask, get, requireReady } from "./health.ts";
 
 setDefaultTimeout(PATIENCE);
 
-const MINUTE = 60_000;
-
 /** A server whose disk hangs, with clients that wait for it. */
 async function stuckServer(env: Record<string, string>, clients: number) {
   const disk = makeDisk({ shim: true });
@@ -51,62 +49,46 @@ function countRows(path: string): number {
   return Number(database.query("SELECT count(*) FROM plants").values()[0]?.[0]);
 }
 
-test.skipIf(skipsShim())(
-  "while the disk hangs, whatever does not need it is answered",
-  async () => {
-    await using stuck = await stuckServer({ QUEUE_LIMIT: "8" }, 8);
-    const { url } = stuck.server;
-    const [notJson, noToken] = [postBytes("{"), postBytes("{}", "unknown-token-0123456789")];
-    const questions = [getBytes("/livez"), getBytes("/readyz"), notJson, noToken];
-    const seen = await Promise.all(questions.map(async (bytes) => verdictOf(await ask(url, bytes))));
-    expect(seen).toEqual(["200", "503/5032", "400/4001", "401/4012"]);
-    const refused = await ask(url, postBytes(stuck.next()));
-    expect([verdictOf(refused), refused.headers.get("retry-after")]).toEqual(["503/5031", "1"]);
-    // The hang ends here: the answers above came in spite of it.
-    stuck.disk.clear("hang");
-    expect(new Set(await stuck.answers())).toEqual(new Set(["200"]));
-    await requireReady(url, stuck.ledger, stuck.next);
-    expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
-  },
-  MINUTE,
-);
+test.skipIf(skipsShim())("while the disk hangs, whatever does not need it is answered", async () => {
+  await using stuck = await stuckServer({ QUEUE_LIMIT: "8" }, 8);
+  const { url } = stuck.server;
+  const [notJson, noToken] = [postBytes("{"), postBytes("{}", "unknown-token-0123456789")];
+  const questions = [getBytes("/livez"), getBytes("/readyz"), notJson, noToken];
+  const seen = await Promise.all(questions.map(async (bytes) => verdictOf(await ask(url, bytes))));
+  expect(seen).toEqual(["200", "503/5032", "400/4001", "401/4012"]);
+  const refused = await ask(url, postBytes(stuck.next()));
+  expect([verdictOf(refused), refused.headers.get("retry-after")]).toEqual(["503/5031", "1"]);
+  // The hang ends here: the answers above came in spite of it.
+  stuck.disk.clear("hang");
+  expect(new Set(await stuck.answers())).toEqual(new Set(["200"]));
+  await requireReady(url, stuck.ledger, stuck.next);
+  expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
+});
 
-test.skipIf(skipsShim())(
-  "requests that a hanging disk keeps waiting are answered at their deadline",
-  async () => {
-    await using stuck = await stuckServer({ REQUEST_TIMEOUT_MS: "300" }, 20);
-    expect(await stuck.answers()).toEqual(Array.from({ length: 20 }, () => "503/5032"));
-    expect(await get(stuck.server.url, "/livez")).toBe("200");
-    stuck.disk.clear("hang");
-    await requireReady(stuck.server.url, stuck.ledger, stuck.next);
-    expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
-  },
-  MINUTE,
-);
+test.skipIf(skipsShim())("requests that a hanging disk keeps waiting are answered at their deadline", async () => {
+  await using stuck = await stuckServer({ REQUEST_TIMEOUT_MS: "300" }, 20);
+  expect(await stuck.answers()).toEqual(Array.from({ length: 20 }, () => "503/5032"));
+  expect(await get(stuck.server.url, "/livez")).toBe("200");
+  stuck.disk.clear("hang");
+  await requireReady(stuck.server.url, stuck.ledger, stuck.next);
+  expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
+});
 
-test.skipIf(skipsShim())(
-  "a plant that waited for a hanging disk until its deadline is not stored later",
-  async () => {
-    await using stuck = await stuckServer({ REQUEST_TIMEOUT_MS: "300" }, 20);
-    await stuck.answers();
-    stuck.disk.clear("hang");
-    await requireReady(stuck.server.url, stuck.ledger, () => ({ id: 1n, name: "Fern" }));
-    // The first of the twenty was being committed; the others had not begun.
-    const rows = countRows(stuck.disk.database);
-    expect(rows).toBe(2);
-  },
-  MINUTE,
-);
+test.skipIf(skipsShim())("a plant that waited for a hanging disk until its deadline is not stored later", async () => {
+  await using stuck = await stuckServer({ REQUEST_TIMEOUT_MS: "300" }, 20);
+  await stuck.answers();
+  stuck.disk.clear("hang");
+  await requireReady(stuck.server.url, stuck.ledger, () => ({ id: 1n, name: "Fern" }));
+  // The first of the twenty was being committed; the others had not begun.
+  const rows = countRows(stuck.disk.database);
+  expect(rows).toBe(2);
+});
 
-test.skipIf(skipsShim())(
-  "SIGTERM while the disk hangs answers everybody and ends the server",
-  async () => {
-    await using stuck = await stuckServer({ SHUTDOWN_TIMEOUT_MS: "1000" }, 20);
-    stuck.server.child.kill("SIGTERM");
-    expect(await stuck.answers()).toEqual(Array.from({ length: 20 }, () => "503/5032"));
-    // The disk did not take the last batch, so it is no clean end; but it is one.
-    expect(await exitCodeOf(stuck.server.child)).toBe(1);
-    expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
-  },
-  MINUTE,
-);
+test.skipIf(skipsShim())("SIGTERM while the disk hangs answers everybody and ends the server", async () => {
+  await using stuck = await stuckServer({ SHUTDOWN_TIMEOUT_MS: "1000" }, 20);
+  stuck.server.child.kill("SIGTERM");
+  expect(await stuck.answers()).toEqual(Array.from({ length: 20 }, () => "503/5032"));
+  // The disk did not take the last batch, so it is no clean end; but it is one.
+  expect(await exitCodeOf(stuck.server.child)).toBe(1);
+  expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
+});

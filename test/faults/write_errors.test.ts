@@ -7,8 +7,6 @@ import { writeErrors } from "./write_errors.ts";
 
 setDefaultTimeout(PATIENCE);
 
-const MINUTE = 60_000;
-
 test.skipIf(skipsShim()).each([
   ["ENOSPC", true, [3, 45]],
   ["EIO", true, [45]],
@@ -22,5 +20,4 @@ test.skipIf(skipsShim()).each([
     // Else the numbers are past the end of a run, and nothing was tried.
     expect(report.faults).toBe(numbers.length);
   },
-  MINUTE,
 );

@@ -6,11 +6,21 @@ import { requireDiscreet } from "./discreet.ts";
 /** What a test that starts programs may take, in milliseconds: one that hangs is ended, one on a busy machine is not. */
 export const PATIENCE = 60_000;
 
+/** What one of the long tests may take, in milliseconds: it goes on for minutes by design. */
+export const LONG_PATIENCE = 600_000;
+
 /** The repository's root. */
 export const ROOT = join(import.meta.dir, "../..");
 
 /** The program from source, as `bun start` runs it. */
 export const FROM_SOURCE = [process.execPath, join(ROOT, "src/main.ts")];
+
+/** Whether what a process holds cannot be seen here. Says so, for the tests that skip themselves. */
+export function skipsProc(): boolean {
+  const skips = process.platform !== "linux";
+  if (skips) console.warn("Skipped, whatever looks into a process from outside: /proc is Linux's");
+  return skips;
+}
 
 /** A new empty directory that is gone at the end of the scope. */
 export function emptyDirectory() {
