@@ -1,23 +1,12 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, makeLedger } from "../support/ledger.ts";
-import {
-  type Connection,
-  connect,
-  limited,
-  postBytes,
-  printedSeed,
-  randomFrom,
-  randomPlants,
-  startLoad,
-} from "../support/load.ts";
+import { type Connection, connect, limited, newPlants, postBytes, startLoad } from "../support/load.ts";
 import { FROM_SOURCE, PATIENCE, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { get, requireReady } from "./health.ts";
 import { neverReading } from "./slow.ts";
 
 setDefaultTimeout(PATIENCE);
-
-const plants = (experiment: string) => randomPlants(randomFrom(printedSeed(experiment)), { again: 0 });
 
 test("silent, dripping and never-reading clients do not hurt the others", async () => {
   using disk = makeDisk({ shim: false });
@@ -33,7 +22,7 @@ test("silent, dripping and never-reading clients do not hurt the others", async 
     if (drop < request.length - 2) drop++;
   }, 5);
   const ledger = makeLedger();
-  const next = limited(plants("slow clients"), 500);
+  const next = limited(newPlants("slow clients"), 500);
   const { answers, unanswered, wrong } = await startLoad({ url, connections: 16, ledger, next }).end;
   clearInterval(tap);
   expect({ answers, unanswered, wrong }).toEqual({ answers: { "200": 500 }, unanswered: 0, wrong: 0 });
@@ -45,7 +34,7 @@ test("silent, dripping and never-reading clients do not hurt the others", async 
 test("a connection that is reset in the middle of a body stores nothing", async () => {
   using disk = makeDisk({ shim: false });
   await using server = await startServer(disk.server());
-  const next = plants("reset");
+  const next = newPlants("reset");
   const chunked = (body: string) =>
     postBytes("")
       .replace("Content-Length: 0", "Transfer-Encoding: chunked")
@@ -76,6 +65,6 @@ test("a process limited to 64 file descriptors recovers when 200 connections are
   const connections = await Promise.all(Array.from({ length: 200 }, () => connect(server.url)));
   for (const connection of connections) connection.close("reset");
   const ledger = makeLedger();
-  await requireReady(server.url, ledger, plants("file descriptors"));
+  await requireReady(server.url, ledger, newPlants("file descriptors"));
   expect(ledger.judge(disk.database)).toEqual(INTACT);
 });

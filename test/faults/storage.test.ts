@@ -13,7 +13,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { INTACT, type Ledger, makeLedger } from "../support/ledger.ts";
-import { limited, printedSeed, randomFrom, randomPlants, startLoad, verdictOf } from "../support/load.ts";
+import { limited, newPlants, printedSeed, randomFrom, randomPlants, startLoad, verdictOf } from "../support/load.ts";
 import { PATIENCE, runToEnd, startServer } from "../support/program.ts";
 import { type Disk, makeDisk, skipsShim } from "../support/shim.ts";
 import { get, requireReady, requireUnavailable, send } from "./health.ts";
@@ -21,7 +21,6 @@ import { onFreePort } from "./settle.ts";
 
 setDefaultTimeout(PATIENCE);
 
-const plants = (experiment: string) => randomPlants(randomFrom(printedSeed(experiment)), { again: 0 });
 const fern = { id: 1n, name: "Fern" };
 
 /** Whether a small file system of its own can be had here; says so if not. */
@@ -56,7 +55,7 @@ test.skipIf(skipsTmpfs())("a full disk is said to be full, and works again once 
   writeFileSync(ballast, new Uint8Array(400_000));
   await using server = await startServer(disk.server());
   const ledger = makeLedger();
-  const next = plants("full disk");
+  const next = newPlants("full disk");
   const load = startLoad({ url: server.url, connections: 8, ledger, next: limited(next, 600), endOn: ["503/5032"] });
   expect(Object.keys((await load.end).answers).toSorted()).toEqual(["200", "503/5032"]);
   fill(join(disk.path, "filler"));
@@ -130,7 +129,7 @@ test("two servers on one file store what both acknowledge, also under the same i
 /** A database with plants in its WAL, as a killed server leaves it. */
 async function killedServer(disk: Disk, ledger: Ledger): Promise<void> {
   await using server = await startServer(disk.server());
-  const next = limited(plants("killed server"), 100);
+  const next = limited(newPlants("killed server"), 100);
   await startLoad({ url: server.url, connections: 4, ledger, next }).end;
   server.child.kill("SIGKILL");
   await server.child.exited;
@@ -163,7 +162,7 @@ test("a WAL whose tail is cut off starts normally: only what the tail held is mi
 /** A database of one file, as a server that was asked to stop leaves it. */
 async function storedAndStopped(disk: Disk, count: number): Promise<void> {
   await using server = await startServer(disk.server());
-  const next = limited(plants("stopped server"), count);
+  const next = limited(newPlants("stopped server"), count);
   await startLoad({ url: server.url, connections: 8, ledger: makeLedger(), next }).end;
   server.child.kill("SIGTERM");
   expect(await server.child.exited).toBe(0);

@@ -69,6 +69,11 @@ export function randomPlants(
   };
 }
 
+/** An endless source of plants that are all new, by a seed that is printed for the experiment. */
+export function newPlants(experiment: string): () => NewPlant {
+  return randomPlants(randomFrom(printedSeed(experiment)), { again: 0 });
+}
+
 /** An answer as it came over the wire. */
 export interface WireAnswer {
   readonly status: number;
