@@ -62,7 +62,10 @@ test("mintToken() drops the bytes that would make some characters likelier, and 
 
 test("tokenFinder() knows the tokens whose digests it was given, and no others", () => {
   const known = Array.from({ length: 50 }, () => mintToken(sha256));
-  const check = checker(known.map(sha256), sha256);
+  const check = checker(
+    known.map((token) => sha256(token)),
+    sha256,
+  );
   expect(known.map(check)).toEqual(known.map(() => true));
   for (const token of known) {
     for (const other of [`${token}x`, token.slice(0, -1), token.slice(1), token.toLowerCase(), ` ${token}`]) {
