@@ -1,16 +1,17 @@
 /** What became of one plant. */
 export type Outcome = "stored" | "conflict";
 
-/** A plant as it came; ids are doubles here. */
+/** A plant as it came. */
 export interface HandPlant {
-  readonly id: number;
+  /** A double, or the digits of what is none. */
+  readonly id: number | string;
   readonly name: string;
   readonly tag?: string;
 }
 
 /**
- * `POST /plants` as one would write it on `Bun.serve` without a framework: the bar for the framework. The checks are
- * those a careful hand writes, not all of ours.
+ * `POST /plants` as one would write it on `Bun.serve` without a framework: the lowest bar. The checks are those a
+ * careful hand writes, not all of ours: `by_hand_strict.ts` has them.
  *
  * @param add Resolves once the plant is durable.
  */

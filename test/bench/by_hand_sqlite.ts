@@ -13,9 +13,9 @@ export function openByHand(): (batch: readonly HandPlant[]) => Outcome[] {
   database.run("PRAGMA wal_autocheckpoint = 4000");
   database.run("CREATE TABLE IF NOT EXISTS plants (id INTEGER PRIMARY KEY, name TEXT NOT NULL, tag TEXT) STRICT");
   const insert = database.prepare("INSERT INTO plants VALUES (?, ?, ?) ON CONFLICT DO NOTHING");
-  const select = database.prepare<HandPlant, [number]>("SELECT name, tag FROM plants WHERE id = ?");
+  const select = database.prepare<HandPlant, [HandPlant["id"]]>("SELECT name, tag FROM plants WHERE id = ?");
 
-  function addOne({ id, name, tag = null }: { id: number; name: string; tag?: string | null }): Outcome {
+  function addOne({ id, name, tag = null }: { id: number | string; name: string; tag?: string | null }): Outcome {
     if (insert.run(id, name, tag).changes === 1) return "stored";
     const stored = select.get(id);
     return stored !== null && stored.name === name && stored.tag === tag ? "stored" : "conflict";

@@ -1,5 +1,6 @@
 /** The program by hand, with SQLite in a Worker: one batch is in flight while the next one gathers. */
 import { type HandPlant, type Outcome, serveByHand } from "./by_hand_http.ts";
+import { serveStrictly } from "./by_hand_strict.ts";
 
 const worker = new Worker(new URL("./by_hand_thread.ts", import.meta.url));
 let plants: HandPlant[] = [];
@@ -15,7 +16,8 @@ worker.addEventListener("message", ({ data }: MessageEvent<string>) => {
   for (let i = 0; i < outcomes.length; i++) waiting[i]?.(outcomes[i] ?? "conflict");
 });
 
-serveByHand(
+const serve = process.argv.includes("strictly") ? serveStrictly : serveByHand;
+serve(
   (plant) =>
     new Promise((resolve) => {
       resolves.push(resolve);

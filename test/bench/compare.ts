@@ -1,6 +1,6 @@
 /**
- * What a stored plant costs the server, beside the same service by hand: CPU from /proc (so Linux only) and throughput,
- * in interleaved rounds on loopback with fresh files and fsync on.
+ * What a stored plant costs the server, beside programs by hand, a lean one and one as strict as ours: CPU from /proc
+ * (so Linux only) and throughput, in interleaved rounds on loopback with fresh files and fsync on.
  *
  * `bun test/bench/compare.ts [--connections 64] [--plants 100000] [--rounds 5] [--ids ascending|random]
  * [--warm-up 200000]`
@@ -28,6 +28,8 @@ const PROGRAMS: Readonly<Record<string, readonly string[]>> = {
   [OURS]: [...FROM_SOURCE, "serve"],
   "by hand": byHand("by_hand.ts"),
   "by hand, Worker": byHand("by_hand_worker.ts"),
+  "by hand, strict": byHand("by_hand.ts", "strictly"),
+  "by hand, strict, Worker": byHand("by_hand_worker.ts", "strictly"),
 };
 const ENV = { AUTH_TOKENS: "benchmark-token-0123456789" };
 
@@ -42,8 +44,8 @@ while (rounds.length < Number(flags.rounds)) rounds.push(await round());
 for (const name of Object.keys(PROGRAMS)) printCosts(name);
 for (const name of Object.keys(PROGRAMS)) if (name !== OURS) printRatio(name);
 
-function byHand(file: string): string[] {
-  return [process.execPath, join(import.meta.dir, file)];
+function byHand(file: string, ...args: readonly string[]): string[] {
+  return [process.execPath, join(import.meta.dir, file), ...args];
 }
 
 function requireUsable(): void {
@@ -142,5 +144,5 @@ function median(values: readonly number[]): number {
 }
 
 function row(name: string, ...figures: readonly string[]): string {
-  return name.padEnd(16) + figures.map((figure) => figure.padStart(14)).join("");
+  return name.padEnd(24) + figures.map((figure) => figure.padStart(14)).join("");
 }
