@@ -1,6 +1,6 @@
 import type { PlantStoreError } from "./errors.ts";
 
-/** One request and its answer, as far as anybody else may know: nothing of it is a token or a body. */
+/** What others may know of a request and its answer: nothing of it is a token or a body. */
 export interface Answered {
   readonly method: string;
   /** One of the paths there are, or `other`: what a client makes up is not repeated. */

@@ -38,7 +38,7 @@ test("mintToken() takes its characters from the randomness given, and from nowhe
   expect(token()).toBe(token());
 });
 
-test("mintToken() makes every character from as many bytes as any other", () => {
+test("mintToken() makes each character from the same number of bytes", () => {
   const counts = new Map<string, number>();
   for (let byte = 0; byte < 248; byte++) {
     const character = mintToken(sha256, { random: bytesThatAre([byte]) }).at(6) ?? "";

@@ -23,9 +23,9 @@ class Refusal extends Error {
 
 /**
  * `POST /plants` on `Bun.serve` without a framework, as strict as the program: exact ids, strict UTF-8 and credentials,
- * the limit of the body, request ids, and the same status and error number for every request, which the program's own
- * fuzz checks. What differs then is the price of the framework, and of what is not here: deadlines, a bounded queue,
- * metrics and logs.
+ * the limit of the body, request ids, and the same status and error number for what a request to `/plants` can have
+ * wrong, which the program's own fuzz checks. What differs then is the price of the framework, and of what is not here:
+ * other routes, deadlines, a bounded queue, metrics and logs.
  *
  * @param add Resolves once the plant is durable.
  */
