@@ -1,6 +1,3 @@
-import { Type } from "@sinclair/typebox";
-import { t } from "elysia";
-
 /** Every way a request can fail: the closed list of causes. */
 export type ErrorCode =
   | "malformed_json"
@@ -109,38 +106,29 @@ export function statusOf(code: ErrorCode): number {
   return Math.floor(ERRORS[code].error / 10);
 }
 
+/** What of an error is for the log only. */
+export interface PlantStoreErrorOptions extends ErrorOptions {
+  /** Why, in words: of credentials that were refused. */
+  readonly reason?: string;
+}
+
 /** The only error that crosses a port of this module; anything else is a fault of ours. */
 export class PlantStoreError extends Error {
   override readonly name = "PlantStoreError";
   /** The cause, from the closed list. */
   readonly code: ErrorCode;
+  /** Why, in words for the log only: of credentials that were refused. */
+  readonly reason: string | undefined;
 
   /**
    * @param code The cause, from the closed list.
    * @param message A sentence for the client: what was wrong and where; never SQL, a path or a token. @default the
    * table's message
-   * @param options `cause` is what the log may tell; it never reaches a client.
+   * @param options `cause` and `reason` are what the log may tell; neither reaches a client.
    */
-  constructor(code: ErrorCode, message: string = ERRORS[code].message, options?: ErrorOptions) {
+  constructor(code: ErrorCode, message: string = ERRORS[code].message, options: PlantStoreErrorOptions = {}) {
     super(message, options);
     this.code = code;
+    this.reason = options.reason;
   }
 }
-
-/** The body of every error (RFC 8259): the contract's Error. */
-export const ErrorSchema = t.Object(
-  {
-    error: t.Unsafe<number>(
-      Type.Integer({
-        format: "int32",
-        description: "Numeric error value: the status times ten plus a digit for the cause",
-        example: ERRORS.id_taken.error,
-      }),
-    ),
-    message: t.String({
-      description: "What was wrong, and where",
-      example: ERRORS.id_taken.message,
-    }),
-  },
-  { description: "Why a call failed" },
-);

@@ -1,6 +1,6 @@
 import { PlantStoreError } from "./errors.ts";
 import type { NewPlant } from "./plant.ts";
-import type { AddOutcome, PlantStore } from "./store.ts";
+import type { AddOutcome, PlantStore } from "./plant_store.ts";
 
 /** Tuning and surroundings of {@linkcode groupCommit}. */
 export interface GroupCommitOptions {

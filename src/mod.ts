@@ -3,16 +3,16 @@
  *
  * @module
  */
-export { type AppOptions, createApp } from "./app.ts";
-export type { Authenticate, Verdict } from "./auth.ts";
-export { DOCS_FILES, type DocsFiles } from "./docs.ts";
+export { type AppOptions, createApp } from "./http/app.ts";
+export type { Authenticate, Verdict } from "./auth/authenticate.ts";
+export { DOCS_FILES, type DocsFiles } from "./http/docs.ts";
 export { type ErrorCode, type ErrorRow, ERRORS, PlantStoreError, statusOf } from "./errors.ts";
 export { type GroupCommit, groupCommit, type GroupCommitOptions } from "./group_commit.ts";
 export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./plant.ts";
-export { jwtAuthenticator, type JwtOptions } from "./jwt.ts";
-export { type KnownTokens, knownTokens, type KnownTokensOptions } from "./known_tokens.ts";
-export { type MintOptions, mintToken, type Sha256, tokenFinder } from "./tokens.ts";
+export { jwtAuthenticator, type JwtOptions } from "./auth/jwt.ts";
+export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
+export { type MintOptions, mintToken, type Sha256, tokenFinder } from "./auth/tokens.ts";
 export type { TokenRecord, TokenStore, TokenUse } from "./token_store.ts";
 export type { Answered, Observer } from "./observer.ts";
 export { readiness, type ReadinessOptions } from "./readiness.ts";
-export type { AddOutcome, PlantStore } from "./store.ts";
+export type { AddOutcome, PlantStore } from "./plant_store.ts";

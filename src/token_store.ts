@@ -14,16 +14,19 @@ export interface TokenRecord {
   readonly lastUsedAt: Date | null;
 }
 
+/** A token to be stored. */
+export type NewToken = Pick<TokenRecord, "name" | "digest" | "createdAt" | "expiresAt">;
+
 /** The port behind which tokens are kept. */
 export interface TokenStore {
   /** Every token kept, revoked and expired ones too, oldest first. */
   list(): Promise<readonly TokenRecord[]>;
-  /** Keeps a new token, and resolves to whether it did: a name that is taken changes nothing. */
-  add(token: Pick<TokenRecord, "name" | "digest" | "createdAt" | "expiresAt">): Promise<boolean>;
+  /** Stores a new token, and resolves to whether it did: a name that is taken changes nothing. */
+  add(token: NewToken): Promise<boolean>;
   /** Revokes a token, and resolves to whether there was one to revoke. */
   revoke(name: string, at: Date): Promise<boolean>;
-  /** Notes when tokens were used. */
-  noteUses(uses: readonly TokenUse[]): Promise<void>;
+  /** Records when tokens were last used; a name that is not stored changes nothing. */
+  recordUses(uses: readonly TokenUse[]): Promise<void>;
 }
 
 /** One token's last use. */

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { memoryStore } from "../src/adapters/memory.ts";
 import { parseExactJson } from "../src/exact_json.ts";
 import { groupCommit } from "../src/group_commit.ts";
-import { readError, readPlant } from "./support/answers.ts";
+import { readError, readPlant } from "./support/responses.ts";
 import { postPlant, testApp } from "./support/app.ts";
 
 const MAX = 9223372036854775807n;

@@ -1,13 +1,13 @@
 import { Database } from "bun:sqlite";
 import { afterEach, beforeEach, describe, expect, jest, spyOn, test } from "bun:test";
 import { memoryStore } from "../src/adapters/memory.ts";
-import { openSqlite } from "../src/adapters/sqlite/open.ts";
+import { openSqlite } from "../src/adapters/sqlite/worker_client.ts";
 import { PlantStoreError } from "../src/errors.ts";
 import { type GroupCommitOptions, groupCommit } from "../src/group_commit.ts";
 import type { NewPlant } from "../src/plant.ts";
-import type { AddOutcome } from "../src/store.ts";
+import type { AddOutcome } from "../src/plant_store.ts";
 import { postPlant, testApp } from "./support/app.ts";
-import { handStore, handTurns } from "./support/hand_store.ts";
+import { handStore, handTurns } from "./support/deferred_store.ts";
 import { emptyDirectory } from "./support/program.ts";
 
 const [FERN, MOSS, IVY] = [plant(1), plant(2), plant(3)];

@@ -8,7 +8,16 @@ import {
   type LogRecord,
   type TextFormatter,
 } from "@logtape/logtape";
-import type { LogFormat, LogLevel } from "../config.ts";
+
+/** From much to little. */
+export const LOG_LEVELS = ["debug", "info", "warning", "error"] as const;
+/** One of {@linkcode LOG_LEVELS}. */
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+/** For people, or one JSON object a line. */
+export const LOG_FORMATS = ["pretty", "json"] as const;
+/** One of {@linkcode LOG_FORMATS}. */
+export type LogFormat = (typeof LOG_FORMATS)[number];
 
 /** What to log, and how. */
 export interface LoggingOptions {

@@ -1,5 +1,5 @@
 import { type NewPlant, type Plant, samePlant } from "../plant.ts";
-import type { AddOutcome, PlantStore } from "../store.ts";
+import type { AddOutcome, PlantStore } from "../plant_store.ts";
 
 /** A store that forgets at the end of the process: for tests, and the smallest example of the port. */
 export function memoryStore(): PlantStore {

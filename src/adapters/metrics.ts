@@ -1,7 +1,7 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { Commit } from "../group_commit.ts";
 import type { Answered } from "../observer.ts";
-import { answerMetrics, BOUNDS } from "./answer_metrics.ts";
+import { answerMetrics, BOUNDS } from "./request_metrics.ts";
 
 /** What is measured, and how to read it. */
 export interface Metrics {

@@ -1,6 +1,6 @@
-import type { Config } from "../config.ts";
-import type { KnownTokens } from "../known_tokens.ts";
-import { mintToken, type Sha256 } from "../tokens.ts";
+import type { Config } from "./config.ts";
+import type { TokenCache } from "../auth/token_cache.ts";
+import { mintToken, type Sha256 } from "../auth/tokens.ts";
 import type { Io } from "./io.ts";
 
 /**
@@ -10,20 +10,25 @@ import type { Io } from "./io.ts";
  * @param address Where the server listens.
  */
 export async function offerFirstToken(
-  known: KnownTokens,
+  tokens: TokenCache,
   address: string,
   { jwt, production }: Config,
   sha256: Sha256,
   { stderr }: Io,
 ): Promise<void> {
-  if (known.count() > 0 || jwt !== undefined) return;
+  if (tokens.size() > 0 || jwt !== undefined) return;
   if (production) {
     stderr("No token is known, so every call will be answered 401: create one with plant-store token create NAME\n");
     return;
   }
   const token = mintToken(sha256);
   // Of two servers that start together on a new file, the slower one finds the name taken.
-  const added = await known.add({ name: "first-start", digest: sha256(token), createdAt: new Date(), expiresAt: null });
+  const added = await tokens.add({
+    name: "first-start",
+    digest: sha256(token),
+    createdAt: new Date(),
+    expiresAt: null,
+  });
   if (added) stderr(welcome(token, address));
 }
 

@@ -1,4 +1,4 @@
-import type { Config } from "../config.ts";
+import type { Config } from "./config.ts";
 import { CommandError } from "./io.ts";
 
 /** What answers requests, whatever serves them. */

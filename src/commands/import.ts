@@ -1,10 +1,10 @@
 import { SQLiteError } from "bun:sqlite";
 import { statSync } from "node:fs";
 import { ERRORS, PlantStoreError } from "../errors.ts";
-import type { PlantStore } from "../store.ts";
+import type { PlantStore } from "../plant_store.ts";
 import { CommandError, reasonOf, type StreamIo } from "./io.ts";
 import { openPatientStore } from "./patient_store.ts";
-import { type Batch, batchesOf } from "./plant_lines.ts";
+import { type Batch, batchesOf } from "./ndjson.ts";
 import { progressBar } from "./progress.ts";
 
 /** How to import. */

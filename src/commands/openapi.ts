@@ -1,6 +1,6 @@
 import { memoryStore } from "../adapters/memory.ts";
-import { openApiDocument } from "../openapi.ts";
-import { plantsApi } from "../plants.ts";
+import { openApiDocument } from "../http/openapi.ts";
+import { plantsApi } from "../http/plants.ts";
 import { groupCommit } from "../group_commit.ts";
 import type { Io } from "./io.ts";
 

@@ -1,10 +1,10 @@
 import { SQLiteError } from "bun:sqlite";
 import { checkpointer } from "../adapters/sqlite/checkpoint.ts";
-import { openDatabase } from "../adapters/sqlite/database.ts";
+import { openDatabase } from "../adapters/sqlite/connection.ts";
 import { isFailedSync } from "../adapters/sqlite/errors.ts";
-import { sqliteStore } from "../adapters/sqlite/store.ts";
+import { sqliteStore } from "../adapters/sqlite/plants.ts";
 import type { NewPlant } from "../plant.ts";
-import type { AddOutcome, PlantStore } from "../store.ts";
+import type { AddOutcome, PlantStore } from "../plant_store.ts";
 import type { Progress } from "./progress.ts";
 
 /** How long SQLite waits for a lock before the signals are looked at, in milliseconds. */

@@ -1,7 +1,7 @@
 import { Command, CommanderError, Option } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import { DatabaseFileError } from "../adapters/sqlite/errors.ts";
-import { type Config, ConfigError, parseConfig, type Settings } from "../config.ts";
+import { type Config, ConfigError, parseConfig, type Settings } from "./config.ts";
 import { backup } from "./backup.ts";
 import { type ExportOptions, exportPlants } from "./export.ts";
 import { importPlants } from "./import.ts";

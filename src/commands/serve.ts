@@ -3,24 +3,24 @@ import packageJson from "../../package.json" with { type: "json" };
 import { startLogging } from "../adapters/logging.ts";
 import { createMetrics } from "../adapters/metrics.ts";
 import { sha256 } from "../adapters/sha256.ts";
-import { openSqlite } from "../adapters/sqlite/open.ts";
+import { openSqlite } from "../adapters/sqlite/worker_client.ts";
 import { swaggerUi } from "../adapters/swagger_ui.ts";
 import type { Tracing } from "../adapters/tracing.ts";
-import { errorAnswer } from "../answers.ts";
-import { createApp } from "../app.ts";
-import type { Authenticate } from "../auth.ts";
-import type { Config } from "../config.ts";
+import { errorAnswer } from "../http/responses.ts";
+import { createApp } from "../http/app.ts";
+import type { Authenticate } from "../auth/authenticate.ts";
+import type { Config } from "./config.ts";
 import { PlantStoreError } from "../errors.ts";
 import { type GroupCommit, groupCommit } from "../group_commit.ts";
-import { jwtAuthenticator } from "../jwt.ts";
-import { knownTokens } from "../known_tokens.ts";
+import { jwtAuthenticator } from "../auth/jwt.ts";
+import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
 import { readiness } from "../readiness.ts";
-import type { PlantStore } from "../store.ts";
+import type { PlantStore } from "../plant_store.ts";
 import { offerFirstToken } from "./first_token.ts";
 import { type HttpServer, listen } from "./http_server.ts";
 import type { StreamIo } from "./io.ts";
 import { aborted, repeat } from "./waiting.ts";
-import { type Watch, watch } from "./watch.ts";
+import { type Watch, watch } from "./observe.ts";
 
 /** A wait for another process's lock ends before the request's own deadline, so that the answer can tell why. */
 const BUSY_SHARE = 0.9;
@@ -65,11 +65,11 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
     defer: (run) => void setImmediate(run),
     onCommit: watching.onCommit,
   });
-  const known = await knownTokens(opened.tokens, { fixed: config.authTokens, sha256 });
+  const cache = await tokenCache(opened.tokens, { fixed: config.authTokens, sha256 });
   const app = createApp({
     plants: commits,
     ready: readyUntil(io.stop, store),
-    authenticate: firstOf(known.authenticate, acceptJwts(config, log)),
+    authenticate: firstOf(cache.authenticate, acceptJwts(config, log)),
     maxBodyBytes: config.maxBodyBytes,
     observer: watching,
     docsFiles: config.docs ? swaggerUi : undefined,
@@ -78,9 +78,12 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   });
   const server = await listen(config, { fetch: app.fetch, error: (cause) => fault(cause, watching) });
   tellStart(log, config, server.address);
-  await offerFirstToken(known, server.address, config, sha256, io);
+  await offerFirstToken(cache, server.address, config, sha256, io);
   const refreshing = repeat(REFRESH_MS, () =>
-    known.refresh().catch((cause) => log.warning("Tokens not read", { cause })),
+    Promise.all([
+      cache.refresh().catch((cause) => log.warning("Tokens not read", { cause })),
+      cache.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause })),
+    ]),
   );
   const failure = await Promise.race([stopped, broken.promise]);
   refreshing.stop();
@@ -106,11 +109,11 @@ function acceptJwts({ jwt }: Config, log: Logger): Authenticate | undefined {
 }
 
 /** Our own tokens are known at once; what has the three parts of a JWT and is none of them is for the provider's keys. */
-function firstOf(own: Authenticate, jwts: Authenticate | undefined): Authenticate {
+function firstOf(own: TokenCache["authenticate"], jwts: Authenticate | undefined): Authenticate {
   if (jwts === undefined) return own;
   return (token) => {
     const verdict = own(token);
-    return verdict === true || token.split(".").length !== 3 ? verdict : jwts(token);
+    return verdict.ok || token.split(".").length !== 3 ? verdict : jwts(token);
   };
 }
 

@@ -1,9 +1,9 @@
 import { sha256 } from "../adapters/sha256.ts";
-import { openDatabase } from "../adapters/sqlite/database.ts";
+import { openDatabase } from "../adapters/sqlite/connection.ts";
 import { sqliteTokens } from "../adapters/sqlite/tokens.ts";
-import { ConfigError } from "../config.ts";
+import { ConfigError } from "./config.ts";
 import type { TokenRecord, TokenStore } from "../token_store.ts";
-import { mintToken } from "../tokens.ts";
+import { mintToken } from "../auth/tokens.ts";
 import { CommandError, type Io } from "./io.ts";
 
 /**

@@ -7,7 +7,7 @@ export function aborted(signal: AbortSignal): Promise<undefined> {
 }
 
 /** Runs again and again with a pause between, until it is stopped: one that hangs is followed by no other. */
-export function repeat(pauseMs: number, run: () => Promise<void>): { stop(): void } {
+export function repeat(pauseMs: number, run: () => Promise<unknown>): { stop(): void } {
   let stopped = false;
   let timer = setTimeout(again, pauseMs);
   async function again(): Promise<void> {

@@ -2,10 +2,10 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { openDatabase } from "../../src/adapters/sqlite/database.ts";
+import { openDatabase } from "../../src/adapters/sqlite/connection.ts";
 import { DatabaseFileError } from "../../src/adapters/sqlite/errors.ts";
 import { APPLICATION_ID } from "../../src/adapters/sqlite/migrations.ts";
-import { sqliteStore } from "../../src/adapters/sqlite/store.ts";
+import { sqliteStore } from "../../src/adapters/sqlite/plants.ts";
 import { backup } from "../../src/commands/backup.ts";
 import { exportPlants } from "../../src/commands/export.ts";
 import { CommandError } from "../../src/commands/io.ts";
@@ -14,7 +14,7 @@ import { INTACT, makeLedger } from "../support/ledger.ts";
 import { LOAD_TOKEN, startLoad } from "../support/load.ts";
 import { shell } from "../support/operator.ts";
 import { emptyDirectory, runToEnd, start, startServer } from "../support/program.ts";
-import { databaseOf, HOSTILE_PLANTS } from "../support/stored.ts";
+import { databaseOf, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { streamIo } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.

@@ -2,15 +2,15 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { openDatabase } from "../../src/adapters/sqlite/database.ts";
+import { openDatabase } from "../../src/adapters/sqlite/connection.ts";
 import { DatabaseFileError } from "../../src/adapters/sqlite/errors.ts";
-import { sqliteStore } from "../../src/adapters/sqlite/store.ts";
+import { sqliteStore } from "../../src/adapters/sqlite/plants.ts";
 import { exportPlants } from "../../src/commands/export.ts";
 import { parseExactJson } from "../../src/exact_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
 import { shell } from "../support/operator.ts";
 import { emptyDirectory, runToEnd } from "../support/program.ts";
-import { databaseOf, HOSTILE_PLANTS } from "../support/stored.ts";
+import { databaseOf, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { streamIo } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.

@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { openDatabase } from "../../src/adapters/sqlite/database.ts";
+import { openDatabase } from "../../src/adapters/sqlite/connection.ts";
 import { exportPlants } from "../../src/commands/export.ts";
 import { type ImportOptions, importPlants } from "../../src/commands/import.ts";
 import { CommandError } from "../../src/commands/io.ts";
@@ -12,7 +12,7 @@ import { LOAD_TOKEN, startLoad } from "../support/load.ts";
 import { shell } from "../support/operator.ts";
 import { emptyDirectory, FROM_SOURCE, runToEnd, startServer, skipsProc } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
-import { databaseOf, HOSTILE_PLANTS } from "../support/stored.ts";
+import { databaseOf, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { streamIo, streamOf } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.

@@ -3,7 +3,7 @@ import type { Mutation } from "../support/mutant.ts";
 /** Commits without waiting for the disk: the negative control of the power loss. */
 export const NORMAL: readonly Mutation[] = [
   {
-    file: "src/adapters/sqlite/database.ts",
+    file: "src/adapters/sqlite/connection.ts",
     from: 'set(client, "synchronous", "FULL", 2n);',
     to: 'set(client, "synchronous", "NORMAL", 1n);',
   },
@@ -30,7 +30,7 @@ export const SWAPPED: readonly Mutation[] = [
 /** Lets a rival take an id that is taken, as INSERT OR REPLACE does. */
 export const REPLACING: readonly Mutation[] = [
   {
-    file: "src/adapters/sqlite/store.ts",
+    file: "src/adapters/sqlite/plants.ts",
     from: ".onConflictDoNothing()",
     to: ".onConflictDoUpdate({ target: plants.id, set: { name: sql`excluded.name`, tag: sql`excluded.tag` } })",
   },
@@ -38,8 +38,8 @@ export const REPLACING: readonly Mutation[] = [
 
 /** Believes what Content-Length says, and nothing else, about the length of a body. */
 export const BELIEVING: readonly Mutation[] = [
-  { file: "src/json_body.ts", from: "if (bytes.length > maxBytes) throw tooLarge(maxBytes);", to: "" },
-  { file: "src/json_body.ts", from: "if (size > maxBytes) throw tooLarge(maxBytes);", to: "" },
+  { file: "src/http/body.ts", from: "if (bytes.length > maxBytes) throw tooLarge(maxBytes);", to: "" },
+  { file: "src/http/body.ts", from: "if (size > maxBytes) throw tooLarge(maxBytes);", to: "" },
 ];
 
 /** Goes on after a failed fsync. */
@@ -54,7 +54,7 @@ export const UNDAUNTED: readonly Mutation[] = [
 /** Lets SQLite make the checkpoint, which hides a failed fsync. */
 export const HIDING: readonly Mutation[] = [
   {
-    file: "src/adapters/sqlite/database.ts",
+    file: "src/adapters/sqlite/connection.ts",
     from: 'set(client, "wal_autocheckpoint", 0, 0n);',
     to: 'set(client, "wal_autocheckpoint", 1000, 1000n);',
   },

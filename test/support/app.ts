@@ -1,19 +1,20 @@
 import { memoryStore } from "../../src/adapters/memory.ts";
-import { type AppOptions, createApp } from "../../src/app.ts";
+import { type AppOptions, createApp } from "../../src/http/app.ts";
 import { groupCommit } from "../../src/group_commit.ts";
 import { sha256 } from "../../src/adapters/sha256.ts";
-import { tokenFinder } from "../../src/tokens.ts";
+import { ACCEPTED, type Authenticate, refused } from "../../src/auth/authenticate.ts";
+import { tokenFinder } from "../../src/auth/tokens.ts";
 
 /** The token that a test app knows. */
 export const TOKEN = "test-token-0123456789";
 
 /** An `Authenticate` that knows these tokens. */
-export function knowing(...tokens: string[]): (token: string) => boolean {
+export function knowing(...tokens: string[]): Authenticate {
   const find = tokenFinder(
     tokens.map((token) => ({ digest: sha256(token) })),
     sha256,
   );
-  return (token) => find(token) !== undefined;
+  return (token) => (find(token) === undefined ? refused("unknown") : ACCEPTED);
 }
 
 const endpoint = process.env["TEST_TRACING"];

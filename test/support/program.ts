@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { requireDiscreet } from "./discreet.ts";
+import { requireDiscreet } from "./assert_no_secrets.ts";
 
 /** What a test that starts programs may take, in milliseconds: one that hangs is ended, one on a busy machine is not. */
 export const PATIENCE = 60_000;

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
-import type { PlantStore } from "../../src/store.ts";
+import type { PlantStore } from "../../src/plant_store.ts";
 
 /** Holds an adapter to the comments of the port. `open` gives a fresh, empty store. */
 export function storeContract(adapter: string, open: () => PlantStore | Promise<PlantStore>): void {

@@ -24,6 +24,6 @@ export function sqliteTokens(client: Database): TokenStore {
       const toRevoke = and(eq(tokens.name, name), isNull(tokens.revokedAt));
       return translated(() => changed(db.update(tokens).set({ revokedAt: at }).where(toRevoke).run()));
     },
-    noteUses: async (uses) => translated(() => noteAll.immediate(uses)),
+    recordUses: async (uses) => translated(() => noteAll.immediate(uses)),
   };
 }

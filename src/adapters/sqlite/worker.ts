@@ -1,9 +1,9 @@
 // The Worker that holds the connection: it may hang in an fsync, the server's own thread may not.
-import { type Call, type Calls, fromColumns, type PlainError, type Reply, toPlain } from "./calls.ts";
+import { type Call, type Calls, fromColumns, type PlainError, type Reply, toPlain } from "./worker_api.ts";
 import { checkpointer } from "./checkpoint.ts";
-import { openDatabase } from "./database.ts";
+import { openDatabase } from "./connection.ts";
 import { isFailedSync, translate } from "./errors.ts";
-import { sqliteStore } from "./store.ts";
+import { sqliteStore } from "./plants.ts";
 import { sqliteTokens } from "./tokens.ts";
 
 declare const self: Worker;
@@ -28,7 +28,7 @@ const calls: Calls = {
   listTokens: () => database().tokens.list(),
   addToken: (token) => database().tokens.add(token),
   revokeToken: (name, at) => database().tokens.revoke(name, at),
-  noteTokenUses: (uses) => database().tokens.noteUses(uses),
+  recordTokenUses: (uses) => database().tokens.recordUses(uses),
   close: async () => database().store[Symbol.asyncDispose](),
 };
 

@@ -1,0 +1,120 @@
+import { PlantStoreError } from "../errors.ts";
+import { decodeUtf8, parseJson } from "../plant_json.ts";
+import type { NewPlant } from "../plant.ts";
+import { checkPlant } from "../plant_schema.ts";
+
+/** Lines that are committed together. */
+export interface Batch {
+  readonly lines: readonly CheckedLine[];
+  /** How much of the input has been read, in bytes. */
+  readonly bytes: number;
+}
+
+/** A line with a plant on it, or the reason why there is none. */
+export interface CheckedLine {
+  readonly number: number;
+  readonly content: NewPlant | string;
+}
+
+/** A batch ends at this many lines, or sooner: */
+const BATCH_LINES = 1_000;
+/** when it holds this many bytes, because a name may be long. */
+const BATCH_BYTES = 2 ** 22;
+
+/**
+ * Reads plants from lines of JSON, in batches: each line is checked as the API checks a body.
+ *
+ * @param maxLineBytes The longest line that is read, in bytes.
+ * @param stop Ends the input early, with the lines that have arrived completely.
+ */
+export async function* batchesOf(
+  reader: ReadableStreamDefaultReader<Uint8Array>,
+  maxLineBytes: number,
+  stop: AbortSignal,
+): AsyncGenerator<Batch> {
+  const split = lineSplitter(maxLineBytes);
+  let lines: CheckedLine[] = [];
+  let [number, bytes, begin] = [0, 0, 0];
+  for await (const chunk of chunksOf(reader, stop)) {
+    for (const line of split(chunk)) {
+      number++;
+      bytes += line.length + 1;
+      const content = line.bytes === undefined ? tooLong(maxLineBytes) : contentOf(line.bytes);
+      if (content !== undefined) lines.push({ number, content });
+      if (lines.length < BATCH_LINES && bytes - begin < BATCH_BYTES) continue;
+      yield { lines, bytes };
+      [lines, begin] = [[], bytes];
+    }
+  }
+  yield { lines, bytes };
+}
+
+/** A line without its end; without its bytes where they are too many. */
+interface Line {
+  readonly length: number;
+  readonly bytes: Uint8Array | undefined;
+}
+
+const NEWLINE = 0x0a;
+
+/** Cuts chunks into lines. Of a line that is too long no more than the limit is ever held. */
+function lineSplitter(maxBytes: number): (chunk: Uint8Array) => Iterable<Line> {
+  let parts: Uint8Array[] = [];
+  let length = 0;
+
+  function hold(part: Uint8Array): void {
+    length += part.length;
+    if (length > maxBytes) parts = [];
+    else parts.push(part);
+  }
+
+  function take(): Line {
+    const bytes = parts.length === 1 ? parts[0] : Buffer.concat(parts);
+    const line = { length, bytes: length > maxBytes ? undefined : bytes };
+    [parts, length] = [[], 0];
+    return line;
+  }
+
+  return function* split(chunk) {
+    let start = 0;
+    for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
+      hold(chunk.subarray(start, end));
+      yield take();
+      start = end + 1;
+    }
+    hold(chunk.subarray(start));
+  };
+}
+
+/** The plant on a line, or what is wrong with it; nothing where the line is blank. */
+function contentOf(bytes: Uint8Array): NewPlant | string | undefined {
+  try {
+    const text = decodeUtf8(bytes);
+    return /^[ \t\r]*$/.test(text) ? undefined : checkPlant(parseJson(text));
+  } catch (error) {
+    if (!(error instanceof PlantStoreError)) throw error;
+    return error.message.replace("the body", "the line");
+  }
+}
+
+function tooLong(maxBytes: number): string {
+  return `the line must have at most ${maxBytes} bytes`;
+}
+
+/** Ends with the input, or with what has arrived when it is stopped. */
+async function* chunksOf(
+  reader: ReadableStreamDefaultReader<Uint8Array>,
+  stop: AbortSignal,
+): AsyncGenerator<Uint8Array> {
+  const cancel = () => void reader.cancel();
+  stop.addEventListener("abort", cancel);
+  try {
+    if (stop.aborted) return;
+    for (let read = await reader.read(); !read.done; read = await reader.read()) yield read.value;
+    // The last line may have no end. If it has, one blank line more changes nothing; if it was cut off, it is none.
+    if (!stop.aborted) yield Uint8Array.of(NEWLINE);
+  } finally {
+    stop.removeEventListener("abort", cancel);
+    cancel();
+  }
+}

@@ -1,0 +1,51 @@
+import type { Logger } from "@logtape/logtape";
+import type { Metrics } from "../adapters/metrics.ts";
+import type { Tracing } from "../adapters/tracing.ts";
+import type { PlantStoreError } from "../errors.ts";
+import type { Commit } from "../group_commit.ts";
+import type { Answered, Observer } from "../observer.ts";
+
+/** Who is told what happens, and what of it is logged and counted. */
+export interface Watch extends Observer {
+  onCommit(commit: Commit): void;
+}
+
+/** A commit that takes longer is worth a line, in milliseconds. */
+const SLOW_COMMIT_MS = 1_000;
+
+/** Who watches. */
+export interface Watchers {
+  readonly log: Logger;
+  readonly metrics: Metrics;
+  readonly tracing: Tracing | undefined;
+}
+
+/** Makes each watcher's share of every event. */
+export function watch({ log, metrics, tracing }: Watchers, { accessLog }: { accessLog: boolean }): Watch {
+  return {
+    onError: (error, requestId) => logError(log, error, requestId),
+    onAnswer(answered) {
+      metrics.countAnswer(answered);
+      tracing?.noteAnswer(answered);
+      if (accessLog) logAnswer(log, answered);
+    },
+    onCommit(commit) {
+      metrics.countCommit(commit);
+      const { outcomes, durationMs } = commit;
+      if (durationMs > SLOW_COMMIT_MS) log.warning("Slow commit", { plants: outcomes.length, durationMs });
+    },
+  };
+}
+
+/** What a client did wrong is the client's business, but for credentials; a cause may quote a body. */
+function logError(log: Logger, { code, cause, reason }: PlantStoreError, requestId: string): void {
+  if (code === "missing_credentials") log.warning("Refused credentials", { reason: "none", requestId });
+  else if (code === "invalid_credentials") log.warning("Refused credentials", { reason, requestId });
+  else if (code === "queue_full") log.warning("Queue full", { requestId });
+  else if (code === "storage_unavailable") log.error("Storage unavailable", { cause, requestId });
+  else if (code === "internal") log.error("Fault of ours", { cause, requestId });
+}
+
+function logAnswer(log: Logger, { method, path, status, durationMs, requestId }: Answered): void {
+  log.info("Answered", { method, path, status, durationMs: Math.round(durationMs * 1_000) / 1_000, requestId });
+}

@@ -1,0 +1,113 @@
+import { swagger } from "@elysiajs/swagger";
+import { type AnyElysia, Elysia } from "elysia";
+import type { OpenAPIV3 } from "openapi-types";
+import { extraHeaders } from "./responses.ts";
+import { type ErrorCode, ERRORS, statusOf } from "../errors.ts";
+
+/** The version of the interface, from its contract. The program's own version is another matter. */
+const API_VERSION = "1.0.0";
+
+const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths"> = {
+  info: {
+    title: "Plant Store",
+    version: API_VERSION,
+    description: [
+      "A store of plants with one operation. The client chooses the `id`, which makes a re-send safe: the same plant",
+      "sent again is answered 200 again, a different plant under a taken `id` is refused with 409.",
+      "A 200 is sent after the plant is on disk, never before.",
+      "",
+      "Every call needs a bearer token. The first start of the server prints one, its operator makes more with",
+      "`plant-store token create NAME`. Put it into Authorize to try the operation here.",
+    ].join("\n"),
+    license: { name: "MIT", url: "https://opensource.org/license/mit" },
+  },
+  servers: [{ url: "/", description: "This server" }],
+  tags: [{ name: "plants", description: "Creating plants" }],
+  components: {
+    securitySchemes: {
+      bearer: { type: "http", scheme: "bearer", description: "`Authorization: Bearer <ACCESS_TOKEN>`" },
+    },
+  },
+};
+
+/**
+ * The OpenAPI document of an API, generated from its routes' own schemas. What `@elysiajs/swagger` generates is not
+ * valid OpenAPI 3.0 yet; the missing parts are filled in from the table of errors.
+ *
+ * @param api The routes to describe.
+ */
+export async function openApiDocument(api: AnyElysia): Promise<OpenAPIV3.Document> {
+  const generator = new Elysia().use(swagger({ documentation: DOCUMENTATION })).use(api);
+  const answer = await generator.handle(new Request("http://localhost/swagger/json"));
+  const document = (await answer.json()) as OpenAPIV3.Document;
+  for (const path of Object.values(document.paths)) if (path?.post) completeOperation(path.post);
+  for (const schema of Object.values(document.components?.schemas ?? {})) removeForeignKeys(schema);
+  return document;
+}
+
+type Json = { [key: string]: unknown };
+
+function completeOperation(operation: OpenAPIV3.OperationObject): void {
+  onlyJson(operation.requestBody as OpenAPIV3.RequestBodyObject);
+  for (const [status, response] of Object.entries(operation.responses)) {
+    completeResponse(Number(status), response as OpenAPIV3.ResponseObject);
+  }
+}
+
+/** The generator also lists form data and plain text, which are answered 415. */
+function onlyJson(holder: OpenAPIV3.RequestBodyObject | OpenAPIV3.ResponseObject): OpenAPIV3.MediaTypeObject {
+  const json = holder.content?.["application/json"] ?? {};
+  holder.content = { "application/json": json };
+  return json;
+}
+
+function completeResponse(status: number, response: OpenAPIV3.ResponseObject): void {
+  delete (response as unknown as Json)["$id"];
+  const json = onlyJson(response);
+  const codes = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) === status);
+  response.headers = { "X-Request-Id": REQUEST_ID_HEADER, ...headersOf(codes) };
+  if (codes.length === 0) return;
+  response.description = codes.map((code) => `${ERRORS[code].error}: ${ERRORS[code].situation}`).join("\n\n");
+  json.examples = Object.fromEntries(codes.map((code) => [code, example(code)]));
+}
+
+/** Every header that an answer to one of these causes may have, with the values by cause. */
+function headersOf(codes: readonly ErrorCode[]): Record<string, OpenAPIV3.HeaderObject> {
+  const headers: Record<string, OpenAPIV3.HeaderObject> = {};
+  for (const code of codes) {
+    for (const [key, value] of Object.entries(extraHeaders(code))) {
+      const { name, description } = HEADERS[key] ?? { name: key, description: key };
+      const examples = { ...headers[name]?.examples, [ERRORS[code].error]: { value } };
+      headers[name] = { description, schema: { type: "string" }, examples };
+    }
+  }
+  return headers;
+}
+
+const REQUEST_ID_HEADER: OpenAPIV3.HeaderObject = {
+  description: "Names this request in the server's log: the request's own X-Request-Id, or a new one",
+  schema: { type: "string" },
+  example: "0af76519-16cd-43dd-8448-eb211c80319c",
+};
+
+/** As RFC 9110 writes and means them. */
+const HEADERS: Readonly<Record<string, { name: string; description: string }>> = {
+  "www-authenticate": { name: "WWW-Authenticate", description: "What credentials are wanted" },
+  "retry-after": { name: "Retry-After", description: "After how many seconds to try again" },
+  connection: { name: "Connection", description: "The connection is closed after this answer" },
+};
+
+function example(code: ErrorCode): OpenAPIV3.ExampleObject {
+  const { error, message } = ERRORS[code];
+  return { summary: String(error), value: { error, message } };
+}
+
+/**
+ * Elysia's own keys (`$id`, `error`) mean nothing in a document, and an object is open by itself: told so, Swagger UI
+ * makes up a member for its example. Members of these names live under `properties`.
+ */
+function removeForeignKeys(schema: object): void {
+  const { properties = {} } = schema as { properties?: object };
+  for (const key of ["$id", "error", "additionalProperties"]) delete (schema as Json)[key];
+  Object.values(properties).forEach(removeForeignKeys);
+}

@@ -1,0 +1,51 @@
+import { Elysia } from "elysia";
+import { PlantStoreError } from "../errors.ts";
+import type { GroupCommit } from "../group_commit.ts";
+import { readJsonBody } from "./body.ts";
+import { checkPlant, NewPlantSchema, PlantSchema } from "../plant_schema.ts";
+import { ErrorSchema } from "./error_schema.ts";
+
+/** What the operation needs. */
+export interface PlantsOptions {
+  /** Where plants go. */
+  readonly plants: Pick<GroupCommit, "add">;
+  /** The most a body may have, in bytes. */
+  readonly maxBodyBytes: number;
+}
+
+/** The operation: `POST /plants`, for a caller whose credentials are good. */
+export function plantsApi({ plants, maxBodyBytes }: PlantsOptions) {
+  return new Elysia({ name: "plants" })
+    .model({ NewPlant: NewPlantSchema, Plant: PlantSchema, Error: ErrorSchema })
+    .post(
+      "/plants",
+      async ({ request }) => {
+        const plant = checkPlant(await readJsonBody(request, maxBodyBytes));
+        if ((await plants.add(plant)) === "conflict") throw new PlantStoreError("id_taken");
+        return plant.tag === undefined ? { name: plant.name } : { name: plant.name, tag: plant.tag };
+      },
+      {
+        // Elysia would parse and validate before it asks for credentials: the handler does, and this schema documents.
+        parse: "none",
+        body: "NewPlant",
+        response: {
+          200: "Plant",
+          400: "Error",
+          401: "Error",
+          409: "Error",
+          413: "Error",
+          415: "Error",
+          500: "Error",
+          503: "Error",
+        },
+        detail: {
+          operationId: "createPlant",
+          tags: ["plants"],
+          summary: "Create a plant",
+          description:
+            "Stores a plant. A 200 means that it is on disk. Sending the same plant again is safe and is answered 200 again; after an error or a lost connection, send it again.",
+          security: [{ bearer: [] }],
+        },
+      },
+    );
+}

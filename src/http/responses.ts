@@ -1,0 +1,48 @@
+import { type ErrorCode, ERRORS, type PlantStoreError, statusOf } from "../errors.ts";
+
+/** How long a client should wait before it tries again, in seconds (RFC 9110, section 10.2.3). */
+const RETRY_AFTER = "1";
+
+/** What a cause adds to the headers of every error. */
+const EXTRA_HEADERS: Partial<Record<ErrorCode, Record<string, string>>> = {
+  // RFC 6750, section 3: no error code where no credentials were sent.
+  missing_credentials: { "www-authenticate": 'Bearer realm="plant-store"' },
+  invalid_credentials: { "www-authenticate": 'Bearer realm="plant-store", error="invalid_token"' },
+  // The rest of the body is not read, so the connection cannot carry another request.
+  body_too_large: { connection: "close" },
+  queue_full: { "retry-after": RETRY_AFTER },
+  storage_unavailable: { "retry-after": RETRY_AFTER },
+  shutting_down: { "retry-after": RETRY_AFTER, connection: "close" },
+};
+
+/** The headers an answer to this cause has, beyond those of every answer. Used for the OpenAPI document, too. */
+export function extraHeaders(code: ErrorCode): Readonly<Record<string, string>> {
+  return EXTRA_HEADERS[code] ?? {};
+}
+
+// Headers are made once: building them for every answer is what costs most in making one, and a Response copies them.
+const COMMON = { "content-type": "application/json", "x-content-type-options": "nosniff" };
+const SUCCESS: ResponseInit = { headers: new Headers(COMMON) };
+const FAILURE = Object.fromEntries(
+  (Object.keys(ERRORS) as ErrorCode[]).map((code) => [code, { status: statusOf(code), headers: failureHeaders(code) }]),
+) as Record<ErrorCode, { status: number; headers: Headers }>;
+
+function failureHeaders(code: ErrorCode): Headers {
+  return new Headers({ ...COMMON, "cache-control": "no-store", ...extraHeaders(code) });
+}
+
+/** The answer that carries what a handler returned; one that is made already stays as it is. */
+export function successAnswer(body: unknown): Response | undefined {
+  return body instanceof Response ? undefined : Response.json(body, SUCCESS);
+}
+
+/**
+ * The answer to a request that failed: the contract's Error, with the headers its cause calls for.
+ *
+ * @param headers More headers, of this answer only.
+ */
+export function errorAnswer({ code, message }: PlantStoreError, headers: Record<string, string> = {}): Response {
+  const answer = Response.json({ error: ERRORS[code].error, message }, FAILURE[code]);
+  for (const [name, value] of Object.entries(headers)) answer.headers.set(name, value);
+  return answer;
+}

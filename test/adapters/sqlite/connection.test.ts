@@ -1,0 +1,93 @@
+import { Database } from "bun:sqlite";
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { openDatabase } from "../../../src/adapters/sqlite/connection.ts";
+import { DatabaseFileError } from "../../../src/adapters/sqlite/errors.ts";
+import { sqliteStore } from "../../../src/adapters/sqlite/plants.ts";
+import { emptyDirectory, PATIENCE } from "../../support/program.ts";
+
+setDefaultTimeout(PATIENCE);
+
+test("openDatabase() sets what durability needs", () => {
+  using directory = emptyDirectory();
+  using database = openDatabase(join(directory.path, "plants.db"), { busyTimeoutMs: 1234 });
+  const pragma = (name: string) => database.query(`PRAGMA ${name}`).values()[0]?.[0];
+  expect(pragma("journal_mode")).toBe("wal");
+  expect(pragma("synchronous")).toBe(2n);
+  expect(pragma("busy_timeout")).toBe(1234n);
+});
+
+test("openDatabase() makes strict tables: a column takes its own type only", () => {
+  using directory = emptyDirectory();
+  using database = openDatabase(join(directory.path, "plants.db"));
+  expect(() => database.run("INSERT INTO plants VALUES (1, x'00', NULL)")).toThrow(
+    "cannot store BLOB value in TEXT column",
+  );
+});
+
+test("openDatabase() of a file that it made finds what was stored", async () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  {
+    await using store = sqliteStore(openDatabase(path));
+    await store.add([{ id: 1n, name: "Fern" }]);
+  }
+  await using store = sqliteStore(openDatabase(path));
+  expect(await store.add([{ id: 1n, name: "Fern" }])).toEqual(["present"]);
+});
+
+function databaseOf(...statements: string[]): (path: string) => void {
+  return (path) => {
+    using database = new Database(path);
+    for (const statement of statements) database.run(statement);
+  };
+}
+
+function ours(path: string): void {
+  openDatabase(path).close();
+}
+
+const refused: [string, (path: string) => void, string][] = [
+  ["text", (path) => writeFileSync(path, "This is no database.".repeat(100)), "file is not a database"],
+  ["another application's database", databaseOf("CREATE TABLE notes (text)"), "belongs to another application"],
+  [
+    "another application's database with an id",
+    databaseOf("PRAGMA application_id = 42", "CREATE TABLE plants (id)"),
+    "belongs to another application",
+  ],
+  [
+    "a newer plant-store's database",
+    (path) => {
+      ours(path);
+      databaseOf("INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', 9999999999999)")(path);
+    },
+    "was made by a newer plant-store",
+  ],
+  [
+    "a damaged database",
+    (path) => {
+      ours(path);
+      const bytes = readFileSync(path);
+      writeFileSync(path, bytes.fill(0xa5, 4096));
+    },
+    "is damaged",
+  ],
+];
+
+test.each(refused)("openDatabase() refuses %s and leaves it as it was", (_what, make, says) => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "some.db");
+  make(path);
+  const before = readFileSync(path);
+  expect(() => openDatabase(path)).toThrow(DatabaseFileError);
+  expect(() => openDatabase(path)).toThrow(`Cannot open database "${path}": `);
+  expect(() => openDatabase(path)).toThrow(says);
+  expect(readFileSync(path).equals(before)).toBe(true);
+});
+
+test("openDatabase() refuses a path in a directory that is not there", () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "missing", "plants.db");
+  expect(() => openDatabase(path)).toThrow(`Cannot open database "${path}": unable to open database file`);
+});

@@ -1,0 +1,141 @@
+import { expect, test } from "bun:test";
+import { ConfigError, parseConfig } from "../../src/commands/config.ts";
+
+test("parseConfig() of nothing gives the defaults of the README", () => {
+  expect(parseConfig({})).toEqual({
+    host: "127.0.0.1",
+    port: 3000,
+    databasePath: "plants.db",
+    authTokens: [],
+    jwt: undefined,
+    maxBodyBytes: 65_536,
+    queueLimit: 10_000,
+    requestTimeoutMs: 5_000,
+    shutdownTimeoutMs: 10_000,
+    tls: undefined,
+    logLevel: "info",
+    logFormat: undefined,
+    accessLog: false,
+    tracing: undefined,
+    docs: true,
+    production: false,
+  });
+});
+
+test("parseConfig() takes an empty value as not set", () => {
+  expect(parseConfig({ PORT: "", DATABASE_URL: "", DOCS: "" })).toEqual(parseConfig({}));
+});
+
+test("parseConfig() splits AUTH_TOKENS at commas", () => {
+  const { authTokens } = parseConfig({ AUTH_TOKENS: "aaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbb," });
+  expect(authTokens).toEqual(["aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"]);
+});
+
+test.each([
+  ["file:plants.db", "plants.db"],
+  ["file:./a b/plants.db", "./a b/plants.db"],
+  ["file:/var/lib/plants.db", "/var/lib/plants.db"],
+  ["file:///var/lib/plants.db", "/var/lib/plants.db"],
+])("parseConfig() takes DATABASE_URL %s", (url, path) => {
+  expect(parseConfig({ DATABASE_URL: url }).databasePath).toBe(path);
+});
+
+const integers = ["PORT", "MAX_BODY_BYTES", "QUEUE_LIMIT", "REQUEST_TIMEOUT_MS", "SHUTDOWN_TIMEOUT_MS"];
+const bad: [string, string, string][] = [
+  ...integers.flatMap((name): [string, string, string][] =>
+    ["x", "-1", "1.5", "1e3", " 1", "99999999999999999999", "0x10"].map((value) => [
+      name,
+      value,
+      "expected an integer from",
+    ]),
+  ),
+  ["PORT", "65536", "expected an integer from 0 to 65535"],
+  ["MAX_BODY_BYTES", "0", "expected an integer from 1"],
+  ["DATABASE_URL", "plants.db", "expected file:PATH"],
+  ["DATABASE_URL", "file:", "expected file:PATH"],
+  ["DATABASE_URL", "file::memory:", "expected file:PATH"],
+  ["DATABASE_URL", "file:plants.db?mode=memory", "expected file:PATH"],
+  ["DATABASE_URL", "file://host/plants.db", "expected file:PATH"],
+  ["DATABASE_URL", "postgres://localhost/plants", "expected file:PATH"],
+  ["DOCS", "yes", 'expected "on" or "off"'],
+  ["AUTH_ISSUER", "https://id.example.com/", "without AUTH_JWKS_URL and AUTH_AUDIENCE"],
+  ["AUTH_JWKS_URL", "https://id.example.com/jwks", "without AUTH_ISSUER and AUTH_AUDIENCE"],
+  ["LOG_LEVEL", "loud", 'expected "debug" or "info" or "warning" or "error"'],
+  ["LOG_FORMAT", "xml", 'expected "pretty" or "json"'],
+  ["ACCESS_LOG", "1", 'expected "on" or "off"'],
+  ["TLS_CERT_FILE", "cert.pem", "without TLS_KEY_FILE"],
+  ["TLS_KEY_FILE", "key.pem", "without TLS_CERT_FILE"],
+  ["AUTH_TOKENS", "aaaaaaaaaaaaaaaa,short", "token 2 has fewer than 16 characters"],
+  ["AUTH_TOKENS", "no spaces are in a token", "token 1 has characters that a bearer token cannot have"],
+];
+
+test.each(bad)("parseConfig() refuses %s %p", (name, value, expected) => {
+  expect(() => parseConfig({ [name]: value })).toThrow(ConfigError);
+  expect(() => parseConfig({ [name]: value })).toThrow(expected);
+});
+
+test.each([
+  "http://id.example.com/jwks",
+  "ftp://localhost/jwks",
+  "id.example.com/jwks",
+  "http://localhost.example.com/",
+])("parseConfig() refuses AUTH_JWKS_URL %s, which others could change on its way", (url) => {
+  const settings = { AUTH_JWKS_URL: url, AUTH_ISSUER: "https://id.example.com/", AUTH_AUDIENCE: "plant-store" };
+  expect(() => parseConfig(settings)).toThrow(`Cannot use AUTH_JWKS_URL "${url}": expected an https URL`);
+});
+
+test("parseConfig() refuses a password in AUTH_JWKS_URL, which the log would show", () => {
+  const AUTH_JWKS_URL = "https://me:secret@id.example.com/jwks";
+  const message = messageOf({ AUTH_JWKS_URL, AUTH_ISSUER: "me", AUTH_AUDIENCE: "plant-store" });
+  expect(message).toContain("without a password");
+  expect(message).not.toContain("secret");
+});
+
+test("parseConfig() takes an identity provider", () => {
+  const settings = { AUTH_JWKS_URL: "https://id.example.com/jwks", AUTH_ISSUER: "me", AUTH_AUDIENCE: "plant-store" };
+  const jwt = { jwksUrl: new URL("https://id.example.com/jwks"), issuer: "me", audience: "plant-store" };
+  expect(parseConfig(settings).jwt).toEqual(jwt);
+  expect(parseConfig({ ...settings, AUTH_JWKS_URL: "http://127.0.0.1:8080/jwks" }).jwt?.jwksUrl.port).toBe("8080");
+});
+
+test("parseConfig() takes a collector of traces", () => {
+  const { tracing } = parseConfig({ OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318" });
+  expect(tracing).toEqual({ endpoint: new URL("http://127.0.0.1:4318/"), serviceName: "plant-store" });
+  const named = { OTEL_EXPORTER_OTLP_ENDPOINT: "https://otel.example.com/of/us/", OTEL_SERVICE_NAME: "greenhouse" };
+  expect(parseConfig(named).tracing?.serviceName).toBe("greenhouse");
+});
+
+test.each([
+  "otel.example.com",
+  "otel.example.com:4318",
+  "grpc://otel.example.com",
+  "https://me:secret@otel.example.com",
+  "https://me:p@secret@otel.example.com",
+  "me:secret@otel.example.com:4318",
+  "https://otel.example.com/?key=secret",
+  "https://otel.example.com/#key=secret",
+  "https://otel.example.com/?",
+])("parseConfig() refuses OTEL_EXPORTER_OTLP_ENDPOINT %s", (url) => {
+  const message = messageOf({ OTEL_EXPORTER_OTLP_ENDPOINT: url });
+  expect(message).toContain("OTEL_EXPORTER_OTLP_ENDPOINT");
+  expect(message).toContain("expected an http or https URL without a password, a query and a fragment");
+  expect(message).not.toContain("secret");
+});
+
+test("parseConfig() never repeats a token or a password", () => {
+  expect(messageOf({ AUTH_TOKENS: "secret" })).not.toContain("secret");
+  for (const name of ["DATABASE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"]) {
+    for (const url of ["postgres://me:secret@host/plants", "postgres://me:secret/x@host/plants", "me:secret@host"]) {
+      expect(messageOf({ [name]: url })).not.toContain("secret");
+    }
+  }
+});
+
+function messageOf(settings: Record<string, string>): string {
+  try {
+    parseConfig(settings);
+  } catch (error) {
+    return String(error);
+  }
+  throw new Error("The settings were taken");
+}

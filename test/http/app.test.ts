@@ -1,0 +1,403 @@
+import { expect, test } from "bun:test";
+import { refused, type Verdict } from "../../src/auth/authenticate.ts";
+import { status } from "elysia";
+import { memoryStore } from "../../src/adapters/memory.ts";
+import type { AppOptions } from "../../src/http/app.ts";
+import { PlantStoreError } from "../../src/errors.ts";
+import { groupCommit } from "../../src/group_commit.ts";
+import type { PlantStore } from "../../src/plant_store.ts";
+import { readError, readPlant } from "../support/responses.ts";
+import { postPlant, testApp, TOKEN } from "../support/app.ts";
+import { handStore } from "../support/deferred_store.ts";
+
+const FERN = { id: 1, name: "Fern", tag: "indoor" };
+
+// The operation
+
+test("POST /plants answers 200 with name and tag, never with the id", async () => {
+  const answer = await testApp().fetch(postPlant(FERN));
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
+});
+
+test("POST /plants answers without a tag where none was sent", async () => {
+  const answer = await testApp().fetch(postPlant({ id: 1, name: "Fern" }));
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern" } });
+});
+
+test("POST /plants answers the identical plant 200 again, however often it is sent", async () => {
+  const app = testApp();
+  for (let i = 0; i < 3; i++) {
+    const answer = await app.fetch(postPlant(FERN));
+    expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
+  }
+});
+
+test.each([
+  ["another name", { ...FERN, name: "Ivy" }],
+  ["another tag", { ...FERN, tag: "outdoor" }],
+  ["an empty tag", { ...FERN, tag: "" }],
+  ["no tag", { id: FERN.id, name: FERN.name }],
+])("POST /plants refuses %s under a taken id with 409 and leaves the stored plant unchanged", async (_what, other) => {
+  const app = testApp();
+  await app.fetch(postPlant(FERN));
+  expect(await readError(await app.fetch(postPlant(other)))).toEqual({
+    status: 409,
+    error: 4091,
+    message: expect.stringContaining("`id`"),
+  });
+  expect(await readPlant(await app.fetch(postPlant(FERN)))).toMatchObject({ status: 200 });
+});
+
+test("a refused plant leaves its id free", async () => {
+  const app = testApp();
+  await app.fetch(postPlant({ id: 1, name: 7 }));
+  expect(await readPlant(await app.fetch(postPlant(FERN)))).toMatchObject({ status: 200 });
+});
+
+// Paths and methods
+
+test.each([
+  "/plants/",
+  "//plants",
+  "/PLANTS",
+  "/plants/1",
+  "/plants;x",
+  "/plants%2F",
+  "/plants%",
+  "/plant",
+  "/v1/plants",
+  "/livez/",
+  "/swagger",
+  "/swagger/json",
+  "/__proto__",
+  "/%",
+  "/*",
+])("%s is an unknown path, whatever the method and without a look at the credentials", async (path) => {
+  for (const method of ["GET", "POST", "PUT", "OPTIONS"]) {
+    const answer = await testApp().fetch(new Request(`http://localhost:3000${path}`, { method }));
+    expect(await readError(answer)).toEqual({
+      status: 404,
+      error: 4041,
+      message: expect.stringContaining("POST /plants"),
+    });
+  }
+});
+
+test.each(["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY", "PROPFIND"])(
+  "%s /plants answers 405 with the method that is allowed, without a look at the credentials",
+  async (method) => {
+    const answer = await testApp().fetch(new Request("http://localhost:3000/plants", { method }));
+    expect(answer.headers.get("allow")).toBe("POST");
+    expect(await readError(answer)).toEqual({ status: 405, error: 4051, message: expect.stringContaining("`Allow`") });
+  },
+);
+
+test("HEAD /plants is not allowed", async () => {
+  const answer = await testApp().fetch(new Request("http://localhost:3000/plants", { method: "HEAD" }));
+  expect(answer.status).toBe(405);
+  expect(answer.headers.get("allow")).toBe("POST");
+});
+
+test.each(["/livez", "/readyz"])("%s takes GET and HEAD only", async (path) => {
+  for (const method of ["POST", "PUT", "DELETE", "OPTIONS"]) {
+    const answer = await testApp().fetch(new Request(`http://localhost:3000${path}`, { method }));
+    expect(answer.headers.get("allow")).toBe("GET, HEAD");
+    expect(await readError(answer)).toMatchObject({ status: 405, error: 4051 });
+  }
+});
+
+test.each([
+  ["an empty one", "?"],
+  ["another plant", "?id=2&name=Ivy"],
+  ["a bad escape", "?%"],
+  ["bad UTF-8", "?%E0%A4%A=%zz"],
+  ["a prototype", "?__proto__[x]=1&constructor=1"],
+  ["a long one", `?${"a=1&".repeat(2_000)}`],
+])("a query on /plants is ignored: %s", async (_what, query) => {
+  const answer = await testApp().fetch(at(`http://localhost:3000/plants${query}`));
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
+});
+
+test.each(
+  [
+    "http://a",
+    "http://ab",
+    "http://abc",
+    "http://1",
+    "https://a",
+    "https://a.b",
+    "http://a:1",
+    "http://[::1]",
+    "http://[::1]:8080",
+    "http://a_b",
+    "http://xn--4ca",
+    `http://${"a".repeat(60_000)}`,
+  ].map((origin) => [origin.slice(0, 30), origin]),
+)("the host does not matter: %s", async (_start, origin) => {
+  const app = testApp();
+  expect(await readPlant(await app.fetch(at(`${origin}/plants`)))).toMatchObject({ status: 200 });
+  expect(await readPlant(await app.fetch(at(`${origin}/plants?x=1`)))).toMatchObject({ status: 200 });
+  expect(await readPlant(await app.fetch(new Request(`${origin}/livez`)))).toMatchObject({ status: 200 });
+  expect(await readError(await app.fetch(new Request(`${origin}/nowhere`)))).toMatchObject({ error: 4041 });
+  const wrongMethod = await app.fetch(new Request(`${origin}/plants`));
+  expect(wrongMethod.headers.get("allow")).toBe("POST");
+  expect(await readError(wrongMethod)).toMatchObject({ error: 4051 });
+});
+
+test("a short host changes nothing about credentials and body", async () => {
+  const app = testApp();
+  const request = at("http://a/plants", "");
+  expect(await readError(await app.fetch(request))).toMatchObject({ error: 4001 });
+  const stranger = new Request("http://a/plants", { method: "POST", body: "{}" });
+  expect(await readError(await app.fetch(stranger))).toMatchObject({ error: 4011 });
+});
+
+function at(url: string, body = JSON.stringify(FERN)): Request {
+  return new Request(url, { method: "POST", headers: postPlant(FERN).headers, body });
+}
+
+// The order of checks
+
+/** One flaw a check, in the order of the checks; a request that has all of a check's and the later ones' fails there. */
+const FLAWS: readonly (readonly [check: string, error: number, flaw: Partial<Flaws>])[] = [
+  ["path", 4041, { path: "/nowhere" }],
+  ["method", 4051, { method: "PUT" }],
+  ["credentials", 4012, { authorization: "Bearer unknown" }],
+  ["media type", 4151, { contentType: "text/plain" }],
+  ["size", 4131, { body: `\xFF{${" ".repeat(70_000)}` }],
+  ["JSON", 4001, { body: "{not json" }],
+  ["shape", 4002, { body: '{"id": "1"}' }],
+  ["admission", 5033, { body: '{"id": 1, "name": "different"}' }],
+];
+
+interface Flaws {
+  path: string;
+  method: string;
+  authorization: string;
+  contentType: string;
+  body: string;
+}
+
+test.each(FLAWS.map(([check, error], index) => [check, error, index] as const))(
+  "the check of %s comes before all that follow it",
+  async (_check, error, index) => {
+    const plants = groupCommit(memoryStore());
+    const app = testApp({ plants });
+    await app.fetch(postPlant(FERN));
+    await plants.drain(1_000);
+    expect(await readError(await app.fetch(flawed(index)))).toMatchObject({ error });
+  },
+);
+
+/** The first flaw that names a part counts: the later checks' are hidden behind it. */
+function flawed(from: number): Request {
+  const flaws = FLAWS.slice(from).map(([, , flaw]) => flaw);
+  const good = {
+    path: "/plants",
+    method: "POST",
+    authorization: `Bearer ${TOKEN}`,
+    contentType: "application/json",
+    body: "",
+  };
+  const { path, method, authorization, contentType, body }: Flaws = Object.assign(good, ...flaws.toReversed());
+  const headers = { authorization, "content-type": contentType };
+  return new Request(`http://localhost:3000${path}`, { method, headers, body });
+}
+
+test("a full queue is told before a conflict", async () => {
+  const { store, batch } = handStore();
+  const plants = groupCommit(store, { queueLimit: 1 });
+  const app = testApp({ plants });
+  const first = app.fetch(postPlant(FERN));
+  const { end } = await batch(0);
+  expect(await readError(await app.fetch(postPlant({ ...FERN, name: "Ivy" })))).toMatchObject({ error: 5031 });
+  end(["added"]);
+  expect((await first).status).toBe(200);
+});
+
+test("POST /plants reads nothing of the body before it knows the credentials", async () => {
+  let pulls = 0;
+  const body = new ReadableStream<Uint8Array>({ pull: () => void pulls++ }, { highWaterMark: 0 });
+  const verdict = Promise.withResolvers<Verdict>();
+  const answer = testApp({ authenticate: () => verdict.promise }).fetch(postPlant(body));
+  verdict.resolve(refused("for a test"));
+  expect(await readError(await answer)).toMatchObject({ status: 401, error: 4012 });
+  expect(pulls).toBe(0);
+});
+
+// Health
+
+test.each(["/livez", "/readyz"])("GET %s answers 200 to anybody", async (path) => {
+  const answer = await testApp().fetch(new Request(`http://localhost:3000${path}`));
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { status: "ok" } });
+});
+
+test.each(["/livez", "/readyz"])("HEAD %s answers as GET does, without a body", async (path) => {
+  const answer = await testApp().fetch(new Request(`http://localhost:3000${path}`, { method: "HEAD" }));
+  expect(answer.status).toBe(200);
+  expect(answer.headers.get("x-content-type-options")).toBe("nosniff");
+  expect(await answer.text()).toBe("");
+});
+
+test("GET /livez does not ask the store", async () => {
+  const app = testApp({ ready: () => new Promise(() => {}) });
+  const answer = await app.fetch(new Request("http://localhost:3000/livez"));
+  expect(await readPlant(answer)).toMatchObject({ status: 200 });
+});
+
+test("GET /readyz answers 503 in the error shape while no plant could be stored, and 200 again when one could", async () => {
+  let works = false;
+  const ready = async () => {
+    if (!works) throw new PlantStoreError("storage_unavailable", "storage is full; send the plant again later");
+  };
+  const app = testApp({ ready });
+  const answer = await app.fetch(new Request("http://localhost:3000/readyz"));
+  expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
+  expect(await readError(answer)).toEqual({
+    status: 503,
+    error: 5032,
+    message: "storage is full; send the plant again later",
+  });
+  works = true;
+  expect(await readPlant(await app.fetch(new Request("http://localhost:3000/readyz")))).toMatchObject({ status: 200 });
+});
+
+test("HEAD /readyz answers 503 without a body while no plant could be stored", async () => {
+  const { probe: ready } = failing(new PlantStoreError("storage_unavailable"));
+  const answer = await testApp({ ready }).fetch(new Request("http://localhost:3000/readyz", { method: "HEAD" }));
+  expect(answer.status).toBe(503);
+  expect(answer.headers.get("cache-control")).toBe("no-store");
+  expect(await answer.text()).toBe("");
+});
+
+// When it cannot be stored
+
+test("a store that cannot take plants is 503 with Retry-After, and its cause stays inside", async () => {
+  const cause = new Error("disk I/O error in /secret/plants.db");
+  const full = new PlantStoreError("storage_unavailable", "storage is full; send the plant again later", { cause });
+  const answer = await testApp({ plants: groupCommit(failing(full)) }).fetch(postPlant(FERN));
+  expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
+  expect(await readError(answer)).toEqual({
+    status: 503,
+    error: 5032,
+    message: "storage is full; send the plant again later",
+  });
+});
+
+test("a store that does not finish in time is 503, and says that the outcome is unknown", async () => {
+  const { store } = handStore();
+  const answer = await testApp({ plants: groupCommit(store, { timeoutMs: 1 }) }).fetch(postPlant(FERN));
+  expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
+  expect(await readError(answer)).toEqual({
+    status: 503,
+    error: 5032,
+    message: expect.stringContaining("may or may not be stored"),
+  });
+});
+
+test("a full queue is 503 with Retry-After", async () => {
+  const { store, batch } = handStore();
+  const app = testApp({ plants: groupCommit(store, { queueLimit: 1 }) });
+  const first = app.fetch(postPlant(FERN));
+  const { end } = await batch(0);
+  const answer = await app.fetch(postPlant({ id: 2, name: "Moss" }));
+  expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
+  expect(await readError(answer)).toEqual({
+    status: 503,
+    error: 5031,
+    message: expect.stringContaining("too many plants"),
+  });
+  end(["added"]);
+  expect(await readPlant(await first)).toMatchObject({ status: 200 });
+});
+
+test("shutting down is 503 with Retry-After and Connection: close", async () => {
+  const plants = groupCommit(memoryStore());
+  await plants.drain(1_000);
+  const answer = await testApp({ plants }).fetch(postPlant(FERN));
+  expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
+  expect(answer.headers.get("connection")).toBe("close");
+  expect(await readError(answer)).toEqual({
+    status: 503,
+    error: 5033,
+    message: expect.stringContaining("shutting down"),
+  });
+});
+
+function failing(error: unknown): PlantStore {
+  const fail = () => Promise.reject(error);
+  return { add: fail, probe: fail, [Symbol.asyncDispose]: async () => {} };
+}
+
+// Faults of ours
+
+test("a fault of ours is 500: the answer tells nothing, the observer is told the cause under the answer's request id", async () => {
+  const cause = new Error("SELECT secret FROM /var/lib/plants.db");
+  const { app, faults } = appWithFaults({ plants: groupCommit(failing(cause)) });
+  const answer = await app.fetch(postPlant(FERN));
+  const requestId = answer.headers.get("x-request-id") ?? "";
+  expect(requestId).toMatch(/^[\w-]{16,}$/);
+  expect(JSON.stringify(Object.fromEntries(answer.headers))).not.toContain("secret");
+  expect(await readError(answer)).toEqual({
+    status: 500,
+    error: 5001,
+    message: "the server failed; the plant may or may not be stored, send it again",
+  });
+  expect(faults).toEqual([{ cause, requestId }]);
+});
+
+test("every fault has a request id of its own", async () => {
+  const { app, faults } = appWithFaults({ plants: groupCommit(failing(new Error("out of order"))) });
+  const answers = [await app.fetch(postPlant(FERN)), await app.fetch(postPlant(FERN))];
+  const ids = answers.map(({ headers }) => headers.get("x-request-id") ?? "");
+  expect(new Set(ids).size).toBe(2);
+  expect(faults.map(({ requestId }) => requestId)).toEqual(ids);
+});
+
+const FAULTS: readonly (readonly [string, unknown])[] = [
+  ["an error that has a status", Object.assign(new Error("tea"), { status: 418 })],
+  ["an error that makes its own response", Object.assign(new Error("tea"), { toResponse: () => new Response("leak") })],
+  ["an error whose code says PARSE", Object.assign(new Error("tea"), { code: "PARSE" })],
+  ["an error whose code says VALIDATION", Object.assign(new Error("tea"), { code: "VALIDATION", type: "body" })],
+  // As some database drivers and HTTP clients name theirs.
+  ["an error whose code says NOT_FOUND", Object.assign(new Error("tea"), { code: "NOT_FOUND" })],
+  ["a status of Elysia's own", status(418, "tea")],
+  ["a response", new Response("leak")],
+  ["a string", "tea"],
+];
+
+test.each(FAULTS)("%s, thrown by the store, by authenticate() or by ready(), is a fault of ours", async (_, cause) => {
+  const thrower = () => Promise.reject(cause);
+  for (const [request, options] of [
+    [postPlant(FERN), { plants: groupCommit(failing(cause)) }],
+    [postPlant(FERN), { authenticate: thrower }],
+    [new Request("http://localhost:3000/readyz"), { ready: thrower }],
+  ] as const) {
+    const { app, faults } = appWithFaults(options);
+    const answer = await app.fetch(request);
+    expect(await readError(answer)).toMatchObject({ status: 500, error: 5001 });
+    expect(faults).toEqual([{ cause, requestId: answer.headers.get("x-request-id") ?? "" }]);
+  }
+});
+
+test("the app answers on after a fault", async () => {
+  const { store } = handStore();
+  let broken = true;
+  const mended: PlantStore = {
+    ...store,
+    add: async (batch) => {
+      if (broken) throw new Error("out of order");
+      return batch.map(() => "added" as const);
+    },
+  };
+  const { app } = appWithFaults({ plants: groupCommit(mended) });
+  expect(await readError(await app.fetch(postPlant(FERN)))).toMatchObject({ status: 500 });
+  broken = false;
+  expect(await readPlant(await app.fetch(postPlant(FERN)))).toMatchObject({ status: 200 });
+});
+
+function appWithFaults(options: Partial<AppOptions>) {
+  const faults: { cause: unknown; requestId: string }[] = [];
+  const onError = ({ cause }: PlantStoreError, requestId: string) => void faults.push({ cause, requestId });
+  return { app: testApp({ observer: { onError, onAnswer() {} }, ...options }), faults };
+}

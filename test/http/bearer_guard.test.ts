@@ -1,0 +1,199 @@
+import { expect, test } from "bun:test";
+import { ACCEPTED, refused, type Verdict } from "../../src/auth/authenticate.ts";
+import { readError, readPlant } from "../support/responses.ts";
+import { postPlant, testApp, TOKEN } from "../support/app.ts";
+
+const FERN = { id: 1, name: "Fern" };
+const CHALLENGE = 'Bearer realm="plant-store"';
+const INVALID = `${CHALLENGE}, error="invalid_token"`;
+
+// Good credentials
+
+test.each([
+  ["as RFC 6750 writes them", `Bearer ${TOKEN}`],
+  ["with the scheme in lower case", `bearer ${TOKEN}`],
+  ["with the scheme in upper case", `BEARER ${TOKEN}`],
+  ["with the scheme in mixed case", `bEaReR ${TOKEN}`],
+  ["with more than one space", `Bearer    ${TOKEN}`],
+  ["with space around the value, which is not part of it", `  Bearer ${TOKEN} `],
+])("POST /plants takes credentials %s", async (_how, authorization) => {
+  const answer = await testApp().fetch(postPlant(FERN, { authorization }));
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern" } });
+});
+
+test("authenticate() is asked for exactly the token, with every character that one can have", async () => {
+  const token = "AZaz09-._~+/==";
+  const { app, asked } = appThatAsks(() => true);
+  expect((await app.fetch(postPlant(FERN, { authorization: `bearer  ${token}` }))).status).toBe(200);
+  expect(asked).toEqual([token]);
+});
+
+// No credentials
+
+test("POST /plants without an Authorization header is 401 with a bare challenge", async () => {
+  const answer = await testApp().fetch(postPlant(FERN, { authorization: null }));
+  expect(answer.headers.get("www-authenticate")).toBe(CHALLENGE);
+  expect(await readError(answer)).toEqual({
+    status: 401,
+    error: 4011,
+    message: expect.stringContaining("Authorization"),
+  });
+});
+
+test("a token in the query is no credential", async () => {
+  const { app, asked } = appThatAsks(() => true);
+  for (const query of [`access_token=${TOKEN}`, `authorization=Bearer ${TOKEN}`, `token=${TOKEN}`, `bearer=${TOKEN}`]) {
+    const { headers, body } = postPlant(FERN, { authorization: null });
+    const answer = await app.fetch(
+      new Request(`http://localhost:3000/plants?${query}`, { method: "POST", headers, body }),
+    );
+    expect(await readError(answer)).toMatchObject({ status: 401, error: 4011 });
+  }
+  expect(asked).toEqual([]);
+});
+
+test("a token in the body is no credential", async () => {
+  const form = `access_token=${TOKEN}`;
+  for (const [body, type] of [
+    [JSON.stringify({ ...FERN, access_token: TOKEN }), "application/json"],
+    [form, "application/x-www-form-urlencoded"],
+  ] as const) {
+    const answer = await testApp().fetch(postPlant(body, { authorization: null, "content-type": type }));
+    expect(await readError(answer)).toMatchObject({ status: 401, error: 4011 });
+  }
+});
+
+test("a token in another header is no credential", async () => {
+  for (const name of ["x-authorization", "proxy-authorization", "access_token", "cookie"]) {
+    const answer = await testApp().fetch(postPlant(FERN, { authorization: null, [name]: `Bearer ${TOKEN}` }));
+    expect(await readError(answer)).toMatchObject({ status: 401, error: 4011 });
+  }
+});
+
+// Bad credentials
+
+const MALFORMED: readonly (readonly [string, string])[] = [
+  ["the scheme alone", "Bearer"],
+  ["the scheme and a space", "Bearer "],
+  ["no space", `Bearer${TOKEN}`],
+  ["a tab", `Bearer\t${TOKEN}`],
+  ["a tab after the space", `Bearer \t${TOKEN}`],
+  ["no scheme", TOKEN],
+  ["something after the token", `Bearer ${TOKEN} x`],
+  ["a parameter", `Bearer token=${TOKEN}`],
+  ["quotes", `Bearer "${TOKEN}"`],
+  ["padding only", "Bearer ="],
+  ["padding inside", "Bearer a=b"],
+  ["a comma", `Bearer ${TOKEN},`],
+  ["a list", `Bearer ${TOKEN}, Bearer ${TOKEN}`],
+  ["a character that no token has", `Bearer ${TOKEN}é`],
+  ["a colon before it", `:Bearer ${TOKEN}`],
+  ["a prefix to the scheme", `XBearer ${TOKEN}`],
+  ["another scheme", `Basic ${TOKEN}`],
+  ["another scheme before it", `Basic Bearer ${TOKEN}`],
+  ["another scheme beside it", `Basic eDp5, Bearer ${TOKEN}`],
+];
+
+test.each(MALFORMED)("credentials with %s are 401, and nobody is asked for them", async (_what, authorization) => {
+  const { app, asked } = appThatAsks(() => true);
+  const answer = await app.fetch(postPlant(FERN, { authorization }));
+  expect(answer.headers.get("www-authenticate")).toBe(INVALID);
+  expect(await readError(answer)).toMatchObject({ status: 401, error: 4012 });
+  expect(asked).toEqual([]);
+});
+
+test("two Authorization headers are 401, whatever they hold", async () => {
+  for (const [first, second] of [
+    [`Bearer ${TOKEN}`, `Bearer ${TOKEN}`],
+    [`Bearer ${TOKEN}`, "Basic eDp5"],
+    ["Basic eDp5", `Bearer ${TOKEN}`],
+    [`Bearer ${TOKEN}`, ""],
+  ] as const) {
+    const request = postPlant(FERN, { authorization: first });
+    request.headers.append("authorization", second);
+    expect(await readError(await testApp().fetch(request))).toMatchObject({ status: 401, error: 4012 });
+  }
+});
+
+test("an empty Authorization header is 401", async () => {
+  const answer = await testApp().fetch(postPlant(FERN, { authorization: "" }));
+  expect(answer.headers.get("www-authenticate")).toStartWith(CHALLENGE);
+  expect(await readError(answer)).toMatchObject({ status: 401 });
+});
+
+test("a very long token is 401 like any other that is unknown", async () => {
+  const answer = await testApp().fetch(postPlant(FERN, { authorization: `Bearer ${"a".repeat(100_000)}` }));
+  expect(await readError(answer)).toMatchObject({ status: 401, error: 4012 });
+});
+
+test("bad credentials of every kind have one answer, byte for byte, and it does not quote them", async () => {
+  const kinds = [...MALFORMED.map(([, authorization]) => authorization), "Bearer unknown", `Bearer ${TOKEN}x`];
+  const answers = new Set<string>();
+  for (const authorization of kinds) {
+    const answer = await testApp().fetch(postPlant(FERN, { authorization, "x-request-id": "same" }));
+    answers.add(JSON.stringify([answer.status, [...answer.headers], await answer.text()]));
+  }
+  expect([...answers]).toHaveLength(1);
+  expect([...answers].join()).not.toContain(TOKEN);
+});
+
+test("a good token in the query does not help beside Basic", async () => {
+  const { headers, body } = postPlant(FERN, { authorization: "Basic eDp5" });
+  const url = `http://localhost:3000/plants?access_token=${TOKEN}`;
+  const answer = await testApp().fetch(new Request(url, { method: "POST", headers, body }));
+  expect(answer.headers.get("www-authenticate")).toBe(INVALID);
+  expect(await readError(answer)).toMatchObject({ status: 401, error: 4012 });
+});
+
+test("a bad token in the query does not hurt beside a good header", async () => {
+  const { app, asked } = appThatAsks((token) => token === TOKEN);
+  const { headers, body } = postPlant(FERN);
+  const url = "http://localhost:3000/plants?access_token=unknown";
+  expect((await app.fetch(new Request(url, { method: "POST", headers, body }))).status).toBe(200);
+  expect(asked).toEqual([TOKEN]);
+});
+
+// Who is asked
+
+test("POST /plants waits for an authenticate() that takes its time, and follows its verdict", async () => {
+  for (const [verdict, status] of [
+    [true, 200],
+    [false, 401],
+  ] as const) {
+    const decided = Promise.withResolvers<Verdict>();
+    const answer = testApp({ authenticate: () => decided.promise }).fetch(postPlant(FERN));
+    decided.resolve(verdictOf(verdict));
+    expect((await answer).status).toBe(status);
+  }
+});
+
+test("POST /plants asks anew for every request: a token can end", async () => {
+  let valid = true;
+  const { app, asked } = appThatAsks(() => valid);
+  expect((await app.fetch(postPlant(FERN))).status).toBe(200);
+  valid = false;
+  expect(await readError(await app.fetch(postPlant(FERN)))).toMatchObject({ status: 401, error: 4012 });
+  expect(asked).toEqual([TOKEN, TOKEN]);
+});
+
+test("concurrent requests are each judged by their own token", async () => {
+  const app = testApp({ authenticate: async (token) => verdictOf(token.endsWith("0")) });
+  const requests = Array.from({ length: 100 }, (_, i) =>
+    app.fetch(postPlant({ id: i, name: "Fern" }, { authorization: `Bearer token${i}` })),
+  );
+  const statuses = (await Promise.all(requests)).map(({ status }) => status);
+  expect(statuses).toEqual(Array.from({ length: 100 }, (_, i) => (i % 10 === 0 ? 200 : 401)));
+});
+
+function verdictOf(accepts: boolean): Verdict {
+  return accepts ? ACCEPTED : refused("for a test");
+}
+
+function appThatAsks(verdict: (token: string) => boolean) {
+  const asked: string[] = [];
+  const authenticate = (token: string) => {
+    asked.push(token);
+    return verdictOf(verdict(token));
+  };
+  return { app: testApp({ authenticate }), asked };
+}

@@ -1,0 +1,298 @@
+import { expect, test } from "bun:test";
+import { readError, readPlant } from "../support/responses.ts";
+import { postPlant, testApp } from "../support/app.ts";
+
+const FERN = '{"id": 1, "name": "Fern"}';
+const LIMIT = 1_000;
+const STORED = { status: 200, body: { name: "Fern" } };
+
+// Media type
+
+test.each([
+  "application/json",
+  "APPLICATION/JSON",
+  "Application/Json",
+  "application/json;charset=utf-8",
+  "application/json; charset=UTF-8",
+  'application/json; charset="utf-8"',
+  'application/json; charset="Utf-8"',
+  "application/json ; CHARSET=utf-8",
+  "application/json;\tcharset=utf-8",
+  "application/json;",
+  "application/json; charset=utf-8;",
+  "application/json; version=1",
+  'application/json; version=1; charset=utf-8; profile="https://x.example/y"',
+  'application/json; x="a; charset=latin1"',
+  'application/json; x="\\"; charset=latin1"',
+  "application/json; __proto__=x; constructor=y",
+])("a body of %s is read", async (contentType) => {
+  const answer = await testApp().fetch(postPlant(FERN, { "content-type": contentType }));
+  expect(await readPlant(answer)).toEqual(STORED);
+});
+
+test.each([
+  ["none", null],
+  ["an empty one", ""],
+  ["text/plain", "text/plain"],
+  ["text/json", "text/json"],
+  ["a form", "application/x-www-form-urlencoded"],
+  ["multipart", "multipart/form-data; boundary=x"],
+  ["JSON Patch", "application/json-patch+json"],
+  ["a +json type", "application/problem+json"],
+  ["a longer subtype", "application/jsonx"],
+  ["a longer path", "application/json/x"],
+  ["the subtype alone", "json"],
+  ["a range", "application/*"],
+  ["two types", "application/json, application/json"],
+  ["two types, the first with parameters", "application/json; q=1, text/plain"],
+  ["a space before the slash", "application /json"],
+  ["a parameter without a semicolon", "application/json charset=utf-8"],
+  ["another charset", "application/json; charset=iso-8859-1"],
+  ["UTF-16", "application/json; charset=utf-16"],
+  ["another charset, quoted", 'application/json; charset="utf-16"'],
+  ["another charset, in upper case", "APPLICATION/JSON; CHARSET=UTF-16"],
+  ["another charset after a quoted parameter", 'application/json; x="a;b"; charset=utf-16'],
+  ["a charset that only looks like UTF-8", "application/json; charset=utf8"],
+  ["an empty charset", 'application/json; charset=""'],
+])("a media type that is %s is 415", async (_what, contentType) => {
+  const answer = await testApp().fetch(postPlant(FERN, { "content-type": contentType }));
+  expect(await readError(answer)).toEqual({
+    status: 415,
+    error: 4151,
+    message: expect.stringContaining("application/json"),
+  });
+});
+
+test.each(["gzip", "br", "identity", "IDENTITY", "gzip, br", "x"])("Content-Encoding: %s is 415", async (encoding) => {
+  const answer = await testApp().fetch(postPlant(FERN, { "content-encoding": encoding }));
+  expect(await readError(answer)).toEqual({
+    status: 415,
+    error: 4151,
+    message: expect.stringContaining("Content-Encoding"),
+  });
+});
+
+test("a media type is refused before a byte is read", async () => {
+  const { stream, progress } = endless();
+  const answer = await testApp().fetch(postPlant(stream, { "content-type": "text/plain" }));
+  expect(await readError(answer)).toMatchObject({ error: 4151 });
+  expect(progress.chunks).toBe(0);
+});
+
+// Size
+
+test("a body of exactly the limit is read, with and without Content-Length", async () => {
+  for (const headers of [{}, { "content-length": String(LIMIT) }]) {
+    const answer = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT), headers));
+    expect(await readPlant(answer)).toEqual(STORED);
+  }
+});
+
+test("a body of a byte more than the limit is 413 and closes, with and without Content-Length", async () => {
+  for (const headers of [{}, { "content-length": String(LIMIT + 1) }]) {
+    const answer = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), headers));
+    expect(answer.headers.get("connection")).toBe("close");
+    expect(await readError(answer)).toEqual({
+      status: 413,
+      error: 4131,
+      message: expect.stringContaining(`${LIMIT} bytes`),
+    });
+  }
+});
+
+test("the limit counts bytes, not characters", async () => {
+  const umlauts = `{"id": 1, "name": "${"ü".repeat(LIMIT / 2)}"}`;
+  expect(umlauts.length).toBeLessThan(LIMIT);
+  expect(await readError(await smallApp().fetch(postPlant(umlauts)))).toMatchObject({ status: 413, error: 4131 });
+});
+
+test.each(["1", "0", "10"])(
+  "a Content-Length of %s that lies about a large body lets nothing through",
+  async (length) => {
+    const answer = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), { "content-length": length }));
+    expect(await readError(answer)).toMatchObject({ status: 413, error: 4131 });
+  },
+);
+
+test.each(["-1", "x", "1e1", "NaN", ""])("a Content-Length of %j does not switch off the limit", async (length) => {
+  const answer = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), { "content-length": length }));
+  expect(await readError(answer)).toMatchObject({ status: 413, error: 4131 });
+});
+
+test("a Transfer-Encoding beside a Content-Length does not switch off the limit", async () => {
+  const headers = { "content-length": "10", "transfer-encoding": "chunked" };
+  const answer = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), headers));
+  expect(await readError(answer)).toMatchObject({ status: 413, error: 4131 });
+});
+
+test("a Content-Length over the limit is refused before a byte is read", async () => {
+  const { stream, progress } = endless();
+  const answer = await smallApp().fetch(postPlant(stream, { "content-length": String(LIMIT + 1) }));
+  expect(await readError(answer)).toMatchObject({ status: 413, error: 4131 });
+  expect(progress.chunks).toBe(0);
+});
+
+test("an endless body is refused as soon as it is over the limit, and cancelled", async () => {
+  const { stream, progress } = endless();
+  const answer = await smallApp().fetch(postPlant(stream));
+  expect(await readError(answer)).toMatchObject({ status: 413, error: 4131 });
+  // A chunk has a tenth of the limit; one more may have been asked for ahead.
+  expect(progress.chunks).toBeLessThanOrEqual(12);
+  expect(progress.cancelled).toBe(true);
+});
+
+// Chunks
+
+test("a body in chunks is put together, also where a character is cut", async () => {
+  const bytes = new TextEncoder().encode('{"id": 1, "name": "🌱"}');
+  for (let cut = 0; cut <= bytes.length; cut++) {
+    const stream = streamOf(bytes.slice(0, cut), new Uint8Array(0), bytes.slice(cut));
+    const answer = await testApp().fetch(postPlant(stream));
+    expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "🌱" } });
+  }
+});
+
+test("a body in chunks of one byte is put together", async () => {
+  const bytes = new TextEncoder().encode(FERN.padEnd(5_000));
+  const stream = streamOf(...Array.from(bytes, (byte) => Uint8Array.of(byte)));
+  expect(await readPlant(await testApp().fetch(postPlant(stream)))).toEqual(STORED);
+});
+
+test("a body that breaks off is 400, and stores nothing", async () => {
+  const half = new TextEncoder().encode(FERN);
+  const app = testApp();
+  for (const headers of [{}, { "content-length": "100" }]) {
+    const stream = streamOf(half, new Error("connection reset by 10.0.0.1"));
+    expect(await readError(await app.fetch(postPlant(stream, headers)))).toEqual({
+      status: 400,
+      error: 4001,
+      message: "the body did not arrive completely",
+    });
+  }
+  const other = await app.fetch(postPlant({ id: 1, name: "Ivy" }));
+  expect(await readPlant(other)).toMatchObject({ status: 200 });
+});
+
+test("a body that breaks off before its first byte is 400", async () => {
+  const answer = await testApp().fetch(postPlant(streamOf(new Error("gone"))));
+  expect(await readError(answer)).toMatchObject({ status: 400, error: 4001 });
+});
+
+// UTF-8 and JSON
+
+test.each([
+  ["a byte that is never UTF-8", [0xff]],
+  ["a continuation byte alone", [0x80]],
+  ["a character cut short", [0xe2, 0x82]],
+  ["an overlong NUL", [0xc0, 0x80]],
+  ["an overlong slash", [0xe0, 0x80, 0xaf]],
+  ["a surrogate", [0xed, 0xa0, 0x80]],
+  ["a surrogate pair (CESU-8)", [0xed, 0xa0, 0xbc, 0xed, 0xbc, 0xb1]],
+  ["a code point past U+10FFFF", [0xf4, 0x90, 0x80, 0x80]],
+  ["Latin-1", [0xfc]],
+])("a body with %s is 400, and nothing is replaced", async (_what, bytes) => {
+  const answer = await testApp().fetch(
+    postPlant(Buffer.from([...Buffer.from('{"id":1,"name":"'), ...bytes, 0x22, 0x7d])),
+  );
+  expect(await readError(answer)).toEqual({ status: 400, error: 4001, message: expect.stringContaining("UTF-8") });
+});
+
+test.each(["utf16le", "latin1"] as const)("a body in %s is 400", async (encoding) => {
+  const answer = await testApp().fetch(postPlant(Buffer.from('{"id": 1, "name": "Blüte"}', encoding)));
+  expect(await readError(answer)).toMatchObject({ status: 400, error: 4001 });
+});
+
+test("U+FFFD itself is a character like any other", async () => {
+  const answer = await testApp().fetch(postPlant({ id: 1, name: "\uFFFD" }));
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "\uFFFD" } });
+});
+
+test("one byte order mark before the JSON is ignored, as RFC 8259, section 8.1 allows", async () => {
+  expect(await readPlant(await testApp().fetch(postPlant(`\uFEFF${FERN}`)))).toEqual(STORED);
+  expect(await readError(await testApp().fetch(postPlant(`\uFEFF\uFEFF${FERN}`)))).toMatchObject({ error: 4001 });
+  expect(await readError(await testApp().fetch(postPlant(`${FERN}\uFEFF`)))).toMatchObject({ error: 4001 });
+});
+
+test("no body is 400", async () => {
+  const { headers, method, url } = postPlant(FERN);
+  for (const request of [
+    new Request(url, { method, headers }),
+    postPlant(""),
+    postPlant("", { "content-length": "0" }),
+    postPlant(streamOf()),
+    postPlant(streamOf(new Uint8Array(0))),
+  ]) {
+    expect(await readError(await testApp().fetch(request))).toEqual({
+      status: 400,
+      error: 4001,
+      message: "the body must not be empty",
+    });
+  }
+});
+
+test.each([
+  ["white space", " \n"],
+  ["a byte order mark alone", "\uFEFF"],
+  ["no JSON at all", "not json"],
+  ["an unfinished object", '{"id": 1'],
+  ["a trailing comma", '{"id": 1, "name": "Fern",}'],
+  ["single quotes", "{'id': 1, 'name': 'Fern'}"],
+  ["bare keys", '{id: 1, name: "Fern"}'],
+  ["a comment", '{"id": 1, "name": "Fern"} // mine'],
+  ["two values", `${FERN} ${FERN}`],
+  ["a leading zero", '{"id": 01, "name": "Fern"}'],
+  ["a plus sign", '{"id": +1, "name": "Fern"}'],
+  ["a hexadecimal number", '{"id": 0x1, "name": "Fern"}'],
+  ["a number without digits before its point", '{"id": .5, "name": "Fern"}'],
+  ["a number without digits after its point", '{"id": 1., "name": "Fern"}'],
+  ["NaN", '{"id": NaN, "name": "Fern"}'],
+  ["a BigInt literal", '{"id": 1n, "name": "Fern"}'],
+  ["a raw control character", '{"id": 1, "name": "Fe\nrn"}'],
+  ["a raw NUL", '{"id": 1, "name": "\u0000"}'],
+  ["an escape that JSON has not", String.raw`{"id": 1, "name": "\x41"}`],
+  ["half an escape", String.raw`{"id": 1, "name": "\u00"}`],
+  ["white space that JSON has not", `\u00A0${FERN}`],
+  ["a form", "id=1&name=Fern"],
+])("a body with %s is 400, and the answer does not quote it", async (_what, body) => {
+  const answer = await testApp().fetch(postPlant(body));
+  const { message, ...error } = await readError(answer);
+  expect(error).toEqual({ status: 400, error: 4001 });
+  expect(message).not.toContain("Fern");
+  expect(message).toMatch(/\bbody\b/);
+});
+
+test.each(["[", '{"id":', "[{", '[{"name":'])("%s a thousand times over is 400", async (open) => {
+  const answer = await testApp().fetch(postPlant(open.repeat(1_000)));
+  expect(await readError(answer)).toMatchObject({ status: 400, error: 4001 });
+});
+
+function smallApp() {
+  return testApp({ maxBodyBytes: LIMIT });
+}
+
+/** A body of these chunks; an error breaks it off. */
+function streamOf(...chunks: (Uint8Array | Error)[]): ReadableStream<Uint8Array> {
+  return new ReadableStream({
+    pull(controller) {
+      const chunk = chunks.shift();
+      if (chunk === undefined) controller.close();
+      else if (chunk instanceof Error) controller.error(chunk);
+      else controller.enqueue(chunk);
+    },
+  });
+}
+
+function endless() {
+  const progress = { chunks: 0, cancelled: false };
+  const stream = new ReadableStream<Uint8Array>(
+    {
+      pull(controller) {
+        progress.chunks++;
+        controller.enqueue(new Uint8Array(LIMIT / 10));
+      },
+      cancel: () => void (progress.cancelled = true),
+    },
+    { highWaterMark: 0 },
+  );
+  return { stream, progress };
+}

@@ -1,0 +1,186 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { BaseResolver, createConfig, lintFromString } from "@redocly/openapi-core";
+import { Validator } from "@seriousme/openapi-schema-validator";
+import type { OpenAPIV3 } from "openapi-types";
+import { swaggerUi } from "../../src/adapters/swagger_ui.ts";
+import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
+import { postPlant, testApp } from "../support/app.ts";
+import { emptyDirectory, PATIENCE, runToEnd } from "../support/program.ts";
+
+setDefaultTimeout(PATIENCE);
+
+/** What the page loads. */
+async function servedDocument(): Promise<OpenAPIV3.Document> {
+  const answer = await testApp({ docsFiles: swaggerUi }).fetch(new Request("http://localhost:3000/swagger/json"));
+  expect(answer.status).toBe(200);
+  expect(answer.headers.get("content-type")).toStartWith("application/json");
+  return (await answer.json()) as OpenAPIV3.Document;
+}
+
+async function operation(): Promise<OpenAPIV3.OperationObject & { requestBody: OpenAPIV3.RequestBodyObject }> {
+  const { paths } = await servedDocument();
+  return paths["/plants"]?.post as OpenAPIV3.OperationObject & { requestBody: OpenAPIV3.RequestBodyObject };
+}
+
+async function responses(): Promise<Record<string, OpenAPIV3.ResponseObject>> {
+  return (await operation()).responses as Record<string, OpenAPIV3.ResponseObject>;
+}
+
+async function schemas(): Promise<Record<string, OpenAPIV3.SchemaObject>> {
+  return (await servedDocument()).components?.schemas as Record<string, OpenAPIV3.SchemaObject>;
+}
+
+function examplesOf({ properties = {} }: OpenAPIV3.SchemaObject): Record<string, unknown> {
+  const members = Object.entries(properties as Record<string, OpenAPIV3.SchemaObject>);
+  return Object.fromEntries(members.map(([name, { example }]) => [name, example]));
+}
+
+/** The causes that POST /plants can answer with: its path is known, and so is its method. */
+const CODES = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => ![404, 405].includes(statusOf(code)));
+
+test("GET /swagger/json and `plant-store openapi` give the same document", async () => {
+  using directory = emptyDirectory();
+  const { exitCode, stdout, stderr } = await runToEnd({ args: ["openapi"], cwd: directory.path });
+  expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
+  expect(JSON.parse(stdout)).toEqual(await servedDocument());
+});
+
+test("the OpenAPI document is valid OpenAPI 3.0", async () => {
+  const validator = new Validator();
+  const { valid, errors } = await validator.validate({ ...(await servedDocument()) });
+  expect(errors).toBeUndefined();
+  expect({ valid, version: validator.version }).toEqual({ valid: true, version: "3.0" });
+});
+
+/** Linting needs no network: a reference to another document is a mistake, and shows as one. */
+const offline = () => Promise.reject(new Error("the document must stand alone"));
+
+test("the OpenAPI document passes Redocly's recommended rules without a warning", async () => {
+  const problems = await lintFromString({
+    source: JSON.stringify(await servedDocument(), null, 2),
+    config: await createConfig({ extends: ["recommended"] }),
+    externalRefResolver: new BaseResolver({ http: { headers: [], customFetch: offline } }),
+  });
+  const found = problems.map(({ severity, ruleId, message, location }) => {
+    return `${severity} ${ruleId} at ${location[0]?.pointer}: ${message}`;
+  });
+  expect(found).toEqual([]);
+});
+
+test("the OpenAPI document has the contract's version", async () => {
+  expect((await servedDocument()).info).toMatchObject({ title: "Plant Store", version: "1.0.0" });
+});
+
+test("the OpenAPI document describes POST /plants and nothing else", async () => {
+  const { paths } = await servedDocument();
+  expect(Object.entries(paths).map(([path, item]) => [path, Object.keys(item ?? {})])).toEqual([["/plants", ["post"]]]);
+});
+
+test("the operation stands under a tag that the OpenAPI document explains, and every tag has one", async () => {
+  const { tags = [] } = await servedDocument();
+  expect((await operation()).tags).toEqual(tags.map(({ name }) => name));
+});
+
+test("the operation takes a required NewPlant as application/json only", async () => {
+  const { requestBody, parameters = [] } = await operation();
+  expect(requestBody).toEqual({
+    required: true,
+    content: { "application/json": { schema: { $ref: "#/components/schemas/NewPlant" } } },
+  });
+  expect(parameters).toEqual([]);
+});
+
+test("the operation gives a Plant or an Error, as application/json only", async () => {
+  for (const [status, { content = {} }] of Object.entries(await responses())) {
+    const schema = { $ref: `#/components/schemas/${status === "200" ? "Plant" : "Error"}` };
+    expect({ status, types: Object.keys(content) }).toEqual({ status, types: ["application/json"] });
+    expect(content["application/json"]?.schema).toEqual(schema);
+  }
+});
+
+test("the operation lists every status that POST /plants can have", async () => {
+  const statuses = new Set(["200", ...CODES.map((code) => String(statusOf(code)))]);
+  expect([...statuses].toSorted()).toEqual(["200", "400", "401", "409", "413", "415", "500", "503"]);
+  expect(Object.keys(await responses()).toSorted()).toEqual([...statuses].toSorted());
+});
+
+test.each(CODES)("the operation names the error number of %s, says when it is given, and shows it", async (code) => {
+  const { error, situation, message } = ERRORS[code];
+  const { description, content } = (await responses())[statusOf(code)] ?? {};
+  expect(description?.split("\n\n")).toContain(`${error}: ${situation}`);
+  expect(content?.["application/json"]?.examples?.[code]).toEqual({
+    summary: String(error),
+    value: { error, message },
+  });
+});
+
+test("the operation names the headers that answers carry for their client", async () => {
+  const named = Object.entries(await responses()).map(([status, { headers = {} }]) => [status, Object.keys(headers)]);
+  expect(Object.fromEntries(named)).toEqual({
+    200: ["X-Request-Id"],
+    400: ["X-Request-Id"],
+    401: ["X-Request-Id", "WWW-Authenticate"],
+    409: ["X-Request-Id"],
+    413: ["X-Request-Id", "Connection"],
+    415: ["X-Request-Id"],
+    500: ["X-Request-Id"],
+    503: ["X-Request-Id", "Retry-After", "Connection"],
+  });
+});
+
+test("the operation wants a bearer token", async () => {
+  const { components } = await servedDocument();
+  expect((await operation()).security).toEqual([{ bearer: [] }]);
+  expect(components?.securitySchemes).toMatchObject({ bearer: { type: "http", scheme: "bearer" } });
+});
+
+test("NewPlant has the contract's members and types", async () => {
+  const { type, required, properties } = (await schemas())["NewPlant"] ?? {};
+  expect({ type, required }).toEqual({ type: "object", required: ["id", "name"] });
+  expect(properties).toMatchObject({
+    id: { type: "integer", format: "int64" },
+    name: { type: "string" },
+    tag: { type: "string" },
+  });
+  expect(Object.keys(properties ?? {})).toEqual(["id", "name", "tag"]);
+});
+
+test("Plant has the contract's members and types, and no id", async () => {
+  const { type, required, properties } = (await schemas())["Plant"] ?? {};
+  expect({ type, required }).toEqual({ type: "object", required: ["name"] });
+  expect(properties).toMatchObject({ name: { type: "string" }, tag: { type: "string" } });
+  expect(Object.keys(properties ?? {})).toEqual(["name", "tag"]);
+});
+
+test("Error has the contract's members and types, its member `error` among them", async () => {
+  const { type, required, properties } = (await schemas())["Error"] ?? {};
+  expect({ type, required }).toEqual({ type: "object", required: ["error", "message"] });
+  expect(properties).toMatchObject({ error: { type: "integer", format: "int32" }, message: { type: "string" } });
+  expect(Object.keys(properties ?? {})).toEqual(["error", "message"]);
+});
+
+test("the OpenAPI document holds nothing of Elysia's own: no $id, no error sentence, no kind", async () => {
+  const own = Object.values(await schemas()).flatMap(({ properties = {}, ...schema }) => [
+    ...Object.keys(schema),
+    ...Object.values(properties).flatMap((property) => Object.keys(property)),
+  ]);
+  const words = new Set(["description", "example", "format", "properties", "required", "type"]);
+  expect(own.filter((key) => !words.has(key))).toEqual([]);
+  expect(JSON.stringify(await servedDocument())).not.toContain('"$id"');
+});
+
+test("the example of NewPlant is stored, and answered with the example of Plant", async () => {
+  const { NewPlant = {}, Plant = {} } = await schemas();
+  const answer = await testApp().fetch(postPlant(examplesOf(NewPlant)));
+  expect(answer.status).toBe(200);
+  expect(await answer.json()).toEqual(examplesOf(Plant));
+});
+
+test("the example of Error is an answer that POST /plants gives", async () => {
+  const { NewPlant = {}, Error = {} } = await schemas();
+  const app = testApp();
+  await app.fetch(postPlant(examplesOf(NewPlant)));
+  const answer = await app.fetch(postPlant({ ...examplesOf(NewPlant), name: "Ivy" }));
+  expect(answer.status).toBe(409);
+  expect(await answer.json()).toEqual(examplesOf(Error));
+});

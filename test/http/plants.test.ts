@@ -1,0 +1,209 @@
+import { expect, test } from "bun:test";
+import { memoryStore } from "../../src/adapters/memory.ts";
+import { groupCommit } from "../../src/group_commit.ts";
+import { INT64_MAX, INT64_MIN, type Plant, samePlant } from "../../src/plant.ts";
+import { readError, readPlant } from "../support/responses.ts";
+import { postPlant, testApp } from "../support/app.ts";
+
+const ID = "`id` must be an integer from -9223372036854775808 to 9223372036854775807";
+const NAME = "`name` must be a string without U+0000 and lone surrogates";
+const TAG = "`tag` must be a string without U+0000 and lone surrogates";
+
+// Strings that are kept
+
+const STRINGS: readonly (readonly [string, string])[] = [
+  ["nothing", ""],
+  ["a space", " "],
+  ["space around it", "  Fern\t\n"],
+  ["quotes and backslashes", `'"\\\``],
+  ["SQL", "'); DROP TABLE plants; --"],
+  ["HTML", "<script>alert(1)</script>&amp;"],
+  ["a control character", "\u0001\u001F\u007F\u0085"],
+  ["line separators", "\u2028\u2029"],
+  ["a byte order mark", "\uFEFFFern\uFEFF"],
+  ["noncharacters", "\uFFFE\uFFFF\u{1FFFF}"],
+  ["the last code point", "\u{10FFFF}"],
+  ["an emoji of several", "👩🏽‍🌾"],
+  ["text from right to left", "‏نخلة‎"],
+  ["a composed character", "\u00E9"],
+  ["a decomposed character", "e\u0301"],
+  ["a surrogate pair", "\uD83C\uDF31"],
+  ["much text", "🌱".repeat(2_000)],
+  ["the name of a prototype", "__proto__"],
+];
+
+test.each(STRINGS)("a name and a tag of %s are answered and kept exactly", async (_what, text) => {
+  const { answer, stored } = await post(JSON.stringify({ id: 1, name: text, tag: text }));
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: text, tag: text } });
+  expect(await stored({ name: text, tag: text })).toBe("present");
+});
+
+test.each(STRINGS)("a name and a tag of %s may be written in escapes", async (_what, text) => {
+  const escaped = Array.from({ length: text.length }, (_, i) => `\\u${hex(text.charCodeAt(i))}`).join("");
+  const { answer, stored } = await post(`{"id": 1, "name": "${escaped}", "tag": "${escaped}"}`);
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: text, tag: text } });
+  expect(await stored({ name: text, tag: text })).toBe("present");
+});
+
+test("strings are not normalised: what looks the same can be two plants", async () => {
+  const app = testApp();
+  await app.fetch(postPlant({ id: 1, name: "\u00E9" }));
+  expect(await readError(await app.fetch(postPlant({ id: 1, name: "e\u0301" })))).toMatchObject({ status: 409 });
+  expect(await readError(await app.fetch(postPlant({ id: 1, name: "\u00E9 " })))).toMatchObject({ status: 409 });
+  expect(await readPlant(await app.fetch(postPlant({ id: 1, name: "\u00E9" })))).toMatchObject({ status: 200 });
+});
+
+test("an empty tag is a tag", async () => {
+  const { answer, stored } = await post('{"id": 1, "name": "Fern", "tag": ""}');
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern", tag: "" } });
+  expect(await stored({ name: "Fern" })).toBe("conflict");
+});
+
+// Strings that are not
+
+const UNSTORABLE: readonly (readonly [string, string])[] = [
+  ["U+0000", String.raw`"\u0000"`],
+  ["U+0000 inside", String.raw`"Fe\u0000rn"`],
+  ["U+0000 at its end", String.raw`"Fern\u0000"`],
+  ["a high surrogate alone", String.raw`"\ud83c"`],
+  ["a low surrogate alone", String.raw`"\uDF31"`],
+  ["surrogates in the wrong order", String.raw`"\udf31\ud83c"`],
+  ["a high surrogate before a pair", String.raw`"\ud83c\ud83c\udf31"`],
+  ["a lone surrogate after text", '"Fern 🌱 \\ud800"'],
+  ["null", "null"],
+  ["a number", "1"],
+  ["true", "true"],
+  ["an array", '["Fern"]'],
+  ["an object", '{"name": "Fern"}'],
+];
+
+test.each(UNSTORABLE)("a name that is or has %s is refused", async (_what, source) => {
+  const { answer } = await post(`{"id": 1, "name": ${source}}`);
+  expect(await readError(answer)).toEqual({ status: 400, error: 4002, message: NAME });
+});
+
+test.each(UNSTORABLE)("a tag that is or has %s is refused", async (_what, source) => {
+  const { answer } = await post(`{"id": 1, "name": "Fern", "tag": ${source}}`);
+  expect(await readError(answer)).toEqual({ status: 400, error: 4002, message: TAG });
+});
+
+// What the refusal says
+
+test.each([
+  ["{}", [ID, NAME]],
+  ['{"tag": "indoor"}', [ID, NAME]],
+  ['{"id": 1}', [NAME]],
+  ['{"name": "Fern"}', [ID]],
+  ['{"id": "1", "name": "Fern"}', [ID]],
+  ['{"id": 1, "name": 1, "tag": 1}', [NAME, TAG]],
+  ['{"id": null, "name": null, "tag": null}', [ID, NAME, TAG]],
+  ['{"id": 1.5, "name": "Fern", "tag": false}', [ID, TAG]],
+  ['{"tag": [], "extra": 1, "name": {}, "id": 9223372036854775808}', [ID, NAME, TAG]],
+])("the refusal of %s names every field at fault, and no other", async (body, sentences) => {
+  const { message, ...error } = await readError((await post(body)).answer);
+  expect(error).toEqual({ status: 400, error: 4002 });
+  expect(message.split("; ").toSorted()).toEqual(sentences.toSorted());
+});
+
+test.each(["null", "1", "9007199254740993", '"Fern"', "true", "[]", '[1, "Fern"]', "1e400"])(
+  "the refusal of %s says that the body must be an object",
+  async (body) => {
+    const { message, ...error } = await readError((await post(body)).answer);
+    expect(error).toEqual({ status: 400, error: 4002 });
+    expect(message).toBe("the body must be a JSON object with `id` and `name`");
+  },
+);
+
+test("a refusal does not quote what was sent", async () => {
+  const { answer } = await post('{"id": "secret-1", "name": ["secret-2"], "tag": {"secret-3": 1}, "secret-4": 5}');
+  expect((await readError(answer)).message).not.toContain("secret");
+});
+
+// Other members
+
+test("unknown members are ignored, neither stored nor echoed", async () => {
+  const { answer, stored } = await post('{"id": 1, "name": "Fern", "color": "green", "Tag": "x", "n": {"tag": null}}');
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern" } });
+  expect(await stored({ name: "Fern" })).toBe("present");
+});
+
+test("unknown members do not make another plant", async () => {
+  const app = testApp();
+  await app.fetch(postPlant({ id: 1, name: "Fern" }));
+  const answer = await app.fetch(postPlant({ id: 1, name: "Fern", color: "green" }));
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern" } });
+});
+
+test.each([
+  "__proto__",
+  "constructor",
+  "prototype",
+  "toString",
+  "hasOwnProperty",
+  "toJSON",
+  "valueOf",
+  "then",
+  "length",
+])("a member named %s is an unknown one, whatever it holds", async (member) => {
+  for (const value of ["null", "1", '"x"', '{"tag": "x", "name": "Ivy", "id": 2}', '{"value": 1}']) {
+    const { answer, stored } = await post(`{"id": 1, "name": "Fern", "${member}": ${value}}`);
+    expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern" } });
+    expect(await stored({ name: "Fern" })).toBe("present");
+  }
+  expect(Object.keys(Object.prototype)).toEqual([]);
+});
+
+test("a prototype cannot supply a field that is missing", async () => {
+  for (const [body, message] of [
+    ['{"id": 1, "__proto__": {"name": "Fern"}}', NAME],
+    ['{"name": "Fern", "__proto__": {"id": 1}}', ID],
+    ['{"id": 1, "constructor": {"prototype": {"name": "Fern"}}}', NAME],
+  ] as const) {
+    expect(await readError((await post(body)).answer)).toEqual({ status: 400, error: 4002, message });
+  }
+});
+
+test("the last of repeated members counts", async () => {
+  const { answer, stored } = await post(
+    '{"id": 1, "name": 5, "tag": null, "name": "Fern", "tag": "x", "tag": "indoor"}',
+  );
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
+  expect(await stored({ name: "Fern", tag: "indoor" })).toBe("present");
+  const last = await post('{"id": 1, "name": "Fern", "tag": "indoor", "tag": null, "name": 5}');
+  expect((await readError(last.answer)).message.split("; ").toSorted()).toEqual([NAME, TAG]);
+});
+
+test("members may come in any order, with their names escaped", async () => {
+  const { answer } = await post(String.raw`{"t\u0061g": "indoor", "\u006eame": "Fern", "i\u0064": 1}`);
+  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
+});
+
+// The noun
+
+test("INT64_MIN and INT64_MAX are the ends of int64", () => {
+  expect(INT64_MIN).toBe(-9223372036854775808n);
+  expect(INT64_MAX).toBe(9223372036854775807n);
+});
+
+test("samePlant() compares name and tag, and tells an absent tag from an empty one", () => {
+  const fern: Plant = { name: "Fern" };
+  const tagged: Plant = { name: "Fern", tag: "indoor" };
+  expect(samePlant(fern, { name: "Fern" })).toBe(true);
+  expect(samePlant(tagged, { ...tagged })).toBe(true);
+  expect(samePlant(fern, { name: "fern" })).toBe(false);
+  expect(samePlant(fern, tagged)).toBe(false);
+  expect(samePlant(tagged, fern)).toBe(false);
+  expect(samePlant(fern, { ...fern, tag: "" })).toBe(false);
+});
+
+/** Posts a body to a fresh app; `stored` asks its store for what became of another plant under the id 1. */
+async function post(body: string) {
+  const store = memoryStore();
+  const answer = await testApp({ plants: groupCommit(store) }).fetch(postPlant(body));
+  const stored = async (plant: Plant) => (await store.add([{ id: 1n, ...plant }]))[0];
+  return { answer, stored };
+}
+
+function hex(unit: number): string {
+  return unit.toString(16).padStart(4, "0");
+}

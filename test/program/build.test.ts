@@ -1,0 +1,104 @@
+import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+import { existsSync, readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { startCollector } from "../support/collector.ts";
+import { buildExecutable } from "../support/executable.ts";
+import { emptyDirectory, PATIENCE, ROOT, runToEnd, startServer } from "../support/program.ts";
+
+setDefaultTimeout(PATIENCE);
+
+const KNOWN = "known-token-0123456789";
+const build = await buildExecutable();
+const { program } = build;
+
+afterAll(() => build[Symbol.dispose]());
+
+function post(url: string, body: string, token = KNOWN): Promise<Response> {
+  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+  return fetch(`${url}/plants`, { method: "POST", headers, body });
+}
+
+test("the build is one file, and it runs in an empty directory", async () => {
+  expect(readdirSync(build.directory)).toEqual(["plant-store"]);
+  using directory = emptyDirectory();
+  await using server = await startServer({ program, cwd: directory.path });
+  const [token] = await server.stderr.until(/plant_\w+/);
+  const answer = await post(server.url, '{"id": 9223372036854775807, "name": "Fern"}', token);
+  expect({ status: answer.status, body: await answer.text() }).toEqual({ status: 200, body: '{"name":"Fern"}' });
+});
+
+test("the executable keeps plants over a restart", async () => {
+  using directory = emptyDirectory();
+  const options = { program, cwd: directory.path, env: { AUTH_TOKENS: KNOWN } };
+  {
+    await using server = await startServer(options);
+    expect((await post(server.url, '{"id": 1, "name": "Fern"}')).status).toBe(200);
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(0);
+  }
+  await using server = await startServer(options);
+  expect((await post(server.url, '{"id": 1, "name": "Ivy"}')).status).toBe(409);
+});
+
+test("the executable serves Swagger UI and its document from inside", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ program, cwd: directory.path });
+  for (const file of ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"]) {
+    const answer = await fetch(`${server.url}/swagger/${file}`);
+    const original = Bun.file(join(ROOT, "node_modules/swagger-ui-dist", file));
+    expect(answer.status).toBe(200);
+    expect(Buffer.from(await answer.bytes()).equals(Buffer.from(await original.bytes()))).toBe(true);
+  }
+  const fromSource = await runToEnd({ cwd: directory.path, args: ["openapi"] });
+  expect(await (await fetch(`${server.url}/swagger/json`)).json()).toEqual(JSON.parse(fromSource.stdout));
+});
+
+test("the executable reads neither .env nor bunfig.toml of the working directory", async () => {
+  using directory = emptyDirectory();
+  writeFileSync(join(directory.path, ".env"), "DOCS=off\nAUTH_TOKENS=from-dot-env-0123456789\n");
+  writeFileSync(join(directory.path, "bunfig.toml"), 'preload = ["./preload.ts"]\n');
+  writeFileSync(join(directory.path, "preload.ts"), 'await Bun.write("preloaded", "");\n');
+  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
+  expect((await fetch(`${server.url}/swagger`)).status).toBe(200);
+  expect((await post(server.url, '{"id": 1, "name": "Fern"}')).status).toBe(200);
+  expect((await post(server.url, '{"id": 1, "name": "Fern"}', "from-dot-env-0123456789")).status).toBe(401);
+  expect(existsSync(join(directory.path, "preloaded"))).toBe(false);
+});
+
+test("the executable's errors tell nothing more when NODE_ENV is not set", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
+  const answers = await Promise.all([post(server.url, "{"), post(server.url, "[]"), fetch(`${server.url}/nowhere`)]);
+  const bodies = await Promise.all(answers.map((answer) => answer.json() as Promise<object>));
+  expect(bodies.map((body) => Object.keys(body))).toEqual([1, 2, 3].map(() => ["error", "message"]));
+  expect(bodies.map((body) => "error" in body && body.error)).toEqual([4001, 4002, 4041]);
+});
+
+test("the executable sends traces", async () => {
+  using directory = emptyDirectory();
+  using collector = startCollector();
+  const env = { AUTH_TOKENS: KNOWN, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url };
+  await using server = await startServer({ program, cwd: directory.path, env });
+  expect((await post(server.url, '{"id": 1, "name": "Fern"}')).status).toBe(200);
+  server.child.kill("SIGTERM");
+  expect(await server.child.exited).toBe(0);
+  expect(collector.requestSpans().map(({ name }) => name)).toEqual(["POST /plants"]);
+});
+
+test("the executable makes no token in production", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ program, cwd: directory.path, env: { NODE_ENV: "production" } });
+  await server.stderr.until(/every call will be answered 401/);
+  expect(server.stderr.text()).not.toContain("plant_");
+});
+
+test("the executable says nothing on stderr but its own words", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
+  expect((await post(server.url, '{"id": 1, "name": "Fern"}')).status).toBe(200);
+  server.child.kill("SIGTERM");
+  await server.child.exited;
+  const lines = (await server.stderr.end).trim().split("\n");
+  const messages = lines.map((line) => (JSON.parse(line) as { message: string }).message.split(" ")[0]);
+  expect(messages).toEqual(["Plant", "Configuration", "Stopping:"]);
+});

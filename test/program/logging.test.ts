@@ -1,0 +1,100 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { emptyDirectory, PATIENCE, startServer } from "../support/program.ts";
+
+setDefaultTimeout(PATIENCE);
+
+const KNOWN = "known-token-0123456789";
+
+interface Line {
+  readonly "@timestamp": string;
+  readonly level: string;
+  readonly message: string;
+  readonly [property: string]: unknown;
+}
+
+function post(url: string, headers: Record<string, string>, body = '{"id": 1, "name": "Fern"}'): Promise<Response> {
+  return fetch(`${url}/plants`, { method: "POST", headers: { "content-type": "application/json", ...headers }, body });
+}
+
+/** Runs a server, uses it, stops it, and gives what it logged. */
+async function logOf(env: Record<string, string>, use: (url: string) => Promise<unknown>): Promise<Line[]> {
+  using directory = emptyDirectory();
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: KNOWN, ...env } });
+  await use(server.url);
+  server.child.kill("SIGTERM");
+  expect(await server.child.exited).toBe(0);
+  const lines = (await server.stderr.end).trim().split("\n");
+  return lines.map((line) => JSON.parse(line) as Line);
+}
+
+test("away from a terminal, each line of the log is a JSON object with time, level and message", async () => {
+  const lines = await logOf({}, async () => {});
+  for (const line of lines) {
+    expect(line["@timestamp"]).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
+    expect(["INFO", "WARN", "ERROR"]).toContain(line.level);
+  }
+  expect(lines.map(({ message }) => message.split(" ")[0])).toEqual(["Plant", "Configuration", "Stopping:"]);
+});
+
+test("the configuration in force is logged, without its secrets", async () => {
+  const [, configuration] = await logOf({ QUEUE_LIMIT: "77" }, async () => {});
+  expect(configuration).toMatchObject({ queueLimit: 77, authTokens: 1, databasePath: "plants.db" });
+});
+
+test("refused credentials are logged with the reason and the answer's request id, a thousand of them in few lines", async () => {
+  const ids: string[] = [];
+  const lines = await logOf({}, async (url) => {
+    for (const authorization of ["Bearer plant_mistyped-0123456", "Bearer unknown-token-0123", "Basic dXNlcjpwYXNz"]) {
+      ids.push((await post(url, { authorization })).headers.get("x-request-id") ?? "");
+    }
+    for (let i = 0; i < 20; i++) await Promise.all(Array.from({ length: 50 }, () => post(url, {})));
+  });
+  const refused = lines.filter(({ message }) => message === "Refused credentials");
+  expect(refused.slice(0, 3).map(({ reason }) => reason)).toEqual(["mistyped", "unknown", "malformed"]);
+  expect(refused.slice(0, 3).map(({ requestId }) => requestId)).toEqual(ids);
+  expect(refused.length).toBeLessThan(100);
+});
+
+test("with ACCESS_LOG=on every request is a line, with its id; with no such setting none is", async () => {
+  const use = (url: string) => post(url, { authorization: `Bearer ${KNOWN}`, "x-request-id": "mine-1" });
+  const on = await logOf({ ACCESS_LOG: "on" }, use);
+  expect(on.filter(({ message }) => message === "Answered")).toMatchObject([
+    { method: "POST", path: "/plants", status: 200, requestId: "mine-1", durationMs: expect.any(Number) },
+  ]);
+  const off = await logOf({}, use);
+  expect(off.filter(({ message }) => message === "Answered")).toEqual([]);
+});
+
+test("LOG_FORMAT=pretty is for people", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: KNOWN, LOG_FORMAT: "pretty" } });
+  expect(server.stderr.text()).toMatch(/INF.* Plant Store listens on http:/);
+  expect(server.stderr.text()).not.toContain('"level"');
+});
+
+test("no log holds a token or a body, however they came", async () => {
+  const secrets = [
+    KNOWN,
+    "unknown-secret-0123456789",
+    "query-secret-0123456789",
+    "body-secret-0123456789",
+    "path-secret-0123",
+  ];
+  const lines = await logOf({ ACCESS_LOG: "on", LOG_LEVEL: "debug" }, async (url) => {
+    await post(url, { authorization: `Bearer ${KNOWN}` }, '{"id": 1, "name": "body-secret-0123456789"}');
+    await post(
+      url,
+      { authorization: `Bearer ${KNOWN}` },
+      '{"id": 1, "name": "body-secret-0123456789", "tag": "other"}',
+    );
+    await post(url, { authorization: `Bearer ${KNOWN}` }, '{"body-secret-0123456789"');
+    await post(url, { authorization: `Bearer ${KNOWN}` }, '{"id": "body-secret-0123456789"}');
+    await post(url, { authorization: "Bearer unknown-secret-0123456789" });
+    await post(url, { authorization: "unknown-secret-0123456789" });
+    await post(`${url}/path-secret-0123`, { authorization: `Bearer ${KNOWN}` });
+    await fetch(`${url}/plants?access_token=query-secret-0123456789`, { method: "POST" });
+  });
+  const text = JSON.stringify(lines);
+  expect(lines.filter(({ message }) => message === "Answered")).toHaveLength(8);
+  expect(secrets.filter((secret) => text.includes(secret))).toEqual([]);
+});

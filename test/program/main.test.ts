@@ -1,0 +1,156 @@
+import { Database } from "bun:sqlite";
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import packageJson from "../../package.json" with { type: "json" };
+import { emptyDirectory, PATIENCE, runToEnd, startServer } from "../support/program.ts";
+
+setDefaultTimeout(PATIENCE);
+
+const KNOWN = "known-token-0123456789";
+const FERN = { id: 1, name: "Fern", tag: "indoor" };
+
+function post(url: string, plant: object, token = KNOWN): Promise<Response> {
+  return fetch(`${url}/plants`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+    body: JSON.stringify(plant),
+  });
+}
+
+test("the first start prints a token and a curl line that works as it stands", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ cwd: directory.path });
+  const [curl] = await server.stderr.until(/curl .*\n/);
+  const run = Bun.spawn(["sh", "-c", curl], { stdout: "pipe", stderr: "ignore" });
+  const answer = await new Response(run.stdout).text();
+  expect(answer).toStartWith("HTTP/1.1 200 OK");
+  expect(answer).toEndWith('{"name":"Monstera deliciosa","tag":"indoor"}');
+});
+
+test("a restart knows the plants and the token, and makes no other token", async () => {
+  using directory = emptyDirectory();
+  let token = "";
+  {
+    await using server = await startServer({ cwd: directory.path });
+    [token] = await server.stderr.until(/plant_\w+/);
+    expect((await post(server.url, FERN, token)).status).toBe(200);
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(0);
+  }
+  expect(readdirSync(directory.path)).toEqual(["plants.db"]);
+  await using server = await startServer({ cwd: directory.path });
+  expect((await post(server.url, FERN, token)).status).toBe(200);
+  expect((await post(server.url, { ...FERN, name: "Ivy" }, token)).status).toBe(409);
+  expect(server.stderr.text()).not.toContain("plant_");
+});
+
+test("the database file holds a plant with its exact id, and no token", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ cwd: directory.path });
+  const [token] = await server.stderr.until(/plant_\w+/);
+  const body = '{"id": 9223372036854775807, "name": "Fern"}';
+  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+  expect((await fetch(`${server.url}/plants`, { method: "POST", headers, body })).status).toBe(200);
+  server.child.kill("SIGTERM");
+  await server.child.exited;
+  const file = join(directory.path, "plants.db");
+  using database = new Database(file, { readonly: true, safeIntegers: true });
+  expect(database.query("SELECT * FROM plants").all()).toEqual([{ id: 9223372036854775807n, name: "Fern", tag: null }]);
+  expect(await Bun.file(file).bytes()).not.toContain(token);
+  expect(Buffer.from(await Bun.file(file).bytes()).includes(token)).toBe(false);
+});
+
+test("with AUTH_TOKENS no token is made", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: `${KNOWN},another-token-0123` } });
+  expect((await post(server.url, FERN)).status).toBe(200);
+  expect((await post(server.url, FERN, "another-token-0123")).status).toBe(200);
+  expect((await post(server.url, FERN, "unknown-token-0123")).status).toBe(401);
+  expect(server.stderr.text()).not.toContain("plant_");
+});
+
+test("in production no token is made, and a warning says how to get one", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ cwd: directory.path, env: { NODE_ENV: "production" } });
+  await server.stderr.until(/every call will be answered 401/);
+  expect(server.stderr.text()).not.toContain("plant_");
+  expect((await post(server.url, FERN)).status).toBe(401);
+});
+
+test("two servers that start at once on one new file both serve", async () => {
+  using directory = emptyDirectory();
+  const options = { cwd: directory.path, env: { AUTH_TOKENS: KNOWN } };
+  const started = await Promise.all([startServer(options), startServer(options)]);
+  await using one = started[0];
+  await using other = started[1];
+  expect((await post(one.url, FERN)).status).toBe(200);
+  expect((await post(other.url, { ...FERN, name: "Ivy" })).status).toBe(409);
+});
+
+test("a second server on a taken port fails with one clear line", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ cwd: directory.path });
+  const { port } = new URL(server.url);
+  const second = await runToEnd({ cwd: directory.path, args: ["--port", port, "--database", "file:other.db"] });
+  expect(second.exitCode).toBe(1);
+  expect(second.stderr).toStartWith(`Cannot listen on 127.0.0.1:${port}: `);
+  expect(second.stderr.trimEnd()).not.toContain("\n");
+});
+
+test.each(["SIGTERM", "SIGINT"] as const)(
+  "%s answers what was accepted, refuses the rest and exits 0",
+  async (signal) => {
+    using directory = emptyDirectory();
+    await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
+    expect((await post(server.url, FERN)).status).toBe(200);
+    server.child.kill(signal);
+    await server.stderr.until(/Stopping/);
+    const refused = await post(server.url, { id: 2, name: "Moss" });
+    expect(refused.status).toBe(503);
+    expect(refused.headers.get("connection")).toBe("close");
+    expect(await refused.json()).toMatchObject({ error: 5033 });
+    expect(await server.child.exited).toBe(0);
+  },
+);
+
+test("bad settings and flags stop the start with one line and exit code 2", async () => {
+  using directory = emptyDirectory();
+  const calls = [
+    { args: ["--port", "http"], says: 'Cannot use PORT "http"' },
+    { args: ["serve", "--port", "70000"], says: 'Cannot use PORT "70000"' },
+    { args: ["--database", "plants.db"], says: 'Cannot use DATABASE_URL "plants.db"' },
+    { env: { QUEUE_LIMIT: "many" }, says: 'Cannot use QUEUE_LIMIT "many"' },
+    { args: ["--prot", "1"], says: "unknown option '--prot'\n(Did you mean --port?)" },
+    { args: ["--hots", "x"], says: "unknown option '--hots'\n(Did you mean --host?)" },
+    { args: ["--databse=x"], says: "unknown option '--databse=x'" },
+    { args: ["sevre"], says: "unknown command 'sevre'\n(Did you mean serve?)" },
+    { args: ["exprot"], says: "unknown command 'exprot'\n(Did you mean export?)" },
+    { args: ["token", "craete", "x"], says: "unknown command 'craete'\n(Did you mean create?)" },
+    { args: ["--port"], says: "option '--port <number>' argument missing" },
+    { args: ["openapi", "extra"], says: "too many arguments" },
+  ];
+  for (const { says, ...call } of calls) {
+    const run = await runToEnd({ cwd: directory.path, ...call });
+    expect(run.stderr).toContain(says);
+    expect({ ...call, exitCode: run.exitCode, stdout: run.stdout }).toEqual({ ...call, exitCode: 2, stdout: "" });
+  }
+  expect(readdirSync(directory.path)).toEqual([]);
+});
+
+test("--version and --help answer on stdout with exit code 0", async () => {
+  using directory = emptyDirectory();
+  const version = await runToEnd({ cwd: directory.path, args: ["--version"] });
+  expect(version).toMatchObject({ exitCode: 0, stdout: `${packageJson.version}\n`, stderr: "" });
+  const help = await runToEnd({ cwd: directory.path, args: ["--help"] });
+  expect(help).toMatchObject({ exitCode: 0, stderr: "" });
+  const commands = ["serve", "token", "export", "import", "backup", "openapi"];
+  for (const command of commands) expect(help.stdout).toContain(`  ${command} `);
+  for (const command of [...commands, "token create", "token list", "token revoke"]) {
+    const { exitCode, stdout } = await runToEnd({ cwd: directory.path, args: [...command.split(" "), "--help"] });
+    expect({ command, exitCode }).toEqual({ command, exitCode: 0 });
+    if (command !== "token") expect(stdout).toContain(`Example:\n  plant-store ${command}`);
+  }
+  const serveHelp = await runToEnd({ cwd: directory.path, args: ["serve", "--help"] });
+  for (const name of ["--host", "--port", "--database", "QUEUE_LIMIT"]) expect(serveHelp.stdout).toContain(name);
+});

@@ -1,0 +1,204 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
+import { emptyDirectory, startServer } from "../support/program.ts";
+
+const TOKEN = "swagger-ui-token-0123456789";
+/** 2^53 + 1: a page that reads it as a number writes another one. */
+const PLANT = '{"id": 9007199254740993, "name": "Fern"}';
+/** What there is to read: the introduction, the operation, its answers and their headers. */
+const READ = [".info p", ".opblock-description p", ".response-col_description p", "table.headers td"];
+const PHONE = { width: 390, height: 844 };
+
+/**
+ * The name that the browser knows the server by, and the only one it can look up. A local one would not do: Swagger
+ * UI can ask a validator on the internet, and does not where the page is local.
+ */
+const HOST = "plants.example";
+const FLAGS = [
+  "--disable-gpu",
+  "--disable-quic",
+  "--disable-sync",
+  "--no-proxy-server",
+  `--host-resolver-rules=MAP ${HOST} 127.0.0.1, MAP * ~NOTFOUND`,
+];
+
+/** Nothing inline, nothing evaluated, nothing from elsewhere. Trusted Types are more than Swagger UI 5 can. */
+const POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+  "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const BROWSERS = ["chromium", "chromium-browser", "google-chrome"];
+const executablePath = BROWSERS.map((name) => Bun.which(name)).find((path) => path !== null);
+if (executablePath === undefined) console.warn(`Swagger UI is not tested: no ${BROWSERS.join(", ")} on PATH`);
+
+/** How long the browser may take for one step before the test fails, in milliseconds. */
+const PATIENCE = 15_000;
+setDefaultTimeout(4 * PATIENCE);
+
+describe.skipIf(executablePath === undefined)("/swagger in a browser", () => {
+  let browser: Browser | undefined;
+  beforeAll(async () => {
+    if (executablePath !== undefined) browser = await chromium.launch({ executablePath, args: FLAGS });
+  });
+  afterAll(() => browser?.close());
+
+  /** The page of a fresh program, in a fresh profile, with all that it asked for and complained of. */
+  async function openDocs(options: BrowserContextOptions = {}) {
+    if (browser === undefined) throw new Error("The browser did not start");
+    await using stack = new AsyncDisposableStack();
+    const { path: cwd } = stack.use(emptyDirectory());
+    const { url } = stack.use(await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } }));
+    const context = stack.use(await browser.newContext(options));
+    context.setDefaultTimeout(PATIENCE);
+    const page = await context.newPage();
+    const origin = `http://${HOST}:${new URL(url).port}`;
+    const seen = { requests: requestsOf(page), complaints: complaintsOf(page) };
+    const policy = (await page.goto(`${origin}/swagger`))?.headers()["content-security-policy"];
+    await page.getByRole("button", { name: "Authorize" }).waitFor();
+    const all = stack.move();
+    return { page, url, origin, policy, ...seen, [Symbol.asyncDispose]: () => all.disposeAsync() };
+  }
+
+  test("shows the service, its version and its operation, in light and in dark as the reader prefers", async () => {
+    await using docs = await openDocs();
+    const { page } = docs;
+    expect(await page.title()).toBe("Plant Store");
+    expect(await page.getByRole("heading", { level: 1 }).innerText()).toMatch(/^Plant Store\s*1\.0\.0/);
+    expect(await page.locator(".opblock-summary-control").allInnerTexts()).toHaveLength(1);
+    const icon = await fetch(new URL((await page.locator("link[rel=icon]").getAttribute("href")) ?? "", docs.url));
+    expect([icon.status, icon.headers.get("content-type")]).toEqual([200, "image/png"]);
+    await openOperation(page);
+    for (const colorScheme of ["light", "dark", "light"] as const) {
+      await page.emulateMedia({ colorScheme });
+      // A frame's callbacks run after the listeners for what the reader prefers (HTML, section 8.1.7.3).
+      await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(resolve)));
+      for (const text of READ) await expectReadable(page, text, colorScheme);
+    }
+  });
+
+  test("stores a plant with the token it was given, and its id exactly", async () => {
+    await using docs = await openDocs();
+    await authorize(docs.page, TOKEN);
+    expect(await tryOut(docs.page, PLANT)).toEqual({ status: "200", body: { name: "Fern" } });
+    expect(sentBy(docs)).toEqual([{ method: "POST", url: `${docs.origin}/plants`, body: PLANT }]);
+    expect(await errorOf(docs.url, '{"id": 9007199254740993, "name": "Ivy"}')).toBe(4091);
+    expect(await errorOf(docs.url, '{"id": 9007199254740992, "name": "Ivy"}')).toBeUndefined();
+  });
+
+  test("shows the 401 that a wrong token gets, and fits a phone with it", async () => {
+    await using docs = await openDocs({ viewport: PHONE });
+    await authorize(docs.page, `${TOKEN}-not`);
+    expect(await tryOut(docs.page, PLANT)).toMatchObject({ status: "401", body: { error: 4012 } });
+    expect(await docs.page.evaluate(() => document.documentElement.scrollWidth)).toBe(PHONE.width);
+  });
+
+  test("asks nobody but its own origin, and keeps to the strictest policy that Swagger UI can", async () => {
+    await using docs = await openDocs();
+    expect(docs.policy).toBe(POLICY);
+    await authorize(docs.page, TOKEN);
+    await tryOut(docs.page, PLANT);
+    await openAll(docs.page);
+    expect(docs.requests.filter(({ url }) => new URL(url).origin !== docs.origin)).toEqual([]);
+    expect(docs.complaints).toEqual([]);
+  });
+
+  test("offers a plant that can be stored as it stands", async () => {
+    await using docs = await openDocs();
+    await authorize(docs.page, TOKEN);
+    const plant = { name: "Monstera deliciosa", tag: "indoor" };
+    expect(await tryOut(docs.page)).toEqual({ status: "200", body: plant });
+    expect(sentBy(docs).map(({ body }) => JSON.parse(body ?? ""))).toEqual([{ id: 1, ...plant }]);
+  });
+});
+
+interface Sent {
+  readonly method: string;
+  readonly url: string;
+  readonly body: string | null;
+}
+
+function requestsOf(page: Page): readonly Sent[] {
+  const requests: Sent[] = [];
+  page.on("request", (request) => {
+    requests.push({ method: request.method(), url: request.url(), body: request.postData() });
+  });
+  return requests;
+}
+
+function sentBy({ requests }: { readonly requests: readonly Sent[] }): readonly Sent[] {
+  return requests.filter(({ method }) => method !== "GET");
+}
+
+/** What the browser's console shows but a script did not merely log; breaches of the policy are errors there. */
+function complaintsOf(page: Page): string[] {
+  const complaints: string[] = [];
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
+  });
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  page.on("requestfailed", (request) => complaints.push(`${request.url()} ${request.failure()?.errorText}`));
+  return complaints;
+}
+
+async function authorize(page: Page, token: string): Promise<void> {
+  await page.getByRole("button", { name: "Authorize" }).click();
+  await page.getByRole("textbox", { name: "auth-bearer-value" }).fill(token);
+  await page.getByRole("button", { name: "Apply credentials" }).click();
+  await page.getByRole("button", { name: "Close" }).click();
+}
+
+/** Sends a plant as it is typed here, or as the page offers it, and reads what the page shows of the answer. */
+async function tryOut(page: Page, typed?: string) {
+  await openOperation(page);
+  await page.getByRole("button", { name: "Try it out" }).click();
+  if (typed !== undefined) await page.locator(".body-param__text").fill(typed);
+  await page.getByRole("button", { name: "Execute" }).click();
+  const answer = page.locator(".live-responses-table .response");
+  return {
+    status: await answer.locator(".response-col_status").innerText(),
+    body: JSON.parse(await answer.locator("pre").first().innerText()) as unknown,
+  };
+}
+
+async function openOperation(page: Page): Promise<void> {
+  await page.getByRole("button", { name: "POST /plants Create a plant" }).click();
+}
+
+/** Opens whatever can be opened: the schemas below the operation, and what is in them. */
+async function openAll(page: Page): Promise<void> {
+  const closed = page.locator("[aria-expanded=false]");
+  while ((await closed.count()) > 0) await closed.first().click();
+}
+
+/** The error number that the server itself answers a plant with, or none. */
+async function errorOf(url: string, plant: string): Promise<unknown> {
+  const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
+  const answer = await fetch(`${url}/plants`, { method: "POST", headers, body: plant });
+  return ((await answer.json()) as { error?: number }).error;
+}
+
+async function expectReadable(page: Page, text: string, colorScheme: "light" | "dark"): Promise<void> {
+  const { ink, paper } = await page.locator(text).first().evaluate(colorsOf);
+  const [inkLight, paperLight] = [luminance(ink), luminance(paper)];
+  expect(inkLight < paperLight ? "light" : "dark", text).toBe(colorScheme);
+  const contrast = (Math.max(inkLight, paperLight) + 0.05) / (Math.min(inkLight, paperLight) + 0.05);
+  // WCAG 2.2, success criterion 1.4.3.
+  expect(contrast, `${text} in ${colorScheme}`).toBeGreaterThanOrEqual(4.5);
+}
+
+/** The colours of a text and of the first opaque thing behind it. Runs in the page. */
+function colorsOf(element: Element): { ink: string; paper: string } {
+  let behind: Element | null = element;
+  while (behind !== null && !getComputedStyle(behind).backgroundColor.startsWith("rgb(")) behind = behind.parentElement;
+  const paper = behind === null ? "rgb(255, 255, 255)" : getComputedStyle(behind).backgroundColor;
+  return { ink: getComputedStyle(element).color, paper };
+}
+
+/** The relative luminance of `rgb(…)`, from 0 to 1 (WCAG 2.2). */
+function luminance(color: string): number {
+  const [red = 0, green = 0, blue = 0] = (color.match(/\d+/g) ?? []).map((part) => {
+    const level = Number(part) / 255;
+    return level <= 0.04045 ? level / 12.92 : ((level + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}

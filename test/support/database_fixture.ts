@@ -1,0 +1,35 @@
+import { join } from "node:path";
+import { openDatabase } from "../../src/adapters/sqlite/connection.ts";
+import { sqliteStore } from "../../src/adapters/sqlite/plants.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
+import { emptyDirectory } from "./program.ts";
+
+/** A directory with a database that holds these plants, and is not in use; gone at the end of the scope. */
+export async function databaseOf(plants: readonly NewPlant[]) {
+  const directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  {
+    await using store = sqliteStore(openDatabase(path));
+    await store.add(plants);
+  }
+  return { path, directory: directory.path, [Symbol.dispose]: () => directory[Symbol.dispose]() };
+}
+
+/** Plants that are easily altered on the way, ordered by id. */
+export const HOSTILE_PLANTS: readonly NewPlant[] = [
+  { id: INT64_MIN, name: "" },
+  { id: INT64_MIN + 1n, name: "\n", tag: "\r\n" },
+  { id: -(2n ** 53n) - 1n, name: '"', tag: '""' },
+  { id: -1n, name: "\\", tag: "\\n" },
+  { id: 0n, name: ",", tag: "" },
+  { id: 1n, name: "\u2028\u2029\u0085", tag: " " },
+  { id: 2n, name: "\u0001\u001f\u007f\t", tag: "\uFEFF" },
+  { id: 3n, name: "\uFEFFFern", tag: "null" },
+  { id: 4n, name: "🌱 \u{10FFFF} e\u0301 é", tag: "'; DROP TABLE plants; --" },
+  { id: 5n, name: "x".repeat(60_000), tag: "🌱".repeat(15_000) },
+  { id: 6n, name: '{"id":7,"name":"Fern"}\n{"id":8,"name":"Fern"}' },
+  { id: 2n ** 53n, name: "even" },
+  { id: 2n ** 53n + 1n, name: "odd" },
+  { id: INT64_MAX - 1n, name: "-" },
+  { id: INT64_MAX, name: "=1+1", tag: "@" },
+];

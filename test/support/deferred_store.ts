@@ -1,0 +1,66 @@
+import type { NewPlant } from "../../src/plant.ts";
+import type { AddOutcome, PlantStore } from "../../src/plant_store.ts";
+
+/** A batch whose commit ends when the test says so, and how. */
+export interface OpenBatch {
+  readonly plants: readonly NewPlant[];
+  readonly end: (outcomes: readonly AddOutcome[]) => void;
+  readonly fail: (error: unknown) => void;
+}
+
+/** A store that commits by hand. */
+export function handStore() {
+  const batches: OpenBatch[] = [];
+  let arrived = Promise.withResolvers<void>();
+  const store: PlantStore = {
+    add: (plants) =>
+      new Promise((end, fail) => {
+        batches.push({ plants: [...plants], end, fail });
+        arrived.resolve();
+        arrived = Promise.withResolvers();
+      }),
+    probe: async () => {},
+    [Symbol.asyncDispose]: async () => {},
+  };
+  return {
+    store,
+    /** Every batch so far, in the order of arrival. */
+    batches,
+    /** The batch of this number, as soon as the store has it. */
+    async batch(number: number): Promise<OpenBatch> {
+      for (;;) {
+        const batch = batches[number];
+        if (batch !== undefined) return batch;
+        await arrived.promise;
+      }
+    },
+  };
+}
+
+/** Turns of the event loop that come when the test says so. */
+export function handTurns() {
+  const waiting: (() => void)[] = [];
+
+  async function turn(): Promise<void> {
+    for (const run of waiting.splice(0)) run();
+    await promisesSettled();
+  }
+
+  return {
+    defer: (run: () => void) => void waiting.push(run),
+    /** How many functions wait for the next turn. */
+    waiting: () => waiting.length,
+    /** One turn: runs what waits now, then lets promises settle. */
+    turn,
+    /** Turns until nothing waits any more. */
+    async run(): Promise<void> {
+      await promisesSettled();
+      while (waiting.length > 0) await turn();
+    },
+  };
+}
+
+/** More microtasks than any chain of promises here is long. */
+async function promisesSettled(): Promise<void> {
+  for (let i = 0; i < 20; i++) await Promise.resolve();
+}
