@@ -14,11 +14,11 @@ export type ErrorCode =
   | "storage_unavailable"
   | "shutting_down";
 
-/** One row of the answer table. */
+/** One row of the response table. */
 export interface ErrorRow {
   /** The number on the wire: the HTTP status times ten, plus a digit for the cause. Fits an int32. */
   readonly error: number;
-  /** When this answer is given. Read by people, in the OpenAPI document and the README. */
+  /** When this response is given. Read by people, in the OpenAPI document and the README. */
   readonly situation: string;
   /** What the client is told where there is nothing more precise to say. */
   readonly message: string;

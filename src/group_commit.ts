@@ -4,9 +4,9 @@ import type { AddOutcome, PlantStore } from "./plant_store.ts";
 
 /** Tuning and surroundings of {@linkcode groupCommit}. */
 export interface GroupCommitOptions {
-  /** How many plants may be without an answer at once. @default {10_000} */
+  /** How many plants may be without a response at once. @default {10_000} */
   readonly queueLimit?: number;
-  /** From `add` to its answer at most, in milliseconds. @default {5_000} */
+  /** From `add` to its response at most, in milliseconds. @default {5_000} */
   readonly timeoutMs?: number;
   /**
    * Runs a function after the input that is already there was read. A microtask is too early: every batch would hold
@@ -35,13 +35,13 @@ export interface GroupCommit {
   /** How many plants are held: those that wait, and those whose commit has begun, answered late or not. */
   size(): number;
   /**
-   * Takes no more plants, and resolves once every plant taken has its answer; what has none after `timeoutMs`
+   * Takes no more plants, and resolves once every plant taken has its response; what has none after `timeoutMs`
    * milliseconds gets `storage_unavailable`.
    */
   drain(timeoutMs: number): Promise<void>;
 }
 
-interface Waiter {
+interface PendingAdd {
   readonly plant: NewPlant;
   readonly deadline: number;
   readonly resolve: (outcome: AddOutcome) => void;
@@ -52,7 +52,7 @@ interface Waiter {
  * How long a batch waits, after a commit of several, for those whom that one answered, in milliseconds. They are likely
  * to be back in less, and one commit for all of them costs about half of what two do. (PostgreSQL's `commit_delay`.)
  */
-const COMPANY_MS = 1;
+const LINGER_MS = 1;
 
 /** A batch that still grows is left to gather for at most this many turns of the event loop. */
 const MAX_TURNS = 4;
@@ -63,8 +63,8 @@ const MAX_TURNS = 4;
  */
 export function groupCommit(store: PlantStore, options: GroupCommitOptions = {}): GroupCommit {
   const { queueLimit = 10_000, timeoutMs = 5_000, defer = (run) => setTimeout(run, 0), onCommit } = options;
-  let gathering: Waiter[] = [];
-  let committing: Waiter[] = [];
+  let pending: PendingAdd[] = [];
+  let inFlight: PendingAdd[] = [];
   let busy = false;
   let expected = 0;
   let company: ReturnType<typeof setTimeout> | undefined;
@@ -75,9 +75,9 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
     if (drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
     if (size() >= queueLimit) return Promise.reject(new PlantStoreError("queue_full"));
     return new Promise((resolve, reject) => {
-      gathering.push({ plant, resolve, reject, deadline: performance.now() + timeoutMs });
+      pending.push({ plant, resolve, reject, deadline: performance.now() + timeoutMs });
       if (!busy) gather();
-      else if (gathering.length === expected) goAhead();
+      else if (pending.length === expected) flush();
       if (timer === undefined) watch(timeoutMs);
     });
   }
@@ -85,34 +85,34 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
   /** Waits as long as each turn of the event loop brings plants, then commits: a lone plant goes after one turn. */
   function gather(): void {
     busy = true;
-    let seen = gathering.length;
+    let seen = pending.length;
     let turns = 0;
     defer(function turn() {
-      if (gathering.length === seen || ++turns === MAX_TURNS) return void commit();
-      seen = gathering.length;
+      if (pending.length === seen || ++turns === MAX_TURNS) return void commit();
+      seen = pending.length;
       defer(turn);
     });
   }
 
   async function commit(): Promise<void> {
-    committing = gathering;
-    gathering = [];
-    if (committing.length > 0) await settle(store, committing, onCommit);
-    const answered = committing.length;
-    committing = [];
+    inFlight = pending;
+    pending = [];
+    if (inFlight.length > 0) await settle(store, inFlight, onCommit);
+    const answered = inFlight.length;
+    inFlight = [];
     busy = false;
-    if (gathering.length === 0) drained?.resolve();
-    else if (answered > 1) awaitCompany(answered + gathering.length);
+    if (pending.length === 0) drained?.resolve();
+    else if (answered > 1) linger(answered + pending.length);
     else gather();
   }
 
-  function awaitCompany(count: number): void {
+  function linger(count: number): void {
     busy = true;
     expected = count;
-    company = setTimeout(goAhead, COMPANY_MS);
+    company = setTimeout(flush, LINGER_MS);
   }
 
-  function goAhead(): void {
+  function flush(): void {
     clearTimeout(company);
     expected = 0;
     void commit();
@@ -124,16 +124,16 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
       const now = performance.now();
       expire(now);
       timer = undefined;
-      const next = committing.find(({ deadline }) => deadline > now) ?? gathering[0];
+      const next = inFlight.find(({ deadline }) => deadline > now) ?? pending[0];
       if (next !== undefined) watch(next.deadline - now);
     }, delay);
   }
 
   /** A plant whose commit has not begun is withdrawn; what becomes of one whose commit has is anybody's guess. */
   function expire(now: number): void {
-    for (const { deadline, reject } of committing) if (deadline <= now) reject(outcomeUnknown());
-    const kept = gathering.findIndex(({ deadline }) => deadline > now);
-    for (const { reject } of gathering.splice(0, kept === -1 ? gathering.length : kept)) reject(notTried());
+    for (const { deadline, reject } of inFlight) if (deadline <= now) reject(outcomeUnknown());
+    const kept = pending.findIndex(({ deadline }) => deadline > now);
+    for (const { reject } of pending.splice(0, kept === -1 ? pending.length : kept)) reject(notTried());
   }
 
   async function drain(drainMs: number): Promise<void> {
@@ -149,7 +149,7 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
   }
 
   function size(): number {
-    return gathering.length + committing.length;
+    return pending.length + inFlight.length;
   }
 
   return { add, size, drain };
@@ -158,7 +158,7 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
 /** Each waiter gets its own plant's outcome, or all of them the batch's error. Settling one twice changes nothing. */
 async function settle(
   store: PlantStore,
-  batch: readonly Waiter[],
+  batch: readonly PendingAdd[],
   onCommit: GroupCommitOptions["onCommit"],
 ): Promise<void> {
   const start = performance.now();

@@ -13,6 +13,6 @@ export { jwtAuthenticator, type JwtOptions } from "./auth/jwt.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
 export { type MintOptions, mintToken, type Sha256, tokenFinder } from "./auth/tokens.ts";
 export type { TokenRecord, TokenStore, TokenUse } from "./token_store.ts";
-export type { Answered, Observer } from "./observer.ts";
+export type { CompletedRequest, Observer } from "./observer.ts";
 export { readiness, type ReadinessOptions } from "./readiness.ts";
 export type { AddOutcome, PlantStore } from "./plant_store.ts";

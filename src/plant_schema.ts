@@ -52,7 +52,7 @@ export const NewPlantSchema = Type.Object(
   },
 );
 
-/** The answer's body: a plant as a client sees it, without its id. */
+/** The response's body: a plant as a client sees it, without its id. */
 export const PlantSchema = Type.Object(
   { name, tag: Type.Optional(tag) },
   { description: "A stored plant: `tag` is absent where none was sent." },

@@ -6,7 +6,7 @@ export interface ReadinessOptions {
   readonly freshMs?: number;
   /** How long one question waits for a probe, in milliseconds. @default {100} */
   readonly patienceMs?: number;
-  /** From when on a probe without an answer means that storage hangs, in milliseconds. @default {1_000} */
+  /** From when on a probe without a response means that storage hangs, in milliseconds. @default {1_000} */
   readonly stuckMs?: number;
 }
 

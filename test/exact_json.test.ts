@@ -61,8 +61,8 @@ test.each(EXACT)("the id %s is kept exactly beside numbers that are not integers
 test("neighbours past 2^53 are different plants", async () => {
   const app = testApp();
   for (const id of [SAFE + 1n, SAFE + 2n, SAFE + 3n, MAX - 1n, MAX, MIN, MIN + 1n]) {
-    const answer = await app.fetch(postPlant(`{"id": ${id}, "name": "plant ${id}"}`));
-    expect(await readPlant(answer)).toEqual({ status: 200, body: { name: `plant ${id}` } });
+    const response = await app.fetch(postPlant(`{"id": ${id}, "name": "plant ${id}"}`));
+    expect(await readPlant(response)).toEqual({ status: 200, body: { name: `plant ${id}` } });
   }
 });
 
@@ -156,8 +156,8 @@ test.each([
 
 test("a repeated id counts as the last one says, also where that is none", async () => {
   for (const last of ['"2"', "2.5", "null", "9223372036854775808", "1.00000000000000000001"]) {
-    const answer = await testApp().fetch(postPlant(`{"id": 1, "name": "Fern", "id": ${last}}`));
-    expect(await readError(answer)).toMatchObject({ status: 400, error: 4002 });
+    const response = await testApp().fetch(postPlant(`{"id": 1, "name": "Fern", "id": ${last}}`));
+    expect(await readError(response)).toMatchObject({ status: 400, error: 4002 });
   }
   expect(await idStoredFor('{"id": "2", "id": 2.5, "id": 9223372036854775808, "id": 2, "name": "Fern"}', 2n)).toBe(
     true,

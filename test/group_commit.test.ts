@@ -7,7 +7,7 @@ import { type GroupCommitOptions, groupCommit } from "../src/group_commit.ts";
 import type { NewPlant } from "../src/plant.ts";
 import type { AddOutcome } from "../src/plant_store.ts";
 import { postPlant, testApp } from "./support/app.ts";
-import { handStore, handTurns } from "./support/deferred_store.ts";
+import { deferredStore, manualTurns } from "./support/deferred_store.ts";
 import { emptyDirectory } from "./support/program.ts";
 
 const [FERN, MOSS, IVY] = [plant(1), plant(2), plant(3)];
@@ -28,13 +28,13 @@ describe("with store, turns and clock by hand", () => {
 
   test("add() resolves when the store has committed, and not before", async () => {
     const { commits, batches, run } = byHand();
-    const answer = watched(commits.add(FERN));
+    const response = watched(commits.add(FERN));
     await run();
-    expect(answer.settled).toBe(false);
+    expect(response.settled).toBe(false);
     batches[0]?.end(["added"]);
     await run();
-    expect(answer.settled).toBe(true);
-    expect(await answer.promise).toBe("added");
+    expect(response.settled).toBe(true);
+    expect(await response.promise).toBe("added");
   });
 
   test("plants that come together go together, in the order in which they came", async () => {
@@ -72,10 +72,10 @@ describe("with store, turns and clock by hand", () => {
 
   test("every add() gets its own plant's outcome, and one plant's conflict fails no neighbour", async () => {
     const { commits, batches, run } = byHand();
-    const answers = Promise.all([FERN, MOSS, IVY, FERN].map((one) => commits.add(one)));
+    const responses = Promise.all([FERN, MOSS, IVY, FERN].map((one) => commits.add(one)));
     await run();
     batches[0]?.end(["added", "conflict", "present", "added"]);
-    expect(await answers).toEqual(["added", "conflict", "present", "added"]);
+    expect(await responses).toEqual(["added", "conflict", "present", "added"]);
   });
 
   test("nothing is handed over when nothing waits", async () => {
@@ -152,12 +152,12 @@ describe("with store, turns and clock by hand", () => {
 
   test("a store that fails fails the whole batch with its own error, and takes the next batch", async () => {
     const { commits, batches, run } = byHand();
-    const answers = [FERN, MOSS].map((one) => rejection(commits.add(one)));
+    const responses = [FERN, MOSS].map((one) => rejection(commits.add(one)));
     await run();
     const next = commits.add(IVY);
     const error = new PlantStoreError("storage_unavailable", "storage is full");
     batches[0]?.fail(error);
-    expect(await Promise.all(answers)).toEqual([error, error]);
+    expect(await Promise.all(responses)).toEqual([error, error]);
     jest.advanceTimersByTime(1);
     await run();
     expect(batches[1]?.plants).toEqual([IVY]);
@@ -167,11 +167,11 @@ describe("with store, turns and clock by hand", () => {
 
   test("add() refuses with queue_full past the limit, and takes plants again when there is room", async () => {
     const { commits, batches, run } = byHand({ queueLimit: 2 });
-    const answers = [commits.add(FERN), commits.add(MOSS)];
+    const responses = [commits.add(FERN), commits.add(MOSS)];
     expect(await rejection(commits.add(IVY))).toMatchObject({ code: "queue_full" });
     await run();
     batches[0]?.end(["added", "added"]);
-    expect(await Promise.all(answers)).toEqual(["added", "added"]);
+    expect(await Promise.all(responses)).toEqual(["added", "added"]);
     const later = commits.add(IVY);
     await run();
     batches[1]?.end(["added"]);
@@ -216,7 +216,7 @@ describe("with store, turns and clock by hand", () => {
     expect(batches).toHaveLength(1);
   });
 
-  test("drain() resolves once every plant taken has its answer, those that still gather too", async () => {
+  test("drain() resolves once every plant taken has its response, those that still gather too", async () => {
     const { commits, batches, run } = byHand();
     const first = watched(commits.add(FERN));
     await run();
@@ -232,12 +232,12 @@ describe("with store, turns and clock by hand", () => {
 
   test("drain() resolves also when the last batch fails", async () => {
     const { commits, batches, run } = byHand();
-    const answer = rejection(commits.add(FERN));
+    const response = rejection(commits.add(FERN));
     await run();
     const drained = commits.drain(1_000);
     batches[0]?.fail(new Error("out of order"));
     await drained;
-    expect(await answer).toMatchObject({ message: "out of order" });
+    expect(await response).toMatchObject({ message: "out of order" });
   });
 
   test("drain() may be called twice", async () => {
@@ -253,13 +253,13 @@ describe("with store, turns and clock by hand", () => {
 
   test("a commit that takes too long is answered storage_unavailable: the outcome is unknown", async () => {
     const { commits, run } = byHand({ timeoutMs: 100 });
-    const answer = watched(rejection(commits.add(FERN)));
+    const response = watched(rejection(commits.add(FERN)));
     await run();
     jest.advanceTimersByTime(99);
     await run();
-    expect(answer.settled).toBe(false);
+    expect(response.settled).toBe(false);
     jest.advanceTimersByTime(1);
-    expect(await answer.promise).toMatchObject({
+    expect(await response.promise).toMatchObject({
       code: "storage_unavailable",
       message: expect.stringContaining("may or may not be stored"),
     });
@@ -335,7 +335,7 @@ describe("with store, turns and clock by hand", () => {
     expect(await stuck).toMatchObject({ code: "storage_unavailable" });
   });
 
-  test("a commit that ends after its plants' deadline changes no answer, and the next plants are stored", async () => {
+  test("a commit that ends after its plants' deadline changes no response, and the next plants are stored", async () => {
     const { commits, batches, run } = byHand({ timeoutMs: 100 });
     const late = rejection(commits.add(FERN));
     await run();
@@ -355,16 +355,16 @@ describe("with store, turns and clock by hand", () => {
       let now = 0;
       const clock = spyOn(performance, "now").mockImplementation(() => ++now);
       const { commits, run } = byHand({ timeoutMs });
-      const answer = watched(rejection(commits.add(FERN)));
+      const response = watched(rejection(commits.add(FERN)));
       await run();
       jest.advanceTimersByTime(1_000);
       await run();
       clock.mockRestore();
-      expect([timeoutMs, answer.settled]).toEqual([timeoutMs, true]);
+      expect([timeoutMs, response.settled]).toEqual([timeoutMs, true]);
     }
   });
 
-  test("drain() answers after its time what a stuck store leaves without an answer, and resolves", async () => {
+  test("drain() answers after its time what a stuck store leaves without a response, and resolves", async () => {
     const { commits, run } = byHand({ timeoutMs: 10_000 });
     const committing = rejection(commits.add(FERN));
     await run();
@@ -408,7 +408,7 @@ test("groupCommit() works with its own defaults", async () => {
 });
 
 test("a store that throws instead of rejecting fails the batch, too", async () => {
-  const { store } = handStore();
+  const { store } = deferredStore();
   const cause = new Error("out of order");
   const commits = groupCommit({
     ...store,
@@ -427,34 +427,34 @@ const CLIENTS = 1_000;
 test("of 1,000 concurrent posts of one plant all are 200, one plant is stored, and re-sends are 200, too", async () => {
   await using sqlite = await sqliteApp();
   for (let round = 0; round < 2; round++) {
-    const answers = await sqlite.postAll(() => ({ id: 7, name: "Fern", tag: "indoor" }));
-    expect(answers).toEqual(Array.from(answers, () => ({ status: 200, body: { name: "Fern", tag: "indoor" } })));
+    const responses = await sqlite.postAll(() => ({ id: 7, name: "Fern", tag: "indoor" }));
+    expect(responses).toEqual(Array.from(responses, () => ({ status: 200, body: { name: "Fern", tag: "indoor" } })));
     expect(sqlite.rows()).toEqual([{ id: 7n, name: "Fern", tag: "indoor" }]);
   }
 });
 
 test("of 1,000 different plants posted at once under one id one is 200, the others 409, and that one is stored", async () => {
   await using sqlite = await sqliteApp();
-  const answers = await sqlite.postAll((i) => ({ id: 7, name: `plant ${i}` }));
-  const winners = answers.filter(({ status }) => status === 200);
+  const responses = await sqlite.postAll((i) => ({ id: 7, name: `plant ${i}` }));
+  const winners = responses.filter(({ status }) => status === 200);
   expect(winners).toHaveLength(1);
-  const losers = answers.filter(({ status, body }) => status === 409 && body.error === 4091);
+  const losers = responses.filter(({ status, body }) => status === 409 && body.error === 4091);
   expect(losers).toHaveLength(CLIENTS - 1);
   expect(sqlite.rows()).toEqual([{ id: 7n, name: winners[0]?.body.name, tag: null }]);
 });
 
 test("1,000 plants posted at once are all stored, each as it was sent", async () => {
   await using sqlite = await sqliteApp();
-  const answers = await sqlite.postAll((i) => ({ id: i, name: `plant ${i}`, tag: `tag ${i}` }));
-  expect(answers).toEqual(
-    Array.from(answers, (_, i) => ({ status: 200, body: { name: `plant ${i}`, tag: `tag ${i}` } })),
+  const responses = await sqlite.postAll((i) => ({ id: i, name: `plant ${i}`, tag: `tag ${i}` }));
+  expect(responses).toEqual(
+    Array.from(responses, (_, i) => ({ status: 200, body: { name: `plant ${i}`, tag: `tag ${i}` } })),
   );
   expect(sqlite.rows()).toEqual(
-    Array.from(answers, (_, i) => ({ id: BigInt(i), name: `plant ${i}`, tag: `tag ${i}` })),
+    Array.from(responses, (_, i) => ({ id: BigInt(i), name: `plant ${i}`, tag: `tag ${i}` })),
   );
 });
 
-interface Answer {
+interface CannedResponse {
   readonly status: number;
   readonly body: { name?: string; tag?: string; error?: number };
 }
@@ -467,9 +467,9 @@ async function sqliteApp() {
   };
   const { plants: store } = await openSqlite(path, { onBroken });
   const app = testApp({ plants: groupCommit(store, { defer: (run) => void setImmediate(run) }) });
-  async function post(body: object): Promise<Answer> {
-    const answer = await app.fetch(postPlant(body));
-    return { status: answer.status, body: (await answer.json()) as Answer["body"] };
+  async function post(body: object): Promise<CannedResponse> {
+    const response = await app.fetch(postPlant(body));
+    return { status: response.status, body: (await response.json()) as CannedResponse["body"] };
   }
   return {
     postAll: (body: (i: number) => object) => Promise.all(Array.from({ length: CLIENTS }, (_, i) => post(body(i)))),
@@ -491,8 +491,8 @@ function plant(number: number): NewPlant {
 
 /** A group commit whose store and turns move by hand only. */
 function byHand(options: GroupCommitOptions = {}) {
-  const { store, batches } = handStore();
-  const turns = handTurns();
+  const { store, batches } = deferredStore();
+  const turns = manualTurns();
   return { commits: groupCommit(store, { defer: turns.defer, ...options }), batches, ...turns };
 }
 

@@ -51,8 +51,10 @@ test("the app takes a request as the oracle does, whatever its path, method and 
 test("a body in chunks is taken as a whole one is, wherever it is cut", async () => {
   const property = fc.asyncProperty(bodyBytes, fc.array(fc.nat(), { maxLength: 5 }), async (body, cuts) => {
     const [whole, cut] = [testApp({ maxBodyBytes: LIMIT }), testApp({ maxBodyBytes: LIMIT })];
-    const answers = [await whole.fetch(made(GOOD, body)), await cut.fetch(made(GOOD, inChunks(body, cuts)))];
-    const [one, other] = await Promise.all(answers.map(async (answer) => `${answer.status} ${await answer.text()}`));
+    const responses = [await whole.fetch(made(GOOD, body)), await cut.fetch(made(GOOD, inChunks(body, cuts)))];
+    const [one, other] = await Promise.all(
+      responses.map(async (response) => `${response.status} ${await response.text()}`),
+    );
     expect(other).toEqual(one);
   });
   await check(property, 40);
@@ -81,14 +83,16 @@ test("groupCommit() gives each plant the outcome that it would have had alone", 
   await check(property, 100);
 });
 
-test("the generators make every answer that a client can cause", () => {
+test("the generators make every response that a client can cause", () => {
   const { predict } = oracle(TOKEN, LIMIT);
   const requests = fc.sample(fc.oneof(anyRequest(), sizedBody().map(posting)), { numRuns: 3_000, seed: 1 });
-  const answers = new Set(requests.map(predict).map((prediction) => ("error" in prediction ? prediction.error : 200)));
-  expect([...answers].toSorted()).toEqual([200, 4001, 4002, 4011, 4012, 4041, 4051, 4091, 4131, 4151]);
+  const responses = new Set(
+    requests.map(predict).map((prediction) => ("error" in prediction ? prediction.error : 200)),
+  );
+  expect([...responses].toSorted()).toEqual([200, 4001, 4002, 4011, 4012, 4041, 4051, 4091, 4131, 4151]);
 });
 
-/** Sends requests to a fresh app one after the other, and compares every answer with the oracle's. */
+/** Sends requests to a fresh app one after the other, and compares every response with the oracle's. */
 async function holds(requests: fc.Arbitrary<WireRequest>, runs: number): Promise<void> {
   const property = fc.asyncProperty(
     fc.array(requests, { minLength: 1, maxLength: 25, size: "max" }),
@@ -104,11 +108,11 @@ async function holds(requests: fc.Arbitrary<WireRequest>, runs: number): Promise
   await check(property, runs);
 }
 
-async function compare(answer: Response, prediction: Prediction): Promise<void> {
+async function compare(response: Response, prediction: Prediction): Promise<void> {
   if (!("error" in prediction)) {
-    return expect(await readPlant(answer)).toEqual(prediction);
+    return expect(await readPlant(response)).toEqual(prediction);
   }
-  const { status, error, message } = await readError(answer);
+  const { status, error, message } = await readError(response);
   const { faults, ...expected } = prediction;
   expect({ status, error }).toEqual(expected);
   if (faults !== undefined) expect(fieldsIn(message)).toEqual([...faults]);

@@ -1,11 +1,11 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { Commit } from "../group_commit.ts";
-import type { Answered } from "../observer.ts";
-import { answerMetrics, BOUNDS } from "./request_metrics.ts";
+import type { CompletedRequest } from "../observer.ts";
+import { requestMetrics, BUCKETS_MS } from "./request_metrics.ts";
 
 /** What is measured, and how to read it. */
 export interface Metrics {
-  countAnswer(answered: Answered): void;
+  countResponse(answered: CompletedRequest): void;
   countCommit(commit: Commit): void;
   /** In Prometheus' text format. */
   render(): Promise<string>;
@@ -16,7 +16,7 @@ const PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384];
 /**
  * Makes a registry of its own.
  *
- * @param queueLength How many plants have no answer yet.
+ * @param queueLength How many plants have no response yet.
  */
 export function createMetrics(queueLength: () => number): Metrics {
   const registry = new Registry();
@@ -37,12 +37,12 @@ export function createMetrics(queueLength: () => number): Metrics {
   const commits = new Histogram({
     name: "plant_store_commit_duration_seconds",
     help: "How long a commit took, to the disk and back",
-    buckets: BOUNDS.map((milliseconds) => milliseconds / 1_000),
+    buckets: BUCKETS_MS.map((milliseconds) => milliseconds / 1_000),
     registers,
   });
   const queue = new Gauge({
     name: "plant_store_queue_plants",
-    help: "Plants without an answer",
+    help: "Plants without a response",
     registers: [],
     collect() {
       this.set(queueLength());
@@ -56,7 +56,7 @@ export function createMetrics(queueLength: () => number): Metrics {
     conflict: plants.labels("conflict"),
   };
   return {
-    countAnswer: answerMetrics(registry),
+    countResponse: requestMetrics(registry),
     countCommit({ outcomes: all, durationMs }) {
       const added = all.filter((outcome) => outcome === "added").length;
       const present = all.filter((outcome) => outcome === "present").length;

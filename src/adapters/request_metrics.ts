@@ -1,11 +1,11 @@
 import { Counter, type Histogram, type Registry } from "prom-client";
-import type { Answered } from "../observer.ts";
+import type { CompletedRequest } from "../observer.ts";
 
 /** The upper ends of the buckets of durations, of requests and of commits, in milliseconds. */
-export const BOUNDS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000];
+export const BUCKETS_MS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000];
 
 /** All answers alike: how many took how long. */
-interface Kind {
+interface Series {
   readonly path: string;
   readonly method: string;
   readonly status: number;
@@ -16,17 +16,17 @@ interface Kind {
 }
 
 /**
- * Registers the metrics of requests and gives what counts an answer. prom-client's own counting checks and hashes the
+ * Registers the metrics of requests and gives what counts a response. prom-client's own counting checks and hashes the
  * labels of every observation, which is a twentieth of what a stored plant costs; here it is two additions, and the
  * samples are made when somebody reads them.
  */
-export function answerMetrics(registry: Registry): (answered: Answered) => void {
-  const kinds: Kind[] = [];
-  let last: Kind | undefined;
-  registry.registerMetric(requests(kinds));
-  registry.registerMetric(durations(kinds));
+export function requestMetrics(registry: Registry): (answered: CompletedRequest) => void {
+  const series: Series[] = [];
+  let last: Series | undefined;
+  registry.registerMetric(requests(series));
+  registry.registerMetric(durations(series));
   return (answered) => {
-    if (last === undefined || !isOf(last, answered)) last = kindOf(kinds, answered);
+    if (last === undefined || !matches(last, answered)) last = seriesOf(series, answered);
     const { buckets } = last;
     const bucket = bucketOf(answered.durationMs);
     buckets[bucket] = (buckets[bucket] ?? 0) + 1;
@@ -36,25 +36,25 @@ export function answerMetrics(registry: Registry): (answered: Answered) => void 
 
 function bucketOf(durationMs: number): number {
   let bucket = 0;
-  while (durationMs > (BOUNDS[bucket] ?? Number.POSITIVE_INFINITY)) bucket++;
+  while (durationMs > (BUCKETS_MS[bucket] ?? Number.POSITIVE_INFINITY)) bucket++;
   return bucket;
 }
 
-function isOf(kind: Kind, { path, method, status }: Answered): boolean {
+function matches(kind: Series, { path, method, status }: CompletedRequest): boolean {
   return kind.path === path && kind.method === method && kind.status === status;
 }
 
 /** Paths and statuses are ours, and methods those that the HTTP parser knows: there are never many kinds. */
-function kindOf(kinds: Kind[], answered: Answered): Kind {
-  const known = kinds.find((kind) => isOf(kind, answered));
+function seriesOf(series: Series[], answered: CompletedRequest): Series {
+  const known = series.find((kind) => matches(kind, answered));
   if (known !== undefined) return known;
   const { path, method, status } = answered;
-  const added = { path, method, status, buckets: [0, ...BOUNDS.map(() => 0)], duration: 0 };
-  kinds.push(added);
+  const added = { path, method, status, buckets: [0, ...BUCKETS_MS.map(() => 0)], duration: 0 };
+  series.push(added);
   return added;
 }
 
-function requests(kinds: readonly Kind[]): Counter {
+function requests(series: readonly Series[]): Counter {
   return new Counter({
     name: "plant_store_requests_total",
     help: "Requests answered",
@@ -62,34 +62,34 @@ function requests(kinds: readonly Kind[]): Counter {
     registers: [],
     collect() {
       this.reset();
-      for (const { path, method, status, buckets } of kinds) this.inc({ path, method, status }, sum(buckets));
+      for (const { path, method, status, buckets } of series) this.inc({ path, method, status }, sum(buckets));
     },
   });
 }
 
 /** A histogram that prom-client renders and has not counted. Its types know none of the kind, its registry does. */
-function durations(kinds: readonly Kind[]): Histogram {
+function durations(series: readonly Series[]): Histogram {
   const name = "plant_store_request_duration_seconds";
   const get = async () => ({
     name,
-    help: "From a request's headers to its answer",
+    help: "From a request's headers to its response",
     type: "histogram",
-    values: [...Map.groupBy(kinds, ({ path }) => path)].flatMap(([path, alike]) => samples(name, path, alike)),
+    values: [...Map.groupBy(series, ({ path }) => path)].flatMap(([path, alike]) => samples(name, path, alike)),
   });
   return { name, get } as unknown as Histogram;
 }
 
 /** https://prometheus.io/docs/instrumenting/exposition_formats: each bucket holds those below it, too. */
-function samples(name: string, path: string, kinds: readonly Kind[]) {
+function samples(name: string, path: string, series: readonly Series[]) {
   let count = 0;
-  const buckets = [...BOUNDS, Number.POSITIVE_INFINITY].map((bound, index) => {
-    count += sum(kinds.map(({ buckets }) => buckets[index] ?? 0));
+  const buckets = [...BUCKETS_MS, Number.POSITIVE_INFINITY].map((bound, index) => {
+    count += sum(series.map(({ buckets }) => buckets[index] ?? 0));
     const le = bound === Number.POSITIVE_INFINITY ? "+Inf" : bound / 1_000;
     return { metricName: `${name}_bucket`, labels: { le, path }, value: count };
   });
   return [
     ...buckets,
-    { metricName: `${name}_sum`, labels: { path }, value: sum(kinds.map(({ duration }) => duration)) / 1_000 },
+    { metricName: `${name}_sum`, labels: { path }, value: sum(series.map(({ duration }) => duration)) / 1_000 },
     { metricName: `${name}_count`, labels: { path }, value: count },
   ];
 }

@@ -2,7 +2,7 @@ import { getCurrentSpan, opentelemetry } from "@elysiajs/opentelemetry";
 import { SpanKind, SpanStatusCode } from "@opentelemetry/api";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from "@opentelemetry/sdk-trace-base";
-import type { Answered } from "../observer.ts";
+import type { CompletedRequest } from "../observer.ts";
 
 /** Where traces go, and under what name. */
 export interface TracingOptions {
@@ -22,18 +22,18 @@ export type Tracing = ReturnType<typeof startTracing>;
  */
 export function startTracing({ endpoint, serviceName, onFailure }: TracingOptions) {
   const url = `${endpoint.href.replace(/\/+$/, "")}/v1/traces`;
-  const answers: Answers = new WeakMap();
-  const exporter = withoutSecrets(new OTLPTraceExporter({ url }), answers, onFailure);
+  const responses: CompletedRequests = new WeakMap();
+  const exporter = withoutSecrets(new OTLPTraceExporter({ url }), responses, onFailure);
   const processor = new BatchSpanProcessor(exporter);
   return {
     /** To be used by the app before any route. */
     plugin: opentelemetry({ serviceName, spanProcessors: [processor] })
       // Under a trace, Elysia gives the response to `mapResponse` only where there is a hook of this kind.
       .onAfterHandle({ as: "global" }, () => {}),
-    /** Ties an answer to the span of its request, while that is the active one. */
-    noteAnswer(answered: Answered): void {
+    /** Ties a response to the span of its request, while that is the active one. */
+    linkToSpan(answered: CompletedRequest): void {
       const span = getCurrentSpan();
-      if (span !== undefined) answers.set(span, answered);
+      if (span !== undefined) responses.set(span, answered);
     },
     /** Sends what is left; what the collector has not taken after `timeoutMs` milliseconds is lost. */
     async close(timeoutMs: number): Promise<void> {
@@ -48,11 +48,11 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
 }
 
 /** What a request's span was answered. The plugin does not know: it takes a 409 for a 500, and a 404 for a 200. */
-type Answers = WeakMap<object, Answered>;
+type CompletedRequests = WeakMap<object, CompletedRequest>;
 
 function withoutSecrets(
   exporter: SpanExporter,
-  answers: Answers,
+  responses: CompletedRequests,
   onFailure: TracingOptions["onFailure"],
 ): SpanExporter {
   return {
@@ -60,7 +60,7 @@ function withoutSecrets(
       // A span ends before its request is answered.
       setImmediate(() =>
         exporter.export(
-          spans.map((span) => publicPart(span, answers.get(span))),
+          spans.map((span) => publicPart(span, responses.get(span))),
           (result) => {
             // The error itself has the whole of what the collector answered.
             if (result.error !== undefined) onFailure(result.error.message);
@@ -79,7 +79,7 @@ function withoutSecrets(
  */
 const ATTRIBUTES = new Set(["error.type", "exception.type", "url.scheme"]);
 
-function publicPart(span: ReadableSpan, answered: Answered | undefined): ReadableSpan {
+function publicPart(span: ReadableSpan, answered: CompletedRequest | undefined): ReadableSpan {
   const attributes = allowed(span.attributes);
   const events = span.events.map((event) => ({ ...event, attributes: allowed(event.attributes) }));
   const parts = answered
@@ -91,7 +91,7 @@ function publicPart(span: ReadableSpan, answered: Answered | undefined): Readabl
   return Object.create(span, Object.getOwnPropertyDescriptors({ ...parts, spanContext })) as ReadableSpan;
 }
 
-/** A request's span that ended before an answer: its client went away, and whether it failed is not known yet. */
+/** A request's span that ended before a response: its client went away, and whether it failed is not known yet. */
 function givenUp({ kind }: ReadableSpan): boolean {
   return kind === SpanKind.SERVER;
 }
@@ -101,14 +101,14 @@ function allowed(attributes: ReadableSpan["attributes"] = {}): ReadableSpan["att
 }
 
 /** https://opentelemetry.io/docs/specs/semconv/http/http-spans: what a client did wrong is no error of the server. */
-function requestPart({ method, path, status }: Answered): Pick<ReadableSpan, "name" | "status"> {
+function requestPart({ method, path, status }: CompletedRequest): Pick<ReadableSpan, "name" | "status"> {
   return {
     name: path === "other" ? method : `${method} ${path}`,
     status: { code: status >= 500 ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
   };
 }
 
-function attributesOf({ method, path, status, requestId }: Answered): ReadableSpan["attributes"] {
+function attributesOf({ method, path, status, requestId }: CompletedRequest): ReadableSpan["attributes"] {
   return {
     "http.request.method": method,
     "http.response.status_code": status,

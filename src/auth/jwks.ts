@@ -1,7 +1,7 @@
 import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTVerifyGetKey, type LocalJWKSet } from "jose";
 
 /** Whose keys, and how to get them. */
-export interface ProviderKeysOptions {
+export interface RemoteJwksOptions {
   /** Where the identity provider publishes its keys: a JWK Set (RFC 7517, section 5). */
   readonly jwksUrl: URL;
   /** Milliseconds that never go back, by which cached keys age. @default `performance.now` */
@@ -13,7 +13,7 @@ export interface ProviderKeysOptions {
 }
 
 /** Between the starts of two fetches, in milliseconds: tokens with random key ids cannot make us hammer the provider. */
-const COOLDOWN = 10_000;
+const COOLDOWN_MS = 10_000;
 /** Keys confirmed longer ago are fetched again in the background, in milliseconds: under load nobody waits for it. */
 const REFRESH = 5 * 60_000;
 /** Keys confirmed longer ago are fetched again first, in milliseconds: a withdrawn key ends, also after a quiet time. */
@@ -33,7 +33,7 @@ export class KeysUnavailable extends Error {
  * The provider's keys as it was last seen with them. jose's own `createRemoteJWKSet` refuses known keys when they are
  * too old and the provider is away, and has no cooldown after a fetch that failed.
  */
-export function providerKeys(options: ProviderKeysOptions): JWTVerifyGetKey {
+export function remoteJwks(options: RemoteJwksOptions): JWTVerifyGetKey {
   const { jwksUrl, monotonic = () => performance.now(), timeoutMs = 5_000, onKeysUnavailable } = options;
   let keys: LocalJWKSet | undefined;
   let confirmedAt = Number.NEGATIVE_INFINITY;
@@ -44,7 +44,7 @@ export function providerKeys(options: ProviderKeysOptions): JWTVerifyGetKey {
 
   /** One fetch at a time, and none while cooling down. */
   function ask(): Promise<void> | undefined {
-    if (asking === undefined && monotonic() - askedAt >= COOLDOWN) {
+    if (asking === undefined && monotonic() - askedAt >= COOLDOWN_MS) {
       askedAt = monotonic();
       asking = fetchKeys(jwksUrl, timeoutMs).then(keep, fail);
     }
@@ -53,7 +53,7 @@ export function providerKeys(options: ProviderKeysOptions): JWTVerifyGetKey {
 
   function keep(fetched: LocalJWKSet): void {
     keys = fetched;
-    // What was withdrawn while the answer was under way may still be in it.
+    // What was withdrawn while the response was under way may still be in it.
     confirmedAt = askedAt;
     failing = false;
     asking = undefined;
@@ -88,16 +88,16 @@ export function providerKeys(options: ProviderKeysOptions): JWTVerifyGetKey {
   };
 }
 
-/** @throws When there is no answer in time, or none with a JWK Set. A redirection is none: it could leave HTTPS. */
+/** @throws When there is no response in time, or none with a JWK Set. A redirection is none: it could leave HTTPS. */
 async function fetchKeys(url: URL, timeoutMs: number): Promise<LocalJWKSet> {
-  const answer = await fetch(url, {
+  const response = await fetch(url, {
     headers: { accept: "application/jwk-set+json, application/json" },
     redirect: "manual",
     signal: AbortSignal.timeout(timeoutMs),
   });
-  if (answer.status === 200) return createLocalJWKSet(JSON.parse(await boundedText(answer)) as JSONWebKeySet);
-  await answer.body?.cancel();
-  throw new Error(`The JWKS URL answered ${answer.status}`);
+  if (response.status === 200) return createLocalJWKSet(JSON.parse(await boundedText(response)) as JSONWebKeySet);
+  await response.body?.cancel();
+  throw new Error(`The JWKS URL answered ${response.status}`);
 }
 
 /** In bytes; the largest JWK Sets in use, with certificate chains, have a tenth of it. */

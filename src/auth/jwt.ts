@@ -1,9 +1,9 @@
 import { decodeProtectedHeader, errors, jwtVerify } from "jose";
 import { ACCEPTED, type Authenticate, refused, type Verdict } from "./authenticate.ts";
-import { KeysUnavailable, providerKeys, type ProviderKeysOptions } from "./jwks.ts";
+import { KeysUnavailable, remoteJwks, type RemoteJwksOptions } from "./jwks.ts";
 
 /** Which JSON Web Tokens {@linkcode jwtAuthenticator} accepts, and its surroundings. */
-export interface JwtOptions extends ProviderKeysOptions {
+export interface JwtOptions extends RemoteJwksOptions {
   /** What `iss` has to be, to the character. */
   readonly issuer: string;
   /** What `aud` has to be or to hold, to the character. */
@@ -54,7 +54,7 @@ type Refusal =
 export function jwtAuthenticator(options: JwtOptions): Authenticate {
   const { issuer, audience, clock = () => new Date() } = options;
   const rules = { algorithms: ALGORITHMS, issuer, audience, requiredClaims: ["exp"], clockTolerance: 30 };
-  const key = providerKeys(options);
+  const key = remoteJwks(options);
 
   async function verify(token: string): Promise<Verdict> {
     try {

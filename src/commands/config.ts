@@ -14,9 +14,9 @@ export interface Config {
   readonly jwt: { readonly jwksUrl: URL; readonly issuer: string; readonly audience: string } | undefined;
   /** The most a request's body may have, in bytes. */
   readonly maxBodyBytes: number;
-  /** How many plants may be without an answer at once. */
+  /** How many plants may be without a response at once. */
   readonly queueLimit: number;
-  /** From the body's end to the answer, in milliseconds. */
+  /** From the body's end to the response, in milliseconds. */
   readonly requestTimeoutMs: number;
   /** How long open requests may take after a signal, in milliseconds. */
   readonly shutdownTimeoutMs: number;

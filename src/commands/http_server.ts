@@ -21,7 +21,7 @@ export interface HttpServer {
 
 /**
  * How long a connection may be silent, or take for a whole body, in seconds. Bun gives headers 12 seconds by itself.
- * With that, and a deadline for every answer, each connection ends.
+ * With that, and a deadline for every response, each connection ends.
  */
 const IDLE_TIMEOUT = 30;
 

@@ -38,7 +38,7 @@ export async function importPlants(
       progress.update(batch.bytes, tally.added + tally.present);
     }
   } catch (error) {
-    throw explained(error, source, tally);
+    throw toCommandError(error, source, tally);
   } finally {
     progress.clear();
   }
@@ -61,9 +61,9 @@ function conclude({ added, present, refused, line }: Tally, { stderr, stop }: St
 }
 
 /** An error of SQLite or of the system, in one line; what was committed before it stays. */
-function explained(error: unknown, source: string, tally: Tally): unknown {
+function toCommandError(error: unknown, source: string, tally: Tally): unknown {
   // Closing the database failed, too; what came first says more.
-  if (error instanceof SuppressedError) return explained(error.suppressed, source, tally);
+  if (error instanceof SuppressedError) return toCommandError(error.suppressed, source, tally);
   const cause = error instanceof PlantStoreError ? error.cause : error;
   if (error instanceof PlantStoreError || error instanceof SQLiteError) {
     return new CommandError(`Cannot add plants after line ${tally.line}: ${reasonOf(cause)}`, { cause });

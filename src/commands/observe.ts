@@ -3,7 +3,7 @@ import type { Metrics } from "../adapters/metrics.ts";
 import type { Tracing } from "../adapters/tracing.ts";
 import type { PlantStoreError } from "../errors.ts";
 import type { Commit } from "../group_commit.ts";
-import type { Answered, Observer } from "../observer.ts";
+import type { CompletedRequest, Observer } from "../observer.ts";
 
 /** Who is told what happens, and what of it is logged and counted. */
 export interface Watch extends Observer {
@@ -24,10 +24,10 @@ export interface Watchers {
 export function watch({ log, metrics, tracing }: Watchers, { accessLog }: { accessLog: boolean }): Watch {
   return {
     onError: (error, requestId) => logError(log, error, requestId),
-    onAnswer(answered) {
-      metrics.countAnswer(answered);
-      tracing?.noteAnswer(answered);
-      if (accessLog) logAnswer(log, answered);
+    onResponse(answered) {
+      metrics.countResponse(answered);
+      tracing?.linkToSpan(answered);
+      if (accessLog) logRequest(log, answered);
     },
     onCommit(commit) {
       metrics.countCommit(commit);
@@ -46,6 +46,6 @@ function logError(log: Logger, { code, cause, reason }: PlantStoreError, request
   else if (code === "internal") log.error("Fault of ours", { cause, requestId });
 }
 
-function logAnswer(log: Logger, { method, path, status, durationMs, requestId }: Answered): void {
+function logRequest(log: Logger, { method, path, status, durationMs, requestId }: CompletedRequest): void {
   log.info("Answered", { method, path, status, durationMs: Math.round(durationMs * 1_000) / 1_000, requestId });
 }

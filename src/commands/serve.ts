@@ -6,7 +6,7 @@ import { sha256 } from "../adapters/sha256.ts";
 import { openSqlite } from "../adapters/sqlite/worker_client.ts";
 import { swaggerUi } from "../adapters/swagger_ui.ts";
 import type { Tracing } from "../adapters/tracing.ts";
-import { errorAnswer } from "../http/responses.ts";
+import { errorResponse } from "../http/responses.ts";
 import { createApp } from "../http/app.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
 import type { Config } from "./config.ts";
@@ -22,7 +22,7 @@ import type { StreamIo } from "./io.ts";
 import { aborted, repeat } from "./waiting.ts";
 import { type Watch, watch } from "./observe.ts";
 
-/** A wait for another process's lock ends before the request's own deadline, so that the answer can tell why. */
+/** A wait for another process's lock ends before the request's own deadline, so that the response can tell why. */
 const BUSY_SHARE = 0.9;
 /** What of the time to shut down is kept for closing the database. */
 const CLOSE_SHARE = 0.2;
@@ -77,7 +77,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
     instrumentation: tracing?.plugin,
   });
   const server = await listen(config, { fetch: app.fetch, error: (cause) => fault(cause, watching) });
-  tellStart(log, config, server.address);
+  logStartup(log, config, server.address);
   await offerFirstToken(cache, server.address, config, sha256, io);
   const refreshing = repeat(REFRESH_MS, () =>
     Promise.all([
@@ -127,17 +127,17 @@ function readyUntil(stop: AbortSignal, store: PlantStore): () => Promise<void> {
 function fault(cause: unknown, watching: Watch): Response {
   const error = new PlantStoreError("internal", undefined, { cause });
   watching.onError(error, "none");
-  return errorAnswer(error);
+  return errorResponse(error);
 }
 
-function tellStart(log: Logger, { authTokens, ...config }: Config, address: string): void {
+function logStartup(log: Logger, { authTokens, ...config }: Config, address: string): void {
   const docs = config.docs ? `, documentation at ${address}/swagger` : "";
   log.info(`Plant Store listens on ${address}${docs}`, { version: packageJson.version });
   log.info("Configuration in force", { ...config, authTokens: authTokens.length });
 }
 
 /**
- * Requests that are on their way still need an answer: for this long everything new is answered 503 with
+ * Requests that are on their way still need a response: for this long everything new is answered 503 with
  * `Connection: close`, in milliseconds.
  */
 const GRACE = 250;

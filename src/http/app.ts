@@ -1,15 +1,15 @@
 import { type AnyElysia, Elysia, NotFoundError } from "elysia";
-import { errorAnswer, successAnswer } from "./responses.ts";
+import { errorResponse, successResponse } from "./responses.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
 import { bearerGuard } from "./bearer_guard.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { PlantStoreError } from "../errors.ts";
 import { health } from "./health.ts";
 import { home } from "./home.ts";
-import { metricsPage, type RenderMetrics } from "./metrics.ts";
+import { metrics, type RenderMetrics } from "./metrics.ts";
 import type { Observer } from "../observer.ts";
 import { plantsApi, type PlantsOptions } from "./plants.ts";
-import { pathOf, REQUEST_ID, requestIdOf, routable } from "./request.ts";
+import { pathOf, REQUEST_ID, requestIdOf, withRoutableUrl } from "./request.ts";
 
 /** Everything the app needs from outside; it opens and reads nothing by itself. */
 export interface AppOptions extends PlantsOptions {
@@ -34,7 +34,7 @@ export interface AppOptions extends PlantsOptions {
  * @example
  * ```ts
  * const app = createApp({ plants, ready, authenticate, maxBodyBytes: 65_536, observer });
- * const answer = await app.fetch(new Request("http://localhost/livez"));
+ * const response = await app.fetch(new Request("http://localhost/livez"));
  * ```
  */
 export function createApp(options: AppOptions) {
@@ -43,7 +43,7 @@ export function createApp(options: AppOptions) {
   const app = new Elysia({
     // "/plants/" is not "/plants".
     strictPath: true,
-    // An answer is checked, not rewritten.
+    // A response is checked, not rewritten.
     normalize: false,
   })
     .wrap((fetch) => (request: Request) => observed(fetch as unknown as Fetch, request))
@@ -53,15 +53,15 @@ export function createApp(options: AppOptions) {
       if (error instanceof NotFoundError) return noRoute(allowed, path);
       const known = asPlantStoreError(error);
       errors.set(request, known);
-      return errorAnswer(known);
+      return errorResponse(known);
     })
-    .mapResponse({ as: "global" }, ({ response }) => successAnswer(response))
+    .mapResponse({ as: "global" }, ({ response }) => successResponse(response))
     .use(health(ready))
     .use(home({ docs: docsFiles !== undefined }))
     .use(docsFiles === undefined ? new Elysia() : docs(api, docsFiles))
     // What is public stands above, what needs a token below.
     .use(bearerGuard(authenticate))
-    .use(renderMetrics === undefined ? new Elysia() : metricsPage(renderMetrics))
+    .use(renderMetrics === undefined ? new Elysia() : metrics(renderMetrics))
     .use(api);
   const allowed = methodsByPath(app.routes);
   /** What went wrong with a request, until it is told. */
@@ -70,24 +70,24 @@ export function createApp(options: AppOptions) {
   // No async function: this is around every request.
   function observed(fetch: Fetch, received: Request): Response | Promise<Response> {
     const start = performance.now();
-    const request = routable(received);
-    const finish = (answer: Response) => {
+    const request = withRoutableUrl(received);
+    const finish = (response: Response) => {
       const path = pathOf(request);
       const requestId = requestIdOf(request);
-      answer.headers.set(REQUEST_ID, requestId);
+      response.headers.set(REQUEST_ID, requestId);
       const error = errors.get(request);
       if (error !== undefined) observer.onError(error, requestId);
-      observer.onAnswer({
+      observer.onResponse({
         method: request.method,
         path: allowed.has(path) ? path : "other",
-        status: answer.status,
+        status: response.status,
         durationMs: performance.now() - start,
         requestId,
       });
-      return answer;
+      return response;
     };
-    const answer = fetch(request);
-    return answer instanceof Promise ? answer.then(finish) : finish(answer);
+    const response = fetch(request);
+    return response instanceof Promise ? response.then(finish) : finish(response);
   }
 
   return app;
@@ -98,8 +98,8 @@ type Fetch = (request: Request) => Response | Promise<Response>;
 /** RFC 9110, section 15.5.6: a known path says which methods it takes. */
 function noRoute(allowed: ReadonlyMap<string, string>, path: string): Response {
   const allow = allowed.get(path);
-  if (allow === undefined) return errorAnswer(new PlantStoreError("unknown_path"));
-  return errorAnswer(new PlantStoreError("method_not_allowed"), { allow });
+  if (allow === undefined) return errorResponse(new PlantStoreError("unknown_path"));
+  return errorResponse(new PlantStoreError("method_not_allowed"), { allow });
 }
 
 /** Elysia answers HEAD wherever there is a GET. */

@@ -70,7 +70,7 @@ function concat(chunks: readonly Uint8Array[], size: number): Uint8Array {
   return bytes;
 }
 
-/** A client that goes away in the middle of its body is no fault of ours; nobody is left to read the answer. */
+/** A client that goes away in the middle of its body is no fault of ours; nobody is left to read the response. */
 function rethrowAsIncomplete(cause: unknown): never {
   if (cause instanceof PlantStoreError) throw cause;
   throw new PlantStoreError("malformed_json", "the body did not arrive completely", { cause });

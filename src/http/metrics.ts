@@ -4,7 +4,7 @@ import { Elysia } from "elysia";
 export type RenderMetrics = () => Promise<string>;
 
 /** `GET /metrics`, for a scraper whose credentials are good. */
-export function metricsPage(render: RenderMetrics) {
+export function metrics(render: RenderMetrics) {
   return new Elysia({ name: "metrics" }).get(
     "/metrics",
     async () =>

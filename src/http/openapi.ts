@@ -38,8 +38,8 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths"> = {
  */
 export async function openApiDocument(api: AnyElysia): Promise<OpenAPIV3.Document> {
   const generator = new Elysia().use(swagger({ documentation: DOCUMENTATION })).use(api);
-  const answer = await generator.handle(new Request("http://localhost/swagger/json"));
-  const document = (await answer.json()) as OpenAPIV3.Document;
+  const response = await generator.handle(new Request("http://localhost/swagger/json"));
+  const document = (await response.json()) as OpenAPIV3.Document;
   for (const path of Object.values(document.paths)) if (path?.post) completeOperation(path.post);
   for (const schema of Object.values(document.components?.schemas ?? {})) removeForeignKeys(schema);
   return document;
@@ -71,7 +71,7 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
   json.examples = Object.fromEntries(codes.map((code) => [code, example(code)]));
 }
 
-/** Every header that an answer to one of these causes may have, with the values by cause. */
+/** Every header that a response to one of these causes may have, with the values by cause. */
 function headersOf(codes: readonly ErrorCode[]): Record<string, OpenAPIV3.HeaderObject> {
   const headers: Record<string, OpenAPIV3.HeaderObject> = {};
   for (const code of codes) {
@@ -94,7 +94,7 @@ const REQUEST_ID_HEADER: OpenAPIV3.HeaderObject = {
 const HEADERS: Readonly<Record<string, { name: string; description: string }>> = {
   "www-authenticate": { name: "WWW-Authenticate", description: "What credentials are wanted" },
   "retry-after": { name: "Retry-After", description: "After how many seconds to try again" },
-  connection: { name: "Connection", description: "The connection is closed after this answer" },
+  connection: { name: "Connection", description: "The connection is closed after this response" },
 };
 
 function example(code: ErrorCode): OpenAPIV3.ExampleObject {

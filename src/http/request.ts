@@ -17,20 +17,20 @@ const AFTER_SCHEME = "https://".length;
 const SHORTEST_ORIGIN = 11;
 
 /** The same request under a URL that Elysia can route. The host means nothing to this service, so any one does. */
-export function routable(request: Request): Request {
+export function withRoutableUrl(request: Request): Request {
   const start = startOfPath(request.url);
   if (start >= SHORTEST_ORIGIN) return request;
   return new Request(`http://localhost${request.url.slice(start)}`, request);
 }
 
 /** What clients and proxies send as ids: a UUID, a ULID, a trace id. Anything else could forge a line of the log. */
-const SANE_ID = /^[\w.:/+=@-]{1,128}$/;
+const REQUEST_ID_PATTERN = /^[\w.:/+=@-]{1,128}$/;
 
 /** A request's own id, if it is sane, or a new one. */
 export function requestIdOf({ headers }: Request): string {
   const own = headers.get(REQUEST_ID);
-  return own !== null && SANE_ID.test(own) ? own : crypto.randomUUID();
+  return own !== null && REQUEST_ID_PATTERN.test(own) ? own : crypto.randomUUID();
 }
 
-/** The header that names a request, in it and in its answer. */
+/** The header that names a request, in it and in its response. */
 export const REQUEST_ID = "x-request-id";

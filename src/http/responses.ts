@@ -15,12 +15,12 @@ const EXTRA_HEADERS: Partial<Record<ErrorCode, Record<string, string>>> = {
   shutting_down: { "retry-after": RETRY_AFTER, connection: "close" },
 };
 
-/** The headers an answer to this cause has, beyond those of every answer. Used for the OpenAPI document, too. */
+/** The headers a response to this cause has, beyond those of every response. Used for the OpenAPI document, too. */
 export function extraHeaders(code: ErrorCode): Readonly<Record<string, string>> {
   return EXTRA_HEADERS[code] ?? {};
 }
 
-// Headers are made once: building them for every answer is what costs most in making one, and a Response copies them.
+// Headers are made once: building them for every response is what costs most in making one, and a Response copies them.
 const COMMON = { "content-type": "application/json", "x-content-type-options": "nosniff" };
 const SUCCESS: ResponseInit = { headers: new Headers(COMMON) };
 const FAILURE = Object.fromEntries(
@@ -31,18 +31,18 @@ function failureHeaders(code: ErrorCode): Headers {
   return new Headers({ ...COMMON, "cache-control": "no-store", ...extraHeaders(code) });
 }
 
-/** The answer that carries what a handler returned; one that is made already stays as it is. */
-export function successAnswer(body: unknown): Response | undefined {
+/** The response that carries what a handler returned; one that is made already stays as it is. */
+export function successResponse(body: unknown): Response | undefined {
   return body instanceof Response ? undefined : Response.json(body, SUCCESS);
 }
 
 /**
- * The answer to a request that failed: the contract's Error, with the headers its cause calls for.
+ * The response to a request that failed: the contract's Error, with the headers its cause calls for.
  *
- * @param headers More headers, of this answer only.
+ * @param headers More headers, of this response only.
  */
-export function errorAnswer({ code, message }: PlantStoreError, headers: Record<string, string> = {}): Response {
-  const answer = Response.json({ error: ERRORS[code].error, message }, FAILURE[code]);
-  for (const [name, value] of Object.entries(headers)) answer.headers.set(name, value);
-  return answer;
+export function errorResponse({ code, message }: PlantStoreError, headers: Record<string, string> = {}): Response {
+  const response = Response.json({ error: ERRORS[code].error, message }, FAILURE[code]);
+  for (const [name, value] of Object.entries(headers)) response.headers.set(name, value);
+  return response;
 }

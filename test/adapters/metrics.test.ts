@@ -9,7 +9,7 @@ async function samplesOf(metrics: { render(): Promise<string> }, name: string): 
 test("durations are counted in seconds, in buckets that reach up to their bounds", async () => {
   const metrics = createMetrics(() => 0);
   const answered = { path: "/plants", method: "POST", status: 200, requestId: "1" };
-  for (const durationMs of [0.5, 0.6, 6_000]) metrics.countAnswer({ ...answered, durationMs });
+  for (const durationMs of [0.5, 0.6, 6_000]) metrics.countResponse({ ...answered, durationMs });
   const name = "plant_store_request_duration_seconds";
   const samples = await samplesOf(metrics, name);
   for (const sample of [
@@ -27,9 +27,9 @@ test("durations are counted in seconds, in buckets that reach up to their bounds
 test("answers are counted by what they have in common, however they take turns", async () => {
   const metrics = createMetrics(() => 0);
   for (const status of [200, 409, 200, 200, 409]) {
-    metrics.countAnswer({ path: "/plants", method: "POST", status, durationMs: 1, requestId: "1" });
+    metrics.countResponse({ path: "/plants", method: "POST", status, durationMs: 1, requestId: "1" });
   }
-  metrics.countAnswer({ path: "other", method: "GET", status: 404, durationMs: 1, requestId: "1" });
+  metrics.countResponse({ path: "other", method: "GET", status: 404, durationMs: 1, requestId: "1" });
   const expected = [
     'plant_store_requests_total{path="/plants",method="POST",status="200"} 3',
     'plant_store_requests_total{path="/plants",method="POST",status="409"} 2',

@@ -15,7 +15,7 @@ import type { Verdict } from "../../src/auth/authenticate.ts";
 import { jwtAuthenticator, type JwtOptions } from "../../src/auth/jwt.ts";
 import { readError } from "../support/responses.ts";
 import { postPlant, testApp } from "../support/app.ts";
-import { type Answer, jwksServer, signed, type SigningKey, signingKey } from "../support/jwks.ts";
+import { type CannedResponse, jwksServer, signed, type SigningKey, signingKey } from "../support/jwks.ts";
 
 const ISSUER = "https://id.example.com/";
 const AUDIENCE = "plant-store";
@@ -80,18 +80,18 @@ test("POST /plants takes a JWT of the identity provider as credentials", async (
   await using idp = await world();
   const app = testApp({ authenticate: idp.authenticate });
   const authorization = `Bearer ${await signed(idp.key, CLAIMS)}`;
-  const answer = await app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization }));
-  expect(answer.status).toBe(200);
-  expect(await answer.json()).toEqual({ name: "Fern" });
+  const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization }));
+  expect(response.status).toBe(200);
+  expect(await response.json()).toEqual({ name: "Fern" });
 });
 
 test("POST /plants answers 401 to a JWT of another audience, and tells nothing of why", async () => {
   await using idp = await world();
   const app = testApp({ authenticate: idp.authenticate });
   const authorization = `Bearer ${await signed(idp.key, { ...CLAIMS, aud: "tree-store" })}`;
-  const answer = await app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization }));
-  expect(answer.headers.get("www-authenticate")).toBe('Bearer realm="plant-store", error="invalid_token"');
-  expect(await readError(answer)).toEqual({
+  const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization }));
+  expect(response.headers.get("www-authenticate")).toBe('Bearer realm="plant-store", error="invalid_token"');
+  expect(await readError(response)).toEqual({
     status: 401,
     error: 4012,
     message: "the credentials are not a valid bearer token",
@@ -567,7 +567,7 @@ test("a key published just after a fetch counts 10 seconds later", async () => {
 // Provider away
 
 /** Every way of not publishing keys; `slow` ones end by the time-out. */
-const FAILURES: readonly [string, Answer, { readonly slow?: boolean }?][] = [
+const FAILURES: readonly [string, CannedResponse, { readonly slow?: boolean }?][] = [
   ["answers 500", () => new Response("oops", { status: 500 })],
   ["answers 404", () => new Response(null, { status: 404 })],
   ["answers 206 with keys", () => Response.json({ keys: [] }, { status: 206 })],
@@ -587,7 +587,7 @@ const FAILURES: readonly [string, Answer, { readonly slow?: boolean }?][] = [
   ["answers without an end", endless],
   ["answers a compressed flood", () => new Response(FLOOD, { headers: { "content-encoding": "gzip" } })],
   ["does not answer", () => new Promise<Response>(() => {}), { slow: true }],
-  ["stops in the middle of its answer", stalled, { slow: true }],
+  ["stops in the middle of its response", stalled, { slow: true }],
 ];
 
 const FLOOD = Bun.gzipSync(new Uint8Array(5_000_000).fill(0x20));
@@ -612,7 +612,7 @@ function inPieces(bytes: Uint8Array): ReadableStream {
   });
 }
 
-/** Long enough for every good answer, and short enough for a test. */
+/** Long enough for every good response, and short enough for a test. */
 const timeout = (slow = false) => (slow ? { timeoutMs: 400 } : {});
 
 test.each(FAILURES)(
@@ -620,7 +620,7 @@ test.each(FAILURES)(
   async (_, failure, { slow } = {}) => {
     await using idp = await world(timeout(slow));
     const token = await signed(idp.key, CLAIMS);
-    idp.provider.answers(failure);
+    idp.provider.responses(failure);
     const verdicts = await Promise.all([idp.check(token), idp.check(token)]);
     expect(verdicts).toEqual(["keys unavailable", "keys unavailable"]);
     idp.provider.publish(idp.key);
@@ -638,7 +638,7 @@ test.each(FAILURES)(
     await using idp = await world(timeout(slow));
     const [next, token] = [await signingKey(), await signed(idp.key, CLAIMS)];
     expect(await idp.verdict(token)).toBe(true);
-    idp.provider.answers(failure);
+    idp.provider.responses(failure);
     idp.pass(15 * MINUTES);
     expect(await idp.verdict(token)).toBe(true);
     expect(await idp.verdict(signed(next, CLAIMS))).toBe("keys unavailable");
@@ -653,7 +653,7 @@ test.each(FAILURES)(
 test("a redirection is not followed, wherever it leads", async () => {
   await using idp = await world();
   await using elsewhere = jwksServer(idp.key);
-  idp.provider.answers(() => Response.redirect(elsewhere.url.href));
+  idp.provider.responses(() => Response.redirect(elsewhere.url.href));
   expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe("keys unavailable");
   expect(elsewhere.requests()).toBe(0);
 });
@@ -687,7 +687,7 @@ test("once the provider is known to be away, known keys do not wait for it", asy
   await using idp = await world({ timeoutMs: 600_000 });
   const token = await signed(idp.key, CLAIMS);
   expect(await idp.verdict(token)).toBe(true);
-  idp.provider.answers(() => new Response(null, { status: 503 }));
+  idp.provider.responses(() => new Response(null, { status: 503 }));
   idp.pass(1 * HOURS);
   expect(await idp.verdict(token)).toBe(true);
   idp.pass(1 * HOURS);
@@ -701,7 +701,7 @@ test("once the provider is known to be away, known keys do not wait for it", asy
 
 test("a long outage is told every 10 seconds at most, with its cause", async () => {
   await using idp = await world();
-  idp.provider.answers(() => new Response(null, { status: 503 }));
+  idp.provider.responses(() => new Response(null, { status: 503 }));
   const token = await signed(idp.key, CLAIMS);
   for (let i = 0; i < 10; i++) {
     expect(await idp.verdict(token)).toBe("keys unavailable");
@@ -716,7 +716,7 @@ test("a long outage is told every 10 seconds at most, with its cause", async () 
 test("keys that come in pieces, cut anywhere, are put together", async () => {
   await using idp = await world();
   const key = await signingKey("ES256", "🌿🌿🌿🌿🌿");
-  idp.provider.answers(() => new Response(inPieces(UTF8.encode(JSON.stringify({ keys: [key.jwk] })))));
+  idp.provider.responses(() => new Response(inPieces(UTF8.encode(JSON.stringify({ keys: [key.jwk] })))));
   expect(await idp.verdict(signed(key, CLAIMS))).toBe(true);
 });
 

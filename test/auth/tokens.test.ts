@@ -28,8 +28,8 @@ test("mintToken() makes another token every time", () => {
 test("a minted token is good credentials as it stands", async () => {
   const token = mintToken(sha256);
   const app = testApp({ authenticate: knowing(token) });
-  const answer = await app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization: `Bearer ${token}` }));
-  expect(answer.status).toBe(200);
+  const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization: `Bearer ${token}` }));
+  expect(response.status).toBe(200);
 });
 
 test("mintToken() takes its characters from the randomness given, and from nowhere else", () => {

@@ -3,9 +3,9 @@ import { join } from "node:path";
 import { fuzz } from "../faults/fuzz.ts";
 import { INTACT, printed } from "../support/ledger.ts";
 import { printedSeed } from "../support/load.ts";
-import { PATIENCE } from "../support/program.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 // What is cheaper because it does less is no measure: the program by hand has to pass the program's own fuzz.
 for (const file of ["by_hand.ts", "by_hand_worker.ts"]) {

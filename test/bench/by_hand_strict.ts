@@ -42,11 +42,11 @@ export function serveStrictly(add: (plant: HandPlant) => Promise<Outcome>): void
     return Response.json(tag === undefined ? { name } : { name, tag }, STORED);
   }
 
-  async function answer(request: Request): Promise<Response> {
-    const answer = await create(request).catch(refused);
+  async function response(request: Request): Promise<Response> {
+    const response = await create(request).catch(refused);
     const own = request.headers.get("x-request-id");
-    answer.headers.set("x-request-id", own !== null && /^[\w.:/+=@-]{1,128}$/.test(own) ? own : crypto.randomUUID());
-    return answer;
+    response.headers.set("x-request-id", own !== null && /^[\w.:/+=@-]{1,128}$/.test(own) ? own : crypto.randomUUID());
+    return response;
   }
 
   const server = Bun.serve({
@@ -54,7 +54,7 @@ export function serveStrictly(add: (plant: HandPlant) => Promise<Outcome>): void
     port: 0,
     development: false,
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
-    fetch: answer,
+    fetch: response,
   });
   process.on("SIGTERM", () => process.exit(0));
   process.stderr.write(`By hand, strictly, listens on http://127.0.0.1:${server.port}\n`);

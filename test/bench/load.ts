@@ -1,5 +1,5 @@
 /**
- * A closed loop of clients in one process: every connection sends its next plant once the answer to the last one is
+ * A closed loop of clients in one process: every connection sends its next plant once the response to the last one is
  * complete. Prints what the plants after the warm-up cost the server, as JSON of {@linkcode Load}.
  */
 import { readFileSync } from "node:fs";
@@ -76,7 +76,7 @@ function makeRequest() {
 }
 
 interface Connection {
-  /** The part of an answer that has arrived. */
+  /** The part of a response that has arrived. */
   partial: string;
 }
 
@@ -105,9 +105,9 @@ function send(socket: Bun.Socket<Connection>): void {
 }
 
 function receive(socket: Bun.Socket<Connection>, chunk: Buffer): void {
-  const answer = socket.data.partial + chunk.toString("latin1");
-  if (!"HTTP/1.1 200".startsWith(answer.slice(0, 12))) fail(`An answer was not 200:\n${answer}`);
-  socket.data.partial = answer.endsWith(`\r\n\r\n${fields}`) ? "" : answer;
+  const response = socket.data.partial + chunk.toString("latin1");
+  if (!"HTTP/1.1 200".startsWith(response.slice(0, 12))) fail(`An answer was not 200:\n${response}`);
+  socket.data.partial = response.endsWith(`\r\n\r\n${fields}`) ? "" : response;
   if (socket.data.partial !== "") return;
   answered++;
   if (answered === warmUp) start = sample();

@@ -109,8 +109,8 @@ test("a backup taken under load holds every plant acknowledged before it began, 
     expect(run).toEqual({ exitCode: 0, stdout: "", stderr: 'Backed up "plants.db" to "restored.db"\n' });
     const during = load.answered();
     isOver = true;
-    const { answers, unanswered } = await load.end;
-    expect({ kinds: Object.keys(answers), unanswered }).toEqual({ kinds: ["200"], unanswered: 0 });
+    const { responses, unanswered } = await load.end;
+    expect({ kinds: Object.keys(responses), unanswered }).toEqual({ kinds: ["200"], unanswered: 0 });
     expect(during).toBeGreaterThan(ledger.acknowledgements());
   }
   expect(ledger.acknowledgements()).toBeGreaterThanOrEqual(500);

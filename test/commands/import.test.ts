@@ -144,9 +144,9 @@ test("import refuses a line with the words that the API has for it as a body", a
   using database = await databaseOf([]);
   const texts = REFUSED.map(([line]) => line).filter((line) => typeof line === "string");
   for (const text of texts.slice(0, -2)) {
-    const answer = await testApp().fetch(postPlant(text));
-    const { message } = (await answer.json()) as { message: string };
-    expect({ text, status: answer.status }).toEqual({ text, status: 400 });
+    const response = await testApp().fetch(postPlant(text));
+    const { message } = (await response.json()) as { message: string };
+    expect({ text, status: response.status }).toEqual({ text, status: 400 });
     const { words } = await imported(database.path, [text]);
     expect(words).toBe(`line 1: ${message.replace("body", "line")}\n0 added, 0 already there, 1 refused\n`);
   }
@@ -265,8 +265,8 @@ test("import into a database that a server serves holds up nobody", async () => 
   const run = await runToEnd({ args: ["import", "lines"], cwd: directory.path });
   expect(run).toEqual({ exitCode: 0, stdout: "", stderr: "5000 added, 0 already there, 0 refused\n" });
   isOver = true;
-  const { answers, unanswered } = await load.end;
-  expect({ kinds: Object.keys(answers), unanswered }).toEqual({ kinds: ["200"], unanswered: 0 });
+  const { responses, unanswered } = await load.end;
+  expect({ kinds: Object.keys(responses), unanswered }).toEqual({ kinds: ["200"], unanswered: 0 });
   const stored = await exported(join(directory.path, "plants.db"));
   expect(stored).toStartWith(linesOf(5_000).join(""));
   expect(stored.split("\n").length - 1).toBe(5_000 + ledger.acknowledgements());

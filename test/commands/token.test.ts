@@ -1,16 +1,16 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { emptyDirectory, PATIENCE, runToEnd, startServer } from "../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 async function post(url: string, token: string): Promise<number> {
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
   return (await fetch(`${url}/plants`, { method: "POST", headers, body: '{"id": 1, "name": "Fern"}' })).status;
 }
 
-/** Asks until the answer is the one awaited; the test's own time limit ends it. */
+/** Asks until the response is the one awaited; the test's own time limit ends it. */
 async function untilAnswered(status: number, url: string, token: string): Promise<void> {
   while ((await post(url, token)) !== status) await Bun.sleep(50);
 }

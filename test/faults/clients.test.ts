@@ -1,12 +1,12 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { type Connection, connect, limited, newPlants, postBytes, startLoad } from "../support/load.ts";
-import { FROM_SOURCE, PATIENCE, startServer } from "../support/program.ts";
+import { FROM_SOURCE, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { get, requireReady } from "./health.ts";
 import { neverReading } from "./slow.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test("silent, dripping and never-reading clients do not hurt the others", async () => {
   using disk = makeDisk({ shim: false });
@@ -23,9 +23,9 @@ test("silent, dripping and never-reading clients do not hurt the others", async 
   }, 5);
   const ledger = makeLedger();
   const next = limited(newPlants("slow clients"), 500);
-  const { answers, unanswered, wrong } = await startLoad({ url, connections: 16, ledger, next }).end;
+  const { responses, unanswered, wrong } = await startLoad({ url, connections: 16, ledger, next }).end;
   clearInterval(tap);
-  expect({ answers, unanswered, wrong }).toEqual({ answers: { "200": 500 }, unanswered: 0, wrong: 0 });
+  expect({ responses, unanswered, wrong }).toEqual({ responses: { "200": 500 }, unanswered: 0, wrong: 0 });
   for (const connection of [...silent, ...dripping, ...deaf]) connection.close("reset");
   // What nobody sent to its end is not there: the ledger never heard of it.
   expect(ledger.judge(disk.database)).toEqual(INTACT);

@@ -1,13 +1,13 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, printed } from "../support/ledger.ts";
 import { printedSeed } from "../support/load.ts";
-import { LONG_PATIENCE } from "../support/program.ts";
+import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 import { mutant } from "../support/mutant.ts";
 import { skipsShim } from "../support/shim.ts";
 import { crashes } from "./crashes.ts";
 import { NORMAL } from "./mutations.ts";
 
-setDefaultTimeout(LONG_PATIENCE);
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 test("kill -9 under load, again and again, loses, invents and changes no plant", async () => {
   const seed = printedSeed("kill -9");

@@ -28,7 +28,7 @@ export async function crashes({ times, seed, power, program }: CrashOptions): Pr
     const options = disk.server({ faults, program });
     // Every fifth dies while it starts, on what the fourth has left.
     if (crash % 5 === 0) await crashAtStart(options, random() * 300);
-    else await crashUnderLoad(options, { afterAnswers: 20 + random() * 400, thenMs: random() * 30 }, ledger, next);
+    else await crashUnderLoad(options, { afterResponses: 20 + random() * 400, thenMs: random() * 30 }, ledger, next);
     if (power) disk.losePower();
     verdict = worse(verdict, ledger.judge(disk.database));
   }
@@ -51,13 +51,13 @@ async function crashAtStart(options: StartOptions, afterMs: number): Promise<voi
 
 async function crashUnderLoad(
   options: StartOptions,
-  { afterAnswers, thenMs }: { readonly afterAnswers: number; readonly thenMs: number },
+  { afterResponses, thenMs }: { readonly afterResponses: number; readonly thenMs: number },
   ledger: Ledger,
   next: ReturnType<typeof randomPlants>,
 ): Promise<void> {
   await using server = await startServer(options);
   const load = startLoad({ url: server.url, connections: 48, ledger, next });
-  while (load.answered() < afterAnswers && server.child.exitCode === null) await Bun.sleep(1);
+  while (load.answered() < afterResponses && server.child.exitCode === null) await Bun.sleep(1);
   await Bun.sleep(thenMs);
   server.child.kill("SIGKILL");
   await server.child.exited;

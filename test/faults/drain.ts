@@ -25,12 +25,12 @@ export async function drains({ times, seed, program }: DrainOptions): Promise<Re
     const load = startLoad({ url: server.url, connections: 64, ledger, next });
     await Bun.sleep(50 + random() * 200);
     server.child.kill("SIGTERM");
-    const { answers, unanswered, wrong } = await load.end;
+    const { responses, unanswered, wrong } = await load.end;
     const exitCode = await exitCodeOf(server.child);
-    const others = Object.keys(answers).filter((answer) => !/^(200|409\/4091|503\/5033)$/.test(answer));
+    const others = Object.keys(responses).filter((response) => !/^(200|409\/4091|503\/5033)$/.test(response));
     const seen = { exitCode, unanswered, wrong, others };
     if (!Bun.deepEquals(seen, { exitCode: 0, unanswered: 0, wrong: 0, others: [] })) {
-      throw new Error(`Drain ${drain}: ${JSON.stringify({ ...seen, answers })}\n${await server.stderr.end}`);
+      throw new Error(`Drain ${drain}: ${JSON.stringify({ ...seen, responses })}\n${await server.stderr.end}`);
     }
     answered += load.answered();
     verdict = worse(verdict, ledger.judge(disk.database));

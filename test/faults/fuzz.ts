@@ -1,6 +1,6 @@
 import type { NewPlant } from "../../src/plant.ts";
 import { type Ledger, makeLedger, type Report } from "../support/ledger.ts";
-import { type Connection, connect, randomFrom, verdictOf, type WireAnswer } from "../support/load.ts";
+import { type Connection, connect, randomFrom, verdictOf, type WireResponse } from "../support/load.ts";
 import { startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { type FuzzCase, fuzzCases } from "./fuzz_cases.ts";
@@ -21,9 +21,9 @@ export interface Fuzz extends Report {
 
 const CONNECTIONS = 32;
 /** A damaged request may be an unfinished one. It is given up after this long, in milliseconds. */
-const PATIENCE = 200;
+const TEST_TIMEOUT_MS = 200;
 
-/** Sends requests of every kind to a server, over raw connections, and compares each answer with the oracle's. */
+/** Sends requests of every kind to a server, over raw connections, and compares each response with the oracle's. */
 export async function fuzz({ cases, seed, program }: FuzzOptions): Promise<Fuzz> {
   const began = performance.now();
   using disk = makeDisk({ shim: false });
@@ -40,7 +40,7 @@ export async function fuzz({ cases, seed, program }: FuzzOptions): Promise<Fuzz>
     while (left-- > 0 && surprises.length < 10) {
       const fuzzCase = next();
       connection = connection === undefined || connection.isClosed() ? await connect(server.url) : connection;
-      const said = await answerTo(connection, fuzzCase);
+      const said = await respondTo(connection, fuzzCase);
       counts[said] = (counts[said] ?? 0) + 1;
       remember(fuzzCase, said, ledger, taken);
       if (!isExpected(fuzzCase, said)) surprises.push(describe(fuzzCase, said));
@@ -61,25 +61,25 @@ export async function fuzz({ cases, seed, program }: FuzzOptions): Promise<Fuzz>
 }
 
 /** Status and number, "none" where the connection ends or, for damaged HTTP, nothing comes. */
-async function answerTo(connection: Connection, { bytes, expected, plant }: FuzzCase): Promise<string> {
-  const answer = connection.request(bytes);
-  const patience = expected === "any" ? Bun.sleep(PATIENCE).then(() => undefined) : answer;
-  const first = await Promise.race([answer, patience]);
+async function respondTo(connection: Connection, { bytes, expected, plant }: FuzzCase): Promise<string> {
+  const response = connection.request(bytes);
+  const patience = expected === "any" ? Bun.sleep(TEST_TIMEOUT_MS).then(() => undefined) : response;
+  const first = await Promise.race([response, patience]);
   if (first === undefined) return "none";
-  // RFC 9112, section 2.2: Bun's own parser closes with an answer that has no body.
+  // RFC 9112, section 2.2: Bun's own parser closes with a response that has no body.
   if (first.body === "") return `${first.status} without a body`;
   return verdictOf(first) + wrongEcho(first, plant);
 }
 
-function wrongEcho({ status, body }: WireAnswer, plant: NewPlant | undefined): string {
+function wrongEcho({ status, body }: WireResponse, plant: NewPlant | undefined): string {
   if (status !== 200 || plant === undefined) return "";
   const { name, tag } = plant;
   return Bun.deepEquals(JSON.parse(body), tag === undefined ? { name } : { name, tag }) ? "" : ` with ${body}`;
 }
 
 /**
- * Only what was answered 200 may be in the file; or what was not answered at all. A bodiless answer is Bun's, to bytes
- * that followed the request, and the plant's own answer was lost with the connection.
+ * Only what was answered 200 may be in the file; or what was not answered at all. A bodiless response is Bun's, to bytes
+ * that followed the request, and the plant's own response was lost with the connection.
  */
 function remember({ plant }: FuzzCase, said: string, ledger: Ledger, taken: NewPlant[]): void {
   if (plant === undefined) return;

@@ -1,14 +1,14 @@
 import type { NewPlant } from "../../src/plant.ts";
 import type { Ledger } from "../support/ledger.ts";
-import { connect, getBytes, postBytes, verdictOf, type WireAnswer } from "../support/load.ts";
+import { connect, getBytes, postBytes, verdictOf, type WireResponse } from "../support/load.ts";
 
 /** Sends one request on a connection of its own. */
-export async function ask(url: string, bytes: string): Promise<WireAnswer> {
+export async function ask(url: string, bytes: string): Promise<WireResponse> {
   const connection = await connect(url);
-  const answer = await connection.request(bytes);
+  const response = await connection.request(bytes);
   connection.close();
-  if (answer === undefined) throw new Error(`No answer to ${bytes.slice(0, 40)}`);
-  return answer;
+  if (response === undefined) throw new Error(`No answer to ${bytes.slice(0, 40)}`);
+  return response;
 }
 
 /** What one path answers to GET. */
@@ -17,21 +17,21 @@ export async function get(url: string, path: string): Promise<string> {
 }
 
 /** Sends one plant, and tells the ledger. */
-export async function send(url: string, ledger: Ledger, plant: NewPlant): Promise<WireAnswer> {
+export async function send(url: string, ledger: Ledger, plant: NewPlant): Promise<WireResponse> {
   ledger.attempt(plant);
-  const answer = await ask(url, postBytes(plant));
-  if (answer.status === 200) ledger.acknowledge(plant);
-  return answer;
+  const response = await ask(url, postBytes(plant));
+  if (response.status === 200) ledger.acknowledge(plant);
+  return response;
 }
 
 /** Holds a server whose storage is sick to being alive, to saying that it is not ready, and to refusing a plant. */
 export async function requireUnavailable(url: string, ledger: Ledger, plant: NewPlant): Promise<string> {
-  const answer = await send(url, ledger, plant);
-  const seen = { plant: verdictOf(answer), livez: await get(url, "/livez"), readyz: await get(url, "/readyz") };
+  const response = await send(url, ledger, plant);
+  const seen = { plant: verdictOf(response), livez: await get(url, "/livez"), readyz: await get(url, "/readyz") };
   const expected = { plant: "503/5032", livez: "200", readyz: "503/5032" };
   if (!Bun.deepEquals(seen, expected))
     throw new Error(`The storage is sick, and the server says ${JSON.stringify(seen)}`);
-  return answer.body;
+  return response.body;
 }
 
 /** Waits for a server to be ready again by itself, and for a plant to be stored. */

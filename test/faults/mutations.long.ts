@@ -3,14 +3,14 @@ import { printed, type Report } from "../support/ledger.ts";
 import { printedSeed } from "../support/load.ts";
 import { mutant, type Mutation } from "../support/mutant.ts";
 import { failingTests } from "../support/mutant_tests.ts";
-import { LONG_PATIENCE, ROOT } from "../support/program.ts";
+import { LONG_TEST_TIMEOUT_MS, ROOT } from "../support/program.ts";
 import { skipsShim } from "../support/shim.ts";
 import { crashes } from "./crashes.ts";
 import { drains } from "./drain.ts";
 import { BELIEVING, BLIND, EARLY, HASTY, HIDING, REPLACING, SWAPPED, UNDAUNTED } from "./mutations.ts";
 import { syncErrors } from "./sync_errors.ts";
 
-setDefaultTimeout(LONG_PATIENCE);
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 /** The program with a bug; gone at the end of the test. */
 function programOf(bug: readonly Mutation[]) {
@@ -23,7 +23,7 @@ async function said(experiment: Promise<Report>): Promise<unknown> {
   return experiment.then(printed, (error: unknown) => String(error));
 }
 
-test.skipIf(skipsShim())("the failed fsync notices an answer of 200 before the commit", async () => {
+test.skipIf(skipsShim())("the failed fsync notices a response of 200 before the commit", async () => {
   using bug = programOf(EARLY);
   const verdict = printed(await syncErrors({ numbers: [9, 10, 11], ...bug }));
   expect(verdict.lost).toBeGreaterThan(0);

@@ -38,7 +38,7 @@ export async function overload({ queueLimit, plants, seed, restMs }: OverloadOpt
   const { now, most } = memoryOf(server.child.pid);
   await requireReady(server.url, ledger, next);
   const memory = { most: most - before, after: now - before };
-  const size = `${plants} sent, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(load.answers)}, memory ${megabytes(memory.most)} more at most, ${megabytes(memory.after)} after`;
+  const size = `${plants} sent, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(load.responses)}, memory ${megabytes(memory.most)} more at most, ${megabytes(memory.after)} after`;
   return { experiment: "overload", size, verdict: ledger.judge(disk.database), began, load, memory };
 }
 

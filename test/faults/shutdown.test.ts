@@ -2,13 +2,13 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { connect, postBytes, printedSeed } from "../support/load.ts";
-import { exitCodeOf, PATIENCE, start, startServer } from "../support/program.ts";
+import { exitCodeOf, TEST_TIMEOUT_MS, start, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { drains } from "./drain.ts";
 import { get, send } from "./health.ts";
 import { onFreePort } from "./settle.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const fern = { id: 1n, name: "Fern" };
 
@@ -20,7 +20,7 @@ async function halfSent(url: string) {
   return connection;
 }
 
-test("SIGTERM under 64-way load leaves no request without an answer", async () => {
+test("SIGTERM under 64-way load leaves no request without a response", async () => {
   const seed = printedSeed("drain");
   expect(printed(await drains({ times: 2, seed }))).toEqual(INTACT);
 });

@@ -14,12 +14,12 @@ import {
 import { join } from "node:path";
 import { INTACT, type Ledger, makeLedger } from "../support/ledger.ts";
 import { limited, newPlants, printedSeed, randomFrom, randomPlants, startLoad, verdictOf } from "../support/load.ts";
-import { PATIENCE, runToEnd, startServer } from "../support/program.ts";
+import { TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 import { type Disk, makeDisk, skipsShim } from "../support/shim.ts";
 import { get, requireReady, requireUnavailable, send } from "./health.ts";
 import { onFreePort } from "./settle.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const fern = { id: 1n, name: "Fern" };
 
@@ -57,7 +57,7 @@ test.skipIf(skipsTmpfs())("a full disk is said to be full, and works again once 
   const ledger = makeLedger();
   const next = newPlants("full disk");
   const load = startLoad({ url: server.url, connections: 8, ledger, next: limited(next, 600), endOn: ["503/5032"] });
-  expect(Object.keys((await load.end).answers).toSorted()).toEqual(["200", "503/5032"]);
+  expect(Object.keys((await load.end).responses).toSorted()).toEqual(["200", "503/5032"]);
   fill(join(disk.path, "filler"));
   // What is left of the WAL's last page may still take a commit or two.
   while ((await get(server.url, "/readyz")) === "200") await Bun.sleep(50);
@@ -73,11 +73,11 @@ test("a lock that another process holds is waited for", async () => {
   const ledger = makeLedger();
   using other = new Database(disk.database);
   other.run("BEGIN IMMEDIATE");
-  const answer = send(server.url, ledger, fern);
+  const response = send(server.url, ledger, fern);
   // Answered meanwhile, and often enough that the plant has met the lock.
   for (let turn = 0; turn < 100; turn++) expect(await get(server.url, "/livez")).toBe("200");
   other.run("COMMIT");
-  expect((await answer).status).toBe(200);
+  expect((await response).status).toBe(200);
   expect(ledger.judge(disk.database)).toEqual(INTACT);
 });
 
@@ -119,8 +119,8 @@ test("two servers on one file store what both acknowledge, also under the same i
   const random = randomFrom(printedSeed("two servers"));
   const next = limited(randomPlants(random, { ids: 500, longest: 500 }), 1_500);
   const loads = [one, other].map(({ url }) => startLoad({ url, connections: 16, ledger, next }));
-  for (const { answers, unanswered, wrong } of await Promise.all(loads.map(({ end }) => end))) {
-    expect(Object.keys(answers).toSorted()).toEqual(["200", "409/4091"]);
+  for (const { responses, unanswered, wrong } of await Promise.all(loads.map(({ end }) => end))) {
+    expect(Object.keys(responses).toSorted()).toEqual(["200", "409/4091"]);
     expect({ unanswered, wrong }).toEqual({ unanswered: 0, wrong: 0 });
   }
   expect(ledger.judge(disk.database)).toEqual(INTACT);

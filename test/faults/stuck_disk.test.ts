@@ -2,11 +2,11 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { connect, getBytes, postBytes, randomFrom, randomPlants, verdictOf, printedSeed } from "../support/load.ts";
-import { exitCodeOf, PATIENCE, startServer } from "../support/program.ts";
+import { exitCodeOf, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { ask, get, requireReady } from "./health.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** A server whose disk hangs, with clients that wait for it. */
 async function stuckServer(env: Record<string, string>, clients: number) {
@@ -20,12 +20,12 @@ async function stuckServer(env: Record<string, string>, clients: number) {
     const connection = await connect(server.url);
     const plant = next();
     ledger.attempt(plant);
-    const answer = connection.request(postBytes(plant)).then((answer) => {
+    const response = connection.request(postBytes(plant)).then((response) => {
       connection.close();
-      if (answer?.status === 200) ledger.acknowledge(plant);
-      return answer === undefined ? "none" : verdictOf(answer);
+      if (response?.status === 200) ledger.acknowledge(plant);
+      return response === undefined ? "none" : verdictOf(response);
     });
-    waiting.push(answer);
+    waiting.push(response);
   }
   await sendOne();
   await disk.hit();
@@ -36,7 +36,7 @@ async function stuckServer(env: Record<string, string>, clients: number) {
     ledger,
     next,
     /** What each client is answered, as soon as all are. */
-    answers: () => Promise.all(waiting),
+    responses: () => Promise.all(waiting),
     async [Symbol.asyncDispose]() {
       await server[Symbol.asyncDispose]();
       disk[Symbol.dispose]();
@@ -58,16 +58,16 @@ test.skipIf(skipsShim())("while the disk hangs, whatever does not need it is ans
   expect(seen).toEqual(["200", "503/5032", "400/4001", "401/4012"]);
   const refused = await ask(url, postBytes(stuck.next()));
   expect([verdictOf(refused), refused.headers.get("retry-after")]).toEqual(["503/5031", "1"]);
-  // The hang ends here: the answers above came in spite of it.
+  // The hang ends here: the responses above came in spite of it.
   stuck.disk.clear("hang");
-  expect(new Set(await stuck.answers())).toEqual(new Set(["200"]));
+  expect(new Set(await stuck.responses())).toEqual(new Set(["200"]));
   await requireReady(url, stuck.ledger, stuck.next);
   expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
 });
 
 test.skipIf(skipsShim())("requests that a hanging disk keeps waiting are answered at their deadline", async () => {
   await using stuck = await stuckServer({ REQUEST_TIMEOUT_MS: "300" }, 20);
-  expect(await stuck.answers()).toEqual(Array.from({ length: 20 }, () => "503/5032"));
+  expect(await stuck.responses()).toEqual(Array.from({ length: 20 }, () => "503/5032"));
   expect(await get(stuck.server.url, "/livez")).toBe("200");
   stuck.disk.clear("hang");
   await requireReady(stuck.server.url, stuck.ledger, stuck.next);
@@ -76,7 +76,7 @@ test.skipIf(skipsShim())("requests that a hanging disk keeps waiting are answere
 
 test.skipIf(skipsShim())("a plant that waited for a hanging disk until its deadline is not stored later", async () => {
   await using stuck = await stuckServer({ REQUEST_TIMEOUT_MS: "300" }, 20);
-  await stuck.answers();
+  await stuck.responses();
   stuck.disk.clear("hang");
   await requireReady(stuck.server.url, stuck.ledger, () => ({ id: 1n, name: "Fern" }));
   // The first of the twenty was being committed; the others had not begun.
@@ -87,7 +87,7 @@ test.skipIf(skipsShim())("a plant that waited for a hanging disk until its deadl
 test.skipIf(skipsShim())("SIGTERM while the disk hangs answers everybody and ends the server", async () => {
   await using stuck = await stuckServer({ SHUTDOWN_TIMEOUT_MS: "1000" }, 20);
   stuck.server.child.kill("SIGTERM");
-  expect(await stuck.answers()).toEqual(Array.from({ length: 20 }, () => "503/5032"));
+  expect(await stuck.responses()).toEqual(Array.from({ length: 20 }, () => "503/5032"));
   // The disk did not take the last batch, so it is no clean end; but it is one.
   expect(await exitCodeOf(stuck.server.child)).toBe(1);
   expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);

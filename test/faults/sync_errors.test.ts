@@ -1,11 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, printed } from "../support/ledger.ts";
-import { PATIENCE } from "../support/program.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { printedSeed } from "../support/load.ts";
 import { skipsShim } from "../support/shim.ts";
 import { syncErrors } from "./sync_errors.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test.skipIf(skipsShim())("a failed fsync ends the server, and nothing it acknowledged is lost", async () => {
   const seed = printedSeed("failed fsync");

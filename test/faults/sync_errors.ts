@@ -74,11 +74,11 @@ async function runWith(
 }
 
 function requireHonest({ wasHit, exitCode, stderr, load }: Run, number: number): void {
-  const { unanswered = 0, wrong = 0, answers = {} } = load ?? {};
-  const others = Object.keys(answers).filter((answer) => !/^(200|409\/4091|503\/503[23])$/.test(answer));
+  const { unanswered = 0, wrong = 0, responses = {} } = load ?? {};
+  const others = Object.keys(responses).filter((response) => !/^(200|409\/4091|503\/503[23])$/.test(response));
   const isHonest = (exitCode === 0) !== wasHit && unanswered === 0 && wrong === 0 && others.length === 0;
   if (isHonest) return;
-  const seen = JSON.stringify({ wasHit, exitCode, unanswered, wrong, answers });
+  const seen = JSON.stringify({ wasHit, exitCode, unanswered, wrong, responses });
   throw new Error(`After fsync ${number} failed: ${seen}\n${stderr}`);
 }
 

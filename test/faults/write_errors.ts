@@ -42,9 +42,9 @@ async function runWith(disk: Disk, faults: Faults, ledger: Ledger, random: () =>
   );
   if (url === undefined) return restart(disk, await child.exited, await stderr.end, ledger);
   const next = limited(randomPlants(random), 60);
-  const { answers, unanswered } = await startLoad({ url, connections: 4, ledger, next }).end;
-  const others = Object.keys(answers).filter((answer) => !/^(200|409\/4091|503\/5032)$/.test(answer));
-  if (others.length > 0 || unanswered > 0) throw new Error(`${JSON.stringify({ faults, answers, unanswered })}`);
+  const { responses, unanswered } = await startLoad({ url, connections: 4, ledger, next }).end;
+  const others = Object.keys(responses).filter((response) => !/^(200|409\/4091|503\/5032)$/.test(response));
+  if (others.length > 0 || unanswered > 0) throw new Error(`${JSON.stringify({ faults, responses, unanswered })}`);
   // What is stored already needs no write, and is answered 200 also by a sick disk.
   const fresh = randomPlants(random, { again: 0 });
   const wasHit = disk.isRaised("hit");

@@ -8,27 +8,27 @@ import { groupCommit } from "../../src/group_commit.ts";
 import type { PlantStore } from "../../src/plant_store.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
-import { handStore } from "../support/deferred_store.ts";
+import { deferredStore } from "../support/deferred_store.ts";
 
 const FERN = { id: 1, name: "Fern", tag: "indoor" };
 
 // The operation
 
 test("POST /plants answers 200 with name and tag, never with the id", async () => {
-  const answer = await testApp().fetch(postPlant(FERN));
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
+  const response = await testApp().fetch(postPlant(FERN));
+  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
 });
 
 test("POST /plants answers without a tag where none was sent", async () => {
-  const answer = await testApp().fetch(postPlant({ id: 1, name: "Fern" }));
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern" } });
+  const response = await testApp().fetch(postPlant({ id: 1, name: "Fern" }));
+  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern" } });
 });
 
 test("POST /plants answers the identical plant 200 again, however often it is sent", async () => {
   const app = testApp();
   for (let i = 0; i < 3; i++) {
-    const answer = await app.fetch(postPlant(FERN));
-    expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
+    const response = await app.fetch(postPlant(FERN));
+    expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
   }
 });
 
@@ -74,8 +74,8 @@ test.each([
   "/*",
 ])("%s is an unknown path, whatever the method and without a look at the credentials", async (path) => {
   for (const method of ["GET", "POST", "PUT", "OPTIONS"]) {
-    const answer = await testApp().fetch(new Request(`http://localhost:3000${path}`, { method }));
-    expect(await readError(answer)).toEqual({
+    const response = await testApp().fetch(new Request(`http://localhost:3000${path}`, { method }));
+    expect(await readError(response)).toEqual({
       status: 404,
       error: 4041,
       message: expect.stringContaining("POST /plants"),
@@ -86,23 +86,27 @@ test.each([
 test.each(["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY", "PROPFIND"])(
   "%s /plants answers 405 with the method that is allowed, without a look at the credentials",
   async (method) => {
-    const answer = await testApp().fetch(new Request("http://localhost:3000/plants", { method }));
-    expect(answer.headers.get("allow")).toBe("POST");
-    expect(await readError(answer)).toEqual({ status: 405, error: 4051, message: expect.stringContaining("`Allow`") });
+    const response = await testApp().fetch(new Request("http://localhost:3000/plants", { method }));
+    expect(response.headers.get("allow")).toBe("POST");
+    expect(await readError(response)).toEqual({
+      status: 405,
+      error: 4051,
+      message: expect.stringContaining("`Allow`"),
+    });
   },
 );
 
 test("HEAD /plants is not allowed", async () => {
-  const answer = await testApp().fetch(new Request("http://localhost:3000/plants", { method: "HEAD" }));
-  expect(answer.status).toBe(405);
-  expect(answer.headers.get("allow")).toBe("POST");
+  const response = await testApp().fetch(new Request("http://localhost:3000/plants", { method: "HEAD" }));
+  expect(response.status).toBe(405);
+  expect(response.headers.get("allow")).toBe("POST");
 });
 
 test.each(["/livez", "/readyz"])("%s takes GET and HEAD only", async (path) => {
   for (const method of ["POST", "PUT", "DELETE", "OPTIONS"]) {
-    const answer = await testApp().fetch(new Request(`http://localhost:3000${path}`, { method }));
-    expect(answer.headers.get("allow")).toBe("GET, HEAD");
-    expect(await readError(answer)).toMatchObject({ status: 405, error: 4051 });
+    const response = await testApp().fetch(new Request(`http://localhost:3000${path}`, { method }));
+    expect(response.headers.get("allow")).toBe("GET, HEAD");
+    expect(await readError(response)).toMatchObject({ status: 405, error: 4051 });
   }
 });
 
@@ -114,8 +118,8 @@ test.each([
   ["a prototype", "?__proto__[x]=1&constructor=1"],
   ["a long one", `?${"a=1&".repeat(2_000)}`],
 ])("a query on /plants is ignored: %s", async (_what, query) => {
-  const answer = await testApp().fetch(at(`http://localhost:3000/plants${query}`));
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
+  const response = await testApp().fetch(at(`http://localhost:3000/plants${query}`));
+  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
 });
 
 test.each(
@@ -205,7 +209,7 @@ function flawed(from: number): Request {
 }
 
 test("a full queue is told before a conflict", async () => {
-  const { store, batch } = handStore();
+  const { store, batch } = deferredStore();
   const plants = groupCommit(store, { queueLimit: 1 });
   const app = testApp({ plants });
   const first = app.fetch(postPlant(FERN));
@@ -219,30 +223,30 @@ test("POST /plants reads nothing of the body before it knows the credentials", a
   let pulls = 0;
   const body = new ReadableStream<Uint8Array>({ pull: () => void pulls++ }, { highWaterMark: 0 });
   const verdict = Promise.withResolvers<Verdict>();
-  const answer = testApp({ authenticate: () => verdict.promise }).fetch(postPlant(body));
+  const response = testApp({ authenticate: () => verdict.promise }).fetch(postPlant(body));
   verdict.resolve(refused("for a test"));
-  expect(await readError(await answer)).toMatchObject({ status: 401, error: 4012 });
+  expect(await readError(await response)).toMatchObject({ status: 401, error: 4012 });
   expect(pulls).toBe(0);
 });
 
 // Health
 
 test.each(["/livez", "/readyz"])("GET %s answers 200 to anybody", async (path) => {
-  const answer = await testApp().fetch(new Request(`http://localhost:3000${path}`));
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { status: "ok" } });
+  const response = await testApp().fetch(new Request(`http://localhost:3000${path}`));
+  expect(await readPlant(response)).toEqual({ status: 200, body: { status: "ok" } });
 });
 
 test.each(["/livez", "/readyz"])("HEAD %s answers as GET does, without a body", async (path) => {
-  const answer = await testApp().fetch(new Request(`http://localhost:3000${path}`, { method: "HEAD" }));
-  expect(answer.status).toBe(200);
-  expect(answer.headers.get("x-content-type-options")).toBe("nosniff");
-  expect(await answer.text()).toBe("");
+  const response = await testApp().fetch(new Request(`http://localhost:3000${path}`, { method: "HEAD" }));
+  expect(response.status).toBe(200);
+  expect(response.headers.get("x-content-type-options")).toBe("nosniff");
+  expect(await response.text()).toBe("");
 });
 
 test("GET /livez does not ask the store", async () => {
   const app = testApp({ ready: () => new Promise(() => {}) });
-  const answer = await app.fetch(new Request("http://localhost:3000/livez"));
-  expect(await readPlant(answer)).toMatchObject({ status: 200 });
+  const response = await app.fetch(new Request("http://localhost:3000/livez"));
+  expect(await readPlant(response)).toMatchObject({ status: 200 });
 });
 
 test("GET /readyz answers 503 in the error shape while no plant could be stored, and 200 again when one could", async () => {
@@ -251,9 +255,9 @@ test("GET /readyz answers 503 in the error shape while no plant could be stored,
     if (!works) throw new PlantStoreError("storage_unavailable", "storage is full; send the plant again later");
   };
   const app = testApp({ ready });
-  const answer = await app.fetch(new Request("http://localhost:3000/readyz"));
-  expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
-  expect(await readError(answer)).toEqual({
+  const response = await app.fetch(new Request("http://localhost:3000/readyz"));
+  expect(response.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
+  expect(await readError(response)).toEqual({
     status: 503,
     error: 5032,
     message: "storage is full; send the plant again later",
@@ -264,10 +268,10 @@ test("GET /readyz answers 503 in the error shape while no plant could be stored,
 
 test("HEAD /readyz answers 503 without a body while no plant could be stored", async () => {
   const { probe: ready } = failing(new PlantStoreError("storage_unavailable"));
-  const answer = await testApp({ ready }).fetch(new Request("http://localhost:3000/readyz", { method: "HEAD" }));
-  expect(answer.status).toBe(503);
-  expect(answer.headers.get("cache-control")).toBe("no-store");
-  expect(await answer.text()).toBe("");
+  const response = await testApp({ ready }).fetch(new Request("http://localhost:3000/readyz", { method: "HEAD" }));
+  expect(response.status).toBe(503);
+  expect(response.headers.get("cache-control")).toBe("no-store");
+  expect(await response.text()).toBe("");
 });
 
 // When it cannot be stored
@@ -275,9 +279,9 @@ test("HEAD /readyz answers 503 without a body while no plant could be stored", a
 test("a store that cannot take plants is 503 with Retry-After, and its cause stays inside", async () => {
   const cause = new Error("disk I/O error in /secret/plants.db");
   const full = new PlantStoreError("storage_unavailable", "storage is full; send the plant again later", { cause });
-  const answer = await testApp({ plants: groupCommit(failing(full)) }).fetch(postPlant(FERN));
-  expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
-  expect(await readError(answer)).toEqual({
+  const response = await testApp({ plants: groupCommit(failing(full)) }).fetch(postPlant(FERN));
+  expect(response.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
+  expect(await readError(response)).toEqual({
     status: 503,
     error: 5032,
     message: "storage is full; send the plant again later",
@@ -285,10 +289,10 @@ test("a store that cannot take plants is 503 with Retry-After, and its cause sta
 });
 
 test("a store that does not finish in time is 503, and says that the outcome is unknown", async () => {
-  const { store } = handStore();
-  const answer = await testApp({ plants: groupCommit(store, { timeoutMs: 1 }) }).fetch(postPlant(FERN));
-  expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
-  expect(await readError(answer)).toEqual({
+  const { store } = deferredStore();
+  const response = await testApp({ plants: groupCommit(store, { timeoutMs: 1 }) }).fetch(postPlant(FERN));
+  expect(response.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
+  expect(await readError(response)).toEqual({
     status: 503,
     error: 5032,
     message: expect.stringContaining("may or may not be stored"),
@@ -296,13 +300,13 @@ test("a store that does not finish in time is 503, and says that the outcome is 
 });
 
 test("a full queue is 503 with Retry-After", async () => {
-  const { store, batch } = handStore();
+  const { store, batch } = deferredStore();
   const app = testApp({ plants: groupCommit(store, { queueLimit: 1 }) });
   const first = app.fetch(postPlant(FERN));
   const { end } = await batch(0);
-  const answer = await app.fetch(postPlant({ id: 2, name: "Moss" }));
-  expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
-  expect(await readError(answer)).toEqual({
+  const response = await app.fetch(postPlant({ id: 2, name: "Moss" }));
+  expect(response.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
+  expect(await readError(response)).toEqual({
     status: 503,
     error: 5031,
     message: expect.stringContaining("too many plants"),
@@ -314,10 +318,10 @@ test("a full queue is 503 with Retry-After", async () => {
 test("shutting down is 503 with Retry-After and Connection: close", async () => {
   const plants = groupCommit(memoryStore());
   await plants.drain(1_000);
-  const answer = await testApp({ plants }).fetch(postPlant(FERN));
-  expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
-  expect(answer.headers.get("connection")).toBe("close");
-  expect(await readError(answer)).toEqual({
+  const response = await testApp({ plants }).fetch(postPlant(FERN));
+  expect(response.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
+  expect(response.headers.get("connection")).toBe("close");
+  expect(await readError(response)).toEqual({
     status: 503,
     error: 5033,
     message: expect.stringContaining("shutting down"),
@@ -331,14 +335,14 @@ function failing(error: unknown): PlantStore {
 
 // Faults of ours
 
-test("a fault of ours is 500: the answer tells nothing, the observer is told the cause under the answer's request id", async () => {
+test("a fault of ours is 500: the response tells nothing, the observer is told the cause under the response's request id", async () => {
   const cause = new Error("SELECT secret FROM /var/lib/plants.db");
   const { app, faults } = appWithFaults({ plants: groupCommit(failing(cause)) });
-  const answer = await app.fetch(postPlant(FERN));
-  const requestId = answer.headers.get("x-request-id") ?? "";
+  const response = await app.fetch(postPlant(FERN));
+  const requestId = response.headers.get("x-request-id") ?? "";
   expect(requestId).toMatch(/^[\w-]{16,}$/);
-  expect(JSON.stringify(Object.fromEntries(answer.headers))).not.toContain("secret");
-  expect(await readError(answer)).toEqual({
+  expect(JSON.stringify(Object.fromEntries(response.headers))).not.toContain("secret");
+  expect(await readError(response)).toEqual({
     status: 500,
     error: 5001,
     message: "the server failed; the plant may or may not be stored, send it again",
@@ -348,8 +352,8 @@ test("a fault of ours is 500: the answer tells nothing, the observer is told the
 
 test("every fault has a request id of its own", async () => {
   const { app, faults } = appWithFaults({ plants: groupCommit(failing(new Error("out of order"))) });
-  const answers = [await app.fetch(postPlant(FERN)), await app.fetch(postPlant(FERN))];
-  const ids = answers.map(({ headers }) => headers.get("x-request-id") ?? "");
+  const responses = [await app.fetch(postPlant(FERN)), await app.fetch(postPlant(FERN))];
+  const ids = responses.map(({ headers }) => headers.get("x-request-id") ?? "");
   expect(new Set(ids).size).toBe(2);
   expect(faults.map(({ requestId }) => requestId)).toEqual(ids);
 });
@@ -374,14 +378,14 @@ test.each(FAULTS)("%s, thrown by the store, by authenticate() or by ready(), is 
     [new Request("http://localhost:3000/readyz"), { ready: thrower }],
   ] as const) {
     const { app, faults } = appWithFaults(options);
-    const answer = await app.fetch(request);
-    expect(await readError(answer)).toMatchObject({ status: 500, error: 5001 });
-    expect(faults).toEqual([{ cause, requestId: answer.headers.get("x-request-id") ?? "" }]);
+    const response = await app.fetch(request);
+    expect(await readError(response)).toMatchObject({ status: 500, error: 5001 });
+    expect(faults).toEqual([{ cause, requestId: response.headers.get("x-request-id") ?? "" }]);
   }
 });
 
 test("the app answers on after a fault", async () => {
-  const { store } = handStore();
+  const { store } = deferredStore();
   let broken = true;
   const mended: PlantStore = {
     ...store,
@@ -399,5 +403,5 @@ test("the app answers on after a fault", async () => {
 function appWithFaults(options: Partial<AppOptions>) {
   const faults: { cause: unknown; requestId: string }[] = [];
   const onError = ({ cause }: PlantStoreError, requestId: string) => void faults.push({ cause, requestId });
-  return { app: testApp({ observer: { onError, onAnswer() {} }, ...options }), faults };
+  return { app: testApp({ observer: { onError, onResponse() {} }, ...options }), faults };
 }

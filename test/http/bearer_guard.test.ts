@@ -17,8 +17,8 @@ test.each([
   ["with more than one space", `Bearer    ${TOKEN}`],
   ["with space around the value, which is not part of it", `  Bearer ${TOKEN} `],
 ])("POST /plants takes credentials %s", async (_how, authorization) => {
-  const answer = await testApp().fetch(postPlant(FERN, { authorization }));
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern" } });
+  const response = await testApp().fetch(postPlant(FERN, { authorization }));
+  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern" } });
 });
 
 test("authenticate() is asked for exactly the token, with every character that one can have", async () => {
@@ -31,9 +31,9 @@ test("authenticate() is asked for exactly the token, with every character that o
 // No credentials
 
 test("POST /plants without an Authorization header is 401 with a bare challenge", async () => {
-  const answer = await testApp().fetch(postPlant(FERN, { authorization: null }));
-  expect(answer.headers.get("www-authenticate")).toBe(CHALLENGE);
-  expect(await readError(answer)).toEqual({
+  const response = await testApp().fetch(postPlant(FERN, { authorization: null }));
+  expect(response.headers.get("www-authenticate")).toBe(CHALLENGE);
+  expect(await readError(response)).toEqual({
     status: 401,
     error: 4011,
     message: expect.stringContaining("Authorization"),
@@ -44,10 +44,10 @@ test("a token in the query is no credential", async () => {
   const { app, asked } = appThatAsks(() => true);
   for (const query of [`access_token=${TOKEN}`, `authorization=Bearer ${TOKEN}`, `token=${TOKEN}`, `bearer=${TOKEN}`]) {
     const { headers, body } = postPlant(FERN, { authorization: null });
-    const answer = await app.fetch(
+    const response = await app.fetch(
       new Request(`http://localhost:3000/plants?${query}`, { method: "POST", headers, body }),
     );
-    expect(await readError(answer)).toMatchObject({ status: 401, error: 4011 });
+    expect(await readError(response)).toMatchObject({ status: 401, error: 4011 });
   }
   expect(asked).toEqual([]);
 });
@@ -58,15 +58,15 @@ test("a token in the body is no credential", async () => {
     [JSON.stringify({ ...FERN, access_token: TOKEN }), "application/json"],
     [form, "application/x-www-form-urlencoded"],
   ] as const) {
-    const answer = await testApp().fetch(postPlant(body, { authorization: null, "content-type": type }));
-    expect(await readError(answer)).toMatchObject({ status: 401, error: 4011 });
+    const response = await testApp().fetch(postPlant(body, { authorization: null, "content-type": type }));
+    expect(await readError(response)).toMatchObject({ status: 401, error: 4011 });
   }
 });
 
 test("a token in another header is no credential", async () => {
   for (const name of ["x-authorization", "proxy-authorization", "access_token", "cookie"]) {
-    const answer = await testApp().fetch(postPlant(FERN, { authorization: null, [name]: `Bearer ${TOKEN}` }));
-    expect(await readError(answer)).toMatchObject({ status: 401, error: 4011 });
+    const response = await testApp().fetch(postPlant(FERN, { authorization: null, [name]: `Bearer ${TOKEN}` }));
+    expect(await readError(response)).toMatchObject({ status: 401, error: 4011 });
   }
 });
 
@@ -96,9 +96,9 @@ const MALFORMED: readonly (readonly [string, string])[] = [
 
 test.each(MALFORMED)("credentials with %s are 401, and nobody is asked for them", async (_what, authorization) => {
   const { app, asked } = appThatAsks(() => true);
-  const answer = await app.fetch(postPlant(FERN, { authorization }));
-  expect(answer.headers.get("www-authenticate")).toBe(INVALID);
-  expect(await readError(answer)).toMatchObject({ status: 401, error: 4012 });
+  const response = await app.fetch(postPlant(FERN, { authorization }));
+  expect(response.headers.get("www-authenticate")).toBe(INVALID);
+  expect(await readError(response)).toMatchObject({ status: 401, error: 4012 });
   expect(asked).toEqual([]);
 });
 
@@ -116,33 +116,33 @@ test("two Authorization headers are 401, whatever they hold", async () => {
 });
 
 test("an empty Authorization header is 401", async () => {
-  const answer = await testApp().fetch(postPlant(FERN, { authorization: "" }));
-  expect(answer.headers.get("www-authenticate")).toStartWith(CHALLENGE);
-  expect(await readError(answer)).toMatchObject({ status: 401 });
+  const response = await testApp().fetch(postPlant(FERN, { authorization: "" }));
+  expect(response.headers.get("www-authenticate")).toStartWith(CHALLENGE);
+  expect(await readError(response)).toMatchObject({ status: 401 });
 });
 
 test("a very long token is 401 like any other that is unknown", async () => {
-  const answer = await testApp().fetch(postPlant(FERN, { authorization: `Bearer ${"a".repeat(100_000)}` }));
-  expect(await readError(answer)).toMatchObject({ status: 401, error: 4012 });
+  const response = await testApp().fetch(postPlant(FERN, { authorization: `Bearer ${"a".repeat(100_000)}` }));
+  expect(await readError(response)).toMatchObject({ status: 401, error: 4012 });
 });
 
-test("bad credentials of every kind have one answer, byte for byte, and it does not quote them", async () => {
+test("bad credentials of every kind have one response, byte for byte, and it does not quote them", async () => {
   const kinds = [...MALFORMED.map(([, authorization]) => authorization), "Bearer unknown", `Bearer ${TOKEN}x`];
-  const answers = new Set<string>();
+  const responses = new Set<string>();
   for (const authorization of kinds) {
-    const answer = await testApp().fetch(postPlant(FERN, { authorization, "x-request-id": "same" }));
-    answers.add(JSON.stringify([answer.status, [...answer.headers], await answer.text()]));
+    const response = await testApp().fetch(postPlant(FERN, { authorization, "x-request-id": "same" }));
+    responses.add(JSON.stringify([response.status, [...response.headers], await response.text()]));
   }
-  expect([...answers]).toHaveLength(1);
-  expect([...answers].join()).not.toContain(TOKEN);
+  expect([...responses]).toHaveLength(1);
+  expect([...responses].join()).not.toContain(TOKEN);
 });
 
 test("a good token in the query does not help beside Basic", async () => {
   const { headers, body } = postPlant(FERN, { authorization: "Basic eDp5" });
   const url = `http://localhost:3000/plants?access_token=${TOKEN}`;
-  const answer = await testApp().fetch(new Request(url, { method: "POST", headers, body }));
-  expect(answer.headers.get("www-authenticate")).toBe(INVALID);
-  expect(await readError(answer)).toMatchObject({ status: 401, error: 4012 });
+  const response = await testApp().fetch(new Request(url, { method: "POST", headers, body }));
+  expect(response.headers.get("www-authenticate")).toBe(INVALID);
+  expect(await readError(response)).toMatchObject({ status: 401, error: 4012 });
 });
 
 test("a bad token in the query does not hurt beside a good header", async () => {
@@ -161,9 +161,9 @@ test("POST /plants waits for an authenticate() that takes its time, and follows 
     [false, 401],
   ] as const) {
     const decided = Promise.withResolvers<Verdict>();
-    const answer = testApp({ authenticate: () => decided.promise }).fetch(postPlant(FERN));
+    const response = testApp({ authenticate: () => decided.promise }).fetch(postPlant(FERN));
     decided.resolve(verdictOf(verdict));
-    expect((await answer).status).toBe(status);
+    expect((await response).status).toBe(status);
   }
 });
 

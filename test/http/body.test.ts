@@ -26,8 +26,8 @@ test.each([
   'application/json; x="\\"; charset=latin1"',
   "application/json; __proto__=x; constructor=y",
 ])("a body of %s is read", async (contentType) => {
-  const answer = await testApp().fetch(postPlant(FERN, { "content-type": contentType }));
-  expect(await readPlant(answer)).toEqual(STORED);
+  const response = await testApp().fetch(postPlant(FERN, { "content-type": contentType }));
+  expect(await readPlant(response)).toEqual(STORED);
 });
 
 test.each([
@@ -55,8 +55,8 @@ test.each([
   ["a charset that only looks like UTF-8", "application/json; charset=utf8"],
   ["an empty charset", 'application/json; charset=""'],
 ])("a media type that is %s is 415", async (_what, contentType) => {
-  const answer = await testApp().fetch(postPlant(FERN, { "content-type": contentType }));
-  expect(await readError(answer)).toEqual({
+  const response = await testApp().fetch(postPlant(FERN, { "content-type": contentType }));
+  expect(await readError(response)).toEqual({
     status: 415,
     error: 4151,
     message: expect.stringContaining("application/json"),
@@ -64,8 +64,8 @@ test.each([
 });
 
 test.each(["gzip", "br", "identity", "IDENTITY", "gzip, br", "x"])("Content-Encoding: %s is 415", async (encoding) => {
-  const answer = await testApp().fetch(postPlant(FERN, { "content-encoding": encoding }));
-  expect(await readError(answer)).toEqual({
+  const response = await testApp().fetch(postPlant(FERN, { "content-encoding": encoding }));
+  expect(await readError(response)).toEqual({
     status: 415,
     error: 4151,
     message: expect.stringContaining("Content-Encoding"),
@@ -74,8 +74,8 @@ test.each(["gzip", "br", "identity", "IDENTITY", "gzip, br", "x"])("Content-Enco
 
 test("a media type is refused before a byte is read", async () => {
   const { stream, progress } = endless();
-  const answer = await testApp().fetch(postPlant(stream, { "content-type": "text/plain" }));
-  expect(await readError(answer)).toMatchObject({ error: 4151 });
+  const response = await testApp().fetch(postPlant(stream, { "content-type": "text/plain" }));
+  expect(await readError(response)).toMatchObject({ error: 4151 });
   expect(progress.chunks).toBe(0);
 });
 
@@ -83,16 +83,16 @@ test("a media type is refused before a byte is read", async () => {
 
 test("a body of exactly the limit is read, with and without Content-Length", async () => {
   for (const headers of [{}, { "content-length": String(LIMIT) }]) {
-    const answer = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT), headers));
-    expect(await readPlant(answer)).toEqual(STORED);
+    const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT), headers));
+    expect(await readPlant(response)).toEqual(STORED);
   }
 });
 
 test("a body of a byte more than the limit is 413 and closes, with and without Content-Length", async () => {
   for (const headers of [{}, { "content-length": String(LIMIT + 1) }]) {
-    const answer = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), headers));
-    expect(answer.headers.get("connection")).toBe("close");
-    expect(await readError(answer)).toEqual({
+    const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), headers));
+    expect(response.headers.get("connection")).toBe("close");
+    expect(await readError(response)).toEqual({
       status: 413,
       error: 4131,
       message: expect.stringContaining(`${LIMIT} bytes`),
@@ -109,33 +109,33 @@ test("the limit counts bytes, not characters", async () => {
 test.each(["1", "0", "10"])(
   "a Content-Length of %s that lies about a large body lets nothing through",
   async (length) => {
-    const answer = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), { "content-length": length }));
-    expect(await readError(answer)).toMatchObject({ status: 413, error: 4131 });
+    const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), { "content-length": length }));
+    expect(await readError(response)).toMatchObject({ status: 413, error: 4131 });
   },
 );
 
 test.each(["-1", "x", "1e1", "NaN", ""])("a Content-Length of %j does not switch off the limit", async (length) => {
-  const answer = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), { "content-length": length }));
-  expect(await readError(answer)).toMatchObject({ status: 413, error: 4131 });
+  const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), { "content-length": length }));
+  expect(await readError(response)).toMatchObject({ status: 413, error: 4131 });
 });
 
 test("a Transfer-Encoding beside a Content-Length does not switch off the limit", async () => {
   const headers = { "content-length": "10", "transfer-encoding": "chunked" };
-  const answer = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), headers));
-  expect(await readError(answer)).toMatchObject({ status: 413, error: 4131 });
+  const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), headers));
+  expect(await readError(response)).toMatchObject({ status: 413, error: 4131 });
 });
 
 test("a Content-Length over the limit is refused before a byte is read", async () => {
   const { stream, progress } = endless();
-  const answer = await smallApp().fetch(postPlant(stream, { "content-length": String(LIMIT + 1) }));
-  expect(await readError(answer)).toMatchObject({ status: 413, error: 4131 });
+  const response = await smallApp().fetch(postPlant(stream, { "content-length": String(LIMIT + 1) }));
+  expect(await readError(response)).toMatchObject({ status: 413, error: 4131 });
   expect(progress.chunks).toBe(0);
 });
 
 test("an endless body is refused as soon as it is over the limit, and cancelled", async () => {
   const { stream, progress } = endless();
-  const answer = await smallApp().fetch(postPlant(stream));
-  expect(await readError(answer)).toMatchObject({ status: 413, error: 4131 });
+  const response = await smallApp().fetch(postPlant(stream));
+  expect(await readError(response)).toMatchObject({ status: 413, error: 4131 });
   // A chunk has a tenth of the limit; one more may have been asked for ahead.
   expect(progress.chunks).toBeLessThanOrEqual(12);
   expect(progress.cancelled).toBe(true);
@@ -147,8 +147,8 @@ test("a body in chunks is put together, also where a character is cut", async ()
   const bytes = new TextEncoder().encode('{"id": 1, "name": "🌱"}');
   for (let cut = 0; cut <= bytes.length; cut++) {
     const stream = streamOf(bytes.slice(0, cut), new Uint8Array(0), bytes.slice(cut));
-    const answer = await testApp().fetch(postPlant(stream));
-    expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "🌱" } });
+    const response = await testApp().fetch(postPlant(stream));
+    expect(await readPlant(response)).toEqual({ status: 200, body: { name: "🌱" } });
   }
 });
 
@@ -174,8 +174,8 @@ test("a body that breaks off is 400, and stores nothing", async () => {
 });
 
 test("a body that breaks off before its first byte is 400", async () => {
-  const answer = await testApp().fetch(postPlant(streamOf(new Error("gone"))));
-  expect(await readError(answer)).toMatchObject({ status: 400, error: 4001 });
+  const response = await testApp().fetch(postPlant(streamOf(new Error("gone"))));
+  expect(await readError(response)).toMatchObject({ status: 400, error: 4001 });
 });
 
 // UTF-8 and JSON
@@ -191,20 +191,20 @@ test.each([
   ["a code point past U+10FFFF", [0xf4, 0x90, 0x80, 0x80]],
   ["Latin-1", [0xfc]],
 ])("a body with %s is 400, and nothing is replaced", async (_what, bytes) => {
-  const answer = await testApp().fetch(
+  const response = await testApp().fetch(
     postPlant(Buffer.from([...Buffer.from('{"id":1,"name":"'), ...bytes, 0x22, 0x7d])),
   );
-  expect(await readError(answer)).toEqual({ status: 400, error: 4001, message: expect.stringContaining("UTF-8") });
+  expect(await readError(response)).toEqual({ status: 400, error: 4001, message: expect.stringContaining("UTF-8") });
 });
 
 test.each(["utf16le", "latin1"] as const)("a body in %s is 400", async (encoding) => {
-  const answer = await testApp().fetch(postPlant(Buffer.from('{"id": 1, "name": "Blüte"}', encoding)));
-  expect(await readError(answer)).toMatchObject({ status: 400, error: 4001 });
+  const response = await testApp().fetch(postPlant(Buffer.from('{"id": 1, "name": "Blüte"}', encoding)));
+  expect(await readError(response)).toMatchObject({ status: 400, error: 4001 });
 });
 
 test("U+FFFD itself is a character like any other", async () => {
-  const answer = await testApp().fetch(postPlant({ id: 1, name: "\uFFFD" }));
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "\uFFFD" } });
+  const response = await testApp().fetch(postPlant({ id: 1, name: "\uFFFD" }));
+  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "\uFFFD" } });
 });
 
 test("one byte order mark before the JSON is ignored, as RFC 8259, section 8.1 allows", async () => {
@@ -253,17 +253,17 @@ test.each([
   ["half an escape", String.raw`{"id": 1, "name": "\u00"}`],
   ["white space that JSON has not", `\u00A0${FERN}`],
   ["a form", "id=1&name=Fern"],
-])("a body with %s is 400, and the answer does not quote it", async (_what, body) => {
-  const answer = await testApp().fetch(postPlant(body));
-  const { message, ...error } = await readError(answer);
+])("a body with %s is 400, and the response does not quote it", async (_what, body) => {
+  const response = await testApp().fetch(postPlant(body));
+  const { message, ...error } = await readError(response);
   expect(error).toEqual({ status: 400, error: 4001 });
   expect(message).not.toContain("Fern");
   expect(message).toMatch(/\bbody\b/);
 });
 
 test.each(["[", '{"id":', "[{", '[{"name":'])("%s a thousand times over is 400", async (open) => {
-  const answer = await testApp().fetch(postPlant(open.repeat(1_000)));
-  expect(await readError(answer)).toMatchObject({ status: 400, error: 4001 });
+  const response = await testApp().fetch(postPlant(open.repeat(1_000)));
+  expect(await readError(response)).toMatchObject({ status: 400, error: 4001 });
 });
 
 function smallApp() {

@@ -1,41 +1,41 @@
 import { expect, test } from "bun:test";
 import type { PlantStoreError } from "../../src/errors.ts";
-import type { Answered } from "../../src/observer.ts";
+import type { CompletedRequest } from "../../src/observer.ts";
 import { postPlant, testApp } from "../support/app.ts";
 
 /** An app, and what its observer was told. */
 function watchedApp() {
-  const answers: Answered[] = [];
+  const responses: CompletedRequest[] = [];
   const errors: { code: string; reason: string | undefined; requestId: string }[] = [];
   const observer = {
     onError: ({ code, reason }: PlantStoreError, requestId: string) => void errors.push({ code, reason, requestId }),
-    onAnswer: (answered: Answered) => void answers.push(answered),
+    onResponse: (answered: CompletedRequest) => void responses.push(answered),
   };
-  return { app: testApp({ observer }), answers, errors };
+  return { app: testApp({ observer }), responses, errors };
 }
 
-test("every answer carries a request id, and the observer is told the same one", async () => {
-  const { app, answers } = watchedApp();
+test("every response carries a request id, and the observer is told the same one", async () => {
+  const { app, responses } = watchedApp();
   for (const request of [
     postPlant({ id: 1, name: "Fern" }),
     postPlant("{"),
     new Request("http://localhost/nowhere"),
     new Request("http://localhost/livez"),
   ]) {
-    const answer = await app.fetch(request);
-    expect(answer.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
-    expect(answers.at(-1)?.requestId).toBe(answer.headers.get("x-request-id") ?? "");
+    const response = await app.fetch(request);
+    expect(response.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
+    expect(responses.at(-1)?.requestId).toBe(response.headers.get("x-request-id") ?? "");
   }
-  expect(new Set(answers.map(({ requestId }) => requestId)).size).toBe(4);
+  expect(new Set(responses.map(({ requestId }) => requestId)).size).toBe(4);
 });
 
 test.each(["0af7651916cd43dd8448eb211c80319c", "01JD2Z6Q0T4V9W", "a", "x".repeat(128), "Root=1-67891233-abcdef"])(
   "a sane X-Request-Id is kept: %s",
   async (id) => {
-    const { app, answers } = watchedApp();
-    const answer = await app.fetch(postPlant({ id: 1, name: "Fern" }, { "x-request-id": id }));
-    expect(answer.headers.get("x-request-id")).toBe(id);
-    expect(answers.map(({ requestId }) => requestId)).toEqual([id]);
+    const { app, responses } = watchedApp();
+    const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, { "x-request-id": id }));
+    expect(response.headers.get("x-request-id")).toBe(id);
+    expect(responses.map(({ requestId }) => requestId)).toEqual([id]);
   },
 );
 
@@ -43,30 +43,30 @@ test.each(["", "two words", '"quoted"', "x".repeat(129), "a\tb", "é", "<script>
   "any other X-Request-Id is replaced: %p",
   async (id) => {
     const { app } = watchedApp();
-    const answer = await app.fetch(postPlant({ id: 1, name: "Fern" }, { "x-request-id": id }));
-    expect(answer.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
+    const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, { "x-request-id": id }));
+    expect(response.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
   },
 );
 
-test("the observer is told method, path and status of every answer, and no path that a client made up", async () => {
-  const { app, answers } = watchedApp();
+test("the observer is told method, path and status of every response, and no path that a client made up", async () => {
+  const { app, responses } = watchedApp();
   await app.fetch(postPlant({ id: 1, name: "Fern" }));
   await app.fetch(new Request("http://localhost/plants?access_token=secret"));
   await app.fetch(new Request("http://localhost/secret"));
   await app.fetch(new Request("http://a/livez"));
-  expect(answers.map(({ method, path, status }) => [method, path, status])).toEqual([
+  expect(responses.map(({ method, path, status }) => [method, path, status])).toEqual([
     ["POST", "/plants", 200],
     ["GET", "/plants", 405],
     ["GET", "other", 404],
     ["GET", "/livez", 200],
   ]);
-  for (const { durationMs } of answers) expect(durationMs).toBeGreaterThan(0);
+  for (const { durationMs } of responses) expect(durationMs).toBeGreaterThan(0);
 });
 
 test("the observer is told why credentials were refused, and nothing of them", async () => {
   const { app, errors } = watchedApp();
   const plant = { id: 1, name: "Fern" };
-  const answer = await app.fetch(postPlant(plant, { authorization: "Bearer unknown-token-0123" }));
+  const response = await app.fetch(postPlant(plant, { authorization: "Bearer unknown-token-0123" }));
   await app.fetch(postPlant(plant, { authorization: "Basic unknown-token-0123" }));
   await app.fetch(postPlant(plant, { authorization: null }));
   expect(errors.map(({ code, reason }) => [code, reason])).toEqual([
@@ -74,6 +74,6 @@ test("the observer is told why credentials were refused, and nothing of them", a
     ["invalid_credentials", "malformed"],
     ["missing_credentials", undefined],
   ]);
-  expect(errors[0]?.requestId).toBe(answer.headers.get("x-request-id") ?? "");
+  expect(errors[0]?.requestId).toBe(response.headers.get("x-request-id") ?? "");
   expect(JSON.stringify(errors)).not.toContain("unknown-token-0123");
 });

@@ -5,16 +5,16 @@ import type { OpenAPIV3 } from "openapi-types";
 import { swaggerUi } from "../../src/adapters/swagger_ui.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
 import { postPlant, testApp } from "../support/app.ts";
-import { emptyDirectory, PATIENCE, runToEnd } from "../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** What the page loads. */
 async function servedDocument(): Promise<OpenAPIV3.Document> {
-  const answer = await testApp({ docsFiles: swaggerUi }).fetch(new Request("http://localhost:3000/swagger/json"));
-  expect(answer.status).toBe(200);
-  expect(answer.headers.get("content-type")).toStartWith("application/json");
-  return (await answer.json()) as OpenAPIV3.Document;
+  const response = await testApp({ docsFiles: swaggerUi }).fetch(new Request("http://localhost:3000/swagger/json"));
+  expect(response.status).toBe(200);
+  expect(response.headers.get("content-type")).toStartWith("application/json");
+  return (await response.json()) as OpenAPIV3.Document;
 }
 
 async function operation(): Promise<OpenAPIV3.OperationObject & { requestBody: OpenAPIV3.RequestBodyObject }> {
@@ -171,16 +171,16 @@ test("the OpenAPI document holds nothing of Elysia's own: no $id, no error sente
 
 test("the example of NewPlant is stored, and answered with the example of Plant", async () => {
   const { NewPlant = {}, Plant = {} } = await schemas();
-  const answer = await testApp().fetch(postPlant(examplesOf(NewPlant)));
-  expect(answer.status).toBe(200);
-  expect(await answer.json()).toEqual(examplesOf(Plant));
+  const response = await testApp().fetch(postPlant(examplesOf(NewPlant)));
+  expect(response.status).toBe(200);
+  expect(await response.json()).toEqual(examplesOf(Plant));
 });
 
-test("the example of Error is an answer that POST /plants gives", async () => {
+test("the example of Error is a response that POST /plants gives", async () => {
   const { NewPlant = {}, Error = {} } = await schemas();
   const app = testApp();
   await app.fetch(postPlant(examplesOf(NewPlant)));
-  const answer = await app.fetch(postPlant({ ...examplesOf(NewPlant), name: "Ivy" }));
-  expect(answer.status).toBe(409);
-  expect(await answer.json()).toEqual(examplesOf(Error));
+  const response = await app.fetch(postPlant({ ...examplesOf(NewPlant), name: "Ivy" }));
+  expect(response.status).toBe(409);
+  expect(await response.json()).toEqual(examplesOf(Error));
 });

@@ -33,15 +33,15 @@ const STRINGS: readonly (readonly [string, string])[] = [
 ];
 
 test.each(STRINGS)("a name and a tag of %s are answered and kept exactly", async (_what, text) => {
-  const { answer, stored } = await post(JSON.stringify({ id: 1, name: text, tag: text }));
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: text, tag: text } });
+  const { response, stored } = await post(JSON.stringify({ id: 1, name: text, tag: text }));
+  expect(await readPlant(response)).toEqual({ status: 200, body: { name: text, tag: text } });
   expect(await stored({ name: text, tag: text })).toBe("present");
 });
 
 test.each(STRINGS)("a name and a tag of %s may be written in escapes", async (_what, text) => {
   const escaped = Array.from({ length: text.length }, (_, i) => `\\u${hex(text.charCodeAt(i))}`).join("");
-  const { answer, stored } = await post(`{"id": 1, "name": "${escaped}", "tag": "${escaped}"}`);
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: text, tag: text } });
+  const { response, stored } = await post(`{"id": 1, "name": "${escaped}", "tag": "${escaped}"}`);
+  expect(await readPlant(response)).toEqual({ status: 200, body: { name: text, tag: text } });
   expect(await stored({ name: text, tag: text })).toBe("present");
 });
 
@@ -54,8 +54,8 @@ test("strings are not normalised: what looks the same can be two plants", async 
 });
 
 test("an empty tag is a tag", async () => {
-  const { answer, stored } = await post('{"id": 1, "name": "Fern", "tag": ""}');
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern", tag: "" } });
+  const { response, stored } = await post('{"id": 1, "name": "Fern", "tag": ""}');
+  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern", tag: "" } });
   expect(await stored({ name: "Fern" })).toBe("conflict");
 });
 
@@ -78,13 +78,13 @@ const UNSTORABLE: readonly (readonly [string, string])[] = [
 ];
 
 test.each(UNSTORABLE)("a name that is or has %s is refused", async (_what, source) => {
-  const { answer } = await post(`{"id": 1, "name": ${source}}`);
-  expect(await readError(answer)).toEqual({ status: 400, error: 4002, message: NAME });
+  const { response } = await post(`{"id": 1, "name": ${source}}`);
+  expect(await readError(response)).toEqual({ status: 400, error: 4002, message: NAME });
 });
 
 test.each(UNSTORABLE)("a tag that is or has %s is refused", async (_what, source) => {
-  const { answer } = await post(`{"id": 1, "name": "Fern", "tag": ${source}}`);
-  expect(await readError(answer)).toEqual({ status: 400, error: 4002, message: TAG });
+  const { response } = await post(`{"id": 1, "name": "Fern", "tag": ${source}}`);
+  expect(await readError(response)).toEqual({ status: 400, error: 4002, message: TAG });
 });
 
 // What the refusal says
@@ -100,7 +100,7 @@ test.each([
   ['{"id": 1.5, "name": "Fern", "tag": false}', [ID, TAG]],
   ['{"tag": [], "extra": 1, "name": {}, "id": 9223372036854775808}', [ID, NAME, TAG]],
 ])("the refusal of %s names every field at fault, and no other", async (body, sentences) => {
-  const { message, ...error } = await readError((await post(body)).answer);
+  const { message, ...error } = await readError((await post(body)).response);
   expect(error).toEqual({ status: 400, error: 4002 });
   expect(message.split("; ").toSorted()).toEqual(sentences.toSorted());
 });
@@ -108,30 +108,32 @@ test.each([
 test.each(["null", "1", "9007199254740993", '"Fern"', "true", "[]", '[1, "Fern"]', "1e400"])(
   "the refusal of %s says that the body must be an object",
   async (body) => {
-    const { message, ...error } = await readError((await post(body)).answer);
+    const { message, ...error } = await readError((await post(body)).response);
     expect(error).toEqual({ status: 400, error: 4002 });
     expect(message).toBe("the body must be a JSON object with `id` and `name`");
   },
 );
 
 test("a refusal does not quote what was sent", async () => {
-  const { answer } = await post('{"id": "secret-1", "name": ["secret-2"], "tag": {"secret-3": 1}, "secret-4": 5}');
-  expect((await readError(answer)).message).not.toContain("secret");
+  const { response } = await post('{"id": "secret-1", "name": ["secret-2"], "tag": {"secret-3": 1}, "secret-4": 5}');
+  expect((await readError(response)).message).not.toContain("secret");
 });
 
 // Other members
 
 test("unknown members are ignored, neither stored nor echoed", async () => {
-  const { answer, stored } = await post('{"id": 1, "name": "Fern", "color": "green", "Tag": "x", "n": {"tag": null}}');
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern" } });
+  const { response, stored } = await post(
+    '{"id": 1, "name": "Fern", "color": "green", "Tag": "x", "n": {"tag": null}}',
+  );
+  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern" } });
   expect(await stored({ name: "Fern" })).toBe("present");
 });
 
 test("unknown members do not make another plant", async () => {
   const app = testApp();
   await app.fetch(postPlant({ id: 1, name: "Fern" }));
-  const answer = await app.fetch(postPlant({ id: 1, name: "Fern", color: "green" }));
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern" } });
+  const response = await app.fetch(postPlant({ id: 1, name: "Fern", color: "green" }));
+  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern" } });
 });
 
 test.each([
@@ -146,8 +148,8 @@ test.each([
   "length",
 ])("a member named %s is an unknown one, whatever it holds", async (member) => {
   for (const value of ["null", "1", '"x"', '{"tag": "x", "name": "Ivy", "id": 2}', '{"value": 1}']) {
-    const { answer, stored } = await post(`{"id": 1, "name": "Fern", "${member}": ${value}}`);
-    expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern" } });
+    const { response, stored } = await post(`{"id": 1, "name": "Fern", "${member}": ${value}}`);
+    expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern" } });
     expect(await stored({ name: "Fern" })).toBe("present");
   }
   expect(Object.keys(Object.prototype)).toEqual([]);
@@ -159,23 +161,23 @@ test("a prototype cannot supply a field that is missing", async () => {
     ['{"name": "Fern", "__proto__": {"id": 1}}', ID],
     ['{"id": 1, "constructor": {"prototype": {"name": "Fern"}}}', NAME],
   ] as const) {
-    expect(await readError((await post(body)).answer)).toEqual({ status: 400, error: 4002, message });
+    expect(await readError((await post(body)).response)).toEqual({ status: 400, error: 4002, message });
   }
 });
 
 test("the last of repeated members counts", async () => {
-  const { answer, stored } = await post(
+  const { response, stored } = await post(
     '{"id": 1, "name": 5, "tag": null, "name": "Fern", "tag": "x", "tag": "indoor"}',
   );
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
+  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
   expect(await stored({ name: "Fern", tag: "indoor" })).toBe("present");
   const last = await post('{"id": 1, "name": "Fern", "tag": "indoor", "tag": null, "name": 5}');
-  expect((await readError(last.answer)).message.split("; ").toSorted()).toEqual([NAME, TAG]);
+  expect((await readError(last.response)).message.split("; ").toSorted()).toEqual([NAME, TAG]);
 });
 
 test("members may come in any order, with their names escaped", async () => {
-  const { answer } = await post(String.raw`{"t\u0061g": "indoor", "\u006eame": "Fern", "i\u0064": 1}`);
-  expect(await readPlant(answer)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
+  const { response } = await post(String.raw`{"t\u0061g": "indoor", "\u006eame": "Fern", "i\u0064": 1}`);
+  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
 });
 
 // The noun
@@ -199,9 +201,9 @@ test("samePlant() compares name and tag, and tells an absent tag from an empty o
 /** Posts a body to a fresh app; `stored` asks its store for what became of another plant under the id 1. */
 async function post(body: string) {
   const store = memoryStore();
-  const answer = await testApp({ plants: groupCommit(store) }).fetch(postPlant(body));
+  const response = await testApp({ plants: groupCommit(store) }).fetch(postPlant(body));
   const stored = async (plant: Plant) => (await store.add([{ id: 1n, ...plant }]))[0];
-  return { answer, stored };
+  return { response, stored };
 }
 
 function hex(unit: number): string {

@@ -3,9 +3,9 @@ import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { startCollector } from "../support/collector.ts";
 import { buildExecutable } from "../support/executable.ts";
-import { emptyDirectory, PATIENCE, ROOT, runToEnd, startServer } from "../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const KNOWN = "known-token-0123456789";
 const build = await buildExecutable();
@@ -23,8 +23,8 @@ test("the build is one file, and it runs in an empty directory", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ program, cwd: directory.path });
   const [token] = await server.stderr.until(/plant_\w+/);
-  const answer = await post(server.url, '{"id": 9223372036854775807, "name": "Fern"}', token);
-  expect({ status: answer.status, body: await answer.text() }).toEqual({ status: 200, body: '{"name":"Fern"}' });
+  const response = await post(server.url, '{"id": 9223372036854775807, "name": "Fern"}', token);
+  expect({ status: response.status, body: await response.text() }).toEqual({ status: 200, body: '{"name":"Fern"}' });
 });
 
 test("the executable keeps plants over a restart", async () => {
@@ -44,10 +44,10 @@ test("the executable serves Swagger UI and its document from inside", async () =
   using directory = emptyDirectory();
   await using server = await startServer({ program, cwd: directory.path });
   for (const file of ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"]) {
-    const answer = await fetch(`${server.url}/swagger/${file}`);
+    const response = await fetch(`${server.url}/swagger/${file}`);
     const original = Bun.file(join(ROOT, "node_modules/swagger-ui-dist", file));
-    expect(answer.status).toBe(200);
-    expect(Buffer.from(await answer.bytes()).equals(Buffer.from(await original.bytes()))).toBe(true);
+    expect(response.status).toBe(200);
+    expect(Buffer.from(await response.bytes()).equals(Buffer.from(await original.bytes()))).toBe(true);
   }
   const fromSource = await runToEnd({ cwd: directory.path, args: ["openapi"] });
   expect(await (await fetch(`${server.url}/swagger/json`)).json()).toEqual(JSON.parse(fromSource.stdout));
@@ -68,8 +68,8 @@ test("the executable reads neither .env nor bunfig.toml of the working directory
 test("the executable's errors tell nothing more when NODE_ENV is not set", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
-  const answers = await Promise.all([post(server.url, "{"), post(server.url, "[]"), fetch(`${server.url}/nowhere`)]);
-  const bodies = await Promise.all(answers.map((answer) => answer.json() as Promise<object>));
+  const responses = await Promise.all([post(server.url, "{"), post(server.url, "[]"), fetch(`${server.url}/nowhere`)]);
+  const bodies = await Promise.all(responses.map((response) => response.json() as Promise<object>));
   expect(bodies.map((body) => Object.keys(body))).toEqual([1, 2, 3].map(() => ["error", "message"]));
   expect(bodies.map((body) => "error" in body && body.error)).toEqual([4001, 4002, 4041]);
 });

@@ -1,8 +1,8 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { jwksServer, signed, signingKey } from "../support/jwks.ts";
-import { emptyDirectory, PATIENCE, startServer } from "../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 async function post(url: string, token: string): Promise<number> {
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };

@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { emptyDirectory, PATIENCE, startServer } from "../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const KNOWN = "known-token-0123456789";
 
@@ -41,7 +41,7 @@ test("the configuration in force is logged, without its secrets", async () => {
   expect(configuration).toMatchObject({ queueLimit: 77, authTokens: 1, databasePath: "plants.db" });
 });
 
-test("refused credentials are logged with the reason and the answer's request id, a thousand of them in few lines", async () => {
+test("refused credentials are logged with the reason and the response's request id, a thousand of them in few lines", async () => {
   const ids: string[] = [];
   const lines = await logOf({}, async (url) => {
     for (const authorization of ["Bearer plant_mistyped-0123456", "Bearer unknown-token-0123", "Basic dXNlcjpwYXNz"]) {

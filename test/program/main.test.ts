@@ -3,9 +3,9 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
-import { emptyDirectory, PATIENCE, runToEnd, startServer } from "../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const KNOWN = "known-token-0123456789";
 const FERN = { id: 1, name: "Fern", tag: "indoor" };
@@ -23,9 +23,9 @@ test("the first start prints a token and a curl line that works as it stands", a
   await using server = await startServer({ cwd: directory.path });
   const [curl] = await server.stderr.until(/curl .*\n/);
   const run = Bun.spawn(["sh", "-c", curl], { stdout: "pipe", stderr: "ignore" });
-  const answer = await new Response(run.stdout).text();
-  expect(answer).toStartWith("HTTP/1.1 200 OK");
-  expect(answer).toEndWith('{"name":"Monstera deliciosa","tag":"indoor"}');
+  const response = await new Response(run.stdout).text();
+  expect(response).toStartWith("HTTP/1.1 200 OK");
+  expect(response).toEndWith('{"name":"Monstera deliciosa","tag":"indoor"}');
 });
 
 test("a restart knows the plants and the token, and makes no other token", async () => {
@@ -138,7 +138,7 @@ test("bad settings and flags stop the start with one line and exit code 2", asyn
   expect(readdirSync(directory.path)).toEqual([]);
 });
 
-test("--version and --help answer on stdout with exit code 0", async () => {
+test("--version and --help response on stdout with exit code 0", async () => {
   using directory = emptyDirectory();
   const version = await runToEnd({ cwd: directory.path, args: ["--version"] });
   expect(version).toMatchObject({ exitCode: 0, stdout: `${packageJson.version}\n`, stderr: "" });

@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { emptyDirectory, PATIENCE, startServer } from "../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const KNOWN = "known-token-0123456789";
 const HEADERS = { authorization: `Bearer ${KNOWN}`, "content-type": "application/json" };
@@ -12,10 +12,10 @@ async function post(url: string, body: string): Promise<number> {
 
 /** The samples by name and labels. */
 async function scrape(url: string): Promise<Map<string, number>> {
-  const answer = await fetch(`${url}/metrics`, { headers: HEADERS });
-  expect(answer.status).toBe(200);
-  expect(answer.headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
-  const lines = (await answer.text()).split("\n").filter((line) => line !== "" && !line.startsWith("#"));
+  const response = await fetch(`${url}/metrics`, { headers: HEADERS });
+  expect(response.status).toBe(200);
+  expect(response.headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
+  const lines = (await response.text()).split("\n").filter((line) => line !== "" && !line.startsWith("#"));
   return new Map(
     lines.map((line) => [line.slice(0, line.lastIndexOf(" ")), Number(line.slice(line.lastIndexOf(" ")))]),
   );
@@ -76,9 +76,9 @@ test("GET /metrics needs a token, in the header", async () => {
     ["/metrics", { authorization: "Bearer unknown-token-0123" }],
     [`/metrics?access_token=${KNOWN}`, {}],
   ] as const) {
-    const answer = await fetch(server.url + path, { headers });
-    expect(answer.status).toBe(401);
-    expect(await answer.text()).not.toContain("plant_store");
+    const response = await fetch(server.url + path, { headers });
+    expect(response.status).toBe(401);
+    expect(await response.text()).not.toContain("plant_store");
   }
   expect((await fetch(`${server.url}/metrics`, { method: "POST", headers: HEADERS })).status).toBe(405);
 });

@@ -3,9 +3,9 @@ import { copyFileSync, mkdirSync, readFileSync, renameSync, writeFileSync } from
 import { join } from "node:path";
 import { buildExecutable } from "../support/executable.ts";
 import { bodyOf, limited, randomFrom, printedSeed, randomPlants } from "../support/load.ts";
-import { emptyDirectory, PATIENCE, ROOT, runToEnd, startServer } from "../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const build = await buildExecutable();
 const { program } = build;
@@ -25,9 +25,9 @@ async function postAll(url: string, token: string, bodies: Iterable<string>): Pr
   const acknowledged: string[] = [];
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
   for (const body of bodies) {
-    const answer = await fetch(`${url}/plants`, { method: "POST", headers, body });
-    await answer.text();
-    if (answer.status === 200) acknowledged.push(body);
+    const response = await fetch(`${url}/plants`, { method: "POST", headers, body });
+    await response.text();
+    if (response.status === 200) acknowledged.push(body);
   }
   return acknowledged;
 }
@@ -38,8 +38,8 @@ async function statusOf(url: string, token: string): Promise<number> {
 
 /** The sum of a counter's samples. */
 async function counted(url: string, token: string, sample: string): Promise<number> {
-  const answer = await fetch(`${url}/metrics`, { headers: { authorization: `Bearer ${token}` } });
-  const lines = (await answer.text()).split("\n").filter((line) => line.startsWith(sample));
+  const response = await fetch(`${url}/metrics`, { headers: { authorization: `Bearer ${token}` } });
+  const lines = (await response.text()).split("\n").filter((line) => line.startsWith(sample));
   return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" "))), 0);
 }
 

@@ -2,9 +2,9 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, mkdirSync, readdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
-import { emptyDirectory, PATIENCE, ROOT, runToEnd, startServer } from "../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /**
  * Installs the packed tarball as a package manager does, with the dependencies of this checkout in the place of
@@ -38,7 +38,7 @@ test("bunx plant-store runs from the packed tarball, and finds there all that it
   const env = { AUTH_TOKENS: "known-token-0123456789" };
   await using server = await startServer({ program, cwd: directory.path, env });
   const headers = { authorization: `Bearer ${env.AUTH_TOKENS}`, "content-type": "application/json" };
-  const answer = await fetch(`${server.url}/plants`, { method: "POST", headers, body: '{"id": 1, "name": "Fern"}' });
-  expect({ status: answer.status, body: await answer.json() }).toEqual({ status: 200, body: { name: "Fern" } });
+  const response = await fetch(`${server.url}/plants`, { method: "POST", headers, body: '{"id": 1, "name": "Fern"}' });
+  expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
   expect((await fetch(`${server.url}/swagger`)).status).toBe(200);
 });

@@ -7,7 +7,7 @@ import { ROOT } from "../support/program.ts";
 const readme = await Bun.file(join(ROOT, "README.md")).text();
 const rows = Array.from(readme.matchAll(/^\|(.+)\|$/gm), ([, row = ""]) => row.split("|").map((cell) => cell.trim()));
 
-test("the README's answer table is the program's", () => {
+test("the README's response table is the program's", () => {
   const documented = rows
     .filter(([, status, error]) => /^[45]\d\d$/.test(status ?? "") && error !== "")
     .map(([, status, error]) => [status, error]);

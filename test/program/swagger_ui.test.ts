@@ -5,7 +5,7 @@ import { emptyDirectory, startServer } from "../support/program.ts";
 const TOKEN = "swagger-ui-token-0123456789";
 /** 2^53 + 1: a page that reads it as a number writes another one. */
 const PLANT = '{"id": 9007199254740993, "name": "Fern"}';
-/** What there is to read: the introduction, the operation, its answers and their headers. */
+/** What there is to read: the introduction, the operation, its responses and their headers. */
 const READ = [".info p", ".opblock-description p", ".response-col_description p", "table.headers td"];
 const PHONE = { width: 390, height: 844 };
 
@@ -32,8 +32,8 @@ const executablePath = BROWSERS.map((name) => Bun.which(name)).find((path) => pa
 if (executablePath === undefined) console.warn(`Swagger UI is not tested: no ${BROWSERS.join(", ")} on PATH`);
 
 /** How long the browser may take for one step before the test fails, in milliseconds. */
-const PATIENCE = 15_000;
-setDefaultTimeout(4 * PATIENCE);
+const TEST_TIMEOUT_MS = 15_000;
+setDefaultTimeout(4 * TEST_TIMEOUT_MS);
 
 describe.skipIf(executablePath === undefined)("/swagger in a browser", () => {
   let browser: Browser | undefined;
@@ -49,7 +49,7 @@ describe.skipIf(executablePath === undefined)("/swagger in a browser", () => {
     const { path: cwd } = stack.use(emptyDirectory());
     const { url } = stack.use(await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } }));
     const context = stack.use(await browser.newContext(options));
-    context.setDefaultTimeout(PATIENCE);
+    context.setDefaultTimeout(TEST_TIMEOUT_MS);
     const page = await context.newPage();
     const origin = `http://${HOST}:${new URL(url).port}`;
     const seen = { requests: requestsOf(page), complaints: complaintsOf(page) };
@@ -147,16 +147,16 @@ async function authorize(page: Page, token: string): Promise<void> {
   await page.getByRole("button", { name: "Close" }).click();
 }
 
-/** Sends a plant as it is typed here, or as the page offers it, and reads what the page shows of the answer. */
+/** Sends a plant as it is typed here, or as the page offers it, and reads what the page shows of the response. */
 async function tryOut(page: Page, typed?: string) {
   await openOperation(page);
   await page.getByRole("button", { name: "Try it out" }).click();
   if (typed !== undefined) await page.locator(".body-param__text").fill(typed);
   await page.getByRole("button", { name: "Execute" }).click();
-  const answer = page.locator(".live-responses-table .response");
+  const response = page.locator(".live-responses-table .response");
   return {
-    status: await answer.locator(".response-col_status").innerText(),
-    body: JSON.parse(await answer.locator("pre").first().innerText()) as unknown,
+    status: await response.locator(".response-col_status").innerText(),
+    body: JSON.parse(await response.locator("pre").first().innerText()) as unknown,
   };
 }
 
@@ -173,8 +173,8 @@ async function openAll(page: Page): Promise<void> {
 /** The error number that the server itself answers a plant with, or none. */
 async function errorOf(url: string, plant: string): Promise<unknown> {
   const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
-  const answer = await fetch(`${url}/plants`, { method: "POST", headers, body: plant });
-  return ((await answer.json()) as { error?: number }).error;
+  const response = await fetch(`${url}/plants`, { method: "POST", headers, body: plant });
+  return ((await response.json()) as { error?: number }).error;
 }
 
 async function expectReadable(page: Page, text: string, colorScheme: "light" | "dark"): Promise<void> {

@@ -1,8 +1,8 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
-import { emptyDirectory, PATIENCE, ROOT, runToEnd, startServer } from "../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const KNOWN = "known-token-0123456789";
 // Made for these tests: for localhost, signed by itself.
@@ -24,8 +24,8 @@ test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host 
   await using server = await startServer({ cwd: directory.path, env });
   expect(server.url).toStartWith("https://127.0.0.1:");
   for (const host of [undefined, "a", "ab", "plants.example.org"]) {
-    const answer = await post(server.url, host);
-    expect({ host, status: answer.status, body: await answer.text() }).toEqual({
+    const response = await post(server.url, host);
+    expect({ host, status: response.status, body: await response.text() }).toEqual({
       host,
       status: 200,
       body: '{"name":"Fern"}',

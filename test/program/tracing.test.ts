@@ -1,9 +1,9 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { TOKEN } from "../support/app.ts";
 import { startCollector } from "../support/collector.ts";
-import { emptyDirectory, exitCodeOf, PATIENCE, ROOT, startServer } from "../support/program.ts";
+import { emptyDirectory, exitCodeOf, TEST_TIMEOUT_MS, ROOT, startServer } from "../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const KNOWN = "known-token-0123456789";
 const HEADERS = { authorization: `Bearer ${KNOWN}`, "content-type": "application/json" };
@@ -15,13 +15,13 @@ function traced(endpoint: string, more: Record<string, string> = {}) {
   return { AUTH_TOKENS: KNOWN, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, ...SOON, ...more };
 }
 
-test("each request is a span, with the answer's status and request id", async () => {
+test("each request is a span, with the response's status and request id", async () => {
   using directory = emptyDirectory();
   using collector = startCollector();
   await using server = await startServer({ cwd: directory.path, env: traced(collector.url) });
   const post = (body: string, headers: Record<string, string> = HEADERS) =>
     fetch(`${server.url}/plants`, { method: "POST", headers, body });
-  const answers: Response[] = [];
+  const responses: Response[] = [];
   for (const request of [
     () => post('{"id": 9007199254740993, "name": "Fern"}'),
     () => post('{"id": 9007199254740993, "name": "Ivy"}'),
@@ -31,15 +31,15 @@ test("each request is a span, with the answer's status and request id", async ()
     () => fetch(`${server.url}/made-up`),
     () => fetch(`${server.url}/plants`),
   ]) {
-    answers.push(await request());
-    await collector.until(answers.length);
+    responses.push(await request());
+    await collector.until(responses.length);
   }
   const told = collector.requestSpans().map(({ name, attributes }) => ({
     name,
     status: attributes["http.response.status_code"],
     requestId: attributes["plant_store.request_id"],
   }));
-  const requestIds = answers.map(({ headers }) => headers.get("x-request-id"));
+  const requestIds = responses.map(({ headers }) => headers.get("x-request-id"));
   expect(told).toEqual(
     [
       { name: "POST /plants", status: 200 },
@@ -51,13 +51,13 @@ test("each request is a span, with the answer's status and request id", async ()
       { name: "GET /plants", status: 405 },
     ].map((span, index) => ({ ...span, requestId: requestIds[index] })),
   );
-  expect(answers.map(({ status }) => status)).toEqual(told.map(({ status }) => Number(status)));
+  expect(responses.map(({ status }) => status)).toEqual(told.map(({ status }) => Number(status)));
   // What a client did wrong is no error of the server.
   expect(new Set(collector.requestSpans().map(({ status }) => status))).toEqual(new Set(["STATUS_CODE_UNSET"]));
   expect(collector.services).toEqual(new Set(["plant-store"]));
 });
 
-test("a span that ends before its request is answered has the answer's status all the same", async () => {
+test("a span that ends before its request is answered has the response's status all the same", async () => {
   using directory = emptyDirectory();
   using collector = startCollector();
   // A refused request has six spans, and its own ends last: it is what sends them.

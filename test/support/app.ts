@@ -44,7 +44,7 @@ export function testApp(options: Partial<AppOptions> = {}) {
       onError({ code, cause }) {
         if (code === "internal") throw cause;
       },
-      onAnswer() {},
+      onResponse() {},
     },
     ...options,
   });

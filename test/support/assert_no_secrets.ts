@@ -9,7 +9,7 @@ const BODY = /\b(?:Fern|Ivy|Monstera|Moss|plant \d+)\b/;
  *
  * @param authTokens The tokens that the program was given, as `AUTH_TOKENS` has them.
  */
-export function requireDiscreet(log: string, authTokens = ""): void {
+export function assertNoSecrets(log: string, authTokens = ""): void {
   const given = authTokens.split(",").filter((token) => token !== "");
   const telling = log
     .split("\n")

@@ -9,7 +9,7 @@ export interface OpenBatch {
 }
 
 /** A store that commits by hand. */
-export function handStore() {
+export function deferredStore() {
   const batches: OpenBatch[] = [];
   let arrived = Promise.withResolvers<void>();
   const store: PlantStore = {
@@ -38,7 +38,7 @@ export function handStore() {
 }
 
 /** Turns of the event loop that come when the test says so. */
-export function handTurns() {
+export function manualTurns() {
   const waiting: (() => void)[] = [];
 
   async function turn(): Promise<void> {

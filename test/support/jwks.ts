@@ -34,13 +34,13 @@ export function signed(key: SigningKey, claims: JWTPayload, header: Record<strin
 }
 
 /** What a provider answers instead of its keys. */
-export type Answer = () => Response | Promise<Response>;
+export type CannedResponse = () => Response | Promise<Response>;
 
 /** A local identity provider that publishes keys, and can fail in every way. It is gone at the end of the scope. */
 export function jwksServer(...keys: readonly SigningKey[]) {
   let requests = 0;
   let held: { readonly asked: () => void; readonly released: Promise<void> } | undefined;
-  let answer = jwkSet(keys.map(({ jwk }) => jwk));
+  let response = jwkSet(keys.map(({ jwk }) => jwk));
   let server = serve(0);
   const { port = 0 } = server;
 
@@ -52,7 +52,7 @@ export function jwksServer(...keys: readonly SigningKey[]) {
         requests++;
         held?.asked();
         await held?.released;
-        return answer();
+        return response();
       },
     });
   }
@@ -63,11 +63,11 @@ export function jwksServer(...keys: readonly SigningKey[]) {
     requests: () => requests,
     /** From now on answers these keys, and no others. */
     publish: (...keys: readonly (SigningKey | JWK)[]) => {
-      answer = jwkSet(keys.map((key) => ("jwk" in key ? (key as SigningKey).jwk : key)));
+      response = jwkSet(keys.map((key) => ("jwk" in key ? (key as SigningKey).jwk : key)));
     },
     /** From now on answers something else. */
-    answers: (other: Answer) => {
-      answer = other;
+    responses: (other: CannedResponse) => {
+      response = other;
     },
     /** From now on answers nothing until `release` is called; `asked` resolves when the first request is there. */
     hold() {
@@ -88,6 +88,6 @@ export function jwksServer(...keys: readonly SigningKey[]) {
   };
 }
 
-function jwkSet(keys: readonly JWK[]): Answer {
+function jwkSet(keys: readonly JWK[]): CannedResponse {
   return () => Response.json({ keys }, { headers: { "content-type": "application/jwk-set+json" } });
 }

@@ -74,8 +74,8 @@ export function newPlants(experiment: string): () => NewPlant {
   return randomPlants(randomFrom(printedSeed(experiment)), { again: 0 });
 }
 
-/** An answer as it came over the wire. */
-export interface WireAnswer {
+/** A response as it came over the wire. */
+export interface WireResponse {
   readonly status: number;
   readonly headers: Headers;
   readonly body: string;
@@ -83,12 +83,12 @@ export interface WireAnswer {
 
 /** One connection; requests on it go one after the other. */
 export interface Connection {
-  /** Sends bytes and waits for an answer; `undefined` if the connection ends without one. */
-  request(bytes: string | Uint8Array): Promise<WireAnswer | undefined>;
+  /** Sends bytes and waits for a response; `undefined` if the connection ends without one. */
+  request(bytes: string | Uint8Array): Promise<WireResponse | undefined>;
   /** Sends bytes. */
   send(bytes: string | Uint8Array): void;
-  /** The next answer; `undefined` if the connection ends without one. */
-  answer(): Promise<WireAnswer | undefined>;
+  /** The next response; `undefined` if the connection ends without one. */
+  response(): Promise<WireResponse | undefined>;
   /** Whether it has ended. */
   isClosed(): boolean;
   /** Resolves when it has ended. */
@@ -136,12 +136,12 @@ export async function connect(url: string): Promise<Connection> {
     },
   });
 
-  async function answer(): Promise<WireAnswer | undefined> {
+  async function response(): Promise<WireResponse | undefined> {
     for (;;) {
-      const parsed = parseAnswer(received);
+      const parsed = parseResponse(received);
       if (parsed !== undefined) {
         received = received.subarray(parsed.length);
-        return parsed.answer;
+        return parsed.response;
       }
       if (isClosed) return undefined;
       await changed.promise;
@@ -154,10 +154,10 @@ export async function connect(url: string): Promise<Connection> {
   };
   return {
     send,
-    answer,
+    response,
     request(bytes) {
       send(bytes);
-      return answer();
+      return response();
     },
     isClosed: () => isClosed,
     closed: closed.promise,
@@ -165,8 +165,8 @@ export async function connect(url: string): Promise<Connection> {
   };
 }
 
-/** Every answer of the program has a Content-Length. */
-function parseAnswer(bytes: Buffer): { answer: WireAnswer; length: number } | undefined {
+/** Every response of the program has a Content-Length. */
+function parseResponse(bytes: Buffer): { response: WireResponse; length: number } | undefined {
   const headEnd = bytes.indexOf("\r\n\r\n");
   if (headEnd === -1) return undefined;
   const [statusLine = "", ...lines] = bytes.toString("latin1", 0, headEnd).split("\r\n");
@@ -176,7 +176,7 @@ function parseAnswer(bytes: Buffer): { answer: WireAnswer; length: number } | un
   const length = headEnd + 4 + Number(headers.get("content-length") ?? 0);
   if (bytes.length < length) return undefined;
   const body = bytes.toString("utf8", headEnd + 4, length);
-  return { answer: { status: Number(statusLine.split(" ")[1]), headers, body }, length };
+  return { response: { status: Number(statusLine.split(" ")[1]), headers, body }, length };
 }
 
 /** A whole request that creates a plant. */
@@ -193,7 +193,7 @@ export function getBytes(path: string): string {
 }
 
 /** Status and error number as they are written in DESIGN.md: "200", "503/5032". */
-export function verdictOf({ status, body }: WireAnswer): string {
+export function verdictOf({ status, body }: WireResponse): string {
   if (status === 200) return "200";
   const { error } = JSON.parse(body) as { error: number };
   return `${status}/${error}`;
@@ -201,9 +201,9 @@ export function verdictOf({ status, body }: WireAnswer): string {
 
 /** What a load came to. */
 export interface LoadReport {
-  /** How many requests got which answer. */
-  readonly answers: Readonly<Record<string, number>>;
-  /** Requests whose connection ended before an answer. */
+  /** How many requests got which response. */
+  readonly responses: Readonly<Record<string, number>>;
+  /** Requests whose connection ended before a response. */
   readonly unanswered: number;
   /** Answers of 200 with another plant in them than was sent. */
   readonly wrong: number;
@@ -222,37 +222,37 @@ export interface LoadOptions {
 
 /** Clients that each send the next plant as soon as the one before is answered, until the server is gone. */
 export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"] }: LoadOptions) {
-  const answers: Record<string, number> = {};
+  const responses: Record<string, number> = {};
   let [unanswered, wrong] = [0, 0];
 
   async function client(): Promise<void> {
     let connection = await connect(url).catch(() => undefined);
     for (let plant = next(); connection !== undefined && plant !== undefined; plant = next()) {
       ledger.attempt(plant);
-      const answer = await connection.request(postBytes(plant));
-      if (answer === undefined) unanswered++;
-      else if (endOn.includes(count(plant, answer))) break;
-      const isOver = answer === undefined || answer.headers.get("connection") === "close" || connection.isClosed();
+      const response = await connection.request(postBytes(plant));
+      if (response === undefined) unanswered++;
+      else if (endOn.includes(count(plant, response))) break;
+      const isOver = response === undefined || response.headers.get("connection") === "close" || connection.isClosed();
       if (isOver) connection = await connect(url).catch(() => undefined);
     }
     connection?.close();
   }
 
-  function count(plant: NewPlant, answer: WireAnswer): string {
-    const verdict = verdictOf(answer);
-    answers[verdict] = (answers[verdict] ?? 0) + 1;
-    if (answer.status !== 200) return verdict;
+  function count(plant: NewPlant, response: WireResponse): string {
+    const verdict = verdictOf(response);
+    responses[verdict] = (responses[verdict] ?? 0) + 1;
+    if (response.status !== 200) return verdict;
     ledger.acknowledge(plant);
     const { name, tag } = plant;
-    if (!Bun.deepEquals(JSON.parse(answer.body), tag === undefined ? { name } : { name, tag })) wrong++;
+    if (!Bun.deepEquals(JSON.parse(response.body), tag === undefined ? { name } : { name, tag })) wrong++;
     return verdict;
   }
 
   const clients = Promise.all(Array.from({ length: connections }, client));
   return {
     /** Resolves once every client has ended: the server is gone, or there is nothing more to send. */
-    end: clients.then((): LoadReport => ({ answers, unanswered, wrong })),
-    /** How many answers came so far. */
-    answered: () => Object.values(answers).reduce((sum, count) => sum + count, 0),
+    end: clients.then((): LoadReport => ({ responses, unanswered, wrong })),
+    /** How many responses came so far. */
+    answered: () => Object.values(responses).reduce((sum, count) => sum + count, 0),
   };
 }

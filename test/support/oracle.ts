@@ -9,7 +9,7 @@ export interface WireRequest {
   readonly body: Uint8Array<ArrayBuffer>;
 }
 
-/** What the answer has to be: a plant, or an error; `faults` are the fields that its message names. */
+/** What the response has to be: a plant, or an error; `faults` are the fields that its message names. */
 export type Prediction =
   | { readonly status: 200; readonly body: OraclePlant }
   | { readonly status: number; readonly error: number; readonly faults?: readonly string[] };

@@ -1,13 +1,13 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { requireDiscreet } from "./assert_no_secrets.ts";
+import { assertNoSecrets } from "./assert_no_secrets.ts";
 
 /** What a test that starts programs may take, in milliseconds: one that hangs is ended, one on a busy machine is not. */
-export const PATIENCE = 60_000;
+export const TEST_TIMEOUT_MS = 60_000;
 
 /** What one of the long tests may take, in milliseconds: it goes on for minutes by design. */
-export const LONG_PATIENCE = 600_000;
+export const LONG_TEST_TIMEOUT_MS = 600_000;
 
 /** The repository's root. */
 export const ROOT = join(import.meta.dir, "../..");
@@ -58,7 +58,7 @@ export function start({ program = FROM_SOURCE, args = [], cwd, env = {} }: Start
     async [Symbol.asyncDispose]() {
       child.kill("SIGKILL");
       await child.exited;
-      requireDiscreet(await stderr.end, env["AUTH_TOKENS"]);
+      assertNoSecrets(await stderr.end, env["AUTH_TOKENS"]);
     },
   };
 }

@@ -27,7 +27,7 @@ export function openDatabase(path: string, options: OpenOptions = {}): Database 
     // First of all, so that whatever follows waits for a lock instead of failing.
     client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
     requireOurs(client);
-    if (verify) requireSound(client);
+    if (verify) requireIntegrity(client);
     makeDurable(client);
     migrate(client);
     return client;
@@ -45,7 +45,7 @@ function requireOurs(client: Database): void {
 }
 
 /** An insert does not notice damaged pages elsewhere in the file; this does. */
-function requireSound(client: Database): void {
+function requireIntegrity(client: Database): void {
   const verdict = String(pragma(client, "quick_check(1)"));
   if (verdict !== "ok") throw new DatabaseFileError(`is damaged (${verdict.replaceAll("\n", " ")})`);
 }

@@ -1,5 +1,12 @@
 // The Worker that holds the connection: it may hang in an fsync, the server's own thread may not.
-import { type Call, type Calls, fromColumns, type PlainError, type Reply, toPlain } from "./worker_api.ts";
+import {
+  type WorkerRequest,
+  type WorkerApi,
+  fromColumns,
+  type SerializedError,
+  type WorkerResponse,
+  serializeError,
+} from "./worker_api.ts";
 import { checkpointer } from "./checkpoint.ts";
 import { openDatabase } from "./connection.ts";
 import { isFailedSync, translate } from "./errors.ts";
@@ -10,9 +17,9 @@ declare const self: Worker;
 
 let opened: ReturnType<typeof open> | undefined;
 /** Set after a failed fsync: nothing is acknowledged any more, the process ends, and the next one reads what the disk has. */
-let broken: PlainError | undefined;
+let broken: SerializedError | undefined;
 
-function open(path: string, options: Parameters<Calls["open"]>[1]) {
+function open(path: string, options: Parameters<WorkerApi["open"]>[1]) {
   const database = openDatabase(path, options);
   const store = sqliteStore(database);
   return { store, tokens: sqliteTokens(database), checkpoint: checkpointer(database) };
@@ -21,7 +28,7 @@ function open(path: string, options: Parameters<Calls["open"]>[1]) {
 /** The calls come from our own thread, which opens first. */
 const database = () => opened as ReturnType<typeof open>;
 
-const calls: Calls = {
+const calls: WorkerApi = {
   open: async (path, options) => void (opened = open(path, options)),
   add: (columns) => database().store.add(fromColumns(columns)),
   probe: () => database().store.probe(),
@@ -32,20 +39,20 @@ const calls: Calls = {
   close: async () => database().store[Symbol.asyncDispose](),
 };
 
-self.addEventListener("message", async ({ data: call }: MessageEvent<Call>) => {
-  reply(await answerTo(call));
-  // With the answer on its way: a checkpoint takes its time.
+self.addEventListener("message", async ({ data: call }: MessageEvent<WorkerRequest>) => {
+  reply(await respondTo(call));
+  // With the response on its way: a checkpoint takes its time.
   if (call.method === "add") checkpoint();
 });
 
-async function answerTo({ method, args }: Call): Promise<Reply> {
+async function respondTo({ method, args }: WorkerRequest): Promise<WorkerResponse> {
   if (broken !== undefined) return { type: "error", error: broken };
   try {
     const call = calls[method] as (...args: unknown[]) => Promise<unknown>;
     return { type: "result", result: await call(...args) };
   } catch (error) {
-    if (isFailedSync(error)) stopFor(error);
-    return { type: "error", error: toPlain(error) };
+    if (isFailedSync(error)) failStop(error);
+    return { type: "error", error: serializeError(error) };
   }
 }
 
@@ -54,15 +61,15 @@ function checkpoint(): void {
   try {
     database().checkpoint();
   } catch (error) {
-    if (isFailedSync(error)) stopFor(error);
+    if (isFailedSync(error)) failStop(error);
   }
 }
 
-function stopFor(error: unknown): void {
-  broken = toPlain(translate(error));
+function failStop(error: unknown): void {
+  broken = serializeError(translate(error));
   reply({ type: "broken", error: broken });
 }
 
-function reply(message: Reply): void {
+function reply(message: WorkerResponse): void {
   self.postMessage(message);
 }

@@ -31,7 +31,7 @@ export function fromColumns({ ids, names, tags }: PlantColumns): NewPlant[] {
 }
 
 /** What the Worker that holds the connection can be asked, one after the other. */
-export interface Calls {
+export interface WorkerApi {
   open(path: string, options: OpenOptions): Promise<void>;
   add(columns: PlantColumns): Promise<readonly AddOutcome[]>;
   probe(): Promise<void>;
@@ -43,16 +43,18 @@ export interface Calls {
 }
 
 /** A call on its way to the Worker. Replies come in the order of the calls. */
-export type Call = { [Method in keyof Calls]: { method: Method; args: Parameters<Calls[Method]> } }[keyof Calls];
+export type WorkerRequest = {
+  [Method in keyof WorkerApi]: { method: Method; args: Parameters<WorkerApi[Method]> };
+}[keyof WorkerApi];
 
 /** A reply on its way back; or, without having been asked, word that the database must not be used any more. */
-export type Reply =
+export type WorkerResponse =
   | { readonly type: "result"; readonly result: unknown }
-  | { readonly type: "error"; readonly error: PlainError }
-  | { readonly type: "broken"; readonly error: PlainError };
+  | { readonly type: "error"; readonly error: SerializedError }
+  | { readonly type: "broken"; readonly error: SerializedError };
 
 /** An error as a structured clone can carry it: that of a class of ours would come back as a plain `Error`. */
-export interface PlainError {
+export interface SerializedError {
   readonly name: string;
   readonly message: string;
   readonly code?: ErrorCode;
@@ -60,7 +62,7 @@ export interface PlainError {
 }
 
 /** Takes an error apart for the way. */
-export function toPlain(error: unknown): PlainError {
+export function serializeError(error: unknown): SerializedError {
   if (error instanceof PlantStoreError) {
     const { name, message, code, cause } = error;
     return { name, message, code, cause: String(cause) };
@@ -70,7 +72,7 @@ export function toPlain(error: unknown): PlainError {
 }
 
 /** Puts an error together again. */
-export function fromPlain({ name, message, code, cause }: PlainError): Error {
+export function deserializeError({ name, message, code, cause }: SerializedError): Error {
   if (code !== undefined) return new PlantStoreError(code, message, { cause });
   if (name === "DatabaseFileError") return new DatabaseFileError(message, { cause });
   return new Error(message, { cause });

@@ -1,7 +1,7 @@
 import { PlantStoreError } from "../../errors.ts";
 import type { PlantStore } from "../../plant_store.ts";
 import type { TokenStore } from "../../token_store.ts";
-import { type Call, type Calls, fromPlain, type Reply, toColumns } from "./worker_api.ts";
+import { type WorkerRequest, type WorkerApi, deserializeError, type WorkerResponse, toColumns } from "./worker_api.ts";
 import type { OpenOptions } from "./connection.ts";
 import { DatabaseFileError } from "./errors.ts";
 
@@ -56,27 +56,27 @@ function startWorker(onBroken: (error: Error) => void) {
   const waiting: PromiseWithResolvers<unknown>[] = [];
   let broken = false;
 
-  function stopFor(error: Error): void {
+  function failStop(error: Error): void {
     broken = true;
     onBroken(error);
   }
 
-  worker.addEventListener("message", ({ data: reply }: MessageEvent<Reply>) => {
-    if (reply.type === "broken") stopFor(fromPlain(reply.error));
+  worker.addEventListener("message", ({ data: reply }: MessageEvent<WorkerResponse>) => {
+    if (reply.type === "broken") failStop(deserializeError(reply.error));
     else if (reply.type === "result") waiting.shift()?.resolve(reply.result);
-    else waiting.shift()?.reject(fromPlain(reply.error));
+    else waiting.shift()?.reject(deserializeError(reply.error));
   });
   worker.addEventListener("error", ({ message }) => {
     const error = new PlantStoreError("storage_unavailable", undefined, { cause: message });
     for (const { reject } of waiting.splice(0)) reject(error);
-    stopFor(error);
+    failStop(error);
   });
 
-  function call<Method extends keyof Calls>(method: Method, ...args: Parameters<Calls[Method]>) {
-    const answer = Promise.withResolvers<unknown>();
-    waiting.push(answer);
-    worker.postMessage({ method, args } as Call);
-    return answer.promise as ReturnType<Calls[Method]>;
+  function call<Method extends keyof WorkerApi>(method: Method, ...args: Parameters<WorkerApi[Method]>) {
+    const response = Promise.withResolvers<unknown>();
+    waiting.push(response);
+    worker.postMessage({ method, args } as WorkerRequest);
+    return response.promise as ReturnType<WorkerApi[Method]>;
   }
 
   /** What is broken is left as it is: the next start reads what the disk has. */

@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { openDatabase } from "../../../src/adapters/sqlite/connection.ts";
 import { DatabaseFileError } from "../../../src/adapters/sqlite/errors.ts";
 import { sqliteStore } from "../../../src/adapters/sqlite/plants.ts";
-import { emptyDirectory, PATIENCE } from "../../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test("openDatabase() sets what durability needs", () => {
   using directory = emptyDirectory();

@@ -2,9 +2,9 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { cpSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { MIGRATIONS } from "../../../src/adapters/sqlite/migrations.ts";
-import { emptyDirectory, PATIENCE, ROOT } from "../../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, ROOT } from "../../support/program.ts";
 
-setDefaultTimeout(PATIENCE);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const FOLDER = join(ROOT, "drizzle/sqlite");
 
