@@ -73,7 +73,7 @@ export const ERRORS = {
   },
   internal: {
     error: 5001,
-    situation: "a fault of ours; its cause is in the log only, under the same request id",
+    situation: "an internal error; its cause is in the log only, under the same request id",
     message: "the server failed; the plant may or may not be stored, send it again",
   },
   queue_full: {
@@ -112,7 +112,7 @@ export interface PlantStoreErrorOptions extends ErrorOptions {
   readonly reason?: string;
 }
 
-/** The only error that crosses a port of this module; anything else is a fault of ours. */
+/** The only error that crosses a port of this module; anything else is an internal error. */
 export class PlantStoreError extends Error {
   override readonly name = "PlantStoreError";
   /** The cause, from the closed list. */

@@ -97,7 +97,7 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
   async function commit(): Promise<void> {
     inFlight = pending;
     pending = [];
-    if (inFlight.length > 0) await settle(store, inFlight, onCommit);
+    if (inFlight.length > 0) await settle(store, inFlight, timeoutMs, onCommit);
     const answered = inFlight.length;
     inFlight = [];
     busy = false;
@@ -159,11 +159,15 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
 async function settle(
   store: PlantStore,
   batch: readonly PendingAdd[],
+  timeoutMs: number,
   onCommit: GroupCommitOptions["onCommit"],
 ): Promise<void> {
   const start = performance.now();
   try {
-    const outcomes = await store.add(batch.map(({ plant }) => plant));
+    const outcomes = await store.add(
+      batch.map(({ plant }) => plant),
+      { timeoutMs },
+    );
     if (outcomes.length !== batch.length) throw new Error("The store gave another number of outcomes than plants");
     batch.forEach(({ resolve }, index) => resolve(outcomes[index] as AddOutcome));
     onCommit?.({ outcomes, durationMs: performance.now() - start });

@@ -17,5 +17,5 @@ export interface Observer {
   /** Told of every error before it is answered; `cause` says what the client is not told. */
   onError(error: PlantStoreError, requestId: string): void;
   /** Told of every response. */
-  onResponse(answered: CompletedRequest): void;
+  onResponse(completed: CompletedRequest): void;
 }

@@ -8,10 +8,16 @@ import type { NewPlant } from "./plant.ts";
  */
 export type AddOutcome = "added" | "present" | "conflict";
 
+/** How to add a batch. */
+export interface AddOptions {
+  /** How long the store may try, in milliseconds: past it, nobody waits for the outcome. */
+  readonly timeoutMs: number;
+}
+
 /**
- * The port every database stands behind. `test/support/store_contract.ts` holds each adapter to these comments.
+ * The port that stores plants. `test/support/plant_store_contract.ts` holds each adapter to these comments.
  */
-export interface PlantStore extends AsyncDisposable {
+export interface PlantStore {
   /**
    * Stores a batch in one transaction and gives each plant's own outcome, in order. Once the promise resolves,
    * every plant `added` or `present` survives a crash of the process and of the machine.
@@ -22,7 +28,7 @@ export interface PlantStore extends AsyncDisposable {
    *
    * @throws {PlantStoreError} `storage_unavailable` if the database cannot take plants now.
    */
-  add(plants: readonly NewPlant[]): Promise<readonly AddOutcome[]>;
+  add(plants: readonly NewPlant[], options: AddOptions): Promise<readonly AddOutcome[]>;
 
   /**
    * Resolves when a plant could be stored now: it commits to the database, without touching a plant.

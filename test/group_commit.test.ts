@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { afterEach, beforeEach, describe, expect, jest, spyOn, test } from "bun:test";
 import { memoryStore } from "../src/adapters/memory.ts";
-import { openSqlite } from "../src/adapters/sqlite/worker_client.ts";
+import { openSqliteWorker } from "../src/adapters/sqlite/worker_client.ts";
 import { PlantStoreError } from "../src/errors.ts";
 import { type GroupCommitOptions, groupCommit } from "../src/group_commit.ts";
 import type { NewPlant } from "../src/plant.ts";
@@ -462,11 +462,8 @@ interface CannedResponse {
 async function sqliteApp() {
   const directory = emptyDirectory();
   const path = `${directory.path}/plants.db`;
-  const onBroken = (error: Error) => {
-    throw error;
-  };
-  const { plants: store } = await openSqlite(path, { onBroken });
-  const app = testApp({ plants: groupCommit(store, { defer: (run) => void setImmediate(run) }) });
+  const database = await openSqliteWorker(path);
+  const app = testApp({ plants: groupCommit(database.plants, { defer: (run) => void setImmediate(run) }) });
   async function post(body: object): Promise<CannedResponse> {
     const response = await app.fetch(postPlant(body));
     return { status: response.status, body: (await response.json()) as CannedResponse["body"] };
@@ -479,7 +476,7 @@ async function sqliteApp() {
       return reader.query("SELECT id, name, tag FROM plants ORDER BY id").all();
     },
     async [Symbol.asyncDispose]() {
-      await store[Symbol.asyncDispose]();
+      await database[Symbol.asyncDispose]();
       directory[Symbol.dispose]();
     },
   };

@@ -75,7 +75,7 @@ test("groupCommit() gives each plant the outcome that it would have had alone", 
   const property = fc.asyncProperty(plants, async (plants: NewPlant[]) => {
     const alone = memoryStore();
     const expected: AddOutcome[] = [];
-    for (const plant of plants) expected.push(...(await alone.add([plant])));
+    for (const plant of plants) expected.push(...(await alone.add([plant], { timeoutMs: 1_000 })));
     const commits = groupCommit(memoryStore(), { defer: queueMicrotask });
     expect(await Promise.all(plants.map((plant) => commits.add(plant)))).toEqual(expected);
     await commits.drain(1_000);
@@ -97,12 +97,12 @@ async function holds(requests: fc.Arbitrary<WireRequest>, runs: number): Promise
   const property = fc.asyncProperty(
     fc.array(requests, { minLength: 1, maxLength: 25, size: "max" }),
     async (requests) => {
-      await using store = memoryStore();
+      const store = memoryStore();
       const app = testApp({ plants: groupCommit(store, { defer: queueMicrotask }), maxBodyBytes: LIMIT });
       const { predict, stored } = oracle(TOKEN, LIMIT);
       for (const request of requests) await compare(await app.fetch(made(request, request.body)), predict(request));
       const kept = Array.from(stored, ([id, plant]) => ({ id, ...plant }));
-      expect(await store.add(kept)).toEqual(kept.map(() => "present"));
+      expect(await store.add(kept, { timeoutMs: 1_000 })).toEqual(kept.map(() => "present"));
     },
   );
   await check(property, runs);

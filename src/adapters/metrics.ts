@@ -5,20 +5,18 @@ import { requestMetrics, BUCKETS_MS } from "./request_metrics.ts";
 
 /** What is measured, and how to read it. */
 export interface Metrics {
-  countResponse(answered: CompletedRequest): void;
+  countResponse(completed: CompletedRequest): void;
   countCommit(commit: Commit): void;
+  /** Shows how many plants have no response yet. */
+  registerQueue(size: () => number): void;
   /** In Prometheus' text format. */
   render(): Promise<string>;
 }
 
 const PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384];
 
-/**
- * Makes a registry of its own.
- *
- * @param queueLength How many plants have no response yet.
- */
-export function createMetrics(queueLength: () => number): Metrics {
+/** Makes a registry of its own. */
+export function createMetrics(): Metrics {
   const registry = new Registry();
   const registers = [registry];
   collectDefaultMetrics({ register: registry });
@@ -40,15 +38,6 @@ export function createMetrics(queueLength: () => number): Metrics {
     buckets: BUCKETS_MS.map((milliseconds) => milliseconds / 1_000),
     registers,
   });
-  const queue = new Gauge({
-    name: "plant_store_queue_plants",
-    help: "Plants without a response",
-    registers: [],
-    collect() {
-      this.set(queueLength());
-    },
-  });
-  registry.registerMetric(queue);
   // A child is looked up once: prom-client hashes the labels at each look.
   const outcomes = {
     added: plants.labels("added"),
@@ -66,6 +55,18 @@ export function createMetrics(queueLength: () => number): Metrics {
       batches.observe(all.length);
       commits.observe(durationMs / 1_000);
     },
+    registerQueue: (size) => registry.registerMetric(queueGauge(size)),
     render: () => registry.metrics(),
   };
+}
+
+function queueGauge(size: () => number): Gauge {
+  return new Gauge({
+    name: "plant_store_queue_plants",
+    help: "Plants without a response",
+    registers: [],
+    collect() {
+      this.set(size());
+    },
+  });
 }

@@ -20,17 +20,17 @@ interface Series {
  * labels of every observation, which is a twentieth of what a stored plant costs; here it is two additions, and the
  * samples are made when somebody reads them.
  */
-export function requestMetrics(registry: Registry): (answered: CompletedRequest) => void {
+export function requestMetrics(registry: Registry): (completed: CompletedRequest) => void {
   const series: Series[] = [];
   let last: Series | undefined;
   registry.registerMetric(requests(series));
   registry.registerMetric(durations(series));
-  return (answered) => {
-    if (last === undefined || !matches(last, answered)) last = seriesOf(series, answered);
+  return (completed) => {
+    if (last === undefined || !matches(last, completed)) last = seriesOf(series, completed);
     const { buckets } = last;
-    const bucket = bucketOf(answered.durationMs);
+    const bucket = bucketOf(completed.durationMs);
     buckets[bucket] = (buckets[bucket] ?? 0) + 1;
-    last.duration += answered.durationMs;
+    last.duration += completed.durationMs;
   };
 }
 
@@ -40,15 +40,15 @@ function bucketOf(durationMs: number): number {
   return bucket;
 }
 
-function matches(kind: Series, { path, method, status }: CompletedRequest): boolean {
-  return kind.path === path && kind.method === method && kind.status === status;
+function matches(series: Series, { path, method, status }: CompletedRequest): boolean {
+  return series.path === path && series.method === method && series.status === status;
 }
 
 /** Paths and statuses are ours, and methods those that the HTTP parser knows: there are never many kinds. */
-function seriesOf(series: Series[], answered: CompletedRequest): Series {
-  const known = series.find((kind) => matches(kind, answered));
+function seriesOf(series: Series[], completed: CompletedRequest): Series {
+  const known = series.find((one) => matches(one, completed));
   if (known !== undefined) return known;
-  const { path, method, status } = answered;
+  const { path, method, status } = completed;
   const added = { path, method, status, buckets: [0, ...BUCKETS_MS.map(() => 0)], duration: 0 };
   series.push(added);
   return added;

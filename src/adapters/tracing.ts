@@ -31,9 +31,9 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
       // Under a trace, Elysia gives the response to `mapResponse` only where there is a hook of this kind.
       .onAfterHandle({ as: "global" }, () => {}),
     /** Ties a response to the span of its request, while that is the active one. */
-    linkToSpan(answered: CompletedRequest): void {
+    linkToSpan(completed: CompletedRequest): void {
       const span = getCurrentSpan();
-      if (span !== undefined) responses.set(span, answered);
+      if (span !== undefined) responses.set(span, completed);
     },
     /** Sends what is left; what the collector has not taken after `timeoutMs` milliseconds is lost. */
     async close(timeoutMs: number): Promise<void> {
@@ -79,11 +79,11 @@ function withoutSecrets(
  */
 const ATTRIBUTES = new Set(["error.type", "exception.type", "url.scheme"]);
 
-function publicPart(span: ReadableSpan, answered: CompletedRequest | undefined): ReadableSpan {
+function publicPart(span: ReadableSpan, completed: CompletedRequest | undefined): ReadableSpan {
   const attributes = allowed(span.attributes);
   const events = span.events.map((event) => ({ ...event, attributes: allowed(event.attributes) }));
-  const parts = answered
-    ? { ...requestPart(answered), attributes: { ...attributes, ...attributesOf(answered) }, events }
+  const parts = completed
+    ? { ...requestPart(completed), attributes: { ...attributes, ...attributesOf(completed) }, events }
     : { attributes, events, status: { code: givenUp(span) ? SpanStatusCode.UNSET : span.status.code } };
   // Without `tracestate`, a header that goes from the client to the collector as it is.
   const { traceId, spanId, traceFlags } = span.spanContext();

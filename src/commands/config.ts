@@ -6,8 +6,8 @@ export interface Config {
   readonly host: string;
   /** The port to listen on; 0 takes a free one. */
   readonly port: number;
-  /** The path of the SQLite database. */
-  readonly databasePath: string;
+  /** Where plants are kept. */
+  readonly database: DatabaseLocation;
   /** Static bearer tokens. */
   readonly authTokens: readonly string[];
   /** The identity provider whose JWTs are accepted, if any. */
@@ -36,6 +36,12 @@ export interface Config {
   readonly production: boolean;
 }
 
+/** Which adapter a database is behind, and where it is. */
+export interface DatabaseLocation {
+  readonly adapter: "sqlite";
+  readonly path: string;
+}
+
 /** A setting that cannot be followed: the program was called wrongly. */
 export class ConfigError extends Error {
   override readonly name = "ConfigError";
@@ -61,7 +67,7 @@ export function parseConfig(settings: Settings): Config {
   return {
     host: text("HOST", "127.0.0.1"),
     port: integer("PORT", 3000, 0, 65_535),
-    databasePath: parseDatabaseUrl(text("DATABASE_URL", "file:plants.db")),
+    database: parseDatabaseUrl(text("DATABASE_URL", "file:plants.db")),
     authTokens: parseTokens(text("AUTH_TOKENS", "")),
     jwt: parseJwt(text("AUTH_JWKS_URL", ""), text("AUTH_ISSUER", ""), text("AUTH_AUDIENCE", "")),
     maxBodyBytes: integer("MAX_BODY_BYTES", 65_536, 1),
@@ -94,10 +100,10 @@ function choice<const Choice extends string>(name: string, text: string, choices
 }
 
 /** `file:PATH`, or the same as an absolute URL, `file:///PATH` (RFC 8089). */
-function parseDatabaseUrl(url: string): string {
+function parseDatabaseUrl(url: string): DatabaseLocation {
   const path = /^file:(?:\/\/(?=\/))?([^?#]+)$/.exec(url)?.[1];
   // A memory database would lose every plant, and two slashes name a host.
-  if (path !== undefined && !path.startsWith("//") && path !== ":memory:") return path;
+  if (path !== undefined && !path.startsWith("//") && path !== ":memory:") return { adapter: "sqlite", path };
   throw new ConfigError(`Cannot use DATABASE_URL "${withoutSecrets(url)}": expected file:PATH`);
 }
 

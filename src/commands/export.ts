@@ -1,5 +1,7 @@
-import { openReader, type PlantRow } from "../adapters/sqlite/reader.ts";
+import type { NewPlant } from "../plant.ts";
+import type { DatabaseLocation } from "./config.ts";
 import { CommandError, isDone, reasonOf, type StreamIo } from "./io.ts";
+import { openForReading } from "./open_database.ts";
 
 /** How plants are written. */
 export type ExportFormat = keyof typeof FORMATS;
@@ -15,12 +17,16 @@ export interface ExportOptions {
  *
  * @returns 0, also when nobody reads on; 1 when it was stopped.
  * @throws {CommandError} If the output cannot be written.
- * @throws {DatabaseFileError} If the database cannot be read.
+ * @throws {DatabaseError} If the database cannot be read.
  */
-export async function exportPlants(databasePath: string, { format }: ExportOptions, io: StreamIo): Promise<number> {
-  using reader = openReader(databasePath);
+export async function exportPlants(
+  database: DatabaseLocation,
+  { format }: ExportOptions,
+  io: StreamIo,
+): Promise<number> {
+  await using reader = await openForReading(database);
   try {
-    for (const chunk of chunksOf(reader.pages(), FORMATS[format])) {
+    for await (const chunk of chunksOf(reader.pages(), FORMATS[format])) {
       if (!(await isDone(io.write(chunk), io.stop))) return stopped(io);
     }
     return 0;
@@ -30,9 +36,9 @@ export async function exportPlants(databasePath: string, { format }: ExportOptio
   }
 }
 
-function* chunksOf(pages: Iterable<readonly PlantRow[]>, { head, record }: Format): Iterable<string> {
+async function* chunksOf(pages: AsyncIterable<readonly NewPlant[]>, { head, record }: Format): AsyncIterable<string> {
   if (head !== "") yield head;
-  for (const page of pages) yield page.map(record).join("");
+  for await (const page of pages) yield page.map(record).join("");
 }
 
 function stopped({ stderr }: StreamIo): number {
@@ -47,7 +53,7 @@ function codeOf(error: unknown): unknown {
 interface Format {
   /** What stands before the first plant. */
   readonly head: string;
-  readonly record: (plant: PlantRow) => string;
+  readonly record: (plant: NewPlant) => string;
 }
 
 const FORMATS = {
@@ -56,14 +62,14 @@ const FORMATS = {
 } as const satisfies Record<string, Format>;
 
 /** `JSON.stringify` takes no bigint, and an id is its own JSON. */
-function jsonLine({ id, name, tag }: PlantRow): string {
-  const tagMember = tag === null ? "" : `,"tag":${JSON.stringify(tag)}`;
+function jsonLine({ id, name, tag }: NewPlant): string {
+  const tagMember = tag === undefined ? "" : `,"tag":${JSON.stringify(tag)}`;
   return `{"id":${id},"name":${JSON.stringify(name)}${tagMember}}\n`;
 }
 
 /** RFC 4180. As PostgreSQL reads it, a field without quotes can be absent; an empty text has them. */
-function csvRecord({ id, name, tag }: PlantRow): string {
-  return `${id},${csvField(name)},${tag === null ? "" : csvField(tag)}\r\n`;
+function csvRecord({ id, name, tag }: NewPlant): string {
+  return `${id},${csvField(name)},${tag === undefined ? "" : csvField(tag)}\r\n`;
 }
 
 function csvField(text: string): string {

@@ -1,9 +1,9 @@
-import { SQLiteError } from "bun:sqlite";
 import { statSync } from "node:fs";
 import { ERRORS, PlantStoreError } from "../errors.ts";
 import type { PlantStore } from "../plant_store.ts";
-import { CommandError, reasonOf, type StreamIo } from "./io.ts";
-import { openPatientStore } from "./patient_store.ts";
+import type { DatabaseLocation } from "./config.ts";
+import { CommandError, isSystemError, reasonOf, type StreamIo } from "./io.ts";
+import { openForWriting } from "./open_database.ts";
 import { type Batch, batchesOf } from "./ndjson.ts";
 import { progressBar } from "./progress.ts";
 
@@ -20,10 +20,10 @@ export interface ImportOptions {
  * @param source A path, or "-" for standard input.
  * @returns 0; 1 when a line was refused, or when it was stopped.
  * @throws {CommandError} If the source cannot be read, or the database cannot take plants.
- * @throws {DatabaseFileError} If the database cannot be opened.
+ * @throws {DatabaseError} If the database cannot be opened.
  */
 export async function importPlants(
-  databasePath: string,
+  database: DatabaseLocation,
   source: string,
   io: StreamIo,
   { maxLineBytes = 2 ** 20 }: ImportOptions = {},
@@ -32,9 +32,14 @@ export async function importPlants(
   const progress = progressBar({ ...io, total: input.size });
   const tally: Tally = { added: 0, present: 0, refused: 0, line: 0 };
   try {
-    await using store = openPatientStore(databasePath, progress, io.stop);
+    const onWait = () => progress.print("Waiting: another process is writing to the database\n");
+    await using opened = await openForWriting(database, {
+      create: true,
+      verify: true,
+      lockWait: { onWait, stop: io.stop },
+    });
     for await (const batch of batchesOf(input.reader, maxLineBytes, io.stop)) {
-      progress.print(await commit(batch, store, tally));
+      progress.print(await commit(batch, opened.plants, tally));
       progress.update(batch.bytes, tally.added + tally.present);
     }
   } catch (error) {
@@ -44,6 +49,9 @@ export async function importPlants(
   }
   return conclude(tally, io);
 }
+
+/** How long one try to add a batch waits for a server's lock, in milliseconds: then the signals are looked at. */
+const ADD_TIMEOUT_MS = 500;
 
 /** What became of the lines so far. */
 interface Tally {
@@ -60,19 +68,15 @@ function conclude({ added, present, refused, line }: Tally, { stderr, stop }: St
   return stop.aborted || refused > 0 ? 1 : 0;
 }
 
-/** An error of SQLite or of the system, in one line; what was committed before it stays. */
+/** An error of the database or of the system, in one line; what was committed before it stays. */
 function toCommandError(error: unknown, source: string, tally: Tally): unknown {
   // Closing the database failed, too; what came first says more.
   if (error instanceof SuppressedError) return toCommandError(error.suppressed, source, tally);
-  const cause = error instanceof PlantStoreError ? error.cause : error;
-  if (error instanceof PlantStoreError || error instanceof SQLiteError) {
+  if (error instanceof PlantStoreError) {
+    const { cause } = error;
     return new CommandError(`Cannot add plants after line ${tally.line}: ${reasonOf(cause)}`, { cause });
   }
   return isSystemError(error) ? cannotRead(source, error) : error;
-}
-
-function isSystemError(error: unknown): boolean {
-  return error instanceof Error && "syscall" in error;
 }
 
 function cannotRead(source: string, cause: unknown): CommandError {
@@ -96,9 +100,10 @@ function readerOf(stream: ReadableStream<Uint8Array>): ReadableStreamDefaultRead
 }
 
 /** Adds a batch, counts what became of it, and resolves to a report on the lines that were refused. */
-async function commit({ lines }: Batch, store: Pick<PlantStore, "add">, tally: Tally): Promise<string> {
+async function commit({ lines }: Batch, store: PlantStore, tally: Tally): Promise<string> {
   const outcomes = await store.add(
     lines.map(({ content }) => content).filter((content) => typeof content !== "string"),
+    { timeoutMs: ADD_TIMEOUT_MS },
   );
   let report = "";
   let next = 0;

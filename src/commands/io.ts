@@ -26,6 +26,11 @@ export interface StreamIo extends Io {
   readonly isTerminal: boolean;
 }
 
+/** Whether the operating system refused something, such as opening a file. */
+export function isSystemError(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error;
+}
+
 /** What the system says of a failure, without the call and the path: "no space left on device". */
 export function reasonOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);

@@ -5,29 +5,32 @@ import type { PlantStoreError } from "../errors.ts";
 import type { Commit } from "../group_commit.ts";
 import type { CompletedRequest, Observer } from "../observer.ts";
 
-/** Who is told what happens, and what of it is logged and counted. */
-export interface Watch extends Observer {
+/** What is told of requests and commits. */
+export interface ServiceObserver extends Observer {
   onCommit(commit: Commit): void;
 }
 
 /** A commit that takes longer is worth a line, in milliseconds. */
 const SLOW_COMMIT_MS = 1_000;
 
-/** Who watches. */
-export interface Watchers {
+/** Where what is observed goes. */
+export interface ObserverSinks {
   readonly log: Logger;
   readonly metrics: Metrics;
   readonly tracing: Tracing | undefined;
 }
 
-/** Makes each watcher's share of every event. */
-export function watch({ log, metrics, tracing }: Watchers, { accessLog }: { accessLog: boolean }): Watch {
+/** Logs, counts and traces what happens. */
+export function createObserver(
+  { log, metrics, tracing }: ObserverSinks,
+  { accessLog }: { accessLog: boolean },
+): ServiceObserver {
   return {
     onError: (error, requestId) => logError(log, error, requestId),
-    onResponse(answered) {
-      metrics.countResponse(answered);
-      tracing?.linkToSpan(answered);
-      if (accessLog) logRequest(log, answered);
+    onResponse(completed) {
+      metrics.countResponse(completed);
+      tracing?.linkToSpan(completed);
+      if (accessLog) logRequest(log, completed);
     },
     onCommit(commit) {
       metrics.countCommit(commit);
@@ -43,7 +46,7 @@ function logError(log: Logger, { code, cause, reason }: PlantStoreError, request
   else if (code === "invalid_credentials") log.warning("Refused credentials", { reason, requestId });
   else if (code === "queue_full") log.warning("Queue full", { requestId });
   else if (code === "storage_unavailable") log.error("Storage unavailable", { cause, requestId });
-  else if (code === "internal") log.error("Fault of ours", { cause, requestId });
+  else if (code === "internal") log.error("Internal error", { cause, requestId });
 }
 
 function logRequest(log: Logger, { method, path, status, durationMs, requestId }: CompletedRequest): void {

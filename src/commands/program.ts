@@ -1,6 +1,6 @@
 import { Command, CommanderError, Option } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
-import { DatabaseFileError } from "../adapters/sqlite/errors.ts";
+import { DatabaseError } from "../database.ts";
 import { type Config, ConfigError, parseConfig, type Settings } from "./config.ts";
 import { backup } from "./backup.ts";
 import { type ExportOptions, exportPlants } from "./export.ts";
@@ -72,7 +72,7 @@ function addDataCommands(program: Command, settings: Settings, io: StreamIo, don
     .option(...DATABASE)
     .addHelpText("after", example("export > plants.ndjson"))
     .action(async (flags: Flags & ExportOptions) =>
-      done(await exportPlants(configOf(settings, flags).databasePath, flags, io)),
+      done(await exportPlants(configOf(settings, flags).database, flags, io)),
     );
   program
     .command("import <file>")
@@ -80,16 +80,16 @@ function addDataCommands(program: Command, settings: Settings, io: StreamIo, don
     .option(...DATABASE)
     .addHelpText("after", example("import plants.ndjson"))
     .action(async (file: string, flags: Flags) => {
-      const { databasePath, maxBodyBytes } = configOf(settings, flags);
+      const { database, maxBodyBytes } = configOf(settings, flags);
       // A line has room for whatever plant a body has.
-      done(await importPlants(databasePath, file, io, { maxLineBytes: Math.max(2 ** 20, maxBodyBytes) }));
+      done(await importPlants(database, file, io, { maxLineBytes: Math.max(2 ** 20, maxBodyBytes) }));
     });
   program
     .command("backup <file>")
     .description("Copy the database into a new file, also while a server runs")
     .option(...DATABASE)
     .addHelpText("after", example("backup plants-2026-11-20.db"))
-    .action(async (file: string, flags: Flags) => done(await backup(configOf(settings, flags).databasePath, file, io)));
+    .action(async (file: string, flags: Flags) => done(await backup(configOf(settings, flags).database, file, io)));
 }
 
 function addTokenCommands(program: Command, settings: Settings, io: StreamIo, done: (exitCode: number) => void): void {
@@ -104,7 +104,7 @@ function addTokenCommands(program: Command, settings: Settings, io: StreamIo, do
     .option(...DATABASE)
     .addHelpText("after", example("token create greenhouse --expires 90d"))
     .action(async (name: string, flags: Flags) =>
-      done(await createToken(configOf(settings, flags).databasePath, name, flags.expires, io)),
+      done(await createToken(configOf(settings, flags).database, name, flags.expires, io)),
     );
   token
     .command("list")
@@ -113,7 +113,7 @@ function addTokenCommands(program: Command, settings: Settings, io: StreamIo, do
     .option(...DATABASE)
     .addHelpText("after", example("token list --json"))
     .action(async (flags: Flags) =>
-      done(await listTokens(configOf(settings, flags).databasePath, { json: flags.json === true }, io)),
+      done(await listTokens(configOf(settings, flags).database, { json: flags.json === true }, io)),
     );
   token
     .command("revoke <name>")
@@ -121,7 +121,7 @@ function addTokenCommands(program: Command, settings: Settings, io: StreamIo, do
     .option(...DATABASE)
     .addHelpText("after", example("token revoke greenhouse"))
     .action(async (name: string, flags: Flags) =>
-      done(await revokeToken(configOf(settings, flags).databasePath, name, io)),
+      done(await revokeToken(configOf(settings, flags).database, name, io)),
     );
 }
 
@@ -183,7 +183,7 @@ function explain(error: unknown, { stderr }: Io): number {
     stderr(`${error.message}\n`);
     return CALLED_WRONGLY;
   }
-  const expected = error instanceof CommandError || error instanceof DatabaseFileError;
+  const expected = error instanceof CommandError || error instanceof DatabaseError;
   stderr(`${expected ? error.message : Bun.inspect(error)}\n`);
   return FAILED;
 }

@@ -1,10 +1,9 @@
 import { sha256 } from "../adapters/sha256.ts";
-import { openDatabase } from "../adapters/sqlite/connection.ts";
-import { sqliteTokens } from "../adapters/sqlite/tokens.ts";
-import { ConfigError } from "./config.ts";
+import { ConfigError, type DatabaseLocation } from "./config.ts";
 import type { TokenRecord, TokenStore } from "../token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
 import { CommandError, type Io } from "./io.ts";
+import { openForWriting } from "./open_database.ts";
 
 /**
  * `plant-store token create`: prints a new token, this once; the database keeps its SHA-256.
@@ -12,7 +11,7 @@ import { CommandError, type Io } from "./io.ts";
  * @param lifetime How long it counts, such as `90d`; without one, until it is revoked.
  */
 export async function createToken(
-  databasePath: string,
+  database: DatabaseLocation,
   name: string,
   lifetime: string | undefined,
   io: Io,
@@ -31,12 +30,12 @@ export async function createToken(
     );
     return 0;
   };
-  return withTokens(databasePath, keep, { create: true });
+  return withTokens(database, keep, { create: true });
 }
 
 /** `plant-store token list`: prints what is known of every token but the token. */
-export async function listTokens(databasePath: string, { json }: { json: boolean }, io: Io): Promise<number> {
-  return withTokens(databasePath, async (tokens) => {
+export async function listTokens(database: DatabaseLocation, { json }: { json: boolean }, io: Io): Promise<number> {
+  return withTokens(database, async (tokens) => {
     const rows = (await tokens.list()).map(describe);
     io.stdout(json ? `${JSON.stringify(rows, null, 2)}\n` : table(rows));
     return 0;
@@ -44,8 +43,8 @@ export async function listTokens(databasePath: string, { json }: { json: boolean
 }
 
 /** `plant-store token revoke`: the token counts no more, on running servers within seconds. */
-export async function revokeToken(databasePath: string, name: string, io: Io): Promise<number> {
-  return withTokens(databasePath, async (tokens) => {
+export async function revokeToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
+  return withTokens(database, async (tokens) => {
     if (await tokens.revoke(name, new Date())) io.stderr(`Token "${name}" is revoked.\n`);
     else if ((await tokens.list()).some((token) => token.name === name))
       io.stderr(`Token "${name}" was revoked before.\n`);
@@ -56,12 +55,12 @@ export async function revokeToken(databasePath: string, name: string, io: Io): P
 
 /** A token may be made before the first start; to list or revoke one there has to be a database. */
 async function withTokens(
-  databasePath: string,
+  database: DatabaseLocation,
   use: (tokens: TokenStore) => Promise<number>,
   { create = false }: { create?: boolean } = {},
 ): Promise<number> {
-  using database = openDatabase(databasePath, { create, verify: false });
-  return await use(sqliteTokens(database));
+  await using opened = await openForWriting(database, { create });
+  return await use(opened.tokens);
 }
 
 /** A name is typed in shells and read in tables. */

@@ -1,4 +1,4 @@
-import { memoryStore } from "../../src/adapters/memory.ts";
-import { storeContract } from "../support/store_contract.ts";
+import { memoryDatabase } from "../../src/adapters/memory.ts";
+import { databaseContract } from "../support/database_contract.ts";
 
-storeContract("memoryStore()", memoryStore);
+databaseContract("memoryDatabase()", async () => memoryDatabase());

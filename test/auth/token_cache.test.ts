@@ -1,8 +1,8 @@
 import { expect, test } from "bun:test";
 import { join } from "node:path";
 import { sha256 } from "../../src/adapters/sha256.ts";
-import { openDatabase } from "../../src/adapters/sqlite/connection.ts";
-import { sqliteTokens } from "../../src/adapters/sqlite/tokens.ts";
+import { connect } from "../../src/adapters/sqlite/connection.ts";
+import { sqliteDatabase } from "../../src/adapters/sqlite/database.ts";
 import { ACCEPTED, refused } from "../../src/auth/authenticate.ts";
 import { tokenCache } from "../../src/auth/token_cache.ts";
 import { mintToken } from "../../src/auth/tokens.ts";
@@ -15,14 +15,14 @@ const TOKEN = mintToken(sha256);
 /** Tokens in a real database, and a clock to set. */
 function world() {
   const directory = emptyDirectory();
-  const database = openDatabase(join(directory.path, "plants.db"));
-  const store = sqliteTokens(database);
+  const database = sqliteDatabase(connect(join(directory.path, "plants.db")));
+  const store = database.tokens;
   const clock = { now: CREATED.getTime() };
-  const dispose = () => {
-    database.close();
+  const dispose = async () => {
+    await database[Symbol.asyncDispose]();
     directory[Symbol.dispose]();
   };
-  return { store, clock, options: { sha256, now: () => clock.now }, [Symbol.dispose]: dispose };
+  return { store, clock, options: { sha256, now: () => clock.now }, [Symbol.asyncDispose]: dispose };
 }
 
 const record = (name: string, expiresAt: Date | null = null) => ({
@@ -33,7 +33,7 @@ const record = (name: string, expiresAt: Date | null = null) => ({
 });
 
 test("tokenCache() knows fixed tokens and kept ones", async () => {
-  using given = world();
+  await using given = world();
   await given.store.add(record("greenhouse"));
   const cache = await tokenCache(given.store, { ...given.options, fixed: ["fixed-token-0123456"] });
   expect(cache.authenticate(TOKEN)).toEqual(ACCEPTED);
@@ -42,14 +42,14 @@ test("tokenCache() knows fixed tokens and kept ones", async () => {
 });
 
 test("tokenCache() tells the log why a token does not count", async () => {
-  using given = world();
+  await using given = world();
   const cache = await tokenCache(given.store, given.options);
   expect(cache.authenticate(TOKEN)).toEqual(refused("unknown"));
   expect(cache.authenticate(`${TOKEN.slice(0, -1)}!`)).toEqual(refused("mistyped"));
 });
 
 test("tokenCache() counts a token until the moment it expires", async () => {
-  using given = world();
+  await using given = world();
   await given.store.add(record("greenhouse", new Date(CREATED.getTime() + 1_000)));
   const cache = await tokenCache(given.store, given.options);
   given.clock.now += 999;
@@ -59,7 +59,7 @@ test("tokenCache() counts a token until the moment it expires", async () => {
 });
 
 test("tokenCache() learns of tokens made and revoked elsewhere when it is refreshed", async () => {
-  using given = world();
+  await using given = world();
   const cache = await tokenCache(given.store, given.options);
   await given.store.add(record("greenhouse"));
   await cache.refresh();
@@ -71,7 +71,7 @@ test("tokenCache() learns of tokens made and revoked elsewhere when it is refres
 });
 
 test("tokenCache() notes the last use to the minute", async () => {
-  using given = world();
+  await using given = world();
   await given.store.add(record("greenhouse"));
   const cache = await tokenCache(given.store, given.options);
   const lastUse = async () => {
@@ -90,7 +90,7 @@ test("tokenCache() notes the last use to the minute", async () => {
 });
 
 test("tokenCache() keeps a new token that counts at once, and refuses a name that is taken", async () => {
-  using given = world();
+  await using given = world();
   const cache = await tokenCache(given.store, given.options);
   expect(await cache.add(record("greenhouse"))).toBe(true);
   expect(cache.authenticate(TOKEN)).toEqual(ACCEPTED);
@@ -99,7 +99,7 @@ test("tokenCache() keeps a new token that counts at once, and refuses a name tha
 });
 
 test("tokenCache() keeps the uses that could not be written, and reads revocations all the same", async () => {
-  using given = world();
+  await using given = world();
   await given.store.add(record("greenhouse"));
   let isFull = true;
   const recordUses: TokenStore["recordUses"] = (uses) =>
@@ -120,7 +120,7 @@ test("tokenCache() keeps the uses that could not be written, and reads revocatio
 });
 
 test("tokenCache() does not count tokens that are revoked or expired", async () => {
-  using given = world();
+  await using given = world();
   await given.store.add(record("greenhouse", new Date(CREATED.getTime() + 1_000)));
   const cache = await tokenCache(given.store, given.options);
   expect(cache.size()).toBe(1);

@@ -2,10 +2,10 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { openDatabase } from "../../src/adapters/sqlite/connection.ts";
-import { DatabaseFileError } from "../../src/adapters/sqlite/errors.ts";
+import { connect } from "../../src/adapters/sqlite/connection.ts";
+import { DatabaseError } from "../../src/database.ts";
 import { APPLICATION_ID } from "../../src/adapters/sqlite/migrations.ts";
-import { sqliteStore } from "../../src/adapters/sqlite/plants.ts";
+import { plantWriter } from "../../src/adapters/sqlite/plants.ts";
 import { backup } from "../../src/commands/backup.ts";
 import { exportPlants } from "../../src/commands/export.ts";
 import { CommandError } from "../../src/commands/io.ts";
@@ -14,7 +14,7 @@ import { INTACT, makeLedger } from "../support/ledger.ts";
 import { LOAD_TOKEN, startLoad } from "../support/load.ts";
 import { shell } from "../support/operator.ts";
 import { emptyDirectory, runToEnd, start, startServer } from "../support/program.ts";
-import { databaseOf, HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { databaseOf, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
 import { streamIo } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
@@ -22,7 +22,7 @@ setDefaultTimeout(60_000);
 
 async function exported(path: string): Promise<string> {
   const { io, output } = streamIo();
-  expect(await exportPlants(path, { format: "ndjson" }, io)).toBe(0);
+  expect(await exportPlants(sqliteAt(path), { format: "ndjson" }, io)).toBe(0);
   return output();
 }
 
@@ -37,7 +37,7 @@ test("backup copies every plant into one sound file, and says so", async () => {
   using database = await databaseOf(HOSTILE_PLANTS);
   const target = join(database.directory, "backup.db");
   const { io, words, output } = streamIo();
-  expect(await backup(database.path, target, io)).toBe(0);
+  expect(await backup(sqliteAt(database.path), target, io)).toBe(0);
   expect({ words: words(), output: output() }).toEqual({
     words: `Backed up "${database.path}" to "${target}"\n`,
     output: "",
@@ -58,20 +58,20 @@ test("backup copies every table, the tokens too", async () => {
     return { schema, tokens: client.query("SELECT * FROM tokens").values() };
   };
   {
-    using client = openDatabase(database.path);
+    using client = connect(database.path);
     client.run("INSERT INTO tokens (name, digest, created_at) VALUES ('gardener', zeroblob(32), 1)");
   }
-  await backup(database.path, target, streamIo().io);
+  await backup(sqliteAt(database.path), target, streamIo().io);
   expect(contentOf(target)).toEqual(contentOf(database.path));
   expect(contentOf(target).tokens.length).toBe(1);
 });
 
 test("backup has what is in the WAL only", async () => {
   using database = await databaseOf([]);
-  using client = openDatabase(database.path);
-  await sqliteStore(client).add([{ id: 1n, name: "Fern" }]);
+  using client = connect(database.path);
+  plantWriter(client)([{ id: 1n, name: "Fern" }]);
   const target = join(database.directory, "backup.db");
-  await backup(database.path, target, streamIo().io);
+  await backup(sqliteAt(database.path), target, streamIo().io);
   expect(await exported(target)).toBe('{"id":1,"name":"Fern"}\n');
 });
 
@@ -80,7 +80,7 @@ test("backup is readable for whom the database is", async () => {
   for (const mode of [0o600, 0o640]) {
     const target = join(database.directory, `backup-${mode}.db`);
     chmodSync(database.path, mode);
-    await backup(database.path, target, streamIo().io);
+    await backup(sqliteAt(database.path), target, streamIo().io);
     expect(statSync(target).mode & 0o777).toBe(mode);
   }
 });
@@ -135,7 +135,7 @@ test.each(occupied)("backup replaces nothing: not %s", async (_what, make) => {
   const target = join(database.directory, "target");
   make(target);
   const before = filesIn(database.directory);
-  const run = backup(database.path, target, streamIo().io);
+  const run = backup(sqliteAt(database.path), target, streamIo().io);
   await expect(run).rejects.toThrow(CommandError);
   await expect(run).rejects.toThrow(`Cannot back up to "${target}": file already exists`);
   expect(filesIn(database.directory)).toEqual(before);
@@ -145,7 +145,7 @@ test.each(occupied)("backup replaces nothing: not %s", async (_what, make) => {
 test("backup does not replace a file that comes while it works", async () => {
   using database = await databaseOf(HOSTILE_PLANTS);
   const target = join(database.directory, "backup.db");
-  const run = backup(database.path, target, streamIo().io);
+  const run = backup(sqliteAt(database.path), target, streamIo().io);
   writeFileSync(target, "precious");
   await expect(run).rejects.toThrow(`Cannot back up to "${target}": file already exists`);
   expect(readFileSync(target, "utf8")).toBe("precious");
@@ -155,14 +155,14 @@ test("backup does not replace a file that comes while it works", async () => {
 test("backup never replaces the database itself", async () => {
   using database = await databaseOf(HOSTILE_PLANTS);
   const before = readFileSync(database.path);
-  await expect(backup(database.path, database.path, streamIo().io)).rejects.toThrow("file already exists");
+  await expect(backup(sqliteAt(database.path), database.path, streamIo().io)).rejects.toThrow("file already exists");
   expect(readFileSync(database.path).equals(before)).toBe(true);
 });
 
 test("backup into a directory that is not there fails with one clear line", async () => {
   using database = await databaseOf([]);
   const target = join(database.directory, "missing", "backup.db");
-  const run = backup(database.path, target, streamIo().io);
+  const run = backup(sqliteAt(database.path), target, streamIo().io);
   await expect(run).rejects.toThrow(CommandError);
   await expect(run).rejects.toThrow(`Cannot back up to "${target}": no such file or directory`);
   expect(filesIn(database.directory)).toEqual(["plants.db"]);
@@ -177,8 +177,8 @@ test.each([
   const path = join(directory.path, "plants.db");
   make(path);
   const before = filesIn(directory.path);
-  const run = backup(path, join(directory.path, "backup.db"), streamIo().io);
-  await expect(run).rejects.toThrow(DatabaseFileError);
+  const run = backup(sqliteAt(path), join(directory.path, "backup.db"), streamIo().io);
+  await expect(run).rejects.toThrow(DatabaseError);
   await expect(run).rejects.toThrow(`Cannot read database "${path}": ${says}`);
   expect(filesIn(directory.path)).toEqual(before);
 });
@@ -199,7 +199,7 @@ test("backup that is stopped leaves nothing, and says so", async () => {
   using database = await databaseOf(HOSTILE_PLANTS);
   const stop = new AbortController();
   const { io, words } = streamIo({ stop: stop.signal });
-  const run = backup(database.path, join(database.directory, "backup.db"), io);
+  const run = backup(sqliteAt(database.path), join(database.directory, "backup.db"), io);
   stop.abort();
   expect(await run).toBe(1);
   expect(words()).toBe("Stopped: there is no backup\n");
@@ -208,7 +208,7 @@ test("backup that is stopped leaves nothing, and says so", async () => {
 
 /** Fills a database with some tens of megabytes. */
 function fill(path: string): void {
-  using client = openDatabase(path);
+  using client = connect(path);
   client.run(`
     WITH RECURSIVE ids(id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM ids WHERE id < 20000)
     INSERT INTO plants SELECT id, hex(randomblob(400)), NULL FROM ids

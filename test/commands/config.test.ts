@@ -5,7 +5,7 @@ test("parseConfig() of nothing gives the defaults of the README", () => {
   expect(parseConfig({})).toEqual({
     host: "127.0.0.1",
     port: 3000,
-    databasePath: "plants.db",
+    database: { adapter: "sqlite", path: "plants.db" },
     authTokens: [],
     jwt: undefined,
     maxBodyBytes: 65_536,
@@ -37,7 +37,7 @@ test.each([
   ["file:/var/lib/plants.db", "/var/lib/plants.db"],
   ["file:///var/lib/plants.db", "/var/lib/plants.db"],
 ])("parseConfig() takes DATABASE_URL %s", (url, path) => {
-  expect(parseConfig({ DATABASE_URL: url }).databasePath).toBe(path);
+  expect(parseConfig({ DATABASE_URL: url }).database.path).toBe(path);
 });
 
 const integers = ["PORT", "MAX_BODY_BYTES", "QUEUE_LIMIT", "REQUEST_TIMEOUT_MS", "SHUTDOWN_TIMEOUT_MS"];

@@ -2,15 +2,15 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { openDatabase } from "../../src/adapters/sqlite/connection.ts";
-import { DatabaseFileError } from "../../src/adapters/sqlite/errors.ts";
-import { sqliteStore } from "../../src/adapters/sqlite/plants.ts";
+import { connect } from "../../src/adapters/sqlite/connection.ts";
+import { DatabaseError } from "../../src/database.ts";
+import { plantWriter } from "../../src/adapters/sqlite/plants.ts";
 import { exportPlants } from "../../src/commands/export.ts";
 import { parseExactJson } from "../../src/exact_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
 import { shell } from "../support/operator.ts";
 import { emptyDirectory, runToEnd } from "../support/program.ts";
-import { databaseOf, HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { databaseOf, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
 import { streamIo } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
@@ -21,7 +21,7 @@ const NDJSON = { format: "ndjson" } as const;
 
 async function exported(path: string, format: "ndjson" | "csv" = "ndjson"): Promise<string> {
   const { io, output, words } = streamIo();
-  expect(await exportPlants(path, { format }, io)).toBe(0);
+  expect(await exportPlants(sqliteAt(path), { format }, io)).toBe(0);
   expect(words()).toBe("");
   return output();
 }
@@ -116,7 +116,7 @@ test("export holds a few plants at a time, and fewer of long ones", async () => 
   const long = Array.from({ length: 40 }, (_, index) => ({ id: BigInt(index), name: "x".repeat(60_000) }));
   using database = await databaseOf([...long, ...MANY.map(({ id, name }) => ({ id: id | (1n << 40n), name }))]);
   const { io, chunks } = streamIo();
-  await exportPlants(database.path, NDJSON, io);
+  await exportPlants(sqliteAt(database.path), NDJSON, io);
   expect(Math.max(...chunks.map(({ length }) => length))).toBeLessThan(1_200_000);
   expect(Math.max(...chunks.map((chunk) => chunk.split("\n").length))).toBeLessThan(5_000);
 });
@@ -140,7 +140,7 @@ function handWrites() {
 test("export reads on only when what it wrote was taken", async () => {
   using database = await databaseOf(MANY);
   const hand = handWrites();
-  const end = exportPlants(database.path, NDJSON, streamIo({ write: hand.write }).io);
+  const end = exportPlants(sqliteAt(database.path), NDJSON, streamIo({ write: hand.write }).io);
   let taken = 0;
   void end.then(() => (taken = Number.NaN));
   while (taken < 3) {
@@ -156,23 +156,24 @@ test("export reads on only when what it wrote was taken", async () => {
 
 test("export holds up neither a writer nor its checkpoints while its reader is slow", async () => {
   using database = await databaseOf(MANY);
-  using client = openDatabase(database.path, { busyTimeoutMs: 0 });
-  const store = sqliteStore(client);
+  using client = connect(database.path, { busyTimeoutMs: 0 });
+  const add = plantWriter(client);
   const checkpoints: unknown[] = [];
   const { io, chunks } = streamIo();
   const write = async (chunk: string) => {
-    await store.add([{ id: 1n << 62n, name: `${chunks.length}`.repeat(9) }]);
+    add([{ id: 1n << 62n, name: `${chunks.length}`.repeat(9) }]);
     checkpoints.push(client.query("PRAGMA wal_checkpoint(TRUNCATE)").values());
     chunks.push(chunk);
   };
-  expect(await exportPlants(database.path, NDJSON, { ...io, write })).toBe(0);
+  expect(await exportPlants(sqliteAt(database.path), NDJSON, { ...io, write })).toBe(0);
   expect(checkpoints.length).toBeGreaterThan(2);
   expect(checkpoints).toEqual(checkpoints.map(() => [[0n, 0n, 0n]]));
 });
 
 test("export has every plant that was stored before it began while others are added", async () => {
   using database = await databaseOf(MANY);
-  await using store = sqliteStore(openDatabase(database.path));
+  using client = connect(database.path);
+  const add = plantWriter(client);
   const { io, output, chunks } = streamIo();
   const write = async (chunk: string) => {
     chunks.push(chunk);
@@ -180,9 +181,9 @@ test("export has every plant that was stored before it began while others are ad
     const ids = [INT64_MIN, INT64_MAX, 0n, 1n << 61n, -(1n << 61n)].map((id) =>
       BigInt.asIntN(64, id + BigInt(chunks.length)),
     );
-    await store.add(ids.map((id) => ({ id, name: "later" })));
+    add(ids.map((id) => ({ id, name: "later" })));
   };
-  await exportPlants(database.path, NDJSON, { ...io, write });
+  await exportPlants(sqliteAt(database.path), NDJSON, { ...io, write });
   const plants = plantsOn(output());
   expect(plants.filter(({ name }) => name !== "later")).toEqual(MANY.toSorted(byId));
   expect(plants).toEqual(plants.toSorted(byId));
@@ -191,8 +192,8 @@ test("export has every plant that was stored before it began while others are ad
 test("export has what is in the WAL only, as a killed server leaves it, and leaves it there", async () => {
   using database = await databaseOf([]);
   using directory = emptyDirectory();
-  using client = openDatabase(database.path);
-  await sqliteStore(client).add([FERN]);
+  using client = connect(database.path);
+  plantWriter(client)([FERN]);
   const copy = join(directory.path, "plants.db");
   for (const suffix of ["", "-wal"]) writeFileSync(copy + suffix, readFileSync(database.path + suffix));
   const before = ["", "-wal"].map((suffix) => readFileSync(copy + suffix));
@@ -207,7 +208,7 @@ function otherApplications(path: string): void {
 }
 
 function newerOnes(path: string): void {
-  using client = openDatabase(path);
+  using client = connect(path);
   client.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', 9999999999999)");
 }
 
@@ -231,8 +232,8 @@ test.each(refused)("export refuses %s, and writes and makes nothing", async (_wh
   make(path);
   const before = filesIn(directory.path);
   const { io, output } = streamIo();
-  const run = exportPlants(path, { format: "csv" }, io);
-  expect(run).rejects.toThrow(DatabaseFileError);
+  const run = exportPlants(sqliteAt(path), { format: "csv" }, io);
+  expect(run).rejects.toThrow(DatabaseError);
   expect(run).rejects.toThrow(`Cannot read database "${path}": ${says}`);
   await run.catch(() => {});
   expect(output()).toBe("");
@@ -249,7 +250,7 @@ test("export that is stopped ends at once, although nobody takes what it wrote, 
       return new Promise(() => {});
     },
   });
-  expect(await exportPlants(database.path, NDJSON, io)).toBe(1);
+  expect(await exportPlants(sqliteAt(database.path), NDJSON, io)).toBe(1);
   expect(words()).toBe("Stopped: the export is incomplete\n");
 });
 

@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { openDatabase } from "../../src/adapters/sqlite/connection.ts";
+import { connect } from "../../src/adapters/sqlite/connection.ts";
 import { exportPlants } from "../../src/commands/export.ts";
 import { type ImportOptions, importPlants } from "../../src/commands/import.ts";
 import { CommandError } from "../../src/commands/io.ts";
@@ -12,7 +12,7 @@ import { LOAD_TOKEN, startLoad } from "../support/load.ts";
 import { shell } from "../support/operator.ts";
 import { emptyDirectory, FROM_SOURCE, runToEnd, startServer, skipsProc } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
-import { databaseOf, HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { databaseOf, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
 import { streamIo, streamOf } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
@@ -23,14 +23,14 @@ const IVY = '{"id":2,"name":"Ivy","tag":"indoor"}\n';
 
 async function exported(path: string): Promise<string> {
   const { io, output } = streamIo();
-  expect(await exportPlants(path, { format: "ndjson" }, io)).toBe(0);
+  expect(await exportPlants(sqliteAt(path), { format: "ndjson" }, io)).toBe(0);
   return output();
 }
 
 /** Imports chunks from standard input. */
 async function imported(path: string, chunks: Iterable<string | Uint8Array>, options?: ImportOptions) {
   const { io, words } = streamIo({ stdin: () => streamOf(chunks) });
-  const exitCode = await importPlants(path, "-", io, options);
+  const exitCode = await importPlants(sqliteAt(path), "-", io, options);
   return { exitCode, words: words() };
 }
 
@@ -56,7 +56,7 @@ test("import of a file gives the same export, whatever the order of its lines", 
   const lines = linesOf(5_000);
   writeFileSync(file, lines.toReversed().join(""));
   const { io, words } = streamIo();
-  expect(await importPlants(database.path, file, io)).toBe(0);
+  expect(await importPlants(sqliteAt(database.path), file, io)).toBe(0);
   expect(words()).toBe("5000 added, 0 already there, 0 refused\n");
   expect(await exported(database.path)).toBe(lines.join(""));
 });
@@ -190,7 +190,7 @@ test.each([
   const [path, file] = [join(directory.path, "plants.db"), join(directory.path, "plants.ndjson")];
   make(file);
   const { io, words } = streamIo();
-  const run = importPlants(path, file, io);
+  const run = importPlants(sqliteAt(path), file, io);
   await expect(run).rejects.toThrow(CommandError);
   await expect(run).rejects.toThrow(`Cannot read "${file}": ${says}`);
   expect(words()).toBe("");
@@ -217,7 +217,7 @@ test("import that is stopped keeps what it has read, and says how far it got", a
   const stop = new AbortController();
   const stdin = () => streamThen([linesOf(1_500).join(""), '{"id":9999,"na'], () => stop.abort());
   const { io, words } = streamIo({ stop: stop.signal, stdin });
-  expect(await importPlants(database.path, "-", io)).toBe(1);
+  expect(await importPlants(sqliteAt(database.path), "-", io)).toBe(1);
   expect(words()).toBe("Stopped after line 1500, import it again to go on: 1500 added, 0 already there, 0 refused\n");
   expect(await exported(database.path)).toBe(linesOf(1_500).join(""));
 });
@@ -242,7 +242,7 @@ test.each(["SIGINT", "SIGTERM"] as const)("import keeps what it has read on %s, 
 
 test("import waits for another process's lock, and says so", async () => {
   using database = await databaseOf([]);
-  using other = openDatabase(database.path);
+  using other = connect(database.path);
   const { io, words } = streamIo();
   // Input is asked for once the database is open.
   const stdin = () => streamThen([FERN], (controller) => (other.run("BEGIN IMMEDIATE"), controller.close()));
@@ -250,7 +250,7 @@ test("import waits for another process's lock, and says so", async () => {
     io.stderr(text);
     if (text.startsWith("Waiting")) other.run("ROLLBACK");
   };
-  expect(await importPlants(database.path, "-", { ...io, stdin, stderr })).toBe(0);
+  expect(await importPlants(sqliteAt(database.path), "-", { ...io, stdin, stderr })).toBe(0);
   expect(words()).toBe("Waiting: another process is writing to the database\n1 added, 0 already there, 0 refused\n");
 });
 
@@ -330,9 +330,9 @@ test("import shows no bar where there is no terminal, and a clean last line wher
   const file = join(database.directory, "lines");
   writeFileSync(file, [...linesOf(30_000), "secret\n"].join(""));
   const [plain, terminal] = [streamIo(), streamIo({ isTerminal: true })];
-  await importPlants(database.path, file, plain.io);
+  await importPlants(sqliteAt(database.path), file, plain.io);
   expect(plain.words()).toBe("line 30001: the line must be valid JSON\n30000 added, 0 already there, 1 refused\n");
-  await importPlants(database.path, file, terminal.io);
+  await importPlants(sqliteAt(database.path), file, terminal.io);
   const shown = terminal
     .words()
     .split("\n")

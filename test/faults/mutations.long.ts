@@ -60,7 +60,7 @@ test("the drain notices a server that stops listening right at the signal", asyn
 test.each([
   ["a limit that is read from Content-Length only", BELIEVING, "test/http/body.test.ts", "a byte more than the limit"],
   ["answers that are swapped inside a batch", SWAPPED, "test/group_commit.test.ts", ""],
-  ["a plant that is replaced by another one", REPLACING, "test/adapters/sqlite/plants.test.ts", ""],
+  ["a plant that is replaced by another one", REPLACING, "test/adapters/sqlite/database.test.ts", ""],
   ["a file that is replaced", BLIND, "test/faults/storage.test.ts", "replaced|unlinked"],
 ] as const)("the tests notice %s", async (_, bug, file, name) => {
   using copy = mutant(bug);

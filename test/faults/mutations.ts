@@ -61,7 +61,9 @@ export const HIDING: readonly Mutation[] = [
 ];
 
 /** Stops listening right at the signal. */
-export const HASTY: readonly Mutation[] = [{ file: "src/commands/serve.ts", from: "await Bun.sleep(grace);", to: "" }];
+export const HASTY: readonly Mutation[] = [
+  { file: "src/commands/shutdown.ts", from: "await Bun.sleep(graceMs);", to: "" },
+];
 
 /** Writes on into files that are not there any more. */
 export const BLIND: readonly Mutation[] = [

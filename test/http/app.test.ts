@@ -330,12 +330,12 @@ test("shutting down is 503 with Retry-After and Connection: close", async () => 
 
 function failing(error: unknown): PlantStore {
   const fail = () => Promise.reject(error);
-  return { add: fail, probe: fail, [Symbol.asyncDispose]: async () => {} };
+  return { add: fail, probe: fail };
 }
 
-// Faults of ours
+// Internal errors
 
-test("a fault of ours is 500: the response tells nothing, the observer is told the cause under the response's request id", async () => {
+test("an internal error is 500: the response tells nothing, the observer is told the cause under the response's request id", async () => {
   const cause = new Error("SELECT secret FROM /var/lib/plants.db");
   const { app, faults } = appWithFaults({ plants: groupCommit(failing(cause)) });
   const response = await app.fetch(postPlant(FERN));
@@ -370,19 +370,22 @@ const FAULTS: readonly (readonly [string, unknown])[] = [
   ["a string", "tea"],
 ];
 
-test.each(FAULTS)("%s, thrown by the store, by authenticate() or by ready(), is a fault of ours", async (_, cause) => {
-  const thrower = () => Promise.reject(cause);
-  for (const [request, options] of [
-    [postPlant(FERN), { plants: groupCommit(failing(cause)) }],
-    [postPlant(FERN), { authenticate: thrower }],
-    [new Request("http://localhost:3000/readyz"), { ready: thrower }],
-  ] as const) {
-    const { app, faults } = appWithFaults(options);
-    const response = await app.fetch(request);
-    expect(await readError(response)).toMatchObject({ status: 500, error: 5001 });
-    expect(faults).toEqual([{ cause, requestId: response.headers.get("x-request-id") ?? "" }]);
-  }
-});
+test.each(FAULTS)(
+  "%s, thrown by the store, by authenticate() or by ready(), is an internal error",
+  async (_, cause) => {
+    const thrower = () => Promise.reject(cause);
+    for (const [request, options] of [
+      [postPlant(FERN), { plants: groupCommit(failing(cause)) }],
+      [postPlant(FERN), { authenticate: thrower }],
+      [new Request("http://localhost:3000/readyz"), { ready: thrower }],
+    ] as const) {
+      const { app, faults } = appWithFaults(options);
+      const response = await app.fetch(request);
+      expect(await readError(response)).toMatchObject({ status: 500, error: 5001 });
+      expect(faults).toEqual([{ cause, requestId: response.headers.get("x-request-id") ?? "" }]);
+    }
+  },
+);
 
 test("the app answers on after a fault", async () => {
   const { store } = deferredStore();

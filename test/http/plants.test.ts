@@ -202,7 +202,7 @@ test("samePlant() compares name and tag, and tells an absent tag from an empty o
 async function post(body: string) {
   const store = memoryStore();
   const response = await testApp({ plants: groupCommit(store) }).fetch(postPlant(body));
-  const stored = async (plant: Plant) => (await store.add([{ id: 1n, ...plant }]))[0];
+  const stored = async (plant: Plant) => (await store.add([{ id: 1n, ...plant }], { timeoutMs: 1_000 }))[0];
   return { response, stored };
 }
 

@@ -38,7 +38,11 @@ test("away from a terminal, each line of the log is a JSON object with time, lev
 
 test("the configuration in force is logged, without its secrets", async () => {
   const [, configuration] = await logOf({ QUEUE_LIMIT: "77" }, async () => {});
-  expect(configuration).toMatchObject({ queueLimit: 77, authTokens: 1, databasePath: "plants.db" });
+  expect(configuration).toMatchObject({
+    queueLimit: 77,
+    authTokens: 1,
+    database: { adapter: "sqlite", path: "plants.db" },
+  });
 });
 
 test("refused credentials are logged with the reason and the response's request id, a thousand of them in few lines", async () => {

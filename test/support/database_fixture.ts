@@ -1,18 +1,24 @@
 import { join } from "node:path";
-import { openDatabase } from "../../src/adapters/sqlite/connection.ts";
-import { sqliteStore } from "../../src/adapters/sqlite/plants.ts";
+import { connect } from "../../src/adapters/sqlite/connection.ts";
+import { sqliteDatabase } from "../../src/adapters/sqlite/database.ts";
+import type { DatabaseLocation } from "../../src/commands/config.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
-import { emptyDirectory } from "./program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 
 /** A directory with a database that holds these plants, and is not in use; gone at the end of the scope. */
 export async function databaseOf(plants: readonly NewPlant[]) {
   const directory = emptyDirectory();
   const path = join(directory.path, "plants.db");
   {
-    await using store = sqliteStore(openDatabase(path));
-    await store.add(plants);
+    await using database = sqliteDatabase(connect(path));
+    await database.plants.add(plants, { timeoutMs: TEST_TIMEOUT_MS });
   }
   return { path, directory: directory.path, [Symbol.dispose]: () => directory[Symbol.dispose]() };
+}
+
+/** Where the database in this file is, as commands take it. */
+export function sqliteAt(path: string): DatabaseLocation {
+  return { adapter: "sqlite", path };
 }
 
 /** Plants that are easily altered on the way, ordered by id. */

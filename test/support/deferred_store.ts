@@ -20,7 +20,6 @@ export function deferredStore() {
         arrived = Promise.withResolvers();
       }),
     probe: async () => {},
-    [Symbol.asyncDispose]: async () => {},
   };
   return {
     store,

@@ -1,53 +1,81 @@
 import { Database, SQLiteError } from "bun:sqlite";
-import { DatabaseFileError } from "./errors.ts";
-import { APPLICATION_ID, migrate } from "./migrations.ts";
+import { statSync } from "node:fs";
+import { DatabaseError } from "../../database.ts";
+import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
 
-/** How to open a database. */
-export interface OpenOptions {
+/** How to connect. */
+export interface ConnectOptions {
+  /** What for: `create` makes the file where there is none, `write` and `read` need one. @default {"create"} */
+  readonly access?: "create" | "write" | "read";
   /** How long to wait for another process's lock, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;
-  /** Whether to make the file where there is none. @default {true} */
-  readonly create?: boolean;
-  /** Whether to read the whole file for damage: seconds for millions of plants. @default {true} */
+  /** Whether to read the whole file for damage first: seconds for millions of plants. @default {false} */
   readonly verify?: boolean;
 }
 
 /**
- * Opens a database file, makes it where there is none, checks it, and brings it to the newest schema. A file that
- * cannot be used is left as it was.
+ * Connects to a database file, checks that it is a plant-store's, and brings it to the newest schema unless it is only
+ * read. A file that cannot be used is left as it was.
  *
- * @throws {DatabaseFileError} If the file is not a database, is damaged, belongs to another application or a newer
+ * @throws {DatabaseError} If the file is not a database, is damaged, belongs to another application or a newer
  * plant-store, or cannot be opened.
  */
-export function openDatabase(path: string, options: OpenOptions = {}): Database {
-  const { busyTimeoutMs = 5_000, create = true, verify = true } = options;
+export function connect(path: string, options: ConnectOptions = {}): Database {
+  const { access = "create" } = options;
   let client: Database | undefined;
   try {
-    client = new Database(path, { create, readwrite: true, safeIntegers: true, strict: true });
-    // First of all, so that whatever follows waits for a lock instead of failing.
-    client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
-    requireOurs(client);
-    if (verify) requireIntegrity(client);
-    makeDurable(client);
-    migrate(client);
+    if (access === "read") requireFile(path);
+    client = new Database(path, { ...MODES[access], safeIntegers: true, strict: true });
+    prepare(client, options);
     return client;
   } catch (error) {
     client?.close();
-    throw cannotOpen(path, error);
+    throw toDatabaseError(access === "read" ? "read" : "open", path, error);
   }
+}
+
+const MODES = {
+  create: { create: true, readwrite: true },
+  write: { create: false, readwrite: true },
+  read: { readonly: true },
+} as const;
+
+/** SQLite's own words do not tell a file that is missing from one that may not be read. */
+function requireFile(path: string): void {
+  const stats = statSync(path, { throwIfNoEntry: false });
+  if (!stats?.isFile()) throw new DatabaseError(stats ? "it is not a file" : "there is no such file");
+}
+
+function prepare(client: Database, { access, busyTimeoutMs = 5_000, verify = false }: ConnectOptions): void {
+  // First of all, so that whatever follows waits for a lock instead of failing.
+  client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
+  if (access === "read") return requireReadable(client);
+  requireOurs(client);
+  if (verify) requireIntegrity(client);
+  makeDurable(client);
+  migrate(client);
+}
+
+function requireReadable(client: Database): void {
+  if (pragma(client, "application_id") !== BigInt(APPLICATION_ID)) {
+    throw new DatabaseError("it is not a plant-store's database");
+  }
+  const last = client.query("SELECT max(created_at) FROM __drizzle_migrations").values()[0]?.[0];
+  // A newer one may keep more of a plant than is known here.
+  if (Number(last) > newestMigration()) throw new DatabaseError("it was made by a newer plant-store");
 }
 
 function requireOurs(client: Database): void {
   const { tables } = client.query("SELECT count(*) AS tables FROM sqlite_schema").get() as { tables: bigint };
   if (tables > 0n && pragma(client, "application_id") !== BigInt(APPLICATION_ID)) {
-    throw new DatabaseFileError("belongs to another application");
+    throw new DatabaseError("it belongs to another application");
   }
 }
 
 /** An insert does not notice damaged pages elsewhere in the file; this does. */
 function requireIntegrity(client: Database): void {
-  const verdict = String(pragma(client, "quick_check(1)"));
-  if (verdict !== "ok") throw new DatabaseFileError(`is damaged (${verdict.replaceAll("\n", " ")})`);
+  const result = String(pragma(client, "quick_check(1)"));
+  if (result !== "ok") throw new DatabaseError(`it is damaged (${result.replaceAll("\n", " ")})`);
 }
 
 function makeDurable(client: Database): void {
@@ -61,19 +89,23 @@ function makeDurable(client: Database): void {
 function set(client: Database, name: string, value: string | number, expected: unknown): void {
   client.query(`PRAGMA ${name} = ${value}`).all();
   const actual = pragma(client, name);
-  if (actual !== expected) throw new DatabaseFileError(`does not take ${name} = ${value} (it is ${actual})`);
+  if (actual !== expected) throw new DatabaseError(`it does not take ${name} = ${value} (it is ${actual})`);
 }
 
 function pragma(client: Database, name: string): unknown {
   return client.query(`PRAGMA ${name}`).values()[0]?.[0];
 }
 
-function cannotOpen(path: string, error: unknown): unknown {
-  if (error instanceof DatabaseFileError) {
-    return new DatabaseFileError(`Cannot open database "${path}": it ${error.message}`);
+/** In one line that names the file: what SQLite or the checks above say. Anything else is a bug, and stays as it is. */
+export function toDatabaseError(action: string, path: string, error: unknown): unknown {
+  if (!(error instanceof DatabaseError || error instanceof SQLiteError)) return error;
+  return new DatabaseError(`Cannot ${action} database "${path}": ${reasonOf(error)}`, { cause: error });
+}
+
+function reasonOf(error: Error): string {
+  if (error instanceof SQLiteError && error.code?.startsWith("SQLITE_READONLY")) {
+    // Where the last one to close the database removed the WAL, whoever opens it makes it again.
+    return "SQLite has to be able to write beside it; run this as the user who runs the server";
   }
-  if (error instanceof SQLiteError) {
-    return new DatabaseFileError(`Cannot open database "${path}": ${error.message}`, { cause: error });
-  }
-  return error;
+  return error.message;
 }

@@ -1,11 +1,6 @@
 import { SQLiteError } from "bun:sqlite";
 import { PlantStoreError } from "../../errors.ts";
 
-/** A database file that must not or cannot be used. For the operator, at start: the message may name the file. */
-export class DatabaseFileError extends Error {
-  override readonly name = "DatabaseFileError";
-}
-
 /** What SQLite's primary result codes mean to a client: https://www.sqlite.org/rescode.html */
 const UNAVAILABLE: Readonly<Record<string, string>> = {
   SQLITE_BUSY: "storage is locked by another process",
@@ -33,15 +28,6 @@ export function translate(error: unknown): unknown {
   return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, { cause: error });
 }
 
-/** Runs a call of SQLite and translates what it throws. */
-export function translated<Result>(call: () => Result): Result {
-  try {
-    return call();
-  } catch (error) {
-    throw translate(error);
-  }
-}
-
 /**
  * Whether an error means that the disk lost what it had acknowledged to the kernel: after a failed fsync the page cache
  * is no longer what the disk holds, and trying again would only seem to work.
@@ -49,4 +35,10 @@ export function translated<Result>(call: () => Result): Result {
 export function isFailedSync(error: unknown): boolean {
   const cause = error instanceof PlantStoreError ? error.cause : error;
   return cause instanceof SQLiteError && /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(cause.code ?? "");
+}
+
+/** Whether an error means that another process holds the lock, which is no fault of the storage. */
+export function isLocked(error: unknown): boolean {
+  const cause = error instanceof PlantStoreError ? error.cause : error;
+  return cause instanceof SQLiteError && /^SQLITE_(?:BUSY|LOCKED)/.test(cause.code ?? "");
 }

@@ -2,7 +2,7 @@ import type { Database } from "bun:sqlite";
 import plantsAndTokens from "../../../drizzle/sqlite/0000_plants_and_tokens.sql" with { type: "text" };
 import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" with { type: "text" };
 import journal from "../../../drizzle/sqlite/meta/_journal.json";
-import { DatabaseFileError } from "./errors.ts";
+import { DatabaseError } from "../../database.ts";
 
 /** The migrations that drizzle-kit made, embedded: the executable has no folder to read. By journal tag. */
 const SQL: Readonly<Record<string, string>> = {
@@ -26,7 +26,7 @@ export const APPLICATION_ID = 0x706c6e74;
  * Brings a database to the newest schema, under a write lock taken first: of two processes that start together one
  * migrates and the other finds it done. Keeps drizzle-kit's own table of what was applied.
  *
- * @throws {DatabaseFileError} If a newer plant-store made the file.
+ * @throws {DatabaseError} If a newer plant-store made the file.
  */
 export function migrate(client: Database): void {
   client
@@ -35,7 +35,7 @@ export function migrate(client: Database): void {
         "CREATE TABLE IF NOT EXISTS __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
       );
       const applied = lastApplied(client);
-      if (applied > newest()) throw new DatabaseFileError(`was made by a newer plant-store`);
+      if (applied > newestMigration()) throw new DatabaseError("it was made by a newer plant-store");
       MIGRATIONS.filter(({ when }) => when > applied).forEach((migration) => apply(client, migration));
     })
     .immediate();
@@ -46,7 +46,8 @@ function lastApplied(client: Database): number {
   return Number((row as { last: bigint | null }).last ?? 0);
 }
 
-function newest(): number {
+/** When the newest migration that is known here was made, in milliseconds since 1970 UTC. */
+export function newestMigration(): number {
   return Math.max(...MIGRATIONS.map(({ when }) => when));
 }
 

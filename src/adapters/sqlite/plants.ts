@@ -1,20 +1,19 @@
 import type { Database } from "bun:sqlite";
-import { eq, sql } from "drizzle-orm";
+import { asc, eq, gte, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
-import { type NewPlant, samePlant } from "../../plant.ts";
-import type { AddOutcome, PlantStore } from "../../plant_store.ts";
-import { translated } from "./errors.ts";
-import { fileIdentity } from "./file_identity.ts";
+import { type NewPlant, type Plant, samePlant } from "../../plant.ts";
+import type { AddOutcome } from "../../plant_store.ts";
+import { toDatabaseError } from "./connection.ts";
 import { plants } from "./schema.ts";
 
+const { placeholder } = sql;
+
 /**
- * Plants in a SQLite database opened by `openDatabase`, which the store closes at its end. Every call is synchronous
- * inside: it holds the thread until the disk has answered.
+ * Makes what adds a batch of plants in one transaction, over a connection that may write. It holds the thread until the
+ * disk has responded.
  */
-export function sqliteStore(client: Database): PlantStore {
-  const requireSameFiles = fileIdentity(client.filename);
+export function plantWriter(client: Database): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
   const db = drizzle({ client });
-  const { placeholder } = sql;
   const insert = db
     .insert(plants)
     .values({ id: placeholder("id"), name: placeholder("name"), tag: placeholder("tag") })
@@ -27,8 +26,6 @@ export function sqliteStore(client: Database): PlantStore {
     .where(eq(plants.id, placeholder("id")))
     .prepare();
 
-  const addAll = client.transaction((batch: readonly NewPlant[]) => batch.map(addOne)).immediate;
-
   function addOne(plant: NewPlant): AddOutcome {
     const { id, name, tag = null } = plant;
     const { changes } = insertOne.run(id, name, tag);
@@ -37,30 +34,54 @@ export function sqliteStore(client: Database): PlantStore {
     return stored !== undefined && samePlant(withoutNull(stored), plant) ? "present" : "conflict";
   }
 
-  return {
-    add: async (batch) => {
-      const outcomes = translated(() => addAll(batch));
-      requireSameFiles();
-      return outcomes;
-    },
-    probe: async () => {
-      // Setting the version that SQLite leaves to applications commits a page, as a plant does. It means nothing here.
-      translated(() => client.run("PRAGMA user_version = 0"));
-      requireSameFiles();
-    },
-    [Symbol.asyncDispose]: async () => close(client),
-  };
+  return client.transaction((batch: readonly NewPlant[]) => batch.map(addOne)).immediate;
 }
 
-function withoutNull({ name, tag }: { name: string; tag: string | null }) {
+/** A stored plant as its row has it: an absent tag is `null`. */
+type PlantRow = typeof plants.$inferSelect;
+
+function withoutNull({ name, tag }: Pick<PlantRow, "name" | "tag">): Plant {
   return tag === null ? { name } : { name, tag };
 }
 
-/** Leaves one file: the WAL is moved into the database, and an error in doing so surfaces. */
-function close(client: Database): void {
+/**
+ * Makes what reads a page of plants, ordered by id, from this id on.
+ *
+ * @throws {DatabaseError} If the database cannot be read, then and later.
+ */
+export function plantReader(client: Database): (from: bigint) => readonly NewPlant[] {
+  const query = drizzle({ client })
+    .select()
+    .from(plants)
+    .where(gte(plants.id, placeholder("from")))
+    .orderBy(asc(plants.id))
+    .limit(placeholder("limit"));
+  // bun:sqlite's own statement can be left in the middle of its rows.
+  const statement = reading(client, () => client.prepare<PlantRow, [bigint, number]>(query.toSQL().sql));
+  return (from) => reading(client, () => pageOf(statement.iterate(from, PAGE_PLANTS)));
+}
+
+function reading<Result>({ filename }: Database, read: () => Result): Result {
   try {
-    client.run("PRAGMA wal_checkpoint(TRUNCATE)");
-  } finally {
-    client.close();
+    return read();
+  } catch (error) {
+    throw toDatabaseError("read", filename, error);
   }
+}
+
+/** A page ends at this many plants, or sooner: */
+const PAGE_PLANTS = 4_000;
+/** when it holds this many characters, because a name may be long. */
+const PAGE_CHARACTERS = 2 ** 20;
+
+/** Leaving the loop early resets the statement, which ends its read transaction. */
+function pageOf(rows: Iterable<PlantRow>): NewPlant[] {
+  const page: NewPlant[] = [];
+  let characters = 0;
+  for (const { id, name, tag } of rows) {
+    page.push(tag === null ? { id, name } : { id, name, tag });
+    characters += name.length + (tag?.length ?? 0);
+    if (characters >= PAGE_CHARACTERS) break;
+  }
+  return page;
 }

@@ -1,9 +1,8 @@
+import { DatabaseError } from "../../database.ts";
 import { type ErrorCode, PlantStoreError } from "../../errors.ts";
 import type { NewPlant } from "../../plant.ts";
-import type { AddOutcome } from "../../plant_store.ts";
+import type { PlantStore } from "../../plant_store.ts";
 import type { TokenStore } from "../../token_store.ts";
-import type { OpenOptions } from "./connection.ts";
-import { DatabaseFileError } from "./errors.ts";
 
 /** A batch by columns: a structured clone of three lists costs less than one of as many objects as there are plants. */
 export interface PlantColumns {
@@ -30,11 +29,12 @@ export function fromColumns({ ids, names, tags }: PlantColumns): NewPlant[] {
   });
 }
 
-/** What the Worker that holds the connection can be asked, one after the other. */
+/** What the Worker that holds the connection can be asked, one request after the other. */
 export interface WorkerApi {
-  open(path: string, options: OpenOptions): Promise<void>;
-  add(columns: PlantColumns): Promise<readonly AddOutcome[]>;
-  probe(): Promise<void>;
+  open(path: string): Promise<void>;
+  add(columns: PlantColumns, options: Parameters<PlantStore["add"]>[1]): ReturnType<PlantStore["add"]>;
+  probe: PlantStore["probe"];
+  pageFrom(id: bigint): Promise<PlantColumns>;
   listTokens: TokenStore["list"];
   addToken: TokenStore["add"];
   revokeToken: TokenStore["revoke"];
@@ -42,16 +42,16 @@ export interface WorkerApi {
   close(): Promise<void>;
 }
 
-/** A call on its way to the Worker. Replies come in the order of the calls. */
+/** A request on its way to the Worker; the response has the same id. */
 export type WorkerRequest = {
-  [Method in keyof WorkerApi]: { method: Method; args: Parameters<WorkerApi[Method]> };
+  [Method in keyof WorkerApi]: { id: number; method: Method; args: Parameters<WorkerApi[Method]> };
 }[keyof WorkerApi];
 
-/** A reply on its way back; or, without having been asked, word that the database must not be used any more. */
+/** A response on its way back; or, without a request, word that the database failed. */
 export type WorkerResponse =
-  | { readonly type: "result"; readonly result: unknown }
-  | { readonly type: "error"; readonly error: SerializedError }
-  | { readonly type: "broken"; readonly error: SerializedError };
+  | { readonly type: "result"; readonly id: number; readonly result: unknown }
+  | { readonly type: "error"; readonly id: number; readonly error: SerializedError }
+  | { readonly type: "failed"; readonly error: SerializedError };
 
 /** An error as a structured clone can carry it: that of a class of ours would come back as a plain `Error`. */
 export interface SerializedError {
@@ -74,6 +74,6 @@ export function serializeError(error: unknown): SerializedError {
 /** Puts an error together again. */
 export function deserializeError({ name, message, code, cause }: SerializedError): Error {
   if (code !== undefined) return new PlantStoreError(code, message, { cause });
-  if (name === "DatabaseFileError") return new DatabaseFileError(message, { cause });
+  if (name === "DatabaseError") return new DatabaseError(message, { cause });
   return new Error(message, { cause });
 }

@@ -1,99 +1,98 @@
+import { type Database, DatabaseError } from "../../database.ts";
 import { PlantStoreError } from "../../errors.ts";
-import type { PlantStore } from "../../plant_store.ts";
-import type { TokenStore } from "../../token_store.ts";
-import { type WorkerRequest, type WorkerApi, deserializeError, type WorkerResponse, toColumns } from "./worker_api.ts";
-import type { OpenOptions } from "./connection.ts";
-import { DatabaseFileError } from "./errors.ts";
+import { keysetPages } from "../../keyset.ts";
+import {
+  deserializeError,
+  fromColumns,
+  toColumns,
+  type WorkerApi,
+  type WorkerRequest,
+  type WorkerResponse,
+} from "./worker_api.ts";
 
-/** What a SQLite database keeps. */
-export interface SqliteDatabase {
-  /** The plants. Closing it closes the database. */
-  readonly plants: PlantStore;
-  /** The tokens, in the same file. */
-  readonly tokens: TokenStore;
-}
-
-/** How to open, and whom to tell when it is over. */
-export interface OpenSqliteOptions extends OpenOptions {
-  /** Told once, when the database must not be used any more: it acknowledges nothing from then on. */
-  readonly onBroken: (error: Error) => void;
+/** How a Worker's database ends. */
+export interface SqliteWorkerOptions {
   /** How long closing may take before the disk is left to itself, in milliseconds. @default {2_000} */
   readonly closeTimeoutMs?: number;
 }
 
 /**
  * Opens a SQLite database in a Worker of its own: bun:sqlite is synchronous, and a disk that hangs must not stop the
- * server's thread from answering.
+ * server's thread from responding.
  *
- * @throws {DatabaseFileError} If the file cannot be used.
+ * @throws {DatabaseError} If the file cannot be used.
  */
-export async function openSqlite(path: string, openOptions: OpenSqliteOptions): Promise<SqliteDatabase> {
-  const { onBroken, closeTimeoutMs = 2_000, ...options } = openOptions;
-  const worker = startWorker(onBroken);
-  await worker.call("open", path, options).catch((error) => {
+export async function openSqliteWorker(path: string, options: SqliteWorkerOptions = {}): Promise<Database> {
+  const { closeTimeoutMs = 2_000 } = options;
+  const worker = startWorker();
+  const { call } = worker;
+  await call("open", path).catch((error) => {
     worker.terminate();
     throw error;
   });
   return {
     plants: {
-      add: (plants) => worker.call("add", toColumns(plants)),
-      probe: () => worker.call("probe"),
-      [Symbol.asyncDispose]: () => worker.close(closeTimeoutMs),
+      add: (plants, limits) => call("add", toColumns(plants), limits),
+      probe: () => call("probe"),
     },
     tokens: {
-      list: () => worker.call("listTokens"),
-      add: (token) => worker.call("addToken", token),
-      revoke: (name, at) => worker.call("revokeToken", name, at),
-      recordUses: (uses) => worker.call("recordTokenUses", uses),
+      list: () => call("listTokens"),
+      add: (token) => call("addToken", token),
+      revoke: (name, at) => call("revokeToken", name, at),
+      recordUses: (uses) => call("recordTokenUses", uses),
     },
+    pages: () => keysetPages(async (id) => fromColumns(await call("pageFrom", id))),
+    failed: worker.failed,
+    [Symbol.asyncDispose]: () => close(worker, closeTimeoutMs),
   };
 }
 
-function startWorker(onBroken: (error: Error) => void) {
+type SqliteWorker = ReturnType<typeof startWorker>;
+
+function startWorker() {
   // Inside the executable every file's URL is that of the root, where `--root` of the build puts the Worker.
   const worker = new Worker(new URL("./worker.ts", import.meta.url));
-  // The Worker takes one call after the other, so its replies come in the order of the calls.
-  const waiting: PromiseWithResolvers<unknown>[] = [];
-  let broken = false;
+  const inFlight = new Map<number, PromiseWithResolvers<unknown>>();
+  const { promise: failed, resolve: failStop } = Promise.withResolvers<Error>();
+  let crash: Error | undefined;
+  let lastId = 0;
 
-  function failStop(error: Error): void {
-    broken = true;
-    onBroken(error);
-  }
-
-  worker.addEventListener("message", ({ data: reply }: MessageEvent<WorkerResponse>) => {
-    if (reply.type === "broken") failStop(deserializeError(reply.error));
-    else if (reply.type === "result") waiting.shift()?.resolve(reply.result);
-    else waiting.shift()?.reject(deserializeError(reply.error));
+  worker.addEventListener("message", ({ data: response }: MessageEvent<WorkerResponse>) => {
+    if (response.type === "failed") return failStop(deserializeError(response.error));
+    const { resolve, reject } = inFlight.get(response.id) ?? {};
+    inFlight.delete(response.id);
+    if (response.type === "result") resolve?.(response.result);
+    else reject?.(deserializeError(response.error));
   });
   worker.addEventListener("error", ({ message }) => {
-    const error = new PlantStoreError("storage_unavailable", undefined, { cause: message });
-    for (const { reject } of waiting.splice(0)) reject(error);
-    failStop(error);
+    crash = new PlantStoreError("storage_unavailable", undefined, { cause: message });
+    for (const { reject } of inFlight.values()) reject(crash);
+    inFlight.clear();
+    failStop(crash);
   });
 
   function call<Method extends keyof WorkerApi>(method: Method, ...args: Parameters<WorkerApi[Method]>) {
     const response = Promise.withResolvers<unknown>();
-    waiting.push(response);
-    worker.postMessage({ method, args } as WorkerRequest);
+    if (crash !== undefined) response.reject(crash);
+    inFlight.set(++lastId, response);
+    worker.postMessage({ id: lastId, method, args } as WorkerRequest);
     return response.promise as ReturnType<WorkerApi[Method]>;
   }
 
-  /** What is broken is left as it is: the next start reads what the disk has. */
-  async function close(timeoutMs: number): Promise<void> {
-    try {
-      if (!broken) await within(timeoutMs, call("close"));
-    } finally {
-      worker.terminate();
-    }
-  }
+  return { call, failed, hasCrashed: () => crash !== undefined, terminate: () => worker.terminate() };
+}
 
-  return { call, close, terminate: () => worker.terminate() };
+async function close(worker: SqliteWorker, timeoutMs: number): Promise<void> {
+  try {
+    if (!worker.hasCrashed()) await within(timeoutMs, worker.call("close"));
+  } finally {
+    worker.terminate();
+  }
 }
 
 async function within(milliseconds: number, promise: Promise<void>): Promise<void> {
   const timeout = Promise.withResolvers<void>();
-  const late = () => timeout.reject(new DatabaseFileError("Cannot close the database: the disk does not answer"));
+  const late = () => timeout.reject(new DatabaseError("Cannot close the database: the disk does not respond"));
   const timer = setTimeout(late, milliseconds);
   await Promise.race([promise, timeout.promise]).finally(() => clearTimeout(timer));
 }

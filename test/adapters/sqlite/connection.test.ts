@@ -2,39 +2,39 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { openDatabase } from "../../../src/adapters/sqlite/connection.ts";
-import { DatabaseFileError } from "../../../src/adapters/sqlite/errors.ts";
-import { sqliteStore } from "../../../src/adapters/sqlite/plants.ts";
+import { connect } from "../../../src/adapters/sqlite/connection.ts";
+import { DatabaseError } from "../../../src/database.ts";
+import { plantWriter } from "../../../src/adapters/sqlite/plants.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-test("openDatabase() sets what durability needs", () => {
+test("connect() sets what durability needs", () => {
   using directory = emptyDirectory();
-  using database = openDatabase(join(directory.path, "plants.db"), { busyTimeoutMs: 1234 });
+  using database = connect(join(directory.path, "plants.db"), { busyTimeoutMs: 1234 });
   const pragma = (name: string) => database.query(`PRAGMA ${name}`).values()[0]?.[0];
   expect(pragma("journal_mode")).toBe("wal");
   expect(pragma("synchronous")).toBe(2n);
   expect(pragma("busy_timeout")).toBe(1234n);
 });
 
-test("openDatabase() makes strict tables: a column takes its own type only", () => {
+test("connect() makes strict tables: a column takes its own type only", () => {
   using directory = emptyDirectory();
-  using database = openDatabase(join(directory.path, "plants.db"));
+  using database = connect(join(directory.path, "plants.db"));
   expect(() => database.run("INSERT INTO plants VALUES (1, x'00', NULL)")).toThrow(
     "cannot store BLOB value in TEXT column",
   );
 });
 
-test("openDatabase() of a file that it made finds what was stored", async () => {
+test("connect() of a file that it made finds what was stored", () => {
   using directory = emptyDirectory();
   const path = join(directory.path, "plants.db");
-  {
-    await using store = sqliteStore(openDatabase(path));
-    await store.add([{ id: 1n, name: "Fern" }]);
-  }
-  await using store = sqliteStore(openDatabase(path));
-  expect(await store.add([{ id: 1n, name: "Fern" }])).toEqual(["present"]);
+  const add = () => {
+    using client = connect(path);
+    return plantWriter(client)([{ id: 1n, name: "Fern" }]);
+  };
+  expect(add()).toEqual(["added"]);
+  expect(add()).toEqual(["present"]);
 });
 
 function databaseOf(...statements: string[]): (path: string) => void {
@@ -45,7 +45,7 @@ function databaseOf(...statements: string[]): (path: string) => void {
 }
 
 function ours(path: string): void {
-  openDatabase(path).close();
+  connect(path).close();
 }
 
 const refused: [string, (path: string) => void, string][] = [
@@ -75,19 +75,19 @@ const refused: [string, (path: string) => void, string][] = [
   ],
 ];
 
-test.each(refused)("openDatabase() refuses %s and leaves it as it was", (_what, make, says) => {
+test.each(refused)("connect() refuses %s and leaves it as it was", (_what, make, says) => {
   using directory = emptyDirectory();
   const path = join(directory.path, "some.db");
   make(path);
   const before = readFileSync(path);
-  expect(() => openDatabase(path)).toThrow(DatabaseFileError);
-  expect(() => openDatabase(path)).toThrow(`Cannot open database "${path}": `);
-  expect(() => openDatabase(path)).toThrow(says);
+  expect(() => connect(path, { verify: true })).toThrow(DatabaseError);
+  expect(() => connect(path, { verify: true })).toThrow(`Cannot open database "${path}": `);
+  expect(() => connect(path, { verify: true })).toThrow(says);
   expect(readFileSync(path).equals(before)).toBe(true);
 });
 
-test("openDatabase() refuses a path in a directory that is not there", () => {
+test("connect() refuses a path in a directory that is not there", () => {
   using directory = emptyDirectory();
   const path = join(directory.path, "missing", "plants.db");
-  expect(() => openDatabase(path)).toThrow(`Cannot open database "${path}": unable to open database file`);
+  expect(() => connect(path, { verify: true })).toThrow(`Cannot open database "${path}": unable to open database file`);
 });

@@ -1,0 +1,20 @@
+// The Worker that copies a database: VACUUM holds its thread until it is done.
+import { Database } from "bun:sqlite";
+import type { BackupRequest, BackupResponse } from "./backup.ts";
+
+declare const self: Worker;
+
+self.addEventListener("message", ({ data: request }: MessageEvent<BackupRequest>) => {
+  self.postMessage(copy(request));
+});
+
+function copy({ path, target }: BackupRequest): BackupResponse {
+  try {
+    using client = new Database(path, { readonly: true });
+    client.run("PRAGMA busy_timeout = 5000");
+    client.run("VACUUM INTO ?", [target]);
+    return {};
+  } catch (error) {
+    return { failure: error instanceof Error ? error.message : String(error) };
+  }
+}

@@ -1,0 +1,136 @@
+import type { Database as Client } from "bun:sqlite";
+import type { Database } from "../../database.ts";
+import { keysetPages } from "../../keyset.ts";
+import type { NewPlant } from "../../plant.ts";
+import { checkpointer } from "./checkpoint.ts";
+import { isFailedSync, translate } from "./errors.ts";
+import { fileIdentity } from "./file_identity.ts";
+import { plantReader, plantWriter } from "./plants.ts";
+import { sqliteTokens } from "./tokens.ts";
+
+/** A SQLite database on this thread. */
+export interface SqliteDatabase extends Database {
+  /** A page of plants, ordered by id, from this id on. */
+  pageFrom(id: bigint): readonly NewPlant[];
+}
+
+/** How a {@linkcode sqliteDatabase} behaves. */
+export interface SqliteDatabaseOptions {
+  /** How long calls other than `add` wait for another process's lock, in milliseconds. @default {5_000} */
+  readonly busyTimeoutMs?: number;
+}
+
+/** Of the time that `add` has, what it may wait for a lock: the rest is for telling its caller why it failed. */
+const LOCK_SHARE = 0.9;
+
+/**
+ * The database behind a connection that may write, which it closes at its end. Every call is synchronous inside: it
+ * holds the thread until the disk has responded.
+ *
+ * After a failed fsync it is failed for good, and so is every call: the page cache is not what the disk holds.
+ */
+export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
+  const { busyTimeoutMs = 5_000 } = options;
+  const requireSameFiles = fileIdentity(client.filename);
+  const failStop = failStopOf();
+  const waitForLock = lockWait(client);
+  const checkpoint = deferredCheckpoint(client, failStop.run);
+  const [addAll, pageFrom, tokens] = [plantWriter(client), plantReader(client), sqliteTokens(client)];
+
+  function read<Result>(call: () => Result): Result {
+    waitForLock(busyTimeoutMs);
+    return failStop.run(call);
+  }
+
+  function write<Result>(call: () => Result, timeoutMs = busyTimeoutMs): Result {
+    waitForLock(timeoutMs);
+    const result = failStop.run(call);
+    requireSameFiles();
+    checkpoint.schedule();
+    return result;
+  }
+
+  return {
+    plants: {
+      add: async (plants, { timeoutMs }) => write(() => addAll(plants), timeoutMs * LOCK_SHARE),
+      // Setting the version that SQLite leaves to applications commits a page, as a plant does. It means nothing here.
+      probe: async () => void write(() => client.run("PRAGMA user_version = 0")),
+    },
+    tokens: {
+      list: async () => read(() => tokens.list()),
+      add: async (token) => write(() => tokens.add(token)),
+      revoke: async (name, at) => write(() => tokens.revoke(name, at)),
+      recordUses: async (uses) => write(() => tokens.recordUses(uses)),
+    },
+    pageFrom,
+    pages: () => keysetPages(pageFrom),
+    failed: failStop.failed,
+    async [Symbol.asyncDispose]() {
+      checkpoint.cancel();
+      close(client, failStop.isFailed());
+    },
+  };
+}
+
+/** Runs calls of SQLite and translates what they throw; after one that lost what the disk had, it runs no other. */
+function failStopOf() {
+  const { promise: failed, resolve } = Promise.withResolvers<Error>();
+  let failure: unknown;
+
+  function run<Result>(call: () => Result): Result {
+    if (failure !== undefined) throw failure;
+    try {
+      return call();
+    } catch (error) {
+      const translated = translate(error);
+      if (isFailedSync(error)) resolve((failure = translated) as Error);
+      throw translated;
+    }
+  }
+
+  return { run, failed, isFailed: () => failure !== undefined };
+}
+
+/** Sets SQLite's busy timeout for the next call, where it is not what it was. */
+function lockWait(client: Client): (timeoutMs: number) => void {
+  let current: number | undefined;
+  return (timeoutMs) => {
+    const rounded = Math.round(timeoutMs);
+    if (rounded !== current) client.run(`PRAGMA busy_timeout = ${rounded}`);
+    current = rounded;
+  };
+}
+
+/** The checkpoint takes its time: it comes once whoever wrote has its response. */
+function deferredCheckpoint(client: Client, run: <Result>(call: () => Result) => Result) {
+  const checkpoint = checkpointer(client);
+  let scheduled: NodeJS.Immediate | undefined;
+
+  function now(): void {
+    scheduled = undefined;
+    try {
+      run(checkpoint);
+    } catch {
+      // One that fails for lack of space, say, loses nothing: the WAL has it all. A failed fsync is remembered by `run`.
+    }
+  }
+
+  return {
+    schedule: () => void (scheduled ??= setImmediate(now)),
+    cancel: () => clearImmediate(scheduled),
+  };
+}
+
+/**
+ * Leaves one file: the WAL is moved into the database, and an error in doing so surfaces. Where another process uses
+ * the database, that one does it. What is failed is left as it is: the next start reads what the disk has.
+ */
+function close(client: Client, isFailed: boolean): void {
+  try {
+    if (isFailed) return;
+    client.run("PRAGMA busy_timeout = 0");
+    client.run("PRAGMA wal_checkpoint(TRUNCATE)");
+  } finally {
+    client.close();
+  }
+}

@@ -1,0 +1,19 @@
+import type { Logger } from "@logtape/logtape";
+import type { Authenticate } from "../auth/authenticate.ts";
+import { jwtAuthenticator } from "../auth/jwt.ts";
+import type { TokenCache } from "../auth/token_cache.ts";
+import type { Config } from "./config.ts";
+
+/**
+ * Who may call: our own tokens, which are judged from memory, and where an identity provider is set its JWTs. What has
+ * the three parts of a JWT and is none of our own is for the provider's keys.
+ */
+export function authenticator(tokens: TokenCache, { jwt }: Config, log: Logger): Authenticate {
+  if (jwt === undefined) return tokens.authenticate;
+  const onKeysUnavailable = (cause: unknown) => log.warning("Keys of the identity provider not read", { cause });
+  const authenticateJwt = jwtAuthenticator({ ...jwt, onKeysUnavailable });
+  return (token) => {
+    const verdict = tokens.authenticate(token);
+    return verdict.ok || token.split(".").length !== 3 ? verdict : authenticateJwt(token);
+  };
+}

@@ -1,0 +1,51 @@
+import { backupSqlite } from "../adapters/sqlite/backup.ts";
+import { connect } from "../adapters/sqlite/connection.ts";
+import { sqliteDatabase } from "../adapters/sqlite/database.ts";
+import { type LockWaitOptions, waitForLock } from "../adapters/sqlite/lock_wait.ts";
+import { openSqliteReader } from "../adapters/sqlite/reader.ts";
+import { openSqliteWorker, type SqliteWorkerOptions } from "../adapters/sqlite/worker_client.ts";
+import type { Database } from "../database.ts";
+import type { DatabaseLocation } from "./config.ts";
+
+/**
+ * Opens a database for a server, and makes it where there is none: no call holds up the thread.
+ *
+ * @throws {DatabaseError} If it cannot be used; so do the other ways to open one.
+ */
+export function openForServing({ path }: DatabaseLocation, options: SqliteWorkerOptions): Promise<Database> {
+  return openSqliteWorker(path, options);
+}
+
+/** How a command writes. */
+export interface OpenForWritingOptions {
+  /** Whether to make the database where there is none. @default {false} */
+  readonly create?: boolean;
+  /** Whether to read the whole database for damage first: seconds for millions of plants. @default {false} */
+  readonly verify?: boolean;
+  /** How adding plants waits for a server's lock. @default not longer than each call says */
+  readonly lockWait?: LockWaitOptions;
+}
+
+/** Opens a database for a command that writes to it, perhaps beside a server. */
+export async function openForWriting(
+  { path }: DatabaseLocation,
+  { create = false, verify = false, lockWait }: OpenForWritingOptions = {},
+): Promise<Database> {
+  const database = sqliteDatabase(connect(path, { access: create ? "create" : "write", verify }));
+  return lockWait ? { ...database, plants: waitForLock(database.plants, lockWait) } : database;
+}
+
+/** Opens a database for a command that only reads it. Makes none, and changes none. */
+export async function openForReading({ path }: DatabaseLocation): Promise<Pick<Database, "pages"> & AsyncDisposable> {
+  return openSqliteReader(path);
+}
+
+/**
+ * Copies a database into a new file.
+ *
+ * @param target The file, as an absolute path.
+ * @returns Whether it is there: not when it was stopped.
+ */
+export function copyDatabase({ path }: DatabaseLocation, target: string, stop: AbortSignal): Promise<boolean> {
+  return backupSqlite(path, target, stop);
+}

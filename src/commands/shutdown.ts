@@ -1,0 +1,53 @@
+import type { Tracing } from "../adapters/tracing.ts";
+import type { GroupCommit } from "../group_commit.ts";
+import type { Config } from "./config.ts";
+import type { HttpServer } from "./http_server.ts";
+
+/** What of the time to shut down is kept for closing the database. */
+const CLOSE_SHARE = 0.2;
+/** And what for sending the last traces, where there are any. */
+const TRACES_SHARE = 0.1;
+
+/** How the time to shut down is divided, in milliseconds. */
+export function shutdownBudget({ shutdownTimeoutMs, tracing }: Config) {
+  const tracesShare = tracing === undefined ? 0 : TRACES_SHARE;
+  return {
+    drainMs: shutdownTimeoutMs * (1 - CLOSE_SHARE - tracesShare),
+    tracesMs: shutdownTimeoutMs * tracesShare,
+    closeMs: shutdownTimeoutMs * CLOSE_SHARE,
+  };
+}
+
+/** How long requests may take to hear that the storage failed, in milliseconds: the process has to end soon. */
+const FAILED_DRAIN_MS = 1_000;
+
+/** What stops, in this order. */
+export interface Stoppable {
+  readonly server: HttpServer;
+  readonly commits: GroupCommit;
+  readonly tracing: Tracing | undefined;
+}
+
+/** Responds to every request that was accepted, within its time, and stops listening. */
+export async function shutDown(
+  { server, commits, tracing }: Stoppable,
+  config: Config,
+  hasFailed: boolean,
+): Promise<void> {
+  const { drainMs, tracesMs } = shutdownBudget(config);
+  await drain(server, commits, hasFailed ? FAILED_DRAIN_MS : drainMs);
+  await tracing?.close(tracesMs);
+}
+
+/**
+ * Requests that are on their way still need a response: for this long everything new is answered 503 with
+ * `Connection: close`, in milliseconds.
+ */
+const GRACE_MS = 250;
+
+async function drain(server: HttpServer, commits: GroupCommit, timeoutMs: number): Promise<void> {
+  const graceMs = Math.min(GRACE_MS, timeoutMs / 4);
+  const drained = commits.drain(timeoutMs / 2);
+  await Bun.sleep(graceMs);
+  await Promise.all([drained, server.stop(timeoutMs - graceMs)]);
+}

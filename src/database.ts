@@ -1,0 +1,31 @@
+import type { NewPlant } from "./plant.ts";
+import type { PlantStore } from "./plant_store.ts";
+import type { TokenStore } from "./token_store.ts";
+
+/**
+ * What a database keeps: the port behind which each one stands. Whoever opens it disposes of it.
+ * `test/support/database_contract.ts` holds each adapter to these comments.
+ */
+export interface Database extends AsyncDisposable {
+  readonly plants: PlantStore;
+  readonly tokens: TokenStore;
+
+  /**
+   * Every plant that is stored when the iteration begins, ordered by id, and perhaps some that come later; never an
+   * empty page. Between two pages nothing is held: no lock, and no snapshot.
+   *
+   * @throws {DatabaseError} If the database cannot be read.
+   */
+  pages(): AsyncIterable<readonly NewPlant[]>;
+
+  /**
+   * Resolves with the cause once nothing may be acknowledged any more (fail-stop): every call rejects from then on, and
+   * only another process can tell what is stored. Pending as long as all is well; never rejects.
+   */
+  readonly failed: Promise<Error>;
+}
+
+/** A database that must not or cannot be used. For the operator: the message names the database, and no secret. */
+export class DatabaseError extends Error {
+  override readonly name = "DatabaseError";
+}
