@@ -18,11 +18,23 @@ export interface Database extends AsyncDisposable {
    */
   pages(): AsyncIterable<readonly NewPlant[]>;
 
+  /** What there is to watch now. It costs microseconds, and waits for nothing. */
+  metrics(): readonly DatabaseMetric[];
+
   /**
    * Resolves with the cause once nothing may be acknowledged any more (fail-stop): every call rejects from then on, and
    * only another process can tell what is stored. Pending as long as all is well; never rejects.
    */
   readonly failed: Promise<Error>;
+}
+
+/** One number that an operator watches, in the terms of Prometheus. */
+export interface DatabaseMetric {
+  /** With its unit, and `_total` where it is a counter. */
+  readonly name: string;
+  readonly help: string;
+  readonly type: "counter" | "gauge";
+  readonly value: number;
 }
 
 /** A database that must not or cannot be used. For the operator: the message names the database, and no secret. */

@@ -11,6 +11,7 @@ export function memoryDatabase(): Database {
     plants: storeIn(plants),
     tokens: memoryTokens(),
     pages: () => keysetPages((from) => pageFrom(plants, from)),
+    metrics: () => [],
     failed: new Promise(() => {}),
     [Symbol.asyncDispose]: async () => {},
   };

@@ -1,7 +1,9 @@
-import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from "prom-client";
+import { Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { Commit } from "../group_commit.ts";
 import type { CompletedRequest } from "../observer.ts";
-import { requestMetrics, BUCKETS_MS } from "./request_metrics.ts";
+import type { DatabaseMetric } from "../database.ts";
+import { registerProcessMetrics } from "./process_metrics.ts";
+import { BUCKETS_MS, requestMetrics } from "./request_metrics.ts";
 
 /** What is measured, and how to read it. */
 export interface Metrics {
@@ -9,17 +11,25 @@ export interface Metrics {
   countCommit(commit: Commit): void;
   /** Shows how many plants have no response yet. */
   registerQueue(size: () => number): void;
-  /** In Prometheus' text format. */
+  /** Shows what a database has to watch. */
+  registerDatabase(read: () => readonly DatabaseMetric[]): void;
+  /** In Prometheus' text format, as it was at most a second ago: many scrapers cost no more than one. */
   render(): Promise<string>;
 }
 
 const PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384];
 
+/** What measuring stands on. */
+export interface MetricsOptions {
+  /** Milliseconds that never go back. @default `performance.now` */
+  readonly monotonic?: () => number;
+}
+
 /** Makes a registry of its own. */
-export function createMetrics(): Metrics {
+export function createMetrics({ monotonic = () => performance.now() }: MetricsOptions = {}): Metrics {
   const registry = new Registry();
   const registers = [registry];
-  collectDefaultMetrics({ register: registry });
+  registerProcessMetrics(registry);
   const plants = new Counter({
     name: "plant_store_plants_total",
     help: "Plants by what became of them: added, present (a re-send) or conflict",
@@ -38,12 +48,14 @@ export function createMetrics(): Metrics {
     buckets: BUCKETS_MS.map((milliseconds) => milliseconds / 1_000),
     registers,
   });
-  // A child is looked up once: prom-client hashes the labels at each look.
+  // A child is looked up once: prom-client hashes the labels at each look. It is there from the start on, because a
+  // rate needs the zero before the first conflict.
   const outcomes = {
     added: plants.labels("added"),
     present: plants.labels("present"),
     conflict: plants.labels("conflict"),
   };
+  for (const outcome of Object.values(outcomes)) outcome.inc(0);
   return {
     countResponse: requestMetrics(registry),
     countCommit({ outcomes: all, durationMs }) {
@@ -56,8 +68,37 @@ export function createMetrics(): Metrics {
       commits.observe(durationMs / 1_000);
     },
     registerQueue: (size) => registry.registerMetric(queueGauge(size)),
-    render: () => registry.metrics(),
+    registerDatabase: (read) => registerDatabase(registry, read),
+    render: atMostOnceASecond(() => registry.metrics(), monotonic),
   };
+}
+
+const RENDER_INTERVAL_MS = 1_000;
+
+function atMostOnceASecond(render: () => Promise<string>, monotonic: () => number): () => Promise<string> {
+  let renderedAt = Number.NEGATIVE_INFINITY;
+  let rendered: Promise<string> | undefined;
+  return () => {
+    if (rendered === undefined || monotonic() - renderedAt >= RENDER_INTERVAL_MS) {
+      renderedAt = monotonic();
+      rendered = render();
+    }
+    return rendered;
+  };
+}
+
+/** Metrics of the database are read once a scrape; which there are does not change. */
+function registerDatabase(registry: Registry, read: () => readonly DatabaseMetric[]): void {
+  for (const { name, help, type } of read()) {
+    const get = async () => ({
+      name,
+      help,
+      type,
+      values: [{ labels: {}, value: read().find((metric) => metric.name === name)?.value ?? Number.NaN }],
+    });
+    // prom-client's types know its own classes only; its registry takes whatever has these two.
+    registry.registerMetric({ name, get } as unknown as Gauge);
+  }
 }
 
 function queueGauge(size: () => number): Gauge {

@@ -36,7 +36,10 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
     write: io.stderr,
   });
   const stopped = aborted(io.stop);
-  const opening = openForServing(config.database, { closeTimeoutMs: shutdownBudget(config).closeMs });
+  const opening = openForServing(config.database, {
+    closeTimeoutMs: shutdownBudget(config).closeMs,
+    onCheckpointFailed: (cause) => log.warning("Checkpoint failed", { cause }),
+  });
   // Checking a large file takes its time, and nothing is lost by not waiting for it.
   const opened = await Promise.race([opening, stopped]);
   if (opened === undefined) return 0;
@@ -61,6 +64,7 @@ async function startService(config: Config, database: Database, log: Logger, io:
     onCommit: observer.onCommit,
   });
   metrics.registerQueue(commits.size);
+  metrics.registerDatabase(database.metrics);
   const tokens = await tokenCache(database.tokens, { fixed: config.authTokens, sha256 });
   const app = createApp({
     plants: commits,

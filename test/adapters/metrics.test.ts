@@ -39,3 +39,40 @@ test("answers are counted by what they have in common, however they take turns",
   // Reading changes nothing.
   expect(await samplesOf(metrics, "plant_store_requests_total")).toEqual(expected);
 });
+
+test("the metrics are rendered at most once a second, however many scrape", async () => {
+  let now = 0;
+  let reads = 0;
+  const metrics = createMetrics({ monotonic: () => now });
+  metrics.registerQueue(() => ++reads);
+  const first = await Promise.all([metrics.render(), metrics.render()]);
+  now = 999;
+  expect(new Set([...first, await metrics.render()]).size).toBe(1);
+  expect(reads).toBe(1);
+  now = 1_000;
+  expect(await metrics.render()).toContain("\nplant_store_queue_plants 2\n");
+});
+
+test("outcomes are there before the first plant: a rate sees the first conflict", async () => {
+  expect((await samplesOf(createMetrics(), "plant_store_plants_total")).toSorted()).toEqual([
+    'plant_store_plants_total{outcome="added"} 0',
+    'plant_store_plants_total{outcome="conflict"} 0',
+    'plant_store_plants_total{outcome="present"} 0',
+  ]);
+});
+
+test("what a database has to watch is shown with its type, as it is at the scrape", async () => {
+  const metrics = createMetrics();
+  let value = 1;
+  metrics.registerDatabase(() => [{ name: "some_bytes", help: "Some bytes", type: "gauge", value }]);
+  value = 2;
+  expect(await metrics.render()).toContain("# HELP some_bytes Some bytes\n# TYPE some_bytes gauge\nsome_bytes 2\n");
+});
+
+test("the process's metrics are those that cost microseconds: nothing of the heap's spaces", async () => {
+  const names = Array.from((await createMetrics().render()).matchAll(/^# TYPE (\w+)/gm), ([, name]) => name);
+  expect(names.filter((name) => name?.startsWith("nodejs_"))).toEqual([]);
+  expect(names).toContain("process_cpu_seconds_total");
+  expect(names).toContain("process_resident_memory_bytes");
+  expect(names).toContain("process_start_time_seconds");
+});

@@ -4,14 +4,25 @@ import type { Database } from "bun:sqlite";
 const PAGES = 4_000;
 
 /**
+ * From how many pages of WAL on a checkpoint holds up writers until all of it is moved. Beside another busy server a
+ * passive one never catches up, and the WAL would grow without end. About 65 MB.
+ */
+const RESTART_PAGES = 4 * PAGES;
+
+/** How long that checkpoint waits for readers, in milliseconds: a backup in progress holds the WAL, and plants wait. */
+const RESTART_TIMEOUT_MS = 100;
+
+/**
  * Makes the checkpoint of a database that has `wal_autocheckpoint` off. SQLite's own one hides a failed fsync; this one
  * throws it.
  *
+ * @param setBusyTimeout Sets how long the next statement waits for a lock, in milliseconds.
  * @returns To be called after a commit: moves the WAL into the database when enough has gathered since the last time.
  */
-export function checkpointer(client: Database): () => void {
+export function checkpointer(client: Database, setBusyTimeout: (timeoutMs: number) => void): () => void {
   const measure = client.prepare("PRAGMA wal_checkpoint(NOOP)");
-  const checkpoint = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");
+  const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");
+  const restart = client.prepare("PRAGMA wal_checkpoint(RESTART)");
   let due = PAGES;
   return () => {
     const pages = pagesOf(measure.values());
@@ -21,8 +32,10 @@ export function checkpointer(client: Database): () => void {
       return;
     }
     // A reader can hold it back; then the next try is worth making after as many pages more.
-    checkpoint.values();
     due = pages + PAGES;
+    if (pages < RESTART_PAGES) return void passive.values();
+    setBusyTimeout(RESTART_TIMEOUT_MS);
+    restart.values();
   };
 }
 

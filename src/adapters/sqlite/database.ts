@@ -5,6 +5,7 @@ import type { NewPlant } from "../../plant.ts";
 import { checkpointer } from "./checkpoint.ts";
 import { isFailedSync, translate } from "./errors.ts";
 import { fileIdentity } from "./file_identity.ts";
+import { checkpointFailures, walSize } from "./metrics.ts";
 import { plantReader, plantWriter } from "./plants.ts";
 import { sqliteTokens } from "./tokens.ts";
 
@@ -18,6 +19,8 @@ export interface SqliteDatabase extends Database {
 export interface SqliteDatabaseOptions {
   /** How long calls other than `add` wait for another process's lock, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;
+  /** Told when a checkpoint failed that is tried again: nothing is lost, and the WAL grows. @default nobody is */
+  readonly onCheckpointFailed?: (error: Error) => void;
 }
 
 /** Of the time that `add` has, what it may wait for a lock: the rest is for telling its caller why it failed. */
@@ -30,20 +33,21 @@ const LOCK_SHARE = 0.9;
  * After a failed fsync it is failed for good, and so is every call: the page cache is not what the disk holds.
  */
 export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
-  const { busyTimeoutMs = 5_000 } = options;
+  const { busyTimeoutMs = 5_000, onCheckpointFailed } = options;
   const requireSameFiles = fileIdentity(client.filename);
   const failStop = failStopOf();
-  const waitForLock = lockWait(client);
-  const checkpoint = deferredCheckpoint(client, failStop.run);
+  const setBusyTimeout = busyTimeoutOf(client);
+  const runCheckpoint = checkpointer(client, setBusyTimeout);
+  const checkpoint = deferredCheckpoint(() => failStop.run(runCheckpoint), onCheckpointFailed);
   const [addAll, pageFrom, tokens] = [plantWriter(client), plantReader(client), sqliteTokens(client)];
 
   function read<Result>(call: () => Result): Result {
-    waitForLock(busyTimeoutMs);
+    setBusyTimeout(busyTimeoutMs);
     return failStop.run(call);
   }
 
   function write<Result>(call: () => Result, timeoutMs = busyTimeoutMs): Result {
-    waitForLock(timeoutMs);
+    setBusyTimeout(timeoutMs);
     const result = failStop.run(call);
     requireSameFiles();
     checkpoint.schedule();
@@ -64,6 +68,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
     },
     pageFrom,
     pages: () => keysetPages(pageFrom),
+    metrics: () => [walSize(client.filename), checkpointFailures(checkpoint.failures())],
     failed: failStop.failed,
     async [Symbol.asyncDispose]() {
       checkpoint.cancel();
@@ -92,7 +97,7 @@ function failStopOf() {
 }
 
 /** Sets SQLite's busy timeout for the next call, where it is not what it was. */
-function lockWait(client: Client): (timeoutMs: number) => void {
+function busyTimeoutOf(client: Client): (timeoutMs: number) => void {
   let current: number | undefined;
   return (timeoutMs) => {
     const rounded = Math.round(timeoutMs);
@@ -102,22 +107,25 @@ function lockWait(client: Client): (timeoutMs: number) => void {
 }
 
 /** The checkpoint takes its time: it comes once whoever wrote has its response. */
-function deferredCheckpoint(client: Client, run: <Result>(call: () => Result) => Result) {
-  const checkpoint = checkpointer(client);
+function deferredCheckpoint(checkpoint: () => void, onFailed: (error: Error) => void = () => {}) {
   let scheduled: NodeJS.Immediate | undefined;
+  let failures = 0;
 
   function now(): void {
     scheduled = undefined;
     try {
-      run(checkpoint);
-    } catch {
-      // One that fails for lack of space, say, loses nothing: the WAL has it all. A failed fsync is remembered by `run`.
+      checkpoint();
+    } catch (error) {
+      // For lack of space, say: the WAL has it all. After a failed fsync the database is failed, which says more.
+      failures++;
+      onFailed(error as Error);
     }
   }
 
   return {
     schedule: () => void (scheduled ??= setImmediate(now)),
     cancel: () => clearImmediate(scheduled),
+    failures: () => failures,
   };
 }
 

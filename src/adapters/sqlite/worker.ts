@@ -18,7 +18,8 @@ const BUSY_TIMEOUT_MS = 1_000;
 let opened: SqliteDatabase | undefined;
 
 function open(path: string): void {
-  opened = sqliteDatabase(connect(path, { verify: true }), { busyTimeoutMs: BUSY_TIMEOUT_MS });
+  const onCheckpointFailed = (error: Error) => respond({ type: "checkpoint_failed", error: serializeError(error) });
+  opened = sqliteDatabase(connect(path, { verify: true }), { busyTimeoutMs: BUSY_TIMEOUT_MS, onCheckpointFailed });
   void opened.failed.then((error) => respond({ type: "failed", error: serializeError(error) }));
 }
 

@@ -47,11 +47,12 @@ export type WorkerRequest = {
   [Method in keyof WorkerApi]: { id: number; method: Method; args: Parameters<WorkerApi[Method]> };
 }[keyof WorkerApi];
 
-/** A response on its way back; or, without a request, word that the database failed. */
+/** A response on its way back; or, without a request, word that the database or a checkpoint failed. */
 export type WorkerResponse =
   | { readonly type: "result"; readonly id: number; readonly result: unknown }
   | { readonly type: "error"; readonly id: number; readonly error: SerializedError }
-  | { readonly type: "failed"; readonly error: SerializedError };
+  | { readonly type: "failed"; readonly error: SerializedError }
+  | { readonly type: "checkpoint_failed"; readonly error: SerializedError };
 
 /** An error as a structured clone can carry it: that of a class of ours would come back as a plain `Error`. */
 export interface SerializedError {

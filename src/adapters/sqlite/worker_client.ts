@@ -1,6 +1,7 @@
 import { type Database, DatabaseError } from "../../database.ts";
 import { PlantStoreError } from "../../errors.ts";
 import { keysetPages } from "../../keyset.ts";
+import { checkpointFailures, walSize } from "./metrics.ts";
 import {
   deserializeError,
   fromColumns,
@@ -14,6 +15,8 @@ import {
 export interface SqliteWorkerOptions {
   /** How long closing may take before the disk is left to itself, in milliseconds. @default {2_000} */
   readonly closeTimeoutMs?: number;
+  /** Told when a checkpoint failed that is tried again: nothing is lost, and the WAL grows. @default nobody is */
+  readonly onCheckpointFailed?: (error: Error) => void;
 }
 
 /**
@@ -23,8 +26,12 @@ export interface SqliteWorkerOptions {
  * @throws {DatabaseError} If the file cannot be used.
  */
 export async function openSqliteWorker(path: string, options: SqliteWorkerOptions = {}): Promise<Database> {
-  const { closeTimeoutMs = 2_000 } = options;
-  const worker = startWorker();
+  const { closeTimeoutMs = 2_000, onCheckpointFailed } = options;
+  let failures = 0;
+  const worker = startWorker((error) => {
+    failures++;
+    onCheckpointFailed?.(error);
+  });
   const { call } = worker;
   await call("open", path).catch((error) => {
     worker.terminate();
@@ -42,6 +49,7 @@ export async function openSqliteWorker(path: string, options: SqliteWorkerOption
       recordUses: (uses) => call("recordTokenUses", uses),
     },
     pages: () => keysetPages(async (id) => fromColumns(await call("pageFrom", id))),
+    metrics: () => [walSize(path), checkpointFailures(failures)],
     failed: worker.failed,
     [Symbol.asyncDispose]: () => close(worker, closeTimeoutMs),
   };
@@ -49,7 +57,7 @@ export async function openSqliteWorker(path: string, options: SqliteWorkerOption
 
 type SqliteWorker = ReturnType<typeof startWorker>;
 
-function startWorker() {
+function startWorker(onCheckpointFailed: (error: Error) => void) {
   // Inside the executable every file's URL is that of the root, where `--root` of the build puts the Worker.
   const worker = new Worker(new URL("./worker.ts", import.meta.url));
   const inFlight = new Map<number, PromiseWithResolvers<unknown>>();
@@ -59,6 +67,7 @@ function startWorker() {
 
   worker.addEventListener("message", ({ data: response }: MessageEvent<WorkerResponse>) => {
     if (response.type === "failed") return failStop(deserializeError(response.error));
+    if (response.type === "checkpoint_failed") return onCheckpointFailed(deserializeError(response.error));
     const { resolve, reject } = inFlight.get(response.id) ?? {};
     inFlight.delete(response.id);
     if (response.type === "result") resolve?.(response.result);
