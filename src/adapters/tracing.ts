@@ -2,6 +2,7 @@ import { getCurrentSpan, opentelemetry } from "@elysiajs/opentelemetry";
 import { SpanKind, SpanStatusCode } from "@opentelemetry/api";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from "@opentelemetry/sdk-trace-base";
+import { withDeadline } from "../deadline.ts";
 import type { CompletedRequest } from "../observer.ts";
 
 /** Where traces go, and under what name. */
@@ -35,14 +36,11 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
       const span = getCurrentSpan();
       if (span !== undefined) responses.set(span, completed);
     },
-    /** Sends what is left; what the collector has not taken after `timeoutMs` milliseconds is lost. */
+    /** Sends the spans that are left; what the collector has not taken after `timeoutMs` milliseconds is lost. */
     async close(timeoutMs: number): Promise<void> {
-      const late = Promise.withResolvers<"late">();
-      const timer = setTimeout(late.resolve, timeoutMs, "late");
-      // A failure was told to `onFailure` already.
-      const end = await Promise.race([processor.shutdown().catch(() => {}), late.promise]);
-      clearTimeout(timer);
-      if (end === "late") onFailure("the collector was too slow for the last ones");
+      // The exporter has passed its failures to `onFailure` already.
+      const sent = processor.shutdown().catch(() => {});
+      await withDeadline(sent, timeoutMs, () => onFailure("the collector was too slow for the last ones"));
     },
   };
 }

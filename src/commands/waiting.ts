@@ -6,14 +6,19 @@ export function aborted(signal: AbortSignal): Promise<undefined> {
   });
 }
 
-/** Runs again and again with a pause between, until it is stopped: one that hangs is followed by no other. */
+/**
+ * Runs a function repeatedly until it is stopped, for the first time after one pause. The pause begins when a run has
+ * ended, so runs never overlap, and no run follows one that hangs.
+ */
 export function repeat(pauseMs: number, run: () => Promise<unknown>): { stop(): void } {
   let stopped = false;
-  let timer = setTimeout(again, pauseMs);
-  async function again(): Promise<void> {
+  let timer = setTimeout(runAndRepeat, pauseMs);
+
+  async function runAndRepeat(): Promise<void> {
     await run();
-    if (!stopped) timer = setTimeout(again, pauseMs);
+    if (!stopped) timer = setTimeout(runAndRepeat, pauseMs);
   }
+
   return {
     stop() {
       stopped = true;

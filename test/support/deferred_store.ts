@@ -59,7 +59,7 @@ export function manualTurns() {
   };
 }
 
-/** More microtasks than any chain of promises here is long. */
-async function promisesSettled(): Promise<void> {
+/** Lets promises settle: more microtasks than any chain of promises here is long. */
+export async function promisesSettled(): Promise<void> {
   for (let i = 0; i < 20; i++) await Promise.resolve();
 }

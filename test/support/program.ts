@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { withDeadline } from "../../src/deadline.ts";
 import { assertNoSecrets } from "./assert_no_secrets.ts";
 
 /** What a test that starts programs may take, in milliseconds: one that hangs is ended, one on a busy machine is not. */
@@ -78,10 +79,10 @@ export async function startServer({ args = [], ...options }: StartOptions) {
 }
 
 /** Waits for a program to end by itself. The limit is there for a program that never would. */
-export async function exitCodeOf(child: Bun.Subprocess, limitMs = 20_000): Promise<number> {
-  const limit = Promise.withResolvers<never>();
-  const timer = setTimeout(() => limit.reject(new Error(`The program still runs after ${limitMs} ms`)), limitMs);
-  return Promise.race([child.exited, limit.promise]).finally(() => clearTimeout(timer));
+export function exitCodeOf(child: Bun.Subprocess, limitMs = 20_000): Promise<number> {
+  return withDeadline(child.exited, limitMs, () => {
+    throw new Error(`The program still runs after ${limitMs} ms`);
+  });
 }
 
 function collect(stream: ReadableStream<Uint8Array>) {
