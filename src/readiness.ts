@@ -1,53 +1,43 @@
+import { withDeadline } from "./deadline.ts";
 import { PlantStoreError } from "./errors.ts";
 
-/** How {@linkcode readiness} asks. */
+/** How often {@linkcode readiness} probes, and how long it waits. */
 export interface ReadinessOptions {
-  /** How long a verdict is used again, in milliseconds: the path is public, and a probe costs an fsync. @default {500} */
-  readonly freshMs?: number;
-  /** How long one question waits for a probe, in milliseconds. @default {100} */
-  readonly patienceMs?: number;
-  /** From when on a probe without a response means that storage hangs, in milliseconds. @default {1_000} */
-  readonly stuckMs?: number;
+  /** How long a verdict is fresh, in milliseconds: the path is public, and a probe costs an fsync. @default {500} */
+  readonly maxAgeMs?: number;
+  /** How long a probe may take before the storage counts as hanging, in milliseconds. @default {1_000} */
+  readonly timeoutMs?: number;
 }
 
 /**
- * Makes a cheap question of a costly one: whether a plant could be stored now. However often and by however many it is
- * asked, one probe runs at a time, and a probe that hangs holds up nobody.
+ * Turns a costly probe into a cheap check whether a plant could be stored now. However often it is called, one probe
+ * runs at a time, and a fresh verdict is used again. A stale verdict is never used (RFC 9111 section 4.2.4): the check
+ * waits for the probe, and rejects once the probe has run for `timeoutMs`.
  *
  * @param probe Resolves when a plant could be stored now.
- * @returns The question: throws a `PlantStoreError` when a plant could not be stored.
+ * @returns The check. It rejects with what the probe rejects with, or with `storage_unavailable` while it hangs.
  */
 export function readiness(probe: () => Promise<void>, options: ReadinessOptions = {}): () => Promise<void> {
-  const { freshMs = 500, patienceMs = 100, stuckMs = 1_000 } = options;
-  let running: Promise<void> | undefined;
-  let started = Number.NEGATIVE_INFINITY;
-  let finished = Number.NEGATIVE_INFINITY;
-  let verdict: unknown = new PlantStoreError("storage_unavailable");
+  const { maxAgeMs = 500, timeoutMs = 1_000 } = options;
+  let verdict: Promise<void>;
+  let staleAt = Number.NEGATIVE_INFINITY;
 
-  function start(): Promise<void> {
-    started = performance.now();
-    const end = (found: unknown) => {
-      verdict = found;
-      finished = performance.now();
-      running = undefined;
+  function startProbe(): void {
+    const probing = probe();
+    verdict = withDeadline(probing, timeoutMs, () => {
+      throw new PlantStoreError("storage_unavailable");
+    });
+    staleAt = Number.POSITIVE_INFINITY;
+    const end = () => {
+      // The probe's own verdict, where it came after the deadline.
+      verdict = probing;
+      staleAt = performance.now() + maxAgeMs;
     };
-    return probe().then(() => end(undefined), end);
+    probing.then(end, end);
   }
 
-  return async () => {
-    if (running === undefined && performance.now() - finished >= freshMs) running = start();
-    if (running !== undefined) await atMost(running, patienceMs);
-    if (running !== undefined && performance.now() - started >= stuckMs)
-      throw new PlantStoreError("storage_unavailable");
-    if (verdict !== undefined) throw verdict;
+  return () => {
+    if (performance.now() >= staleAt) startProbe();
+    return verdict;
   };
-}
-
-async function atMost(promise: Promise<void>, milliseconds: number): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const timeout = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, milliseconds);
-  });
-  await Promise.race([promise, timeout]);
-  clearTimeout(timer);
 }
