@@ -12,14 +12,14 @@ import { emptyDirectory } from "./support/program.ts";
 
 const [FERN, MOSS, IVY] = [plant(1), plant(2), plant(3)];
 
-describe("with store, turns and clock by hand", () => {
+describe("with a deferred store, manual turns and fake timers", () => {
   beforeEach(() => void jest.useFakeTimers());
   afterEach(() => void jest.useRealTimers());
 
   // Batches
 
-  test("a lone plant waits for nobody: it is handed over after one turn", async () => {
-    const { commits, batches, turn } = byHand();
+  test("a lone plant does not wait for others: it is flushed after one turn", async () => {
+    const { commits, batches, turn } = deferred();
     void commits.add(FERN);
     expect(batches).toHaveLength(0);
     await turn();
@@ -27,25 +27,25 @@ describe("with store, turns and clock by hand", () => {
   });
 
   test("add() resolves when the store has committed, and not before", async () => {
-    const { commits, batches, run } = byHand();
-    const response = watched(commits.add(FERN));
+    const { commits, batches, run } = deferred();
+    const added = tracked(commits.add(FERN));
     await run();
-    expect(response.settled).toBe(false);
+    expect(added.settled).toBe(false);
     batches[0]?.end(["added"]);
     await run();
-    expect(response.settled).toBe(true);
-    expect(await response.promise).toBe("added");
+    expect(added.settled).toBe(true);
+    expect(await added.promise).toBe("added");
   });
 
-  test("plants that come together go together, in the order in which they came", async () => {
-    const { commits, batches, run } = byHand();
+  test("plants added at once are flushed in one batch, in the order of arrival", async () => {
+    const { commits, batches, run } = deferred();
     for (const one of [IVY, FERN, MOSS, FERN]) void commits.add(one);
     await run();
     expect(batches.map(({ plants }) => plants)).toEqual([[IVY, FERN, MOSS, FERN]]);
   });
 
-  test("a batch that still grows is left to gather, but not for ever", async () => {
-    const { commits, batches, turn } = byHand();
+  test("a batch that still grows gathers on, but not for ever", async () => {
+    const { commits, batches, turn } = deferred();
     let added = 0;
     void commits.add(plant(added++));
     while (batches.length === 0 && added < 1_000) {
@@ -56,8 +56,8 @@ describe("with store, turns and clock by hand", () => {
     expect(added).toBeLessThan(1_000);
   });
 
-  test("while one batch commits the next one gathers, and is handed over only after it", async () => {
-    const { commits, batches, run } = byHand();
+  test("while one batch is in flight the next one gathers, and is flushed only after it", async () => {
+    const { commits, batches, run } = deferred();
     void commits.add(FERN);
     await run();
     void commits.add(MOSS);
@@ -71,15 +71,15 @@ describe("with store, turns and clock by hand", () => {
   });
 
   test("every add() gets its own plant's outcome, and one plant's conflict fails no neighbour", async () => {
-    const { commits, batches, run } = byHand();
-    const responses = Promise.all([FERN, MOSS, IVY, FERN].map((one) => commits.add(one)));
+    const { commits, batches, run } = deferred();
+    const outcomes = Promise.all([FERN, MOSS, IVY, FERN].map((one) => commits.add(one)));
     await run();
     batches[0]?.end(["added", "conflict", "present", "added"]);
-    expect(await responses).toEqual(["added", "conflict", "present", "added"]);
+    expect(await outcomes).toEqual(["added", "conflict", "present", "added"]);
   });
 
-  test("nothing is handed over when nothing waits", async () => {
-    const { commits, batches, run, waiting } = byHand();
+  test("nothing is flushed when nothing is pending", async () => {
+    const { commits, batches, run, waiting } = deferred();
     void commits.add(FERN);
     await run();
     batches[0]?.end(["added"]);
@@ -88,10 +88,10 @@ describe("with store, turns and clock by hand", () => {
     expect(waiting()).toBe(0);
   });
 
-  // Company
+  // Lingering
 
-  test("after a commit of several, the next one waits for those that were answered, and goes when all are back", async () => {
-    const { commits, batches, run } = byHand();
+  test("after a commit of several, the next batch lingers for as many, and is flushed when all have sent again", async () => {
+    const { commits, batches, run } = deferred();
     void commits.add(FERN);
     void commits.add(MOSS);
     await run();
@@ -109,8 +109,8 @@ describe("with store, turns and clock by hand", () => {
     ]);
   });
 
-  test("after a commit of several, the next one waits a millisecond at most", async () => {
-    const { commits, batches, run } = byHand();
+  test("after a commit of several, the next batch lingers for a millisecond at most", async () => {
+    const { commits, batches, run } = deferred();
     void commits.add(FERN);
     void commits.add(MOSS);
     await run();
@@ -122,8 +122,24 @@ describe("with store, turns and clock by hand", () => {
     expect(batches.map(({ plants }) => plants)).toEqual([[FERN, MOSS], [IVY]]);
   });
 
-  test("after a commit of one, the next one waits for nobody", async () => {
-    const { commits, batches, run } = byHand();
+  test("a batch that is full before its linger time ends is alone in flight", async () => {
+    const { commits, batches, run } = deferred();
+    void commits.add(FERN);
+    void commits.add(MOSS);
+    await run();
+    void commits.add(IVY);
+    batches[0]?.end(["added", "added"]);
+    await run();
+    void commits.add(FERN);
+    void commits.add(MOSS);
+    void commits.add(IVY);
+    jest.advanceTimersByTime(10);
+    await run();
+    expect(batches.map(({ plants }) => plants.length)).toEqual([2, 3]);
+  });
+
+  test("after a commit of one, the next batch does not linger", async () => {
+    const { commits, batches, run } = deferred();
     void commits.add(FERN);
     await run();
     void commits.add(MOSS);
@@ -132,8 +148,8 @@ describe("with store, turns and clock by hand", () => {
     expect(batches.map(({ plants }) => plants)).toEqual([[FERN], [MOSS]]);
   });
 
-  test("drain() does not wait for company longer than that", async () => {
-    const { commits, batches, run } = byHand();
+  test("drain() lets the last batch linger no longer than that", async () => {
+    const { commits, batches, run } = deferred();
     void commits.add(FERN);
     void commits.add(MOSS);
     await run();
@@ -151,13 +167,13 @@ describe("with store, turns and clock by hand", () => {
   // Failures
 
   test("a store that fails fails the whole batch with its own error, and takes the next batch", async () => {
-    const { commits, batches, run } = byHand();
-    const responses = [FERN, MOSS].map((one) => rejection(commits.add(one)));
+    const { commits, batches, run } = deferred();
+    const outcomes = [FERN, MOSS].map((one) => rejection(commits.add(one)));
     await run();
     const next = commits.add(IVY);
     const error = new PlantStoreError("storage_unavailable", "storage is full");
     batches[0]?.fail(error);
-    expect(await Promise.all(responses)).toEqual([error, error]);
+    expect(await Promise.all(outcomes)).toEqual([error, error]);
     jest.advanceTimersByTime(1);
     await run();
     expect(batches[1]?.plants).toEqual([IVY]);
@@ -165,29 +181,38 @@ describe("with store, turns and clock by hand", () => {
     expect(await next).toBe("added");
   });
 
-  test("add() refuses with queue_full past the limit, and takes plants again when there is room", async () => {
-    const { commits, batches, run } = byHand({ queueLimit: 2 });
-    const responses = [commits.add(FERN), commits.add(MOSS)];
+  test("a store that gives too few outcomes fails the whole batch", async () => {
+    const { commits, batches, run } = deferred();
+    const outcomes = [FERN, MOSS].map((one) => rejection(commits.add(one)));
+    await run();
+    batches[0]?.end(["added"]);
+    const error = expect.objectContaining({ message: "The store gave another number of outcomes than plants" });
+    expect(await Promise.all(outcomes)).toEqual([error, error]);
+  });
+
+  test("add() rejects with queue_full past the limit, and takes plants again when there is room", async () => {
+    const { commits, batches, run } = deferred({ queueLimit: 2 });
+    const outcomes = [commits.add(FERN), commits.add(MOSS)];
     expect(await rejection(commits.add(IVY))).toMatchObject({ code: "queue_full" });
     await run();
     batches[0]?.end(["added", "added"]);
-    expect(await Promise.all(responses)).toEqual(["added", "added"]);
+    expect(await Promise.all(outcomes)).toEqual(["added", "added"]);
     const later = commits.add(IVY);
     await run();
     batches[1]?.end(["added"]);
     expect(await later).toBe("added");
   });
 
-  test("plants that are being committed count for the limit", async () => {
-    const { commits, run } = byHand({ queueLimit: 2 });
+  test("plants in flight count for the limit", async () => {
+    const { commits, run } = deferred({ queueLimit: 2 });
     void commits.add(FERN);
     await run();
     void commits.add(MOSS);
     expect(await rejection(commits.add(IVY))).toMatchObject({ code: "queue_full" });
   });
 
-  test("a refused plant is not handed to the store", async () => {
-    const { commits, batches, run } = byHand({ queueLimit: 1 });
+  test("a plant rejected with queue_full is not handed to the store", async () => {
+    const { commits, batches, run } = deferred({ queueLimit: 1 });
     void commits.add(FERN);
     await rejection(commits.add(MOSS));
     await run();
@@ -198,14 +223,14 @@ describe("with store, turns and clock by hand", () => {
 
   // Draining
 
-  test("drain() of nothing resolves at once, and then add() refuses with shutting_down", async () => {
-    const { commits } = byHand();
+  test("drain() of nothing resolves at once, and then add() rejects with shutting_down", async () => {
+    const { commits } = deferred();
     await commits.drain(1_000);
     expect(await rejection(commits.add(FERN))).toMatchObject({ name: "PlantStoreError", code: "shutting_down" });
   });
 
-  test("add() refuses from the call of drain() on, before it has resolved", async () => {
-    const { commits, batches, run } = byHand();
+  test("add() rejects from the call of drain() on, before it has resolved", async () => {
+    const { commits, batches, run } = deferred();
     const taken = commits.add(FERN);
     const drained = commits.drain(1_000);
     expect(await rejection(commits.add(MOSS))).toMatchObject({ code: "shutting_down" });
@@ -216,12 +241,12 @@ describe("with store, turns and clock by hand", () => {
     expect(batches).toHaveLength(1);
   });
 
-  test("drain() resolves once every plant taken has its response, those that still gather too", async () => {
-    const { commits, batches, run } = byHand();
-    const first = watched(commits.add(FERN));
+  test("drain() resolves once every plant taken has its outcome, those pending too", async () => {
+    const { commits, batches, run } = deferred();
+    const first = tracked(commits.add(FERN));
     await run();
-    const second = watched(commits.add(MOSS));
-    const drained = watched(commits.drain(1_000));
+    const second = tracked(commits.add(MOSS));
+    const drained = tracked(commits.drain(1_000));
     batches[0]?.end(["added"]);
     await run();
     expect([first.settled, second.settled, drained.settled]).toEqual([true, false, false]);
@@ -231,17 +256,17 @@ describe("with store, turns and clock by hand", () => {
   });
 
   test("drain() resolves also when the last batch fails", async () => {
-    const { commits, batches, run } = byHand();
-    const response = rejection(commits.add(FERN));
+    const { commits, batches, run } = deferred();
+    const outcome = rejection(commits.add(FERN));
     await run();
     const drained = commits.drain(1_000);
     batches[0]?.fail(new Error("out of order"));
     await drained;
-    expect(await response).toMatchObject({ message: "out of order" });
+    expect(await outcome).toMatchObject({ message: "out of order" });
   });
 
   test("drain() may be called twice", async () => {
-    const { commits, batches, run } = byHand();
+    const { commits, batches, run } = deferred();
     void commits.add(FERN);
     await run();
     const drained = [commits.drain(1_000), commits.drain(1_000)];
@@ -251,27 +276,27 @@ describe("with store, turns and clock by hand", () => {
 
   // Deadlines
 
-  test("a commit that takes too long is answered storage_unavailable: the outcome is unknown", async () => {
-    const { commits, run } = byHand({ timeoutMs: 100 });
-    const response = watched(rejection(commits.add(FERN)));
+  test("a commit that takes too long rejects with storage_unavailable: its outcome is unknown", async () => {
+    const { commits, run } = deferred({ timeoutMs: 100 });
+    const added = tracked(rejection(commits.add(FERN)));
     await run();
     jest.advanceTimersByTime(99);
     await run();
-    expect(response.settled).toBe(false);
+    expect(added.settled).toBe(false);
     jest.advanceTimersByTime(1);
-    expect(await response.promise).toMatchObject({
+    expect(await added.promise).toMatchObject({
       code: "storage_unavailable",
       message: expect.stringContaining("may or may not be stored"),
     });
   });
 
-  test("a plant that waits too long behind a stuck commit is not stored, and is told so", async () => {
-    const { commits, batches, run } = byHand({ timeoutMs: 100 });
+  test("a plant pending for too long behind a commit that hangs is withdrawn: it is not stored, and the message says so", async () => {
+    const { commits, batches, run } = deferred({ timeoutMs: 100 });
     const stuck = rejection(commits.add(FERN));
     await run();
-    const waiting = rejection(commits.add(MOSS));
+    const withdrawn = rejection(commits.add(MOSS));
     jest.advanceTimersByTime(100);
-    expect(await waiting).toMatchObject({
+    expect(await withdrawn).toMatchObject({
       code: "storage_unavailable",
       message: expect.stringContaining("it is not stored"),
     });
@@ -281,15 +306,27 @@ describe("with store, turns and clock by hand", () => {
     expect(batches.map(({ plants }) => plants)).toEqual([[FERN]]);
   });
 
+  test("nothing is flushed when every plant that gathered has expired", async () => {
+    const { commits, batches, run } = deferred({ timeoutMs: 100 });
+    const expired = rejection(commits.add(FERN));
+    jest.advanceTimersByTime(100);
+    expect(await expired).toMatchObject({ message: expect.stringContaining("it is not stored") });
+    await run();
+    expect(batches).toEqual([]);
+    void commits.add(MOSS);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[MOSS]]);
+  });
+
   test("every plant has a deadline of its own", async () => {
-    const { commits, batches, run } = byHand({ timeoutMs: 100 });
-    const first = watched(rejection(commits.add(FERN)));
+    const { commits, batches, run } = deferred({ timeoutMs: 100 });
+    const first = tracked(rejection(commits.add(FERN)));
     jest.advanceTimersByTime(30);
-    const second = watched(rejection(commits.add(MOSS)));
+    const second = tracked(rejection(commits.add(MOSS)));
     await run();
     expect(batches[0]?.plants).toHaveLength(2);
     jest.advanceTimersByTime(30);
-    const third = watched(rejection(commits.add(IVY)));
+    const third = tracked(rejection(commits.add(IVY)));
     const seen: boolean[][] = [];
     for (const step of [39, 1, 29, 1, 29, 1]) {
       jest.advanceTimersByTime(step);
@@ -306,14 +343,14 @@ describe("with store, turns and clock by hand", () => {
     ]);
   });
 
-  test("a plant that comes long after the last one has its whole time", async () => {
-    const { commits, batches, run } = byHand({ timeoutMs: 100 });
+  test("a plant added long after the last one has its whole time", async () => {
+    const { commits, batches, run } = deferred({ timeoutMs: 100 });
     void commits.add(FERN);
     await run();
     batches[0]?.end(["added"]);
     await run();
     jest.advanceTimersByTime(90);
-    const late = watched(commits.add(MOSS));
+    const late = tracked(commits.add(MOSS));
     await run();
     jest.advanceTimersByTime(99);
     await run();
@@ -322,8 +359,8 @@ describe("with store, turns and clock by hand", () => {
     expect(await late.promise).toBe("added");
   });
 
-  test("a plant that comes after a long silence has a deadline, too", async () => {
-    const { commits, batches, run } = byHand({ timeoutMs: 100 });
+  test("a plant added after a long idle time has a deadline, too", async () => {
+    const { commits, batches, run } = deferred({ timeoutMs: 100 });
     void commits.add(FERN);
     await run();
     batches[0]?.end(["added"]);
@@ -335,8 +372,8 @@ describe("with store, turns and clock by hand", () => {
     expect(await stuck).toMatchObject({ code: "storage_unavailable" });
   });
 
-  test("a commit that ends after its plants' deadline changes no response, and the next plants are stored", async () => {
-    const { commits, batches, run } = byHand({ timeoutMs: 100 });
+  test("a commit that ends after its plants' deadline changes no outcome, and the next plants are stored", async () => {
+    const { commits, batches, run } = deferred({ timeoutMs: 100 });
     const late = rejection(commits.add(FERN));
     await run();
     jest.advanceTimersByTime(100);
@@ -349,44 +386,78 @@ describe("with store, turns and clock by hand", () => {
     expect(await next).toBe("added");
   });
 
-  test("a plant is answered by its deadline, whatever the clock does from one look to the next", async () => {
-    // A timer may ring a little early, and time goes on while its function runs.
+  test("an add() settles by its deadline, whatever the clock does from one reading to the next", async () => {
+    // A timer may run a little early, and time goes on while its function runs.
     for (let timeoutMs = 10; timeoutMs < 14; timeoutMs += 0.25) {
       let now = 0;
       const clock = spyOn(performance, "now").mockImplementation(() => ++now);
-      const { commits, run } = byHand({ timeoutMs });
-      const response = watched(rejection(commits.add(FERN)));
+      const { commits, run } = deferred({ timeoutMs });
+      const added = tracked(rejection(commits.add(FERN)));
       await run();
       jest.advanceTimersByTime(1_000);
       await run();
       clock.mockRestore();
-      expect([timeoutMs, response.settled]).toEqual([timeoutMs, true]);
+      expect([timeoutMs, added.settled]).toEqual([timeoutMs, true]);
     }
   });
 
-  test("drain() answers after its time what a stuck store leaves without a response, and resolves", async () => {
-    const { commits, run } = byHand({ timeoutMs: 10_000 });
-    const committing = rejection(commits.add(FERN));
+  test("drain() rejects after its timeout what a store that hangs leaves without an outcome, and resolves", async () => {
+    const { commits, run } = deferred({ timeoutMs: 10_000 });
+    const inFlight = rejection(commits.add(FERN));
     await run();
-    const gathering = rejection(commits.add(MOSS));
-    const drained = watched(commits.drain(500));
+    const pending = rejection(commits.add(MOSS));
+    const drained = tracked(commits.drain(500));
     jest.advanceTimersByTime(499);
     await run();
     expect(drained.settled).toBe(false);
     jest.advanceTimersByTime(1);
-    expect(await committing).toMatchObject({
+    expect(await inFlight).toMatchObject({
       code: "storage_unavailable",
       message: expect.stringContaining("may or may not be stored"),
     });
-    expect(await gathering).toMatchObject({
+    expect(await pending).toMatchObject({
       code: "storage_unavailable",
       message: expect.stringContaining("it is not stored"),
     });
     await drained.promise;
   });
 
+  test("of two drain() the shorter timeout is that of both", async () => {
+    const { commits, run } = deferred({ timeoutMs: 60_000 });
+    const inFlight = rejection(commits.add(FERN));
+    await run();
+    const drained = [commits.drain(30_000), commits.drain(500)];
+    jest.advanceTimersByTime(500);
+    expect(await inFlight).toMatchObject({ code: "storage_unavailable" });
+    await Promise.all(drained);
+    expect(jest.getTimerCount()).toBe(0);
+  });
+
+  test("the store may try for as long as the newest plant of the batch has left", async () => {
+    const { commits, batches, run } = deferred({ timeoutMs: 100 });
+    void commits.add(FERN);
+    await run();
+    void commits.add(MOSS);
+    jest.advanceTimersByTime(30);
+    void commits.add(IVY);
+    jest.advanceTimersByTime(60);
+    batches[0]?.end(["added"]);
+    await run();
+    expect(batches.map(({ timeoutMs }) => timeoutMs)).toEqual([100, 40]);
+  });
+
+  test("the store may try for a millisecond at least, however late the timers are", async () => {
+    let now = 0;
+    const clock = spyOn(performance, "now").mockImplementation(() => (now += 10));
+    const { commits, batches, run } = deferred({ timeoutMs: 1 });
+    void rejection(commits.add(FERN));
+    await run();
+    clock.mockRestore();
+    expect(batches.map(({ timeoutMs }) => timeoutMs)).toEqual([1]);
+  });
+
   test("drain() leaves no timer behind", async () => {
-    const { commits, batches, run } = byHand({ timeoutMs: 10_000 });
+    const { commits, batches, run } = deferred({ timeoutMs: 10_000 });
     void commits.add(FERN);
     await run();
     batches[0]?.end(["added"]);
@@ -395,7 +466,7 @@ describe("with store, turns and clock by hand", () => {
   });
 });
 
-// With time of its own
+// With real timers
 
 test("groupCommit() works with its own defaults", async () => {
   const commits = groupCommit(memoryStore());
@@ -486,18 +557,18 @@ function plant(number: number): NewPlant {
   return { id: BigInt(number), name: `plant ${number}` };
 }
 
-/** A group commit whose store and turns move by hand only. */
-function byHand(options: GroupCommitOptions = {}) {
+/** A group commit whose commits end, and whose turns come, when the test says so. */
+function deferred(options: GroupCommitOptions = {}) {
   const { store, batches } = deferredStore();
   const turns = manualTurns();
   return { commits: groupCommit(store, { defer: turns.defer, ...options }), batches, ...turns };
 }
 
-function watched<Value>(promise: Promise<Value>) {
-  const watch = { promise, settled: false };
-  const end = () => void (watch.settled = true);
+function tracked<Value>(promise: Promise<Value>) {
+  const state = { promise, settled: false };
+  const end = () => void (state.settled = true);
   promise.then(end, end);
-  return watch;
+  return state;
 }
 
 function rejection(promise: Promise<AddOutcome>): Promise<unknown> {

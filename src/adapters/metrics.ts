@@ -1,5 +1,5 @@
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
-import type { Commit } from "../group_commit.ts";
+import type { Commit } from "../batch.ts";
 import type { CompletedRequest } from "../observer.ts";
 import type { DatabaseMetric } from "../database.ts";
 import { registerProcessMetrics } from "./process_metrics.ts";

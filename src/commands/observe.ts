@@ -2,7 +2,7 @@ import type { Logger } from "@logtape/logtape";
 import type { Metrics } from "../adapters/metrics.ts";
 import type { Tracing } from "../adapters/tracing.ts";
 import type { PlantStoreError } from "../errors.ts";
-import type { Commit } from "../group_commit.ts";
+import type { Commit } from "../batch.ts";
 import type { CompletedRequest, Observer } from "../observer.ts";
 
 /** What is told of requests and commits. */

@@ -29,7 +29,7 @@ test.skipIf(skipsShim())("the failed fsync notices a response of 200 before the 
   expect(verdict.lost).toBeGreaterThan(0);
 });
 
-test("kill -9 notices answers that are swapped inside a batch", async () => {
+test("kill -9 notices outcomes that are swapped inside a batch", async () => {
   using bug = programOf(SWAPPED);
   const verdict = printed(await crashes({ times: 5, power: false, ...bug }));
   expect(verdict.lost + verdict.changed).toBeGreaterThan(0);
@@ -59,7 +59,7 @@ test("the drain notices a server that stops listening right at the signal", asyn
 
 test.each([
   ["a limit that is read from Content-Length only", BELIEVING, "test/http/body.test.ts", "a byte more than the limit"],
-  ["answers that are swapped inside a batch", SWAPPED, "test/group_commit.test.ts", ""],
+  ["outcomes that are swapped inside a batch", SWAPPED, "test/group_commit.test.ts", ""],
   ["a plant that is replaced by another one", REPLACING, "test/adapters/sqlite/database.test.ts", ""],
   ["a file that is replaced", BLIND, "test/faults/storage.test.ts", "replaced|unlinked"],
 ] as const)("the tests notice %s", async (_, bug, file, name) => {

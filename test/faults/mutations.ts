@@ -9,10 +9,10 @@ export const NORMAL: readonly Mutation[] = [
   },
 ];
 
-/** Answers 200 as soon as a batch is on its way to the store. */
+/** Acknowledges a batch before the store has committed it. */
 export const EARLY: readonly Mutation[] = [
   {
-    file: "src/group_commit.ts",
+    file: "src/batch.ts",
     from: "const outcomes = await store.add(",
     to: 'batch.forEach(({ resolve }) => resolve("added"));\n    const outcomes = await store.add(',
   },
@@ -21,7 +21,7 @@ export const EARLY: readonly Mutation[] = [
 /** Gives the first plant of a batch the outcome of the last one. */
 export const SWAPPED: readonly Mutation[] = [
   {
-    file: "src/group_commit.ts",
+    file: "src/batch.ts",
     from: "resolve(outcomes[index] as AddOutcome)",
     to: "resolve(outcomes[batch.length - 1 - index] as AddOutcome)",
   },

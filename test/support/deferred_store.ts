@@ -2,20 +2,22 @@ import type { NewPlant } from "../../src/plant.ts";
 import type { AddOutcome, PlantStore } from "../../src/plant_store.ts";
 
 /** A batch whose commit ends when the test says so, and how. */
-export interface OpenBatch {
+export interface DeferredBatch {
   readonly plants: readonly NewPlant[];
+  /** How long the store may try, in milliseconds. */
+  readonly timeoutMs: number;
   readonly end: (outcomes: readonly AddOutcome[]) => void;
   readonly fail: (error: unknown) => void;
 }
 
-/** A store that commits by hand. */
+/** A store whose commits end when the test says so. */
 export function deferredStore() {
-  const batches: OpenBatch[] = [];
+  const batches: DeferredBatch[] = [];
   let arrived = Promise.withResolvers<void>();
   const store: PlantStore = {
-    add: (plants) =>
+    add: (plants, { timeoutMs }) =>
       new Promise((end, fail) => {
-        batches.push({ plants: [...plants], end, fail });
+        batches.push({ plants: [...plants], timeoutMs, end, fail });
         arrived.resolve();
         arrived = Promise.withResolvers();
       }),
@@ -26,7 +28,7 @@ export function deferredStore() {
     /** Every batch so far, in the order of arrival. */
     batches,
     /** The batch of this number, as soon as the store has it. */
-    async batch(number: number): Promise<OpenBatch> {
+    async batch(number: number): Promise<DeferredBatch> {
       for (;;) {
         const batch = batches[number];
         if (batch !== undefined) return batch;

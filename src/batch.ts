@@ -1,0 +1,63 @@
+import { PlantStoreError } from "./errors.ts";
+import type { NewPlant } from "./plant.ts";
+import type { AddOutcome, PlantStore } from "./plant_store.ts";
+
+/** A plant that has no outcome yet. */
+export interface PendingAdd {
+  readonly plant: NewPlant;
+  /** From when on nobody waits for the outcome, on the clock of `performance.now()`. */
+  readonly deadline: number;
+  readonly resolve: (outcome: AddOutcome) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Plants for one transaction, in the order of their deadlines. */
+export type Batch = readonly PendingAdd[];
+
+/** One transaction that was committed. */
+export interface Commit {
+  /** What became of each plant. */
+  readonly outcomes: readonly AddOutcome[];
+  readonly durationMs: number;
+}
+
+/**
+ * Commits a batch: every add gets its own plant's outcome, or all of them get the store's error. An add that was
+ * rejected before stays rejected.
+ */
+export async function commitBatch(
+  batch: Batch,
+  store: Pick<PlantStore, "add">,
+  onCommit: (commit: Commit) => void,
+): Promise<void> {
+  const start = performance.now();
+  try {
+    const plants = batch.map(({ plant }) => plant);
+    const outcomes = await store.add(plants, { timeoutMs: timeLeft(batch, start) });
+    if (outcomes.length !== batch.length) throw new Error("The store gave another number of outcomes than plants");
+    batch.forEach(({ resolve }, index) => resolve(outcomes[index] as AddOutcome));
+    onCommit({ outcomes, durationMs: performance.now() - start });
+  } catch (error) {
+    for (const { reject } of batch) reject(error);
+  }
+}
+
+/** Until the last deadline of the batch, in whole milliseconds; at least one, as timers are late at times. */
+function timeLeft(batch: Batch, now: number): number {
+  const { deadline = now } = batch.at(-1) ?? {};
+  return Math.max(1, Math.ceil(deadline - now));
+}
+
+/** Rejects adds whose commit has not begun: their plants are not stored. */
+export function rejectPending(adds: Batch): void {
+  rejectAll(adds, "storage did not take the plant in time; it is not stored, send it again");
+}
+
+/** Rejects adds whose commit has begun: their outcome is unknown. */
+export function rejectInFlight(adds: Batch): void {
+  rejectAll(adds, "storage did not finish in time; the plant may or may not be stored, send it again");
+}
+
+function rejectAll(adds: Batch, message: string): void {
+  for (const { reject } of adds) reject(new PlantStoreError("storage_unavailable", message));
+}
