@@ -19,13 +19,23 @@ export type NewToken = Pick<TokenRecord, "name" | "digest" | "createdAt" | "expi
 
 /** The port behind which tokens are kept. */
 export interface TokenStore {
-  /** Every token kept, revoked and expired ones too, oldest first. */
+  /** Every token stored, revoked and expired ones too, oldest first. */
   list(): Promise<readonly TokenRecord[]>;
+  /**
+   * Tells whether {@linkcode list} has to be read again: it differs from the one before when tokens were added, revoked or
+   * removed meanwhile, by this process or another, and stays when only plants or uses were written. Servers ask every
+   * few seconds, so it costs little, however many tokens are stored. Ask before `list`: what comes between is then read
+   * twice, and never missed.
+   */
+  revision(): Promise<string>;
   /** Stores a new token, and resolves to whether it did: a name that is taken changes nothing. */
   add(token: NewToken): Promise<boolean>;
   /** Revokes a token, and resolves to whether there was one to revoke. */
   revoke(name: string, at: Date): Promise<boolean>;
-  /** Records when tokens were last used; a name that is not stored changes nothing. */
+  /**
+   * Records when tokens were last used, all in one transaction. A later use that is stored already stays, and a name
+   * that is not stored changes nothing.
+   */
   recordUses(uses: readonly TokenUse[]): Promise<void>;
 }
 

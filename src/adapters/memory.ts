@@ -43,26 +43,33 @@ function pageFrom(plants: ReadonlyMap<bigint, Plant>, from: bigint): NewPlant[] 
 
 function memoryTokens(): TokenStore {
   const tokens = new Map<string, TokenRecord>();
+  let revision = 0;
   const change = (name: string, part: Partial<TokenRecord>) => {
     const token = tokens.get(name);
     if (token !== undefined) tokens.set(name, { ...token, ...part });
   };
   return {
     list: async () => [...tokens.values()].toSorted(byAge),
+    revision: async () => String(revision),
     async add(token) {
       const isTaken = Array.from(tokens.values()).some(
         ({ name, digest }) => name === token.name || sameBytes(digest, token.digest),
       );
+      revision++;
       if (!isTaken) tokens.set(token.name, { ...token, revokedAt: null, lastUsedAt: null });
       return !isTaken;
     },
     async revoke(name, at) {
+      revision++;
       const isValid = tokens.get(name)?.revokedAt === null;
       if (isValid) change(name, { revokedAt: at });
       return isValid;
     },
     async recordUses(uses) {
-      for (const { name, at } of uses) change(name, { lastUsedAt: at });
+      for (const { name, at } of uses) {
+        const { lastUsedAt } = tokens.get(name) ?? {};
+        if (!lastUsedAt || lastUsedAt < at) change(name, { lastUsedAt: at });
+      }
     },
   };
 }

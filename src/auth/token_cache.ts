@@ -10,9 +10,9 @@ export interface TokenCache {
   readonly size: () => number;
   /** Stores a new token, which is accepted from then on, and resolves to whether its name was free. */
   add(token: NewToken): Promise<boolean>;
-  /** Reads what is stored again: other processes create and revoke. */
+  /** Reads the stored tokens again if they changed: other processes create and revoke. */
   refresh(): Promise<void>;
-  /** Writes when tokens were last used. What cannot be written is kept for the next time. */
+  /** Writes when tokens were last used, a bounded number at a time. What cannot be written is kept for the next time. */
   writeUses(): Promise<void>;
 }
 
@@ -28,12 +28,24 @@ export interface TokenCacheOptions {
 /** A use is recorded to the minute: that is one write a minute and token, however many calls there are. */
 const MINUTE = 60_000;
 
+/** How many uses are written in one transaction: plants wait for no more than this. */
+const USES_PER_WRITE = 500;
+
+/** A token and what is known of it: a fixed one is not stored. */
+interface CachedToken {
+  readonly digest: Uint8Array;
+  readonly record?: TokenRecord;
+  /** The minute of the last use that was recorded, in milliseconds since 1970 UTC. */
+  usedAt: number;
+}
+
 /** Caches the tokens that are stored, and some more. */
 export async function tokenCache(store: TokenStore, options: TokenCacheOptions): Promise<TokenCache> {
   const { fixed = [], sha256, now = Date.now } = options;
-  const always = fixed.map((token) => ({ digest: sha256(token) }));
+  const always = fixed.map((token) => ({ digest: sha256(token), usedAt: 0 }));
   const unwrittenUses = new Map<string, number>();
-  let cached: readonly { digest: Uint8Array; record?: TokenRecord }[] = always;
+  let revision: string | undefined;
+  let cached: readonly CachedToken[] = always;
   let find = tokenFinder(cached, sha256);
 
   function authenticate(token: string): Verdict {
@@ -42,25 +54,37 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions):
     if (found.record === undefined) return ACCEPTED;
     const reason = refusalOf(found.record, now());
     if (reason !== undefined) return refused(reason);
-    recordUse(found.record);
+    recordUse(found, found.record.name);
     return ACCEPTED;
   }
 
-  function recordUse({ name, lastUsedAt }: TokenRecord): void {
-    const minute = now() - (now() % MINUTE);
-    if (lastUsedAt === null || lastUsedAt.getTime() < minute) unwrittenUses.set(name, minute);
+  function recordUse(token: CachedToken, name: string): void {
+    const at = now();
+    const minute = at - (at % MINUTE);
+    if (token.usedAt >= minute) return;
+    token.usedAt = minute;
+    unwrittenUses.set(name, minute);
   }
 
   async function writeUses(): Promise<void> {
     const uses = [...unwrittenUses];
-    if (uses.length === 0) return;
+    for (let start = 0; start < uses.length; start += USES_PER_WRITE) {
+      await writePiece(uses.slice(start, start + USES_PER_WRITE));
+    }
+  }
+
+  async function writePiece(uses: readonly [string, number][]): Promise<void> {
     await store.recordUses(uses.map(([name, at]) => ({ name, at: new Date(at) })));
     // A later use may have come meanwhile.
     for (const [name, at] of uses) if (unwrittenUses.get(name) === at) unwrittenUses.delete(name);
   }
 
   async function refresh(): Promise<void> {
-    cached = [...always, ...(await store.list()).map((record) => ({ digest: record.digest, record }))];
+    const current = await store.revision();
+    if (current === revision) return;
+    const stored = await store.list();
+    cached = [...always, ...stored.map(cachedToken)];
+    revision = current;
     find = tokenFinder(cached, sha256);
   }
 
@@ -76,6 +100,10 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions):
 
   await refresh();
   return { authenticate, size, add, refresh, writeUses };
+}
+
+function cachedToken(record: TokenRecord): CachedToken {
+  return { digest: record.digest, record, usedAt: record.lastUsedAt?.getTime() ?? 0 };
 }
 
 /** Why a stored token is not accepted at a time, if it is not. */

@@ -118,12 +118,11 @@ function logStartup(log: Logger, { authTokens, ...config }: Config, address: str
 /** How old the token cache may get, in milliseconds: other processes create and revoke tokens. */
 const REFRESH_MS = 2_000;
 
-/** Revocations are read whether or not uses can be written. */
+/** Two loops: revocations are read whether or not uses can be written, and however long that takes. */
 function keepFresh(tokens: TokenCache, log: Logger): { stop(): void } {
-  return repeat(REFRESH_MS, () =>
-    Promise.all([
-      tokens.refresh().catch((cause) => log.warning("Tokens not read", { cause })),
-      tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause })),
-    ]),
-  );
+  const loops = [
+    repeat(REFRESH_MS, () => tokens.refresh().catch((cause) => log.warning("Tokens not read", { cause }))),
+    repeat(REFRESH_MS, () => tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }))),
+  ];
+  return { stop: () => loops.forEach((loop) => loop.stop()) };
 }

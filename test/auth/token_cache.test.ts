@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { sha256 } from "../../src/adapters/sha256.ts";
 import { connect } from "../../src/adapters/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/adapters/sqlite/database.ts";
+import { sqliteTokens } from "../../src/adapters/sqlite/tokens.ts";
 import { ACCEPTED, refused } from "../../src/auth/authenticate.ts";
 import { tokenCache } from "../../src/auth/token_cache.ts";
 import { mintToken } from "../../src/auth/tokens.ts";
@@ -15,14 +16,17 @@ const TOKEN = mintToken(sha256);
 /** Tokens in a real database, and a clock to set. */
 function world() {
   const directory = emptyDirectory();
-  const database = sqliteDatabase(connect(join(directory.path, "plants.db")));
+  const path = join(directory.path, "plants.db");
+  const database = sqliteDatabase(connect(path));
+  const elsewhere = connect(path);
   const store = database.tokens;
   const clock = { now: CREATED.getTime() };
   const dispose = async () => {
+    elsewhere.close();
     await database[Symbol.asyncDispose]();
     directory[Symbol.dispose]();
   };
-  return { store, clock, options: { sha256, now: () => clock.now }, [Symbol.asyncDispose]: dispose };
+  return { store, elsewhere, clock, options: { sha256, now: () => clock.now }, [Symbol.asyncDispose]: dispose };
 }
 
 const record = (name: string, expiresAt: Date | null = null) => ({
@@ -117,6 +121,75 @@ test("tokenCache() keeps the uses that could not be written, and reads revocatio
   await given.store.revoke("greenhouse", CREATED);
   await Promise.allSettled([cache.writeUses(), cache.refresh()]);
   expect(cache.authenticate(TOKEN)).toEqual(refused('"greenhouse" is revoked'));
+});
+
+test("tokenCache() reads the stored tokens only when they changed: neither plants nor uses make it", async () => {
+  await using given = world();
+  await given.store.add(record("greenhouse"));
+  let lists = 0;
+  const list = () => (lists++, given.store.list());
+  const cache = await tokenCache({ ...given.store, list }, given.options);
+  cache.authenticate(TOKEN);
+  await cache.writeUses();
+  given.elsewhere.run("INSERT INTO plants (id, name) VALUES (1, 'Fern')");
+  given.elsewhere.run("UPDATE tokens SET last_used_at = 1");
+  for (let i = 0; i < 3; i++) await cache.refresh();
+  expect(lists).toBe(1);
+  sqliteTokens(given.elsewhere).revoke("greenhouse", CREATED);
+  for (let i = 0; i < 3; i++) await cache.refresh();
+  expect(lists).toBe(2);
+  sqliteTokens(given.elsewhere).add({ ...record("orchard"), digest: sha256("other") });
+  for (let i = 0; i < 3; i++) await cache.refresh();
+  expect(lists).toBe(3);
+  await cache.add({ ...record("meadow"), digest: sha256("third") });
+  await cache.refresh();
+  expect(lists).toBe(4);
+});
+
+test("tokenCache() reads again after a reading that failed", async () => {
+  await using given = world();
+  let isAway = false;
+  const list = () => (isAway ? Promise.reject(new Error("away")) : given.store.list());
+  const cache = await tokenCache({ ...given.store, list }, given.options);
+  await given.store.add(record("greenhouse"));
+  isAway = true;
+  await expect(cache.refresh()).rejects.toThrow("away");
+  isAway = false;
+  await cache.refresh();
+  expect(cache.authenticate(TOKEN)).toEqual(ACCEPTED);
+});
+
+test("tokenCache() writes uses in pieces of at most 500, and keeps those of the pieces that failed", async () => {
+  await using given = world();
+  const tokens = Array.from({ length: 1_100 }, (_, i) => `token-${i}`);
+  for (const token of tokens) await given.store.add({ ...record(token), digest: sha256(token) });
+  const sizes: number[] = [];
+  let isFull = true;
+  const recordUses: TokenStore["recordUses"] = (uses) => {
+    sizes.push(uses.length);
+    return isFull && sizes.length > 1 ? Promise.reject(new Error("disk full")) : given.store.recordUses(uses);
+  };
+  const cache = await tokenCache({ ...given.store, recordUses }, given.options);
+  for (const token of tokens) cache.authenticate(token);
+  const used = async () => (await given.store.list()).filter(({ lastUsedAt }) => lastUsedAt !== null).length;
+  await expect(cache.writeUses()).rejects.toThrow("disk full");
+  expect([sizes, await used()]).toEqual([[500, 500], 500]);
+  isFull = false;
+  await cache.writeUses();
+  expect([sizes, await used()]).toEqual([[500, 500, 500, 100], 1_100]);
+  await cache.writeUses();
+  expect(sizes).toHaveLength(4);
+});
+
+test("tokenCache() does not turn back a last use that another server wrote", async () => {
+  await using given = world();
+  await given.store.add(record("greenhouse"));
+  const cache = await tokenCache(given.store, given.options);
+  cache.authenticate(TOKEN);
+  const later = new Date(CREATED.getTime() + 60_000);
+  await given.store.recordUses([{ name: "greenhouse", at: later }]);
+  await cache.writeUses();
+  expect((await given.store.list())[0]?.lastUsedAt).toEqual(later);
 });
 
 test("tokenCache() does not count tokens that are revoked or expired", async () => {

@@ -217,5 +217,28 @@ function tokenStoreContract(adapter: string, open: () => Promise<Database>): voi
       ]);
       expect(await tokens.list()).toEqual([{ ...stored(greenhouse), lastUsedAt: LATER }]);
     });
+
+    test("recordUses() leaves a later use as it is", async () => {
+      await using database = await open();
+      const { tokens } = database;
+      await tokens.add(greenhouse);
+      await tokens.recordUses([{ name: "greenhouse", at: LATER }]);
+      await tokens.recordUses([{ name: "greenhouse", at: CREATED }]);
+      expect(await tokens.list()).toEqual([{ ...stored(greenhouse), lastUsedAt: LATER }]);
+    });
+
+    test("revision() changes with tokens that are added and revoked, and not with uses and plants", async () => {
+      await using database = await open();
+      const { plants, tokens } = database;
+      const revisions = [await tokens.revision()];
+      await tokens.add(greenhouse);
+      revisions.push(await tokens.revision());
+      await tokens.revoke("greenhouse", LATER);
+      revisions.push(await tokens.revision());
+      await tokens.recordUses([{ name: "greenhouse", at: LATER }]);
+      await plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: 1_000 });
+      expect(await tokens.revision()).toBe(revisions.at(-1) ?? "");
+      expect(new Set(revisions).size).toBe(3);
+    });
   });
 }

@@ -62,6 +62,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
     },
     tokens: {
       list: async () => read(() => tokens.list()),
+      revision: async () => read(() => tokens.revision()),
       add: async (token) => write(() => tokens.add(token)),
       revoke: async (name, at) => write(() => tokens.revoke(name, at)),
       recordUses: async (uses) => write(() => tokens.recordUses(uses)),

@@ -1,5 +1,5 @@
 import type { Changes, Database } from "bun:sqlite";
-import { and, asc, eq, isNull } from "drizzle-orm";
+import { and, asc, count, eq, isNull, lt, max, or } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 import type { NewToken, TokenRecord, TokenUse } from "../../token_store.ts";
 import { tokens } from "./schema.ts";
@@ -9,17 +9,47 @@ export function sqliteTokens(client: Database) {
   const db = drizzle({ client });
   const list = db.select().from(tokens).orderBy(asc(tokens.createdAt), asc(tokens.name)).prepare();
 
+  // Changes with what other connections commit, plants and uses too, so the tokens are looked at only then.
+  const dataVersion = client.query<{ data_version: bigint }, []>("PRAGMA data_version");
+  const summary = db
+    .select({ all: count(), newest: max(tokens.createdAt), revoked: count(tokens.revokedAt) })
+    .from(tokens)
+    .prepare();
+  let revision = { dataVersion: -1n, text: "" };
+
+  function currentRevision(): string {
+    const now = dataVersion.get()?.data_version ?? -1n;
+    if (now !== revision.dataVersion) revision = { dataVersion: now, text: JSON.stringify(summary.get()) };
+    return revision.text;
+  }
+
+  /** `data_version` does not change with what this connection commits. */
+  function tokensChanged(): void {
+    revision = { dataVersion: -1n, text: "" };
+  }
+
   /** Drizzle declares void, and gives what bun:sqlite does. */
   const changed = (result: unknown) => (result as Changes).changes === 1;
 
   const recordAll = client.transaction((uses: readonly TokenUse[]) => {
-    for (const { name, at } of uses) db.update(tokens).set({ lastUsedAt: at }).where(eq(tokens.name, name)).run();
+    for (const { name, at } of uses) {
+      const isLater = or(isNull(tokens.lastUsedAt), lt(tokens.lastUsedAt, at));
+      db.update(tokens)
+        .set({ lastUsedAt: at })
+        .where(and(eq(tokens.name, name), isLater))
+        .run();
+    }
   });
 
   return {
     list: (): readonly TokenRecord[] => list.all(),
-    add: (token: NewToken) => changed(db.insert(tokens).values(token).onConflictDoNothing().run()),
+    revision: currentRevision,
+    add(token: NewToken) {
+      tokensChanged();
+      return changed(db.insert(tokens).values(token).onConflictDoNothing().run());
+    },
     revoke(name: string, at: Date) {
+      tokensChanged();
       const toRevoke = and(eq(tokens.name, name), isNull(tokens.revokedAt));
       return changed(db.update(tokens).set({ revokedAt: at }).where(toRevoke).run());
     },

@@ -32,6 +32,7 @@ const api: WorkerApi = {
   probe: () => database().plants.probe(),
   pageFrom: async (id) => toColumns(database().pageFrom(id)),
   listTokens: () => database().tokens.list(),
+  tokenRevision: () => database().tokens.revision(),
   addToken: (token) => database().tokens.add(token),
   revokeToken: (name, at) => database().tokens.revoke(name, at),
   recordTokenUses: (uses) => database().tokens.recordUses(uses),

@@ -36,6 +36,7 @@ export interface WorkerApi {
   probe: PlantStore["probe"];
   pageFrom(id: bigint): Promise<PlantColumns>;
   listTokens: TokenStore["list"];
+  tokenRevision: TokenStore["revision"];
   addToken: TokenStore["add"];
   revokeToken: TokenStore["revoke"];
   recordTokenUses: TokenStore["recordUses"];

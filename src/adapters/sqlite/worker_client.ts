@@ -44,6 +44,7 @@ export async function openSqliteWorker(path: string, options: SqliteWorkerOption
     },
     tokens: {
       list: () => call("listTokens"),
+      revision: () => call("tokenRevision"),
       add: (token) => call("addToken", token),
       revoke: (name, at) => call("revokeToken", name, at),
       recordUses: (uses) => call("recordTokenUses", uses),
