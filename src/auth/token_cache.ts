@@ -1,8 +1,8 @@
-import { ACCEPTED, refused, type Verdict } from "./authenticate.ts";
 import type { NewToken, TokenRecord, TokenStore } from "../token_store.ts";
-import { isMistyped, type Sha256, tokenFinder } from "./tokens.ts";
+import { ACCEPTED, refused, type Verdict } from "./authenticate.ts";
+import { digestKey, isMistyped, type Sha256, tokenKeys } from "./tokens.ts";
 
-/** The tokens that count now, in memory: judging one reads nothing. */
+/** The tokens that are accepted now, in memory: judging one reads nothing, and costs the same however many there are. */
 export interface TokenCache {
   /** Judges a token, and records its use if it is accepted. */
   readonly authenticate: (token: string) => Verdict;
@@ -19,91 +19,81 @@ export interface TokenCache {
 /** What {@linkcode tokenCache} needs. */
 export interface TokenCacheOptions {
   /** Tokens that are accepted without being stored. @default none */
-  readonly fixed?: readonly string[];
+  readonly staticTokens?: readonly string[];
   readonly sha256: Sha256;
   /** Milliseconds since 1970 UTC. @default `Date.now` */
   readonly now?: () => number;
 }
 
-/** A use is recorded to the minute: that is one write a minute and token, however many calls there are. */
-const MINUTE = 60_000;
+/** Caches the stored tokens, and the static ones beside them. */
+export async function tokenCache(store: TokenStore, options: TokenCacheOptions): Promise<TokenCache> {
+  const { staticTokens = [], sha256, now = Date.now } = options;
+  const cache: State = {
+    store,
+    staticTokens: staticTokens.map((token) => ({ digest: sha256(token), record: undefined, usedAt: 0 })),
+    revision: undefined,
+    accepted: new Map(),
+    ended: new Map(),
+    nextExpiry: Infinity,
+    unwrittenUses: new Map(),
+  };
+  const keyOf = tokenKeys(sha256);
+  await refresh(cache);
+  return {
+    authenticate: (token) => {
+      const key = keyOf(token);
+      const found = cache.accepted.get(key) ?? cache.ended.get(key);
+      if (found === undefined) return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
+      return judge(cache, found, now());
+    },
+    size: () => {
+      dropExpired(cache, now());
+      return cache.accepted.size;
+    },
+    add: async (token) => {
+      const added = await store.add(token);
+      await refresh(cache);
+      return added;
+    },
+    refresh: () => {
+      dropExpired(cache, now());
+      return refresh(cache);
+    },
+    writeUses: () => writeUses(cache),
+  };
+}
 
-/** How many uses are written in one transaction: plants wait for no more than this. */
-const USES_PER_WRITE = 500;
-
-/** A token and what is known of it: a fixed one is not stored. */
+/** A token, and what is known of it. */
 interface CachedToken {
   readonly digest: Uint8Array;
-  readonly record?: TokenRecord;
-  /** The minute of the last use that was recorded, in milliseconds since 1970 UTC. */
+  /** A static token has none. */
+  readonly record: TokenRecord | undefined;
+  /** The minute of its last use that is recorded, in milliseconds since 1970 UTC. */
   usedAt: number;
 }
 
-/** Caches the tokens that are stored, and some more. */
-export async function tokenCache(store: TokenStore, options: TokenCacheOptions): Promise<TokenCache> {
-  const { fixed = [], sha256, now = Date.now } = options;
-  const always = fixed.map((token) => ({ digest: sha256(token), usedAt: 0 }));
-  const unwrittenUses = new Map<string, number>();
-  let revision: string | undefined;
-  let cached: readonly CachedToken[] = always;
-  let find = tokenFinder(cached, sha256);
-
-  function authenticate(token: string): Verdict {
-    const found = find(token);
-    if (found === undefined) return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
-    if (found.record === undefined) return ACCEPTED;
-    const reason = refusalOf(found.record, now());
-    if (reason !== undefined) return refused(reason);
-    recordUse(found, found.record.name);
-    return ACCEPTED;
-  }
-
-  function recordUse(token: CachedToken, name: string): void {
-    const at = now();
-    const minute = at - (at % MINUTE);
-    if (token.usedAt >= minute) return;
-    token.usedAt = minute;
-    unwrittenUses.set(name, minute);
-  }
-
-  async function writeUses(): Promise<void> {
-    const uses = [...unwrittenUses];
-    for (let start = 0; start < uses.length; start += USES_PER_WRITE) {
-      await writePiece(uses.slice(start, start + USES_PER_WRITE));
-    }
-  }
-
-  async function writePiece(uses: readonly [string, number][]): Promise<void> {
-    await store.recordUses(uses.map(([name, at]) => ({ name, at: new Date(at) })));
-    // A later use may have come meanwhile.
-    for (const [name, at] of uses) if (unwrittenUses.get(name) === at) unwrittenUses.delete(name);
-  }
-
-  async function refresh(): Promise<void> {
-    const current = await store.revision();
-    if (current === revision) return;
-    const stored = await store.list();
-    cached = [...always, ...stored.map(cachedToken)];
-    revision = current;
-    find = tokenFinder(cached, sha256);
-  }
-
-  function size(): number {
-    return cached.filter(({ record }) => record === undefined || refusalOf(record, now()) === undefined).length;
-  }
-
-  async function add(token: NewToken): Promise<boolean> {
-    const added = await store.add(token);
-    await refresh();
-    return added;
-  }
-
-  await refresh();
-  return { authenticate, size, add, refresh, writeUses };
+interface State {
+  readonly store: TokenStore;
+  readonly staticTokens: readonly CachedToken[];
+  /** The store's when it was read. */
+  revision: string | undefined;
+  /** By digest. */
+  accepted: Map<string, CachedToken>;
+  /** Tokens that are revoked or expired, by digest: for the log only, which tells them from unknown ones. */
+  ended: Map<string, CachedToken>;
+  /** When the first of the accepted ones expires, in milliseconds since 1970 UTC. */
+  nextExpiry: number;
+  /** The minute of the last use, by the token's name. */
+  readonly unwrittenUses: Map<string, number>;
 }
 
-function cachedToken(record: TokenRecord): CachedToken {
-  return { digest: record.digest, record, usedAt: record.lastUsedAt?.getTime() ?? 0 };
+/** Where a token stands does not decide: it may have expired since. */
+function judge(cache: State, token: CachedToken, now: number): Verdict {
+  if (token.record === undefined) return ACCEPTED;
+  const reason = refusalOf(token.record, now);
+  if (reason !== undefined) return refused(reason);
+  recordUse(cache, token, token.record.name, now);
+  return ACCEPTED;
 }
 
 /** Why a stored token is not accepted at a time, if it is not. */
@@ -111,4 +101,77 @@ function refusalOf({ name, revokedAt, expiresAt }: TokenRecord, now: number): st
   if (revokedAt !== null) return `"${name}" is revoked`;
   if (expiresAt !== null && expiresAt.getTime() <= now) return `"${name}" is expired`;
   return undefined;
+}
+
+/** Reads all stored tokens, where something changed. */
+async function refresh(cache: State): Promise<void> {
+  const revision = await cache.store.revision();
+  if (revision === cache.revision) return;
+  const stored = await cache.store.list();
+  cache.revision = revision;
+  cache.accepted = new Map(cache.staticTokens.map((token) => [digestKey(token.digest), token]));
+  cache.ended = new Map();
+  cache.nextExpiry = Infinity;
+  for (const record of stored) cacheToken(cache, record);
+}
+
+function cacheToken(cache: State, record: TokenRecord): void {
+  const key = digestKey(record.digest);
+  const token = { digest: record.digest, record, usedAt: record.lastUsedAt?.getTime() ?? 0 };
+  if (record.revokedAt !== null) return end(cache, key, token);
+  cache.accepted.set(key, token);
+  cache.nextExpiry = Math.min(cache.nextExpiry, expiryOf(token));
+}
+
+/** In milliseconds since 1970 UTC. */
+function expiryOf({ record }: CachedToken): number {
+  return record?.expiresAt?.getTime() ?? Infinity;
+}
+
+/** How many tokens are kept in memory after their end, 3 MB of them: the log calls an older one unknown. */
+const MAX_ENDED = 10_000;
+
+function end(cache: State, key: string, token: CachedToken): void {
+  cache.accepted.delete(key);
+  cache.ended.set(key, token);
+  if (cache.ended.size <= MAX_ENDED) return;
+  const [oldest = key] = cache.ended.keys();
+  cache.ended.delete(oldest);
+}
+
+/** Looks through all accepted tokens, but only when one of them has expired. */
+function dropExpired(cache: State, now: number): void {
+  if (now < cache.nextExpiry) return;
+  cache.nextExpiry = Infinity;
+  for (const [key, token] of cache.accepted) {
+    const expiry = expiryOf(token);
+    if (expiry <= now) end(cache, key, token);
+    else cache.nextExpiry = Math.min(cache.nextExpiry, expiry);
+  }
+}
+
+/** A use is recorded to the minute: that is one write a minute and token, however many requests there are. */
+const MINUTE_MS = 60_000;
+
+function recordUse(cache: State, token: CachedToken, name: string, now: number): void {
+  const minute = now - (now % MINUTE_MS);
+  if (token.usedAt >= minute) return;
+  token.usedAt = minute;
+  cache.unwrittenUses.set(name, minute);
+}
+
+/** How many uses are written in one transaction: no plant waits for more of them. */
+const USES_PER_WRITE = 500;
+
+async function writeUses(cache: State): Promise<void> {
+  const uses = [...cache.unwrittenUses];
+  for (let start = 0; start < uses.length; start += USES_PER_WRITE) {
+    await writePiece(cache, uses.slice(start, start + USES_PER_WRITE));
+  }
+}
+
+async function writePiece({ store, unwrittenUses }: State, uses: readonly [string, number][]): Promise<void> {
+  await store.recordUses(uses.map(([name, at]) => ({ name, at: new Date(at) })));
+  // A later use may have come meanwhile.
+  for (const [name, at] of uses) if (unwrittenUses.get(name) === at) unwrittenUses.delete(name);
 }

@@ -63,9 +63,9 @@ async function startService(config: Config, database: Database, log: Logger, io:
     defer: (run) => void setImmediate(run),
     onCommit: observer.onCommit,
   });
-  metrics.registerQueue(commits.size);
+  metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
-  const tokens = await tokenCache(database.tokens, { fixed: config.authTokens, sha256 });
+  const tokens = await tokenCache(database.tokens, { staticTokens: config.authTokens, sha256 });
   const app = createApp({
     plants: commits,
     ready: readyUntil(io.stop, database.plants),
