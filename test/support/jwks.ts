@@ -1,4 +1,70 @@
 import { exportJWK, generateKeyPair, importJWK, type JWK, type JWTPayload, SignJWT } from "jose";
+import type { Verdict } from "../../src/auth/authenticate.ts";
+import { jwtAuthenticator, type JwtOptions } from "../../src/auth/jwt.ts";
+
+/** The issuer that is accepted. */
+export const ISSUER = "https://id.example.com/";
+/** The audience that is accepted. */
+export const AUDIENCE = "plant-store";
+/** Seconds since the epoch at which every test begins. */
+export const NOW = 2_000_000_000;
+/** The claims of a good token. */
+export const CLAIMS = { iss: ISSUER, aud: AUDIENCE, sub: "gardener", exp: NOW + 3_600 };
+
+/** In milliseconds. */
+export const SECONDS = 1_000;
+/** In milliseconds. */
+export const MINUTES = 60 * SECONDS;
+/** In milliseconds. */
+export const HOURS = 60 * MINUTES;
+
+/** Turns text into bytes. */
+export const UTF8 = new TextEncoder();
+
+/** A provider with one key, an authenticator that follows it, and both of its clocks to set. */
+export async function identityProvider(options: Partial<JwtOptions> = {}) {
+  const key = await signingKey();
+  const provider = jwksServer(key);
+  const causes: unknown[] = [];
+  let now = NOW;
+  let elapsed = 0;
+  const authenticate = jwtAuthenticator({
+    jwksUrl: provider.url,
+    issuer: ISSUER,
+    audience: AUDIENCE,
+    clock: () => new Date(now * 1_000),
+    monotonic: () => elapsed,
+    onKeysUnavailable: (cause) => causes.push(cause),
+    ...options,
+  });
+  /** `true` for a token that is accepted, else why it is not; a promise only where there is one. */
+  const check = (token: string) => {
+    const verdict = authenticate(token);
+    return verdict instanceof Promise ? verdict.then(reasonOf) : reasonOf(verdict);
+  };
+  return {
+    key,
+    provider,
+    authenticate,
+    check,
+    causes,
+    /** What becomes of a token: whether it is accepted, else why not. */
+    verdict: async (token: string | Promise<string>) => check(await token),
+    /** Sets the time of day, in seconds since the epoch. */
+    setTime: (seconds: number) => {
+      now = seconds;
+    },
+    /** Lets cached keys age. */
+    advance: (milliseconds: number) => {
+      elapsed += milliseconds;
+    },
+    [Symbol.asyncDispose]: () => provider[Symbol.asyncDispose](),
+  };
+}
+
+function reasonOf(verdict: Verdict): true | string {
+  return verdict.ok || verdict.reason;
+}
 
 /** A key that an identity provider signs with, and its public half as a JWK. */
 export interface SigningKey {
