@@ -78,7 +78,7 @@ export const ERRORS = {
   },
   queue_full: {
     error: 5031,
-    situation: "too many plants wait to be stored",
+    situation: "too many plants wait to be stored, or too many JWTs to be verified",
     message: "too many plants wait to be stored; send the plant again later",
   },
   storage_unavailable: {

@@ -10,6 +10,7 @@ export { type ErrorCode, type ErrorRow, ERRORS, PlantStoreError, statusOf } from
 export { type GroupCommit, groupCommit, type GroupCommitOptions } from "./group_commit.ts";
 export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./plant.ts";
 export { jwtAuthenticator, type JwtOptions } from "./auth/jwt.ts";
+export { JWT_ALGORITHMS, type JwtAlgorithm } from "./auth/jwt_header.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
 export { type MintOptions, mintToken, type Sha256, tokenFinder } from "./auth/tokens.ts";
 export type { TokenRecord, TokenStore, TokenUse } from "./token_store.ts";

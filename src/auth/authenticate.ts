@@ -9,7 +9,8 @@ export type Verdict =
 
 /**
  * The port that judges tokens: whether the bearer of this one may call the service now. It gives a promise only where
- * it has to wait: one for every request would cost a stored plant more than the judgement.
+ * it has to wait: one for every request would cost a stored plant more than the judgement. It throws nothing but a
+ * `PlantStoreError` `queue_full`, when too many tokens wait to be judged.
  */
 export type Authenticate = (token: string) => Verdict | Promise<Verdict>;
 

@@ -1,4 +1,4 @@
-import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTVerifyGetKey, type LocalJWKSet } from "jose";
+import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTHeaderParameters, type LocalJWKSet } from "jose";
 
 /** Whose keys, and how to get them. */
 export interface RemoteJwksOptions {
@@ -32,35 +32,43 @@ export class KeysUnavailable extends Error {
   override readonly name = "KeysUnavailable";
 }
 
+/** The keys that an identity provider publishes. */
+export interface RemoteJwks {
+  /**
+   * Finds the key that a token's header names, after a fetch where one is due.
+   *
+   * @throws {KeysUnavailable} If the provider's keys are not to be had, and otherwise what jose's `createLocalJWKSet`
+   * throws.
+   */
+  find(header: JWTHeaderParameters): Promise<FoundKey>;
+  /** The keys as they are cached, where they may be used without waiting; begins a fetch where one is due. */
+  usable(): LocalJWKSet | undefined;
+}
+
+/** A key, and the set that it was found in: another set says nothing of it. */
+export interface FoundKey {
+  readonly key: CryptoKey;
+  readonly keys: LocalJWKSet;
+}
+
 /**
- * The keys that an identity provider publishes, fetched when needed, and cached. jose's own `createRemoteJWKSet`
- * refuses cached keys when they are too old and the provider is away, and has no cooldown after a fetch that failed.
- *
- * @returns Finds the key that a token names. Throws {@linkcode KeysUnavailable}, or what jose's `createLocalJWKSet` does.
+ * Fetches the provider's keys when they are needed, and caches them. jose's own `createRemoteJWKSet` refuses cached keys
+ * when they are too old and the provider is away, and has no cooldown after a fetch that failed.
  */
-export function remoteJwks(options: RemoteJwksOptions): JWTVerifyGetKey {
+export function remoteJwks(options: RemoteJwksOptions): RemoteJwks {
   const cache: State = {
     url: options.jwksUrl,
     monotonic: options.monotonic ?? (() => performance.now()),
     timeoutMs: options.timeoutMs ?? 5_000,
     onKeysUnavailable: options.onKeysUnavailable ?? (() => {}),
+    text: undefined,
     keys: undefined,
     confirmedAt: Number.NEGATIVE_INFINITY,
     fetchedAt: Number.NEGATIVE_INFINITY,
     fetching: undefined,
     isFailing: false,
   };
-  return async (header, token) => {
-    const cached = await usableKeys(cache);
-    try {
-      return await cached(header, token);
-    } catch (error) {
-      if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
-    }
-    await revalidate(cache);
-    if (cache.isFailing) throw new KeysUnavailable();
-    return (await usableKeys(cache))(header, token);
-  };
+  return { find: (header) => find(cache, header), usable: () => usableKeys(cache) };
 }
 
 interface State {
@@ -68,6 +76,8 @@ interface State {
   readonly monotonic: () => number;
   readonly timeoutMs: number;
   readonly onKeysUnavailable: (cause: unknown) => void;
+  /** The JWK Set as it was sent: as long as it is the same, `keys` is the same object. */
+  text: string | undefined;
   keys: LocalJWKSet | undefined;
   /** When the provider was asked for the cached keys, by `monotonic`. */
   confirmedAt: number;
@@ -78,18 +88,35 @@ interface State {
   isFailing: boolean;
 }
 
-function ageOf({ monotonic, confirmedAt }: State): number {
-  return monotonic() - confirmedAt;
+async function find(cache: State, header: JWTHeaderParameters): Promise<FoundKey> {
+  const keys = await awaitKeys(cache);
+  try {
+    return { key: await keys(header), keys };
+  } catch (error) {
+    if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
+  }
+  await revalidate(cache);
+  if (cache.isFailing) throw new KeysUnavailable();
+  const newKeys = await awaitKeys(cache);
+  return { key: await newKeys(header), keys: newKeys };
 }
 
-/** The cached keys, after a fetch where they are too old to be used without one. */
-async function usableKeys(cache: State): Promise<LocalJWKSet> {
-  if (ageOf(cache) >= MAX_AGE_MS) {
-    const fetching = revalidate(cache);
-    if (ageOf(cache) >= (cache.isFailing ? STALE_IF_ERROR_MS : STALE_WHILE_REVALIDATE_MS)) await fetching;
-  }
+async function awaitKeys(cache: State): Promise<LocalJWKSet> {
+  const usable = usableKeys(cache);
+  if (usable !== undefined) return usable;
+  await revalidate(cache);
   if (cache.keys === undefined || ageOf(cache) >= STALE_IF_ERROR_MS) throw new KeysUnavailable();
   return cache.keys;
+}
+
+function usableKeys(cache: State): LocalJWKSet | undefined {
+  const age = ageOf(cache);
+  if (age >= MAX_AGE_MS) void revalidate(cache);
+  return age < (cache.isFailing ? STALE_IF_ERROR_MS : STALE_WHILE_REVALIDATE_MS) ? cache.keys : undefined;
+}
+
+function ageOf({ monotonic, confirmedAt }: State): number {
+  return monotonic() - confirmedAt;
 }
 
 /** Begins a fetch, unless one is under way or the last one began within the cooldown. */
@@ -104,7 +131,9 @@ function revalidate(cache: State): Promise<void> | undefined {
 
 async function update(cache: State): Promise<void> {
   try {
-    cache.keys = createLocalJWKSet(await fetchJwks(cache.url, cache.timeoutMs));
+    const text = await fetchText(cache.url, cache.timeoutMs);
+    if (text !== cache.text) cache.keys = createLocalJWKSet(JSON.parse(text) as JSONWebKeySet);
+    cache.text = text;
     // What was withdrawn while the response was on its way may still be in it.
     cache.confirmedAt = cache.fetchedAt;
     cache.isFailing = false;
@@ -116,14 +145,14 @@ async function update(cache: State): Promise<void> {
   }
 }
 
-/** @throws When there is no response in time, or none with a JWK Set. A redirection is none: it could leave HTTPS. */
-async function fetchJwks(url: URL, timeoutMs: number): Promise<JSONWebKeySet> {
+/** @throws When there is no good response in time. A redirection is none: it could leave HTTPS. */
+async function fetchText(url: URL, timeoutMs: number): Promise<string> {
   const response = await fetch(url, {
     headers: { accept: "application/jwk-set+json, application/json" },
     redirect: "manual",
     signal: AbortSignal.timeout(timeoutMs),
   });
-  if (response.status === 200) return JSON.parse(await boundedText(response)) as JSONWebKeySet;
+  if (response.status === 200) return boundedText(response);
   await response.body?.cancel();
   throw new Error(`The JWKS URL answered ${response.status}`);
 }

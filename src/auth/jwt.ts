@@ -1,6 +1,11 @@
-import { decodeProtectedHeader, errors, jwtVerify } from "jose";
+import { type JWTHeaderParameters, jwtVerify, type JWTVerifyOptions, type LocalJWKSet } from "jose";
+import { PlantStoreError } from "../errors.ts";
 import { ACCEPTED, type Authenticate, refused, type Verdict } from "./authenticate.ts";
-import { KeysUnavailable, remoteJwks, type RemoteJwksOptions } from "./jwks.ts";
+import { type RemoteJwks, remoteJwks, type RemoteJwksOptions } from "./jwks.ts";
+import { JWT_ALGORITHMS, type JwtAlgorithm, readHeader } from "./jwt_header.ts";
+import { type JwtRefusal, refusalOf } from "./jwt_refusal.ts";
+import { type Semaphore, semaphore } from "./semaphore.ts";
+import { type Sha256, tokenKeys } from "./tokens.ts";
 
 /** Which JSON Web Tokens {@linkcode jwtAuthenticator} accepts, and its surroundings. */
 export interface JwtOptions extends RemoteJwksOptions {
@@ -8,39 +13,27 @@ export interface JwtOptions extends RemoteJwksOptions {
   readonly issuer: string;
   /** What `aud` has to be or to hold, to the character. */
   readonly audience: string;
+  /** Which algorithms signatures may have. @default all of {@linkcode JWT_ALGORITHMS} */
+  readonly algorithms?: readonly JwtAlgorithm[] | undefined;
+  readonly sha256: Sha256;
   /** By which time tokens begin and end. @default the system's */
   readonly clock?: () => Date;
 }
-
-/** Why a token is refused: the closed list. None of it holds anything of the token. */
-type Refusal =
-  | "too long"
-  | "not a JWT"
-  | "malformed"
-  | "algorithm not accepted"
-  | "type not accepted"
-  | "keys unavailable"
-  | "unknown key"
-  | "ambiguous key"
-  | "unusable key"
-  | "bad signature"
-  | "wrong issuer"
-  | "wrong audience"
-  | "no expiry"
-  | "expired"
-  | "not yet valid";
 
 /**
  * Accepts the JSON Web Tokens (RFC 7519) that an identity provider signs for this service, by the rules of RFC 8725:
  * asymmetric signatures only, `iss`, `aud` and `exp` required, `nbf` honoured, 30 seconds of clock skew.
  *
  * Keys are fetched when first needed, again in the background once they were confirmed more than 5 minutes ago, and at
- * once for a key that is not known; at most every 10 seconds, whatever tokens come. While the provider is away, the
+ * once for a key that is not cached; at most every 10 seconds, whatever tokens come. While the provider is away, the
  * keys it was last seen with count for 24 hours, and no others do. While it is there, a key that it withdrew counts for
  * at most 10 minutes.
  *
- * @returns Judges a token. It never throws, and gives no promise where
- * the token's form is enough to refuse it.
+ * A token that was accepted is not verified again until it expires or the provider's keys change. One token at a time
+ * is verified for every two processors, so that forged ones cannot slow down everybody.
+ *
+ * @returns Judges a token. It gives no promise where the token is remembered, or its form is enough to refuse it. It
+ * throws a {@linkcode PlantStoreError} `queue_full` when too many tokens wait for it, and nothing else.
  *
  * @example
  * ```ts
@@ -48,86 +41,106 @@ type Refusal =
  *   jwksUrl: new URL("https://id.example.com/jwks"),
  *   issuer: "https://id.example.com/",
  *   audience: "plant-store",
+ *   sha256,
  * });
  * ```
  */
 export function jwtAuthenticator(options: JwtOptions): Authenticate {
-  const { issuer, audience, clock = () => new Date() } = options;
-  const rules = { algorithms: ALGORITHMS, issuer, audience, requiredClaims: ["exp"], clockTolerance: 30 };
-  const key = remoteJwks(options);
-
-  async function verify(token: string): Promise<Verdict> {
-    try {
-      await jwtVerify(token, key, { ...rules, currentDate: clock() });
-      return ACCEPTED;
-    } catch (error) {
-      return refused(refusalOf(error));
-    }
-  }
-
+  const { algorithms = JWT_ALGORITHMS, clock = () => new Date(), sha256 } = options;
+  const state: State = {
+    options,
+    algorithms: JWT_ALGORITHMS.filter((algorithm) => algorithms.includes(algorithm)),
+    clock,
+    jwks: remoteJwks(options),
+    accepted: new Map(),
+    inFlight: new Map(),
+    withPermit: semaphore(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2))),
+  };
+  const keyOf = tokenKeys(sha256);
   return (token) => {
-    const refusal = rejectByHeader(token);
-    return refusal === undefined ? verify(token) : refused(refusal);
+    if (token.length > MAX_TOKEN_LENGTH) return refused("too long" satisfies JwtRefusal);
+    const key = keyOf(token);
+    return recall(state, key) ?? state.inFlight.get(key) ?? verify(state, key, token);
   };
 }
-
-/** RFC 8725, section 3.1. Neither `none` nor HMAC, for which a public key would be the secret. */
-const ALGORITHMS = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519".split(" ");
-
-/**
- * RFC 8725, section 3.11: tokens made for something else say so here. Access tokens say `at+jwt` (RFC 9068, section
- * 2.1), but many providers `JWT` or nothing. The prefix may be left out (RFC 7515, section 4.1.9).
- */
-const TYPE = /^(?:application\/)?(?:at\+)?jwt$/i;
-
-/** RFC 7515, section 7.1; an empty signature is one of `none`. */
-const COMPACT = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 
 /** In characters. Servers take headers of 8 to 16 KiB, so a longer token works nowhere. */
 const MAX_TOKEN_LENGTH = 8_192;
 
-/** What costs neither a key nor a signature to know. */
-function rejectByHeader(token: string): Refusal | undefined {
-  if (token.length > MAX_TOKEN_LENGTH) return "too long";
-  if (!COMPACT.test(token)) return "not a JWT";
-  const header = protectedHeader(token);
-  if (header === undefined) return "malformed";
-  const { alg, typ, kid } = header;
-  if (typeof alg !== "string" || !ALGORITHMS.includes(alg)) return "algorithm not accepted";
-  if (typ !== undefined && !(typeof typ === "string" && TYPE.test(typ))) return "type not accepted";
-  return kid === undefined || typeof kid === "string" ? undefined : "malformed";
+interface State {
+  readonly options: JwtOptions;
+  readonly algorithms: string[];
+  readonly clock: () => Date;
+  readonly jwks: RemoteJwks;
+  /** Tokens that were accepted, by the digest of the token, the oldest first. */
+  readonly accepted: Map<string, AcceptedJwt>;
+  /** Tokens that are being verified or wait for it, by the digest of the token. */
+  readonly inFlight: Map<string, Promise<Verdict>>;
+  readonly withPermit: Semaphore;
 }
 
-function protectedHeader(token: string): Record<string, unknown> | undefined {
+/** What a token was accepted for. */
+interface AcceptedJwt {
+  /** The provider's keys then: when it has others, the token has to be verified anew. */
+  readonly keys: LocalJWKSet;
+  /** When it expires, in milliseconds since 1970 UTC. */
+  readonly expiresAt: number;
+}
+
+/** The verdict on a token that was accepted before, while it has not expired and the provider has the same keys. */
+function recall({ accepted, clock, jwks }: State, key: string): Verdict | undefined {
+  const known = accepted.get(key);
+  if (known === undefined) return undefined;
+  if (jwks.usable() === known.keys && clock().getTime() < known.expiresAt) return ACCEPTED;
+  accepted.delete(key);
+  return undefined;
+}
+
+/** How many accepted tokens are remembered, 2 MB of them. Refused ones are not: they would push out the accepted. */
+const MAX_ACCEPTED = 10_000;
+
+function remember({ accepted }: State, key: string, jwt: AcceptedJwt): void {
+  accepted.set(key, jwt);
+  if (accepted.size <= MAX_ACCEPTED) return;
+  const [oldest = key] = accepted.keys();
+  accepted.delete(oldest);
+}
+
+/** How many tokens may be in flight. The slowest signatures, 2 ms each, are verified within 2 seconds. */
+const MAX_IN_FLIGHT = 1_000;
+
+function verify(state: State, key: string, token: string): Verdict | Promise<Verdict> {
+  const header = readHeader(token, state.algorithms);
+  if (typeof header === "string") return refused(header);
+  if (state.inFlight.size >= MAX_IN_FLIGHT) throw new PlantStoreError("queue_full", TOO_MANY);
+  const verdict = verifySignature(state, key, token, header).finally(() => state.inFlight.delete(key));
+  state.inFlight.set(key, verdict);
+  return verdict;
+}
+
+const TOO_MANY = "too many JWTs wait to be verified; send the plant again later";
+
+const CLOCK_SKEW_SECONDS = 30;
+
+async function verifySignature(
+  state: State,
+  key: string,
+  token: string,
+  header: JWTHeaderParameters,
+): Promise<Verdict> {
   try {
-    return decodeProtectedHeader(token);
-  } catch {
-    return undefined;
+    const found = await state.jwks.find(header);
+    const { payload } = await state.withPermit(() => jwtVerify(token, found.key, rulesOf(state)));
+    const { exp = 0 } = payload;
+    remember(state, key, { keys: found.keys, expiresAt: (exp + CLOCK_SKEW_SECONDS) * 1_000 });
+    return ACCEPTED;
+  } catch (error) {
+    return refused(refusalOf(error));
   }
 }
 
-const BY_CODE: Readonly<Record<string, Refusal>> = {
-  [errors.JWKSNoMatchingKey.code]: "unknown key",
-  [errors.JWKSMultipleMatchingKeys.code]: "ambiguous key",
-  [errors.JWKSInvalid.code]: "unusable key",
-  [errors.JWSSignatureVerificationFailed.code]: "bad signature",
-  [errors.JWTExpired.code]: "expired",
-};
-
-const BY_CLAIM: Readonly<Record<string, Refusal>> = {
-  "iss missing": "wrong issuer",
-  "iss check_failed": "wrong issuer",
-  "aud missing": "wrong audience",
-  "aud check_failed": "wrong audience",
-  "exp missing": "no expiry",
-  "nbf check_failed": "not yet valid",
-};
-
-function refusalOf(error: unknown): Refusal {
-  if (error instanceof KeysUnavailable) return "keys unavailable";
-  if (error instanceof errors.JWTClaimValidationFailed)
-    return BY_CLAIM[`${error.claim} ${error.reason}`] ?? "malformed";
-  if (error instanceof errors.JOSEError) return BY_CODE[error.code] ?? "malformed";
-  // A key that Web Cryptography or jose cannot use for the algorithm: a plain TypeError or DOMException.
-  return "unusable key";
+function rulesOf({ algorithms, clock, options }: State): JWTVerifyOptions {
+  const { audience, issuer } = options;
+  const time = { clockTolerance: CLOCK_SKEW_SECONDS, currentDate: clock() };
+  return { algorithms, audience, issuer, requiredClaims: ["exp"], ...time };
 }

@@ -1,4 +1,5 @@
 import type { Logger } from "@logtape/logtape";
+import { sha256 } from "../adapters/sha256.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
 import { jwtAuthenticator } from "../auth/jwt.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
@@ -11,7 +12,7 @@ import type { Config } from "./config.ts";
 export function authenticator(tokens: TokenCache, { jwt }: Config, log: Logger): Authenticate {
   if (jwt === undefined) return tokens.authenticate;
   const onKeysUnavailable = (cause: unknown) => log.warning("Keys of the identity provider not read", { cause });
-  const authenticateJwt = jwtAuthenticator({ ...jwt, onKeysUnavailable });
+  const authenticateJwt = jwtAuthenticator({ ...jwt, sha256, onKeysUnavailable });
   return (token) => {
     const verdict = tokens.authenticate(token);
     return verdict.ok || token.split(".").length !== 3 ? verdict : authenticateJwt(token);

@@ -7,6 +7,7 @@ import {
   identityProvider,
   jwksServer,
   MINUTES,
+  NOW,
   SECONDS,
   signed,
   signingKey,
@@ -55,6 +56,57 @@ test("a withdrawn key ends 10 minutes after it was last confirmed, also when no 
   idp.provider.publish(await signingKey());
   idp.advance(10 * MINUTES);
   expect(await idp.verdict(token)).toBe("unknown key");
+});
+
+test("a remembered token ends with its key, as soon as other keys are seen", async () => {
+  await using idp = await identityProvider();
+  const next = await signingKey();
+  const token = await signed(idp.key, CLAIMS);
+  expect(await idp.verdict(token)).toBe(true);
+  idp.provider.publish(next);
+  idp.advance(5 * MINUTES - 1);
+  expect(idp.check(token)).toBe(true);
+  idp.advance(1);
+  // Accepted at once, and what is fetched in the background ends it.
+  expect(idp.check(token)).toBe(true);
+  expect(await idp.verdict(signed(next, CLAIMS))).toBe(true);
+  expect(await idp.check(token)).toBe("unknown key");
+});
+
+test("a remembered token waits for the keys that are 10 minutes old, and for none that are confirmed", async () => {
+  await using idp = await identityProvider();
+  const token = await signed(idp.key, CLAIMS);
+  expect(await idp.verdict(token)).toBe(true);
+  for (const requests of [2, 3]) {
+    idp.advance(10 * MINUTES);
+    const verdict = idp.check(token);
+    expect(verdict).toBeInstanceOf(Promise);
+    expect(await verdict).toBe(true);
+    expect(idp.check(token)).toBe(true);
+    expect(idp.provider.requests()).toBe(requests);
+  }
+});
+
+test("a remembered token goes on without being verified when the same keys are seen again", async () => {
+  await using idp = await identityProvider();
+  const [token, other] = [await signed(idp.key, CLAIMS), await signed(idp.key, { ...CLAIMS, jti: "other" })];
+  expect(await idp.verdict(token)).toBe(true);
+  idp.advance(10 * MINUTES);
+  expect(await idp.verdict(other)).toBe(true);
+  expect(idp.provider.requests()).toBe(2);
+  expect(idp.check(token)).toBe(true);
+});
+
+test("a remembered token goes on for 24 hours while the provider is away, and no longer", async () => {
+  await using idp = await identityProvider();
+  const token = await signed(idp.key, { ...CLAIMS, exp: NOW + 1_000_000 });
+  expect(await idp.verdict(token)).toBe(true);
+  await idp.provider.leave();
+  idp.advance(24 * HOURS - 1);
+  expect(await idp.verdict(token)).toBe(true);
+  expect(idp.check(token)).toBe(true);
+  idp.advance(1);
+  expect(await idp.check(token)).toBe("keys unavailable");
 });
 
 test("a provider that publishes no key at all has withdrawn them all", async () => {

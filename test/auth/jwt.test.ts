@@ -1,7 +1,9 @@
 import { expect, test } from "bun:test";
 import * as fc from "fast-check";
 import { base64url, CompactSign, exportSPKI, FlattenedSign, type JWTPayload, jwtVerify, SignJWT } from "jose";
+import { ACCEPTED } from "../../src/auth/authenticate.ts";
 import type { JwtOptions } from "../../src/auth/jwt.ts";
+import type { JwtAlgorithm } from "../../src/auth/jwt_header.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import {
   AUDIENCE,
@@ -12,6 +14,7 @@ import {
   jwksServer,
   MINUTES,
   NOW,
+  SECONDS,
   signed,
   type SigningKey,
   signingKey,
@@ -43,6 +46,102 @@ test("POST /plants answers 401 to a JWT of another audience, and tells nothing o
   });
 });
 
+// Remembered tokens
+
+test("a token that was accepted is accepted again without being verified", async () => {
+  await using idp = await identityProvider();
+  const token = await signed(idp.key, CLAIMS);
+  const first = idp.check(token);
+  expect(first).toBeInstanceOf(Promise);
+  expect(await first).toBe(true);
+  // A verdict, not a promise of one.
+  expect(idp.check(token)).toBe(true);
+  expect(idp.provider.requests()).toBe(1);
+});
+
+test("a token that comes many times at once is verified once", async () => {
+  await using idp = await identityProvider();
+  const token = await signed(idp.key, CLAIMS);
+  const [first, second] = [idp.authenticate(token), idp.authenticate(token)];
+  expect(second).toBe(first);
+  expect(await first).toEqual(ACCEPTED);
+});
+
+test("a remembered token ends when it expires", async () => {
+  await using idp = await identityProvider();
+  const token = await signed(idp.key, { ...CLAIMS, exp: NOW });
+  expect(await idp.verdict(token)).toBe(true);
+  idp.setTime(NOW + 29.999);
+  expect(idp.check(token)).toBe(true);
+  idp.setTime(NOW + 30);
+  expect(await idp.check(token)).toBe("expired");
+});
+
+test("a token that was refused is judged anew: nothing of it is remembered", async () => {
+  await using idp = await identityProvider();
+  const token = await signed(idp.key, { ...CLAIMS, nbf: NOW + 60 });
+  expect(await idp.verdict(token)).toBe("not yet valid");
+  idp.setTime(NOW + 60);
+  expect(await idp.verdict(token)).toBe(true);
+});
+
+test("10,000 tokens are remembered: the one accepted first makes room for another, and is verified again", async () => {
+  await using idp = await identityProvider();
+  const first = await signed(idp.key, CLAIMS);
+  expect(await idp.verdict(first)).toBe(true);
+  // An ES256 signature has 512 bits: of its last character's six, two are its own, and the other four make new tokens.
+  const variants = (token: string) =>
+    Array.from({ length: 16 }, (_, i) => token.slice(0, -1) + lastCharacter(token, i));
+  const others: string[] = [];
+  for (let i = 0; others.length < 9_999; i++)
+    others.push(...variants(await signed(idp.key, { ...CLAIMS, jti: `${i}` })));
+  others.length = 9_999;
+  for (const token of others) expect(await idp.check(token)).toBe(true);
+  expect(idp.check(first)).toBe(true);
+  expect(await idp.verdict(signed(idp.key, { ...CLAIMS, jti: "last" }))).toBe(true);
+  expect(idp.check(others[0] ?? "")).toBe(true);
+  const again = idp.check(first);
+  expect(again).toBeInstanceOf(Promise);
+  expect(await again).toBe(true);
+}, 60_000);
+
+test("forged tokens push no remembered token out, and it does not wait for them", async () => {
+  await using idp = await identityProvider();
+  const token = await signed(idp.key, CLAIMS);
+  expect(await idp.verdict(token)).toBe(true);
+  const forged = await forgedTokens(idp.key, 900);
+  const verdicts = forged.map((forged) => idp.check(forged));
+  expect(idp.check(token)).toBe(true);
+  expect([...new Set(await Promise.all(verdicts))]).toEqual(["bad signature"]);
+  expect(idp.check(token)).toBe(true);
+});
+
+test("POST /plants answers 503 when 1,000 tokens wait to be verified, and 200 to a remembered one", async () => {
+  await using idp = await identityProvider();
+  const app = testApp({ authenticate: idp.authenticate });
+  const post = (id: number, token: string) =>
+    app.fetch(postPlant({ id, name: "Fern" }, { authorization: `Bearer ${token}` }));
+  const [token, other] = [await signed(idp.key, CLAIMS), await signed(idp.key, { ...CLAIMS, jti: "other" })];
+  expect((await post(1, token)).status).toBe(200);
+  // While the provider is asked for a key that it does not have, everybody who needs that key waits.
+  idp.advance(10 * SECONDS);
+  const { asked, release } = idp.provider.hold();
+  const unknown = await signingKey();
+  const waiting = (await forgedTokens(unknown, 1_000)).map((forged, i) => post(i, forged));
+  await asked;
+  const refused = await post(2, other);
+  expect(refused.headers.get("retry-after")).toBe("1");
+  expect(await readError(refused)).toEqual({
+    status: 503,
+    error: 5031,
+    message: "too many JWTs wait to be verified; send the plant again later",
+  });
+  expect((await post(2, token)).status).toBe(200);
+  release();
+  expect(new Set((await Promise.all(waiting)).map(({ status }) => status))).toEqual(new Set([401]));
+  expect((await post(3, other)).status).toBe(200);
+});
+
 // Algorithms
 
 test.each(["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"])(
@@ -71,6 +170,19 @@ test.each(["none", "None", "NONE", "nOnE", "", undefined, null, 0, [["RS256"]], 
     expect(idp.provider.requests()).toBe(0);
   },
 );
+
+test("only the algorithms that are asked for are accepted, and never one that is not safe", async () => {
+  const algorithms = ["EdDSA", "HS256", "none"] as unknown as JwtAlgorithm[];
+  await using idp = await identityProvider({ algorithms });
+  const [key, secret] = [await signingKey("EdDSA"), new Uint8Array(32)];
+  idp.provider.publish(key, idp.key, { kty: "oct", k: base64url.encode(secret), kid: "shared", alg: "HS256" });
+  expect(await idp.verdict(signed(key, CLAIMS))).toBe(true);
+  expect(idp.check(await signed(idp.key, CLAIMS))).toBe("algorithm not accepted");
+  const shared = await new SignJWT(CLAIMS).setProtectedHeader({ alg: "HS256", kid: "shared" }).sign(secret);
+  expect(idp.check(shared)).toBe("algorithm not accepted");
+  const none = base64url.encode(JSON.stringify({ alg: "none" }));
+  expect(idp.check(`${none}.${base64url.encode(JSON.stringify(CLAIMS))}.`)).toBe("algorithm not accepted");
+});
 
 test("a token signed with HMAC by the public key as the secret is refused", async () => {
   await using idp = await identityProvider();
@@ -389,4 +501,21 @@ async function signedToLength(key: SigningKey, length: number): Promise<string> 
 /** Signs whatever text is said to be the claims. */
 function signedText(key: SigningKey, payload: string): Promise<string> {
   return new CompactSign(UTF8.encode(payload)).setProtectedHeader({ alg: key.alg, kid: key.kid }).sign(key.privateKey);
+}
+
+/** Tokens that say they are signed with this key, and are not. */
+async function forgedTokens(key: SigningKey, count: number): Promise<string[]> {
+  const [header, , signature] = (await signed(key, CLAIMS)).split(".");
+  return Array.from({ length: count }, (_, i) => {
+    const payload = base64url.encode(JSON.stringify({ ...CLAIMS, jti: `forged ${i}` }));
+    return `${header}.${payload}.${signature}`;
+  });
+}
+
+const BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/** A token's last character with its four lowest bits, which are none of the signature's, replaced. */
+function lastCharacter(token: string, low: number): string {
+  const value = BASE64URL.indexOf(token.at(-1) ?? "");
+  return BASE64URL[(value & 0b110000) | low] ?? "";
 }

@@ -1,4 +1,5 @@
 import { exportJWK, generateKeyPair, importJWK, type JWK, type JWTPayload, SignJWT } from "jose";
+import { sha256 } from "../../src/adapters/sha256.ts";
 import type { Verdict } from "../../src/auth/authenticate.ts";
 import { jwtAuthenticator, type JwtOptions } from "../../src/auth/jwt.ts";
 
@@ -32,6 +33,7 @@ export async function identityProvider(options: Partial<JwtOptions> = {}) {
     jwksUrl: provider.url,
     issuer: ISSUER,
     audience: AUDIENCE,
+    sha256,
     clock: () => new Date(now * 1_000),
     monotonic: () => elapsed,
     onKeysUnavailable: (cause) => causes.push(cause),

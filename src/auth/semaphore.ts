@@ -1,0 +1,23 @@
+/** Runs a task when there is a permit for it. */
+export type Semaphore = <Result>(task: () => Promise<Result>) => Promise<Result>;
+
+/**
+ * Lets a number of tasks run at once. The others wait, first come, first served; who calls bounds how many.
+ *
+ * @param permits How many tasks may run at once.
+ */
+export function semaphore(permits: number): Semaphore {
+  const waiting: (() => void)[] = [];
+  let free = permits;
+  return async (task) => {
+    if (free > 0) free--;
+    else await new Promise<void>((resolve) => waiting.push(resolve));
+    try {
+      return await task();
+    } finally {
+      const next = waiting.shift();
+      if (next === undefined) free++;
+      else next();
+    }
+  };
+}
