@@ -1,5 +1,5 @@
 import type { Changes, Database } from "bun:sqlite";
-import { and, asc, count, eq, isNull, lt, max, or } from "drizzle-orm";
+import { and, asc, count, eq, isNull, lt, max, or, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 import type { NewToken, TokenRecord, TokenUse } from "../../token_store.ts";
 import { tokens } from "./schema.ts";
@@ -31,14 +31,15 @@ export function sqliteTokens(client: Database) {
   /** Drizzle declares void, and gives what bun:sqlite does. */
   const changed = (result: unknown) => (result as Changes).changes === 1;
 
+  const at = sql.placeholder("at");
+  const isEarlier = or(isNull(tokens.lastUsedAt), lt(tokens.lastUsedAt, at));
+  const recordUse = db
+    .update(tokens)
+    .set({ lastUsedAt: sql`${at}` })
+    .where(and(eq(tokens.name, sql.placeholder("name")), isEarlier))
+    .prepare();
   const recordAll = client.transaction((uses: readonly TokenUse[]) => {
-    for (const { name, at } of uses) {
-      const isLater = or(isNull(tokens.lastUsedAt), lt(tokens.lastUsedAt, at));
-      db.update(tokens)
-        .set({ lastUsedAt: at })
-        .where(and(eq(tokens.name, name), isLater))
-        .run();
-    }
+    for (const { name, at } of uses) recordUse.run({ name, at: BigInt(at.getTime()) });
   });
 
   return {
