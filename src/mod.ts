@@ -15,5 +15,6 @@ export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/toke
 export { type MintOptions, mintToken, type Sha256, tokenFinder } from "./auth/tokens.ts";
 export type { TokenRecord, TokenStore, TokenUse } from "./token_store.ts";
 export type { CompletedRequest, Observer } from "./observer.ts";
+export { type Scope, SCOPES } from "./scopes.ts";
 export { readiness, type ReadinessOptions } from "./readiness.ts";
 export type { AddOutcome, PlantStore } from "./plant_store.ts";

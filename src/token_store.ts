@@ -1,3 +1,5 @@
+import type { Scope } from "./scopes.ts";
+
 /** What is kept of a token: never the token itself. */
 export interface TokenRecord {
   /** What people call it; unique. */
@@ -12,10 +14,12 @@ export interface TokenRecord {
   readonly revokedAt: Date | null;
   /** When it was last used, to the minute. */
   readonly lastUsedAt: Date | null;
+  /** What it may be used for. */
+  readonly scopes: readonly Scope[];
 }
 
 /** A token to be stored. */
-export type NewToken = Pick<TokenRecord, "name" | "digest" | "createdAt" | "expiresAt">;
+export type NewToken = Pick<TokenRecord, "name" | "digest" | "createdAt" | "expiresAt" | "scopes">;
 
 /** The port behind which tokens are kept. */
 export interface TokenStore {

@@ -1,6 +1,12 @@
-/** Why the bearer of a token may not call, or that it may. */
+import { type Scope, SCOPES } from "../scopes.ts";
+
+/** Why the bearer of a token may not call, or what it may do. */
 export type Verdict =
-  | { readonly ok: true }
+  | {
+      readonly ok: true;
+      /** What the bearer may do; everything else is refused with 403. */
+      readonly scopes: ReadonlySet<Scope>;
+    }
   | {
       readonly ok: false;
       /** For the log only: the client is told nothing of it. It holds nothing of the token. */
@@ -8,14 +14,19 @@ export type Verdict =
     };
 
 /**
- * The port that judges tokens: whether the bearer of this one may call the service now. It gives a promise only where
- * it has to wait: one for every request would cost a stored plant more than the judgement. It throws nothing but a
- * `PlantStoreError` `queue_full`, when too many tokens wait to be judged.
+ * The port that judges tokens: whether the bearer of this one may call the service now, and what for. It gives a
+ * promise only where it has to wait: one for every request would cost a stored plant more than the judgement. It throws
+ * nothing but a `PlantStoreError` `queue_full`, when too many tokens wait to be judged.
  */
 export type Authenticate = (token: string) => Verdict | Promise<Verdict>;
 
-/** The verdict on a token that is accepted: always this object, so that accepting one allocates nothing. */
-export const ACCEPTED: Verdict = Object.freeze({ ok: true });
+/** The verdict on a token that may do everything: always this object, so that accepting one allocates nothing. */
+export const ACCEPTED: Verdict = accepted(SCOPES);
+
+/** The verdict on a token that may do these things. It allocates: make it when the token is read, not at a request. */
+export function accepted(scopes: readonly Scope[]): Verdict {
+  return Object.freeze({ ok: true, scopes: new Set(scopes) });
+}
 
 /** The verdict on a token that is refused for this reason. */
 export function refused(reason: string): Verdict {

@@ -1,6 +1,6 @@
 import { type JWTHeaderParameters, jwtVerify, type JWTVerifyOptions, type LocalJWKSet } from "jose";
 import { PlantStoreError } from "../errors.ts";
-import { ACCEPTED, type Authenticate, refused, type Verdict } from "./authenticate.ts";
+import { accepted, ACCEPTED, type Authenticate, refused, type Verdict } from "./authenticate.ts";
 import { type RemoteJwks, remoteJwks, type RemoteJwksOptions } from "./jwks.ts";
 import { JWT_ALGORITHMS, type JwtAlgorithm, readHeader } from "./jwt_header.ts";
 import { type JwtRefusal, refusalOf } from "./jwt_refusal.ts";
@@ -13,6 +13,11 @@ export interface JwtOptions extends RemoteJwksOptions {
   readonly issuer: string;
   /** What `aud` has to be or to hold, to the character. */
   readonly audience: string;
+  /**
+   * What a token's `scope` has to hold, to the character (RFC 9068, section 2.2.3): the bearer of one that does not may
+   * do nothing. @default every token may do everything
+   */
+  readonly scope?: string | undefined;
   /** Which algorithms signatures may have. @default all of {@linkcode JWT_ALGORITHMS} */
   readonly algorithms?: readonly JwtAlgorithm[] | undefined;
   readonly sha256: Sha256;
@@ -79,8 +84,9 @@ interface State {
   readonly withPermit: Semaphore;
 }
 
-/** What a token was accepted for. */
+/** A token that was accepted. */
 interface AcceptedJwt {
+  readonly verdict: Verdict;
   /** The provider's keys then: when it has others, the token has to be verified anew. */
   readonly keys: LocalJWKSet;
   /** When it expires, in milliseconds since 1970 UTC. */
@@ -91,7 +97,7 @@ interface AcceptedJwt {
 function recall({ accepted, clock, jwks }: State, key: string): Verdict | undefined {
   const known = accepted.get(key);
   if (known === undefined) return undefined;
-  if (jwks.usable() === known.keys && clock().getTime() < known.expiresAt) return ACCEPTED;
+  if (jwks.usable() === known.keys && clock().getTime() < known.expiresAt) return known.verdict;
   accepted.delete(key);
   return undefined;
 }
@@ -131,12 +137,21 @@ async function verifySignature(
   try {
     const found = await state.jwks.find(header);
     const { payload } = await state.withPermit(() => jwtVerify(token, found.key, rulesOf(state)));
-    const { exp = 0 } = payload;
-    remember(state, key, { keys: found.keys, expiresAt: (exp + CLOCK_SKEW_SECONDS) * 1_000 });
-    return ACCEPTED;
+    const { exp = 0, scope } = payload;
+    const verdict = holdsScope(scope, state.options.scope) ? ACCEPTED : WITHOUT_SCOPES;
+    remember(state, key, { verdict, keys: found.keys, expiresAt: (exp + CLOCK_SKEW_SECONDS) * 1_000 });
+    return verdict;
   } catch (error) {
     return refused(refusalOf(error));
   }
+}
+
+const WITHOUT_SCOPES = accepted([]);
+
+/** RFC 8693, section 4.2: names with spaces between them. */
+function holdsScope(scope: unknown, required: string | undefined): boolean {
+  if (required === undefined) return true;
+  return typeof scope === "string" && scope.split(" ").includes(required);
 }
 
 function rulesOf({ algorithms, clock, options }: State): JWTVerifyOptions {

@@ -1,5 +1,6 @@
+import { SCOPES } from "../scopes.ts";
 import type { NewToken, TokenRecord, TokenStore } from "../token_store.ts";
-import { ACCEPTED, refused, type Verdict } from "./authenticate.ts";
+import { accepted, ACCEPTED, refused, type Verdict } from "./authenticate.ts";
 import { digestKey, isMistyped, type Sha256, tokenKeys } from "./tokens.ts";
 
 /** The tokens that are accepted now, in memory: judging one reads nothing, and costs the same however many there are. */
@@ -30,7 +31,12 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions):
   const { staticTokens = [], sha256, now = Date.now } = options;
   const cache: State = {
     store,
-    staticTokens: staticTokens.map((token) => ({ digest: sha256(token), record: undefined, usedAt: 0 })),
+    staticTokens: staticTokens.map((token) => ({
+      digest: sha256(token),
+      verdict: ACCEPTED,
+      record: undefined,
+      usedAt: 0,
+    })),
     revision: undefined,
     accepted: new Map(),
     ended: new Map(),
@@ -66,6 +72,8 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions):
 /** A token, and what is known of it. */
 interface CachedToken {
   readonly digest: Uint8Array;
+  /** The verdict while it is neither revoked nor expired. */
+  readonly verdict: Verdict;
   /** A static token has none. */
   readonly record: TokenRecord | undefined;
   /** The minute of its last use that is recorded, in milliseconds since 1970 UTC. */
@@ -89,11 +97,11 @@ interface State {
 
 /** Where a token stands does not decide: it may have expired since. */
 function judge(cache: State, token: CachedToken, now: number): Verdict {
-  if (token.record === undefined) return ACCEPTED;
+  if (token.record === undefined) return token.verdict;
   const reason = refusalOf(token.record, now);
   if (reason !== undefined) return refused(reason);
   recordUse(cache, token, token.record.name, now);
-  return ACCEPTED;
+  return token.verdict;
 }
 
 /** Why a stored token is not accepted at a time, if it is not. */
@@ -117,10 +125,16 @@ async function refresh(cache: State): Promise<void> {
 
 function cacheToken(cache: State, record: TokenRecord): void {
   const key = digestKey(record.digest);
-  const token = { digest: record.digest, record, usedAt: record.lastUsedAt?.getTime() ?? 0 };
+  const token = cachedToken(record);
   if (record.revokedAt !== null) return end(cache, key, token);
   cache.accepted.set(key, token);
   cache.nextExpiry = Math.min(cache.nextExpiry, expiryOf(token));
+}
+
+function cachedToken(record: TokenRecord): CachedToken {
+  const { digest, lastUsedAt, scopes } = record;
+  const verdict = SCOPES.every((scope) => scopes.includes(scope)) ? ACCEPTED : accepted(scopes);
+  return { digest, verdict, record, usedAt: lastUsedAt?.getTime() ?? 0 };
 }
 
 /** In milliseconds since 1970 UTC. */

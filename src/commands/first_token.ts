@@ -1,3 +1,4 @@
+import { SCOPES } from "../scopes.ts";
 import type { Config } from "./config.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { mintToken, type Sha256 } from "../auth/tokens.ts";
@@ -28,6 +29,7 @@ export async function offerFirstToken(
     digest: sha256(token),
     createdAt: new Date(),
     expiresAt: null,
+    scopes: SCOPES,
   });
   if (added) stderr(welcome(token, address));
 }

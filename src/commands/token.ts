@@ -1,5 +1,6 @@
 import { sha256 } from "../adapters/sha256.ts";
 import { ConfigError, type DatabaseLocation } from "./config.ts";
+import { SCOPES } from "../scopes.ts";
 import type { TokenRecord, TokenStore } from "../token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
 import { CommandError, type Io } from "./io.ts";
@@ -21,7 +22,7 @@ export async function createToken(
   const expiresAt = lifetime === undefined ? null : new Date(createdAt.getTime() + parseLifetime(lifetime));
   const token = mintToken(sha256);
   const keep = async (tokens: TokenStore) => {
-    if (!(await tokens.add({ name, digest: sha256(token), createdAt, expiresAt }))) {
+    if (!(await tokens.add({ name, digest: sha256(token), createdAt, expiresAt, scopes: SCOPES }))) {
       throw new CommandError(`Cannot create token "${name}": the name is taken`);
     }
     io.stdout(`${token}\n`);

@@ -1,9 +1,10 @@
 import { expect, test } from "bun:test";
 import * as fc from "fast-check";
 import { base64url, CompactSign, exportSPKI, FlattenedSign, type JWTPayload, jwtVerify, SignJWT } from "jose";
-import { ACCEPTED } from "../../src/auth/authenticate.ts";
+import { accepted, ACCEPTED } from "../../src/auth/authenticate.ts";
 import type { JwtOptions } from "../../src/auth/jwt.ts";
 import type { JwtAlgorithm } from "../../src/auth/jwt_header.ts";
+import { type Scope, SCOPES } from "../../src/scopes.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import {
   AUDIENCE,
@@ -44,6 +45,32 @@ test("POST /plants answers 401 to a JWT of another audience, and tells nothing o
     error: 4012,
     message: "the credentials are not a valid bearer token",
   });
+});
+
+// Scopes
+
+test.each<[unknown, readonly Scope[]]>([
+  ["plants:write", SCOPES],
+  ["openid plants:write profile", SCOPES],
+  [undefined, []],
+  ["", []],
+  ["plants", []],
+  ["plants:write:all", []],
+  ["Plants:Write", []],
+  [["plants:write"], []],
+  [{ "plants:write": true }, []],
+])("a token with the `scope` %p may do %p where `plants:write` is asked for", async (scope, scopes) => {
+  await using idp = await identityProvider({ scope: "plants:write" });
+  const token = await signed(idp.key, { ...CLAIMS, scope });
+  expect(await idp.authenticate(token)).toEqual(accepted(scopes));
+  expect(idp.authenticate(token)).toEqual(accepted(scopes));
+});
+
+test("a token may do everything where no scope is asked for", async () => {
+  await using idp = await identityProvider();
+  for (const scope of [undefined, "", "openid"]) {
+    expect(await idp.authenticate(await signed(idp.key, { ...CLAIMS, scope }))).toEqual(ACCEPTED);
+  }
 });
 
 // Remembered tokens

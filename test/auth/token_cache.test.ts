@@ -4,9 +4,11 @@ import { sha256 } from "../../src/adapters/sha256.ts";
 import { connect } from "../../src/adapters/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/adapters/sqlite/database.ts";
 import { sqliteTokens } from "../../src/adapters/sqlite/tokens.ts";
-import { ACCEPTED, refused } from "../../src/auth/authenticate.ts";
+import { memoryDatabase } from "../../src/adapters/memory.ts";
+import { accepted, ACCEPTED, refused } from "../../src/auth/authenticate.ts";
 import { tokenCache } from "../../src/auth/token_cache.ts";
 import { mintToken } from "../../src/auth/tokens.ts";
+import { type Scope, SCOPES } from "../../src/scopes.ts";
 import type { TokenStore } from "../../src/token_store.ts";
 import { emptyDirectory } from "../support/program.ts";
 
@@ -36,11 +38,12 @@ function tokenFixture() {
   return { store, elsewhere, addAll, clock, options: { sha256, now: () => clock.now }, [Symbol.asyncDispose]: dispose };
 }
 
-const record = (name: string, expiresAt: Date | null = null) => ({
+const record = (name: string, expiresAt: Date | null = null, scopes: readonly Scope[] = SCOPES) => ({
   name,
   digest: sha256(TOKEN),
   createdAt: CREATED,
   expiresAt,
+  scopes,
 });
 
 test("tokenCache() accepts static tokens and stored ones", async () => {
@@ -50,6 +53,19 @@ test("tokenCache() accepts static tokens and stored ones", async () => {
   expect(cache.authenticate(TOKEN)).toEqual(ACCEPTED);
   expect(cache.authenticate("static-token-0123456")).toEqual(ACCEPTED);
   expect(cache.size()).toBe(2);
+});
+
+test("tokenCache() accepts a token for the scopes that it was stored with, and a static one for all", async () => {
+  const { tokens } = memoryDatabase();
+  await tokens.add({ ...record("scraper", null, ["metrics"]), digest: sha256("scraper") });
+  await tokens.add({ ...record("garden", null, ["write"]), digest: sha256("garden") });
+  await tokens.add({ ...record("both", null, ["metrics", "write"]), digest: sha256("both") });
+  const cache = await tokenCache(tokens, { sha256, staticTokens: ["static"] });
+  expect(cache.authenticate("scraper")).toEqual(accepted(["metrics"]));
+  expect(cache.authenticate("garden")).toEqual(accepted(["write"]));
+  for (const token of ["both", "static"]) expect(cache.authenticate(token)).toBe(ACCEPTED);
+  // Nothing is made for a request.
+  expect(cache.authenticate("garden")).toBe(cache.authenticate("garden"));
 });
 
 test("tokenCache() logs why a token is refused", async () => {

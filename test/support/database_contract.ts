@@ -1,6 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import type { Database } from "../../src/database.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
+import { SCOPES } from "../../src/scopes.ts";
 import type { TokenRecord } from "../../src/token_store.ts";
 import { TEST_TIMEOUT_MS } from "./program.ts";
 
@@ -170,8 +171,15 @@ function tokenStoreContract(adapter: string, open: () => Promise<Database>): voi
     digest: new Uint8Array(32).map((_, index) => index * 8),
     createdAt: CREATED,
     expiresAt: LATER,
+    scopes: SCOPES,
   };
-  const garden = { name: "garden", digest: new Uint8Array(32).fill(255), createdAt: LATER, expiresAt: null };
+  const garden = {
+    name: "garden",
+    digest: new Uint8Array(32).fill(255),
+    createdAt: LATER,
+    expiresAt: null,
+    scopes: SCOPES,
+  };
   const stored = (token: typeof greenhouse | typeof garden): TokenRecord => ({
     ...token,
     revokedAt: null,

@@ -1,6 +1,7 @@
 import type { Changes, Database } from "bun:sqlite";
 import { and, asc, count, eq, isNull, lt, max, or, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
+import { SCOPES } from "../../scopes.ts";
 import type { NewToken, TokenRecord, TokenUse } from "../../token_store.ts";
 import { tokens } from "./schema.ts";
 
@@ -43,7 +44,8 @@ export function sqliteTokens(client: Database) {
   });
 
   return {
-    list: (): readonly TokenRecord[] => list.all(),
+    // Every token may do everything: there is no column that says otherwise.
+    list: (): readonly TokenRecord[] => list.all().map((row) => ({ ...row, scopes: SCOPES })),
     revision: currentRevision,
     add(token: NewToken) {
       tokensChanged();
