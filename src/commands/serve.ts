@@ -15,7 +15,7 @@ import type { Observer } from "../observer.ts";
 import type { PlantStore } from "../plant_store.ts";
 import { readiness } from "../readiness.ts";
 import { authenticator } from "./authenticator.ts";
-import type { Config } from "./config.ts";
+import { type Config, loggableSettings } from "./config.ts";
 import { offerFirstToken } from "./first_token.ts";
 import { listen } from "./http_server.ts";
 import type { StreamIo } from "./io.ts";
@@ -109,10 +109,10 @@ function internalError(cause: unknown, observer: Observer): Response {
   return errorResponse(error);
 }
 
-function logStartup(log: Logger, { authTokens, ...config }: Config, address: string): void {
+function logStartup(log: Logger, config: Config, address: string): void {
   const docs = config.docs ? `, documentation at ${address}/swagger` : "";
   log.info(`Plant Store listens on ${address}${docs}`, { version: packageJson.version });
-  log.info("Configuration in force", { ...config, authTokens: authTokens.length });
+  log.info("Configuration in force", loggableSettings(config));
 }
 
 /** How old the token cache may get, in milliseconds: other processes create and revoke tokens. */

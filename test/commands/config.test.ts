@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
-import { ConfigError, parseConfig } from "../../src/commands/config.ts";
+import { ConfigError, loggableSettings, parseConfig } from "../../src/commands/config.ts";
+import { SETTINGS } from "../../src/commands/settings.ts";
 
 test("parseConfig() of nothing gives the defaults of the README", () => {
   expect(parseConfig({})).toEqual({
@@ -26,6 +27,23 @@ test("parseConfig() takes an empty value as not set", () => {
   expect(parseConfig({ PORT: "", DATABASE_URL: "", DOCS: "" })).toEqual(parseConfig({}));
 });
 
+test("parseConfig() prefers a flag to its variable, and refuses an empty one", () => {
+  expect(parseConfig({ PORT: "1", HOST: "::1" }, { port: "2" })).toMatchObject({ port: 2, host: "::1" });
+  for (const flag of ["host", "port", "database"]) {
+    expect(() => parseConfig({}, { [flag]: "" })).toThrow(ConfigError);
+    expect(() => parseConfig({}, { [flag]: "" })).toThrow(`Cannot use --${flag} "": expected a value`);
+  }
+});
+
+test("a flag is named like its setting, which has one variable", () => {
+  const flags = Object.entries(SETTINGS).filter(([, { flag }]) => flag !== undefined);
+  for (const [name, { flag, variables }] of flags) {
+    expect(flag).toMatch(new RegExp(`^--${name} <[a-z]+>$`));
+    expect(Object.keys(variables)).toHaveLength(1);
+  }
+  expect(flags.map(([name]) => name)).toEqual(["host", "port", "database"]);
+});
+
 test("parseConfig() splits AUTH_TOKENS at commas", () => {
   const { authTokens } = parseConfig({ AUTH_TOKENS: "aaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbb," });
   expect(authTokens).toEqual(["aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"]);
@@ -37,7 +55,7 @@ test.each([
   ["file:/var/lib/plants.db", "/var/lib/plants.db"],
   ["file:///var/lib/plants.db", "/var/lib/plants.db"],
 ])("parseConfig() takes DATABASE_URL %s", (url, path) => {
-  expect(parseConfig({ DATABASE_URL: url }).database.path).toBe(path);
+  expect(parseConfig({ DATABASE_URL: url }).database).toEqual({ adapter: "sqlite", path });
 });
 
 const integers = ["PORT", "MAX_BODY_BYTES", "QUEUE_LIMIT", "REQUEST_TIMEOUT_MS", "SHUTDOWN_TIMEOUT_MS"];
@@ -129,6 +147,53 @@ test("parseConfig() never repeats a token or a password", () => {
       expect(messageOf({ [name]: url })).not.toContain("secret");
     }
   }
+});
+
+/** Settings with a secret wherever one can be. */
+const SECRETIVE = {
+  AUTH_TOKENS: "secret-0123456789,secret-9876543210",
+  AUTH_JWKS_URL: "https://id.example.com/jwks?key=secret#secret",
+  AUTH_ISSUER: "https://id.example.com/",
+  AUTH_AUDIENCE: "plant-store",
+  TLS_CERT_FILE: "cert.pem",
+  TLS_KEY_FILE: "key.pem",
+  LOG_FORMAT: "json",
+  OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318",
+};
+
+test("loggableSettings() shows what is in force, and no secret", () => {
+  expect(loggableSettings(parseConfig(SECRETIVE))).toEqual({
+    host: "127.0.0.1",
+    port: 3000,
+    database: { adapter: "sqlite", path: "plants.db" },
+    authTokens: 2,
+    jwt: { jwksUrl: "https://id.example.com/jwks", issuer: "https://id.example.com/", audience: "plant-store" },
+    maxBodyBytes: 65_536,
+    queueLimit: 10_000,
+    requestTimeoutMs: 5_000,
+    shutdownTimeoutMs: 10_000,
+    tls: { certFile: "cert.pem", keyFile: "key.pem" },
+    logLevel: "info",
+    logFormat: "json",
+    accessLog: false,
+    tracing: { endpoint: "http://127.0.0.1:4318/", serviceName: "plant-store" },
+    docs: true,
+    production: false,
+  });
+});
+
+test("loggableSettings() shows nothing of what gets into a value beside the members that its setting names", () => {
+  const { database, jwt, tls, tracing, ...config } = parseConfig(SECRETIVE);
+  if (!jwt || !tls || !tracing) throw new Error("The settings were not taken");
+  const extended = {
+    ...config,
+    database: { ...database, password: "secret" },
+    jwt: { ...jwt, password: "secret" },
+    tls: { ...tls, password: "secret" },
+    tracing: { ...tracing, password: "secret" },
+    password: "secret",
+  };
+  expect(JSON.stringify(loggableSettings(extended))).not.toContain("secret");
 });
 
 function messageOf(settings: Record<string, string>): string {

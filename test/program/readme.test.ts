@@ -1,6 +1,8 @@
 import { expect, test } from "bun:test";
 import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
+import { defaultOf, namesOf } from "../../src/commands/setting_help.ts";
+import { SETTINGS } from "../../src/commands/settings.ts";
 import { ERRORS, statusOf, type ErrorCode } from "../../src/errors.ts";
 import { ROOT } from "../support/program.ts";
 
@@ -22,12 +24,29 @@ test("the README names the pinned Bun, and no other", () => {
   expect(Bun.version).toBe(packageJson.engines.bun);
 });
 
-test("every variable of the configuration is in the README", async () => {
-  const config = await Bun.file(join(ROOT, "src/commands/config.ts")).text();
-  const variables = new Set(
-    Array.from(config.matchAll(/"([A-Z]+(?:_[A-Z]+)*)"/g), ([, name]) => name).filter((name) => name !== undefined),
-  );
-  const documented = rows.flatMap(([first = ""]) => Array.from(first.matchAll(/`([A-Z_]+)`/g), ([, name]) => name));
-  expect([...variables].filter((name) => !documented.includes(name))).toEqual([]);
-  expect(variables.size).toBeGreaterThan(8);
+test("the README's table of the configuration is the program's", () => {
+  const documented = tableBelow("## Configuration").map(([names = "", flag = "", preset = "", meaning]) => [
+    ...[names, flag, preset].map((cell) => cell.replaceAll("`", "")),
+    meaning,
+  ]);
+  const real = Object.values(SETTINGS).map((setting) => [
+    namesOf(setting),
+    setting.flag?.split(" ")[0] ?? "",
+    defaultOf(setting),
+    setting.meaning,
+  ]);
+  expect(documented).toEqual(real);
 });
+
+/** The rows of the first table below a heading, without its own heading. */
+function tableBelow(heading: string): string[][] {
+  const [, section = ""] = readme.split(`\n${heading}\n`);
+  const [table = ""] = /(?:^\|.*\n)+/m.exec(section) ?? [];
+  const [, , ...lines] = table.trim().split("\n");
+  return lines.map((line) =>
+    line
+      .slice(1, -1)
+      .split("|")
+      .map((cell) => cell.trim()),
+  );
+}

@@ -1,0 +1,146 @@
+import { Command, Option } from "commander";
+import packageJson from "../../package.json" with { type: "json" };
+import { backup } from "./backup.ts";
+import type { Config } from "./config.ts";
+import { type ExportOptions, exportPlants } from "./export.ts";
+import { importPlants } from "./import.ts";
+import type { StreamIo } from "./io.ts";
+import { openapi } from "./openapi.ts";
+import { serve } from "./serve.ts";
+import { addFlags, environmentHelp } from "./setting_help.ts";
+import type { Flags } from "./setting_table.ts";
+import { SETTINGS } from "./settings.ts";
+import { createToken, listTokens, revokeToken } from "./token.ts";
+
+/** The setting that every command has that works on the database. */
+const DATABASE = { database: SETTINGS.database };
+
+/** What commands run with. */
+export interface CommandContext {
+  readonly io: StreamIo;
+  /** The configuration, with flags in the place of environment variables. */
+  readonly configOf: (flags: Flags) => Config;
+  /** Takes a command's exit code. */
+  readonly done: (exitCode: number) => void;
+}
+
+/** Declares the program: its commands, their flags and their help. */
+export function declareProgram(context: CommandContext): Command {
+  const program = new Command("plant-store")
+    .description("A store of plants: POST /plants over HTTP, kept in SQLite.")
+    .version(packageJson.version, "-V, --version", "Print the version")
+    .helpOption("-h, --help", "Print this help")
+    .helpCommand("help [command]", "Print the help of a command")
+    .addHelpText("after", `${example("--port 8080")}\n\nExit codes: 0, 1 (it failed), 2 (it was called wrongly).`)
+    .exitOverride()
+    .configureOutput({
+      writeOut: context.io.stdout,
+      writeErr: context.io.stderr,
+      outputError: (message, write) => write(`${message.trim().replaceAll("\n", " ")} (see --help)\n`),
+    });
+  declareServe(program, context);
+  declareToken(program, context);
+  declareExport(program, context);
+  declareImport(program, context);
+  declareBackup(program, context);
+  declareOpenapi(program, context);
+  return program;
+}
+
+function declareServe(program: Command, { io, configOf, done }: CommandContext): void {
+  const command = program
+    .command("serve")
+    .description("Serve the API (also what happens with no command)")
+    .addHelpText("after", `\n${environmentHelp(SETTINGS)}`)
+    .addHelpText("after", example("serve --port 8080 --database file:/var/lib/plant-store/plants.db"))
+    .action(async (flags: Flags) => done(await serve(configOf(flags), io)));
+  addFlags(command, SETTINGS);
+}
+
+function declareToken(program: Command, context: CommandContext): void {
+  const token = program.command("token").description("Create, list and revoke bearer tokens");
+  declareTokenCreate(token, context);
+  declareTokenList(token, context);
+  declareTokenRevoke(token, context);
+}
+
+function declareTokenCreate(token: Command, { io, configOf, done }: CommandContext): void {
+  const command = token
+    .command("create <name>")
+    .description("Make a token and print it; the database keeps its SHA-256 only")
+    .option(
+      "--expires <lifetime>",
+      "How long it counts: minutes, hours, days or weeks, such as 90d (default: for ever)",
+    )
+    .addHelpText("after", example("token create greenhouse --expires 90d"))
+    .action(async (name: string, flags: Flags & { readonly expires?: string }) =>
+      done(await createToken(configOf(flags).database, name, flags.expires, io)),
+    );
+  addFlags(command, DATABASE);
+}
+
+function declareTokenList(token: Command, { io, configOf, done }: CommandContext): void {
+  const command = token
+    .command("list")
+    .description("Print every token's name, times and state, but not the token")
+    .option("--json", "Print JSON")
+    .addHelpText("after", example("token list --json"))
+    .action(async (flags: Flags) =>
+      done(await listTokens(configOf(flags).database, { json: flags["json"] === true }, io)),
+    );
+  addFlags(command, DATABASE);
+}
+
+function declareTokenRevoke(token: Command, { io, configOf, done }: CommandContext): void {
+  const command = token
+    .command("revoke <name>")
+    .description("Make a token count no more, on running servers within five seconds")
+    .addHelpText("after", example("token revoke greenhouse"))
+    .action(async (name: string, flags: Flags) => done(await revokeToken(configOf(flags).database, name, io)));
+  addFlags(command, DATABASE);
+}
+
+function declareExport(program: Command, { io, configOf, done }: CommandContext): void {
+  const format = new Option("--format <format>", "How plants are written").choices(["ndjson", "csv"]).default("ndjson");
+  const command = program
+    .command("export")
+    .description("Print every plant, ordered by id, also while a server runs")
+    .addOption(format)
+    .addHelpText("after", example("export > plants.ndjson"))
+    .action(async (flags: Flags & ExportOptions) => done(await exportPlants(configOf(flags).database, flags, io)));
+  addFlags(command, DATABASE);
+}
+
+function declareImport(program: Command, { io, configOf, done }: CommandContext): void {
+  const command = program
+    .command("import <file>")
+    .description('Add plants from lines of JSON, as export prints them; "-" reads standard input')
+    .addHelpText("after", example("import plants.ndjson"))
+    .action(async (file: string, flags: Flags) => {
+      const { database, maxBodyBytes } = configOf(flags);
+      // A line has room for whatever plant a body has.
+      done(await importPlants(database, file, io, { maxLineBytes: Math.max(2 ** 20, maxBodyBytes) }));
+    });
+  addFlags(command, DATABASE);
+}
+
+function declareBackup(program: Command, { io, configOf, done }: CommandContext): void {
+  const command = program
+    .command("backup <file>")
+    .description("Copy the database into a new file, also while a server runs")
+    .addHelpText("after", example("backup plants-2026-11-20.db"))
+    .action(async (file: string, flags: Flags) => done(await backup(configOf(flags).database, file, io)));
+  addFlags(command, DATABASE);
+}
+
+function declareOpenapi(program: Command, { io, done }: CommandContext): void {
+  program
+    .command("openapi")
+    .description("Print the OpenAPI document")
+    .addHelpText("after", example("openapi > openapi.json"))
+    .action(async () => done(await openapi(io)));
+}
+
+function example(line: string): string {
+  return `\nExample:\n  plant-store ${line}`;
+}

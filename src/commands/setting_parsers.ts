@@ -1,0 +1,112 @@
+/** A setting that cannot be followed: the program was called wrongly. */
+export class ConfigError extends Error {
+  override readonly name = "ConfigError";
+}
+
+/** The limits of an integer. */
+export interface Range {
+  readonly min: number;
+  /** @default {Number.MAX_SAFE_INTEGER} */
+  readonly max?: number;
+}
+
+/** Parses an integer in plain digits. */
+export function parseInteger(name: string, text: string, { min, max = Number.MAX_SAFE_INTEGER }: Range): number {
+  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+  if (value >= min && value <= max) return value;
+  throw new ConfigError(`Cannot use ${name} "${text}": expected an integer from ${min} to ${max}`);
+}
+
+/** Parses a time limit in milliseconds. */
+export function parseTimeout(name: string, text: string): number {
+  // Timers of the web take 32 bits.
+  return parseInteger(name, text, { min: 1, max: 2 ** 31 - 1 });
+}
+
+/** Parses one of a few words. */
+export function parseChoice<const Choice extends string>(
+  name: string,
+  text: string,
+  choices: readonly Choice[],
+): Choice {
+  const chosen = choices.find((known) => known === text);
+  if (chosen !== undefined) return chosen;
+  throw new ConfigError(`Cannot use ${name} "${text}": expected ${choices.map((known) => `"${known}"`).join(" or ")}`);
+}
+
+/** Parses `on` or `off`. */
+export function parseSwitch(name: string, text: string): boolean {
+  return parseChoice(name, text, ["on", "off"]) === "on";
+}
+
+/**
+ * Whether the variables of a group are set, which count together only: all of them, or none.
+ *
+ * @throws {ConfigError} If some are set and some are not.
+ */
+export function isComplete(texts: Readonly<Record<string, string>>): boolean {
+  const names = Object.keys(texts);
+  const given = names.filter((name) => texts[name] !== "");
+  if (given.length === 0 || given.length === names.length) return given.length > 0;
+  const missing = names.filter((name) => texts[name] === "");
+  throw new ConfigError(`Cannot use ${given.join(" and ")} without ${missing.join(" and ")}`);
+}
+
+/** Which adapter a database is behind, and where it is. */
+export interface DatabaseLocation {
+  readonly adapter: "sqlite";
+  readonly path: string;
+}
+
+/** Parses `file:PATH`, or the same as an absolute URL, `file:///PATH` (RFC 8089). */
+export function parseDatabaseUrl(name: string, url: string): DatabaseLocation {
+  const path = /^file:(?:\/\/(?=\/))?([^?#]+)$/.exec(url)?.[1];
+  // A memory database would lose every plant, and two slashes name a host.
+  if (path !== undefined && !path.startsWith("//") && path !== ":memory:") return { adapter: "sqlite", path };
+  throw new ConfigError(`Cannot use ${name} "${withoutSecrets(url)}": expected file:PATH`);
+}
+
+/** Parses the address of keys. Who can change them on their way can sign tokens: plain HTTP is for this machine only. */
+export function parseJwksUrl(name: string, text: string): URL {
+  const url = URL.parse(text);
+  const isLocal = url?.protocol === "http:" && ["localhost", "127.0.0.1", "[::1]"].includes(url.hostname);
+  if (url !== null && (url.protocol === "https:" || isLocal) && !hasPassword(url)) return url;
+  throw new ConfigError(`Cannot use ${name} "${withoutSecrets(text)}": expected an https URL without a password`);
+}
+
+/** Parses the address of a collector of traces, to which a path is appended. */
+export function parseCollectorUrl(name: string, text: string): URL {
+  const url = URL.parse(text);
+  const isHttp = url !== null && /^https?:$/.test(url.protocol);
+  if (isHttp && !/[?#]/.test(text) && !hasPassword(url)) return url;
+  throw new ConfigError(
+    `Cannot use ${name} "${withoutSecrets(text)}": expected an http or https URL without a password, a query and a fragment`,
+  );
+}
+
+/** A URL gets into logs and messages, so a secret has to come another way. */
+function hasPassword({ username, password }: URL): boolean {
+  return username !== "" || password !== "";
+}
+
+function withoutSecrets(url: string): string {
+  return url.replace(/[?#].*/s, "…").replace(/^.*@/s, "…@");
+}
+
+const MIN_TOKEN_LENGTH = 16;
+
+/** Parses bearer tokens that are separated by commas. */
+export function parseTokens(name: string, list: string): string[] {
+  const tokens = list
+    .split(",")
+    .map((token) => token.trim())
+    .filter((token) => token !== "");
+  tokens.forEach((token, index) => requireUsable(token, `Cannot use ${name}: token ${index + 1}`));
+  return tokens;
+}
+
+function requireUsable(token: string, where: string): void {
+  if (token.length < MIN_TOKEN_LENGTH) throw new ConfigError(`${where} has fewer than ${MIN_TOKEN_LENGTH} characters`);
+  // RFC 6750, section 2.1: no client could send any other.
+  if (!/^[\w\-.~+/]+=*$/.test(token)) throw new ConfigError(`${where} has characters that a bearer token cannot have`);
+}

@@ -1,0 +1,137 @@
+import { LOG_FORMATS, LOG_LEVELS } from "../adapters/logging.ts";
+import {
+  isComplete,
+  parseChoice,
+  parseCollectorUrl,
+  parseDatabaseUrl,
+  parseInteger,
+  parseJwksUrl,
+  parseSwitch,
+  parseTimeout,
+  parseTokens,
+} from "./setting_parsers.ts";
+import { setting } from "./setting_table.ts";
+
+/**
+ * Everything an operator can set. A new setting is an entry here and a row in the README, which a test demands: the
+ * type `Config`, the parsing, `serve --help` and what the start logs follow from the entry.
+ */
+export const SETTINGS = {
+  host: setting({
+    variables: { HOST: "127.0.0.1" },
+    flag: "--host <address>",
+    meaning: "the address to listen on",
+    parse: ({ HOST }) => HOST,
+    log: asIs,
+  }),
+  port: setting({
+    variables: { PORT: "3000" },
+    flag: "--port <number>",
+    meaning: "the port to listen on; 0 takes a free one",
+    parse: ({ PORT }) => parseInteger("PORT", PORT, { min: 0, max: 65_535 }),
+    log: asIs,
+  }),
+  database: setting({
+    variables: { DATABASE_URL: "file:plants.db" },
+    flag: "--database <url>",
+    meaning: "where plants are kept: `file:PATH` of a SQLite database",
+    parse: ({ DATABASE_URL }) => parseDatabaseUrl("DATABASE_URL", DATABASE_URL),
+    log: ({ adapter, path }) => ({ adapter, path }),
+  }),
+  authTokens: setting({
+    variables: { AUTH_TOKENS: "" },
+    meaning: "static tokens, comma-separated, each at least 16 characters",
+    parse: ({ AUTH_TOKENS }) => parseTokens("AUTH_TOKENS", AUTH_TOKENS),
+    log: (tokens) => tokens.length,
+  }),
+  jwt: setting({
+    variables: { AUTH_JWKS_URL: "", AUTH_ISSUER: "", AUTH_AUDIENCE: "" },
+    meaning: "accept the JWTs of an identity provider: all three or none",
+    parse({ AUTH_JWKS_URL, AUTH_ISSUER, AUTH_AUDIENCE }) {
+      if (!isComplete({ AUTH_JWKS_URL, AUTH_ISSUER, AUTH_AUDIENCE })) return undefined;
+      const jwksUrl = parseJwksUrl("AUTH_JWKS_URL", AUTH_JWKS_URL);
+      return { jwksUrl, issuer: AUTH_ISSUER, audience: AUTH_AUDIENCE };
+    },
+    // A URL's query may hold a key.
+    log: (jwt) => jwt && { jwksUrl: withoutQuery(jwt.jwksUrl), issuer: jwt.issuer, audience: jwt.audience },
+  }),
+  maxBodyBytes: setting({
+    variables: { MAX_BODY_BYTES: "65536" },
+    meaning: "the most a request's body may have, in bytes",
+    parse: ({ MAX_BODY_BYTES }) => parseInteger("MAX_BODY_BYTES", MAX_BODY_BYTES, { min: 1 }),
+    log: asIs,
+  }),
+  queueLimit: setting({
+    variables: { QUEUE_LIMIT: "10000" },
+    meaning: "plants that may wait for a commit",
+    parse: ({ QUEUE_LIMIT }) => parseInteger("QUEUE_LIMIT", QUEUE_LIMIT, { min: 1 }),
+    log: asIs,
+  }),
+  requestTimeoutMs: setting({
+    variables: { REQUEST_TIMEOUT_MS: "5000" },
+    meaning: "from the body's end to the response, in milliseconds",
+    parse: ({ REQUEST_TIMEOUT_MS }) => parseTimeout("REQUEST_TIMEOUT_MS", REQUEST_TIMEOUT_MS),
+    log: asIs,
+  }),
+  shutdownTimeoutMs: setting({
+    variables: { SHUTDOWN_TIMEOUT_MS: "10000" },
+    meaning: "drain time after SIGTERM or SIGINT, in milliseconds",
+    parse: ({ SHUTDOWN_TIMEOUT_MS }) => parseTimeout("SHUTDOWN_TIMEOUT_MS", SHUTDOWN_TIMEOUT_MS),
+    log: asIs,
+  }),
+  tls: setting({
+    variables: { TLS_CERT_FILE: "", TLS_KEY_FILE: "" },
+    meaning: "serve HTTPS with these PEM files",
+    parse: ({ TLS_CERT_FILE, TLS_KEY_FILE }) =>
+      isComplete({ TLS_CERT_FILE, TLS_KEY_FILE }) ? { certFile: TLS_CERT_FILE, keyFile: TLS_KEY_FILE } : undefined,
+    log: (tls) => tls && { certFile: tls.certFile, keyFile: tls.keyFile },
+  }),
+  logLevel: setting({
+    variables: { LOG_LEVEL: "info" },
+    meaning: "from which level on to log: `debug`, `info`, `warning` or `error`",
+    parse: ({ LOG_LEVEL }) => parseChoice("LOG_LEVEL", LOG_LEVEL, LOG_LEVELS),
+    log: asIs,
+  }),
+  logFormat: setting({
+    variables: { LOG_FORMAT: "" },
+    meaning: "how to log: `pretty` or `json`; without it pretty on a terminal and JSON elsewhere",
+    parse: ({ LOG_FORMAT }) => (LOG_FORMAT === "" ? undefined : parseChoice("LOG_FORMAT", LOG_FORMAT, LOG_FORMATS)),
+    log: asIs,
+  }),
+  accessLog: setting({
+    variables: { ACCESS_LOG: "off" },
+    meaning: "whether every request is logged: `on` or `off`",
+    parse: ({ ACCESS_LOG }) => parseSwitch("ACCESS_LOG", ACCESS_LOG),
+    log: asIs,
+  }),
+  tracing: setting({
+    variables: { OTEL_EXPORTER_OTLP_ENDPOINT: "", OTEL_SERVICE_NAME: "plant-store" },
+    meaning: "send traces to this collector, such as `http://127.0.0.1:4318`, under this name",
+    parse: ({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_SERVICE_NAME: serviceName }) =>
+      endpoint === ""
+        ? undefined
+        : { endpoint: parseCollectorUrl("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint), serviceName },
+    log: (tracing) => tracing && { endpoint: tracing.endpoint.href, serviceName: tracing.serviceName },
+  }),
+  docs: setting({
+    variables: { DOCS: "on" },
+    meaning: "whether `/swagger` is served: `on` or `off`",
+    parse: ({ DOCS }) => parseSwitch("DOCS", DOCS),
+    log: asIs,
+  }),
+  production: setting({
+    variables: { NODE_ENV: "" },
+    meaning: "with `production` no token is made at the first start",
+    parse: ({ NODE_ENV }) => NODE_ENV === "production",
+    log: asIs,
+  }),
+};
+
+/** Not for objects: what is logged of one is named, member by member. */
+function asIs(value: string | number | boolean | undefined): typeof value {
+  return value;
+}
+
+function withoutQuery({ origin, pathname }: URL): string {
+  return `${origin}${pathname}`;
+}

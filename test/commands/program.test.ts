@@ -1,0 +1,128 @@
+import { expect, test } from "bun:test";
+import { run } from "../../src/commands/program.ts";
+import { SETTINGS } from "../../src/commands/settings.ts";
+import { streamIo } from "../support/stream_io.ts";
+
+/** Every command, with the arguments and the flags that it has. */
+const COMMANDS = [
+  { command: "serve", args: "", flags: ["--host", "--port", "--database"] },
+  { command: "token create", args: " <name>", flags: ["--expires", "--database"] },
+  { command: "token list", args: "", flags: ["--json", "--database"] },
+  { command: "token revoke", args: " <name>", flags: ["--database"] },
+  { command: "export", args: "", flags: ["--format", "--database"] },
+  { command: "import", args: " <file>", flags: ["--database"] },
+  { command: "backup", args: " <file>", flags: ["--database"] },
+  { command: "openapi", args: "", flags: [] },
+];
+
+async function call(...args: string[]) {
+  // A server that starts by mistake ends at once.
+  const { io, output, words } = streamIo({ stop: AbortSignal.abort() });
+  return { exitCode: await run(args, {}, io), stdout: output(), stderr: words() };
+}
+
+/** With its second and third letter in each other's place. */
+function mistype(word: string): string {
+  return word.replace(/^(-*.)(.)(.)/, "$1$3$2");
+}
+
+test.each(COMMANDS)(
+  "$command --help tells its arguments, its flags and an example",
+  async ({ command, args, flags }) => {
+    const help = await call(...command.split(" "), "--help");
+    expect(help).toMatchObject({ exitCode: 0, stderr: "" });
+    expect(help.stdout).toStartWith(`Usage: plant-store ${command} [options]${args}\n`);
+    expect(Array.from(help.stdout.matchAll(/^ {2}(--\w+)/gm), ([, flag]) => flag)).toEqual(flags);
+    expect(help.stdout).toContain(`\nExample:\n  plant-store ${command}`);
+  },
+);
+
+test("--help lists the commands, and token --help its own", async () => {
+  const listed = async (...args: string[]) => {
+    const [, commands = ""] = (await call(...args)).stdout.split("\nCommands:\n");
+    return Array.from(commands.matchAll(/^ {2}([a-z]+) .* [A-Z]/gm), ([, name]) => name);
+  };
+  expect(await listed("--help")).toEqual(["serve", "token", "export", "import", "backup", "openapi", "help"]);
+  expect(await listed("help")).toEqual(await listed("--help"));
+  expect(await listed("token", "--help")).toEqual(["create", "list", "revoke", "help"]);
+});
+
+test("serve --help tells every variable, in the order of the table", async () => {
+  const { stdout } = await call("serve", "--help");
+  const told = Array.from(stdout.matchAll(/\b[A-Z]+(?:_[A-Z]+)+\b|\b(?:HOST|PORT|DOCS)\b/g), ([name]) => name);
+  expect(told).toEqual(Object.values(SETTINGS).flatMap(({ variables }) => Object.keys(variables)));
+});
+
+test("no line of a --help is wider than a terminal", async () => {
+  for (const { command } of [...COMMANDS, { command: "token" }, { command: "" }]) {
+    const { stdout } = await call(...command.split(" ").filter(Boolean), "--help");
+    expect(stdout.split("\n").filter((line) => line.length > 80)).toEqual([]);
+    expect(stdout).not.toMatch(/[ \t]$/m);
+  }
+});
+
+const flags = COMMANDS.flatMap(({ command, flags: known }) => known.map((flag) => ({ command, flag })));
+
+test.each(flags)("$command with a mistyped $flag is refused in one line", async ({ command, flag }) => {
+  const words = command.split(" ");
+  for (const args of [[mistype(flag)], [mistype(flag), "x"], [`${mistype(flag)}=x`]]) {
+    expect(await call(...words, ...args)).toEqual({
+      exitCode: 2,
+      stdout: "",
+      stderr: `error: unknown option '${args[0]}' (Did you mean ${flag}?) (see --help)\n`,
+    });
+  }
+});
+
+test.each([...COMMANDS.map(({ command }) => command), "token"])(
+  "a mistyped %s is refused in one line",
+  async (command) => {
+    const words = command.split(" ");
+    const last = words.pop() ?? "";
+    const refusal = {
+      exitCode: 2,
+      stdout: "",
+      stderr: `error: unknown command '${mistype(last)}' (Did you mean ${last}?) (see --help)\n`,
+    };
+    expect(await call(...words, mistype(last))).toEqual(refusal);
+    expect(await call(...words, mistype(last), "x")).toEqual(refusal);
+    expect(await call(...words, mistype(last), "--help")).toEqual(refusal);
+    expect(await call(...words, "help", mistype(last))).toEqual(refusal);
+    expect(await call("help", ...words, mistype(last))).toEqual(refusal);
+  },
+);
+
+const wrongCalls: [string[], string][] = [
+  [["xyzzy"], "error: unknown command 'xyzzy' (see --help)"],
+  [[""], "error: unknown command '' (see --help)"],
+  [["-x"], "error: unknown option '-x' (see --help)"],
+  [["--hepl"], "error: unknown option '--hepl' (Did you mean --help?) (see --help)"],
+  [["--port"], "error: option '--port <number>' argument missing (see --help)"],
+  [
+    ["--port", "1", "token"],
+    "error: too many arguments for 'serve'. Expected 0 arguments but got 1: token. (see --help)",
+  ],
+  [
+    ["openapi", "extra"],
+    "error: too many arguments for 'openapi'. Expected 0 arguments but got 1: extra. (see --help)",
+  ],
+  [["import"], "error: missing required argument 'file' (see --help)"],
+  [["token", "create"], "error: missing required argument 'name' (see --help)"],
+  [
+    ["export", "--format", "xml"],
+    "error: option '--format <format>' argument 'xml' is invalid. Allowed choices are ndjson, csv. (see --help)",
+  ],
+  [["--port", "http"], 'Cannot use PORT "http": expected an integer from 0 to 65535'],
+  [["--port", ""], 'Cannot use --port "": expected a value, or no flag for the default'],
+  [["--host", ""], 'Cannot use --host "": expected a value, or no flag for the default'],
+  ...COMMANDS.filter(({ flags: known }) => known.includes("--database")).map(
+    ({ command, args }): [string[], string] => [
+      [...command.split(" "), ...(args ? ["x"] : []), "--database", ""],
+      'Cannot use --database "": expected a value, or no flag for the default',
+    ],
+  ),
+];
+
+test.each(wrongCalls)("%j is refused in one line", async (args, stderr) => {
+  expect(await call(...args)).toEqual({ exitCode: 2, stdout: "", stderr: `${stderr}\n` });
+});
