@@ -1,29 +1,33 @@
+import { sha256 } from "../adapters/sha256.ts";
+import type { TokenCache } from "../auth/token_cache.ts";
+import { mintToken } from "../auth/tokens.ts";
 import { SCOPES } from "../scopes.ts";
 import type { Config } from "./config.ts";
-import type { TokenCache } from "../auth/token_cache.ts";
-import { mintToken, type Sha256 } from "../auth/tokens.ts";
 import type { Io } from "./io.ts";
 
+/** What {@linkcode offerFirstToken} needs to know of the server. */
+export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
+  /** Where it listens. */
+  readonly address: string;
+  readonly io: Pick<Io, "stderr">;
+}
+
 /**
- * At a first start nobody could call: makes a token, keeps its digest and prints it, this once, with a call that works
- * as it stands. In production nothing is made; a warning says what to do.
- *
- * @param address Where the server listens.
+ * Makes a token where none is accepted, nor JWTs: keeps its digest, and prints it, this once, with a call that works as
+ * it stands. In production nothing is made; a warning says what to do.
  */
-export async function offerFirstToken(
-  tokens: TokenCache,
-  address: string,
-  { jwt, production }: Config,
-  sha256: Sha256,
-  { stderr }: Io,
-): Promise<void> {
-  if (tokens.size() > 0 || jwt !== undefined) return;
-  if (production) {
-    stderr("No token is known, so every call will be answered 401: create one with plant-store token create NAME\n");
-    return;
-  }
+export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOptions): Promise<void> {
+  const { address, jwt, production, io } = options;
+  if (jwt !== undefined || tokens.size() > 0) return;
+  const token = production ? undefined : await createFirstToken(tokens);
+  if (token !== undefined) io.stderr(welcome(token, address));
+  // Of two servers that start together on a new file, the slower one knows the token of the other by now.
+  else if (tokens.size() === 0) io.stderr(warning());
+}
+
+/** Resolves to nothing where the name is taken: by a server that starts at the same time, or by an old token. */
+async function createFirstToken(tokens: TokenCache): Promise<string | undefined> {
   const token = mintToken(sha256);
-  // Of two servers that start together on a new file, the slower one finds the name taken.
   const added = await tokens.add({
     name: "first-start",
     digest: sha256(token),
@@ -31,12 +35,16 @@ export async function offerFirstToken(
     expiresAt: null,
     scopes: SCOPES,
   });
-  if (added) stderr(welcome(token, address));
+  return added ? token : undefined;
+}
+
+function warning(): string {
+  return "No token is accepted, so every call will be answered 401: create one with plant-store token create NAME\n";
 }
 
 function welcome(token: string, address: string): string {
   return `
-No token is known, so here is one. It is shown only now; the database keeps its SHA-256:
+No token is accepted yet, so here is one. It is shown only now; the database keeps its SHA-256:
 
   ${token}
 

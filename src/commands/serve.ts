@@ -78,7 +78,7 @@ async function startService(config: Config, database: Database, log: Logger, io:
   });
   const server = await listen(config, { fetch: app.fetch, error: (cause) => internalError(cause, observer) });
   logStartup(log, config, server.address);
-  await offerFirstToken(tokens, server.address, config, sha256, io);
+  await offerFirstToken(tokens, { address: server.address, jwt: config.jwt, production: config.production, io });
   const refreshing = keepFresh(tokens, log);
   return {
     /** Responds to what was accepted, or for a moment only where the storage failed. */

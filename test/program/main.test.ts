@@ -114,6 +114,44 @@ test.each(["SIGTERM", "SIGINT"] as const)(
   },
 );
 
+test("in production a token that is revoked, and one that is expired, are as none at all", async () => {
+  using directory = emptyDirectory();
+  const cwd = directory.path;
+  const expired = await runToEnd({ cwd, args: ["token", "create", "expired", "--expires", "1m"] });
+  const revoked = await runToEnd({ cwd, args: ["token", "create", "revoked"] });
+  expect(await runToEnd({ cwd, args: ["token", "revoke", "revoked"] })).toMatchObject({ exitCode: 0 });
+  {
+    using database = new Database(join(cwd, "plants.db"));
+    database.run("UPDATE tokens SET expires_at = created_at WHERE name = 'expired'");
+  }
+  await using server = await startServer({ cwd, env: { NODE_ENV: "production" } });
+  const [warning] = await server.stderr.until(/No token is accepted.*\n/);
+  expect(warning).toBe(
+    "No token is accepted, so every call will be answered 401: create one with plant-store token create NAME\n",
+  );
+  for (const { stdout } of [expired, revoked]) expect((await post(server.url, FERN, stdout.trim())).status).toBe(401);
+});
+
+test("in production there is no warning where a token is accepted, or JWTs are", async () => {
+  using directory = emptyDirectory();
+  const provider = { AUTH_JWKS_URL: "http://127.0.0.1:9/", AUTH_ISSUER: "me", AUTH_AUDIENCE: "plant-store" };
+  for (const settings of [{ AUTH_TOKENS: KNOWN }, provider]) {
+    await using server = await startServer({ cwd: directory.path, env: { NODE_ENV: "production", ...settings } });
+    server.child.kill("SIGTERM");
+    expect(await server.stderr.end).not.toContain("No token");
+  }
+});
+
+test("a start that cannot make the first token, because an old one has its name, warns", async () => {
+  using directory = emptyDirectory();
+  const cwd = directory.path;
+  expect(await runToEnd({ cwd, args: ["token", "create", "first-start"] })).toMatchObject({ exitCode: 0 });
+  expect(await runToEnd({ cwd, args: ["token", "revoke", "first-start"] })).toMatchObject({ exitCode: 0 });
+  await using server = await startServer({ cwd });
+  await server.stderr.until(/No token is accepted, so every call will be answered 401/);
+  expect(server.stderr.text()).not.toContain("plant_");
+});
+
 test("bad settings and flags stop the start with one line and exit code 2", async () => {
   using directory = emptyDirectory();
   const calls = [
