@@ -1,6 +1,6 @@
 import type { Scope } from "./scopes.ts";
 
-/** What is kept of a token: never the token itself. */
+/** What is stored of a token: never the token itself. */
 export interface TokenRecord {
   /** What people call it; unique. */
   readonly name: string;
@@ -8,7 +8,7 @@ export interface TokenRecord {
   readonly digest: Uint8Array;
   /** When it was made. */
   readonly createdAt: Date;
-  /** From when on it does not count any more, if ever. */
+  /** From when on it is not accepted any more, if ever. */
   readonly expiresAt: Date | null;
   /** When it was revoked, if it was. */
   readonly revokedAt: Date | null;
@@ -21,7 +21,7 @@ export interface TokenRecord {
 /** A token to be stored. */
 export type NewToken = Pick<TokenRecord, "name" | "digest" | "createdAt" | "expiresAt" | "scopes">;
 
-/** The port behind which tokens are kept. */
+/** The port behind which tokens are stored. */
 export interface TokenStore {
   /** Every token stored, revoked and expired ones too, oldest first. */
   list(): Promise<readonly TokenRecord[]>;
@@ -36,6 +36,10 @@ export interface TokenStore {
   add(token: NewToken): Promise<boolean>;
   /** Revokes a token, and resolves to whether there was one to revoke. */
   revoke(name: string, at: Date): Promise<boolean>;
+  /** Deletes a token for good, and resolves to whether there was one: its name is free again. */
+  delete(name: string): Promise<boolean>;
+  /** Deletes every token that is revoked, or has expired by then, and resolves to how many that were. */
+  prune(at: Date): Promise<number>;
   /**
    * Records when tokens were last used, all in one transaction. A later use that is stored already stays, and a name
    * that is not stored changes nothing.

@@ -2,7 +2,7 @@ import type { Database } from "../database.ts";
 import { keysetPages } from "../keyset.ts";
 import { type NewPlant, type Plant, samePlant } from "../plant.ts";
 import type { AddOutcome, PlantStore } from "../plant_store.ts";
-import type { TokenRecord, TokenStore } from "../token_store.ts";
+import type { NewToken, TokenRecord, TokenStore, TokenUse } from "../token_store.ts";
 
 /** A database that forgets at the end of the process: for tests, and the smallest example of the port. */
 export function memoryDatabase(): Database {
@@ -44,33 +44,44 @@ function pageFrom(plants: ReadonlyMap<bigint, Plant>, from: bigint): NewPlant[] 
 function memoryTokens(): TokenStore {
   const tokens = new Map<string, TokenRecord>();
   let revision = 0;
-  const change = (name: string, part: Partial<TokenRecord>) => {
+
+  /** Tells every server if tokens changed. */
+  function changed(count: number): number {
+    if (count > 0) revision++;
+    return count;
+  }
+
+  function isTaken({ name, digest }: NewToken): boolean {
+    return tokens.has(name) || tokens.values().some((token) => sameBytes(token.digest, digest));
+  }
+
+  function recordUse({ name, at }: TokenUse): void {
     const token = tokens.get(name);
-    if (token !== undefined) tokens.set(name, { ...token, ...part });
-  };
+    if (token !== undefined && Number(token.lastUsedAt) < Number(at)) tokens.set(name, { ...token, lastUsedAt: at });
+  }
+
   return {
     list: async () => [...tokens.values()].toSorted(byAge),
     revision: async () => String(revision),
     async add(token) {
-      const isTaken = Array.from(tokens.values()).some(
-        ({ name, digest }) => name === token.name || sameBytes(digest, token.digest),
-      );
-      revision++;
-      if (!isTaken) tokens.set(token.name, { ...token, revokedAt: null, lastUsedAt: null });
-      return !isTaken;
+      if (isTaken(token)) return false;
+      tokens.set(token.name, { ...token, revokedAt: null, lastUsedAt: null });
+      return changed(1) === 1;
     },
     async revoke(name, at) {
-      revision++;
-      const isValid = tokens.get(name)?.revokedAt === null;
-      if (isValid) change(name, { revokedAt: at });
-      return isValid;
+      const token = tokens.get(name);
+      if (token?.revokedAt !== null) return false;
+      tokens.set(name, { ...token, revokedAt: at });
+      return changed(1) === 1;
     },
-    async recordUses(uses) {
-      for (const { name, at } of uses) {
-        const { lastUsedAt } = tokens.get(name) ?? {};
-        if (!lastUsedAt || lastUsedAt < at) change(name, { lastUsedAt: at });
-      }
+    delete: async (name) => changed(tokens.delete(name) ? 1 : 0) === 1,
+    async prune(at) {
+      const ended = [...tokens.values()].filter(
+        ({ revokedAt, expiresAt }) => revokedAt !== null || (expiresAt !== null && expiresAt <= at),
+      );
+      return changed(ended.filter(({ name }) => tokens.delete(name)).length);
     },
+    recordUses: async (uses) => uses.forEach(recordUse),
   };
 }
 

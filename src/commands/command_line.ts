@@ -6,11 +6,12 @@ import { type ExportOptions, exportPlants } from "./export.ts";
 import { importPlants } from "./import.ts";
 import type { StreamIo } from "./io.ts";
 import { openapi } from "./openapi.ts";
+import { SCOPES } from "../scopes.ts";
 import { serve } from "./serve.ts";
 import { addFlags, environmentHelp } from "./setting_help.ts";
 import type { Flags } from "./setting_table.ts";
 import { SETTINGS } from "./settings.ts";
-import { createToken, listTokens, revokeToken } from "./token.ts";
+import { createToken, type CreateTokenOptions, deleteToken, listTokens, pruneTokens, revokeToken } from "./token.ts";
 
 /** The setting that every command has that works on the database. */
 const DATABASE = { database: SETTINGS.database };
@@ -20,6 +21,8 @@ export interface CommandContext {
   readonly io: StreamIo;
   /** The configuration, with flags in the place of environment variables. */
   readonly configOf: (flags: Flags) => Config;
+  /** Takes the help and the version. */
+  readonly writeHelp: (text: string) => void;
   /** Takes a command's exit code. */
   readonly done: (exitCode: number) => void;
 }
@@ -34,7 +37,7 @@ export function declareProgram(context: CommandContext): Command {
     .addHelpText("after", `${example("--port 8080")}\n\nExit codes: 0, 1 (it failed), 2 (it was called wrongly).`)
     .exitOverride()
     .configureOutput({
-      writeOut: context.io.stdout,
+      writeOut: context.writeHelp,
       writeErr: context.io.stderr,
       outputError: (message, write) => write(`${message.trim().replaceAll("\n", " ")} (see --help)\n`),
     });
@@ -58,10 +61,12 @@ function declareServe(program: Command, { io, configOf, done }: CommandContext):
 }
 
 function declareToken(program: Command, context: CommandContext): void {
-  const token = program.command("token").description("Create, list and revoke bearer tokens");
+  const token = program.command("token").description("Create, list, revoke and delete bearer tokens");
   declareTokenCreate(token, context);
   declareTokenList(token, context);
   declareTokenRevoke(token, context);
+  declareTokenDelete(token, context);
+  declareTokenPrune(token, context);
 }
 
 function declareTokenCreate(token: Command, { io, configOf, done }: CommandContext): void {
@@ -70,11 +75,12 @@ function declareTokenCreate(token: Command, { io, configOf, done }: CommandConte
     .description("Make a token and print it; the database keeps its SHA-256 only")
     .option(
       "--expires <lifetime>",
-      "How long it counts: minutes, hours, days or weeks, such as 90d (default: for ever)",
+      "How long it is accepted: minutes, hours, days or weeks, such as 90d (default: until it is revoked)",
     )
+    .addOption(new Option("--scope <scope>", "The one thing that it may be used for (default: all)").choices(SCOPES))
     .addHelpText("after", example("token create greenhouse --expires 90d"))
-    .action(async (name: string, flags: Flags & { readonly expires?: string }) =>
-      done(await createToken(configOf(flags).database, name, flags.expires, io)),
+    .action(async (name: string, flags: Flags & CreateTokenOptions) =>
+      done(await createToken(configOf(flags).database, name, flags, io)),
     );
   addFlags(command, DATABASE);
 }
@@ -94,9 +100,27 @@ function declareTokenList(token: Command, { io, configOf, done }: CommandContext
 function declareTokenRevoke(token: Command, { io, configOf, done }: CommandContext): void {
   const command = token
     .command("revoke <name>")
-    .description("Make a token count no more, on running servers within five seconds")
+    .description("Accept a token no more, on running servers within five seconds")
     .addHelpText("after", example("token revoke greenhouse"))
     .action(async (name: string, flags: Flags) => done(await revokeToken(configOf(flags).database, name, io)));
+  addFlags(command, DATABASE);
+}
+
+function declareTokenDelete(token: Command, { io, configOf, done }: CommandContext): void {
+  const command = token
+    .command("delete <name>")
+    .description("Revoke a token and forget it: its name is free again")
+    .addHelpText("after", example("token delete greenhouse"))
+    .action(async (name: string, flags: Flags) => done(await deleteToken(configOf(flags).database, name, io)));
+  addFlags(command, DATABASE);
+}
+
+function declareTokenPrune(token: Command, { io, configOf, done }: CommandContext): void {
+  const command = token
+    .command("prune")
+    .description("Delete every token that is revoked or expired")
+    .addHelpText("after", example("token prune"))
+    .action(async (flags: Flags) => done(await pruneTokens(configOf(flags).database, io)));
   addFlags(command, DATABASE);
 }
 

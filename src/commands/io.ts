@@ -1,11 +1,11 @@
 /** Where a command writes, and what ends it early. */
 export interface Io {
-  /** Results. */
-  readonly stdout: (text: string) => void;
   /** Words for people. */
   readonly stderr: (text: string) => void;
-  /** Aborted by the first signal that asks the program to stop. */
+  /** Aborted by the first signal that asks the program to stop: SIGTERM, SIGINT, SIGQUIT, or SIGHUP without a listener. */
   readonly stop: AbortSignal;
+  /** Takes SIGHUP from then on, which asks a daemon to read its files again. */
+  readonly onHangup: (listener: () => void) => void;
 }
 
 /** A command that failed for a reason its user can act on: one line says it. */
@@ -24,6 +24,19 @@ export interface StreamIo extends Io {
   readonly stdin: () => ReadableStream<Uint8Array>;
   /** Whether words for people go to a terminal. */
   readonly isTerminal: boolean;
+}
+
+/**
+ * Writes a command's whole result.
+ *
+ * @throws {CommandError} If it cannot be written: a full disk, say, or a reader that is gone.
+ */
+export async function writeOutput({ write }: Pick<StreamIo, "write">, text: string): Promise<void> {
+  try {
+    await write(text);
+  } catch (cause) {
+    throw new CommandError(`Cannot write the output: ${reasonOf(cause)}`, { cause });
+  }
 }
 
 /** Whether the operating system refused something, such as opening a file. */

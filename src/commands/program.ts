@@ -2,7 +2,7 @@ import { type Command, CommanderError } from "commander";
 import { DatabaseError } from "../database.ts";
 import { declareProgram } from "./command_line.ts";
 import { ConfigError, parseConfig } from "./config.ts";
-import { CommandError, type Io, type StreamIo } from "./io.ts";
+import { CommandError, type Io, type StreamIo, writeOutput } from "./io.ts";
 import type { Environment } from "./setting_table.ts";
 
 /** The exit codes of the program, beside 0. */
@@ -18,17 +18,25 @@ const HELP = ["-h", "--help", "help"];
  */
 export async function run(args: readonly string[], environment: Environment, io: StreamIo): Promise<number> {
   let exitCode = 0;
+  let help = "";
   const program = declareProgram({
     io,
     configOf: (flags) => parseConfig(environment, flags),
+    writeHelp: (text) => (help += text),
     done: (code) => (exitCode = code),
   });
   try {
-    await program.parseAsync(normalizeArguments(program, args), { from: "user" });
+    await program.parseAsync(normalizeArguments(program, args), { from: "user" }).catch(exceptHelp);
+    if (help !== "") await writeOutput(io, help);
     return exitCode;
   } catch (error) {
     return toExitCode(error, io);
   }
+}
+
+/** Help and the version end Commander with an error of code 0. */
+function exceptHelp(error: unknown): void {
+  if (!(error instanceof CommanderError) || error.exitCode !== 0) throw error;
 }
 
 /**
@@ -52,7 +60,7 @@ function isMistyped(command: Command, [name = "-", ...rest]: readonly string[]):
 /** One line for what its reader can act on; anything else is a bug, and comes with its stack. */
 function toExitCode(error: unknown, { stderr }: Io): number {
   // Commander has printed its own line.
-  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : CALLED_WRONGLY;
+  if (error instanceof CommanderError) return CALLED_WRONGLY;
   const isExpected = error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
   stderr(`${isExpected ? error.message : Bun.inspect(error)}\n`);
   return error instanceof ConfigError ? CALLED_WRONGLY : FAILED;

@@ -38,7 +38,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   const stopped = aborted(io.stop);
   const opening = openForServing(config.database, {
     closeTimeoutMs: shutdownBudget(config).closeMs,
-    onCheckpointFailed: (cause) => log.warning("Checkpoint failed", { cause }),
+    onWarning: (message, cause) => log.warning(message, { cause }),
   });
   // Checking a large file takes its time, and nothing is lost by not waiting for it.
   const opened = await Promise.race([opening, stopped]);

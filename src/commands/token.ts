@@ -1,74 +1,106 @@
 import { sha256 } from "../adapters/sha256.ts";
 import { ConfigError, type DatabaseLocation } from "./config.ts";
-import { SCOPES } from "../scopes.ts";
+import { type Scope, SCOPES } from "../scopes.ts";
 import type { TokenRecord, TokenStore } from "../token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
-import { CommandError, type Io } from "./io.ts";
+import { CommandError, type Io, type StreamIo, writeOutput } from "./io.ts";
 import { openForWriting } from "./open_database.ts";
+
+/** How to create a token. */
+export interface CreateTokenOptions {
+  /** How long it is accepted, such as `90d`. @default until it is revoked */
+  readonly expires?: string;
+  /** The one thing that it may be used for. @default all of them */
+  readonly scope?: Scope;
+}
 
 /**
  * `plant-store token create`: prints a new token, this once; the database keeps its SHA-256.
  *
- * @param lifetime How long it counts, such as `90d`; without one, until it is revoked.
+ * @throws {CommandError} If the name is taken, or the token cannot be printed: then there is none.
  */
 export async function createToken(
   database: DatabaseLocation,
   name: string,
-  lifetime: string | undefined,
-  io: Io,
+  { expires, scope }: CreateTokenOptions,
+  io: StreamIo,
 ): Promise<number> {
   requireName(name);
   const createdAt = new Date();
-  const expiresAt = lifetime === undefined ? null : new Date(createdAt.getTime() + parseLifetime(lifetime));
+  const expiresAt = expires === undefined ? null : new Date(createdAt.getTime() + parseLifetime(expires));
   const token = mintToken(sha256);
-  const keep = async (tokens: TokenStore) => {
-    if (!(await tokens.add({ name, digest: sha256(token), createdAt, expiresAt, scopes: SCOPES }))) {
-      throw new CommandError(`Cannot create token "${name}": the name is taken`);
-    }
-    io.stdout(`${token}\n`);
-    io.stderr(
-      `Token "${name}" is shown only now. ${expiresAt ? `It expires ${expiresAt.toISOString()}.` : "It does not expire."}\n`,
-    );
-    return 0;
-  };
-  return withTokens(database, keep, { create: true });
+  await using opened = await openForWriting(database, { create: true });
+  const record = { name, digest: sha256(token), createdAt, expiresAt, scopes: scope ? [scope] : SCOPES };
+  if (!(await opened.tokens.add(record))) throw new CommandError(`Cannot create token "${name}": the name is taken`);
+  await printOrDelete(token, name, opened.tokens, io);
+  const end = expiresAt ? `It expires ${expiresAt.toISOString()}.` : "It does not expire.";
+  io.stderr(`Token "${name}" is shown only now. ${end}\n`);
+  return 0;
+}
+
+/** A token that nobody saw would be accepted without anybody knowing. */
+async function printOrDelete(token: string, name: string, tokens: TokenStore, io: StreamIo): Promise<void> {
+  try {
+    await writeOutput(io, `${token}\n`);
+  } catch (error) {
+    await tokens.delete(name);
+    throw error;
+  }
 }
 
 /** `plant-store token list`: prints what is known of every token but the token. */
-export async function listTokens(database: DatabaseLocation, { json }: { json: boolean }, io: Io): Promise<number> {
-  return withTokens(database, async (tokens) => {
-    const rows = (await tokens.list()).map(describe);
-    io.stdout(json ? `${JSON.stringify(rows, null, 2)}\n` : table(rows));
-    return 0;
-  });
-}
-
-/** `plant-store token revoke`: the token counts no more, on running servers within seconds. */
-export async function revokeToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
-  return withTokens(database, async (tokens) => {
-    if (await tokens.revoke(name, new Date())) io.stderr(`Token "${name}" is revoked.\n`);
-    else if ((await tokens.list()).some((token) => token.name === name))
-      io.stderr(`Token "${name}" was revoked before.\n`);
-    else throw new CommandError(`Cannot revoke token "${name}": there is none of that name`);
-    return 0;
-  });
-}
-
-/** A token may be made before the first start; to list or revoke one there has to be a database. */
-async function withTokens(
+export async function listTokens(
   database: DatabaseLocation,
-  use: (tokens: TokenStore) => Promise<number>,
-  { create = false }: { create?: boolean } = {},
+  { json }: { json: boolean },
+  io: StreamIo,
 ): Promise<number> {
-  await using opened = await openForWriting(database, { create });
-  return await use(opened.tokens);
+  await using opened = await openForWriting(database);
+  const rows = (await opened.tokens.list()).map(describe);
+  await writeOutput(io, json ? `${JSON.stringify(rows, null, 2)}\n` : table(rows));
+  return 0;
+}
+
+/** `plant-store token revoke`: the token is accepted no more, on running servers within seconds. */
+export async function revokeToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
+  await using opened = await openForWriting(database);
+  if (await opened.tokens.revoke(name, new Date())) io.stderr(`Token "${name}" is revoked.\n`);
+  else if ((await opened.tokens.list()).some((token) => token.name === name))
+    io.stderr(`Token "${name}" was revoked before.\n`);
+  else throw new CommandError(`Cannot revoke token ${quoted(name)}: there is none of that name`);
+  return 0;
+}
+
+/** `plant-store token delete`: as `revoke`, and the name is free again. */
+export async function deleteToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
+  await using opened = await openForWriting(database);
+  if (!(await opened.tokens.delete(name))) {
+    throw new CommandError(`Cannot delete token ${quoted(name)}: there is none of that name`);
+  }
+  io.stderr(`Token "${name}" is deleted.\n`);
+  return 0;
+}
+
+/** `plant-store token prune`: deletes the tokens that are revoked or expired. */
+export async function pruneTokens(database: DatabaseLocation, io: Io): Promise<number> {
+  await using opened = await openForWriting(database);
+  const count = await opened.tokens.prune(new Date());
+  io.stderr(`${count} revoked or expired ${count === 1 ? "token is" : "tokens are"} deleted.\n`);
+  return 0;
 }
 
 /** A name is typed in shells and read in tables. */
 function requireName(name: string): void {
   if (!/^[\w.@-]{1,64}$/.test(name)) {
-    throw new ConfigError(`Cannot use token name "${name}": expected 1 to 64 letters, digits, ".", "_", "@" or "-"`);
+    throw new ConfigError(
+      `Cannot use token name ${quoted(name)}: expected 1 to 64 letters, digits, ".", "_", "@" or "-"`,
+    );
   }
+}
+
+/** A name as it may be printed: control characters would reach the terminal. */
+function quoted(name: string): string {
+  const start = name.length > 80 ? `${name.slice(0, 80)}…` : name;
+  return `"${start.replaceAll(/\p{C}/gu, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`)}"`;
 }
 
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as const;
@@ -82,14 +114,14 @@ function parseLifetime(text: string): number {
   );
 }
 
-function describe({ name, createdAt, expiresAt, lastUsedAt, revokedAt }: TokenRecord) {
-  return { name, created: createdAt, expires: expiresAt, lastUsed: lastUsedAt, revoked: revokedAt };
+function describe({ name, scopes, createdAt, expiresAt, lastUsedAt, revokedAt }: TokenRecord) {
+  return { name, scopes, created: createdAt, expires: expiresAt, lastUsed: lastUsedAt, revoked: revokedAt };
 }
 
 type Row = ReturnType<typeof describe>;
 
 function table(rows: readonly Row[]): string {
-  const lines = [["NAME", "CREATED", "EXPIRES", "LAST USED", "REVOKED"], ...rows.map(cells)];
+  const lines = [["NAME", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "REVOKED"], ...rows.map(cells)];
   const widths = (lines[0] ?? []).map((_, column) => Math.max(...lines.map((line) => line[column]?.length ?? 0)));
   return lines
     .map(
@@ -102,8 +134,8 @@ function table(rows: readonly Row[]): string {
     .join("");
 }
 
-function cells({ name, created, expires, lastUsed, revoked }: Row): string[] {
-  return [name, minute(created), minute(expires), minute(lastUsed), minute(revoked)];
+function cells({ name, scopes, created, expires, lastUsed, revoked }: Row): string[] {
+  return [name, scopes.join(" "), minute(created), minute(expires), minute(lastUsed), minute(revoked)];
 }
 
 function minute(moment: Date | null): string {

@@ -6,9 +6,11 @@ import { streamIo } from "../support/stream_io.ts";
 /** Every command, with the arguments and the flags that it has. */
 const COMMANDS = [
   { command: "serve", args: "", flags: ["--host", "--port", "--database"] },
-  { command: "token create", args: " <name>", flags: ["--expires", "--database"] },
+  { command: "token create", args: " <name>", flags: ["--expires", "--scope", "--database"] },
   { command: "token list", args: "", flags: ["--json", "--database"] },
   { command: "token revoke", args: " <name>", flags: ["--database"] },
+  { command: "token delete", args: " <name>", flags: ["--database"] },
+  { command: "token prune", args: "", flags: ["--database"] },
   { command: "export", args: "", flags: ["--format", "--database"] },
   { command: "import", args: " <file>", flags: ["--database"] },
   { command: "backup", args: " <file>", flags: ["--database"] },
@@ -44,7 +46,7 @@ test("--help lists the commands, and token --help its own", async () => {
   };
   expect(await listed("--help")).toEqual(["serve", "token", "export", "import", "backup", "openapi", "help"]);
   expect(await listed("help")).toEqual(await listed("--help"));
-  expect(await listed("token", "--help")).toEqual(["create", "list", "revoke", "help"]);
+  expect(await listed("token", "--help")).toEqual(["create", "list", "revoke", "delete", "prune", "help"]);
 });
 
 test("serve --help tells every variable, in the order of the table", async () => {

@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
+import { FROM_SOURCE, emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -30,6 +30,7 @@ test("a token that is created, revoked and listed beside a running server counts
   expect(JSON.parse(stdout)).toEqual([
     {
       name: "greenhouse",
+      scopes: ["write", "metrics"],
       created: expect.stringMatching(/Z$/),
       expires: expect.stringMatching(/Z$/),
       lastUsed: expect.stringMatching(/:00\.000Z$/),
@@ -53,8 +54,8 @@ test("token list is a table with a header, and says nothing of the tokens themse
   const { stdout: token } = await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
   const { stdout } = await runToEnd({ cwd, args: ["token", "list"] });
   const [header, row, ...rest] = stdout.trimEnd().split("\n");
-  expect(header).toMatch(/^NAME +CREATED +EXPIRES +LAST USED +REVOKED$/);
-  expect(row).toMatch(/^greenhouse +\d{4}-\d\d-\d\d \d\d:\d\d +- +- +-$/);
+  expect(header).toMatch(/^NAME +SCOPES +CREATED +EXPIRES +LAST USED +REVOKED$/);
+  expect(row).toMatch(/^greenhouse +write metrics +\d{4}-\d\d-\d\d \d\d:\d\d +- +- +-$/);
   expect(rest).toEqual([]);
   expect(stdout).not.toContain(token.trim());
 });
@@ -78,4 +79,59 @@ test.each(refused)("token %p exits with %d", async (args, exitCode, says) => {
   const run = await runToEnd({ cwd, args: ["token", ...args] });
   expect({ exitCode: run.exitCode, stdout: run.stdout }).toEqual({ exitCode, stdout: "" });
   expect(run.stderr).toContain(says);
+});
+
+/** Runs the program with its standard output on a full disk. */
+function runOnFullDisk(cwd: string, ...args: string[]) {
+  const program = ["sh", "-c", '"$@" > /dev/full', "sh", ...FROM_SOURCE];
+  return runToEnd({ cwd, program, args });
+}
+
+test("a token that cannot be printed is not there, and the exit code says so", async () => {
+  using directory = emptyDirectory();
+  const cwd = directory.path;
+  const created = await runOnFullDisk(cwd, "token", "create", "greenhouse");
+  expect(created).toMatchObject({ exitCode: 1, stderr: "Cannot write the output: no space left on device\n" });
+  expect((await runToEnd({ cwd, args: ["token", "list", "--json"] })).stdout).toBe("[]\n");
+});
+
+test.each(["token list", "token list --json", "openapi", "--help", "--version"])(
+  "%s into a full disk exits 1 with one line",
+  async (command) => {
+    using directory = emptyDirectory();
+    const cwd = directory.path;
+    await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
+    const run = await runOnFullDisk(cwd, ...command.split(" "));
+    expect(run).toMatchObject({ exitCode: 1, stderr: "Cannot write the output: no space left on device\n" });
+  },
+);
+
+test("a deleted token's name can be used again, and prune deletes what is revoked or expired", async () => {
+  using directory = emptyDirectory();
+  const cwd = directory.path;
+  const token = (...args: string[]) => runToEnd({ cwd, args: ["token", ...args] });
+  const names = async () =>
+    (JSON.parse((await token("list", "--json")).stdout) as { name: string }[]).map(({ name }) => name);
+  await token("create", "greenhouse");
+  expect(await token("delete", "greenhouse")).toEqual({
+    exitCode: 0,
+    stdout: "",
+    stderr: 'Token "greenhouse" is deleted.\n',
+  });
+  expect(await token("delete", "greenhouse")).toMatchObject({
+    exitCode: 1,
+    stderr: 'Cannot delete token "greenhouse": there is none of that name\n',
+  });
+  expect((await token("create", "greenhouse")).exitCode).toBe(0);
+  await token("create", "garden");
+  await token("revoke", "greenhouse");
+  expect((await token("prune")).stderr).toBe("1 revoked or expired token is deleted.\n");
+  expect(await names()).toEqual(["garden"]);
+});
+
+test("a name that is refused is printed without its control characters", async () => {
+  using directory = emptyDirectory();
+  const run = await runToEnd({ cwd: directory.path, args: ["token", "create", "a\u001b[31mb\u009b\u202e"] });
+  expect(run.exitCode).toBe(2);
+  expect(run.stderr).toStartWith('Cannot use token name "a\\u{1b}[31mb\\u{9b}\\u{202e}": expected');
 });

@@ -25,7 +25,7 @@ test("SIGTERM under 64-way load leaves no request without a response", async () 
   expect(printed(await drains({ times: 2, seed }))).toEqual(INTACT);
 });
 
-test.each(["SIGTERM", "SIGINT"] as const)(
+test.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"] as const)(
   "%s with a half-sent body open exits 0 and leaves one file",
   async (signal) => {
     using disk = makeDisk({ shim: false });
@@ -40,6 +40,19 @@ test.each(["SIGTERM", "SIGINT"] as const)(
     expect(ledger.judge(disk.database)).toEqual(INTACT);
   },
 );
+
+test.each(["SIGUSR1", "SIGUSR2"] as const)("%s changes nothing", async (signal) => {
+  using disk = makeDisk({ shim: false });
+  await using server = await startServer(disk.server());
+  const ledger = makeLedger();
+  const [before, after] = [fern, { id: 2n, name: "Moss" }];
+  expect((await send(server.url, ledger, before)).status).toBe(200);
+  server.child.kill(signal);
+  expect((await send(server.url, ledger, after)).status).toBe(200);
+  server.child.kill("SIGTERM");
+  expect(await exitCodeOf(server.child)).toBe(0);
+  expect(ledger.judge(disk.database)).toEqual(INTACT);
+});
 
 test("a second signal ends the server at once", async () => {
   using disk = makeDisk({ shim: false });

@@ -178,7 +178,7 @@ function tokenStoreContract(adapter: string, open: () => Promise<Database>): voi
     digest: new Uint8Array(32).fill(255),
     createdAt: LATER,
     expiresAt: null,
-    scopes: SCOPES,
+    scopes: ["metrics"] as const,
   };
   const stored = (token: typeof greenhouse | typeof garden): TokenRecord => ({
     ...token,
@@ -235,7 +235,31 @@ function tokenStoreContract(adapter: string, open: () => Promise<Database>): voi
       expect(await tokens.list()).toEqual([{ ...stored(greenhouse), lastUsedAt: LATER }]);
     });
 
-    test("revision() changes with tokens that are added and revoked, and not with uses and plants", async () => {
+    test("delete() frees the name, and deletes nothing that is not there", async () => {
+      await using database = await open();
+      const { tokens } = database;
+      await tokens.add(greenhouse);
+      expect(await tokens.delete("garden")).toBe(false);
+      expect(await tokens.delete("greenhouse")).toBe(true);
+      expect(await tokens.delete("greenhouse")).toBe(false);
+      expect(await tokens.add({ ...garden, name: "greenhouse" })).toBe(true);
+      expect(await tokens.list()).toEqual([{ ...stored(garden), name: "greenhouse" }]);
+    });
+
+    test("prune() deletes what is revoked, or has expired by then", async () => {
+      await using database = await open();
+      const { tokens } = database;
+      await tokens.add(greenhouse);
+      await tokens.add(garden);
+      await tokens.add({ ...garden, name: "yard", digest: new Uint8Array(32) });
+      await tokens.revoke("yard", CREATED);
+      expect(await tokens.prune(CREATED)).toBe(1);
+      expect(await tokens.prune(LATER)).toBe(1);
+      expect(await tokens.prune(LATER)).toBe(0);
+      expect(await tokens.list()).toEqual([stored(garden)]);
+    });
+
+    test("revision() changes with tokens that are added, revoked and deleted, and not with uses and plants", async () => {
       await using database = await open();
       const { plants, tokens } = database;
       const revisions = [await tokens.revision()];
@@ -243,10 +267,17 @@ function tokenStoreContract(adapter: string, open: () => Promise<Database>): voi
       revisions.push(await tokens.revision());
       await tokens.revoke("greenhouse", LATER);
       revisions.push(await tokens.revision());
-      await tokens.recordUses([{ name: "greenhouse", at: LATER }]);
+      await tokens.delete("greenhouse");
+      revisions.push(await tokens.revision());
+      await tokens.add(garden);
+      revisions.push(await tokens.revision());
+      await tokens.prune(CREATED);
+      await tokens.delete("nobody");
+      await tokens.add(garden);
+      await tokens.recordUses([{ name: "garden", at: LATER }]);
       await plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: 1_000 });
       expect(await tokens.revision()).toBe(revisions.at(-1) ?? "");
-      expect(new Set(revisions).size).toBe(3);
+      expect(new Set(revisions).size).toBe(5);
     });
   });
 }

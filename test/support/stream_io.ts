@@ -5,10 +5,10 @@ export function streamIo(options: Partial<StreamIo> = {}) {
   const chunks: string[] = [];
   let words = "";
   const io: StreamIo = {
-    stdout: (text) => void chunks.push(text),
     write: async (chunk) => void chunks.push(chunk),
     stderr: (text) => void (words += text),
     stop: new AbortController().signal,
+    onHangup: () => {},
     stdin: () => streamOf([]),
     isTerminal: false,
     ...options,

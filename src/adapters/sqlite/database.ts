@@ -65,6 +65,8 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
       revision: async () => read(() => tokens.revision()),
       add: async (token) => write(() => tokens.add(token)),
       revoke: async (name, at) => write(() => tokens.revoke(name, at)),
+      delete: async (name) => write(() => tokens.delete(name)),
+      prune: async (at) => write(() => tokens.prune(at)),
       recordUses: async (uses) => write(() => tokens.recordUses(uses)),
     },
     pageFrom,

@@ -1,6 +1,7 @@
 import type { Database } from "bun:sqlite";
 import plantsAndTokens from "../../../drizzle/sqlite/0000_plants_and_tokens.sql" with { type: "text" };
 import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" with { type: "text" };
+import tokenScopes from "../../../drizzle/sqlite/0002_token_scopes.sql" with { type: "text" };
 import journal from "../../../drizzle/sqlite/meta/_journal.json";
 import { DatabaseError } from "../../database.ts";
 
@@ -8,6 +9,7 @@ import { DatabaseError } from "../../database.ts";
 const SQL: Readonly<Record<string, string>> = {
   "0000_plants_and_tokens": plantsAndTokens,
   "0001_token_lifetimes": tokenLifetimes,
+  "0002_token_scopes": tokenScopes,
 };
 
 /** Every migration in order, as it runs. */

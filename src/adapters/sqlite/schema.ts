@@ -1,4 +1,4 @@
-import { customType, sqliteTable, text } from "drizzle-orm/sqlite-core";
+import { customType, integer, sqliteTable, text } from "drizzle-orm/sqlite-core";
 
 /** SQLite's INTEGER as `bigint`: every int64 exactly. Needs a connection with `safeIntegers`. */
 const int64 = customType<{ data: bigint; driverData: bigint }>({ dataType: () => "integer" });
@@ -27,4 +27,12 @@ export const tokens = sqliteTable("tokens", {
   expiresAt: instant("expires_at"),
   revokedAt: instant("revoked_at"),
   lastUsedAt: instant("last_used_at"),
+  /** What the bearer may do, separated by spaces (RFC 6749, section 3.3); `null` for everything, as before scopes. */
+  scopes: text(),
+});
+
+/** One row: how often tokens were added, revoked or deleted. Servers read it to know whether to read the tokens. */
+export const tokenRevision = sqliteTable("token_revision", {
+  id: integer().primaryKey(),
+  revision: integer().notNull(),
 });

@@ -1,61 +1,54 @@
 import type { Changes, Database } from "bun:sqlite";
-import { and, asc, count, eq, isNull, lt, max, or, sql } from "drizzle-orm";
+import { and, asc, eq, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
-import { SCOPES } from "../../scopes.ts";
+import { formatScopes, parseScopes } from "../../scopes.ts";
 import type { NewToken, TokenRecord, TokenUse } from "../../token_store.ts";
-import { tokens } from "./schema.ts";
+import { tokenRevision, tokens } from "./schema.ts";
 
 /** Tokens beside the plants, in the same database: the calls of the port, synchronous, and with SQLite's own errors. */
 export function sqliteTokens(client: Database) {
   const db = drizzle({ client });
   const list = db.select().from(tokens).orderBy(asc(tokens.createdAt), asc(tokens.name)).prepare();
-
-  // Changes with what other connections commit, plants and uses too, so the tokens are looked at only then.
-  const dataVersion = client.query<{ data_version: bigint }, []>("PRAGMA data_version");
-  const summary = db
-    .select({ all: count(), newest: max(tokens.createdAt), revoked: count(tokens.revokedAt) })
-    .from(tokens)
+  const revision = db.select({ revision: tokenRevision.revision }).from(tokenRevision).prepare();
+  const increment = db
+    .update(tokenRevision)
+    .set({ revision: sql`${tokenRevision.revision} + 1` })
     .prepare();
-  let revision = { dataVersion: -1n, text: "" };
+  const recordUse = useRecorder(client);
 
-  function currentRevision(): string {
-    const now = dataVersion.get()?.data_version ?? -1n;
-    if (now !== revision.dataVersion) revision = { dataVersion: now, text: JSON.stringify(summary.get()) };
-    return revision.text;
-  }
+  /** Runs a statement, and tells every server if it changed a token. Resolves to how many it changed. */
+  const change = client.transaction((statement: { run(): unknown }) => {
+    // Drizzle declares void, and gives what bun:sqlite does.
+    const { changes } = statement.run() as Changes;
+    if (changes > 0) increment.run();
+    return changes;
+  }).immediate;
 
-  /** `data_version` does not change with what this connection commits. */
-  function tokensChanged(): void {
-    revision = { dataVersion: -1n, text: "" };
-  }
+  return {
+    list: (): readonly TokenRecord[] => list.all().map((row) => ({ ...row, scopes: parseScopes(row.scopes) })),
+    revision: () => String(revision.get()?.revision),
+    add(token: NewToken) {
+      const row = { ...token, scopes: formatScopes(token.scopes) };
+      return change(db.insert(tokens).values(row).onConflictDoNothing()) === 1;
+    },
+    revoke(name: string, at: Date) {
+      const isValid = and(eq(tokens.name, name), isNull(tokens.revokedAt));
+      return change(db.update(tokens).set({ revokedAt: at }).where(isValid)) === 1;
+    },
+    delete: (name: string) => change(db.delete(tokens).where(eq(tokens.name, name))) === 1,
+    prune: (at: Date) => change(db.delete(tokens).where(or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, at)))),
+    recordUses: client.transaction((uses: readonly TokenUse[]) => uses.forEach(recordUse)).immediate,
+  };
+}
 
-  /** Drizzle declares void, and gives what bun:sqlite does. */
-  const changed = (result: unknown) => (result as Changes).changes === 1;
-
+/** A use changes no revision: it would make every server read all tokens every minute. */
+function useRecorder(client: Database): (use: TokenUse) => void {
   const at = sql.placeholder("at");
   const isEarlier = or(isNull(tokens.lastUsedAt), lt(tokens.lastUsedAt, at));
-  const recordUse = db
+  const update = drizzle({ client })
     .update(tokens)
     .set({ lastUsedAt: sql`${at}` })
     .where(and(eq(tokens.name, sql.placeholder("name")), isEarlier))
     .prepare();
-  const recordAll = client.transaction((uses: readonly TokenUse[]) => {
-    for (const { name, at } of uses) recordUse.run({ name, at: BigInt(at.getTime()) });
-  });
-
-  return {
-    // Every token may do everything: there is no column that says otherwise.
-    list: (): readonly TokenRecord[] => list.all().map((row) => ({ ...row, scopes: SCOPES })),
-    revision: currentRevision,
-    add(token: NewToken) {
-      tokensChanged();
-      return changed(db.insert(tokens).values(token).onConflictDoNothing().run());
-    },
-    revoke(name: string, at: Date) {
-      tokensChanged();
-      const toRevoke = and(eq(tokens.name, name), isNull(tokens.revokedAt));
-      return changed(db.update(tokens).set({ revokedAt: at }).where(toRevoke).run());
-    },
-    recordUses: (uses: readonly TokenUse[]) => recordAll.immediate(uses),
-  };
+  return ({ name, at }) => void update.run({ name, at: BigInt(at.getTime()) });
 }

@@ -35,6 +35,8 @@ const api: WorkerApi = {
   tokenRevision: () => database().tokens.revision(),
   addToken: (token) => database().tokens.add(token),
   revokeToken: (name, at) => database().tokens.revoke(name, at),
+  deleteToken: (name) => database().tokens.delete(name),
+  pruneTokens: (at) => database().tokens.prune(at),
   recordTokenUses: (uses) => database().tokens.recordUses(uses),
   close: async () => database()[Symbol.asyncDispose](),
 };

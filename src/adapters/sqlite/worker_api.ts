@@ -39,6 +39,8 @@ export interface WorkerApi {
   tokenRevision: TokenStore["revision"];
   addToken: TokenStore["add"];
   revokeToken: TokenStore["revoke"];
+  deleteToken: TokenStore["delete"];
+  pruneTokens: TokenStore["prune"];
   recordTokenUses: TokenStore["recordUses"];
   close(): Promise<void>;
 }

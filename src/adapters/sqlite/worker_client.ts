@@ -1,4 +1,5 @@
-import { type Database, DatabaseError } from "../../database.ts";
+import type { Database } from "../../database.ts";
+import { withDeadline } from "../../deadline.ts";
 import { PlantStoreError } from "../../errors.ts";
 import { keysetPages } from "../../keyset.ts";
 import { checkpointFailures, walSize } from "./metrics.ts";
@@ -15,9 +16,11 @@ import {
 export interface SqliteWorkerOptions {
   /** How long closing may take before the disk is left to itself, in milliseconds. @default {2_000} */
   readonly closeTimeoutMs?: number;
-  /** Told when a checkpoint failed that is tried again: nothing is lost, and the WAL grows. @default nobody is */
-  readonly onCheckpointFailed?: (error: Error) => void;
+  /** Told what an operator should know, and what loses nothing. @default nobody is */
+  readonly onWarning?: OnWarning;
 }
+
+type OnWarning = (message: string, cause?: unknown) => void;
 
 /**
  * Opens a SQLite database in a Worker of its own: bun:sqlite is synchronous, and a disk that hangs must not stop the
@@ -26,11 +29,11 @@ export interface SqliteWorkerOptions {
  * @throws {DatabaseError} If the file cannot be used.
  */
 export async function openSqliteWorker(path: string, options: SqliteWorkerOptions = {}): Promise<Database> {
-  const { closeTimeoutMs = 2_000, onCheckpointFailed } = options;
+  const { closeTimeoutMs = 2_000, onWarning = () => {} } = options;
   let failures = 0;
   const worker = startWorker((error) => {
     failures++;
-    onCheckpointFailed?.(error);
+    onWarning("Checkpoint failed", error);
   });
   const { call } = worker;
   await call("open", path).catch((error) => {
@@ -47,12 +50,14 @@ export async function openSqliteWorker(path: string, options: SqliteWorkerOption
       revision: () => call("tokenRevision"),
       add: (token) => call("addToken", token),
       revoke: (name, at) => call("revokeToken", name, at),
+      delete: (name) => call("deleteToken", name),
+      prune: (at) => call("pruneTokens", at),
       recordUses: (uses) => call("recordTokenUses", uses),
     },
     pages: () => keysetPages(async (id) => fromColumns(await call("pageFrom", id))),
     metrics: () => [walSize(path), checkpointFailures(failures)],
     failed: worker.failed,
-    [Symbol.asyncDispose]: () => close(worker, closeTimeoutMs),
+    [Symbol.asyncDispose]: () => close(worker, closeTimeoutMs, onWarning),
   };
 }
 
@@ -92,17 +97,12 @@ function startWorker(onCheckpointFailed: (error: Error) => void) {
   return { call, failed, hasCrashed: () => crash !== undefined, terminate: () => worker.terminate() };
 }
 
-async function close(worker: SqliteWorker, timeoutMs: number): Promise<void> {
+/** A disk that hangs is left to itself: what was acknowledged is on it, and the next start reads the WAL. */
+async function close(worker: SqliteWorker, timeoutMs: number, onWarning: OnWarning): Promise<void> {
+  const notClosed = () => onWarning("Database not closed: the disk does not respond");
   try {
-    if (!worker.hasCrashed()) await within(timeoutMs, worker.call("close"));
+    if (!worker.hasCrashed()) await withDeadline(worker.call("close"), timeoutMs, notClosed);
   } finally {
     worker.terminate();
   }
-}
-
-async function within(milliseconds: number, promise: Promise<void>): Promise<void> {
-  const timeout = Promise.withResolvers<void>();
-  const late = () => timeout.reject(new DatabaseError("Cannot close the database: the disk does not respond"));
-  const timer = setTimeout(late, milliseconds);
-  await Promise.race([promise, timeout.promise]).finally(() => clearTimeout(timer));
 }
