@@ -1,15 +1,13 @@
-import { type AnyElysia, Elysia, NotFoundError } from "elysia";
-import { errorResponse, successResponse } from "./responses.ts";
+import type { AnyElysia } from "elysia";
 import type { Authenticate } from "../auth/authenticate.ts";
+import type { Observer } from "../observer.ts";
 import { bearerGuard } from "./bearer_guard.ts";
 import { docs, type DocsFiles } from "./docs.ts";
-import { PlantStoreError } from "../errors.ts";
 import { health } from "./health.ts";
 import { home } from "./home.ts";
+import { lifecycle } from "./lifecycle.ts";
 import { metrics, type RenderMetrics } from "./metrics.ts";
-import type { Observer } from "../observer.ts";
 import { plantsApi, type PlantsOptions } from "./plants.ts";
-import { pathOf, REQUEST_ID, requestIdOf, withRoutableUrl } from "./request.ts";
 
 /** Everything the app needs from outside; it opens and reads nothing by itself. */
 export interface AppOptions extends PlantsOptions {
@@ -38,77 +36,23 @@ export interface AppOptions extends PlantsOptions {
  * ```
  */
 export function createApp(options: AppOptions) {
-  const { authenticate, docsFiles, instrumentation, observer, ready, renderMetrics } = options;
+  const { docsFiles, instrumentation, renderMetrics } = options;
   const api = plantsApi(options);
-  const app = new Elysia({
-    // "/plants/" is not "/plants".
-    strictPath: true,
-    // A response is checked, not rewritten.
-    normalize: false,
-  })
-    .wrap((fetch) => (request: Request) => observed(fetch as unknown as Fetch, request))
-    // What wraps later is further out.
-    .use(instrumentation ?? new Elysia())
-    .onError(({ error, path, request }) => {
-      if (error instanceof NotFoundError) return noRoute(allowed, path);
-      const known = asPlantStoreError(error);
-      errors.set(request, known);
-      return errorResponse(known);
-    })
-    .mapResponse({ as: "global" }, ({ response }) => successResponse(response))
-    .use(health(ready))
-    .use(home({ docs: docsFiles !== undefined }))
-    .use(docsFiles === undefined ? new Elysia() : docs(api, docsFiles))
-    // What is public stands above, what needs a token below.
-    .use(bearerGuard(authenticate))
-    .use(renderMetrics === undefined ? new Elysia() : metrics(renderMetrics))
-    .use(api);
-  const allowed = methodsByPath(app.routes);
-  /** What went wrong with a request, until it is told. */
-  const errors = new WeakMap<Request, PlantStoreError>();
-
-  // No async function: this is around every request.
-  function observed(fetch: Fetch, received: Request): Response | Promise<Response> {
-    const start = performance.now();
-    const request = withRoutableUrl(received);
-    const finish = (response: Response) => {
-      const path = pathOf(request);
-      const requestId = requestIdOf(request);
-      response.headers.set(REQUEST_ID, requestId);
-      const error = errors.get(request);
-      if (error !== undefined) observer.onError(error, requestId);
-      observer.onResponse({
-        method: request.method,
-        path: allowed.has(path) ? path : "other",
-        status: response.status,
-        durationMs: performance.now() - start,
-        requestId,
-      });
-      return response;
-    };
-    const response = fetch(request);
-    return response instanceof Promise ? response.then(finish) : finish(response);
-  }
-
-  return app;
-}
-
-type Fetch = (request: Request) => Response | Promise<Response>;
-
-/** RFC 9110, section 15.5.6: a known path says which methods it takes. */
-function noRoute(allowed: ReadonlyMap<string, string>, path: string): Response {
-  const allow = allowed.get(path);
-  if (allow === undefined) return errorResponse(new PlantStoreError("unknown_path"));
-  return errorResponse(new PlantStoreError("method_not_allowed"), { allow });
+  const allowed = new Map<string, string>();
+  const app = lifecycle({ observer: options.observer, allowed });
+  // What wraps later is further out.
+  if (instrumentation !== undefined) app.use(instrumentation);
+  app.use(health(options.ready)).use(home({ docs: docsFiles !== undefined }));
+  if (docsFiles !== undefined) app.use(docs(api, docsFiles));
+  // What is public stands above, what needs a token below.
+  app.use(bearerGuard(options.authenticate));
+  if (renderMetrics !== undefined) app.use(metrics(renderMetrics));
+  const whole = app.use(api);
+  for (const { path, method } of whole.routes) allowed.set(path, methodsOf(method));
+  return whole;
 }
 
 /** Elysia answers HEAD wherever there is a GET. */
-function methodsByPath(routes: readonly { path: string; method: string }[]): Map<string, string> {
-  return new Map(routes.map(({ path, method }) => [path, method === "GET" ? "GET, HEAD" : method]));
-}
-
-/** What is none of our own errors is a fault of ours: its cause is for the log only. */
-function asPlantStoreError(error: unknown): PlantStoreError {
-  if (error instanceof PlantStoreError) return error;
-  return new PlantStoreError("internal", undefined, { cause: error });
+function methodsOf(method: string): string {
+  return method === "GET" ? "GET, HEAD" : method;
 }

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { refused, type Verdict } from "../../src/auth/authenticate.ts";
 import { status } from "elysia";
 import { memoryStore } from "../../src/adapters/memory.ts";
-import type { AppOptions } from "../../src/http/app.ts";
+import type { AppOptions, createApp } from "../../src/http/app.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { groupCommit } from "../../src/group_commit.ts";
 import type { PlantStore } from "../../src/plant_store.ts";
@@ -52,6 +52,15 @@ test("a refused plant leaves its id free", async () => {
   const app = testApp();
   await app.fetch(postPlant({ id: 1, name: 7 }));
   expect(await readPlant(await app.fetch(postPlant(FERN)))).toMatchObject({ status: 200 });
+});
+
+test("createApp() keeps the types of its routes, for clients that take theirs from them", () => {
+  type Create = ReturnType<typeof createApp>["~Routes"]["plants"]["post"];
+  // `any` would take this, too.
+  const isTyped: 0 extends 1 & Create ? false : true = true;
+  const body: Create["body"] = { id: 1n, name: "Fern" };
+  const plant: Create["response"][200] = { name: "Fern" };
+  expect([isTyped, body.name]).toEqual([true, plant.name]);
 });
 
 // Paths and methods

@@ -1,0 +1,85 @@
+import { Elysia, NotFoundError } from "elysia";
+import { PlantStoreError } from "../errors.ts";
+import type { Observer } from "../observer.ts";
+import { pathOf, REQUEST_ID, requestIdOf, withRoutableUrl } from "./request.ts";
+import { errorResponse, successResponse } from "./responses.ts";
+
+/** What takes part in every request. */
+export interface LifecycleOptions {
+  /** Who watches. */
+  readonly observer: Observer;
+  /** The paths there are, each with its methods as the `Allow` header lists them. May be filled in later. */
+  readonly allowed: ReadonlyMap<string, string>;
+}
+
+/**
+ * An app without routes: what happens around every request, whatever its path. Errors become responses, every response
+ * gets the id of its request, and the observer is told.
+ */
+export function lifecycle({ observer, allowed }: LifecycleOptions) {
+  const errors: Errors = new WeakMap();
+  return new Elysia({
+    // "/plants/" is not "/plants".
+    strictPath: true,
+    // A response is checked, not rewritten.
+    normalize: false,
+  })
+    .wrap((fetch) => observed(fetch as unknown as Fetch, { observer, allowed, errors }))
+    .onError(({ error, path, request }) => {
+      if (error instanceof NotFoundError) return noRoute(allowed, path);
+      const known = asPlantStoreError(error);
+      errors.set(request, known);
+      return errorResponse(known);
+    })
+    .mapResponse({ as: "global" }, ({ response }) => successResponse(response));
+}
+
+/** What went wrong with a request, until the observer is told. */
+type Errors = WeakMap<Request, PlantStoreError>;
+
+type Fetch = (request: Request) => Response | Promise<Response>;
+
+/** No async function: this is around every request. */
+function observed(fetch: Fetch, options: LifecycleOptions & { readonly errors: Errors }): Fetch {
+  return (received) => {
+    const start = performance.now();
+    const request = withRoutableUrl(received);
+    const finish = (response: Response) => finished(request, response, start, options);
+    const response = fetch(request);
+    return response instanceof Promise ? response.then(finish) : finish(response);
+  };
+}
+
+function finished(
+  request: Request,
+  response: Response,
+  start: number,
+  { observer, allowed, errors }: LifecycleOptions & { readonly errors: Errors },
+): Response {
+  const path = pathOf(request);
+  const requestId = requestIdOf(request);
+  response.headers.set(REQUEST_ID, requestId);
+  const error = errors.get(request);
+  if (error !== undefined) observer.onError(error, requestId);
+  observer.onResponse({
+    method: request.method,
+    path: allowed.has(path) ? path : "other",
+    status: response.status,
+    durationMs: performance.now() - start,
+    requestId,
+  });
+  return response;
+}
+
+/** RFC 9110, section 15.5.6: a known path says which methods it takes. */
+function noRoute(allowed: LifecycleOptions["allowed"], path: string): Response {
+  const allow = allowed.get(path);
+  if (allow === undefined) return errorResponse(new PlantStoreError("unknown_path"));
+  return errorResponse(new PlantStoreError("method_not_allowed"), { allow });
+}
+
+/** What is none of our own errors is a fault of ours: its cause is for the log only. */
+function asPlantStoreError(error: unknown): PlantStoreError {
+  if (error instanceof PlantStoreError) return error;
+  return new PlantStoreError("internal", undefined, { cause: error });
+}
