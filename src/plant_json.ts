@@ -1,32 +1,43 @@
 import { PlantStoreError } from "./errors.ts";
 import { parseExactJson } from "./exact_json.ts";
+import type { NewPlant } from "./plant.ts";
+import { checkPlant, type Subject } from "./plant_schema.ts";
+
+/**
+ * The plant that is written in these bytes: the one way in for plants, through the API and by import.
+ *
+ * @param subject What the bytes are, for the messages.
+ * @throws {PlantStoreError} `malformed_json` if they are not JSON in UTF-8,
+ * `invalid_plant` if it is no plant (the message names every field at fault). No message quotes the bytes.
+ *
+ * @example
+ * ```ts
+ * parsePlant(new TextEncoder().encode('{"id": 1, "name": "Fern"}')); // { id: 1n, name: "Fern" }
+ * ```
+ */
+export function parsePlant(bytes: Uint8Array, subject: Subject = "the body"): NewPlant {
+  if (bytes.length === 0) throw new PlantStoreError("malformed_json", `${subject} must not be empty`);
+  return checkPlant(parseJson(decodeUtf8(bytes, subject), subject), subject);
+}
 
 // A byte order mark is dropped, as RFC 8259, section 8.1 allows and `Request.json` does.
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-/**
- * Decodes UTF-8 (RFC 3629), strictly.
- *
- * @throws {PlantStoreError} `malformed_json` if the bytes are anything else.
- */
-export function decodeUtf8(bytes: Uint8Array): string {
+/** Decodes UTF-8 (RFC 3629), strictly. */
+function decodeUtf8(bytes: Uint8Array, subject: Subject): string {
   try {
     return utf8.decode(bytes);
   } catch (cause) {
-    throw new PlantStoreError("malformed_json", "the body must be UTF-8", { cause });
+    throw new PlantStoreError("malformed_json", `${subject} must be UTF-8`, { cause });
   }
 }
 
-/**
- * Parses JSON with an exact `id`.
- *
- * @throws {PlantStoreError} `malformed_json` if the text is not JSON.
- */
-export function parseJson(text: string): unknown {
+/** Parses JSON with an exact `id`. */
+function parseJson(text: string, subject: Subject): unknown {
   try {
     return parseExactJson(text);
   } catch (cause) {
     // A parser quotes what it stumbled over; a body must not come back, so its words stay in `cause`.
-    throw new PlantStoreError("malformed_json", undefined, { cause });
+    throw new PlantStoreError("malformed_json", `${subject} must be valid JSON`, { cause });
   }
 }

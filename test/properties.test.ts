@@ -1,9 +1,11 @@
 import { expect, test } from "bun:test";
+import { TypeCompiler } from "@sinclair/typebox/compiler";
 import * as fc from "fast-check";
 import { memoryStore } from "../src/adapters/memory.ts";
 import { parseExactJson } from "../src/exact_json.ts";
 import { groupCommit } from "../src/group_commit.ts";
 import type { NewPlant } from "../src/plant.ts";
+import { checkPlant, NewPlantSchema } from "../src/plant_schema.ts";
 import type { AddOutcome } from "../src/plant_store.ts";
 import { readError, readPlant } from "./support/responses.ts";
 import { testApp, TOKEN } from "./support/app.ts";
@@ -66,6 +68,22 @@ test("parseExactJson() differs from JSON.parse in nothing but the id", () => {
     expect(outcomeOf(() => parseExactJson(text))).toEqual(plain);
   });
   fc.assert(property, settings(300));
+});
+
+test("checkPlant() takes the values that the schema of the OpenAPI document takes, and no others", () => {
+  const schema = TypeCompiler.Compile(NewPlantSchema);
+  const property = fc.property(plantLike(), (value) => {
+    const outcome = outcomeOf(() => checkPlant(value));
+    const { id, name, tag } = Object(value) as Record<string, unknown>;
+    if (!schema.Check(value)) expect(outcome).toMatchObject({ code: "invalid_plant" });
+    else
+      expect(checkPlant(value)).toEqual({
+        id: BigInt(id as number),
+        name,
+        ...(tag !== undefined && { tag }),
+      } as NewPlant);
+  });
+  fc.assert(property, settings(1_000));
 });
 
 test("groupCommit() gives each plant the outcome that it would have had alone", async () => {
@@ -159,6 +177,31 @@ function inChunks(bytes: Uint8Array, cuts: readonly number[]): ReadableStream<Ui
       else controller.enqueue(chunk);
     },
   });
+}
+
+/** Values that JSON can give, near a plant: members that are good, bad, of another type or absent. */
+function plantLike(): fc.Arbitrary<unknown> {
+  const text = fc.oneof(
+    fc.string({ unit: "binary" }),
+    fc.constantFrom("", "Fern", "\0", "Fe\0rn", "\ud800", "\udf31x", "🌱"),
+  );
+  const number = fc.oneof(
+    fc.constantFrom(1, -0, 1.5, Number.NaN, 1e300, 2 ** 53, 2 ** 53 - 1, -(2 ** 53)),
+    fc.integer(),
+    fc.bigInt({ min: -(2n ** 63n) - 2n, max: -(2n ** 63n) + 2n }),
+    fc.bigInt({ min: 2n ** 63n - 3n, max: 2n ** 63n + 1n }),
+  );
+  const other = fc.oneof(
+    fc.constantFrom(null, true, "1"),
+    fc.array(text, { maxLength: 2 }),
+    fc.object({ maxDepth: 1 }),
+  );
+  const members = {
+    id: mostly<unknown>(1, fc.oneof(number, number, other)),
+    name: mostly<unknown>("Fern", fc.oneof(text, text, other)),
+    tag: fc.oneof(text, text, other),
+  };
+  return fc.oneof({ weight: 9, arbitrary: fc.record(members, { requiredKeys: [] }) }, { weight: 1, arbitrary: other });
 }
 
 /** The value or the fact that there is none, without the id of an object. */

@@ -1,7 +1,6 @@
 import { PlantStoreError } from "../errors.ts";
-import { decodeUtf8, parseJson } from "../plant_json.ts";
 import type { NewPlant } from "../plant.ts";
-import { checkPlant } from "../plant_schema.ts";
+import { parsePlant } from "../plant_json.ts";
 
 /** Lines that are committed together. */
 export interface Batch {
@@ -89,12 +88,19 @@ function lineSplitter(maxBytes: number): (chunk: Uint8Array) => Iterable<Line> {
 /** The plant on a line, or what is wrong with it; nothing where the line is blank. */
 function contentOf(bytes: Uint8Array): NewPlant | string | undefined {
   try {
-    const text = decodeUtf8(bytes);
-    return /^[ \t\r]*$/.test(text) ? undefined : checkPlant(parseJson(text));
+    return isBlank(bytes) ? undefined : parsePlant(bytes, "the line");
   } catch (error) {
     if (!(error instanceof PlantStoreError)) throw error;
-    return error.message.replace("the body", "the line");
+    return error.message;
   }
+}
+
+const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
+
+/** Also the first line of a file that has nothing but a byte order mark on it. */
+function isBlank(bytes: Uint8Array): boolean {
+  const start = BYTE_ORDER_MARK.every((byte, index) => bytes[index] === byte) ? BYTE_ORDER_MARK.length : 0;
+  return bytes.subarray(start).every((byte) => byte === 0x20 || byte === 0x09 || byte === 0x0d);
 }
 
 function tooLong(maxBytes: number): string {

@@ -1,25 +1,23 @@
 import { safeParse } from "fast-content-type-parse";
 import { PlantStoreError } from "../errors.ts";
-import { decodeUtf8, parseJson } from "../plant_json.ts";
 
 /**
- * Reads a request's body as JSON: media type first, then size, then UTF-8 and JSON. The bytes themselves are
+ * Reads the bytes of a request's body that says it is JSON: media type first, then size. The bytes themselves are
  * counted, so a missing or wrong Content-Length lets nothing through.
  *
  * One promise and no async functions on the way of a whole body: each would cost a plant as much as its parsing.
  *
  * @param maxBytes The most a body may have, in bytes.
- * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large` or `malformed_json`.
+ * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large`, or `malformed_json` if the body breaks off.
  */
-export function readJsonBody(request: Request, maxBytes: number): Promise<unknown> {
+export function readJsonBody(request: Request, maxBytes: number): Promise<Uint8Array> {
   requireJson(request.headers);
-  return readBytes(request, maxBytes).then((bytes) => parseBytes(bytes, maxBytes), rethrowAsIncomplete);
+  return readBytes(request, maxBytes).then((bytes) => requireSize(bytes, maxBytes), rethrowAsIncomplete);
 }
 
-function parseBytes(bytes: Uint8Array, maxBytes: number): unknown {
+function requireSize(bytes: Uint8Array, maxBytes: number): Uint8Array {
   if (bytes.length > maxBytes) throw tooLarge(maxBytes);
-  if (bytes.length === 0) throw new PlantStoreError("malformed_json", "the body must not be empty");
-  return parseJson(decodeUtf8(bytes));
+  return bytes;
 }
 
 function requireJson(headers: Headers): void {

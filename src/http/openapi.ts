@@ -103,11 +103,11 @@ function example(code: ErrorCode): OpenAPIV3.ExampleObject {
 }
 
 /**
- * Elysia's own keys (`$id`, `error`) mean nothing in a document, and an object is open by itself: told so, Swagger UI
- * makes up a member for its example. Members of these names live under `properties`.
+ * Elysia's own key `$id` means nothing in a document, and an object is open by itself: told so, Swagger UI makes up a
+ * member for its example. Members of these names live under `properties`.
  */
 function removeForeignKeys(schema: object): void {
   const { properties = {} } = schema as { properties?: object };
-  for (const key of ["$id", "error", "additionalProperties"]) delete (schema as Json)[key];
+  for (const key of ["$id", "additionalProperties"]) delete (schema as Json)[key];
   Object.values(properties).forEach(removeForeignKeys);
 }

@@ -2,7 +2,8 @@ import { Elysia } from "elysia";
 import { PlantStoreError } from "../errors.ts";
 import type { GroupCommit } from "../group_commit.ts";
 import { readJsonBody } from "./body.ts";
-import { checkPlant, NewPlantSchema, PlantSchema } from "../plant_schema.ts";
+import { parsePlant } from "../plant_json.ts";
+import { NewPlantSchema, PlantSchema } from "../plant_schema.ts";
 import { ErrorSchema } from "./error_schema.ts";
 
 /** What the operation needs. */
@@ -20,7 +21,7 @@ export function plantsApi({ plants, maxBodyBytes }: PlantsOptions) {
     .post(
       "/plants",
       async ({ request }) => {
-        const plant = checkPlant(await readJsonBody(request, maxBodyBytes));
+        const plant = parsePlant(await readJsonBody(request, maxBodyBytes));
         if ((await plants.add(plant)) === "conflict") throw new PlantStoreError("id_taken");
         return plant.tag === undefined ? { name: plant.name } : { name: plant.name, tag: plant.tag };
       },

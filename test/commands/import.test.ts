@@ -110,8 +110,8 @@ const REFUSED: [string | Uint8Array, string][] = [
   ['"secret"', "the line must be a JSON object with `id` and `name`"],
   ['[{"id":9,"name":"secret"}]', "the line must be a JSON object with `id` and `name`"],
   ["null", "the line must be a JSON object with `id` and `name`"],
-  ['{"secret":1}', `${INT64}; ${NAME}`],
-  ['{"id":9,"tag":"secret"}', NAME],
+  ['{"secret":1}', "`id` is missing; `name` is missing"],
+  ['{"id":9,"tag":"secret"}', "`name` is missing"],
   ['{"id":"9","name":"secret"}', INT64],
   ['{"id":9.5,"name":"secret"}', INT64],
   ['{"id":9223372036854775808,"name":"secret"}', INT64],
@@ -121,7 +121,7 @@ const REFUSED: [string | Uint8Array, string][] = [
   ['{"id":9,"name":"secret\\ud800"}', NAME],
   ['{"id":9,"name":"secret","tag":null}', TAG],
   ['{"id":null,"name":["secret"],"tag":9}', `${INT64}; ${NAME}; ${TAG}`],
-  ['{"__proto__":{"id":9,"name":"secret"}}', `${INT64}; ${NAME}`],
+  ['{"__proto__":{"id":9,"name":"secret"}}', "`id` is missing; `name` is missing"],
   [Buffer.from('{"id":9,"name":"secret \xff"}', "latin1"), "the line must be UTF-8"],
   [`{"id":9,"name":"secret${"x".repeat(500)}"}`, "the line must have at most 500 bytes"],
   ['{"id":2,"name":"secret"}', "`id` is taken by a different plant"],
@@ -158,8 +158,10 @@ test("import counts blank lines, and reports lines in their order over many batc
   lines[10] = "\n";
   for (const number of [20, 1_400, 1_600, 3_400]) lines[number - 1] = "{}\n";
   const { exitCode, words } = await imported(database.path, lines);
-  const reported = Array.from(words.matchAll(/^line (\d+): `id` (must|is taken)/gm), ([, ...parts]) => parts.join(" "));
-  expect(reported).toEqual(["20 must", "1400 must", "1501 is taken", "1600 must", "3400 must"]);
+  const reported = Array.from(words.matchAll(/^line (\d+): `id` is (missing|taken)/gm), ([, ...parts]) =>
+    parts.join(" "),
+  );
+  expect(reported).toEqual(["20 missing", "1400 missing", "1501 taken", "1600 missing", "3400 missing"]);
   expect(words).toEndWith("3494 added, 0 already there, 5 refused\n");
   expect(exitCode).toBe(1);
 });
