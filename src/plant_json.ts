@@ -1,5 +1,6 @@
 import { PlantStoreError } from "./errors.ts";
 import { parseExactJson } from "./exact_json.ts";
+import { syntaxErrorOffset } from "./json_syntax.ts";
 import type { NewPlant } from "./plant.ts";
 import { checkPlant, type Subject } from "./plant_schema.ts";
 
@@ -7,7 +8,7 @@ import { checkPlant, type Subject } from "./plant_schema.ts";
  * The plant that is written in these bytes: the one way in for plants, through the API and by import.
  *
  * @param subject What the bytes are, for the messages.
- * @throws {PlantStoreError} `malformed_json` if they are not JSON in UTF-8,
+ * @throws {PlantStoreError} `malformed_json` if they are not JSON in UTF-8 (the message says where it breaks),
  * `invalid_plant` if it is no plant (the message names every field at fault). No message quotes the bytes.
  *
  * @example
@@ -38,6 +39,24 @@ function parseJson(text: string, subject: Subject): unknown {
     return parseExactJson(text);
   } catch (cause) {
     // A parser quotes what it stumbled over; a body must not come back, so its words stay in `cause`.
-    throw new PlantStoreError("malformed_json", `${subject} must be valid JSON`, { cause });
+    throw new PlantStoreError("malformed_json", `${subject} must be valid JSON${placeOfError(text)}`, { cause });
   }
+}
+
+/** The parser itself does not say where, in every runtime. Only what is refused is read a second time. */
+function placeOfError(text: string): string {
+  const offset = syntaxErrorOffset(text);
+  if (offset === undefined) return "";
+  const verb = offset === text.length ? "ends too early, at" : "breaks at";
+  return `; it ${verb} ${place(text, offset)}`;
+}
+
+/** Line and column as an editor shows them: from 1, in UTF-16 code units. A line is named where there are several. */
+function place(text: string, offset: number): string {
+  let [line, start] = [1, 0];
+  for (let at = 0; at < offset; at++) {
+    if (text[at] === "\n") [line, start] = [line + 1, at + 1];
+  }
+  const column = `column ${offset - start + 1}`;
+  return line === 1 ? column : `line ${line}, ${column}`;
 }

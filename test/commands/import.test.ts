@@ -104,9 +104,9 @@ const TAG = "`tag` must be a string without U+0000 and lone surrogates";
 
 /** A line that is refused, and why. None of it may be repeated: each has a secret. */
 const REFUSED: [string | Uint8Array, string][] = [
-  ["secret", "the line must be valid JSON"],
-  ['{"id":9,"name":"secret"', "the line must be valid JSON"],
-  ['{"id":9,"name":"secret"} {"id":10,"name":"secret"}', "the line must be valid JSON"],
+  ["secret", "the line must be valid JSON; it breaks at column 1"],
+  ['{"id":9,"name":"secret"', "the line must be valid JSON; it ends too early, at column 24"],
+  ['{"id":9,"name":"secret"} {"id":10,"name":"secret"}', "the line must be valid JSON; it breaks at column 26"],
   ['"secret"', "the line must be a JSON object with `id` and `name`"],
   ['[{"id":9,"name":"secret"}]', "the line must be a JSON object with `id` and `name`"],
   ["null", "the line must be a JSON object with `id` and `name`"],
@@ -333,7 +333,9 @@ test("import shows no bar where there is no terminal, and a clean last line wher
   writeFileSync(file, [...linesOf(30_000), "secret\n"].join(""));
   const [plain, terminal] = [streamIo(), streamIo({ isTerminal: true })];
   await importPlants(sqliteAt(database.path), file, plain.io);
-  expect(plain.words()).toBe("line 30001: the line must be valid JSON\n30000 added, 0 already there, 1 refused\n");
+  expect(plain.words()).toBe(
+    "line 30001: the line must be valid JSON; it breaks at column 1\n30000 added, 0 already there, 1 refused\n",
+  );
   await importPlants(sqliteAt(database.path), file, terminal.io);
   const shown = terminal
     .words()

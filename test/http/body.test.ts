@@ -261,6 +261,22 @@ test.each([
   expect(message).toMatch(/\bbody\b/);
 });
 
+test.each([
+  ["{not json", "breaks at column 2"],
+  ['{"id": 1, "name": "Fern",}', "breaks at column 26"],
+  ['{"id": 1, "name": "Fern"', "ends too early, at column 25"],
+  [" ", "ends too early, at column 2"],
+  ['{\r\n  "id": 1,\r\n  name: "Fern"\r\n}', "breaks at line 3, column 3"],
+  ['{\n  "name": "🌱", }\n', "breaks at line 2, column 17"],
+  ['\uFEFF{"id": 01}', "breaks at column 9"],
+])("the refusal of %j says where it stops being JSON", async (body, place) => {
+  expect(await readError(await testApp().fetch(postPlant(body)))).toEqual({
+    status: 400,
+    error: 4001,
+    message: `the body must be valid JSON; it ${place}`,
+  });
+});
+
 test.each(["[", '{"id":', "[{", '[{"name":'])("%s a thousand times over is 400", async (open) => {
   const response = await testApp().fetch(postPlant(open.repeat(1_000)));
   expect(await readError(response)).toMatchObject({ status: 400, error: 4001 });
