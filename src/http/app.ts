@@ -36,10 +36,10 @@ export interface AppOptions extends PlantsOptions {
  * ```
  */
 export function createApp(options: AppOptions) {
-  const { docsFiles, instrumentation, renderMetrics } = options;
+  const { docsFiles, instrumentation, maxBodyBytes, observer, renderMetrics } = options;
   const api = plantsApi(options);
   const allowed = new Map<string, string>();
-  const app = lifecycle({ observer: options.observer, allowed });
+  const app = lifecycle({ observer, allowed, maxBodyBytes });
   // What wraps later is further out.
   if (instrumentation !== undefined) app.use(instrumentation);
   app.use(health(options.ready)).use(home({ docs: docsFiles !== undefined }));

@@ -1,8 +1,8 @@
 import { Elysia, NotFoundError } from "elysia";
 import { PlantStoreError } from "../errors.ts";
 import type { Observer } from "../observer.ts";
-import { pathOf, REQUEST_ID, requestIdOf, withRoutableUrl } from "./request.ts";
-import { errorResponse, successResponse } from "./responses.ts";
+import { hasValidHost, leavesMuchUnread, prepareUrl, REQUEST_ID, requestIdOf } from "./request.ts";
+import { errorResponse, malformedResponse, successResponse } from "./responses.ts";
 
 /** What takes part in every request. */
 export interface LifecycleOptions {
@@ -10,13 +10,15 @@ export interface LifecycleOptions {
   readonly observer: Observer;
   /** The paths there are, each with its methods as the `Allow` header lists them. May be filled in later. */
   readonly allowed: ReadonlyMap<string, string>;
+  /** The most a body may have, in bytes. */
+  readonly maxBodyBytes: number;
 }
 
 /**
  * An app without routes: what happens around every request, whatever its path. Errors become responses, every response
  * gets the id of its request, and the observer is told.
  */
-export function lifecycle({ observer, allowed }: LifecycleOptions) {
+export function lifecycle(options: LifecycleOptions) {
   const errors: Errors = new WeakMap();
   return new Elysia({
     // "/plants/" is not "/plants".
@@ -24,9 +26,9 @@ export function lifecycle({ observer, allowed }: LifecycleOptions) {
     // A response is checked, not rewritten.
     normalize: false,
   })
-    .wrap((fetch) => observed(fetch as unknown as Fetch, { observer, allowed, errors }))
+    .wrap((fetch) => observed(fetch as unknown as Fetch, { ...options, errors }))
     .onError(({ error, path, request }) => {
-      if (error instanceof NotFoundError) return noRoute(allowed, path);
+      if (error instanceof NotFoundError) return noRoute(options.allowed, path);
       const known = asPlantStoreError(error);
       errors.set(request, known);
       return errorResponse(known);
@@ -37,28 +39,33 @@ export function lifecycle({ observer, allowed }: LifecycleOptions) {
 /** What went wrong with a request, until the observer is told. */
 type Errors = WeakMap<Request, PlantStoreError>;
 
+type Observed = LifecycleOptions & { readonly errors: Errors };
+
 type Fetch = (request: Request) => Response | Promise<Response>;
 
 /** No async function: this is around every request. */
-function observed(fetch: Fetch, options: LifecycleOptions & { readonly errors: Errors }): Fetch {
-  return (received) => {
-    const start = performance.now();
-    const request = withRoutableUrl(received);
-    const finish = (response: Response) => finished(request, response, start, options);
-    const response = fetch(request);
+function observed(fetch: Fetch, options: Observed): Fetch {
+  return (request) => {
+    const received: Received = { request, path: prepareUrl(request), start: performance.now() };
+    const finish = (response: Response) => finished(response, received, options);
+    const response = hasValidHost(request) ? fetch(request) : malformedResponse();
     return response instanceof Promise ? response.then(finish) : finish(response);
   };
 }
 
-function finished(
-  request: Request,
-  response: Response,
-  start: number,
-  { observer, allowed, errors }: LifecycleOptions & { readonly errors: Errors },
-): Response {
-  const path = pathOf(request);
+interface Received {
+  readonly request: Request;
+  readonly path: string;
+  /** When its headers were there, in milliseconds. */
+  readonly start: number;
+}
+
+function finished(response: Response, { request, path, start }: Received, options: Observed): Response {
+  const { observer, allowed, errors, maxBodyBytes } = options;
   const requestId = requestIdOf(request);
   response.headers.set(REQUEST_ID, requestId);
+  // RFC 9112, section 9.6: what is left of the body would have to be read to its end.
+  if (leavesMuchUnread(request, maxBodyBytes)) response.headers.set("connection", "close");
   const error = errors.get(request);
   if (error !== undefined) observer.onError(error, requestId);
   observer.onResponse({

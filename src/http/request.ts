@@ -1,26 +1,47 @@
-/** The path of a request's URL, and nothing of its query: cheaper than parsing the whole URL. */
-export function pathOf({ url }: Request): string {
-  const start = startOfPath(url);
-  const query = url.indexOf("?", start);
-  return url.slice(start, query === -1 ? undefined : query);
-}
-
-/** Bun gives a bare path where the Host header is empty, missing (HTTP/1.0) or no host at all. */
-function startOfPath(url: string): number {
-  return url.startsWith("/") ? 0 : url.indexOf("/", AFTER_SCHEME);
-}
+/** Elysia looks for the path from the eleventh character of the URL on: "http://x/" is too short for it. */
+const SHORTEST_ORIGIN = 11;
 
 /** "http://" has one character less; then this is the first of the host, which is no slash. */
 const AFTER_SCHEME = "https://".length;
 
-/** Elysia looks for the path from the eleventh character of the URL on: "http://x/" is too short for it. */
-const SHORTEST_ORIGIN = 11;
+/**
+ * Prepares a request for Elysia's router, and returns its path. A URL with a query would be parsed on every path, and
+ * no operation has one; a short host would hide the path; Bun gives a bare path where the Host header is empty or
+ * missing (HTTP/1.0). Then the request's own `url` is replaced, because a second request would tear the body in two.
+ * The host means nothing to this service, so any one does.
+ */
+export function prepareUrl(request: Request): string {
+  const { url } = request;
+  const start = url.startsWith("/") ? 0 : url.indexOf("/", AFTER_SCHEME);
+  const query = url.indexOf("?", start);
+  const path = url.slice(start, query === -1 ? undefined : query);
+  if (query !== -1 || start < SHORTEST_ORIGIN) {
+    Object.defineProperty(request, "url", { value: `http://localhost${path}` });
+  }
+  return path;
+}
 
-/** The same request under a URL that Elysia can route. The host means nothing to this service, so any one does. */
-export function withRoutableUrl(request: Request): Request {
-  const start = startOfPath(request.url);
-  if (start >= SHORTEST_ORIGIN) return request;
-  return new Request(`http://localhost${request.url.slice(start)}`, request);
+/** RFC 3986, section 3.2: a name, an IPv4 address or an IP literal, and a port; a name may be empty. */
+const HOST = /^(?:[\w.~!$&'()*+,;=%-]*|\[[\da-f:.]+\])(?::\d*)?$/i;
+
+/**
+ * Whether the Host header is one that RFC 9112, section 3.2 lets through: at most one, and a host. Two of them arrive
+ * joined by a comma and a space, which is in no host.
+ */
+export function hasValidHost({ headers }: Request): boolean {
+  const host = headers.get("host");
+  return host === null || HOST.test(host);
+}
+
+/**
+ * Whether more of a body may be on its way than the service would ever read. What is less is not worth a connection:
+ * the server reads it by itself.
+ *
+ * @param maxBytes The most a body may have, in bytes.
+ */
+export function leavesMuchUnread({ bodyUsed, headers }: Request, maxBytes: number): boolean {
+  if (bodyUsed) return false;
+  return headers.has("transfer-encoding") || Number(headers.get("content-length")) > maxBytes;
 }
 
 /** What clients and proxies send as ids: a UUID, a ULID, a trace id. Anything else could forge a line of the log. */

@@ -46,3 +46,14 @@ export function errorResponse({ code, message }: PlantStoreError, headers: Recor
   for (const [name, value] of Object.entries(headers)) response.headers.set(name, value);
   return response;
 }
+
+/** The response to a request that breaks HTTP itself: closing and without a body, like those of the server's parser. */
+export function malformedResponse(): Response {
+  return new Response(null, { status: 400, headers: MALFORMED });
+}
+
+const MALFORMED = new Headers({
+  "cache-control": "no-store",
+  "x-content-type-options": "nosniff",
+  connection: "close",
+});

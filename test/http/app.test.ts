@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { refused, type Verdict } from "../../src/auth/authenticate.ts";
-import { status } from "elysia";
+import { Elysia, status } from "elysia";
 import { memoryStore } from "../../src/adapters/memory.ts";
 import type { AppOptions, createApp } from "../../src/http/app.ts";
 import { PlantStoreError } from "../../src/errors.ts";
@@ -129,6 +129,14 @@ test.each([
 ])("a query on /plants is ignored: %s", async (_what, query) => {
   const response = await testApp().fetch(at(`http://localhost:3000/plants${query}`));
   expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
+});
+
+test.each(["http://localhost:3000", "http://a"])("a query on %s is not even parsed", async (origin) => {
+  const queries: unknown[] = [];
+  const instrumentation = new Elysia().onTransform({ as: "global" }, ({ query }) => void queries.push(query));
+  const response = await testApp({ instrumentation }).fetch(at(`${origin}/plants?id=2&name=Ivy`));
+  expect(await readPlant(response)).toMatchObject({ status: 200 });
+  expect(queries).toEqual([{}]);
 });
 
 test.each(
