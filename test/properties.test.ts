@@ -11,13 +11,12 @@ import { readError, readPlant } from "./support/responses.ts";
 import { testApp, TOKEN } from "./support/app.ts";
 import { bodyBytes, bodyText, numberText, storableText, stringText } from "./support/json_text.ts";
 import { oracle, type Prediction, type WireRequest } from "./support/oracle.ts";
+import { anyRequest, goodRequest, headersOf, requestAtLimit } from "./support/requests.ts";
 
 // A failure prints its seed and path: PROPERTY_SEED runs it again, PROPERTY_RUNS (a factor) looks further.
 const { PROPERTY_SEED, PROPERTY_RUNS = "1" } = process.env;
 
-const LIMIT = 400;
-
-const GOOD = { path: "/plants", method: "POST", authorization: `Bearer ${TOKEN}`, contentType: "application/json" };
+const OPTIONS = { token: TOKEN, maxBodyBytes: 400 };
 
 test("POST /plants takes an id as the oracle does, however it is written", async () => {
   const requests = fc.tuple(numberText, storableText).map(([id, name]) => posting(`{"id": ${id}, "name": ${name}}`));
@@ -37,23 +36,25 @@ test("POST /plants takes a body as the oracle does, whatever its members and the
 
 test("POST /plants takes bytes as the oracle does, whatever they are", async () => {
   await holds(
-    bodyBytes.map((body) => ({ ...GOOD, body })),
+    bodyBytes.map((body) => ({ ...goodRequest(TOKEN), body })),
     35,
   );
 });
 
 test("POST /plants takes bodies around the limit as the oracle does", async () => {
-  await holds(sizedBody().map(posting), 20);
+  await holds(requestAtLimit(OPTIONS), 20);
 });
 
 test("the app takes a request as the oracle does, whatever its path, method and headers", async () => {
-  await holds(anyRequest(), 60);
+  await holds(anyRequest(OPTIONS), 60);
 });
 
 test("a body in chunks is taken as a whole one is, wherever it is cut", async () => {
   const property = fc.asyncProperty(bodyBytes, fc.array(fc.nat(), { maxLength: 5 }), async (body, cuts) => {
-    const [whole, cut] = [testApp({ maxBodyBytes: LIMIT }), testApp({ maxBodyBytes: LIMIT })];
-    const responses = [await whole.fetch(made(GOOD, body)), await cut.fetch(made(GOOD, inChunks(body, cuts)))];
+    const { maxBodyBytes } = OPTIONS;
+    const [whole, cut] = [testApp({ maxBodyBytes }), testApp({ maxBodyBytes })];
+    const good = goodRequest(TOKEN);
+    const responses = [await whole.fetch(made(good, body)), await cut.fetch(made(good, inChunks(body, cuts)))];
     const [one, other] = await Promise.all(
       responses.map(async (response) => `${response.status} ${await response.text()}`),
     );
@@ -102,8 +103,8 @@ test("groupCommit() gives each plant the outcome that it would have had alone", 
 });
 
 test("the generators make every response that a client can cause", () => {
-  const { predict } = oracle(TOKEN, LIMIT);
-  const requests = fc.sample(fc.oneof(anyRequest(), sizedBody().map(posting)), { numRuns: 3_000, seed: 1 });
+  const { predict } = oracle(OPTIONS);
+  const requests = fc.sample(anyRequest(OPTIONS), { numRuns: 3_000, seed: 1 });
   const responses = new Set(
     requests.map(predict).map((prediction) => ("error" in prediction ? prediction.error : 200)),
   );
@@ -116,10 +117,11 @@ async function holds(requests: fc.Arbitrary<WireRequest>, runs: number): Promise
     fc.array(requests, { minLength: 1, maxLength: 25, size: "max" }),
     async (requests) => {
       const store = memoryStore();
-      const app = testApp({ plants: groupCommit(store, { defer: queueMicrotask }), maxBodyBytes: LIMIT });
-      const { predict, stored } = oracle(TOKEN, LIMIT);
+      const { maxBodyBytes } = OPTIONS;
+      const app = testApp({ plants: groupCommit(store, { defer: queueMicrotask }), maxBodyBytes });
+      const { predict, stored } = oracle(OPTIONS);
       for (const request of requests) await compare(await app.fetch(made(request, request.body)), predict(request));
-      const kept = Array.from(stored, ([id, plant]) => ({ id, ...plant }));
+      const kept = [...stored.values()];
       expect(await store.add(kept, { timeoutMs: 1_000 })).toEqual(kept.map(() => "present"));
     },
   );
@@ -150,17 +152,12 @@ function settings(runs: number): { numRuns: number; seed?: number } {
 }
 
 function posting(body: string): WireRequest {
-  return { ...GOOD, body: new TextEncoder().encode(body) };
+  return goodRequest(TOKEN, body);
 }
 
-function made(
-  { path, method, authorization, contentType, contentEncoding }: Omit<WireRequest, "body">,
-  body: BodyInit,
-) {
-  const headers = new Headers();
-  if (authorization !== undefined) headers.set("authorization", authorization);
-  if (contentType !== undefined) headers.set("content-type", contentType);
-  if (contentEncoding !== undefined) headers.set("content-encoding", contentEncoding);
+function made(request: Omit<WireRequest, "body">, body: BodyInit): Request {
+  const { path, method } = request;
+  const headers = headersOf(request);
   return new Request(
     `http://localhost:3000${path}`,
     method === "GET" ? { method, headers } : { method, headers, body },
@@ -212,96 +209,4 @@ function outcomeOf(parse: () => unknown): unknown {
   } catch (error) {
     return error instanceof SyntaxError ? SyntaxError : error;
   }
-}
-
-function anyRequest(): fc.Arbitrary<WireRequest> {
-  return fc.record({
-    path: mostly(GOOD.path, fc.constantFrom("/plant", "/plants/", "/Plants", "/plants/1", "/__proto__", "//plants")),
-    method: mostly(GOOD.method, fc.constantFrom("GET", "PUT", "DELETE", "PATCH", "OPTIONS")),
-    authorization: mostly(GOOD.authorization, fc.oneof(fc.constant(undefined), goodCredentials(), badCredentials())),
-    contentType: mostly(GOOD.contentType, fc.oneof(fc.constant(undefined), mediaType(), headerValue())),
-    contentEncoding: mostly(undefined, fc.constantFrom("gzip", "identity", "br")),
-    body: bodyBytes,
-  });
-}
-
-/** White space up to some bytes below or above the limit. */
-function sizedBody(): fc.Arbitrary<string> {
-  return fc
-    .tuple(bodyText, fc.integer({ min: LIMIT - 5, max: LIMIT + 5 }))
-    .map(([text, size]) => text + " ".repeat(Math.max(0, size - Buffer.byteLength(text))));
-}
-
-function mostly<Value>(usual: Value, other: fc.Arbitrary<Value>): fc.Arbitrary<Value> {
-  return fc.oneof({ weight: 6, arbitrary: fc.constant(usual) }, { weight: 1, arbitrary: other });
-}
-
-function goodCredentials(): fc.Arbitrary<string> {
-  return fc
-    .tuple(cased("bearer"), fc.constantFrom(" ", "  ", "     "))
-    .map(([scheme, space]) => scheme + space + TOKEN);
-}
-
-function badCredentials(): fc.Arbitrary<string> {
-  const around = fc.constantFrom(
-    "Bearer",
-    "Bearer,",
-    "Basic",
-    "bearer\t",
-    `Bearer ${TOKEN},`,
-    "",
-    "=",
-    "é",
-    `"`,
-    TOKEN,
-    "x",
-  );
-  // Empty: whether that is no credentials or bad ones is nowhere said.
-  return fc
-    .oneof(
-      headerValue(),
-      fc.array(around, { minLength: 1, maxLength: 4 }).map((parts) => parts.join(" ").trim()),
-    )
-    .filter((value) => value !== "");
-}
-
-/** A media type that is well formed, in any spelling; at most one charset. */
-function mediaType(): fc.Arbitrary<string> {
-  const charset = fc.tuple(
-    cased("charset"),
-    fc.oneof(cased("utf-8"), cased("utf-8"), cased('"utf-8"'), fc.constantFrom("utf-16", '"latin1"', "utf8", "x")),
-  );
-  const other = fc.tuple(
-    fc.constantFrom("x", "profile", "q", "xcharset"),
-    fc.constantFrom("1", '"a;charset=x"', '"\\""', "utf-16"),
-  );
-  const separator = fc.constantFrom(";", "; ", " ; ", ";\t");
-  return fc
-    .tuple(
-      fc.oneof(cased("application/json"), cased("application/json"), fc.constantFrom("text/json", "application/xml")),
-      fc.uniqueArray(fc.tuple(separator, fc.oneof(charset, other)), {
-        maxLength: 3,
-        selector: ([, [name]]) => name.toLowerCase(),
-      }),
-    )
-    .map(([type, parameters]) => type + parameters.map(([separator, pair]) => separator + pair.join("=")).join(""));
-}
-
-function cased(text: string): fc.Arbitrary<string> {
-  return fc
-    .tuple(...Array.from(text, (char) => fc.constantFrom(char, char.toUpperCase())))
-    .map((characters) => characters.join(""));
-}
-
-/** What HTTP lets through as a header's value, and is no media type and no credentials. */
-function headerValue(): fc.Arbitrary<string> {
-  const character = fc.oneof(
-    fc.integer({ min: 0x20, max: 0x7e }),
-    fc.constant(9),
-    fc.integer({ min: 0x80, max: 0xff }),
-  );
-  return fc
-    .array(character, { maxLength: 30 })
-    .map((codes) => String.fromCharCode(...codes).trim())
-    .filter((value) => !/^(application\/json|bearer )/i.test(value));
 }

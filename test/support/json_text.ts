@@ -1,4 +1,5 @@
 import * as fc from "fast-check";
+import { INT64_MAX, INT64_MIN } from "../../src/plant.ts";
 
 // JSON as text, not as values: what matters is how things are written. Most of it is valid, some is not.
 
@@ -36,6 +37,9 @@ const respelled = fc
     return sign + shown.slice(0, at).replace(/^0+(?=\d)/, "") + (fraction && `.${fraction}`) + power;
   });
 
+/** Any int64; most need more digits than a double has. */
+const wideInteger = fc.bigInt({ min: INT64_MIN, max: INT64_MAX }).map(String);
+
 const anyNumber = fc
   .record({
     sign: fc.constantFrom("", "-"),
@@ -55,6 +59,7 @@ const anyNumber = fc
 /** A number in any spelling, near every boundary. */
 export const numberText: fc.Arbitrary<string> = fc.oneof(
   integer.map(String),
+  wideInteger,
   respelled,
   respelled,
   anyNumber,
@@ -95,14 +100,51 @@ const escapedUnit = fc
 
 const rawText = fc.string({ unit: "binary", maxLength: 5 }).map((text) => JSON.stringify(text).slice(1, -1));
 
-const STORABLE_ESCAPES = ['\\"', "\\\\", "\\/", "\\b", "\\f", "\\n", "\\r", "\\t", "\\u0041", "\\uD83C\\udf31"];
+/** What is easily altered on its way: composed and decomposed, at the ends of ranges, with a meaning elsewhere. */
+const STORABLE_CHARACTERS = [
+  "'",
+  "/",
+  "{",
+  ":",
+  ",",
+  "\u007F",
+  "é",
+  "e\u0301",
+  "\uFEFF",
+  "\u2028",
+  "\uFFFF",
+  "\u{10FFFF}",
+];
+const STORABLE_ESCAPES = [
+  '\\"',
+  "\\\\",
+  "\\/",
+  "\\b",
+  "\\f",
+  "\\n",
+  "\\r",
+  "\\t",
+  "\\u0001",
+  "\\u0041",
+  "\\uD83C\\udf31",
+];
 
 /** A string that can be stored, raw or in escapes. */
 export const storableText: fc.Arbitrary<string> = fc
-  .array(fc.oneof(fc.string({ unit: "grapheme", maxLength: 5 }).map(quotable), fc.constantFrom(...STORABLE_ESCAPES)), {
-    maxLength: 4,
-  })
+  .array(
+    fc.oneof(
+      fc.string({ unit: "grapheme", maxLength: 5 }).map(quotable),
+      fc.constantFrom(...STORABLE_CHARACTERS),
+      fc.constantFrom(...STORABLE_ESCAPES),
+    ),
+    { maxLength: 4 },
+  )
   .map((pieces) => `"${pieces.join("")}"`);
+
+/** Longer than what is written to a disk or a socket at once. */
+const longText = fc
+  .tuple(storableText, fc.constantFrom("x", "🌱", "\\n"), fc.nat({ max: 10_000 }))
+  .map(([text, piece, times]) => `${text.slice(0, -1)}${piece.repeat(times)}"`);
 
 /** A string of any kind: escapes of every UTF-16 unit, and now and then what JSON does not take. */
 export const stringText: fc.Arbitrary<string> = fc
@@ -132,15 +174,13 @@ const space = fc.oneof(
 const KEYS = ["id", "name", "tag", "ID", "Name", "", "i", "__proto__", "constructor", "toString", "ｉd"];
 
 /** A key, some characters of which may be escaped. */
-const key: fc.Arbitrary<string> = fc
-  .tuple(fc.constantFrom(...KEYS), fc.nat({ max: 7 }))
-  .map(([name, bits]) => `"${Array.from(name, (char, i) => ((bits >> i) & 1 ? escaped(char) : char)).join("")}"`);
+const key: fc.Arbitrary<string> = fc.tuple(fc.constantFrom(...KEYS), fc.nat({ max: 7 })).map(keyText);
 
 /** Any value, some levels deep. */
 const { value: anyValue } = fc.letrec<{ value: string }>((tie) => ({
   value: fc.oneof(
     { maxDepth: 2, withCrossShrink: true },
-    fc.constantFrom("null", "true", "false", "0.5", '"id"', "1"),
+    fc.constantFrom("null", "true", "false", "0.5", '"id"', "1", "1e999", String.raw`"{\"id\":3}"`),
     numberText,
     stringText,
     fc.array(tie("value"), { maxLength: 3 }).map((items) => `[${items.join(", ")}]`),
@@ -149,6 +189,11 @@ const { value: anyValue } = fc.letrec<{ value: string }>((tie) => ({
       .map((members) => objectText(members.map((m) => m.join(":")))),
   ),
 }));
+
+/** @param bits Which characters are escaped. */
+function keyText([name, bits]: [string, number]): string {
+  return `"${Array.from(name, (char, i) => ((bits >> i) & 1 ? escaped(char) : char)).join("")}"`;
+}
 
 function escaped(char: string): string {
   return String.raw`\u` + char.charCodeAt(0).toString(16).padStart(4, "0");
@@ -165,9 +210,10 @@ function member(name: fc.Arbitrary<string>, value: fc.Arbitrary<string>): fc.Arb
 }
 
 const named = (name: string) =>
-  fc.oneof(
-    fc.constant(`"${name}"`),
-    key.filter((text) => JSON.parse(text) === name),
+  mostly(
+    `"${name}"`,
+    fc.nat({ max: 7 }).map((bits) => keyText([name, bits])),
+    5,
   );
 
 /** Few ids and few names, so that plants meet again, under the same id in several spellings. */
@@ -184,46 +230,97 @@ const familiarId = fc.constantFrom(
 );
 const familiarName = fc.constantFrom('"Fern"', String.raw`"\u0046ern"`, '"Ivy"', '"é"', '"e\u0301"');
 
-const good = {
-  id: member(named("id"), familiarId),
-  name: member(named("name"), familiarName),
-  tag: member(named("tag"), familiarName),
-};
+const oneOf = (...weighted: [weight: number, arbitrary: fc.Arbitrary<string>][]) =>
+  fc.oneof(...weighted.map(([weight, arbitrary]) => ({ weight, arbitrary })));
+
+const idMember = member(named("id"), oneOf([4, familiarId], [18, wideInteger], [2, numberText], [1, anyValue]));
+const textOf = oneOf([12, familiarName], [12, storableText], [1, stringText], [1, anyValue]);
+const nameMember = member(named("name"), textOf);
+const tagMember = member(named("tag"), textOf);
 
 /** Members of a plant in any order, some missing, some strange, some twice. */
 export const plantText: fc.Arbitrary<string> = fc
-  .tuple(
-    fc.oneof({ weight: 5, arbitrary: good.id }, { weight: 2, arbitrary: member(named("id"), numberText) }),
-    fc.oneof({ weight: 5, arbitrary: good.name }, { weight: 2, arbitrary: member(named("name"), stringText) }),
-    fc.oneof({ weight: 3, arbitrary: fc.constant([]) }, { weight: 2, arbitrary: good.tag.map((tag) => [tag]) }),
-    fc.oneof(
-      { weight: 3, arbitrary: fc.constant([]) },
-      { weight: 2, arbitrary: fc.array(member(key, anyValue), { maxLength: 3 }) },
-    ),
-  )
-  .chain(([id, name, tag, others]) => {
-    const members = [id, name, ...tag, ...others];
-    // One member may go missing.
-    return fc.shuffledSubarray(members, { minLength: members.length - 1 });
+  .record({
+    plant: fc.tuple(idMember, nameMember),
+    tag: fc.array(tagMember, { maxLength: 1 }),
+    others: mostly<string[]>([], fc.array(member(key, anyValue), { minLength: 1, maxLength: 3 }), 5),
+    missing: mostly(0, fc.constant(1), 15),
+  })
+  .chain(({ plant, tag, others, missing }) => {
+    const members = [...plant, ...tag, ...others];
+    return fc.shuffledSubarray(members, { minLength: members.length - missing });
   })
   .map(objectText);
 
-/** A whole body: mostly a plant, else another value, or a plant with a piece of it replaced. */
-export const bodyText: fc.Arbitrary<string> = fc.oneof(
-  { weight: 8, arbitrary: plantText },
-  { weight: 1, arbitrary: fc.tuple(space, anyValue, space).map((parts) => parts.join("")) },
-  { weight: 1, arbitrary: fc.tuple(plantText, fc.nat(), fc.nat({ max: 3 }), piece()).map(spliced) },
+/** Thousands of levels, as deep as a body may be; a parser that recurses may have no stack for it. */
+const nested = fc
+  .record({ depth: fc.nat({ max: 5_000 }), isClosed: fc.boolean() })
+  .map(({ depth, isClosed }) => "[".repeat(depth) + (isClosed ? "]".repeat(depth) : ""));
+
+/** Nearly JSON, or not at all. */
+const brokenText = fc.constantFrom(
+  "",
+  " ",
+  "{",
+  "}",
+  "{]",
+  "nul",
+  "id=1&name=x",
+  "\u0000",
+  "{'id':1,'name':''}",
+  '{"id":1,"name":"",}',
+  '{"id":1,"name":""}x',
+  '{"id":1,"name":""}{}',
+  '{"id":1 "name":""}',
+  '{"id":1,"name":"\u0001"}',
+  '{"id":1,"name":"\\x"}',
+  '{"id":1,"name":""',
+  '{id:1,"name":""}',
+  '{"id":1,"name":""}//',
 );
 
-/** The bytes of a body; now and then some are replaced, or all of them are random. */
+/** JSON, but nothing that is a plant, though a plant may be inside of it. */
+const otherText = fc.constantFrom(
+  "[]",
+  "1",
+  "null",
+  "true",
+  '""',
+  "{}",
+  '[{"id":1,"name":"x"}]',
+  '{"constructor":{"id":1,"name":"x"}}',
+  '{"__proto__":{"id":1,"name":"x"}}',
+  '{"id":1,"__proto__":{"name":"x"}}',
+);
+
+/** A whole body: mostly a plant, else another value, or a plant with a piece of it replaced or its end cut off. */
+export const bodyText: fc.Arbitrary<string> = oneOf(
+  [100, plantText],
+  [3, fc.tuple(space, anyValue, space).map((parts) => parts.join(""))],
+  [4, fc.tuple(plantText, fc.nat(), fc.nat({ max: 3 }), piece()).map(spliced)],
+  [2, fc.tuple(plantText, fc.nat()).map(([text, at]) => text.slice(0, at % text.length))],
+  [2, brokenText],
+  [2, otherText],
+  [1, nested],
+  [1, fc.tuple(familiarId, nested).map(([id, deep]) => `{"id":${id}.0,"deep":${deep},"name":""}`)],
+  [1, fc.tuple(wideInteger, longText).map(([id, name]) => `{"id":${id},"name":${name}}`)],
+);
+
+/** The bytes of a body; now and then some are replaced or put in, or all of them are random. */
 export const bodyBytes: fc.Arbitrary<Uint8Array<ArrayBuffer>> = fc.oneof(
-  { weight: 10, arbitrary: bodyText.map(encoded) },
+  { weight: 60, arbitrary: bodyText.map(encoded) },
   {
     weight: 1,
     arbitrary: fc.tuple(plantText.map(encoded), fc.nat(), fc.uint8Array({ maxLength: 3 })).map(overwritten),
   },
+  { weight: 1, arbitrary: plantText.map(encoded).map(withBadByte) },
   { weight: 1, arbitrary: fc.uint8Array({ maxLength: 40 }) },
 );
+
+/** Mostly the usual value, `weight` times as often as another one. */
+export function mostly<Value>(usual: Value, other: fc.Arbitrary<Value>, weight = 15): fc.Arbitrary<Value> {
+  return fc.oneof({ weight, arbitrary: fc.constant(usual) }, { weight: 1, arbitrary: other });
+}
 
 function piece(): fc.Arbitrary<string> {
   return fc.constantFrom("", "", '"', "\\", "{", "}", ",", ":", "0", "-", "e", " ", "\u0000", "\uFEFF", "null", "//");
@@ -243,4 +340,10 @@ function overwritten([bytes, at, piece]: [Uint8Array<ArrayBuffer>, number, Uint8
 
 function encoded(text: string): Uint8Array<ArrayBuffer> {
   return new TextEncoder().encode(text);
+}
+
+/** A byte that starts nothing in UTF-8, in front of the last quotation mark: whoever is lax about it gets a plant. */
+function withBadByte(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  const at = bytes.lastIndexOf(0x22);
+  return new Uint8Array([...bytes.subarray(0, at), 0xff, ...bytes.subarray(at)]);
 }

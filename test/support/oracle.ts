@@ -1,69 +1,86 @@
+import type { NewPlant } from "../../src/plant.ts";
+
 /** A request to the service, as it is on the wire. */
 export interface WireRequest {
+  /** With its query, if it has one. */
   readonly path: string;
   readonly method: string;
-  /** One value per header of that name. */
-  readonly authorization?: string | undefined;
+  /** One value for each header of that name. */
+  readonly authorization: readonly string[];
   readonly contentType?: string | undefined;
   readonly contentEncoding?: string | undefined;
   readonly body: Uint8Array<ArrayBuffer>;
 }
 
-/** What the response has to be: a plant, or an error; `faults` are the fields that its message names. */
-export type Prediction =
-  | { readonly status: 200; readonly body: OraclePlant }
-  | { readonly status: number; readonly error: number; readonly faults?: readonly string[] };
+/** An error that the response has to be; `faults` are the fields that its message names. */
+export interface PredictedError {
+  readonly status: number;
+  readonly error: number;
+  readonly faults?: readonly string[];
+}
 
-interface OraclePlant {
-  readonly name: string;
-  readonly tag?: string;
+/** What the response has to be. */
+export type Prediction = { readonly status: 200; readonly body: Omit<NewPlant, "id"> } | PredictedError;
+
+/** What the oracle knows of the program under test. */
+export interface OracleOptions {
+  /** The one token that is accepted. */
+  readonly token: string;
+  readonly maxBodyBytes: number;
 }
 
 /**
- * What DESIGN.md, section 2, promises for a request, worked out a second time and in other ways than the service:
- * JSON by a parser of its own that keeps numbers as they are written, integers by exact arithmetic. It remembers what
- * was stored.
+ * What DESIGN.md, section 2, promises for requests that come one after the other, worked out a second time and in other
+ * ways than the service: JSON by a parser of its own that keeps numbers as they are written, integers by exact
+ * arithmetic. It remembers what was stored.
  */
-export function oracle(token: string, maxBodyBytes: number) {
-  const stored = new Map<bigint, OraclePlant>();
+export function oracle(options: OracleOptions) {
+  const stored = new Map<bigint, NewPlant>();
 
-  function predict({ path, method, authorization, contentType, contentEncoding, body }: WireRequest): Prediction {
-    if (path !== "/plants") return failure(4041);
-    if (method !== "POST") return failure(4051);
-    if (authorization === undefined) return failure(4011);
-    if (bearerToken(authorization) !== token) return failure(4012);
-    if (!isJsonInUtf8(contentType ?? "") || contentEncoding !== undefined) return failure(4151);
-    if (body.length > maxBodyBytes) return failure(4131);
-    const value = jsonOf(body);
-    return value === undefined ? failure(4001) : judge(value);
-  }
-
-  function judge(value: Json): Prediction {
-    if (!(value instanceof Map)) return { ...failure(4002), faults: ["id", "name"] };
-    const [id, name, tag] = ["id", "name", "tag"].map((member) => value.get(member));
-    const exact = id instanceof WrittenNumber ? int64(id.source) : undefined;
-    const faults = [
-      exact === undefined && "id",
-      !isStorable(name) && "name",
-      value.has("tag") && !isStorable(tag) && "tag",
-    ];
-    if (exact === undefined || !isStorable(name) || faults.some(Boolean)) {
-      return { ...failure(4002), faults: faults.filter((fault) => fault !== false) };
-    }
-    return store(exact, isStorable(tag) ? { name, tag } : { name });
-  }
-
-  function store(id: bigint, plant: OraclePlant): Prediction {
+  function predict(request: WireRequest): Prediction {
+    const plant = judgeRequest(request, options);
+    if ("error" in plant) return plant;
+    const { id, ...body } = plant;
     const there = stored.get(id) ?? plant;
     if (there.name !== plant.name || there.tag !== plant.tag) return failure(4091);
     stored.set(id, plant);
-    return { status: 200, body: plant };
+    return { status: 200, body };
   }
 
   return { predict, stored };
 }
 
-function failure(error: number) {
+/** The plant that a request stores if its id is free, or what is wrong with it: the first in the order of the checks. */
+export function judgeRequest(request: WireRequest, { token, maxBodyBytes }: OracleOptions): NewPlant | PredictedError {
+  const { method, authorization, contentType, contentEncoding, body } = request;
+  const path = request.path.split("?")[0] ?? "";
+  if (!PATHS.includes(path)) return failure(4041);
+  if (path !== "/plants" || method !== "POST") return failure(4051);
+  if (authorization.length === 0) return failure(4011);
+  if (authorization.length > 1 || bearerToken(authorization.join()) !== token) return failure(4012);
+  if (!isJsonInUtf8(contentType ?? "") || contentEncoding !== undefined) return failure(4151);
+  return body.length > maxBodyBytes ? failure(4131) : judgeBody(body);
+}
+
+/** Beside the operation's, a path that takes no POST. */
+const PATHS = ["/plants", "/livez"];
+
+/** The plant that a body of any size is, or what is wrong with it. */
+export function judgeBody(body: Uint8Array): NewPlant | PredictedError {
+  const value = jsonOf(body);
+  if (value === undefined) return failure(4001);
+  if (!(value instanceof Map)) return { ...failure(4002), faults: ["id", "name"] };
+  const [id, name, tag] = ["id", "name", "tag"].map((member) => value.get(member));
+  const exact = id instanceof WrittenNumber ? int64(id.source) : undefined;
+  const isTagGood = !value.has("tag") || isStorable(tag);
+  if (exact !== undefined && isStorable(name) && isTagGood) {
+    return isStorable(tag) ? { id: exact, name, tag } : { id: exact, name };
+  }
+  const faults = [exact === undefined && "id", !isStorable(name) && "name", !isTagGood && "tag"];
+  return { ...failure(4002), faults: faults.filter((fault) => fault !== false) };
+}
+
+function failure(error: number): PredictedError {
   return { status: Number(String(error).slice(0, 3)), error };
 }
 
