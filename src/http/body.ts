@@ -50,12 +50,19 @@ function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
 async function readCounted(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
   let size = 0;
-  for await (const chunk of body ?? []) {
-    size += chunk.length;
-    if (size > maxBytes) throw tooLarge(maxBytes);
-    chunks.push(chunk);
+  const reader = body?.getReader();
+  for (let read = await reader?.read(); read?.value !== undefined; read = await reader?.read()) {
+    size += read.value.length;
+    if (size > maxBytes) throw cancelled(reader, tooLarge(maxBytes));
+    chunks.push(read.value);
   }
   return concat(chunks, size);
+}
+
+/** Nobody waits for it, as a `for await` would: where a request was copied, it ends only after the response (Bun 1.4.5). */
+function cancelled(reader: ReadableStreamDefaultReader | undefined, error: PlantStoreError): PlantStoreError {
+  reader?.cancel().catch(() => {});
+  return error;
 }
 
 function concat(chunks: readonly Uint8Array[], size: number): Uint8Array {

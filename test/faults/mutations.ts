@@ -39,7 +39,7 @@ export const REPLACING: readonly Mutation[] = [
 /** Believes what Content-Length says, and nothing else, about the length of a body. */
 export const BELIEVING: readonly Mutation[] = [
   { file: "src/http/body.ts", from: "if (bytes.length > maxBytes) throw tooLarge(maxBytes);", to: "" },
-  { file: "src/http/body.ts", from: "if (size > maxBytes) throw tooLarge(maxBytes);", to: "" },
+  { file: "src/http/body.ts", from: "if (size > maxBytes) throw cancelled(reader, tooLarge(maxBytes));", to: "" },
 ];
 
 /** Goes on after a failed fsync. */
