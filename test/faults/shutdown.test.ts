@@ -3,6 +3,7 @@ import { readdirSync } from "node:fs";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { connect, postBytes, printedSeed } from "../support/load.ts";
 import { exitCodeOf, TEST_TIMEOUT_MS, start, startServer } from "../support/program.ts";
+import { scaled } from "../support/scale.ts";
 import { makeDisk } from "../support/shim.ts";
 import { drains } from "./drain.ts";
 import { get, send } from "./health.ts";
@@ -22,7 +23,7 @@ async function halfSent(url: string) {
 
 test("SIGTERM under 64-way load leaves no request without a response", async () => {
   const seed = printedSeed("drain");
-  expect(printed(await drains({ times: 2, seed }))).toEqual(INTACT);
+  expect(printed(await drains({ times: scaled(2, 60), seed }))).toEqual(INTACT);
 });
 
 test.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"] as const)(

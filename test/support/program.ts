@@ -3,12 +3,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { withDeadline } from "../../src/deadline.ts";
 import { assertNoSecrets } from "./assert_no_secrets.ts";
-
-/** What a test that starts programs may take, in milliseconds: one that hangs is ended, one on a busy machine is not. */
-export const TEST_TIMEOUT_MS = 60_000;
+import { scaled } from "./scale.ts";
 
 /** What one of the long tests may take, in milliseconds: it goes on for minutes by design. */
 export const LONG_TEST_TIMEOUT_MS = 600_000;
+
+/** What a test that starts programs may take, in milliseconds: one that hangs is ended, one on a busy machine is not. */
+export const TEST_TIMEOUT_MS = scaled(60_000, LONG_TEST_TIMEOUT_MS);
 
 /** The repository's root. */
 export const ROOT = join(import.meta.dir, "../..");
