@@ -11,7 +11,8 @@ import { exportPlants } from "../../src/commands/export.ts";
 import { CommandError } from "../../src/commands/io.ts";
 import type { NewPlant } from "../../src/plant.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
-import { LOAD_TOKEN, startLoad } from "../support/load.ts";
+import { post, TOKEN } from "../support/client.ts";
+import { startLoad } from "../support/load.ts";
 import { shell } from "../support/operator.ts";
 import { emptyDirectory, runToEnd, start, startServer } from "../support/program.ts";
 import { databaseOf, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
@@ -94,7 +95,7 @@ function ledgerUntil(hasBegun: () => boolean) {
 
 test("a backup taken under load holds every plant acknowledged before it began, and a server starts on it", async () => {
   using directory = emptyDirectory();
-  const env = { AUTH_TOKENS: LOAD_TOKEN };
+  const env = { AUTH_TOKENS: TOKEN };
   let [id, hasBegun, isOver] = [0n, false, false];
   const ledger = ledgerUntil(() => hasBegun);
   const restored = join(directory.path, "restored.db");
@@ -116,11 +117,8 @@ test("a backup taken under load holds every plant acknowledged before it began, 
   expect(ledger.acknowledgements()).toBeGreaterThanOrEqual(500);
   expect(ledger.judge(restored)).toEqual(INTACT);
   await using server = await startServer({ cwd: directory.path, env, args: ["--database", "file:restored.db"] });
-  const headers = { authorization: `Bearer ${LOAD_TOKEN}`, "content-type": "application/json" };
-  const post = (name: string) =>
-    fetch(`${server.url}/plants`, { method: "POST", headers, body: JSON.stringify({ id: 0, name }) });
-  expect((await post("plant 1")).status).toBe(200);
-  expect((await post("another")).status).toBe(409);
+  expect((await post(server.url, { id: 0, name: "plant 1" })).status).toBe(200);
+  expect((await post(server.url, { id: 0, name: "another" })).status).toBe(409);
 });
 
 const occupied: [string, (path: string) => void][] = [

@@ -8,7 +8,8 @@ import { CommandError } from "../../src/commands/io.ts";
 import { progressBar } from "../../src/commands/progress.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import { makeLedger } from "../support/ledger.ts";
-import { LOAD_TOKEN, startLoad } from "../support/load.ts";
+import { TOKEN } from "../support/client.ts";
+import { startLoad } from "../support/load.ts";
 import { shell } from "../support/operator.ts";
 import { emptyDirectory, FROM_SOURCE, runToEnd, startServer, skipsProc } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
@@ -258,7 +259,7 @@ test("import waits for another process's lock, and says so", async () => {
 
 test("import into a database that a server serves holds up nobody", async () => {
   using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: LOAD_TOKEN } });
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   const ledger = makeLedger();
   let [id, isOver] = [1n << 40n, false];
   const next = () => (isOver ? undefined : { id: id++, name: "loaded" });

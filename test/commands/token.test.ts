@@ -1,18 +1,14 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { post } from "../support/client.ts";
 import { FROM_SOURCE, emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-async function post(url: string, token: string): Promise<number> {
-  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-  return (await fetch(`${url}/plants`, { method: "POST", headers, body: '{"id": 1, "name": "Fern"}' })).status;
-}
-
 /** Asks until the response is the one awaited; the test's own time limit ends it. */
 async function untilAnswered(status: number, url: string, token: string): Promise<void> {
-  while ((await post(url, token)) !== status) await Bun.sleep(50);
+  while ((await post(url, undefined, { token })).status !== status) await Bun.sleep(50);
 }
 
 test("a token that is created, revoked and listed beside a running server counts there, or no more, within seconds", async () => {

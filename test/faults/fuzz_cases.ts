@@ -1,6 +1,7 @@
 import * as fc from "fast-check";
 import type { NewPlant } from "../../src/plant.ts";
-import { LOAD_TOKEN, randomFrom } from "../support/load.ts";
+import { TOKEN } from "../support/client.ts";
+import { randomFrom } from "../support/load.ts";
 import { mostly } from "../support/json_text.ts";
 import { judgeBody, judgeRequest, type OracleOptions, type WireRequest } from "../support/oracle.ts";
 import { anyRequest, headersOf } from "../support/requests.ts";
@@ -15,7 +16,7 @@ export interface FuzzCase {
 }
 
 /** The program under test has its own default for the limit. */
-const OPTIONS: OracleOptions = { token: LOAD_TOKEN, maxBodyBytes: 65_536 };
+const OPTIONS: OracleOptions = { token: TOKEN, maxBodyBytes: 65_536 };
 
 /** An endless source of requests: good ones, bad ones, and damaged ones. The same seed gives the same ones. */
 export function* fuzzCases(seed: number): Generator<FuzzCase, never> {

@@ -1,38 +1,33 @@
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { post, TOKEN } from "../support/client.ts";
 import { startCollector } from "../support/collector.ts";
 import { buildExecutable } from "../support/executable.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const KNOWN = "known-token-0123456789";
 const build = await buildExecutable();
 const { program } = build;
 
 afterAll(() => build[Symbol.dispose]());
-
-function post(url: string, body: string, token = KNOWN): Promise<Response> {
-  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-  return fetch(`${url}/plants`, { method: "POST", headers, body });
-}
 
 test("the build is one file, and it runs in an empty directory", async () => {
   expect(readdirSync(build.directory)).toEqual(["plant-store"]);
   using directory = emptyDirectory();
   await using server = await startServer({ program, cwd: directory.path });
   const [token] = await server.stderr.until(/plant_\w+/);
-  const response = await post(server.url, '{"id": 9223372036854775807, "name": "Fern"}', token);
+  const response = await post(server.url, '{"id": 9223372036854775807, "name": "Fern"}', { token });
   expect({ status: response.status, body: await response.text() }).toEqual({ status: 200, body: '{"name":"Fern"}' });
 });
 
 test("the executable keeps plants over a restart", async () => {
   using directory = emptyDirectory();
-  const options = { program, cwd: directory.path, env: { AUTH_TOKENS: KNOWN } };
+  const options = { program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
   {
     await using server = await startServer(options);
-    expect((await post(server.url, '{"id": 1, "name": "Fern"}')).status).toBe(200);
+    expect((await post(server.url)).status).toBe(200);
     server.child.kill("SIGTERM");
     expect(await server.child.exited).toBe(0);
   }
@@ -58,16 +53,16 @@ test("the executable reads neither .env nor bunfig.toml of the working directory
   writeFileSync(join(directory.path, ".env"), "DOCS=off\nAUTH_TOKENS=from-dot-env-0123456789\n");
   writeFileSync(join(directory.path, "bunfig.toml"), 'preload = ["./preload.ts"]\n');
   writeFileSync(join(directory.path, "preload.ts"), 'await Bun.write("preloaded", "");\n');
-  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
+  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   expect((await fetch(`${server.url}/swagger`)).status).toBe(200);
-  expect((await post(server.url, '{"id": 1, "name": "Fern"}')).status).toBe(200);
-  expect((await post(server.url, '{"id": 1, "name": "Fern"}', "from-dot-env-0123456789")).status).toBe(401);
+  expect((await post(server.url)).status).toBe(200);
+  expect((await post(server.url, undefined, { token: "from-dot-env-0123456789" })).status).toBe(401);
   expect(existsSync(join(directory.path, "preloaded"))).toBe(false);
 });
 
 test("the executable's errors tell nothing more when NODE_ENV is not set", async () => {
   using directory = emptyDirectory();
-  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
+  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   const responses = await Promise.all([post(server.url, "{"), post(server.url, "[]"), fetch(`${server.url}/nowhere`)]);
   const bodies = await Promise.all(responses.map((response) => response.json() as Promise<object>));
   expect(bodies.map((body) => Object.keys(body))).toEqual([1, 2, 3].map(() => ["error", "message"]));
@@ -77,9 +72,9 @@ test("the executable's errors tell nothing more when NODE_ENV is not set", async
 test("the executable sends traces", async () => {
   using directory = emptyDirectory();
   using collector = startCollector();
-  const env = { AUTH_TOKENS: KNOWN, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url };
+  const env = { AUTH_TOKENS: TOKEN, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url };
   await using server = await startServer({ program, cwd: directory.path, env });
-  expect((await post(server.url, '{"id": 1, "name": "Fern"}')).status).toBe(200);
+  expect((await post(server.url)).status).toBe(200);
   server.child.kill("SIGTERM");
   expect(await server.child.exited).toBe(0);
   expect(collector.requestSpans().map(({ name }) => name)).toEqual(["POST /plants"]);
@@ -92,10 +87,10 @@ test("the executable makes no token in production", async () => {
   expect(server.stderr.text()).not.toContain("plant_");
 });
 
-test("the executable says nothing on stderr but its own words", async () => {
+test("the executable writes nothing to stderr but its log", async () => {
   using directory = emptyDirectory();
-  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
-  expect((await post(server.url, '{"id": 1, "name": "Fern"}')).status).toBe(200);
+  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+  expect((await post(server.url)).status).toBe(200);
   server.child.kill("SIGTERM");
   await server.child.exited;
   const lines = (await server.stderr.end).trim().split("\n");

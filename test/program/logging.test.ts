@@ -1,9 +1,8 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { post, TOKEN } from "../support/client.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
-
-const KNOWN = "known-token-0123456789";
 
 interface Line {
   readonly "@timestamp": string;
@@ -12,14 +11,10 @@ interface Line {
   readonly [property: string]: unknown;
 }
 
-function post(url: string, headers: Record<string, string>, body = '{"id": 1, "name": "Fern"}'): Promise<Response> {
-  return fetch(`${url}/plants`, { method: "POST", headers: { "content-type": "application/json", ...headers }, body });
-}
-
 /** Runs a server, uses it, stops it, and gives what it logged. */
 async function logOf(env: Record<string, string>, use: (url: string) => Promise<unknown>): Promise<Line[]> {
   using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: KNOWN, ...env } });
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN, ...env } });
   await use(server.url);
   server.child.kill("SIGTERM");
   expect(await server.child.exited).toBe(0);
@@ -49,9 +44,10 @@ test("refused credentials are logged with the reason and the response's request 
   const ids: string[] = [];
   const lines = await logOf({}, async (url) => {
     for (const authorization of ["Bearer plant_mistyped-0123456", "Bearer unknown-token-0123", "Basic dXNlcjpwYXNz"]) {
-      ids.push((await post(url, { authorization })).headers.get("x-request-id") ?? "");
+      ids.push((await post(url, undefined, { headers: { authorization } })).headers.get("x-request-id") ?? "");
     }
-    for (let i = 0; i < 20; i++) await Promise.all(Array.from({ length: 50 }, () => post(url, {})));
+    for (let i = 0; i < 20; i++)
+      await Promise.all(Array.from({ length: 50 }, () => post(url, undefined, { token: null })));
   });
   const refused = lines.filter(({ message }) => message === "Refused credentials");
   expect(refused.slice(0, 3).map(({ reason }) => reason)).toEqual(["mistyped", "unknown", "malformed"]);
@@ -60,7 +56,7 @@ test("refused credentials are logged with the reason and the response's request 
 });
 
 test("with ACCESS_LOG=on every request is a line, with its id; with no such setting none is", async () => {
-  const use = (url: string) => post(url, { authorization: `Bearer ${KNOWN}`, "x-request-id": "mine-1" });
+  const use = (url: string) => post(url, undefined, { headers: { "x-request-id": "mine-1" } });
   const on = await logOf({ ACCESS_LOG: "on" }, use);
   expect(on.filter(({ message }) => message === "Answered")).toMatchObject([
     { method: "POST", path: "/plants", status: 200, requestId: "mine-1", durationMs: expect.any(Number) },
@@ -71,31 +67,27 @@ test("with ACCESS_LOG=on every request is a line, with its id; with no such sett
 
 test("LOG_FORMAT=pretty is for people", async () => {
   using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: KNOWN, LOG_FORMAT: "pretty" } });
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN, LOG_FORMAT: "pretty" } });
   expect(server.stderr.text()).toMatch(/INF.* Plant Store listens on http:/);
   expect(server.stderr.text()).not.toContain('"level"');
 });
 
 test("no log holds a token or a body, however they came", async () => {
   const secrets = [
-    KNOWN,
+    TOKEN,
     "unknown-secret-0123456789",
     "query-secret-0123456789",
     "body-secret-0123456789",
     "path-secret-0123",
   ];
   const lines = await logOf({ ACCESS_LOG: "on", LOG_LEVEL: "debug" }, async (url) => {
-    await post(url, { authorization: `Bearer ${KNOWN}` }, '{"id": 1, "name": "body-secret-0123456789"}');
-    await post(
-      url,
-      { authorization: `Bearer ${KNOWN}` },
-      '{"id": 1, "name": "body-secret-0123456789", "tag": "other"}',
-    );
-    await post(url, { authorization: `Bearer ${KNOWN}` }, '{"body-secret-0123456789"');
-    await post(url, { authorization: `Bearer ${KNOWN}` }, '{"id": "body-secret-0123456789"}');
-    await post(url, { authorization: "Bearer unknown-secret-0123456789" });
-    await post(url, { authorization: "unknown-secret-0123456789" });
-    await post(`${url}/path-secret-0123`, { authorization: `Bearer ${KNOWN}` });
+    await post(url, { id: 1, name: "body-secret-0123456789" });
+    await post(url, { id: 1, name: "body-secret-0123456789", tag: "other" });
+    await post(url, '{"body-secret-0123456789"');
+    await post(url, { id: "body-secret-0123456789" });
+    await post(url, undefined, { token: "unknown-secret-0123456789" });
+    await post(url, undefined, { headers: { authorization: "unknown-secret-0123456789" } });
+    await post(`${url}/path-secret-0123`);
     await fetch(`${url}/plants?access_token=query-secret-0123456789`, { method: "POST" });
   });
   const text = JSON.stringify(lines);

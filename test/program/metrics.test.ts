@@ -1,18 +1,12 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { bearer, post, TOKEN } from "../support/client.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const KNOWN = "known-token-0123456789";
-const HEADERS = { authorization: `Bearer ${KNOWN}`, "content-type": "application/json" };
-
-async function post(url: string, body: string): Promise<number> {
-  return (await fetch(`${url}/plants`, { method: "POST", headers: HEADERS, body })).status;
-}
-
 /** The samples by name and labels. */
 async function scrape(url: string): Promise<Map<string, number>> {
-  const response = await fetch(`${url}/metrics`, { headers: HEADERS });
+  const response = await fetch(`${url}/metrics`, { headers: bearer() });
   expect(response.status).toBe(200);
   expect(response.headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
   const lines = (await response.text()).split("\n").filter((line) => line !== "" && !line.startsWith("#"));
@@ -23,11 +17,11 @@ async function scrape(url: string): Promise<Map<string, number>> {
 
 test("GET /metrics counts requests, plants, commits and the process", async () => {
   using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
-  expect(await post(server.url, '{"id": 1, "name": "Fern"}')).toBe(200);
-  expect(await post(server.url, '{"id": 1, "name": "Fern"}')).toBe(200);
-  expect(await post(server.url, '{"id": 1, "name": "Ivy"}')).toBe(409);
-  expect(await post(server.url, "{")).toBe(400);
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+  expect((await post(server.url)).status).toBe(200);
+  expect((await post(server.url)).status).toBe(200);
+  expect((await post(server.url, { id: 1, name: "Ivy" })).status).toBe(409);
+  expect((await post(server.url, "{")).status).toBe(400);
   expect((await fetch(`${server.url}/made-up-by-a-client`)).status).toBe(404);
   const samples = await scrape(server.url);
   const expected = {
@@ -51,8 +45,8 @@ test("GET /metrics counts requests, plants, commits and the process", async () =
 
 test("a histogram's buckets hold those below them, up to all", async () => {
   using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
-  for (let id = 0; id < 20; id++) expect(await post(server.url, `{"id": ${id}, "name": "Fern"}`)).toBe(200);
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+  for (let id = 0; id < 20; id++) expect((await post(server.url, { id, name: "Fern" })).status).toBe(200);
   const samples = await scrape(server.url);
   for (const [name, labels] of [
     ["plant_store_request_duration_seconds", 'path="/plants"'],
@@ -70,15 +64,15 @@ test("a histogram's buckets hold those below them, up to all", async () => {
 
 test("GET /metrics needs a token, in the header", async () => {
   using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   for (const [path, headers] of [
     ["/metrics", {}],
     ["/metrics", { authorization: "Bearer unknown-token-0123" }],
-    [`/metrics?access_token=${KNOWN}`, {}],
+    [`/metrics?access_token=${TOKEN}`, {}],
   ] as const) {
     const response = await fetch(server.url + path, { headers });
     expect(response.status).toBe(401);
     expect(await response.text()).not.toContain("plant_store");
   }
-  expect((await fetch(`${server.url}/metrics`, { method: "POST", headers: HEADERS })).status).toBe(405);
+  expect((await fetch(`${server.url}/metrics`, { method: "POST", headers: bearer() })).status).toBe(405);
 });

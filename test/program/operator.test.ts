@@ -1,6 +1,7 @@
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { bearer, post, TOKEN } from "../support/client.ts";
 import { buildExecutable } from "../support/executable.ts";
 import { bodyOf, limited, randomFrom, printedSeed, randomPlants } from "../support/load.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
@@ -23,9 +24,8 @@ function blocks(chapter: string, language: string): string[] {
 /** One connection's worth of posts: resolves to the lines of those acknowledged. */
 async function postAll(url: string, token: string, bodies: Iterable<string>): Promise<string[]> {
   const acknowledged: string[] = [];
-  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
   for (const body of bodies) {
-    const response = await fetch(`${url}/plants`, { method: "POST", headers, body });
+    const response = await post(url, body, { token });
     await response.text();
     if (response.status === 200) acknowledged.push(body);
   }
@@ -33,12 +33,12 @@ async function postAll(url: string, token: string, bodies: Iterable<string>): Pr
 }
 
 async function statusOf(url: string, token: string): Promise<number> {
-  return (await fetch(`${url}/metrics`, { headers: { authorization: `Bearer ${token}` } })).status;
+  return (await fetch(`${url}/metrics`, { headers: bearer(token) })).status;
 }
 
 /** The sum of a counter's samples. */
 async function counted(url: string, token: string, sample: string): Promise<number> {
-  const response = await fetch(`${url}/metrics`, { headers: { authorization: `Bearer ${token}` } });
+  const response = await fetch(`${url}/metrics`, { headers: bearer(token) });
   const lines = (await response.text()).split("\n").filter((line) => line.startsWith(sample));
   return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" "))), 0);
 }
@@ -127,7 +127,7 @@ test("the operator's chapters, followed to the letter", async () => {
     await using server = await serve();
     const [first] = await server.stderr.until(/plant_\w{38}/);
     token = first;
-    expect(await post(server.url, token, 1)).toBe(200);
+    expect(await postNumbered(server.url, token, 1)).toBe(200);
 
     const [tokens = ""] = blocks("Tokens", "sh");
     const { exitCode, stdout } = await follow(tokens);
@@ -137,7 +137,7 @@ test("the operator's chapters, followed to the letter", async () => {
     const [reading = "", backup = ""] = blocks("Reading and restoring", "sh");
     expect(await follow(reading)).toMatchObject({ exitCode: 0, stderr: "0 added, 1 already there, 0 refused\n" });
     expect(await follow(backup)).toMatchObject({ exitCode: 0 });
-    expect(await post(server.url, token, 2)).toBe(200);
+    expect(await postNumbered(server.url, token, 2)).toBe(200);
     server.child.kill("SIGTERM");
     expect(await server.child.exited).toBe(0);
   }
@@ -150,13 +150,11 @@ test("the operator's chapters, followed to the letter", async () => {
   copyFileSync(join(home.path, "plants-backup.db"), join(home.path, "plants.db"));
   await using server = await serve();
   expect((await follow("plant-store export")).stdout).toBe('{"id":1,"name":"plant 1"}\n');
-  expect(await post(server.url, token, 2)).toBe(200);
+  expect(await postNumbered(server.url, token, 2)).toBe(200);
 });
 
-async function post(url: string, token: string, id: number): Promise<number> {
-  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-  const body = JSON.stringify({ id, name: `plant ${id}` });
-  return (await fetch(`${url}/plants`, { method: "POST", headers, body })).status;
+async function postNumbered(url: string, token: string, id: number): Promise<number> {
+  return (await post(url, { id, name: `plant ${id}` }, { token })).status;
 }
 
 interface Rules {
@@ -165,10 +163,9 @@ interface Rules {
 
 test("the scrape configuration and the alerts name what there is", async () => {
   using home = emptyDirectory();
-  const known = "known-token-0123456789";
-  await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: known } });
-  expect(await post(server.url, known, 1)).toBe(200);
-  const scrape = await fetch(`${server.url}/metrics`, { headers: { authorization: `Bearer ${known}` } });
+  await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
+  expect(await postNumbered(server.url, TOKEN, 1)).toBe(200);
+  const scrape = await fetch(`${server.url}/metrics`, { headers: bearer() });
   const there = new Set(Array.from((await scrape.text()).matchAll(/^\w+/gm), ([name]) => name));
 
   const [scraping = "", alerting = ""] = blocks("Metrics", "yaml");

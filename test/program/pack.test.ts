@@ -2,6 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, mkdirSync, readdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
+import { post, TOKEN } from "../support/client.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -35,10 +36,9 @@ test("bunx plant-store runs from the packed tarball, and finds there all that it
 
   // Without bunx in between, which would be killed in the place of the server.
   const program = [process.execPath, join(directory.path, "node_modules/.bin/plant-store")];
-  const env = { AUTH_TOKENS: "known-token-0123456789" };
+  const env = { AUTH_TOKENS: TOKEN };
   await using server = await startServer({ program, cwd: directory.path, env });
-  const headers = { authorization: `Bearer ${env.AUTH_TOKENS}`, "content-type": "application/json" };
-  const response = await fetch(`${server.url}/plants`, { method: "POST", headers, body: '{"id": 1, "name": "Fern"}' });
+  const response = await post(server.url);
   expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
   expect((await fetch(`${server.url}/swagger`)).status).toBe(200);
 });

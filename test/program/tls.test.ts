@@ -1,30 +1,24 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
+import { post, TOKEN } from "../support/client.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const KNOWN = "known-token-0123456789";
 // Made for these tests: for localhost, signed by itself.
 const CERT = join(ROOT, "test/support/tls/localhost.crt");
 const KEY = join(ROOT, "test/support/tls/localhost.key");
 
-function post(url: string, host?: string): Promise<Response> {
-  return fetch(`${url}/plants`, {
-    method: "POST",
-    headers: { authorization: `Bearer ${KNOWN}`, "content-type": "application/json", ...(host && { host }) },
-    body: '{"id": 1, "name": "Fern"}',
-    tls: { ca: Bun.file(CERT) },
-  });
-}
-
 test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host of any length", async () => {
   using directory = emptyDirectory();
-  const env = { AUTH_TOKENS: KNOWN, TLS_CERT_FILE: CERT, TLS_KEY_FILE: KEY };
+  const env = { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: CERT, TLS_KEY_FILE: KEY };
   await using server = await startServer({ cwd: directory.path, env });
   expect(server.url).toStartWith("https://127.0.0.1:");
   for (const host of [undefined, "a", "ab", "plants.example.org"]) {
-    const response = await post(server.url, host);
+    const response = await post(server.url, undefined, {
+      tls: { ca: Bun.file(CERT) },
+      headers: { ...(host && { host }) },
+    });
     expect({ host, status: response.status, body: await response.text() }).toEqual({
       host,
       status: 200,
@@ -39,7 +33,7 @@ test("TLS files that are missing or no PEM stop the start with one line", async 
     ["missing.pem", 'Cannot read "missing.pem": '],
     [join(ROOT, "package.json"), "Cannot listen on 127.0.0.1:0: "],
   ] as const) {
-    const env = { AUTH_TOKENS: KNOWN, TLS_CERT_FILE: cert, TLS_KEY_FILE: KEY };
+    const env = { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: KEY };
     const run = await runToEnd({ cwd: directory.path, args: ["--port", "0"], env });
     expect({ says, exitCode: run.exitCode }).toEqual({ says, exitCode: 1 });
     expect(run.stderr).toStartWith(says);

@@ -1,14 +1,10 @@
 import { Database } from "bun:sqlite";
 import { join } from "node:path";
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { post } from "../support/client.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
-
-async function post(url: string, token: string): Promise<number> {
-  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-  return (await fetch(`${url}/plants`, { method: "POST", headers, body: '{"id": 1, "name": "Fern"}' })).status;
-}
 
 test("a revoked token ends on a running server, also while no use of a token can be written", async () => {
   using directory = emptyDirectory();
@@ -17,11 +13,11 @@ test("a revoked token ends on a running server, also while no use of a token can
   const token = stdout.trim();
   refuseUses(join(cwd, "plants.db"));
   await using server = await startServer({ cwd });
-  expect(await post(server.url, token)).toBe(200);
+  expect((await post(server.url, undefined, { token })).status).toBe(200);
   await server.stderr.until(/Uses of tokens not written/);
   expect((await runToEnd({ cwd, args: ["token", "revoke", "greenhouse"] })).exitCode).toBe(0);
   // The test's own time limit ends it.
-  while ((await post(server.url, token)) !== 401) await Bun.sleep(50);
+  while ((await post(server.url, undefined, { token })).status !== 401) await Bun.sleep(50);
   await server.stderr.until(/"greenhouse\\?" is revoked/);
 });
 

@@ -1,32 +1,27 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { TOKEN } from "../support/app.ts";
+import { post, TOKEN } from "../support/client.ts";
 import { startCollector } from "../support/collector.ts";
 import { emptyDirectory, exitCodeOf, TEST_TIMEOUT_MS, ROOT, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const KNOWN = "known-token-0123456789";
-const HEADERS = { authorization: `Bearer ${KNOWN}`, "content-type": "application/json" };
-
 /** Sends at once what ended, so that no test waits for the usual five seconds. */
 const SOON = { OTEL_BSP_SCHEDULE_DELAY: "10" };
 
 function traced(endpoint: string, more: Record<string, string> = {}) {
-  return { AUTH_TOKENS: KNOWN, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, ...SOON, ...more };
+  return { AUTH_TOKENS: TOKEN, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, ...SOON, ...more };
 }
 
 test("each request is a span, with the response's status and request id", async () => {
   using directory = emptyDirectory();
   using collector = startCollector();
   await using server = await startServer({ cwd: directory.path, env: traced(collector.url) });
-  const post = (body: string, headers: Record<string, string> = HEADERS) =>
-    fetch(`${server.url}/plants`, { method: "POST", headers, body });
   const responses: Response[] = [];
   for (const request of [
-    () => post('{"id": 9007199254740993, "name": "Fern"}'),
-    () => post('{"id": 9007199254740993, "name": "Ivy"}'),
-    () => post("{"),
-    () => post("{}", {}),
+    () => post(server.url, '{"id": 9007199254740993, "name": "Fern"}'),
+    () => post(server.url, '{"id": 9007199254740993, "name": "Ivy"}'),
+    () => post(server.url, "{"),
+    () => post(server.url, "{}", { token: null }),
     () => fetch(`${server.url}/livez`),
     () => fetch(`${server.url}/made-up`),
     () => fetch(`${server.url}/plants`),
@@ -77,9 +72,7 @@ test("a trace goes on where the client began it", async () => {
   const env = traced(`${collector.url}/`, { OTEL_SERVICE_NAME: "greenhouse" });
   await using server = await startServer({ cwd: directory.path, env });
   const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-  const body = '{"id": 1, "name": "Fern"}';
-  const headers = { ...HEADERS, traceparent, tracestate: "vendor=told", baggage: "key=told" };
-  await fetch(`${server.url}/plants`, { method: "POST", headers, body });
+  await post(server.url, undefined, { headers: { traceparent, tracestate: "vendor=told", baggage: "key=told" } });
   await collector.until(1);
   expect(collector.requestSpans()).toMatchObject([
     { traceId: "4bf92f3577b34da6a3ce929d0e0e4736", parentSpanId: "00f067aa0ba902b7" },
@@ -106,8 +99,7 @@ test("a collector that is gone costs a warning, and neither a plant nor the stop
   using directory = emptyDirectory();
   const url = gone();
   await using server = await startServer({ cwd: directory.path, env: traced(url) });
-  const body = '{"id": 1, "name": "Fern"}';
-  expect((await fetch(`${server.url}/plants`, { method: "POST", headers: HEADERS, body })).status).toBe(200);
+  expect((await post(server.url)).status).toBe(200);
   await server.stderr.until(/"Traces not sent".*"reason":"[^"]+"/);
   server.child.kill("SIGTERM");
   expect(await exitCodeOf(server.child)).toBe(0);
@@ -134,7 +126,7 @@ test("the span of a client that went away is no error", async () => {
   using collector = startCollector();
   await using server = await startServer({ cwd: directory.path, env: traced(collector.url) });
   const { hostname, port } = new URL(server.url);
-  const head = `POST /plants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${KNOWN}\r\nContent-Type: application/json`;
+  const head = `POST /plants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${TOKEN}\r\nContent-Type: application/json`;
   const socket = await Bun.connect({ hostname, port: Number(port), socket: { data() {} } });
   socket.write(`${head}\r\nContent-Length: 1000\r\n\r\n{`);
   // The body is being waited for once another request is answered.

@@ -3,10 +3,10 @@ import { type AppOptions, createApp } from "../../src/http/app.ts";
 import { groupCommit } from "../../src/group_commit.ts";
 import { sha256 } from "../../src/adapters/sha256.ts";
 import { ACCEPTED, type Authenticate, refused } from "../../src/auth/authenticate.ts";
+import { TOKEN } from "./client.ts";
 import { tokenFinder } from "../../src/auth/tokens.ts";
 
-/** The token that a test app knows. */
-export const TOKEN = "test-token-0123456789";
+export { TOKEN };
 
 /** An `Authenticate` that knows these tokens. */
 export function knowing(...tokens: string[]): Authenticate {

@@ -1,8 +1,6 @@
 import type { NewPlant } from "../../src/plant.ts";
+import { TOKEN } from "./client.ts";
 import type { Ledger } from "./ledger.ts";
-
-/** The token that the programs of the fault tests know. */
-export const LOAD_TOKEN = "load-token-0123456789";
 
 /** Random numbers from 0 to 1 that come again with the same seed (mulberry32). */
 export function randomFrom(seed: number): () => number {
@@ -180,7 +178,7 @@ function parseResponse(bytes: Buffer): { response: WireResponse; length: number 
 }
 
 /** A whole request that creates a plant. */
-export function postBytes(body: string | NewPlant, token = LOAD_TOKEN): string {
+export function postBytes(body: string | NewPlant, token = TOKEN): string {
   const text = typeof body === "string" ? body : bodyOf(body);
   const head = ["POST /plants HTTP/1.1", "Host: localhost", `Authorization: Bearer ${token}`];
   head.push("Content-Type: application/json", `Content-Length: ${Buffer.byteLength(text)}`);

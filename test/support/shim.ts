@@ -1,6 +1,6 @@
 import { copyFileSync, existsSync, mkdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { LOAD_TOKEN } from "./load.ts";
+import { TOKEN } from "./client.ts";
 import { emptyDirectory, type StartOptions } from "./program.ts";
 
 /** What goes wrong with a disk from the start of a program on. What each means: `shim.c`. */
@@ -59,7 +59,7 @@ export function makeDisk({ shim }: { readonly shim: boolean }) {
     server: ({ faults = {}, env = {}, program }: DiskServerOptions = {}): StartOptions => ({
       cwd: data,
       args: ["--database", `file:${database}`],
-      env: { ...PATIENT, AUTH_TOKENS: LOAD_TOKEN, ...(shim && { ...preload, ...environment(faults) }), ...env },
+      env: { ...PATIENT, AUTH_TOKENS: TOKEN, ...(shim && { ...preload, ...environment(faults) }), ...env },
       ...(program && { program }),
     }),
     raise: (flag: Flag) => writeFileSync(flagFile(flag), ""),
