@@ -9,7 +9,7 @@ import { checkPlant, NewPlantSchema } from "../src/plant_schema.ts";
 import type { AddOutcome } from "../src/plant_store.ts";
 import { readError, readPlant } from "./support/responses.ts";
 import { testApp, TOKEN } from "./support/app.ts";
-import { bodyBytes, bodyText, numberText, storableText, stringText } from "./support/json_text.ts";
+import { bodyBytes, bodyText, numberText, storableText, stringText, mostly } from "./support/json_text.ts";
 import { oracle, type Prediction, type WireRequest } from "./support/oracle.ts";
 import { anyRequest, goodRequest, headersOf, requestAtLimit } from "./support/requests.ts";
 

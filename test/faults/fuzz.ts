@@ -42,13 +42,13 @@ export async function fuzz({ cases, seed, program }: FuzzOptions): Promise<Fuzz>
     while (left-- > 0 && surprises.length < 10) {
       const fuzzCase = source.next().value;
       connection = connection === undefined || connection.isClosed() ? await connect(server.url) : connection;
-      const seen = await respondTo(connection, fuzzCase);
+      const { seen, isLast } = await respondTo(connection, fuzzCase);
       counts[seen] = (counts[seen] ?? 0) + 1;
       remember(fuzzCase, seen, ledger, taken);
       if (!isExpected(fuzzCase, seen)) surprises.push(describe(fuzzCase, seen));
       // After damaged HTTP nobody knows where on the connection the next request would begin.
       if (fuzzCase.expected === "any") connection.close("reset");
-      if (fuzzCase.expected === "any" || seen === "413/4131") connection = undefined;
+      if (fuzzCase.expected === "any" || isLast) connection = undefined;
     }
     connection?.close();
   }
@@ -62,15 +62,16 @@ export async function fuzz({ cases, seed, program }: FuzzOptions): Promise<Fuzz>
   return { experiment: "fuzz", size, verdict: ledger.judge(disk.database), began, surprises };
 }
 
-/** Status and number, "none" where the connection ends or, for damaged HTTP, nothing comes. */
-async function respondTo(connection: Connection, { bytes, expected, plant }: FuzzCase): Promise<string> {
+/** Status and number, "none" where the connection ends or, for damaged HTTP, nothing comes; and whether it closes now. */
+async function respondTo(connection: Connection, { bytes, expected, plant }: FuzzCase) {
   const response = connection.request(bytes);
   const limit = Bun.sleep(expected === "any" ? DAMAGED_TIMEOUT_MS : HANG_TIMEOUT_MS).then(() => undefined);
   const first = await Promise.race([response, limit]);
-  if (first === undefined) return "none";
+  if (first === undefined) return { seen: "none", isLast: true };
   // RFC 9112, section 2.2: Bun's own parser closes with a response that has no body.
-  if (first.body === "") return `${first.status} without a body`;
-  return verdictOf(first) + wrongEcho(first, plant);
+  if (first.body === "") return { seen: `${first.status} without a body`, isLast: true };
+  const isLast = first.headers.get("connection") === "close";
+  return { seen: verdictOf(first) + wrongEcho(first, plant), isLast };
 }
 
 function wrongEcho({ status, body }: WireResponse, plant: NewPlant | undefined): string {

@@ -1,18 +1,19 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { type Connection, connect, getBytes, LOAD_TOKEN, postBytes, verdictOf } from "../support/load.ts";
+import { TOKEN } from "../support/client.ts";
+import { type Connection, connect, getBytes, postBytes, verdictOf } from "../support/load.ts";
 import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 // What only a socket shows: heads and framing as clients send them.
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const AUTHORIZATION = `Authorization: Bearer ${LOAD_TOKEN}`;
+const AUTHORIZATION = `Authorization: Bearer ${TOKEN}`;
 const JSON_TYPE = "Content-Type: application/json";
 
 /** A connection to a fresh program. */
 async function connected(): Promise<Connection & AsyncDisposable> {
   await using stack = new AsyncDisposableStack();
   const { path: cwd } = stack.use(emptyDirectory());
-  const { url } = stack.use(await startServer({ cwd, env: { AUTH_TOKENS: LOAD_TOKEN } }));
+  const { url } = stack.use(await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } }));
   const connection = await connect(url);
   const all = stack.move();
   return { ...connection, [Symbol.asyncDispose]: () => all.disposeAsync() };
