@@ -4,6 +4,7 @@ export type ErrorCode =
   | "invalid_plant"
   | "missing_credentials"
   | "invalid_credentials"
+  | "insufficient_scope"
   | "unknown_path"
   | "method_not_allowed"
   | "id_taken"
@@ -45,6 +46,11 @@ export const ERRORS = {
     error: 4012,
     situation: "credentials of another scheme, malformed, unknown, expired or revoked",
     message: "the credentials are not a valid bearer token",
+  },
+  insufficient_scope: {
+    error: 4031,
+    situation: "good credentials without the scope that the operation needs",
+    message: "the token does not have the scope that this operation needs",
   },
   unknown_path: {
     error: 4041,

@@ -44,6 +44,7 @@ export function createObserver(
 function logError(log: Logger, { code, cause, reason }: PlantStoreError, requestId: string): void {
   if (code === "missing_credentials") log.warning("Refused credentials", { reason: "none", requestId });
   else if (code === "invalid_credentials") log.warning("Refused credentials", { reason, requestId });
+  else if (code === "insufficient_scope") log.warning("Refused credentials", { reason, requestId });
   else if (code === "queue_full") log.warning("Queue full", { requestId });
   else if (code === "storage_unavailable") log.error("Storage unavailable", { cause, requestId });
   else if (code === "internal") log.error("Internal error", { cause, requestId });

@@ -2,6 +2,7 @@ import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
 import type { Authenticate, Verdict } from "../auth/authenticate.ts";
 import { PlantStoreError } from "../errors.ts";
+import type { Scope } from "../scopes.ts";
 
 /**
  * Guards every route that an app registers after it: a request passes only with a bearer token that `authenticate` knows
@@ -17,17 +18,33 @@ export function bearerGuard(authenticate: Authenticate) {
   });
   guard.use(bearer());
   // Elysia guesses from a hook's text whether it has to be awaited; it waits for what is called behind a `return`.
-  guard.onTransform({ as: "global" }, function authenticateBearer(context) {
+  guard.derive({ as: "global" }, function authenticateBearer(context) {
     const { bearer: token = "" } = context as { bearer?: string };
     return requireAccepted(authenticate(token));
   });
   return guard;
 }
 
-/** A promise only where there is one already: knowing a token takes none. */
-function requireAccepted(verdict: Verdict | Promise<Verdict>): void | Promise<void> {
+/**
+ * Makes a route's `transform`: behind the guard, it lets only credentials with this scope pass (RFC 6750, section 3.1).
+ *
+ * @throws {PlantStoreError} `insufficient_scope`, into the request it refuses.
+ */
+export function requireScope(scope: Scope) {
+  const message = `the token does not have the scope "${scope}"`;
+  return function checkScope(context: object): void {
+    const { scopes } = context as AcceptedVerdict;
+    if (!scopes.has(scope)) throw new PlantStoreError("insufficient_scope", message, { reason: `no scope "${scope}"` });
+  };
+}
+
+type AcceptedVerdict = Extract<Verdict, { ok: true }>;
+
+/** A promise only where there is one already: a cached token needs none. */
+function requireAccepted(verdict: Verdict | Promise<Verdict>): AcceptedVerdict | Promise<AcceptedVerdict> {
   if (verdict instanceof Promise) return verdict.then(requireAccepted);
   if (!verdict.ok) throw invalidCredentials(verdict.reason);
+  return verdict;
 }
 
 /**

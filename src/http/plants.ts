@@ -1,6 +1,7 @@
 import { Elysia } from "elysia";
 import { PlantStoreError } from "../errors.ts";
 import type { GroupCommit } from "../group_commit.ts";
+import { requireScope } from "./bearer_guard.ts";
 import { readJsonBody } from "./body.ts";
 import { parsePlant } from "../plant_json.ts";
 import { NewPlantSchema, PlantSchema } from "../plant_schema.ts";
@@ -28,11 +29,13 @@ export function plantsApi({ plants, maxBodyBytes }: PlantsOptions) {
       {
         // Elysia would parse and validate before it asks for credentials: the handler does, and this schema documents.
         parse: "none",
+        transform: requireScope("write"),
         body: "NewPlant",
         response: {
           200: "Plant",
           400: "Error",
           401: "Error",
+          403: "Error",
           409: "Error",
           413: "Error",
           415: "Error",

@@ -8,6 +8,7 @@ const EXTRA_HEADERS: Partial<Record<ErrorCode, Record<string, string>>> = {
   // RFC 6750, section 3: no error code where no credentials were sent.
   missing_credentials: { "www-authenticate": 'Bearer realm="plant-store"' },
   invalid_credentials: { "www-authenticate": 'Bearer realm="plant-store", error="invalid_token"' },
+  insufficient_scope: { "www-authenticate": 'Bearer realm="plant-store", error="insufficient_scope"' },
   // The rest of the body is not read, so the connection cannot carry another request.
   body_too_large: { connection: "close" },
   queue_full: { "retry-after": RETRY_AFTER },

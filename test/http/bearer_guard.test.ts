@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { ACCEPTED, refused, type Verdict } from "../../src/auth/authenticate.ts";
+import { accepted, ACCEPTED, refused, type Verdict } from "../../src/auth/authenticate.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
 
@@ -153,6 +153,66 @@ test("a bad token in the query does not hurt beside a good header", async () => 
   expect(asked).toEqual([TOKEN]);
 });
 
+// Scopes
+
+test("POST /plants answers 403 to a token without the scope `write`, and stores nothing", async () => {
+  const { app } = appThatAsks(() => accepted(["metrics"]));
+  const response = await app.fetch(postPlant(FERN));
+  expect(response.headers.get("www-authenticate")).toBe(`${CHALLENGE}, error="insufficient_scope"`);
+  expect(await readError(response)).toEqual({
+    status: 403,
+    error: 4031,
+    message: 'the token does not have the scope "write"',
+  });
+});
+
+test("GET /metrics answers 403 to a token without the scope `metrics`, and 200 to one that has it alone", async () => {
+  const get = () => new Request("http://localhost:3000/metrics", { headers: { authorization: `Bearer ${TOKEN}` } });
+  expect(await readError(await appThatAsks(() => accepted(["write"])).app.fetch(get()))).toEqual({
+    status: 403,
+    error: 4031,
+    message: 'the token does not have the scope "metrics"',
+  });
+  expect((await appThatAsks(() => accepted(["metrics"])).app.fetch(get())).status).toBe(200);
+});
+
+test("POST /plants needs the scope `write` alone", async () => {
+  const { app } = appThatAsks(() => accepted(["write"]));
+  expect(await readPlant(await app.fetch(postPlant(FERN)))).toEqual({ status: 200, body: { name: "Fern" } });
+});
+
+test("POST /plants answers 403 also where authenticate() takes its time", async () => {
+  const app = testApp({ authenticate: async () => accepted([]) });
+  expect(await readError(await app.fetch(postPlant(FERN)))).toMatchObject({ status: 403, error: 4031 });
+});
+
+test("the scope is checked after the path, the method and the credentials, and before the media type and the body", async () => {
+  const { app } = appThatAsks((token) => (token === TOKEN ? accepted([]) : refused("for a test")));
+  const request = (path: string, method: string, headers: Record<string, string> = {}) =>
+    app.fetch(
+      new Request(`http://localhost:3000${path}`, {
+        method,
+        headers: { authorization: `Bearer ${TOKEN}`, "content-type": "text/plain", ...headers },
+        ...(method === "POST" && { body: "{not json" }),
+      }),
+    );
+  expect(await readError(await request("/nothing", "POST"))).toMatchObject({ error: 4041 });
+  expect(await readError(await request("/plants", "GET"))).toMatchObject({ error: 4051 });
+  expect(await readError(await request("/plants", "POST", { authorization: "Bearer x" }))).toMatchObject({
+    error: 4012,
+  });
+  expect(await readError(await request("/plants", "POST"))).toMatchObject({ error: 4031 });
+});
+
+test("each of many concurrent requests is allowed what its own token is", async () => {
+  const app = testApp({ authenticate: async (token) => accepted(token.endsWith("0") ? ["write"] : ["metrics"]) });
+  const requests = Array.from({ length: 100 }, (_, i) =>
+    app.fetch(postPlant({ id: i, name: "Fern" }, { authorization: `Bearer token${i}` })),
+  );
+  const statuses = (await Promise.all(requests)).map(({ status }) => status);
+  expect(statuses).toEqual(Array.from({ length: 100 }, (_, i) => (i % 10 === 0 ? 200 : 403)));
+});
+
 // Who is asked
 
 test("POST /plants waits for an authenticate() that takes its time, and follows its verdict", async () => {
@@ -189,11 +249,12 @@ function verdictOf(accepts: boolean): Verdict {
   return accepts ? ACCEPTED : refused("for a test");
 }
 
-function appThatAsks(verdict: (token: string) => boolean) {
+function appThatAsks(verdict: (token: string) => boolean | Verdict) {
   const asked: string[] = [];
   const authenticate = (token: string) => {
     asked.push(token);
-    return verdictOf(verdict(token));
+    const given = verdict(token);
+    return typeof given === "boolean" ? verdictOf(given) : given;
   };
   return { app: testApp({ authenticate }), asked };
 }

@@ -100,7 +100,7 @@ test("the operation gives a Plant or an Error, as application/json only", async 
 
 test("the operation lists every status that POST /plants can have", async () => {
   const statuses = new Set(["200", ...CODES.map((code) => String(statusOf(code)))]);
-  expect([...statuses].toSorted()).toEqual(["200", "400", "401", "409", "413", "415", "500", "503"]);
+  expect([...statuses].toSorted()).toEqual(["200", "400", "401", "403", "409", "413", "415", "500", "503"]);
   expect(Object.keys(await responses()).toSorted()).toEqual([...statuses].toSorted());
 });
 
@@ -120,6 +120,7 @@ test("the operation names the headers that answers carry for their client", asyn
     200: ["X-Request-Id"],
     400: ["X-Request-Id"],
     401: ["X-Request-Id", "WWW-Authenticate"],
+    403: ["X-Request-Id", "WWW-Authenticate"],
     409: ["X-Request-Id"],
     413: ["X-Request-Id", "Connection"],
     415: ["X-Request-Id"],
