@@ -9,10 +9,11 @@ import type { Config } from "./config.ts";
  * Who may call: our own tokens, which are judged from memory, and where an identity provider is set its JWTs. What has
  * the three parts of a JWT and is none of our own is for the provider's keys.
  */
-export function authenticator(tokens: TokenCache, { jwt }: Config, log: Logger): Authenticate {
+export function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Config, log: Logger): Authenticate {
   if (jwt === undefined) return tokens.authenticate;
   const onKeysUnavailable = (cause: unknown) => log.warning("Keys of the identity provider not read", { cause });
-  const authenticateJwt = jwtAuthenticator({ ...jwt, sha256, onKeysUnavailable });
+  const options = { ...jwt, algorithms: jwtAlgorithms, scope: jwtScope, sha256, onKeysUnavailable };
+  const authenticateJwt = jwtAuthenticator(options);
   return (token) => {
     const verdict = tokens.authenticate(token);
     return verdict.ok || token.split(".").length !== 3 ? verdict : authenticateJwt(token);

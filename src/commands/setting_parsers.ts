@@ -34,6 +34,21 @@ export function parseChoice<const Choice extends string>(
   throw new ConfigError(`Cannot use ${name} "${text}": expected ${choices.map((known) => `"${known}"`).join(" or ")}`);
 }
 
+/** Parses one or more of a few words, separated by commas. */
+export function parseChoices<const Choice extends string>(
+  name: string,
+  list: string,
+  choices: readonly Choice[],
+): Choice[] {
+  return list.split(",").map((text) => parseChoice(name, text.trim(), choices));
+}
+
+/** Parses the name of one scope (RFC 6749, section 3.3). */
+export function parseScope(name: string, text: string): string {
+  if (/^[!#-[\]-~]+$/.test(text)) return text;
+  throw new ConfigError(`Cannot use ${name} "${text}": expected the name of one scope`);
+}
+
 /** Parses `on` or `off`. */
 export function parseSwitch(name: string, text: string): boolean {
   return parseChoice(name, text, ["on", "off"]) === "on";

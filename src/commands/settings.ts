@@ -1,11 +1,14 @@
 import { LOG_FORMATS, LOG_LEVELS } from "../adapters/logging.ts";
+import { JWT_ALGORITHMS } from "../auth/jwt_header.ts";
 import {
   isComplete,
   parseChoice,
+  parseChoices,
   parseCollectorUrl,
   parseDatabaseUrl,
   parseInteger,
   parseJwksUrl,
+  parseScope,
   parseSwitch,
   parseTimeout,
   parseTokens,
@@ -54,6 +57,19 @@ export const SETTINGS = {
     },
     // A URL's query may hold a key.
     log: (jwt) => jwt && { jwksUrl: withoutQuery(jwt.jwksUrl), issuer: jwt.issuer, audience: jwt.audience },
+  }),
+  jwtScope: setting({
+    variables: { AUTH_SCOPE: "" },
+    meaning: "what the `scope` of a JWT has to hold; without it every JWT may do everything",
+    parse: ({ AUTH_SCOPE }) => (AUTH_SCOPE === "" ? undefined : parseScope("AUTH_SCOPE", AUTH_SCOPE)),
+    log: asIs,
+  }),
+  jwtAlgorithms: setting({
+    variables: { AUTH_ALGORITHMS: "" },
+    meaning: "what may sign a JWT, such as `ES256,EdDSA`; without it all that are safe",
+    parse: ({ AUTH_ALGORITHMS: list }) =>
+      list === "" ? undefined : parseChoices("AUTH_ALGORITHMS", list, JWT_ALGORITHMS),
+    log: (algorithms) => algorithms?.join(","),
   }),
   maxBodyBytes: setting({
     variables: { MAX_BODY_BYTES: "65536" },

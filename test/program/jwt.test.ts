@@ -9,6 +9,26 @@ async function post(url: string, token: string): Promise<number> {
   return (await fetch(`${url}/plants`, { method: "POST", headers, body: '{"id": 1, "name": "Fern"}' })).status;
 }
 
+test("the program follows AUTH_SCOPE and AUTH_ALGORITHMS", async () => {
+  const [key, other] = [await signingKey("EdDSA"), await signingKey("ES256")];
+  await using provider = jwksServer(key, other);
+  using directory = emptyDirectory();
+  const env = {
+    AUTH_JWKS_URL: provider.url.href,
+    AUTH_ISSUER: "https://id.example.com/",
+    AUTH_AUDIENCE: "plant-store",
+    AUTH_SCOPE: "plants:write",
+    AUTH_ALGORITHMS: "EdDSA,RS256",
+  };
+  const claims = { iss: env.AUTH_ISSUER, aud: env.AUTH_AUDIENCE, exp: Math.floor(Date.now() / 1_000) + 600 };
+  await using server = await startServer({ cwd: directory.path, env });
+  expect(await post(server.url, await signed(key, { ...claims, scope: "openid plants:write" }))).toBe(200);
+  expect(await post(server.url, await signed(key, { ...claims, scope: "openid" }))).toBe(403);
+  await server.stderr.until(/Refused credentials.*no scope/);
+  expect(await post(server.url, await signed(other, { ...claims, scope: "plants:write" }))).toBe(401);
+  await server.stderr.until(/algorithm not accepted/);
+});
+
 test("the program accepts an identity provider's JWTs beside its own tokens, and makes none by itself", async () => {
   const key = await signingKey();
   await using provider = jwksServer(key);
