@@ -28,27 +28,13 @@ export interface TokenCacheOptions {
 
 /** Caches the stored tokens, and the static ones beside them. */
 export async function tokenCache(store: TokenStore, options: TokenCacheOptions): Promise<TokenCache> {
-  const { staticTokens = [], sha256, now = Date.now } = options;
-  const cache: State = {
-    store,
-    staticTokens: staticTokens.map((token) => ({
-      digest: sha256(token),
-      verdict: ACCEPTED,
-      record: undefined,
-      usedAt: 0,
-    })),
-    revision: undefined,
-    accepted: new Map(),
-    ended: new Map(),
-    nextExpiry: Infinity,
-    unwrittenUses: new Map(),
-  };
+  const { sha256, now = Date.now } = options;
   const keyOf = tokenKeys(sha256);
-  await refresh(cache);
+  const cache = emptyCache(store, options);
+  await refresh(cache, now());
   return {
     authenticate: (token) => {
-      const key = keyOf(token);
-      const found = cache.accepted.get(key) ?? cache.ended.get(key);
+      const found = find(cache, keyOf(token));
       if (found === undefined) return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
       return judge(cache, found, now());
     },
@@ -58,13 +44,10 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions):
     },
     add: async (token) => {
       const added = await store.add(token);
-      await refresh(cache);
+      await refresh(cache, now());
       return added;
     },
-    refresh: () => {
-      dropExpired(cache, now());
-      return refresh(cache);
-    },
+    refresh: () => refresh(cache, now()),
     writeUses: () => writeUses(cache),
   };
 }
@@ -95,6 +78,26 @@ interface State {
   readonly unwrittenUses: Map<string, number>;
 }
 
+function emptyCache(store: TokenStore, { staticTokens = [], sha256 }: TokenCacheOptions): State {
+  return {
+    store,
+    staticTokens: staticTokens.map((token) => staticToken(sha256(token))),
+    revision: undefined,
+    accepted: new Map(),
+    ended: new Map(),
+    nextExpiry: Infinity,
+    unwrittenUses: new Map(),
+  };
+}
+
+function staticToken(digest: Uint8Array): CachedToken {
+  return { digest, verdict: ACCEPTED, record: undefined, usedAt: 0 };
+}
+
+function find({ accepted, ended }: State, key: string): CachedToken | undefined {
+  return accepted.get(key) ?? ended.get(key);
+}
+
 /** Where a token stands does not decide: it may have expired since. */
 function judge(cache: State, token: CachedToken, now: number): Verdict {
   if (token.record === undefined) return token.verdict;
@@ -112,7 +115,8 @@ function refusalOf({ name, revokedAt, expiresAt }: TokenRecord, now: number): st
 }
 
 /** Reads all stored tokens, where something changed. */
-async function refresh(cache: State): Promise<void> {
+async function refresh(cache: State, now: number): Promise<void> {
+  dropExpired(cache, now);
   const revision = await cache.store.revision();
   if (revision === cache.revision) return;
   const stored = await cache.store.list();
@@ -142,7 +146,7 @@ function expiryOf({ record }: CachedToken): number {
   return record?.expiresAt?.getTime() ?? Infinity;
 }
 
-/** How many tokens are kept in memory after their end, 3 MB of them: the log calls an older one unknown. */
+/** How many tokens are kept in memory after their end, 5 MB of them: the log calls an older one unknown. */
 const MAX_ENDED = 10_000;
 
 function end(cache: State, key: string, token: CachedToken): void {

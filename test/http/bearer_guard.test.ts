@@ -155,7 +155,7 @@ test("a bad token in the query does not hurt beside a good header", async () => 
 
 // Scopes
 
-test("POST /plants answers 403 to a token without the scope `write`, and stores nothing", async () => {
+test("POST /plants answers 403 to a token without the scope `write`", async () => {
   const { app } = appThatAsks(() => accepted(["metrics"]));
   const response = await app.fetch(postPlant(FERN));
   expect(response.headers.get("www-authenticate")).toBe(`${CHALLENGE}, error="insufficient_scope"`);
