@@ -142,8 +142,8 @@ function declareImport(program: Command, { io, configOf, done }: CommandContext)
     .addHelpText("after", example("import plants.ndjson"))
     .action(async (file: string, flags: Flags) => {
       const { database, maxBodyBytes } = configOf(flags);
-      // A line has room for whatever plant a body has.
-      done(await importPlants(database, file, io, { maxLineBytes: Math.max(2 ** 20, maxBodyBytes) }));
+      // Whatever plant came in a body comes on a line: an id may be written longer there.
+      done(await importPlants(database, file, io, { maxLineBytes: Math.max(2 ** 26, maxBodyBytes + 64) }));
     });
   addFlags(command, DATABASE);
 }

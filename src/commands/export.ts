@@ -2,6 +2,7 @@ import type { NewPlant } from "../plant.ts";
 import type { DatabaseLocation } from "./config.ts";
 import { CommandError, isDone, reasonOf, type StreamIo } from "./io.ts";
 import { openForReading } from "./open_database.ts";
+import { eventLoopTurn } from "./waiting.ts";
 
 /** How plants are written. */
 export type ExportFormat = keyof typeof FORMATS;
@@ -28,8 +29,10 @@ export async function exportPlants(
   try {
     for await (const chunk of chunksOf(reader.pages(), FORMATS[format])) {
       if (!(await isDone(io.write(chunk), io.stop))) return stopped(io);
+      // A file takes every chunk at once.
+      await eventLoopTurn();
     }
-    return 0;
+    return io.stop.aborted ? stopped(io) : 0;
   } catch (error) {
     if (codeOf(error) === "EPIPE") return 0;
     throw codeOf(error) === undefined ? error : new CommandError(`Cannot write the export: ${reasonOf(error)}`);

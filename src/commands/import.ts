@@ -6,10 +6,11 @@ import { CommandError, isSystemError, reasonOf, type StreamIo } from "./io.ts";
 import { openForWriting } from "./open_database.ts";
 import { type Batch, batchesOf } from "./ndjson.ts";
 import { progressBar } from "./progress.ts";
+import { eventLoopTurn } from "./waiting.ts";
 
 /** How to import. */
 export interface ImportOptions {
-  /** The longest line that is read, in bytes: not less than a body the API takes. @default {1_048_576} */
+  /** The longest line that is read, in bytes; it is held in memory. @default {67_108_864} */
   readonly maxLineBytes?: number;
 }
 
@@ -26,7 +27,7 @@ export async function importPlants(
   database: DatabaseLocation,
   source: string,
   io: StreamIo,
-  { maxLineBytes = 2 ** 20 }: ImportOptions = {},
+  { maxLineBytes = 2 ** 26 }: ImportOptions = {},
 ): Promise<number> {
   const input = openInput(source, io);
   const progress = progressBar({ ...io, total: input.size });
@@ -41,6 +42,8 @@ export async function importPlants(
     for await (const batch of batchesOf(input.reader, maxLineBytes, io.stop)) {
       progress.print(await commit(batch, opened.plants, tally));
       progress.update(batch.bytes, tally.added + tally.present);
+      // A file is read without waiting.
+      await eventLoopTurn();
     }
   } catch (error) {
     throw toCommandError(error, source, tally);

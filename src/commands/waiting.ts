@@ -6,6 +6,11 @@ export function aborted(signal: AbortSignal): Promise<undefined> {
   });
 }
 
+/** Resolves after a turn of the event loop: a loop that never waits for one hears of no signal. */
+export function eventLoopTurn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}
+
 /**
  * Runs a function repeatedly until it is stopped, for the first time after one pause. The pause begins when a run has
  * ended, so runs never overlap, and no run follows one that hangs.

@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../src/adapters/sqlite/connection.ts";
 import { DatabaseError } from "../../src/database.ts";
@@ -9,7 +9,7 @@ import { exportPlants } from "../../src/commands/export.ts";
 import { parseExactJson } from "../../src/exact_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
 import { shell } from "../support/operator.ts";
-import { emptyDirectory, runToEnd } from "../support/program.ts";
+import { emptyDirectory, FROM_SOURCE, runToEnd, start } from "../support/program.ts";
 import { databaseOf, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
 import { streamIo } from "../support/stream_io.ts";
 
@@ -266,4 +266,23 @@ test("export onto a full disk fails with one clear line", async () => {
   using database = await databaseOf([FERN]);
   const run = await runToEnd({ program: shell('"$@" export > /dev/full'), cwd: database.directory });
   expect(run).toMatchObject({ exitCode: 1, stderr: "Cannot write the export: no space left on device\n" });
+});
+
+test.each(["SIGINT", "SIGTERM"] as const)("%s ends an export into a file with exit code 1", async (signal) => {
+  using database = await databaseOf([]);
+  {
+    using client = connect(database.path);
+    client.run(`
+      WITH RECURSIVE ids(id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM ids WHERE id < 1000000)
+      INSERT INTO plants SELECT id, 'plant ' || id, NULL FROM ids
+    `);
+  }
+  // The shell becomes the program, so the signal is the program's.
+  const program = ["sh", "-c", 'exec "$@" > plants.ndjson', "sh", ...FROM_SOURCE];
+  await using run = start({ program, args: ["export"], cwd: database.directory });
+  const file = join(database.directory, "plants.ndjson");
+  while (!statSync(file, { throwIfNoEntry: false })?.size) await Bun.sleep(1);
+  run.child.kill(signal);
+  expect(await run.child.exited).toBe(1);
+  expect(await run.stderr.end).toBe("Stopped: the export is incomplete\n");
 });
