@@ -106,7 +106,7 @@ function send(socket: Bun.Socket<Connection>): void {
 
 function receive(socket: Bun.Socket<Connection>, chunk: Buffer): void {
   const response = socket.data.partial + chunk.toString("latin1");
-  if (!"HTTP/1.1 200".startsWith(response.slice(0, 12))) fail(`An answer was not 200:\n${response}`);
+  if (!"HTTP/1.1 200".startsWith(response.slice(0, 12))) fail(`A response was not 200:\n${response}`);
   socket.data.partial = response.endsWith(`\r\n\r\n${fields}`) ? "" : response;
   if (socket.data.partial !== "") return;
   answered++;

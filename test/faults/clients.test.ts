@@ -8,26 +8,26 @@ import { neverReading } from "./slow.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-test("silent, dripping and never-reading clients do not hurt the others", async () => {
+test("idle, slow and never-reading clients do not hurt the others", async () => {
   using disk = makeDisk({ shim: false });
   await using server = await startServer(disk.server());
   const { url } = server;
-  const silent = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
-  const dripping = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
-  const deaf = await Promise.all(Array.from({ length: 10 }, () => neverReading(url)));
-  const request = postBytes({ id: 0n, name: "never complete" });
-  let drop = 0;
-  const tap = setInterval(() => {
-    for (const connection of dripping) connection.send(request[drop] ?? "");
-    if (drop < request.length - 2) drop++;
+  const idle = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
+  const slow = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
+  const notReading = await Promise.all(Array.from({ length: 10 }, () => neverReading(url)));
+  const request = postBytes({ id: 0n, name: "incomplete" });
+  let sent = 0;
+  const timer = setInterval(() => {
+    for (const connection of slow) connection.send(request[sent] ?? "");
+    if (sent < request.length - 2) sent++;
   }, 5);
   const ledger = makeLedger();
   const next = limited(newPlants("slow clients"), 500);
   const { responses, unanswered, wrong } = await startLoad({ url, connections: 16, ledger, next }).end;
-  clearInterval(tap);
+  clearInterval(timer);
   expect({ responses, unanswered, wrong }).toEqual({ responses: { "200": 500 }, unanswered: 0, wrong: 0 });
-  for (const connection of [...silent, ...dripping, ...deaf]) connection.close("reset");
-  // What nobody sent to its end is not there: the ledger never heard of it.
+  for (const connection of [...idle, ...slow, ...notReading]) connection.close("reset");
+  // No plant of an incomplete request is stored: the ledger knows of none.
   expect(ledger.judge(disk.database)).toEqual(INTACT);
 });
 

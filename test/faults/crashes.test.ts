@@ -6,7 +6,7 @@ import { mutant } from "../support/mutant.ts";
 import { scaled } from "../support/scale.ts";
 import { skipsShim } from "../support/shim.ts";
 import { crashes } from "./crashes.ts";
-import { NORMAL } from "./mutations.ts";
+import { SYNCHRONOUS_NORMAL } from "./mutations.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -22,7 +22,7 @@ test.skipIf(skipsShim())("power losses under load lose, invent and change no pla
 
 test.skipIf(skipsShim())("power losses under load lose acknowledged plants with synchronous=NORMAL", async () => {
   const seed = printedSeed("power loss with synchronous=NORMAL");
-  using normal = mutant(NORMAL);
-  const { lost } = printed(await crashes({ times: scaled(2, 10), seed, power: true, program: normal.program }));
+  using copy = mutant(SYNCHRONOUS_NORMAL);
+  const { lost } = printed(await crashes({ times: scaled(2, 10), seed, power: true, program: copy.program }));
   expect(lost).toBeGreaterThan(0);
 });

@@ -62,5 +62,5 @@ async function crashUnderLoad(
   server.child.kill("SIGKILL");
   await server.child.exited;
   const { wrong } = await load.end;
-  if (wrong > 0) throw new Error(`${wrong} answers had another plant in them`);
+  if (wrong > 0) throw new Error(`${wrong} responses had another plant in them`);
 }

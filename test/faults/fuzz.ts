@@ -15,8 +15,8 @@ export interface FuzzOptions {
 
 /** What the fuzz found, beside what the file holds. */
 export interface Fuzz extends Report {
-  /** Answers that are not what the oracle says, at most ten of them. */
-  readonly surprises: readonly string[];
+  /** Responses that the oracle did not predict; the fuzz ends after ten. */
+  readonly unexpected: readonly string[];
 }
 
 const CONNECTIONS = 32;
@@ -32,20 +32,20 @@ export async function fuzz({ cases, seed, program }: FuzzOptions): Promise<Fuzz>
   await using server = await startServer(disk.server({ program }));
   const source = fuzzCases(seed);
   const ledger = makeLedger();
-  const surprises: string[] = [];
+  const unexpected: string[] = [];
   const counts: Record<string, number> = {};
   const taken: NewPlant[] = [];
   let left = cases;
 
   async function client(): Promise<void> {
     let connection: Connection | undefined;
-    while (left-- > 0 && surprises.length < 10) {
+    while (left-- > 0 && unexpected.length < 10) {
       const fuzzCase = source.next().value;
       connection = connection === undefined || connection.isClosed() ? await connect(server.url) : connection;
       const { seen, isLast } = await respondTo(connection, fuzzCase);
       counts[seen] = (counts[seen] ?? 0) + 1;
       remember(fuzzCase, seen, ledger, taken);
-      if (!isExpected(fuzzCase, seen)) surprises.push(describe(fuzzCase, seen));
+      if (!isExpected(fuzzCase, seen)) unexpected.push(describe(fuzzCase, seen));
       // After damaged HTTP nobody knows where on the connection the next request would begin.
       if (fuzzCase.expected === "any") connection.close("reset");
       if (fuzzCase.expected === "any" || isLast) connection = undefined;
@@ -54,12 +54,12 @@ export async function fuzz({ cases, seed, program }: FuzzOptions): Promise<Fuzz>
   }
 
   await Promise.all(Array.from({ length: CONNECTIONS }, client));
-  for (const plant of taken) if (!ledger.hasRival(plant)) surprises.push(`409 without a rival: ${plant.id}`);
+  for (const plant of taken) if (!ledger.hasRival(plant)) unexpected.push(`409 without a rival: ${plant.id}`);
   server.child.kill("SIGTERM");
   const exitCode = await server.child.exited;
-  if (exitCode !== 0) surprises.push(`The server ended with exit code ${exitCode}`);
+  if (exitCode !== 0) unexpected.push(`The server ended with exit code ${exitCode}`);
   const size = `${cases} cases, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(counts)}`;
-  return { experiment: "fuzz", size, verdict: ledger.judge(disk.database), began, surprises };
+  return { experiment: "fuzz", size, verdict: ledger.judge(disk.database), began, unexpected };
 }
 
 /** Status and number, "none" where the connection ends or, for damaged HTTP, nothing comes; and whether it closes now. */
@@ -99,5 +99,5 @@ function isExpected({ expected, plant }: FuzzCase, seen: string): boolean {
 }
 
 function describe({ bytes, expected }: FuzzCase, seen: string): string {
-  return `expected ${expected}, answered ${seen}: ${JSON.stringify(bytes.toString("latin1").slice(0, 2_000))}`;
+  return `expected ${expected}, got ${seen}: ${JSON.stringify(bytes.toString("latin1").slice(0, 2_000))}`;
 }

@@ -7,11 +7,11 @@ export async function ask(url: string, bytes: string): Promise<WireResponse> {
   const connection = await connect(url);
   const response = await connection.request(bytes);
   connection.close();
-  if (response === undefined) throw new Error(`No answer to ${bytes.slice(0, 40)}`);
+  if (response === undefined) throw new Error(`No response to ${bytes.slice(0, 40)}`);
   return response;
 }
 
-/** What one path answers to GET. */
+/** Status and error number of a GET. */
 export async function get(url: string, path: string): Promise<string> {
   return verdictOf(await ask(url, getBytes(path)));
 }
@@ -30,7 +30,7 @@ export async function requireUnavailable(url: string, ledger: Ledger, plant: New
   const seen = { plant: verdictOf(response), livez: await get(url, "/livez"), readyz: await get(url, "/readyz") };
   const expected = { plant: "503/5032", livez: "200", readyz: "503/5032" };
   if (!Bun.deepEquals(seen, expected))
-    throw new Error(`The storage is sick, and the server says ${JSON.stringify(seen)}`);
+    throw new Error(`The storage is unavailable, and the responses are ${JSON.stringify(seen)}`);
   return response.body;
 }
 

@@ -7,7 +7,16 @@ import { LONG_TEST_TIMEOUT_MS, ROOT } from "../support/program.ts";
 import { skipsShim } from "../support/shim.ts";
 import { crashes } from "./crashes.ts";
 import { drains } from "./drain.ts";
-import { BELIEVING, BLIND, EARLY, HASTY, HIDING, REPLACING, SWAPPED, UNDAUNTED } from "./mutations.ts";
+import {
+  ACKNOWLEDGE_EARLY,
+  CHECKPOINT_INSIDE_SQLITE,
+  CONTINUE_AFTER_FAILED_FSYNC,
+  IGNORE_REPLACED_FILE,
+  REPLACE_ON_CONFLICT,
+  STOP_WITHOUT_GRACE,
+  SWAP_OUTCOMES,
+  TRUST_CONTENT_LENGTH,
+} from "./mutations.ts";
 import { syncErrors } from "./sync_errors.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -18,54 +27,59 @@ function programOf(bug: readonly Mutation[]) {
   return { program: copy.program, seed: printedSeed("mutant"), [Symbol.dispose]: () => copy[Symbol.dispose]() };
 }
 
-/** What an experiment says of the program: its verdict, or the sentence it ended with. */
-async function said(experiment: Promise<Report>): Promise<unknown> {
+/** What an experiment finds: its verdict, or the message of the error that it ended with. */
+async function outcomeOf(experiment: Promise<Report>): Promise<unknown> {
   return experiment.then(printed, (error: unknown) => String(error));
 }
 
 test.skipIf(skipsShim())("the failed fsync notices a response of 200 before the commit", async () => {
-  using bug = programOf(EARLY);
+  using bug = programOf(ACKNOWLEDGE_EARLY);
   const verdict = printed(await syncErrors({ numbers: [9, 10, 11], ...bug }));
   expect(verdict.lost).toBeGreaterThan(0);
 });
 
 test("kill -9 notices outcomes that are swapped inside a batch", async () => {
-  using bug = programOf(SWAPPED);
+  using bug = programOf(SWAP_OUTCOMES);
   const verdict = printed(await crashes({ times: 5, power: false, ...bug }));
   expect(verdict.lost + verdict.changed).toBeGreaterThan(0);
 });
 
 test("kill -9 notices a plant that is replaced by another one", async () => {
-  using bug = programOf(REPLACING);
+  using bug = programOf(REPLACE_ON_CONFLICT);
   const verdict = printed(await crashes({ times: 5, power: false, ...bug }));
   expect(verdict.changed).toBeGreaterThan(0);
 });
 
 test.skipIf(skipsShim())("the failed fsync notices a server that goes on after it", async () => {
-  using bug = programOf(UNDAUNTED);
-  expect(await said(syncErrors({ numbers: [9, 10, 11, 12], ...bug }))).toContain("The program still runs");
+  using bug = programOf(CONTINUE_AFTER_FAILED_FSYNC);
+  expect(await outcomeOf(syncErrors({ numbers: [9, 10, 11, 12], ...bug }))).toContain("The program still runs");
 });
 
 test.skipIf(skipsShim())("the failed fsync notices a checkpoint that hides it", async () => {
-  using bug = programOf(HIDING);
+  using bug = programOf(CHECKPOINT_INSIDE_SQLITE);
   const numbers = Array.from({ length: 100 }, (_, index) => index + 10);
-  expect(await said(syncErrors({ numbers, heavy: true, ...bug }))).toContain("The program still runs");
+  expect(await outcomeOf(syncErrors({ numbers, heavy: true, ...bug }))).toContain("The program still runs");
 });
 
 test("the drain notices a server that stops listening right at the signal", async () => {
-  using bug = programOf(HASTY);
-  expect(await said(drains({ times: 20, ...bug }))).toMatch(/"unanswered":[1-9]/);
+  using bug = programOf(STOP_WITHOUT_GRACE);
+  expect(await outcomeOf(drains({ times: 20, ...bug }))).toMatch(/"unanswered":[1-9]/);
 });
 
 test.each([
-  ["a limit that is read from Content-Length only", BELIEVING, "test/http/body.test.ts", "a byte more than the limit"],
-  ["outcomes that are swapped inside a batch", SWAPPED, "test/group_commit.test.ts", ""],
-  ["a plant that is replaced by another one", REPLACING, "test/adapters/sqlite/database.test.ts", ""],
-  ["a file that is replaced", BLIND, "test/faults/storage.test.ts", "replaced|unlinked"],
+  [
+    "a limit that is read from Content-Length only",
+    TRUST_CONTENT_LENGTH,
+    "test/http/body.test.ts",
+    "a byte more than the limit",
+  ],
+  ["outcomes that are swapped inside a batch", SWAP_OUTCOMES, "test/group_commit.test.ts", ""],
+  ["a plant that is replaced by another one", REPLACE_ON_CONFLICT, "test/adapters/sqlite/database.test.ts", ""],
+  ["a file that is replaced", IGNORE_REPLACED_FILE, "test/faults/storage.test.ts", "replaced|unlinked"],
 ] as const)("the tests notice %s", async (_, bug, file, name) => {
   using copy = mutant(bug);
-  const anyway = await failingTests(ROOT, file, name);
-  const noticed = (await failingTests(copy.path, file, name)).filter((test) => !anyway.includes(test));
+  const failingWithout = await failingTests(ROOT, file, name);
+  const noticed = (await failingTests(copy.path, file, name)).filter((test) => !failingWithout.includes(test));
   console.log(`Failed, as they should:\n${noticed.map((test) => `  ${test}`).join("\n")}`);
   expect(noticed).not.toBeEmpty();
 });

@@ -1,7 +1,7 @@
 import type { Mutation } from "../support/mutant.ts";
 
 /** Commits without waiting for the disk: the negative control of the power loss. */
-export const NORMAL: readonly Mutation[] = [
+export const SYNCHRONOUS_NORMAL: readonly Mutation[] = [
   {
     file: "src/adapters/sqlite/connection.ts",
     from: 'set(client, "synchronous", "FULL", 2n);',
@@ -10,7 +10,7 @@ export const NORMAL: readonly Mutation[] = [
 ];
 
 /** Acknowledges a batch before the store has committed it. */
-export const EARLY: readonly Mutation[] = [
+export const ACKNOWLEDGE_EARLY: readonly Mutation[] = [
   {
     file: "src/batch.ts",
     from: "const outcomes = await store.add(",
@@ -19,7 +19,7 @@ export const EARLY: readonly Mutation[] = [
 ];
 
 /** Gives the first plant of a batch the outcome of the last one. */
-export const SWAPPED: readonly Mutation[] = [
+export const SWAP_OUTCOMES: readonly Mutation[] = [
   {
     file: "src/batch.ts",
     from: "resolve(outcomes[index] as AddOutcome)",
@@ -27,8 +27,8 @@ export const SWAPPED: readonly Mutation[] = [
   },
 ];
 
-/** Lets a rival take an id that is taken, as INSERT OR REPLACE does. */
-export const REPLACING: readonly Mutation[] = [
+/** Lets a different plant take an id that is taken, as INSERT OR REPLACE does. */
+export const REPLACE_ON_CONFLICT: readonly Mutation[] = [
   {
     file: "src/adapters/sqlite/plants.ts",
     from: ".onConflictDoNothing()",
@@ -36,14 +36,14 @@ export const REPLACING: readonly Mutation[] = [
   },
 ];
 
-/** Believes what Content-Length says, and nothing else, about the length of a body. */
-export const BELIEVING: readonly Mutation[] = [
+/** Limits a body by its Content-Length only. */
+export const TRUST_CONTENT_LENGTH: readonly Mutation[] = [
   { file: "src/http/body.ts", from: "if (bytes.length > maxBytes) throw tooLarge(maxBytes);", to: "" },
   { file: "src/http/body.ts", from: "if (size > maxBytes) throw cancelled(reader, tooLarge(maxBytes));", to: "" },
 ];
 
-/** Goes on after a failed fsync. */
-export const UNDAUNTED: readonly Mutation[] = [
+/** Commits on after a failed fsync, without fail-stop. */
+export const CONTINUE_AFTER_FAILED_FSYNC: readonly Mutation[] = [
   {
     file: "src/adapters/sqlite/errors.ts",
     from: "return cause instanceof SQLiteError && /^",
@@ -52,7 +52,7 @@ export const UNDAUNTED: readonly Mutation[] = [
 ];
 
 /** Lets SQLite make the checkpoint, which hides a failed fsync. */
-export const HIDING: readonly Mutation[] = [
+export const CHECKPOINT_INSIDE_SQLITE: readonly Mutation[] = [
   {
     file: "src/adapters/sqlite/connection.ts",
     from: 'set(client, "wal_autocheckpoint", 0, 0n);',
@@ -60,13 +60,13 @@ export const HIDING: readonly Mutation[] = [
   },
 ];
 
-/** Stops listening right at the signal. */
-export const HASTY: readonly Mutation[] = [
+/** Stops listening right at the signal, without a grace period. */
+export const STOP_WITHOUT_GRACE: readonly Mutation[] = [
   { file: "src/commands/shutdown.ts", from: "await Bun.sleep(graceMs);", to: "" },
 ];
 
-/** Writes on into files that are not there any more. */
-export const BLIND: readonly Mutation[] = [
+/** Writes on into files that were replaced or unlinked. */
+export const IGNORE_REPLACED_FILE: readonly Mutation[] = [
   {
     file: "src/adapters/sqlite/file_identity.ts",
     from: "if (identityOf(file) !== identity) {",

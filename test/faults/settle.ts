@@ -9,7 +9,7 @@ export async function settle(options: StartOptions, ledger: Ledger): Promise<voi
   const load = startLoad({ url: server.url, connections: 8, ledger, next: () => unknown.pop() });
   const { responses, unanswered } = await load.end;
   const others = Object.keys(responses).filter((response) => response !== "200" && response !== "409/4091");
-  if (others.length > 0 || unanswered > 0) throw new Error(`Re-sends were answered ${JSON.stringify(responses)}`);
+  if (others.length > 0 || unanswered > 0) throw new Error(`Responses to re-sends: ${JSON.stringify(responses)}`);
   server.child.kill("SIGTERM");
   const exitCode = await server.child.exited;
   if (exitCode !== 0) throw new Error(`A clean end had exit code ${exitCode}`);

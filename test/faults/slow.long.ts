@@ -12,13 +12,13 @@ const BOUND = 120_000;
 
 async function closedInTime(name: string, closed: Promise<void>): Promise<string> {
   let timer: Timer | undefined;
-  const late = new Promise<string>((resolve) => {
+  const timeout = new Promise<string>((resolve) => {
     timer = setTimeout(() => resolve(`${name} is still open`), BOUND);
   });
-  return Promise.race([closed.then(() => `${name} is closed`), late]).finally(() => clearTimeout(timer));
+  return Promise.race([closed.then(() => `${name} is closed`), timeout]).finally(() => clearTimeout(timer));
 }
 
-/** A client that does not read does not notice either: the server's own sockets tell. */
+/** How many sockets a process has open. */
 function socketsOf(pid: number): number {
   const folder = `/proc/${pid}/fd`;
   const isSocket = (fd: string) => readlinkSync(join(folder, fd)).startsWith("socket:");
@@ -32,18 +32,18 @@ async function noMoreThan(count: number, pid: number): Promise<void> {
 }
 
 /** A connection that sends a byte every two seconds, from where a request is cut. */
-async function dripping(url: string, request: string, from: number) {
+async function slow(url: string, request: string, from: number) {
   const connection = await connect(url);
   connection.send(request.slice(0, from));
   let next = from;
-  const tap = setInterval(() => {
+  const timer = setInterval(() => {
     if (!connection.isClosed() && next < request.length) connection.send(request[next++] ?? "");
   }, 2_000);
-  return { ...connection, closed: connection.closed.finally(() => clearInterval(tap)) };
+  return { ...connection, closed: connection.closed.finally(() => clearInterval(timer)) };
 }
 
 test.skipIf(skipsProc())(
-  "silent, dripping and never-reading connections are closed",
+  "idle, slow and never-reading connections are closed",
   async () => {
     using disk = makeDisk({ shim: false });
     await using server = await startServer(disk.server());
@@ -55,12 +55,12 @@ test.skipIf(skipsProc())(
     await neverReading(url);
     const began = performance.now();
     const clients = {
-      "a silent connection": (await connect(url)).closed,
-      "one that drips its headers": (await dripping(url, request, 1)).closed,
-      "one that drips its body": (await dripping(url, request, request.indexOf("\r\n\r\n") + 10)).closed,
+      "an idle connection": (await connect(url)).closed,
+      "one with slow headers": (await slow(url, request, 1)).closed,
+      "one with a slow body": (await slow(url, request, request.indexOf("\r\n\r\n") + 10)).closed,
       "one that stalls in its body": stalled.closed,
     };
-    // The last one cannot tell, so the server's own sockets have to.
+    // A client that does not read does not see the end: the server's own sockets show it.
     const all = { ...clients, "one that never reads": noMoreThan(before, server.child.pid) };
     const seen = await Promise.all(
       Object.entries(all).map(async ([name, closed]) => {

@@ -47,25 +47,28 @@ function fill(path: string): void {
   }
 }
 
-test.skipIf(skipsTmpfs())("a full disk is said to be full, and works again once there is space", async () => {
-  using disk = makeDisk({ shim: false });
-  expect(mountTmpfs(disk.path)).toBe(true);
-  using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", disk.path]) };
-  const ballast = join(disk.path, "ballast");
-  writeFileSync(ballast, new Uint8Array(400_000));
-  await using server = await startServer(disk.server());
-  const ledger = makeLedger();
-  const next = newPlants("full disk");
-  const load = startLoad({ url: server.url, connections: 8, ledger, next: limited(next, 600), endOn: ["503/5032"] });
-  expect(Object.keys((await load.end).responses).toSorted()).toEqual(["200", "503/5032"]);
-  fill(join(disk.path, "filler"));
-  // What is left of the WAL's last page may still take a commit or two.
-  while ((await get(server.url, "/readyz")) === "200") await Bun.sleep(50);
-  expect(await requireUnavailable(server.url, ledger, next())).toContain("storage is full");
-  rmSync(ballast);
-  await requireReady(server.url, ledger, next);
-  expect(ledger.judge(disk.database)).toEqual(INTACT);
-});
+test.skipIf(skipsTmpfs())(
+  "a full disk is reported as full, and plants are stored again once there is space",
+  async () => {
+    using disk = makeDisk({ shim: false });
+    expect(mountTmpfs(disk.path)).toBe(true);
+    using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", disk.path]) };
+    const ballast = join(disk.path, "ballast");
+    writeFileSync(ballast, new Uint8Array(400_000));
+    await using server = await startServer(disk.server());
+    const ledger = makeLedger();
+    const next = newPlants("full disk");
+    const load = startLoad({ url: server.url, connections: 8, ledger, next: limited(next, 600), endOn: ["503/5032"] });
+    expect(Object.keys((await load.end).responses).toSorted()).toEqual(["200", "503/5032"]);
+    fill(join(disk.path, "filler"));
+    // What is left of the WAL's last page may still take a commit or two.
+    while ((await get(server.url, "/readyz")) === "200") await Bun.sleep(50);
+    expect(await requireUnavailable(server.url, ledger, next())).toContain("storage is full");
+    rmSync(ballast);
+    await requireReady(server.url, ledger, next);
+    expect(ledger.judge(disk.database)).toEqual(INTACT);
+  },
+);
 
 test("a lock that another process holds is waited for", async () => {
   using disk = makeDisk({ shim: false });

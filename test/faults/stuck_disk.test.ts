@@ -35,7 +35,7 @@ async function stuckServer(env: Record<string, string>, clients: number) {
     server,
     ledger,
     next,
-    /** What each client is answered, as soon as all are. */
+    /** Each client's response, as soon as all have one. */
     responses: () => Promise.all(waiting),
     async [Symbol.asyncDispose]() {
       await server[Symbol.asyncDispose]();
@@ -49,12 +49,12 @@ function countRows(path: string): number {
   return Number(database.query("SELECT count(*) FROM plants").values()[0]?.[0]);
 }
 
-test.skipIf(skipsShim())("while the disk hangs, whatever does not need it is answered", async () => {
+test.skipIf(skipsShim())("while the disk hangs, what does not need it gets its response", async () => {
   await using stuck = await stuckServer({ QUEUE_LIMIT: "8" }, 8);
   const { url } = stuck.server;
   const [notJson, noToken] = [postBytes("{"), postBytes("{}", "unknown-token-0123456789")];
-  const questions = [getBytes("/livez"), getBytes("/readyz"), notJson, noToken];
-  const seen = await Promise.all(questions.map(async (bytes) => verdictOf(await ask(url, bytes))));
+  const requests = [getBytes("/livez"), getBytes("/readyz"), notJson, noToken];
+  const seen = await Promise.all(requests.map(async (bytes) => verdictOf(await ask(url, bytes))));
   expect(seen).toEqual(["200", "503/5032", "400/4001", "401/4012"]);
   const refused = await ask(url, postBytes(stuck.next()));
   expect([verdictOf(refused), refused.headers.get("retry-after")]).toEqual(["503/5031", "1"]);

@@ -34,7 +34,7 @@ export async function syncErrors({ numbers, seed, heavy = false, program }: Sync
     const ledger = makeLedger();
     const options = disk.server({ faults: { power: true, failSync }, program });
     const run = await runWith(options, disk, ledger, plantsOf(seed + failSync, heavy), heavy ? 32 : 8);
-    requireHonest(run, failSync);
+    requireFailStop(run, failSync);
     acknowledged += ledger.acknowledgements();
     verdict = worse(verdict, await judgeAfter(disk, ledger));
     if (!run.wasHit) break;
@@ -65,7 +65,7 @@ async function runWith(
     ([, url = ""]) => url,
     () => undefined,
   );
-  // Clients that hear of the fault keep quiet, so that whatever is not answered was accepted before it.
+  // Clients stop at the first response about the fault: whatever is unanswered was accepted before it.
   const plan = { connections, ledger, next, endOn: ["503/5032", "503/5033"] };
   const load = url === undefined ? undefined : await startLoad({ url, ...plan }).end;
   if (!disk.isRaised("hit")) child.kill("SIGTERM");
@@ -73,11 +73,12 @@ async function runWith(
   return { wasHit: disk.isRaised("hit"), exitCode, stderr: await stderr.end, load };
 }
 
-function requireHonest({ wasHit, exitCode, stderr, load }: Run, number: number): void {
+/** A failed fsync ends the program with an exit code, and leaves no request without a true response. */
+function requireFailStop({ wasHit, exitCode, stderr, load }: Run, number: number): void {
   const { unanswered = 0, wrong = 0, responses = {} } = load ?? {};
   const others = Object.keys(responses).filter((response) => !/^(200|409\/4091|503\/503[23])$/.test(response));
-  const isHonest = (exitCode === 0) !== wasHit && unanswered === 0 && wrong === 0 && others.length === 0;
-  if (isHonest) return;
+  const isStopped = (exitCode === 0) !== wasHit;
+  if (isStopped && unanswered === 0 && wrong === 0 && others.length === 0) return;
   const seen = JSON.stringify({ wasHit, exitCode, unanswered, wrong, responses });
   throw new Error(`After fsync ${number} failed: ${seen}\n${stderr}`);
 }

@@ -11,14 +11,14 @@ const BODY = /\b(?:Fern|Ivy|Monstera|Moss|plant \d+)\b/;
  */
 export function assertNoSecrets(log: string, authTokens = ""): void {
   const given = authTokens.split(",").filter((token) => token !== "");
-  const telling = log
+  const leaks = log
     .split("\n")
-    .filter((line) => !isWelcome(line))
+    .filter((line) => !showsFirstToken(line))
     .filter((line) => TOKEN.test(line) || BODY.test(line) || given.some((token) => line.includes(token)));
-  if (telling.length > 0) throw new Error(`A token or a body got into the log:\n${telling.join("\n")}`);
+  if (leaks.length > 0) throw new Error(`A token or a body got into the log:\n${leaks.join("\n")}`);
 }
 
-/** What is printed once for the first user: the token, and how to store a plant with it. */
-function isWelcome(line: string): boolean {
+/** The first start prints its token once, and a curl line that stores a plant with it. */
+function showsFirstToken(line: string): boolean {
   return /^ {2}(?:plant_[0-9A-Za-z]{38}$|curl -i http)/.test(line);
 }

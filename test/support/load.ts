@@ -203,7 +203,7 @@ export interface LoadReport {
   readonly responses: Readonly<Record<string, number>>;
   /** Requests whose connection ended before a response. */
   readonly unanswered: number;
-  /** Answers of 200 with another plant in them than was sent. */
+  /** Responses of 200 with another plant in them than was sent. */
   readonly wrong: number;
 }
 
@@ -214,7 +214,7 @@ export interface LoadOptions {
   readonly ledger: Ledger;
   /** The next plant to send; `undefined` ends the client that asked. */
   readonly next: () => NewPlant | undefined;
-  /** The answers after which a client sends no more. @default "503/5033": it is told to come back later */
+  /** The responses after which a client sends no more. @default "503/5033": it is told to come back later */
   readonly endOn?: readonly string[];
 }
 

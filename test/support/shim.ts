@@ -39,7 +39,7 @@ export interface DiskServerOptions {
 }
 
 /** A machine that runs tests has a slow disk now and then: the deadlines are for the tests that are about them. */
-const PATIENT = { REQUEST_TIMEOUT_MS: "60000", SHUTDOWN_TIMEOUT_MS: "60000" };
+const LONG_DEADLINES = { REQUEST_TIMEOUT_MS: "60000", SHUTDOWN_TIMEOUT_MS: "60000" };
 
 /** A directory for a database, on a disk that does as it is told; without the shim it is a plain directory. */
 export function makeDisk({ shim }: { readonly shim: boolean }) {
@@ -59,7 +59,7 @@ export function makeDisk({ shim }: { readonly shim: boolean }) {
     server: ({ faults = {}, env = {}, program }: DiskServerOptions = {}): StartOptions => ({
       cwd: data,
       args: ["--database", `file:${database}`],
-      env: { ...PATIENT, AUTH_TOKENS: TOKEN, ...(shim && { ...preload, ...environment(faults) }), ...env },
+      env: { ...LONG_DEADLINES, AUTH_TOKENS: TOKEN, ...(shim && { ...preload, ...environment(faults) }), ...env },
       ...(program && { program }),
     }),
     raise: (flag: Flag) => writeFileSync(flagFile(flag), ""),
