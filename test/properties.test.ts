@@ -194,8 +194,8 @@ function plantLike(): fc.Arbitrary<unknown> {
     fc.object({ maxDepth: 1 }),
   );
   const members = {
-    id: mostly<unknown>(1, fc.oneof(number, number, other)),
-    name: mostly<unknown>("Fern", fc.oneof(text, text, other)),
+    id: mostly<unknown>(1, fc.oneof(number, number, other), 6),
+    name: mostly<unknown>("Fern", fc.oneof(text, text, other), 6),
     tag: fc.oneof(text, text, other),
   };
   return fc.oneof({ weight: 9, arbitrary: fc.record(members, { requiredKeys: [] }) }, { weight: 1, arbitrary: other });

@@ -46,8 +46,8 @@ export const TRUST_CONTENT_LENGTH: readonly Mutation[] = [
 export const CONTINUE_AFTER_FAILED_FSYNC: readonly Mutation[] = [
   {
     file: "src/adapters/sqlite/errors.ts",
-    from: "return cause instanceof SQLiteError && /^",
-    to: "return false && /^",
+    from: "return cause instanceof SQLiteError && /^SQLITE_IOERR",
+    to: "return false && /^SQLITE_IOERR",
   },
 ];
 
