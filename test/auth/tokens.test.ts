@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { sha256 } from "../../src/adapters/sha256.ts";
 import { isMistyped, mintToken, type Sha256, tokenFinder } from "../../src/auth/tokens.ts";
-import { knowing, postPlant, testApp } from "../support/app.ts";
+import { acceptTokens, postPlant, testApp } from "../support/app.ts";
 
 const ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -27,7 +27,7 @@ test("mintToken() makes another token every time", () => {
 
 test("a minted token is good credentials as it stands", async () => {
   const token = mintToken(sha256);
-  const app = testApp({ authenticate: knowing(token) });
+  const app = testApp({ authenticate: acceptTokens(token) });
   const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization: `Bearer ${token}` }));
   expect(response.status).toBe(200);
 });

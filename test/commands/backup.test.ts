@@ -13,9 +13,9 @@ import type { NewPlant } from "../../src/plant.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";
-import { shell } from "../support/operator.ts";
+import { shell } from "../support/shell.ts";
 import { emptyDirectory, runToEnd, start, startServer } from "../support/program.ts";
-import { databaseOf, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
+import { databaseFixture, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
 import { streamIo } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
@@ -35,12 +35,12 @@ function filesIn(directory: string): string[] {
 }
 
 test("backup copies every plant into one sound file, and says so", async () => {
-  using database = await databaseOf(HOSTILE_PLANTS);
+  using database = await databaseFixture(HOSTILE_PLANTS);
   const target = join(database.directory, "backup.db");
-  const { io, words, output } = streamIo();
+  const { io, stderr, output } = streamIo();
   expect(await backup(sqliteAt(database.path), target, io)).toBe(0);
-  expect({ words: words(), output: output() }).toEqual({
-    words: `Backed up "${database.path}" to "${target}"\n`,
+  expect({ stderr: stderr(), output: output() }).toEqual({
+    stderr: `Backed up "${database.path}" to "${target}"\n`,
     output: "",
   });
   expect(filesIn(database.directory)).toEqual(["backup.db", "plants.db"]);
@@ -51,7 +51,7 @@ test("backup copies every plant into one sound file, and says so", async () => {
 });
 
 test("backup copies every table, the tokens too", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   const target = join(database.directory, "backup.db");
   const contentOf = (path: string) => {
     using client = new Database(path, { readonly: true });
@@ -68,7 +68,7 @@ test("backup copies every table, the tokens too", async () => {
 });
 
 test("backup has what is in the WAL only", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   using client = connect(database.path);
   plantWriter(client)([{ id: 1n, name: "Fern" }]);
   const target = join(database.directory, "backup.db");
@@ -77,7 +77,7 @@ test("backup has what is in the WAL only", async () => {
 });
 
 test("backup is readable for whom the database is", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   for (const mode of [0o600, 0o640]) {
     const target = join(database.directory, `backup-${mode}.db`);
     chmodSync(database.path, mode);
@@ -129,7 +129,7 @@ const occupied: [string, (path: string) => void][] = [
 ];
 
 test.each(occupied)("backup replaces nothing: not %s", async (_what, make) => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   const target = join(database.directory, "target");
   make(target);
   const before = filesIn(database.directory);
@@ -141,7 +141,7 @@ test.each(occupied)("backup replaces nothing: not %s", async (_what, make) => {
 });
 
 test("backup does not replace a file that comes while it works", async () => {
-  using database = await databaseOf(HOSTILE_PLANTS);
+  using database = await databaseFixture(HOSTILE_PLANTS);
   const target = join(database.directory, "backup.db");
   const run = backup(sqliteAt(database.path), target, streamIo().io);
   writeFileSync(target, "precious");
@@ -151,14 +151,14 @@ test("backup does not replace a file that comes while it works", async () => {
 });
 
 test("backup never replaces the database itself", async () => {
-  using database = await databaseOf(HOSTILE_PLANTS);
+  using database = await databaseFixture(HOSTILE_PLANTS);
   const before = readFileSync(database.path);
   await expect(backup(sqliteAt(database.path), database.path, streamIo().io)).rejects.toThrow("file already exists");
   expect(readFileSync(database.path).equals(before)).toBe(true);
 });
 
 test("backup into a directory that is not there fails with one clear line", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   const target = join(database.directory, "missing", "backup.db");
   const run = backup(sqliteAt(database.path), target, streamIo().io);
   await expect(run).rejects.toThrow(CommandError);
@@ -182,7 +182,7 @@ test.each([
 });
 
 test("backup onto a disk that takes no more fails with one clear line, and leaves nothing", async () => {
-  using database = await databaseOf(HOSTILE_PLANTS);
+  using database = await databaseFixture(HOSTILE_PLANTS);
   // No file may grow beyond this, as if the disk was full; without the trap that would be a signal.
   const program = shell('trap "" XFSZ; ulimit -f 100; exec "$@" backup backup.db');
   expect(await runToEnd({ program, cwd: database.directory })).toEqual({
@@ -194,13 +194,13 @@ test("backup onto a disk that takes no more fails with one clear line, and leave
 });
 
 test("backup that is stopped leaves nothing, and says so", async () => {
-  using database = await databaseOf(HOSTILE_PLANTS);
+  using database = await databaseFixture(HOSTILE_PLANTS);
   const stop = new AbortController();
-  const { io, words } = streamIo({ stop: stop.signal });
+  const { io, stderr } = streamIo({ stop: stop.signal });
   const run = backup(sqliteAt(database.path), join(database.directory, "backup.db"), io);
   stop.abort();
   expect(await run).toBe(1);
-  expect(words()).toBe("Stopped: there is no backup\n");
+  expect(stderr()).toBe("Stopped: there is no backup\n");
   expect(filesIn(database.directory)).toEqual(["plants.db"]);
 });
 
@@ -214,7 +214,7 @@ function fill(path: string): void {
 }
 
 test.each(["SIGINT", "SIGTERM"] as const)("%s in the middle of a backup leaves nothing", async (signal) => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   fill(database.path);
   await using program = start({ args: ["backup", "backup.db"], cwd: database.directory });
   const drafts = () => readdirSync(database.directory).filter((name) => name.startsWith("."));

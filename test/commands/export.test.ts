@@ -8,9 +8,9 @@ import { plantWriter } from "../../src/adapters/sqlite/plants.ts";
 import { exportPlants } from "../../src/commands/export.ts";
 import { parseExactJson } from "../../src/exact_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
-import { shell } from "../support/operator.ts";
+import { shell } from "../support/shell.ts";
 import { emptyDirectory, FROM_SOURCE, runToEnd, start } from "../support/program.ts";
-import { databaseOf, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
+import { databaseFixture, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
 import { streamIo } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
@@ -20,9 +20,9 @@ const FERN: NewPlant = { id: 1n, name: "Fern" };
 const NDJSON = { format: "ndjson" } as const;
 
 async function exported(path: string, format: "ndjson" | "csv" = "ndjson"): Promise<string> {
-  const { io, output, words } = streamIo();
+  const { io, output, stderr } = streamIo();
   expect(await exportPlants(sqliteAt(path), { format }, io)).toBe(0);
-  expect(words()).toBe("");
+  expect(stderr()).toBe("");
   return output();
 }
 
@@ -47,7 +47,7 @@ function byId({ id: one }: NewPlant, { id: other }: NewPlant): number {
 }
 
 test("export writes one plant a line, ordered by id, its tag only where it has one", async () => {
-  using database = await databaseOf([
+  using database = await databaseFixture([
     { id: INT64_MAX, name: "Moss", tag: "" },
     { id: 20n, name: "Ivy", tag: "indoor" },
     { id: 3n, name: "Fern" },
@@ -64,7 +64,7 @@ test("export writes one plant a line, ordered by id, its tag only where it has o
 });
 
 test("export writes every plant exactly, whatever is in its texts", async () => {
-  using database = await databaseOf(HOSTILE_PLANTS);
+  using database = await databaseFixture(HOSTILE_PLANTS);
   expect(plantsOn(await exported(database.path))).toEqual([...HOSTILE_PLANTS]);
 });
 
@@ -73,12 +73,12 @@ test("export writes each of many plants once, ordered by id", async () => {
   const dense = Array.from({ length: 9_001 }, (_, index) => ({ id: BigInt(-index), name: `dense ${index}` }));
   const ends = [INT64_MIN, INT64_MAX].map((id) => ({ id, name: "end" }));
   const plants = [...MANY.slice(1), ...dense, ...ends];
-  using database = await databaseOf(plants);
+  using database = await databaseFixture(plants);
   expect(plantsOn(await exported(database.path))).toEqual(plants.toSorted(byId));
 });
 
 test("export --format csv quotes as RFC 4180 says, and tells an absent tag from an empty one", async () => {
-  using database = await databaseOf([
+  using database = await databaseFixture([
     { id: INT64_MIN, name: "Fern" },
     { id: -1n, name: "", tag: "" },
     { id: 1n, name: "a,b", tag: 'the "best"' },
@@ -100,13 +100,13 @@ test("export --format csv quotes as RFC 4180 says, and tells an absent tag from 
 });
 
 test("export of an empty store writes no plant", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   expect(await exported(database.path)).toBe("");
   expect(await exported(database.path, "csv")).toBe("id,name,tag\r\n");
 });
 
 test("export of a store that nobody uses leaves the file as it was", async () => {
-  using database = await databaseOf(HOSTILE_PLANTS);
+  using database = await databaseFixture(HOSTILE_PLANTS);
   const before = readFileSync(database.path);
   await exported(database.path);
   expect(readFileSync(database.path).equals(before)).toBe(true);
@@ -114,7 +114,7 @@ test("export of a store that nobody uses leaves the file as it was", async () =>
 
 test("export holds a few plants at a time, and fewer of long ones", async () => {
   const long = Array.from({ length: 40 }, (_, index) => ({ id: BigInt(index), name: "x".repeat(60_000) }));
-  using database = await databaseOf([...long, ...MANY.map(({ id, name }) => ({ id: id | (1n << 40n), name }))]);
+  using database = await databaseFixture([...long, ...MANY.map(({ id, name }) => ({ id: id | (1n << 40n), name }))]);
   const { io, chunks } = streamIo();
   await exportPlants(sqliteAt(database.path), NDJSON, io);
   expect(Math.max(...chunks.map(({ length }) => length))).toBeLessThan(1_200_000);
@@ -138,7 +138,7 @@ function handWrites() {
 }
 
 test("export reads on only when what it wrote was taken", async () => {
-  using database = await databaseOf(MANY);
+  using database = await databaseFixture(MANY);
   const hand = handWrites();
   const end = exportPlants(sqliteAt(database.path), NDJSON, streamIo({ write: hand.write }).io);
   let taken = 0;
@@ -155,7 +155,7 @@ test("export reads on only when what it wrote was taken", async () => {
 });
 
 test("export holds up neither a writer nor its checkpoints while its reader is slow", async () => {
-  using database = await databaseOf(MANY);
+  using database = await databaseFixture(MANY);
   using client = connect(database.path, { busyTimeoutMs: 0 });
   const add = plantWriter(client);
   const checkpoints: unknown[] = [];
@@ -171,7 +171,7 @@ test("export holds up neither a writer nor its checkpoints while its reader is s
 });
 
 test("export has every plant that was stored before it began while others are added", async () => {
-  using database = await databaseOf(MANY);
+  using database = await databaseFixture(MANY);
   using client = connect(database.path);
   const add = plantWriter(client);
   const { io, output, chunks } = streamIo();
@@ -190,7 +190,7 @@ test("export has every plant that was stored before it began while others are ad
 });
 
 test("export has what is in the WAL only, as a killed server leaves it, and leaves it there", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   using directory = emptyDirectory();
   using client = connect(database.path);
   plantWriter(client)([FERN]);
@@ -241,9 +241,9 @@ test.each(refused)("export refuses %s, and writes and makes nothing", async (_wh
 });
 
 test("export that is stopped ends at once, although nobody takes what it wrote, and says so", async () => {
-  using database = await databaseOf(MANY);
+  using database = await databaseFixture(MANY);
   const stop = new AbortController();
-  const { io, words } = streamIo({
+  const { io, stderr } = streamIo({
     stop: stop.signal,
     write: () => {
       stop.abort();
@@ -251,11 +251,11 @@ test("export that is stopped ends at once, although nobody takes what it wrote, 
     },
   });
   expect(await exportPlants(sqliteAt(database.path), NDJSON, io)).toBe(1);
-  expect(words()).toBe("Stopped: the export is incomplete\n");
+  expect(stderr()).toBe("Stopped: the export is incomplete\n");
 });
 
 test("export into a pipe that is closed ends quietly with exit code 0", async () => {
-  using database = await databaseOf(MANY.map(({ id }) => ({ id, name: "x".repeat(300) })));
+  using database = await databaseFixture(MANY.map(({ id }) => ({ id, name: "x".repeat(300) })));
   const program = shell('{ "$@" export; echo "exit code $?" >&2; } | head -c 5');
   const run = await runToEnd({ program, cwd: database.directory });
   expect(run).toMatchObject({ stdout: '{"id"', stderr: "exit code 0\n" });
@@ -263,13 +263,13 @@ test("export into a pipe that is closed ends quietly with exit code 0", async ()
 
 test("export onto a full disk fails with one clear line", async () => {
   if (!existsSync("/dev/full")) return console.warn("Skipped, export onto a full disk: there is no /dev/full");
-  using database = await databaseOf([FERN]);
+  using database = await databaseFixture([FERN]);
   const run = await runToEnd({ program: shell('"$@" export > /dev/full'), cwd: database.directory });
   expect(run).toMatchObject({ exitCode: 1, stderr: "Cannot write the export: no space left on device\n" });
 });
 
 test.each(["SIGINT", "SIGTERM"] as const)("%s ends an export into a file with exit code 1", async (signal) => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   {
     using client = connect(database.path);
     client.run(`

@@ -10,10 +10,10 @@ import { postPlant, testApp } from "../support/app.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";
-import { shell } from "../support/operator.ts";
+import { shell } from "../support/shell.ts";
 import { emptyDirectory, FROM_SOURCE, runToEnd, skipsProc, start, startServer } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
-import { databaseOf, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
+import { databaseFixture, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
 import { streamIo, streamOf } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
@@ -30,9 +30,9 @@ async function exported(path: string): Promise<string> {
 
 /** Imports chunks from standard input. */
 async function imported(path: string, chunks: Iterable<string | Uint8Array>, options?: ImportOptions) {
-  const { io, words } = streamIo({ stdin: () => streamOf(chunks) });
+  const { io, stderr } = streamIo({ stdin: () => streamOf(chunks) });
   const exitCode = await importPlants(sqliteAt(path), "-", io, options);
-  return { exitCode, words: words() };
+  return { exitCode, stderr: stderr() };
 }
 
 function linesOf(count: number): string[] {
@@ -40,7 +40,7 @@ function linesOf(count: number): string[] {
 }
 
 test("import of an export gives the same export, byte for byte, over a pipe", async () => {
-  using database = await databaseOf(HOSTILE_PLANTS);
+  using database = await databaseFixture(HOSTILE_PLANTS);
   const program = shell('"$@" export | "$@" import - --database file:copy.db');
   const run = await runToEnd({ program, cwd: database.directory });
   expect(run).toEqual({
@@ -52,13 +52,13 @@ test("import of an export gives the same export, byte for byte, over a pipe", as
 });
 
 test("import of a file gives the same export, whatever the order of its lines", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   const file = join(database.directory, "plants.ndjson");
   const lines = linesOf(5_000);
   writeFileSync(file, lines.toReversed().join(""));
-  const { io, words } = streamIo();
+  const { io, stderr } = streamIo();
   expect(await importPlants(sqliteAt(database.path), file, io)).toBe(0);
-  expect(words()).toBe("5000 added, 0 already there, 0 refused\n");
+  expect(stderr()).toBe("5000 added, 0 already there, 0 refused\n");
   expect(await exported(database.path)).toBe(lines.join(""));
 });
 
@@ -70,11 +70,11 @@ test("import makes the database where there is none", async () => {
 });
 
 test("import of the same lines again adds nothing", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   await imported(database.path, [FERN, IVY]);
   expect(await imported(database.path, [FERN, IVY, FERN])).toEqual({
     exitCode: 0,
-    words: "0 added, 3 already there, 0 refused\n",
+    stderr: "0 added, 3 already there, 0 refused\n",
   });
   expect(await exported(database.path)).toBe(FERN + IVY);
 });
@@ -89,11 +89,11 @@ test.each([
   ["in other words for the same plants", ['{ "tag" : "indoor", "name": "Iv\\u0079", "x": [1], "id": 2.0 }\n'], 1],
   ["in the tiniest chunks", Buffer.from(`${FERN}${IVY}{"id":3,"name":"🌱 é"}`), 3],
 ] as [string, Iterable<string> | Uint8Array, number][])("import of lines %s", async (_what, lines, plants) => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   const chunks = lines instanceof Uint8Array ? Array.from(lines, (byte) => Uint8Array.of(byte)) : lines;
   expect(await imported(database.path, chunks)).toEqual({
     exitCode: 0,
-    words: `${plants} added, 0 already there, 0 refused\n`,
+    stderr: `${plants} added, 0 already there, 0 refused\n`,
   });
   const expected = [FERN, IVY, '{"id":3,"name":"🌱 é"}\n'];
   expect(await exported(database.path)).toBe(plants === 1 ? IVY : expected.slice(0, plants).join(""));
@@ -129,12 +129,12 @@ const REFUSED: [string | Uint8Array, string][] = [
 ];
 
 test("import reports every line it refuses with its number and the reason, and adds the others", async () => {
-  using database = await databaseOf([{ id: 2n, name: "Ivy", tag: "indoor" }]);
+  using database = await databaseFixture([{ id: 2n, name: "Ivy", tag: "indoor" }]);
   const chunks = REFUSED.flatMap(([line], index) => [line, `\n{"id":${100 + index},"name":"Fern"}\n`]);
-  const { exitCode, words } = await imported(database.path, chunks, { maxLineBytes: 500 });
+  const { exitCode, stderr } = await imported(database.path, chunks, { maxLineBytes: 500 });
   const reports = REFUSED.map(([, reason], index) => `line ${2 * index + 1}: ${reason}`);
-  expect(words.trimEnd().split("\n")).toEqual([...reports, "21 added, 0 already there, 21 refused"]);
-  expect(words).not.toContain("secret");
+  expect(stderr.trimEnd().split("\n")).toEqual([...reports, "21 added, 0 already there, 21 refused"]);
+  expect(stderr).not.toContain("secret");
   expect(exitCode).toBe(1);
   const stored = await exported(database.path);
   expect(stored).toStartWith(`${IVY}{"id":100,"name":"Fern"}\n`);
@@ -142,49 +142,49 @@ test("import reports every line it refuses with its number and the reason, and a
 });
 
 test("import refuses a line with the words that the API has for it as a body", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   const texts = REFUSED.map(([line]) => line).filter((line) => typeof line === "string");
   for (const text of texts.slice(0, -2)) {
     const response = await testApp().fetch(postPlant(text));
     const { message } = (await response.json()) as { message: string };
     expect({ text, status: response.status }).toEqual({ text, status: 400 });
-    const { words } = await imported(database.path, [text]);
-    expect(words).toBe(`line 1: ${message.replace("body", "line")}\n0 added, 0 already there, 1 refused\n`);
+    const { stderr } = await imported(database.path, [text]);
+    expect(stderr).toBe(`line 1: ${message.replace("body", "line")}\n0 added, 0 already there, 1 refused\n`);
   }
 });
 
 test("import counts blank lines, and reports lines in their order over many batches", async () => {
-  using database = await databaseOf([{ id: 1_500n, name: "Ivy" }]);
+  using database = await databaseFixture([{ id: 1_500n, name: "Ivy" }]);
   const lines = linesOf(3_500);
   lines[10] = "\n";
   for (const number of [20, 1_400, 1_600, 3_400]) lines[number - 1] = "{}\n";
-  const { exitCode, words } = await imported(database.path, lines);
-  const reported = Array.from(words.matchAll(/^line (\d+): `id` is (missing|taken)/gm), ([, ...parts]) =>
+  const { exitCode, stderr } = await imported(database.path, lines);
+  const reported = Array.from(stderr.matchAll(/^line (\d+): `id` is (missing|taken)/gm), ([, ...parts]) =>
     parts.join(" "),
   );
   expect(reported).toEqual(["20 missing", "1400 missing", "1501 taken", "1600 missing", "3400 missing"]);
-  expect(words).toEndWith("3494 added, 0 already there, 5 refused\n");
+  expect(stderr).toEndWith("3494 added, 0 already there, 5 refused\n");
   expect(exitCode).toBe(1);
 });
 
 test("import judges a plant against those before it in the same input", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   expect(await imported(database.path, [FERN, FERN.replace("Fern", "Ivy"), FERN])).toEqual({
     exitCode: 1,
-    words: "line 2: `id` is taken by a different plant\n1 added, 1 already there, 1 refused\n",
+    stderr: "line 2: `id` is taken by a different plant\n1 added, 1 already there, 1 refused\n",
   });
 });
 
 test("import takes a line of the most bytes, and reads on after one that never seems to end", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   const longest = `{"id":1,"name":"${"x".repeat(2 ** 20 - 18)}"}`;
   expect(longest.length).toBe(2 ** 20);
   const endless = Array.from({ length: 50 }, () => "x".repeat(2 ** 16));
-  const { words } = await imported(database.path, [longest, "\n", `${longest} \n`, ...endless, "\n", IVY], {
+  const { stderr } = await imported(database.path, [longest, "\n", `${longest} \n`, ...endless, "\n", IVY], {
     maxLineBytes: 2 ** 20,
   });
   const reason = "the line must have at most 1048576 bytes";
-  expect(words).toBe(`line 2: ${reason}\nline 3: ${reason}\n2 added, 0 already there, 2 refused\n`);
+  expect(stderr).toBe(`line 2: ${reason}\nline 3: ${reason}\n2 added, 0 already there, 2 refused\n`);
 });
 
 test.each([
@@ -194,11 +194,11 @@ test.each([
   using directory = emptyDirectory();
   const [path, file] = [join(directory.path, "plants.db"), join(directory.path, "plants.ndjson")];
   make(file);
-  const { io, words } = streamIo();
+  const { io, stderr } = streamIo();
   const run = importPlants(sqliteAt(path), file, io);
   await expect(run).rejects.toThrow(CommandError);
   await expect(run).rejects.toThrow(`Cannot read "${file}": ${says}`);
-  expect(words()).toBe("");
+  expect(stderr()).toBe("");
   expect(existsSync(path)).toBe(false);
 });
 
@@ -218,12 +218,12 @@ function streamThen(chunks: readonly string[], then: (controller: ReadableStream
 }
 
 test("import that is stopped keeps what it has read, and says how far it got", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   const stop = new AbortController();
   const stdin = () => streamThen([linesOf(1_500).join(""), '{"id":9999,"na'], () => stop.abort());
-  const { io, words } = streamIo({ stop: stop.signal, stdin });
+  const { io, stderr } = streamIo({ stop: stop.signal, stdin });
   expect(await importPlants(sqliteAt(database.path), "-", io)).toBe(1);
-  expect(words()).toBe("Stopped after line 1500, import it again to go on: 1500 added, 0 already there, 0 refused\n");
+  expect(stderr()).toBe("Stopped after line 1500, import it again to go on: 1500 added, 0 already there, 0 refused\n");
   expect(await exported(database.path)).toBe(linesOf(1_500).join(""));
 });
 
@@ -238,9 +238,9 @@ test.each(["SIGINT", "SIGTERM"] as const)("import keeps what it has read on %s, 
   while (!existsSync(path) || !(await exported(path).catch(() => "")).includes('"id":999,')) await Bun.sleep(5);
   child.kill(signal);
   expect(await child.exited).toBe(1);
-  const words = await new Response(child.stderr).text();
+  const stderr = await new Response(child.stderr).text();
   const [, line = "", added] =
-    /^Stopped after line (\d+), .*: (\d+) added, 0 already there, 0 refused\n$/.exec(words) ?? [];
+    /^Stopped after line (\d+), .*: (\d+) added, 0 already there, 0 refused\n$/.exec(stderr) ?? [];
   expect(added).toBe(line);
   expect(await exported(path)).toBe(linesOf(Number(line)).join(""));
 });
@@ -260,25 +260,27 @@ test.each(["SIGINT", "SIGTERM"] as const)("%s ends an import of a file with exit
 });
 
 test("a plant that is larger than a body may be by default exports and imports", async () => {
-  using database = await databaseOf([{ id: 1n, name: "x".repeat(3 * 2 ** 20) }]);
+  using database = await databaseFixture([{ id: 1n, name: "x".repeat(3 * 2 ** 20) }]);
   const exportedLine = await exported(database.path);
-  using other = await databaseOf([]);
-  expect((await imported(other.path, [exportedLine])).words).toBe("1 added, 0 already there, 0 refused\n");
+  using other = await databaseFixture([]);
+  expect((await imported(other.path, [exportedLine])).stderr).toBe("1 added, 0 already there, 0 refused\n");
   expect(await exported(other.path)).toBe(exportedLine);
 });
 
 test("import waits for another process's lock, and says so", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   using other = connect(database.path);
-  const { io, words } = streamIo();
+  const streams = streamIo();
   // Input is asked for once the database is open.
   const stdin = () => streamThen([FERN], (controller) => (other.run("BEGIN IMMEDIATE"), controller.close()));
   const stderr = (text: string) => {
-    io.stderr(text);
+    streams.io.stderr(text);
     if (text.startsWith("Waiting")) other.run("ROLLBACK");
   };
-  expect(await importPlants(sqliteAt(database.path), "-", { ...io, stdin, stderr })).toBe(0);
-  expect(words()).toBe("Waiting: another process is writing to the database\n1 added, 0 already there, 0 refused\n");
+  expect(await importPlants(sqliteAt(database.path), "-", { ...streams.io, stdin, stderr })).toBe(0);
+  expect(streams.stderr()).toBe(
+    "Waiting: another process is writing to the database\n1 added, 0 already there, 0 refused\n",
+  );
 });
 
 test("import into a database that a server serves holds up nobody", async () => {
@@ -323,7 +325,7 @@ test.skipIf(skipsShim())("import says why a plant could not be added, also when 
 });
 
 test.skipIf(skipsProc())("import holds no more of a line without an end than the most bytes of one", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   const endless = Bun.spawn(["head", "-c", "300000000", "/dev/zero"]);
   const program = Bun.spawn([...FROM_SOURCE, "import", "-"], {
     cwd: database.directory,
@@ -353,17 +355,17 @@ async function peakMemory(program: Bun.Subprocess): Promise<number> {
 }
 
 test("import shows no bar where there is no terminal, and a clean last line where there is one", async () => {
-  using database = await databaseOf([]);
+  using database = await databaseFixture([]);
   const file = join(database.directory, "lines");
   writeFileSync(file, [...linesOf(30_000), "secret\n"].join(""));
   const [plain, terminal] = [streamIo(), streamIo({ isTerminal: true })];
   await importPlants(sqliteAt(database.path), file, plain.io);
-  expect(plain.words()).toBe(
+  expect(plain.stderr()).toBe(
     "line 30001: the line must be valid JSON; it breaks at column 1\n30000 added, 0 already there, 1 refused\n",
   );
   await importPlants(sqliteAt(database.path), file, terminal.io);
   const shown = terminal
-    .words()
+    .stderr()
     .split("\n")
     .map((line) => line.split("\r\x1b[K").at(-1));
   expect(shown.slice(-2)).toEqual(["0 added, 30000 already there, 1 refused", ""]);

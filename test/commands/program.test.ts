@@ -19,8 +19,8 @@ const COMMANDS = [
 
 async function call(...args: string[]) {
   // A server that starts by mistake ends at once.
-  const { io, output, words } = streamIo({ stop: AbortSignal.abort() });
-  return { exitCode: await run(args, {}, io), stdout: output(), stderr: words() };
+  const { io, output, stderr } = streamIo({ stop: AbortSignal.abort() });
+  return { exitCode: await run(args, {}, io), stdout: output(), stderr: stderr() };
 }
 
 /** With its second and third letter in each other's place. */

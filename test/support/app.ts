@@ -8,8 +8,8 @@ import { tokenFinder } from "../../src/auth/tokens.ts";
 
 export { TOKEN };
 
-/** An `Authenticate` that knows these tokens. */
-export function knowing(...tokens: string[]): Authenticate {
+/** An `Authenticate` that accepts these tokens and no others. */
+export function acceptTokens(...tokens: string[]): Authenticate {
   const find = tokenFinder(
     tokens.map((token) => ({ digest: sha256(token) })),
     sha256,
@@ -36,7 +36,7 @@ export function testApp(options: Partial<AppOptions> = {}) {
   return createApp({
     plants: groupCommit(store, { defer: (run) => void setImmediate(run) }),
     ready: () => store.probe(),
-    authenticate: knowing(TOKEN),
+    authenticate: acceptTokens(TOKEN),
     maxBodyBytes: 65_536,
     renderMetrics: async () => "",
     ...(tracing && { instrumentation: tracing.plugin }),

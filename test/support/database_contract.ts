@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import type { Database } from "../../src/database.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
 import { SCOPES } from "../../src/scopes.ts";
-import type { TokenRecord } from "../../src/token_store.ts";
+import type { NewToken, TokenRecord } from "../../src/token_store.ts";
 import { TEST_TIMEOUT_MS } from "./program.ts";
 
 /** Holds an adapter to the comments of the ports. `open` gives a fresh, empty database. */
@@ -180,7 +180,7 @@ function tokenStoreContract(adapter: string, open: () => Promise<Database>): voi
     expiresAt: null,
     scopes: ["metrics"] as const,
   };
-  const stored = (token: typeof greenhouse | typeof garden): TokenRecord => ({
+  const stored = (token: NewToken): TokenRecord => ({
     ...token,
     revokedAt: null,
     lastUsedAt: null,
@@ -194,6 +194,20 @@ function tokenStoreContract(adapter: string, open: () => Promise<Database>): voi
       expect(await tokens.add(garden)).toBe(true);
       expect(await tokens.add(greenhouse)).toBe(true);
       expect(await tokens.list()).toEqual([stored(greenhouse), stored(garden)]);
+    });
+
+    test("list() gives many tokens, with exact times, oldest first", async () => {
+      await using database = await open();
+      const { tokens } = database;
+      const all = Array.from({ length: 500 }, (_, index) => ({
+        ...garden,
+        name: `token ${index}`,
+        digest: new Uint8Array(32).fill(index % 256).fill(index >> 8, 31),
+        createdAt: new Date(CREATED.getTime() + index),
+        expiresAt: index % 3 === 0 ? null : new Date(LATER.getTime() + index * 1_000_003),
+      }));
+      for (const token of all.toReversed()) expect(await tokens.add(token)).toBe(true);
+      expect(await tokens.list()).toEqual(all.map(stored));
     });
 
     test("add() of a name or a digest that is taken changes nothing", async () => {
@@ -215,6 +229,17 @@ function tokenStoreContract(adapter: string, open: () => Promise<Database>): voi
       expect(await tokens.list()).toEqual([{ ...stored(greenhouse), revokedAt: LATER }]);
     });
 
+    test("revoke() keeps the name and the digest taken, and leaves other tokens as they are", async () => {
+      await using database = await open();
+      const { tokens } = database;
+      await tokens.add(greenhouse);
+      await tokens.add(garden);
+      await tokens.revoke("greenhouse", LATER);
+      expect(await tokens.add({ ...greenhouse, digest: new Uint8Array(32) })).toBe(false);
+      expect(await tokens.add({ ...greenhouse, name: "another" })).toBe(false);
+      expect(await tokens.list()).toEqual([{ ...stored(greenhouse), revokedAt: LATER }, stored(garden)]);
+    });
+
     test("recordUses() records the last use of tokens that are there", async () => {
       await using database = await open();
       const { tokens } = database;
@@ -224,6 +249,18 @@ function tokenStoreContract(adapter: string, open: () => Promise<Database>): voi
         { name: "nobody", at: LATER },
       ]);
       expect(await tokens.list()).toEqual([{ ...stored(greenhouse), lastUsedAt: LATER }]);
+    });
+
+    test("recordUses() records many uses at once, of a revoked token too, and none of nothing", async () => {
+      await using database = await open();
+      const { tokens } = database;
+      await tokens.add(greenhouse);
+      await tokens.add(garden);
+      await tokens.revoke("garden", CREATED);
+      await tokens.recordUses([]);
+      expect((await tokens.list()).map(({ lastUsedAt }) => lastUsedAt)).toEqual([null, null]);
+      await tokens.recordUses(["greenhouse", "garden"].map((name) => ({ name, at: LATER })));
+      expect((await tokens.list()).map(({ lastUsedAt }) => lastUsedAt)).toEqual([LATER, LATER]);
     });
 
     test("recordUses() leaves a later use as it is", async () => {

@@ -6,7 +6,7 @@ import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 
 /** A directory with a database that holds these plants, and is not in use; gone at the end of the scope. */
-export async function databaseOf(plants: readonly NewPlant[]) {
+export async function databaseFixture(plants: readonly NewPlant[]) {
   const directory = emptyDirectory();
   const path = join(directory.path, "plants.db");
   {

@@ -3,10 +3,10 @@ import type { StreamIo } from "../../src/commands/io.ts";
 /** Streams that keep what is written to them; every part can be replaced. */
 export function streamIo(options: Partial<StreamIo> = {}) {
   const chunks: string[] = [];
-  let words = "";
+  let errors = "";
   const io: StreamIo = {
     write: async (chunk) => void chunks.push(chunk),
-    stderr: (text) => void (words += text),
+    stderr: (text) => void (errors += text),
     stop: new AbortController().signal,
     onHangup: () => {},
     stdin: () => streamOf([]),
@@ -19,8 +19,8 @@ export function streamIo(options: Partial<StreamIo> = {}) {
     chunks,
     /** What was written. */
     output: () => chunks.join(""),
-    /** The words for people. */
-    words: () => words,
+    /** What was written to stderr: messages for people. */
+    stderr: () => errors,
   };
 }
 

@@ -37,7 +37,7 @@ test("connect() of a file that it made finds what was stored", () => {
   expect(add()).toEqual(["present"]);
 });
 
-function databaseOf(...statements: string[]): (path: string) => void {
+function databaseFrom(...statements: string[]): (path: string) => void {
   return (path) => {
     using database = new Database(path);
     for (const statement of statements) database.run(statement);
@@ -50,17 +50,17 @@ function ours(path: string): void {
 
 const refused: [string, (path: string) => void, string][] = [
   ["text", (path) => writeFileSync(path, "This is no database.".repeat(100)), "file is not a database"],
-  ["another application's database", databaseOf("CREATE TABLE notes (text)"), "belongs to another application"],
+  ["another application's database", databaseFrom("CREATE TABLE notes (text)"), "belongs to another application"],
   [
     "another application's database with an id",
-    databaseOf("PRAGMA application_id = 42", "CREATE TABLE plants (id)"),
+    databaseFrom("PRAGMA application_id = 42", "CREATE TABLE plants (id)"),
     "belongs to another application",
   ],
   [
     "a newer plant-store's database",
     (path) => {
       ours(path);
-      databaseOf("INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', 9999999999999)")(path);
+      databaseFrom("INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', 9999999999999)")(path);
     },
     "was made by a newer plant-store",
   ],
