@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { TypeCompiler } from "@sinclair/typebox/compiler";
 import * as fc from "fast-check";
 import { memoryStore } from "../src/adapters/memory.ts";
@@ -11,7 +11,10 @@ import { readError, readPlant } from "./support/responses.ts";
 import { testApp, TOKEN } from "./support/app.ts";
 import { bodyBytes, bodyText, numberText, storableText, stringText, mostly } from "./support/json_text.ts";
 import { oracle, type Prediction, type WireRequest } from "./support/oracle.ts";
+import { TEST_TIMEOUT_MS } from "./support/program.ts";
 import { anyRequest, goodRequest, headersOf, requestAtLimit } from "./support/requests.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 // A failure prints its seed and path: PROPERTY_SEED runs it again, PROPERTY_RUNS (a factor) looks further.
 const { PROPERTY_SEED, PROPERTY_RUNS = "1" } = process.env;
