@@ -11,15 +11,13 @@ export interface Metrics {
   countCommit(commit: Commit): void;
   /** Shows how many plants have no response yet. */
   registerQueue(size: () => number): void;
-  /** Shows what a database has to watch. */
+  /** Shows the metrics of a database. */
   registerDatabase(read: () => readonly DatabaseMetric[]): void;
   /** In Prometheus' text format, as it was at most a second ago: many scrapers cost no more than one. */
   render(): Promise<string>;
 }
 
-const PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384];
-
-/** What measuring stands on. */
+/** What {@linkcode createMetrics} needs. */
 export interface MetricsOptions {
   /** Milliseconds that never go back. @default `performance.now` */
   readonly monotonic?: () => number;
@@ -28,49 +26,63 @@ export interface MetricsOptions {
 /** Makes a registry of its own. */
 export function createMetrics({ monotonic = () => performance.now() }: MetricsOptions = {}): Metrics {
   const registry = new Registry();
-  const registers = [registry];
   registerProcessMetrics(registry);
-  const plants = new Counter({
-    name: "plant_store_plants_total",
-    help: "Plants by what became of them: added, present (a re-send) or conflict",
-    labelNames: ["outcome"] as const,
-    registers,
-  });
+  return {
+    countCommit: commitMetrics(registry),
+    countResponse: requestMetrics(registry),
+    registerQueue: (size) => registry.registerMetric(queueGauge(size)),
+    registerDatabase: (read) => registerDatabase(registry, read),
+    render: atMostOnceASecond(() => registry.metrics(), monotonic),
+  };
+}
+
+/** The upper ends of the buckets of how many plants a commit held. */
+const BUCKETS_PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384];
+
+/** Registers the metrics of commits and gives what counts one. */
+function commitMetrics(registry: Registry): (commit: Commit) => void {
+  const outcomes = outcomeCounters(registry);
   const batches = new Histogram({
     name: "plant_store_batch_plants",
     help: "Plants a commit",
-    buckets: PLANTS,
-    registers,
+    buckets: BUCKETS_PLANTS,
+    registers: [registry],
   });
   const commits = new Histogram({
     name: "plant_store_commit_duration_seconds",
     help: "How long a commit took, to the disk and back",
     buckets: BUCKETS_MS.map((milliseconds) => milliseconds / 1_000),
-    registers,
+    registers: [registry],
   });
-  // A child is looked up once: prom-client hashes the labels at each look. It is there from the start on, because a
-  // rate needs the zero before the first conflict.
-  const outcomes = {
+  return ({ outcomes: all, durationMs }) => {
+    const added = all.filter((outcome) => outcome === "added").length;
+    const present = all.filter((outcome) => outcome === "present").length;
+    outcomes.added.inc(added);
+    outcomes.present.inc(present);
+    outcomes.conflict.inc(all.length - added - present);
+    batches.observe(all.length);
+    commits.observe(durationMs / 1_000);
+  };
+}
+
+/**
+ * A counter for each outcome, looked up once: prom-client hashes the labels at each look-up. Each is shown from the
+ * start on, because a rate needs the zero before the first conflict.
+ */
+function outcomeCounters(registry: Registry) {
+  const plants = new Counter({
+    name: "plant_store_plants_total",
+    help: "Plants by outcome: added, present (a re-send) or conflict",
+    labelNames: ["outcome"] as const,
+    registers: [registry],
+  });
+  const counters = {
     added: plants.labels("added"),
     present: plants.labels("present"),
     conflict: plants.labels("conflict"),
   };
-  for (const outcome of Object.values(outcomes)) outcome.inc(0);
-  return {
-    countResponse: requestMetrics(registry),
-    countCommit({ outcomes: all, durationMs }) {
-      const added = all.filter((outcome) => outcome === "added").length;
-      const present = all.filter((outcome) => outcome === "present").length;
-      outcomes.added.inc(added);
-      outcomes.present.inc(present);
-      outcomes.conflict.inc(all.length - added - present);
-      batches.observe(all.length);
-      commits.observe(durationMs / 1_000);
-    },
-    registerQueue: (size) => registry.registerMetric(queueGauge(size)),
-    registerDatabase: (read) => registerDatabase(registry, read),
-    render: atMostOnceASecond(() => registry.metrics(), monotonic),
-  };
+  for (const counter of Object.values(counters)) counter.inc(0);
+  return counters;
 }
 
 const RENDER_INTERVAL_MS = 1_000;
@@ -87,7 +99,7 @@ function atMostOnceASecond(render: () => Promise<string>, monotonic: () => numbe
   };
 }
 
-/** Metrics of the database are read once a scrape; which there are does not change. */
+/** Names are read here, and each value at every scrape. */
 function registerDatabase(registry: Registry, read: () => readonly DatabaseMetric[]): void {
   for (const { name, help, type } of read()) {
     const get = async () => ({
@@ -96,7 +108,7 @@ function registerDatabase(registry: Registry, read: () => readonly DatabaseMetri
       type,
       values: [{ labels: {}, value: read().find((metric) => metric.name === name)?.value ?? Number.NaN }],
     });
-    // prom-client's types know its own classes only; its registry takes whatever has these two.
+    // prom-client's types know its own classes only; its registry takes any object that has these two members.
     registry.registerMetric({ name, get } as unknown as Gauge);
   }
 }
