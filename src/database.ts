@@ -3,7 +3,7 @@ import type { PlantStore } from "./plant_store.ts";
 import type { TokenStore } from "./token_store.ts";
 
 /**
- * What a database keeps: the port behind which each one stands. Whoever opens it disposes of it.
+ * The port that every database stands behind: what it keeps. The caller that opens it disposes of it.
  * `test/support/database_contract.ts` holds each adapter to these comments.
  */
 export interface Database extends AsyncDisposable {
@@ -18,17 +18,17 @@ export interface Database extends AsyncDisposable {
    */
   pages(): AsyncIterable<readonly NewPlant[]>;
 
-  /** What there is to watch now. It costs microseconds, and waits for nothing. */
+  /** The metrics of the database, as they are now. It costs microseconds, and waits for nothing. */
   metrics(): readonly DatabaseMetric[];
 
   /**
    * Resolves with the cause once nothing may be acknowledged any more (fail-stop): every call rejects from then on, and
-   * only another process can tell what is stored. Pending as long as all is well; never rejects.
+   * only a new process can find out what is stored. Pending while the database works; never rejects.
    */
   readonly failed: Promise<Error>;
 }
 
-/** One number that an operator watches, in the terms of Prometheus. */
+/** One metric of a database, in the terms of Prometheus. */
 export interface DatabaseMetric {
   /** With its unit, and `_total` where it is a counter. */
   readonly name: string;

@@ -1,6 +1,6 @@
 /**
- * Waits for a promise, but no longer than a deadline. The timer is cleared either way; what the promise comes to after
- * the deadline is ignored, a rejection too.
+ * Waits for a promise, but no longer than a deadline. The timer is cleared either way; how the promise settles
+ * after the deadline is ignored, also if it rejects.
  *
  * @param timeoutMs How long to wait, in milliseconds.
  * @param onTimeout Called at the deadline: what it returns takes the promise's place, what it throws rejects.

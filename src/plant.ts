@@ -1,6 +1,6 @@
-/** The ends of int64, where SQLite's INTEGER and PostgreSQL's bigint end too. */
+/** The smallest int64, also the smallest value of SQLite's INTEGER and PostgreSQL's bigint. */
 export const INT64_MIN = -(2n ** 63n);
-/** See {@linkcode INT64_MIN}. */
+/** The largest one. */
 export const INT64_MAX = 2n ** 63n - 1n;
 
 /** A plant's descriptive fields. */
@@ -10,13 +10,13 @@ export interface Plant {
   readonly tag?: string;
 }
 
-/** A plant to be stored: the noun that crosses the ports. */
+/** A plant to be stored. */
 export interface NewPlant extends Plant {
   /** Any int64, exactly. */
   readonly id: bigint;
 }
 
-/** Whether two plants have the same descriptive fields: what makes a re-send a re-send. */
+/** Whether two plants have the same descriptive fields: under one id, the second one is a re-send then. */
 export function samePlant(one: Plant, other: Plant): boolean {
   return one.name === other.name && one.tag === other.tag;
 }

@@ -10,19 +10,19 @@ export type AddOutcome = "added" | "present" | "conflict";
 
 /** How to add a batch. */
 export interface AddOptions {
-  /** How long the store may try, in milliseconds: past it, nobody waits for the outcome. */
+  /** How long the store may try, in milliseconds: after it, the caller has given up. */
   readonly timeoutMs: number;
 }
 
 /**
- * The port that stores plants. `test/support/plant_store_contract.ts` holds each adapter to these comments.
+ * The port that stores plants. `test/support/database_contract.ts` holds each adapter to these comments.
  */
 export interface PlantStore {
   /**
    * Stores a batch in one transaction and gives each plant's own outcome, in order. Once the promise resolves,
    * every plant `added` or `present` survives a crash of the process and of the machine.
    *
-   * A plant may stand in the batch more than once: the first one counts, the others are judged against it.
+   * A plant may stand in the batch more than once: the first one counts, the others are compared with it.
    * An id already taken is an outcome of that plant only. When the promise rejects, the outcome of the whole
    * batch is unknown, and adding the same batch again is safe.
    *

@@ -9,7 +9,7 @@ import {
   type TextFormatter,
 } from "@logtape/logtape";
 
-/** From much to little. */
+/** From the most lines to the fewest. */
 export const LOG_LEVELS = ["debug", "info", "warning", "error"] as const;
 /** One of {@linkcode LOG_LEVELS}. */
 export type LogLevel = (typeof LOG_LEVELS)[number];
@@ -27,16 +27,16 @@ export interface LoggingOptions {
   readonly write: (line: string) => void;
 }
 
-/** How many alike warnings and errors are logged in ten seconds; the others are counted. */
-const ALIKE = 10;
+/** How many warnings and errors of the same text are logged in each window; the others are counted. */
+const LOGGED_PER_WINDOW = 10;
 const WINDOW_MS = 10_000;
 
-/** Sets up the process's log, and gives it. What goes wrong a thousand times a second is told ten times in ten. */
+/** Sets up the process's log, and returns it. An error that comes a thousand times a second does not flood it. */
 export function startLogging({ level, format, write }: LoggingOptions): Logger {
   const line = format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty();
   const summary = { logger: getLogger(["plant-store", "summary"]) };
-  const throttle = getThrottlingFilter({ limit: ALIKE, windowMs: WINDOW_MS, summary });
-  const isRoutine = ({ level: of }: LogRecord) => of === "debug" || of === "info";
+  const throttle = getThrottlingFilter({ limit: LOGGED_PER_WINDOW, windowMs: WINDOW_MS, summary });
+  const isRoutine = (record: LogRecord) => record.level === "debug" || record.level === "info";
   configureSync({
     reset: true,
     sinks: { stderr: (record) => write(line(record)) },

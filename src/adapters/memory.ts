@@ -4,7 +4,7 @@ import { type NewPlant, type Plant, samePlant } from "../plant.ts";
 import type { AddOutcome, PlantStore } from "../plant_store.ts";
 import type { NewToken, TokenRecord, TokenStore, TokenUse } from "../token_store.ts";
 
-/** A database that forgets at the end of the process: for tests, and the smallest example of the port. */
+/** A database in memory, lost at the end of the process: for tests, and the smallest example of the port. */
 export function memoryDatabase(): Database {
   const plants = new Map<bigint, Plant>();
   return {
@@ -33,7 +33,7 @@ function storeIn(plants: Map<bigint, Plant>): PlantStore {
   return { add: async (batch) => batch.map(addOne), probe: async () => {} };
 }
 
-/** Sorting all ids for every page is for as few plants as memory is for. */
+/** In plants. Each page sorts all ids, which is fast enough for the few plants that are kept in memory. */
 const PAGE_PLANTS = 1_000;
 
 function pageFrom(plants: ReadonlyMap<bigint, Plant>, from: bigint): NewPlant[] {

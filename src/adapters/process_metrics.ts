@@ -2,9 +2,9 @@ import { readFileSync, statSync } from "node:fs";
 import { Counter, Gauge, type Registry } from "prom-client";
 
 /**
- * Registers what of a process's metrics means something on Bun and costs microseconds, under the names of Prometheus'
+ * Registers the metrics of a process that mean something on Bun and cost microseconds, under the names of Prometheus'
  * own clients (https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics). prom-client's defaults
- * read the heap's spaces, which takes Bun 14 ms and more, the larger the heap is.
+ * read the heap's spaces, which takes Bun 14 ms, and longer for a larger heap.
  */
 export function registerProcessMetrics(registry: Registry): void {
   const startTime = Date.now() / 1_000 - process.uptime();
@@ -50,7 +50,7 @@ function openFds(): number {
   return statSync(OPEN_FDS).size;
 }
 
-/** The soft limit; none where the system does not tell how many are open. */
+/** The soft limit; undefined where the system does not show how many are open. */
 function maxOpenFds(): number | undefined {
   if (!statSync(OPEN_FDS, { throwIfNoEntry: false })?.size) return undefined;
   const [, limit = ""] = /^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];

@@ -4,21 +4,21 @@ import type { CompletedRequest } from "../observer.ts";
 /** The upper ends of the buckets of durations, of requests and of commits, in milliseconds. */
 export const BUCKETS_MS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000];
 
-/** All answers alike: how many took how long. */
+/** The responses with the same labels: how many took how long. */
 interface Series {
   readonly path: string;
   readonly method: string;
   readonly status: number;
-  /** One for each of the {@linkcode BOUNDS}, and one for what is beyond. */
+  /** One for each of {@linkcode BUCKETS_MS}, and one for longer requests. */
   readonly buckets: number[];
-  /** All together, in milliseconds. */
+  /** The sum of all of them, in milliseconds. */
   duration: number;
 }
 
 /**
- * Registers the metrics of requests and gives what counts a response. prom-client's own counting checks and hashes the
- * labels of every observation, which is a twentieth of what a stored plant costs; here it is two additions, and the
- * samples are made when somebody reads them.
+ * Registers the metrics of requests and returns the function that counts a response. prom-client's own counting checks
+ * and hashes the labels of every observation, which is a twentieth of what a stored plant costs; here it is two
+ * additions, and the samples are made at a scrape.
  */
 export function requestMetrics(registry: Registry): (completed: CompletedRequest) => void {
   const series: Series[] = [];
@@ -44,7 +44,7 @@ function matches(series: Series, { path, method, status }: CompletedRequest): bo
   return series.path === path && series.method === method && series.status === status;
 }
 
-/** Paths and statuses are ours, and methods those that the HTTP parser knows: there are never many kinds. */
+/** Paths and statuses are ours, and methods those that the HTTP parser knows: there are never many series. */
 function seriesOf(series: Series[], completed: CompletedRequest): Series {
   const known = series.find((one) => matches(one, completed));
   if (known !== undefined) return known;
@@ -67,14 +67,14 @@ function requests(series: readonly Series[]): Counter {
   });
 }
 
-/** A histogram that prom-client renders and has not counted. Its types know none of the kind, its registry does. */
+/** A histogram that prom-client renders but does not count: its registry takes such an object, its types do not. */
 function durations(series: readonly Series[]): Histogram {
   const name = "plant_store_request_duration_seconds";
   const get = async () => ({
     name,
     help: "From a request's headers to its response",
     type: "histogram",
-    values: [...Map.groupBy(series, ({ path }) => path)].flatMap(([path, alike]) => samples(name, path, alike)),
+    values: [...Map.groupBy(series, ({ path }) => path)].flatMap(([path, ofPath]) => samples(name, path, ofPath)),
   });
   return { name, get } as unknown as Histogram;
 }

@@ -10,7 +10,7 @@ export interface TracingOptions {
   /** The collector's address, without the path of traces. */
   readonly endpoint: URL;
   readonly serviceName: string;
-  /** Told why the collector did not take some spans. They are lost. */
+  /** Called with the reason when the collector did not take some spans: they are lost. */
   readonly onFailure: (reason: string) => void;
 }
 
@@ -40,12 +40,12 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
     async close(timeoutMs: number): Promise<void> {
       // The exporter has passed its failures to `onFailure` already.
       const sent = processor.shutdown().catch(() => {});
-      await withDeadline(sent, timeoutMs, () => onFailure("the collector was too slow for the last ones"));
+      await withDeadline(sent, timeoutMs, () => onFailure("the collector was too slow for the last spans"));
     },
   };
 }
 
-/** What a request's span was answered. The plugin does not know: it takes a 409 for a 500, and a 404 for a 200. */
+/** The response to each request, by its span. The plugin's own is wrong: it takes a 409 for a 500, a 404 for a 200. */
 type CompletedRequests = WeakMap<object, CompletedRequest>;
 
 function withoutSecrets(
@@ -55,12 +55,12 @@ function withoutSecrets(
 ): SpanExporter {
   return {
     export(spans, done) {
-      // A span ends before its request is answered.
+      // A span ends before the response to its request is made.
       setImmediate(() =>
         exporter.export(
           spans.map((span) => publicPart(span, responses.get(span))),
           (result) => {
-            // The error itself has the whole of what the collector answered.
+            // The error itself holds the collector's whole response.
             if (result.error !== undefined) onFailure(result.error.message);
             done(result);
           },
@@ -72,8 +72,8 @@ function withoutSecrets(
 }
 
 /**
- * What of the plugin's attributes may leave. It notes every header, the query and what is answered, and an error's
- * message: tokens and plants are nobody's business, and causes are for the log.
+ * The plugin's attributes that are exported. The others hold headers, the query, the response's body and messages of
+ * errors: tokens and plants must not leave the process, and causes are for the log only.
  */
 const ATTRIBUTES = new Set(["error.type", "exception.type", "url.scheme"]);
 
@@ -82,15 +82,15 @@ function publicPart(span: ReadableSpan, completed: CompletedRequest | undefined)
   const events = span.events.map((event) => ({ ...event, attributes: allowed(event.attributes) }));
   const parts = completed
     ? { ...requestPart(completed), attributes: { ...attributes, ...attributesOf(completed) }, events }
-    : { attributes, events, status: { code: givenUp(span) ? SpanStatusCode.UNSET : span.status.code } };
+    : { attributes, events, status: { code: isServerSpan(span) ? SpanStatusCode.UNSET : span.status.code } };
   // Without `tracestate`, a header that goes from the client to the collector as it is.
   const { traceId, spanId, traceFlags } = span.spanContext();
   const spanContext = () => ({ traceId, spanId, traceFlags });
   return Object.create(span, Object.getOwnPropertyDescriptors({ ...parts, spanContext })) as ReadableSpan;
 }
 
-/** A request's span that ended before a response: its client went away, and whether it failed is not known yet. */
-function givenUp({ kind }: ReadableSpan): boolean {
+/** A request's own span. Where it has no response its client went away, and whether it failed is not known yet. */
+function isServerSpan({ kind }: ReadableSpan): boolean {
   return kind === SpanKind.SERVER;
 }
 
@@ -98,7 +98,7 @@ function allowed(attributes: ReadableSpan["attributes"] = {}): ReadableSpan["att
   return Object.fromEntries(Object.entries(attributes).filter(([name]) => ATTRIBUTES.has(name)));
 }
 
-/** https://opentelemetry.io/docs/specs/semconv/http/http-spans: what a client did wrong is no error of the server. */
+/** https://opentelemetry.io/docs/specs/semconv/http/http-spans: a client's error is no error of the server. */
 function requestPart({ method, path, status }: CompletedRequest): Pick<ReadableSpan, "name" | "status"> {
   return {
     name: path === "other" ? method : `${method} ${path}`,

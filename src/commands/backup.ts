@@ -13,12 +13,12 @@ import { copyDatabase } from "./open_database.ts";
  * @throws {DatabaseError} If the database cannot be read, or not be copied.
  */
 export async function backup(database: DatabaseLocation, target: string, io: Io): Promise<number> {
-  // The adapter would say so, too, but only after the work.
+  // The adapter checks this too, but only after it has copied everything.
   if (existsSync(target)) throw new CommandError(`Cannot back up to "${target}": file already exists`);
   try {
-    const isThere = await copyDatabase(database, resolve(target), io.stop);
-    io.stderr(isThere ? `Backed up "${database.path}" to "${target}"\n` : "Stopped: there is no backup\n");
-    return isThere ? 0 : 1;
+    const isComplete = await copyDatabase(database, resolve(target), io.stop);
+    io.stderr(isComplete ? `Backed up "${database.path}" to "${target}"\n` : "Stopped: there is no backup\n");
+    return isComplete ? 0 : 1;
   } catch (error) {
     if (!isSystemError(error)) throw error;
     throw new CommandError(`Cannot back up to "${target}": ${reasonOf(error)}`, { cause: error });

@@ -16,7 +16,7 @@ export interface ExportOptions {
  * `plant-store export`: writes every plant that was stored before it began, ordered by id, from a database that may be
  * in use. Memory does not grow with the number of plants.
  *
- * @returns 0, also when nobody reads on; 1 when it was stopped.
+ * @returns 0, also when the reader of a pipe ended early; 1 when it was stopped.
  * @throws {CommandError} If the output cannot be written.
  * @throws {DatabaseError} If the database cannot be read.
  */

@@ -16,7 +16,7 @@ export interface ImportOptions {
 
 /**
  * `plant-store import`: adds plants from lines of JSON, the inverse of `export`. Each line is checked as the API checks
- * a body, what was added before is left as it is, and a line that is refused is reported and stops nothing.
+ * a body. A plant that is stored already is left as it is; a line that is refused is reported, and the import goes on.
  *
  * @param source A path, or "-" for standard input.
  * @returns 0; 1 when a line was refused, or when it was stopped.
@@ -31,7 +31,7 @@ export async function importPlants(
 ): Promise<number> {
   const input = openInput(source, io);
   const progress = progressBar({ ...io, total: input.size });
-  const tally: Tally = { added: 0, present: 0, refused: 0, line: 0 };
+  const counts: Counts = { added: 0, present: 0, refused: 0, line: 0 };
   try {
     const onWait = () => progress.print("Waiting: another process is writing to the database\n");
     await using opened = await openForWriting(database, {
@@ -40,24 +40,24 @@ export async function importPlants(
       lockWait: { onWait, stop: io.stop },
     });
     for await (const batch of batchesOf(input.reader, maxLineBytes, io.stop)) {
-      progress.print(await commit(batch, opened.plants, tally));
-      progress.update(batch.bytes, tally.added + tally.present);
+      progress.print(await commit(batch, opened.plants, counts));
+      progress.update(batch.bytes, counts.added + counts.present);
       // A file is read without waiting.
       await eventLoopTurn();
     }
   } catch (error) {
-    throw toCommandError(error, source, tally);
+    throw toCommandError(error, source, counts);
   } finally {
     progress.clear();
   }
-  return conclude(tally, io);
+  return printSummary(counts, io);
 }
 
-/** How long one try to add a batch waits for a server's lock, in milliseconds: then the signals are looked at. */
+/** How long one try to add a batch waits for a server's lock, in milliseconds: between two tries it can be stopped. */
 const ADD_TIMEOUT_MS = 500;
 
-/** What became of the lines so far. */
-interface Tally {
+/** How many lines had which outcome so far. */
+interface Counts {
   added: number;
   present: number;
   refused: number;
@@ -65,19 +65,19 @@ interface Tally {
   line: number;
 }
 
-function conclude({ added, present, refused, line }: Tally, { stderr, stop }: StreamIo): number {
+function printSummary({ added, present, refused, line }: Counts, { stderr, stop }: StreamIo): number {
   const summary = `${added} added, ${present} already there, ${refused} refused\n`;
   stderr(stop.aborted ? `Stopped after line ${line}, import it again to go on: ${summary}` : summary);
   return stop.aborted || refused > 0 ? 1 : 0;
 }
 
 /** An error of the database or of the system, in one line; what was committed before it stays. */
-function toCommandError(error: unknown, source: string, tally: Tally): unknown {
-  // Closing the database failed, too; what came first says more.
-  if (error instanceof SuppressedError) return toCommandError(error.suppressed, source, tally);
+function toCommandError(error: unknown, source: string, counts: Counts): unknown {
+  // Closing the database failed, too; the first error says more.
+  if (error instanceof SuppressedError) return toCommandError(error.suppressed, source, counts);
   if (error instanceof PlantStoreError) {
     const { cause } = error;
-    return new CommandError(`Cannot add plants after line ${tally.line}: ${reasonOf(cause)}`, { cause });
+    return new CommandError(`Cannot add plants after line ${counts.line}: ${reasonOf(cause)}`, { cause });
   }
   return isSystemError(error) ? cannotRead(source, error) : error;
 }
@@ -102,8 +102,8 @@ function readerOf(stream: ReadableStream<Uint8Array>): ReadableStreamDefaultRead
   return stream.getReader();
 }
 
-/** Adds a batch, counts what became of it, and resolves to a report on the lines that were refused. */
-async function commit({ lines }: Batch, store: PlantStore, tally: Tally): Promise<string> {
+/** Adds a batch, counts the outcomes, and resolves to a report on the lines that were refused. */
+async function commit({ lines }: Batch, store: PlantStore, counts: Counts): Promise<string> {
   const outcomes = await store.add(
     lines.map(({ content }) => content).filter((content) => typeof content !== "string"),
     { timeoutMs: ADD_TIMEOUT_MS },
@@ -113,12 +113,12 @@ async function commit({ lines }: Batch, store: PlantStore, tally: Tally): Promis
   for (const { number, content } of lines) {
     const isPlant = typeof content !== "string";
     const outcome = isPlant ? outcomes[next++] : "refused";
-    if (outcome === "added" || outcome === "present") tally[outcome]++;
+    if (outcome === "added" || outcome === "present") counts[outcome]++;
     else {
-      tally.refused++;
+      counts.refused++;
       report += `line ${number}: ${isPlant ? ERRORS.id_taken.message : content}\n`;
     }
-    tally.line = number;
+    counts.line = number;
   }
   return report;
 }

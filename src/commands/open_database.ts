@@ -8,7 +8,7 @@ import type { Database } from "../database.ts";
 import type { DatabaseLocation } from "./config.ts";
 
 /**
- * Opens a database for a server, and makes it where there is none: no call holds up the thread.
+ * Opens a database for a server, and makes it where there is none: no call blocks the thread.
  *
  * @throws {DatabaseError} If it cannot be used; so do the other ways to open one.
  */
@@ -22,7 +22,7 @@ export interface OpenForWritingOptions {
   readonly create?: boolean;
   /** Whether to read the whole database for damage first: seconds for millions of plants. @default {false} */
   readonly verify?: boolean;
-  /** How adding plants waits for a server's lock. @default not longer than each call says */
+  /** How adding plants waits for a server's lock. @default as long as each call's own timeout */
   readonly lockWait?: LockWaitOptions;
 }
 
@@ -44,7 +44,7 @@ export async function openForReading({ path }: DatabaseLocation): Promise<Pick<D
  * Copies a database into a new file.
  *
  * @param target The file, as an absolute path.
- * @returns Whether it is there: not when it was stopped.
+ * @returns Whether the copy is complete: false when it was stopped.
  */
 export function copyDatabase({ path }: DatabaseLocation, target: string, stop: AbortSignal): Promise<boolean> {
   return backupSqlite(path, target, stop);

@@ -1,8 +1,8 @@
 /** How progress is shown. */
 export interface ProgressOptions {
-  /** Where words for people go. */
+  /** Takes messages for people. */
   readonly stderr: (text: string) => void;
-  /** Whether that is a terminal; elsewhere there is no bar. */
+  /** Whether they go to a terminal; elsewhere there is no bar. */
   readonly isTerminal: boolean;
   /** How much there is to do, in any unit. @default unknown: rate only */
   readonly total?: number | undefined;
@@ -10,7 +10,7 @@ export interface ProgressOptions {
   readonly now?: () => number;
 }
 
-/** A line at the bottom of the terminal that tells how far something is. */
+/** A line at the bottom of a terminal that shows how much is done. */
 export interface Progress {
   /**
    * Draws the bar, ten times a second at most.
@@ -19,22 +19,22 @@ export interface Progress {
    * @param plants How many plants that was.
    */
   update(done: number, plants: number): void;
-  /** Words that stay, above the bar. */
+  /** Prints a message above the bar, where it stays. */
   print(text: string): void;
-  /** Takes the bar away. */
+  /** Erases the bar. */
   clear(): void;
 }
 
 /** How often the bar is drawn, in milliseconds. */
-const INTERVAL = 100;
+const INTERVAL_MS = 100;
 /** To the beginning of the line, and erase it (ECMA-48: CR, EL). */
 const ERASE = "\r\x1b[K";
 
-/** Shows progress on a terminal: how far, how many plants a second, how long it will still take. */
+/** Shows progress on a terminal: how much is done, how many plants a second, and how much time is left. */
 export function progressBar(options: ProgressOptions): Progress {
   const { stderr, isTerminal, total, now = () => performance.now() } = options;
   const begin = now();
-  let due = begin + INTERVAL;
+  let due = begin + INTERVAL_MS;
   let line = "";
 
   function draw(text: string): void {
@@ -45,7 +45,7 @@ export function progressBar(options: ProgressOptions): Progress {
   return {
     update(done, plants) {
       if (!isTerminal || now() < due) return;
-      due = now() + INTERVAL;
+      due = now() + INTERVAL_MS;
       draw(describe({ done, total, plants, elapsed: (now() - begin) / 1000 }));
     },
     print(text) {
