@@ -1,0 +1,23 @@
+import { expect, test } from "bun:test";
+import { join } from "node:path";
+import packageJson from "../../package.json" with { type: "json" };
+import { ROOT } from "../support/program.ts";
+
+const changelog = await Bun.file(join(ROOT, "CHANGELOG.md")).text();
+const [, ...versions] = changelog.split(/^## /m);
+const titles = versions.map((text) => text.slice(0, text.indexOf("\n")));
+
+test("the changelog's newest release is the version of the package", () => {
+  const newest = titles.find((title) => title !== "Unreleased") ?? "";
+  expect(newest.split(" - ")[0]).toBe(packageJson.version);
+});
+
+test("the changelog has its versions and their kinds of changes as Keep a Changelog does", () => {
+  const isVersion = (title: string) => /^\d+\.\d+\.\d+ - \d{4}-\d{2}-\d{2}$/.test(title);
+  expect(titles.filter((title, index) => !isVersion(title) && !(index === 0 && title === "Unreleased"))).toEqual([]);
+  const kinds = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
+  for (const version of versions) {
+    const headings = Array.from(version.matchAll(/^### (.+)$/gm), ([, heading = ""]) => heading);
+    expect(headings).toEqual(kinds.filter((kind) => headings.includes(kind)));
+  }
+});
