@@ -134,7 +134,8 @@ test("the operator's chapters, followed to the letter", async () => {
     expect(exitCode).toBe(0);
     expect(stdout).toMatch(/^plant_[0-9A-Za-z]{38}\n.*\bgreenhouse\b/s);
 
-    const [reading = "", backup = ""] = blocks("Reading and restoring", "sh");
+    const [reading = ""] = blocks("Export and import", "sh");
+    const [backup = ""] = blocks("Backup and restore", "sh");
     expect(await follow(reading)).toMatchObject({ exitCode: 0, stderr: "0 added, 1 already there, 0 refused\n" });
     expect(await follow(backup)).toMatchObject({ exitCode: 0 });
     expect(await postNumbered(server.url, token, 2)).toBe(200);

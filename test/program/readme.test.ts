@@ -1,10 +1,14 @@
 import { expect, test } from "bun:test";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
+import { declareProgram } from "../../src/commands/command_line.ts";
+import { parseConfig } from "../../src/commands/config.ts";
 import { defaultOf, namesOf } from "../../src/commands/setting_help.ts";
 import { SETTINGS } from "../../src/commands/settings.ts";
 import { ERRORS, statusOf, type ErrorCode } from "../../src/errors.ts";
 import { ROOT } from "../support/program.ts";
+import { streamIo } from "../support/stream_io.ts";
 
 const readme = await Bun.file(join(ROOT, "README.md")).text();
 const rows = Array.from(readme.matchAll(/^\|(.+)\|$/gm), ([, row = ""]) => row.split("|").map((cell) => cell.trim()));
@@ -37,6 +41,38 @@ test("the README's table of the configuration is the program's", () => {
   ]);
   expect(documented).toEqual(real);
 });
+
+test("the README's table of the commands is the program's", () => {
+  const { io } = streamIo();
+  const program = declareProgram({ io, configOf: () => parseConfig({}), writeHelp: () => {}, done: () => {} });
+  const documented = tableBelow("## Commands").map(([name = ""]) => name.replaceAll("`", ""));
+  expect(documented).toEqual([...program.commands.map((command) => command.name()), "help"]);
+});
+
+test("the README's contents are its headings, in order", () => {
+  const prose = readme.replace(/^ *```.*?^ *```$/gms, "");
+  const headings = Array.from(prose.matchAll(/^##(#?) (.+)$/gm), ([, level = "", title = ""]) => ({ level, title }));
+  const expected = headings
+    .filter(({ title }) => title !== "Contents")
+    .map(({ level, title }) => `${level === "" ? "" : "  "}- [${title}](#${anchorOf(title)})`);
+  const [, contents = ""] = /^## Contents\n\n((?: *- .*\n)+)/m.exec(readme) ?? [];
+  expect(contents.trimEnd().split("\n")).toEqual(expected);
+});
+
+test("the links of the README lead to files that exist", () => {
+  const targets = Array.from(readme.matchAll(/\]\(([^)]+)\)/g), ([, target = ""]) => target);
+  const local = targets.filter((target) => !/^(?:https?:|#)/.test(target));
+  expect(local.filter((target) => !existsSync(join(ROOT, target)))).toEqual([]);
+  expect(local).toContain("src/README.md");
+});
+
+/** The anchor that Markdown hosts make of a heading. */
+function anchorOf(title: string): string {
+  return title
+    .toLowerCase()
+    .replace(/[^\w\- ]/g, "")
+    .replaceAll(" ", "-");
+}
 
 /** The rows of the first table below a heading, without its own heading. */
 function tableBelow(heading: string): string[][] {
