@@ -29,7 +29,7 @@ export interface ErrorRow {
 export const ERRORS = {
   malformed_json: {
     error: 4001,
-    situation: "not JSON, not UTF-8, or no body",
+    situation: "not JSON, not UTF-8, nested deeper than 100 levels, or no body",
     message: "the body must be valid JSON",
   },
   invalid_plant: {

@@ -1,8 +1,12 @@
 import { PlantStoreError } from "./errors.ts";
 import { parseExactJson } from "./exact_json.ts";
+import { isNestedDeeper } from "./json_depth.ts";
 import { syntaxErrorOffset } from "./json_syntax.ts";
 import type { NewPlant } from "./plant.ts";
 import { checkPlant, type Subject } from "./plant_schema.ts";
+
+/** How deep arrays and objects may be nested; the plant itself is the first level. */
+const MAX_DEPTH = 100;
 
 /**
  * The plant that is written in these bytes: the one way in for plants, through the API and by import.
@@ -35,6 +39,9 @@ function decodeUtf8(bytes: Uint8Array, subject: Subject): string {
 
 /** Parses JSON with an exact `id`. */
 function parseJson(text: string, subject: Subject): unknown {
+  if (isNestedDeeper(text, MAX_DEPTH)) {
+    throw new PlantStoreError("malformed_json", `${subject} must not be nested deeper than ${MAX_DEPTH} levels`);
+  }
   try {
     return parseExactJson(text);
   } catch (cause) {

@@ -180,18 +180,31 @@ test.each([
 test.each([
   ["arrays", "[".repeat(30_000) + "]".repeat(30_000)],
   ["objects", '{"id":'.repeat(8_000) + "1.5" + "}".repeat(8_000)],
-])("the exact id is found beside deeply nested %s", async (_what, deep) => {
-  expect(await idStoredFor(`{"x": ${deep}, "id": ${MAX}, "name": "Fern"}`, MAX)).toBe(true);
-  expect(await idStoredFor(`{"id": 1.0, "name": "Fern", "x": ${deep}}`, 1n)).toBe(true);
+])("parseExactJson() finds the exact id beside deeply nested %s", (_what, deep) => {
+  expect(parseExactJson(`{"x": ${deep}, "id": ${MAX}}`)).toMatchObject({ id: MAX });
+  expect(parseExactJson(`{"id": 1.0, "x": ${deep}}`)).toMatchObject({ id: 1 });
+});
+
+/** With the level around it, as deep as may be. */
+const DEEP = "[".repeat(99) + "]".repeat(99);
+
+test("a plant of 100 levels is stored, and its id found beside them", async () => {
+  expect(await idStoredFor(`{"x": ${DEEP}, "id": ${MAX}, "name": "Fern"}`, MAX)).toBe(true);
+  expect(await idStoredFor(`{"id": 1.0, "name": "Fern", "x": "${"[".repeat(200)}", "y": ${DEEP}}`, 1n)).toBe(true);
 });
 
 test.each([
-  ["the body", (deep: string) => deep],
-  ["the id", (deep: string) => `{"id": ${deep}, "name": "Fern"}`],
-  ["a member of a body without a name", (deep: string) => `{"id": ${MAX}, "x": ${deep}}`],
-])("%s may be nested deeply and is refused like any other", async (_what, body) => {
-  const deep = "[".repeat(30_000) + "]".repeat(30_000);
-  expect(await readError(await testApp().fetch(postPlant(body(deep))))).toMatchObject({ status: 400, error: 4002 });
+  ["an unknown member", `{"id": 1, "name": "Fern", "x": [${DEEP}]}`],
+  ["the id", `{"id": [${DEEP}], "name": "Fern"}`],
+  ["objects", `{"id": 1, "name": "Fern", "x": ${'{"x":'.repeat(100)}1${"}".repeat(100)}}`],
+  ["the body itself", "[".repeat(101) + "]".repeat(101)],
+  ["what is no JSON", "[".repeat(60_000)],
+])("a body of more than 100 levels is refused: %s", async (_what, body) => {
+  expect(await readError(await testApp().fetch(postPlant(body)))).toEqual({
+    status: 400,
+    error: 4001,
+    message: "the body must not be nested deeper than 100 levels",
+  });
 });
 
 /** At a million characters, anything but linear time runs into the runner's time limit. */

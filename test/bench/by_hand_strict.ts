@@ -1,6 +1,7 @@
 import { timingSafeEqual } from "node:crypto";
 import { safeParse } from "fast-content-type-parse";
 import { parseExactJson } from "../../src/exact_json.ts";
+import { isNestedDeeper } from "../../src/json_depth.ts";
 import type { HandPlant, Outcome } from "./by_hand_http.ts";
 
 const MAX_BODY_BYTES = 65_536;
@@ -134,7 +135,9 @@ function plantOf(body: Uint8Array): HandPlant {
 
 function parsed(body: Uint8Array): unknown {
   try {
-    return parseExactJson(utf8.decode(body));
+    const text = utf8.decode(body);
+    if (isNestedDeeper(text, 100)) throw new SyntaxError("nested too deep");
+    return parseExactJson(text);
   } catch {
     throw new Refusal(4001, "the body must be JSON in UTF-8");
   }

@@ -39,7 +39,7 @@ export const REPLACE_ON_CONFLICT: readonly Mutation[] = [
 /** Limits a body by its Content-Length only. */
 export const TRUST_CONTENT_LENGTH: readonly Mutation[] = [
   { file: "src/http/body.ts", from: "if (bytes.length > maxBytes) throw tooLarge(maxBytes);", to: "" },
-  { file: "src/http/body.ts", from: "if (size > maxBytes) throw cancelled(reader, tooLarge(maxBytes));", to: "" },
+  { file: "src/http/body.ts", from: "if (end > maxBytes) throw tooLarge(maxBytes);", to: "" },
 ];
 
 /** Commits on after a failed fsync, without fail-stop. */

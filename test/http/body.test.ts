@@ -158,6 +158,19 @@ test("a body in chunks of one byte is put together", async () => {
   expect(await readPlant(await testApp().fetch(postPlant(stream)))).toEqual(STORED);
 });
 
+test("a body in many chunks lets the event loop turn before its end", async () => {
+  let [chunks, chunksAtTurn] = [0, Number.NaN];
+  setTimeout(() => (chunksAtTurn = chunks));
+  const body = new ReadableStream<Uint8Array>({
+    pull(controller) {
+      controller.enqueue(Uint8Array.of(0x20));
+      if (++chunks === LIMIT) controller.close();
+    },
+  });
+  expect(await readError(await smallApp().fetch(postPlant(body)))).toMatchObject({ error: 4001 });
+  expect(chunksAtTurn).toBeLessThan(100);
+});
+
 test("a body that breaks off is 400, and stores nothing", async () => {
   const half = new TextEncoder().encode(FERN);
   const app = testApp();

@@ -40,6 +40,14 @@ test.each(["a", "1", "[::1]", ""])(
   },
 );
 
+test("a chunked body of one byte a chunk is put together", async () => {
+  await using connection = await connected();
+  const name = "x".repeat(60_000);
+  const post = head("POST /plants", "Host: localhost", AUTHORIZATION, JSON_TYPE, "Transfer-Encoding: chunked");
+  const response = await connection.request(post + chunked(...`{"id": 1, "name": "${name}"}`));
+  expect(response).toMatchObject({ status: 200, body: JSON.stringify({ name }) });
+});
+
 test.each([
   ["two of them", "Host: a\r\nHost: b"],
   ["two that are alike", "Host: a\r\nHost: a"],

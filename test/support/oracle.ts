@@ -154,6 +154,7 @@ const LEXEME =
 function parseJson(text: string): Json {
   const pattern = new RegExp(LEXEME);
   let lexeme = "";
+  let depth = 0;
 
   function next(): void {
     const match = pattern.exec(text);
@@ -173,10 +174,13 @@ function parseJson(text: string): Json {
 
   /** What stands between an opening bracket, which is taken, and its closing one. */
   function list(close: string, item: () => void): void {
-    if (take(close)) return;
-    do item();
-    while (take(","));
-    demand(close);
+    if (++depth > MAX_DEPTH) throw new SyntaxError("nested too deep");
+    if (!take(close)) {
+      do item();
+      while (take(","));
+      demand(close);
+    }
+    depth--;
   }
 
   function value(): Json {
@@ -205,6 +209,8 @@ function parseJson(text: string): Json {
   if (lexeme !== "" || pattern.lastIndex !== text.length) throw new SyntaxError("more than one value");
   return whole;
 }
+
+const MAX_DEPTH = 100;
 
 const LITERALS = new Map([
   ["true", true],

@@ -1,0 +1,57 @@
+/**
+ * Whether arrays and objects are nested deeper in a text than a parser should follow. RFC 8259, section 9 lets it set
+ * such a limit: a level costs a parser as much as a hundred characters do. Brackets in strings do not count. Of a text
+ * that is not JSON nothing is promised.
+ *
+ * @param limit The most levels that are still good.
+ *
+ * @example
+ * ```ts
+ * isNestedDeeper('[["["]]', 2); // false
+ * ```
+ */
+export function isNestedDeeper(text: string, limit: number): boolean {
+  return hasMoreOpenings(text, limit) && hasDeeperLevel(text, limit);
+}
+
+/** Searching is much faster than reading, and hardly a text has that many brackets: it is not read twice. */
+function hasMoreOpenings(text: string, limit: number): boolean {
+  let openings = 0;
+  for (const bracket of ["[", "{"]) {
+    for (let at = text.indexOf(bracket); at !== -1; at = text.indexOf(bracket, at + 1)) {
+      if (++openings > limit) return true;
+    }
+  }
+  return false;
+}
+
+function hasDeeperLevel(text: string, limit: number): boolean {
+  let depth = 0;
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (code === CODE.quote) at = endOfString(text, at);
+    else if (code === CODE.openArray || code === CODE.openObject) depth++;
+    else if (code === CODE.closeArray || code === CODE.closeObject) depth--;
+    if (depth > limit) return true;
+  }
+  return false;
+}
+
+/** Code units as numbers: as strings they would cost several times as much to compare. */
+const CODE = {
+  quote: 0x22,
+  openArray: 0x5b,
+  backslash: 0x5c,
+  closeArray: 0x5d,
+  openObject: 0x7b,
+  closeObject: 0x7d,
+} as const;
+
+/** Where its closing quote is, or behind the text. */
+function endOfString(text: string, start: number): number {
+  let at = start + 1;
+  for (let code = text.charCodeAt(at); at < text.length && code !== CODE.quote; code = text.charCodeAt(at)) {
+    at += code === CODE.backslash ? 2 : 1;
+  }
+  return at;
+}
