@@ -60,10 +60,14 @@ function placeOfError(text: string): string {
 
 /** Line and column as an editor shows them: from 1, in UTF-16 code units. A line is named where there are several. */
 function place(text: string, offset: number): string {
-  let [line, start] = [1, 0];
-  for (let at = 0; at < offset; at++) {
-    if (text[at] === "\n") [line, start] = [line + 1, at + 1];
-  }
+  const before = text.slice(0, offset);
+  const start = before.lastIndexOf("\n") + 1;
   const column = `column ${offset - start + 1}`;
-  return line === 1 ? column : `line ${line}, ${column}`;
+  return start === 0 ? column : `line ${linesIn(before)}, ${column}`;
+}
+
+function linesIn(text: string): number {
+  let lines = 1;
+  for (let at = 0; at < text.length; at++) if (text.charCodeAt(at) === 0x0a) lines++;
+  return lines;
 }
