@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { chmodSync, mkdirSync, readdirSync, symlinkSync } from "node:fs";
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
 import { post, TOKEN } from "../support/client.ts";
@@ -41,4 +41,28 @@ test("bunx plant-store runs from the packed tarball, and finds there all that it
   const response = await post(server.url);
   expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
   expect((await fetch(`${server.url}/swagger`)).status).toBe(200);
+});
+
+/** Bun itself trusts some well-known packages; one of ours reports every installation to its maker. */
+test("bun install runs no script of a dependency", async () => {
+  using directory = emptyDirectory();
+  for (const file of ["package.json", "bun.lock", "bunfig.toml"]) {
+    copyFileSync(join(ROOT, file), join(directory.path, file));
+  }
+  // Every install script of a dependency is for Node.
+  const bin = join(directory.path, "bin");
+  mkdirSync(bin);
+  await Bun.write(join(bin, "node"), `#!/bin/sh\necho "$PWD: $*" >> "${directory.path}/ran"\n`);
+  chmodSync(join(bin, "node"), 0o755);
+  const env = { ...process.env, PATH: `${bin}:${process.env["PATH"]}` };
+  const install = Bun.spawn([process.execPath, "install", "--frozen-lockfile"], {
+    cwd: directory.path,
+    env,
+    stdout: "ignore",
+    stderr: "pipe",
+  });
+  const stderr = await new Response(install.stderr).text();
+  expect({ exitCode: await install.exited, stderr }).toMatchObject({ exitCode: 0 });
+  expect(existsSync(join(directory.path, "node_modules/@scarf/scarf/report.js"))).toBe(true);
+  expect(existsSync(join(directory.path, "ran"))).toBe(false);
 });
