@@ -1,6 +1,8 @@
+import { handOverPort } from "../adapters/port_handover.ts";
 import { withDeadline } from "../deadline.ts";
 import type { Config } from "./config.ts";
-import { CommandError } from "./io.ts";
+import { CommandError, reasonOf } from "./io.ts";
+import { type Certificate, readCertificate } from "./tls_files.ts";
 
 /** The two functions that make responses. */
 export interface Handlers {
@@ -13,6 +15,21 @@ export interface Handlers {
 export interface HttpServer {
   /** Its origin, as a client on this machine would write it: scheme, host and port. */
   readonly address: string;
+  /**
+   * Reads the TLS files again, for new connections: open ones keep the old certificate, and are closed behind their next
+   * response. Resolves to the new certificate, or to nothing without HTTPS.
+   *
+   * @throws {CommandError} If the files cannot be used: the old certificate stays.
+   */
+  renewCertificate(): Promise<Certificate | undefined>;
+  /** Stops listening for a while, and closes idle connections. Requests in flight get their responses. */
+  pause(): void;
+  /**
+   * Listens again.
+   *
+   * @throws {CommandError} If that is not possible now.
+   */
+  resume(): void;
   /**
    * Stops listening, and resolves once every request in flight has its response; after `timeoutMs` milliseconds the
    * connections that are left are closed.
@@ -32,44 +49,126 @@ const IDLE_TIMEOUT_S = 30;
  * @throws {CommandError} If the address is in use or not one of this machine's, or the TLS files cannot be used.
  */
 export async function listen({ host, port, tls }: Config, handlers: Handlers): Promise<HttpServer> {
-  const pem = tls && { cert: await readPem(tls.certFile), key: await readPem(tls.keyFile) };
-  const server = serve(host, port, { ...handlers, ...(pem && { tls: pem }) });
-  return {
-    address: `${pem ? "https" : "http"}://${connectable(server.hostname ?? host)}:${server.port}`,
-    stop: (timeoutMs) => stop(server, timeoutMs),
-  };
+  return new BunHttpServer({
+    ...handlers,
+    hostname: host,
+    port,
+    tls,
+    certificate: tls && (await readCertificate(tls)),
+  });
 }
 
-async function readPem(path: string): Promise<string> {
-  try {
-    return await Bun.file(path).text();
-  } catch (cause) {
-    throw new CommandError(`Cannot read "${path}": ${messageOf(cause)}`, { cause });
+/** How and where to listen. */
+interface Options extends Handlers, Pick<Config, "tls"> {
+  readonly hostname: string;
+  readonly port: number;
+  readonly certificate: Certificate | undefined;
+}
+
+class BunHttpServer implements HttpServer {
+  readonly address: string;
+  #options: Options;
+  /** What listens; during a pause, what did. */
+  #current: Server;
+  #isPaused = false;
+  /** What listened with the certificate before, while it may have connections. */
+  #former: { readonly server: Server; readonly timer: ReturnType<typeof setTimeout> } | undefined;
+
+  constructor(options: Options) {
+    this.#current = serve(options);
+    const { hostname = options.hostname, port = options.port } = this.#current;
+    // Of port 0 the system made a free one, which it is from now on.
+    this.#options = { ...options, port };
+    this.address = `${options.tls ? "https" : "http"}://${connectable(hostname)}:${port}`;
+  }
+
+  async renewCertificate(): Promise<Certificate | undefined> {
+    const { tls } = this.#options;
+    if (tls === undefined) return undefined;
+    const certificate = await readCertificate(tls);
+    this.#options = { ...this.#options, certificate };
+    if (!this.#isPaused) this.#replace();
+    return certificate;
+  }
+
+  pause(): void {
+    this.#isPaused = true;
+    void this.#stopFormer();
+    void this.#current.stop();
+  }
+
+  resume(): void {
+    this.#current = serve(this.#options);
+    this.#isPaused = false;
+  }
+
+  async stop(timeoutMs: number): Promise<void> {
+    const former = this.#former?.server;
+    await Promise.all([this.#current, former].map((server) => server && stop(server, timeoutMs)));
+    await this.#stopFormer();
+  }
+
+  /** Bun cannot change the certificate of a server: another one takes its place. */
+  #replace(): void {
+    void this.#stopFormer();
+    const server = this.#current;
+    this.#current = takeOver(server, this.#options);
+    server.reload(closing(this.#options));
+    // By then each of its connections had a response or was idle for too long.
+    this.#former = { server, timer: setTimeout(() => this.#stopFormer(), (IDLE_TIMEOUT_S + 1) * 1_000) };
+  }
+
+  async #stopFormer(): Promise<void> {
+    clearTimeout(this.#former?.timer);
+    await this.#former?.server.stop();
   }
 }
 
 type Server = ReturnType<typeof serve>;
 
-function serve(hostname: string, port: number, options: Handlers & { tls?: Bun.TLSOptions }) {
+/** The cipher suites of TLS 1.2 with forward secrecy (RFC 7525 section 4.2); those of TLS 1.3 all have it. */
+const CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20";
+
+function serve({ hostname, port, certificate, fetch, error }: Options, { reusePort = false } = {}) {
   try {
     return Bun.serve({
-      ...options,
+      fetch,
+      error,
       hostname,
       port,
       idleTimeout: IDLE_TIMEOUT_S,
       development: false,
       // With it, a second server on the port would start and share the traffic silently.
-      reusePort: false,
+      reusePort,
       // The app counts bytes itself: its 413 has a body, and comes after the check of the credentials.
       maxRequestBodySize: Number.MAX_SAFE_INTEGER,
+      ...(certificate && { tls: { cert: certificate.cert, key: certificate.key, ciphers: CIPHERS } }),
     });
   } catch (cause) {
-    throw new CommandError(`Cannot listen on ${hostname}:${port}: ${messageOf(cause)}`, { cause });
+    throw new CommandError(`Cannot listen on ${hostname}:${port}: ${reasonOf(cause)}`, { cause });
   }
 }
 
-function messageOf(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause);
+/** Where the port cannot be handed over, connections are refused for a moment. */
+function takeOver(server: Server, options: Options): Server {
+  try {
+    return handOverPort(options.port, () => serve(options, { reusePort: true }));
+  } catch {
+    void server.stop();
+    return serve(options);
+  }
+}
+
+/** Responses that ask the client for a new connection (RFC 9112 section 9.6). */
+function closing({ fetch, error }: Handlers) {
+  return {
+    async fetch(request: Request): Promise<Response> {
+      const response = await fetch(request);
+      response.headers.set("connection", "close");
+      return response;
+    },
+    error,
+  };
 }
 
 /** Nobody can connect to the unspecified address (RFC 4291 section 2.5.2): loopback takes its place. */

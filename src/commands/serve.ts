@@ -17,8 +17,8 @@ import { readiness } from "../readiness.ts";
 import { authenticator } from "./authenticator.ts";
 import { type Config, loggableSettings } from "./config.ts";
 import { offerFirstToken } from "./first_token.ts";
-import { listen } from "./http_server.ts";
-import type { StreamIo } from "./io.ts";
+import { type HttpServer, listen } from "./http_server.ts";
+import { reasonOf, type StreamIo } from "./io.ts";
 import { createObserver } from "./observe.ts";
 import { openForServing } from "./open_database.ts";
 import { shutDown, shutdownBudget } from "./shutdown.ts";
@@ -79,10 +79,12 @@ async function startService(config: Config, database: Database, log: Logger, io:
   const server = await listen(config, { fetch: app.fetch, error: (cause) => internalError(cause, observer) });
   logStartup(log, config, server.address);
   await offerFirstToken(tokens, { address: server.address, jwt: config.jwt, production: config.production, io });
+  if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
   const refreshing = keepFresh(tokens, log);
   return {
     /** Responds to what was accepted, or for a moment only where the storage failed. */
     stop(hasFailed: boolean): Promise<void> {
+      io.onHangup(() => {});
       refreshing.stop();
       return shutDown({ server, commits, tracing }, config, hasFailed);
     },
@@ -113,6 +115,15 @@ function logStartup(log: Logger, config: Config, address: string): void {
   const docs = config.docs ? `, documentation at ${address}/swagger` : "";
   log.info(`Plant Store listens on ${address}${docs}`, { version: packageJson.version });
   log.info("Configuration in force", loggableSettings(config));
+}
+
+/** Certificates are renewed every few weeks: the new one counts from here on, or the old one stays. */
+async function renewCertificate(server: HttpServer, log: Logger): Promise<void> {
+  try {
+    log.info("Certificate read again", { expires: (await server.renewCertificate())?.expires.toISOString() });
+  } catch (error) {
+    log.error("Certificate not read again: the one before stays", { reason: reasonOf(error) });
+  }
 }
 
 /** How old the token cache may get, in milliseconds: other processes create and revoke tokens. */

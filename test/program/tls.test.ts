@@ -31,7 +31,7 @@ test("TLS files that are missing or no PEM stop the start with one line", async 
   using directory = emptyDirectory();
   for (const [cert, says] of [
     ["missing.pem", 'Cannot read "missing.pem": '],
-    [join(ROOT, "package.json"), "Cannot listen on 127.0.0.1:0: "],
+    [join(ROOT, "package.json"), `Cannot use "${join(ROOT, "package.json")}" with "`],
   ] as const) {
     const env = { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: KEY };
     const run = await runToEnd({ cwd: directory.path, args: ["--port", "0"], env });
