@@ -16,6 +16,7 @@ import type { PlantStore } from "../plant_store.ts";
 import { readiness } from "../readiness.ts";
 import { authenticator } from "./authenticator.ts";
 import { type Config, loggableSettings } from "./config.ts";
+import { watchDescriptors } from "./descriptors.ts";
 import { offerFirstToken } from "./first_token.ts";
 import { type HttpServer, listen } from "./http_server.ts";
 import { reasonOf, type StreamIo } from "./io.ts";
@@ -80,11 +81,13 @@ async function startService(config: Config, database: Database, log: Logger, io:
   logStartup(log, config, server.address);
   await offerFirstToken(tokens, { address: server.address, jwt: config.jwt, production: config.production, io });
   if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
+  const watching = watchDescriptors(server, log);
   const refreshing = keepFresh(tokens, log);
   return {
     /** Responds to what was accepted, or for a moment only where the storage failed. */
     stop(hasFailed: boolean): Promise<void> {
       io.onHangup(() => {});
+      watching.stop();
       refreshing.stop();
       return shutDown({ server, commits, tracing }, config, hasFailed);
     },
