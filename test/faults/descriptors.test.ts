@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { TOKEN } from "../support/client.ts";
 import { connect, getBytes } from "../support/load.ts";
-import { shell } from "../support/operator.ts";
+import { shell } from "../support/shell.ts";
 import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
