@@ -5,7 +5,7 @@ import type { AddOutcome, PlantStore } from "./plant_store.ts";
 /** A plant that has no outcome yet. */
 export interface PendingAdd {
   readonly plant: NewPlant;
-  /** From when on nobody waits for the outcome, on the clock of `performance.now()`. */
+  /** After this time its caller has given up, on the clock of `performance.now()`. */
   readonly deadline: number;
   readonly resolve: (outcome: AddOutcome) => void;
   readonly reject: (error: unknown) => void;
@@ -16,7 +16,7 @@ export type Batch = readonly PendingAdd[];
 
 /** One transaction that was committed. */
 export interface Commit {
-  /** What became of each plant. */
+  /** The outcome of each plant, in the order of the batch. */
   readonly outcomes: readonly AddOutcome[];
   readonly durationMs: number;
 }
@@ -42,7 +42,7 @@ export async function commitBatch(
   }
 }
 
-/** Until the last deadline of the batch, in whole milliseconds; at least one, as timers are late at times. */
+/** Until the last deadline of the batch, in whole milliseconds; at least one, because timers can be late. */
 function timeLeft(batch: Batch, now: number): number {
   const { deadline = now } = batch.at(-1) ?? {};
   return Math.max(1, Math.ceil(deadline - now));

@@ -21,11 +21,11 @@ export interface ErrorRow {
   readonly error: number;
   /** When this response is given. Read by people, in the OpenAPI document and the README. */
   readonly situation: string;
-  /** What the client is told where there is nothing more precise to say. */
+  /** The message for the client where there is no more precise one. */
   readonly message: string;
 }
 
-/** The one table from cause to number: README, OpenAPI document and answers all follow it. */
+/** The one table from cause to number: README, OpenAPI document and responses all follow it. */
 export const ERRORS = {
   malformed_json: {
     error: 4001,
@@ -112,7 +112,7 @@ export function statusOf(code: ErrorCode): number {
   return Math.floor(ERRORS[code].error / 10);
 }
 
-/** What of an error is for the log only. */
+/** The part of an error that is for the log only. */
 export interface PlantStoreErrorOptions extends ErrorOptions {
   /** Why, in words: of credentials that were refused. */
   readonly reason?: string;
@@ -130,7 +130,7 @@ export class PlantStoreError extends Error {
    * @param code The cause, from the closed list.
    * @param message A sentence for the client: what was wrong and where; never SQL, a path or a token. @default the
    * table's message
-   * @param options `cause` and `reason` are what the log may tell; neither reaches a client.
+   * @param options `cause` and `reason` are for the log; neither reaches a client.
    */
   constructor(code: ErrorCode, message: string = ERRORS[code].message, options: PlantStoreErrorOptions = {}) {
     super(message, options);

@@ -44,7 +44,7 @@ function isWrittenAsInteger(source: string): boolean {
   return zeros === digits.length || zeros + Number(exponent) >= fraction.length;
 }
 
-/** By hand: a pattern for zeros at the end starts again at each zero, which a body full of them would make us feel. */
+/** Without a pattern: one for zeros at the end starts again at each zero, which takes quadratic time. */
 function trailingZeros(digits: string): number {
   let zeros = 0;
   while (zeros < digits.length && digits[digits.length - 1 - zeros] === "0") zeros++;
@@ -52,8 +52,8 @@ function trailingZeros(digits: string): number {
 }
 
 /**
- * The source text of the last top-level member `key`, a number. The text has passed `JSON.parse`, so this only
- * has to find its way: no recursion, one pass, however deep the nesting. (`JSON.parse` with a reviver gives the
+ * The source text of the last top-level member `key`, a number. The text has passed `JSON.parse`, so this
+ * checks nothing: no recursion, one pass, however deep the nesting. (`JSON.parse` with a reviver gives the
  * source too, but overflows the stack some thousand levels deep, and not every runtime has it.)
  */
 function lastNumberOf(text: string, key: string): string {

@@ -4,7 +4,7 @@ import { PlantStoreError } from "./errors.ts";
 import type { NewPlant } from "./plant.ts";
 import type { AddOutcome, PlantStore } from "./plant_store.ts";
 
-/** Tuning and surroundings of {@linkcode groupCommit}. */
+/** Options of {@linkcode groupCommit}. */
 export interface GroupCommitOptions {
   /** How many plants may be pending or in flight at once. @default {10_000} */
   readonly queueLimit?: number;
@@ -54,12 +54,12 @@ type State =
   | { readonly name: "gathering" }
   /** For the batch before it to come back from the store. */
   | { readonly name: "in flight" }
-  /** For those whom the batch before it answered: until `size` plants are pending, or the timer ends. */
+  /** For the clients of the batch before it to send again: until `size` plants are pending, or the timer ends. */
   | { readonly name: "lingering"; readonly size: number; readonly timer: Timer };
 
 /**
  * How long a batch lingers after one of several plants came back, in milliseconds (Kafka's `linger.ms`, PostgreSQL's
- * `commit_delay`). The clients just answered are likely to send again in less, and one commit for all of them costs
+ * `commit_delay`). Clients that just got a response often send again in less, and one commit for all of them costs
  * about half of what two do.
  */
 const LINGER_MS = 1;

@@ -3,7 +3,7 @@
  * such a limit: a level costs a parser as much as a hundred characters do. Brackets in strings do not count. Of a text
  * that is not JSON nothing is promised.
  *
- * @param limit The most levels that are still good.
+ * @param limit The most levels that are accepted.
  *
  * @example
  * ```ts
@@ -14,7 +14,7 @@ export function isNestedDeeper(text: string, limit: number): boolean {
   return hasMoreOpenings(text, limit) && hasDeeperLevel(text, limit);
 }
 
-/** Searching is much faster than reading, and hardly a text has that many brackets: it is not read twice. */
+/** A search is much faster than reading each character, and few texts have that many brackets. */
 function hasMoreOpenings(text: string, limit: number): boolean {
   let openings = 0;
   for (const bracket of ["[", "{"]) {

@@ -1,7 +1,7 @@
 /**
- * Where a text stops being JSON (RFC 8259): the offset of the first UTF-16 code unit with which no JSON text goes on
- * from there, or the text's length where more should have come. One pass and no recursion: a hostile text costs no more
- * than any other of its length.
+ * Where a text stops being JSON (RFC 8259): the offset of the first UTF-16 code unit that no JSON text can have there, or
+ * the text's length where it ends too early. One pass and no recursion: a hostile text costs no more than any other of
+ * its length.
  *
  * @returns `undefined` if the text is JSON.
  *

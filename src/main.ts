@@ -4,19 +4,19 @@ import { run } from "./commands/program.ts";
 const stop = new AbortController();
 for (const signal of ["SIGTERM", "SIGINT", "SIGQUIT"] as const) {
   process.on(signal, () => {
-    // The first signal asks, the second one insists.
+    // The first signal stops gracefully, the second one at once.
     if (stop.signal.aborted) process.exit(1);
     stop.abort();
   });
 }
-// The terminal is gone, unless a server takes it as the wish to read its certificates again.
+// The terminal was closed; or a server takes it as a request to read its certificates again.
 let onHangup = () => stop.abort();
 process.on("SIGHUP", () => onHangup());
-// They would end the process at once, and with it what was accepted.
+// Without a listener they end the process at once, and what was accepted has no response.
 for (const signal of ["SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {});
 
-// A write that fails says so to its own callback, and to everybody: without a listener that would be a crash. On
-// standard error there is nobody left to tell.
+// A write that fails is reported to its own callback and as an event: without a listener the event is a crash. For
+// standard error there is no other place to report to.
 for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
 
 process.exitCode = await run(process.argv.slice(2), process.env, {
@@ -29,5 +29,5 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   isTerminal: process.stderr.isTTY === true,
 });
 
-// Whatever still holds the event loop is not waited for: a Worker whose disk hangs, say.
+// The process does not wait for what still holds the event loop, such as a Worker whose disk hangs.
 setTimeout(() => process.exit(), 100).unref();

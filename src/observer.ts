@@ -1,9 +1,9 @@
 import type { PlantStoreError } from "./errors.ts";
 
-/** What others may know of a request and its response: nothing of it is a token or a body. */
+/** What logs, metrics and traces may contain of a request and its response: no token and no body. */
 export interface CompletedRequest {
   readonly method: string;
-  /** One of the paths there are, or `other`: what a client makes up is not repeated. */
+  /** A path that exists, or `other`: a path that a client made up is not repeated. */
   readonly path: string;
   readonly status: number;
   /** From the request's headers to the response, in milliseconds. */
@@ -12,10 +12,10 @@ export interface CompletedRequest {
   readonly requestId: string;
 }
 
-/** The port of whoever watches: logs, metrics and traces. Its methods are called on the hot path, and must not throw. */
+/** The port of logs, metrics and traces. Its methods are called on the hot path, and must not throw. */
 export interface Observer {
-  /** Told of every error before it is answered; `cause` says what the client is not told. */
+  /** Called with every error before its response; `cause` and `reason` are not for the client. */
   onError(error: PlantStoreError, requestId: string): void;
-  /** Told of every response. */
+  /** Called with every response. */
   onResponse(completed: CompletedRequest): void;
 }

@@ -45,7 +45,7 @@ function parseJson(text: string, subject: Subject): unknown {
   try {
     return parseExactJson(text);
   } catch (cause) {
-    // A parser quotes what it stumbled over; a body must not come back, so its words stay in `cause`.
+    // A parser's message quotes the text, and no response may contain a body: so it stays in `cause`.
     throw new PlantStoreError("malformed_json", `${subject} must be valid JSON${placeOfError(text)}`, { cause });
   }
 }

@@ -26,7 +26,7 @@ export interface TokenStore {
   /** Every token stored, revoked and expired ones too, oldest first. */
   list(): Promise<readonly TokenRecord[]>;
   /**
-   * Tells whether {@linkcode list} has to be read again: it differs from the one before when tokens were added, revoked or
+   * Whether {@linkcode list} has to be read again: the revision differs from the one before when tokens were added, revoked or
    * removed meanwhile, by this process or another, and stays when only plants or uses were written. Servers ask every
    * few seconds, so it costs little, however many tokens are stored. Ask before `list`: what comes between is then read
    * twice, and never missed.

@@ -45,7 +45,7 @@ function memoryTokens(): TokenStore {
   const tokens = new Map<string, TokenRecord>();
   let revision = 0;
 
-  /** Tells every server if tokens changed. */
+  /** Changes the revision if tokens changed. */
   function changed(count: number): number {
     if (count > 0) revision++;
     return count;

@@ -9,13 +9,13 @@ export type Verdict =
     }
   | {
       readonly ok: false;
-      /** For the log only: the client is told nothing of it. It holds nothing of the token. */
+      /** For the log only, never for the client. It contains no part of the token. */
       readonly reason: string;
     };
 
 /**
- * The port that judges tokens: whether the bearer of this one may call the service now, and what for. It gives a
- * promise only where it has to wait: one for every request would cost a stored plant more than the judgement. It throws
+ * The port that judges tokens: whether the bearer of this one may call the service now, and what for. It returns a
+ * promise only where it has to wait: a promise for every request would cost more than judging the token. It throws
  * nothing but a `PlantStoreError` `queue_full`, when too many tokens wait to be judged.
  */
 export type Authenticate = (token: string) => Verdict | Promise<Verdict>;

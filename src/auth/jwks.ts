@@ -1,6 +1,6 @@
 import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTHeaderParameters, type LocalJWKSet } from "jose";
 
-/** Whose keys, and how to get them. */
+/** Where to fetch keys, and how. */
 export interface RemoteJwksOptions {
   /** Where the identity provider publishes its keys: a JWK Set (RFC 7517, section 5). */
   readonly jwksUrl: URL;
@@ -8,7 +8,7 @@ export interface RemoteJwksOptions {
   readonly monotonic?: () => number;
   /** How long one fetch of the keys may take, in milliseconds. @default {5_000} */
   readonly timeoutMs?: number;
-  /** Told why the keys could not be fetched, at most once a cooldown; cached keys may still be used. */
+  /** Called with the reason when keys could not be fetched, at most once a cooldown; cached keys may still be used. */
   readonly onKeysUnavailable?: (cause: unknown) => void;
 }
 
@@ -16,18 +16,18 @@ export interface RemoteJwksOptions {
 
 /** Younger keys are used as they are. */
 const MAX_AGE_MS = 5 * 60_000;
-/** Younger keys are used and fetched again in the background: under load nobody waits for a fetch. */
+/** Younger keys are used and fetched again in the background: no request waits for a fetch. */
 const STALE_WHILE_REVALIDATE_MS = 10 * 60_000;
 /**
- * Younger keys are used while fetching fails; older ones never. Whoever can keep us from the provider cannot keep a
- * withdrawn key in use for ever, and what a provider that is away this long has issued is worth nothing any more.
+ * Younger keys are used while fetching fails; older ones never. An attacker who blocks the way to the provider cannot
+ * keep a withdrawn key in use for longer than this.
  */
 const STALE_IF_ERROR_MS = 24 * 3_600_000;
 
-/** Between the starts of two fetches, in milliseconds: tokens with random key ids cannot make us flood the provider. */
+/** Between the starts of two fetches, in milliseconds: tokens with random key ids must not flood the provider. */
 const COOLDOWN_MS = 10_000;
 
-/** The provider's keys are not to be had now. */
+/** The provider's keys could not be fetched, and the cached ones do not have the key. */
 export class KeysUnavailable extends Error {
   override readonly name = "KeysUnavailable";
 }
@@ -37,7 +37,7 @@ export interface RemoteJwks {
   /**
    * Finds the key that a token's header names, after a fetch where one is due.
    *
-   * @throws {KeysUnavailable} If the provider's keys are not to be had, and otherwise what jose's `createLocalJWKSet`
+   * @throws {KeysUnavailable} If keys are needed and cannot be fetched, and otherwise what jose's `createLocalJWKSet`
    * throws.
    */
   find(header: JWTHeaderParameters): Promise<FoundKey>;

@@ -7,7 +7,7 @@ import { type JwtRefusal, refusalOf } from "./jwt_refusal.ts";
 import { type Semaphore, semaphore } from "./semaphore.ts";
 import { type Sha256, tokenKeys } from "./tokens.ts";
 
-/** Which JSON Web Tokens {@linkcode jwtAuthenticator} accepts, and its surroundings. */
+/** Which JSON Web Tokens {@linkcode jwtAuthenticator} accepts, and what it needs. */
 export interface JwtOptions extends RemoteJwksOptions {
   /** What `iss` has to be, to the character. */
   readonly issuer: string;
@@ -21,7 +21,7 @@ export interface JwtOptions extends RemoteJwksOptions {
   /** Which algorithms signatures may have. @default all of {@linkcode JWT_ALGORITHMS} */
   readonly algorithms?: readonly JwtAlgorithm[] | undefined;
   readonly sha256: Sha256;
-  /** By which time tokens begin and end. @default the system's */
+  /** The time at which tokens are judged. @default the system's */
   readonly clock?: () => Date;
 }
 
@@ -30,14 +30,14 @@ export interface JwtOptions extends RemoteJwksOptions {
  * asymmetric signatures only, `iss`, `aud` and `exp` required, `nbf` honoured, 30 seconds of clock skew.
  *
  * Keys are fetched when first needed, again in the background once they were confirmed more than 5 minutes ago, and at
- * once for a key that is not cached; at most every 10 seconds, whatever tokens come. While the provider is away, the
- * keys it was last seen with count for 24 hours, and no others do. While it is there, a key that it withdrew counts for
- * at most 10 minutes.
+ * once for a key that is not cached; at most every 10 seconds, whatever tokens come. While the provider cannot be
+ * reached, the cached keys are used for 24 hours, and no others. While it can, a key that it withdrew is accepted for at
+ * most 10 minutes.
  *
  * A token that was accepted is not verified again until it expires or the provider's keys change. One token at a time
- * is verified for every two processors, so that forged ones cannot slow down everybody.
+ * is verified for every two processors, so that forged ones cannot slow down all other requests.
  *
- * @returns Judges a token. It gives no promise where the token is remembered, or its form is enough to refuse it. It
+ * @returns Judges a token. It returns no promise where the token is remembered, or its form is enough to refuse it. It
  * throws a {@linkcode PlantStoreError} `queue_full` when too many tokens wait for it, and nothing else.
  *
  * @example
@@ -69,7 +69,7 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
   };
 }
 
-/** In characters. Servers take headers of 8 to 16 KiB, so a longer token works nowhere. */
+/** In characters. Servers take headers of 8 to 16 KiB, so a longer token would not arrive. */
 const MAX_TOKEN_LENGTH = 8_192;
 
 interface State {

@@ -70,7 +70,7 @@ interface State {
   revision: string | undefined;
   /** By digest. */
   accepted: Map<string, CachedToken>;
-  /** Tokens that are revoked or expired, by digest: for the log only, which tells them from unknown ones. */
+  /** Tokens that are revoked or expired, by digest: only so that the log can name the reason. */
   ended: Map<string, CachedToken>;
   /** When the first of the accepted ones expires, in milliseconds since 1970 UTC. */
   nextExpiry: number;

@@ -41,7 +41,7 @@ export function mintToken(
   return token + checksum(token, sha256);
 }
 
-/** Whether a token looks like one of ours but cannot be: somebody copied it wrongly. */
+/** Whether a token has our prefix but a wrong checksum: it was copied wrongly. */
 export function isMistyped(token: string, sha256: Sha256): boolean {
   if (!token.startsWith(PREFIX)) return false;
   return token.slice(-CHECK_CHARACTERS) !== checksum(token.slice(0, -CHECK_CHARACTERS), sha256);

@@ -6,8 +6,8 @@ import type { TokenCache } from "../auth/token_cache.ts";
 import type { Config } from "./config.ts";
 
 /**
- * Who may call: our own tokens, which are judged from memory, and where an identity provider is set its JWTs. What has
- * the three parts of a JWT and is none of our own is for the provider's keys.
+ * Who may call: our own tokens, which are judged from memory, and the JWTs of an identity provider where one is set. A
+ * token that is none of our own, and has the three parts of a JWT, is verified with the provider's keys.
  */
 export function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Config, log: Logger): Authenticate {
   if (jwt === undefined) return tokens.authenticate;

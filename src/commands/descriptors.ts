@@ -9,7 +9,7 @@ const CHECK_MS = 200;
 const PAUSE_MS = 2_000;
 /** How many have to be free to listen again. */
 const ENOUGH = 16;
-/** After so long without a pause it is over, in milliseconds. */
+/** How long without a pause until the shortage counts as over, in milliseconds. */
 const CALM_MS = 10_000;
 
 /**
@@ -17,7 +17,7 @@ const CALM_MS = 10_000;
  * whole core. Clients that cannot be served are refused at once, and those who are connected are served.
  */
 export function watchDescriptors(server: Pick<HttpServer, "pause" | "resume">, log: Logger): { stop(): void } {
-  /** When the last pause began, until it is long over. */
+  /** When the last pause began, until the shortage is over. */
   let pausedAt: number | undefined;
   let isPaused = false;
 

@@ -13,15 +13,15 @@ export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
 }
 
 /**
- * Makes a token where none is accepted, nor JWTs: keeps its digest, and prints it, this once, with a call that works as
- * it stands. In production nothing is made; a warning says what to do.
+ * Makes a token where none is accepted, nor JWTs: stores its digest, and prints it, only now, with a call that works
+ * unchanged. In production nothing is made; a warning says what to do.
  */
 export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOptions): Promise<void> {
   const { address, jwt, production, io } = options;
   if (jwt !== undefined || tokens.size() > 0) return;
   const token = production ? undefined : await createFirstToken(tokens);
   if (token !== undefined) io.stderr(welcome(token, address));
-  // Of two servers that start together on a new file, the slower one knows the token of the other by now.
+  // Of two servers that start together on a new file, the slower one has read the token of the other by now.
   else if (tokens.size() === 0) io.stderr(warning());
 }
 

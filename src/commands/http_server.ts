@@ -16,7 +16,7 @@ export interface HttpServer {
   /** Its origin, as a client on this machine would write it: scheme, host and port. */
   readonly address: string;
   /**
-   * Reads the TLS files again, for new connections: open ones keep the old certificate, and are closed behind their next
+   * Reads the TLS files again, for new connections: open ones keep the old certificate, and are closed after their next
    * response. Resolves to the new certificate, or to nothing without HTTPS.
    *
    * @throws {CommandError} If the files cannot be used: the old certificate stays.
@@ -39,7 +39,7 @@ export interface HttpServer {
 
 /**
  * How long a connection may be idle, or take for a whole body, in seconds. Bun allows 12 seconds for the headers. With
- * both limits, and a deadline for every response, no connection stays open for ever.
+ * both limits, and a deadline for every response, no connection stays open without end.
  */
 const IDLE_TIMEOUT_S = 30;
 
@@ -171,7 +171,7 @@ function closing({ fetch, error }: Handlers) {
   };
 }
 
-/** Nobody can connect to the unspecified address (RFC 4291 section 2.5.2): loopback takes its place. */
+/** No client can connect to the unspecified address (RFC 4291 section 2.5.2): loopback takes its place. */
 function connectable(hostname: string): string {
   const host = { "0.0.0.0": "127.0.0.1", "::": "::1" }[hostname] ?? hostname;
   return host.includes(":") ? `[${host}]` : host;

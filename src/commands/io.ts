@@ -1,6 +1,6 @@
 /** Where a command writes, and what ends it early. */
 export interface Io {
-  /** Words for people. */
+  /** Messages for people. */
   readonly stderr: (text: string) => void;
   /** Aborted by the first signal that asks the program to stop: SIGTERM, SIGINT, SIGQUIT, or SIGHUP without a listener. */
   readonly stop: AbortSignal;
@@ -17,19 +17,19 @@ export class CommandError extends Error {
 export interface StreamIo extends Io {
   /**
    * Results, a piece at a time: resolves when more can be taken, and rejects with the system's error; its code is
-   * `EPIPE` when nobody reads any more.
+   * `EPIPE` when the reader of a pipe has ended.
    */
   readonly write: (chunk: string) => Promise<void>;
   /** What comes in on standard input; to be called once. */
   readonly stdin: () => ReadableStream<Uint8Array>;
-  /** Whether words for people go to a terminal. */
+  /** Whether messages for people go to a terminal. */
   readonly isTerminal: boolean;
 }
 
 /**
  * Writes a command's whole result.
  *
- * @throws {CommandError} If it cannot be written: a full disk, say, or a reader that is gone.
+ * @throws {CommandError} If it cannot be written: the disk is full, or the reader of a pipe has ended.
  */
 export async function writeOutput({ write }: Pick<StreamIo, "write">, text: string): Promise<void> {
   try {

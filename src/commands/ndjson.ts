@@ -9,7 +9,7 @@ export interface Batch {
   readonly bytes: number;
 }
 
-/** A line with a plant on it, or the reason why there is none. */
+/** A line with its plant, or the reason why it has none. */
 export interface CheckedLine {
   readonly number: number;
   readonly content: NewPlant | string;
@@ -56,7 +56,7 @@ interface Line {
 
 const NEWLINE = 0x0a;
 
-/** Cuts chunks into lines. Of a line that is too long no more than the limit is ever held. */
+/** Cuts chunks into lines. Of a line that is too long, no more than the limit is kept in memory. */
 function lineSplitter(maxBytes: number): (chunk: Uint8Array) => Iterable<Line> {
   let parts: Uint8Array[] = [];
   let length = 0;

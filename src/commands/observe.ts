@@ -5,12 +5,12 @@ import type { PlantStoreError } from "../errors.ts";
 import type { Commit } from "../batch.ts";
 import type { CompletedRequest, Observer } from "../observer.ts";
 
-/** What is told of requests and commits. */
+/** An observer of requests, and of commits too. */
 export interface ServiceObserver extends Observer {
   onCommit(commit: Commit): void;
 }
 
-/** A commit that takes longer is worth a line, in milliseconds. */
+/** A commit that takes longer is logged, in milliseconds. */
 const SLOW_COMMIT_MS = 1_000;
 
 /** Where what is observed goes. */
@@ -40,7 +40,7 @@ export function createObserver(
   };
 }
 
-/** What a client did wrong is the client's business, but for credentials; a cause may quote a body. */
+/** Errors of clients are not logged, except for credentials: their cause may quote a body. */
 function logError(log: Logger, { code, cause, reason }: PlantStoreError, requestId: string): void {
   if (code === "missing_credentials") log.warning("Refused credentials", { reason: "none", requestId });
   else if (code === "invalid_credentials") log.warning("Refused credentials", { reason, requestId });

@@ -40,8 +40,8 @@ function exceptHelp(error: unknown): void {
 }
 
 /**
- * Without a command the program serves. (As Commander's default command, `serve` would take a mistyped one's place.) And
- * of a mistyped command there is no help: Commander would print that of the program, and exit with 0.
+ * Without a command the program serves. (As Commander's default command, `serve` would run for a mistyped one.) And for a
+ * mistyped command there is no help: Commander would print that of the program, and exit with 0.
  */
 function normalizeArguments(program: Command, args: readonly string[]): readonly string[] {
   const [first = "--"] = args;

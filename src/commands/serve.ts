@@ -41,7 +41,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
     closeTimeoutMs: shutdownBudget(config).closeMs,
     onWarning: (message, cause) => log.warning(message, { cause }),
   });
-  // Checking a large file takes its time, and nothing is lost by not waiting for it.
+  // Checking a large file is slow, and a signal may stop it: nothing is lost.
   const opened = await Promise.race([opening, stopped]);
   if (opened === undefined) return 0;
   await using database = opened;
@@ -94,14 +94,14 @@ async function startService(config: Config, database: Database, log: Logger, io:
   };
 }
 
-/** Loads what traces only where somebody takes traces: it is large, and instruments every request. */
+/** Loads tracing only where there is a collector: it is large, and instruments every request. */
 async function loadTracing({ tracing }: Config, log: Logger): Promise<Tracing | undefined> {
   if (tracing === undefined) return undefined;
   const { startTracing } = await import("../adapters/tracing.ts");
   return startTracing({ ...tracing, onFailure: (reason) => log.warning("Traces not sent", { reason }) });
 }
 
-/** The readiness of a store, which ends when the stop begins. */
+/** The readiness of a store; it is over when the shutdown begins. */
 function readyUntil(stop: AbortSignal, store: PlantStore): () => Promise<void> {
   const ready = readiness(() => store.probe());
   return () => (stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : ready());
@@ -120,7 +120,7 @@ function logStartup(log: Logger, config: Config, address: string): void {
   log.info("Configuration in force", loggableSettings(config));
 }
 
-/** Certificates are renewed every few weeks: the new one counts from here on, or the old one stays. */
+/** Certificates are renewed every few weeks: from here on the new one is used, or the old one stays. */
 async function renewCertificate(server: HttpServer, log: Logger): Promise<void> {
   try {
     log.info("Certificate read again", { expires: (await server.renewCertificate())?.expires.toISOString() });

@@ -23,7 +23,7 @@ export function parseTimeout(name: string, text: string): number {
   return parseInteger(name, text, { min: 1, max: 2 ** 31 - 1 });
 }
 
-/** Parses one of a few words. */
+/** Parses one of some words. */
 export function parseChoice<const Choice extends string>(
   name: string,
   text: string,
@@ -81,7 +81,7 @@ export function parseDatabaseUrl(name: string, url: string): DatabaseLocation {
   throw new ConfigError(`Cannot use ${name} "${withoutSecrets(url)}": expected file:PATH`);
 }
 
-/** Parses the address of keys. Who can change them on their way can sign tokens: plain HTTP is for this machine only. */
+/** Parses the URL of keys. Plain HTTP is for this machine only: who changes keys on the network can sign tokens. */
 export function parseJwksUrl(name: string, text: string): URL {
   const url = URL.parse(text);
   const isLocal = url?.protocol === "http:" && ["localhost", "127.0.0.1", "[::1]"].includes(url.hostname);

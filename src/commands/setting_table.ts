@@ -75,7 +75,7 @@ export type Flags = Readonly<Record<string, unknown>>;
  * The environment, with flags in the place of the variables that they replace.
  *
  * @throws {ConfigError} If a flag is empty: a shell gives that for a variable that is not set, and the default would
- * surprise.
+ * be a surprise.
  */
 export function withFlags(table: SettingTable, environment: Environment, flags: Flags): Environment {
   const replaced: Record<string, string | undefined> = { ...environment };

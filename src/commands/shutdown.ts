@@ -3,9 +3,9 @@ import type { GroupCommit } from "../group_commit.ts";
 import type { Config } from "./config.ts";
 import type { HttpServer } from "./http_server.ts";
 
-/** What of the time to shut down is kept for closing the database. */
+/** The share of the time to shut down that is reserved for closing the database. */
 const CLOSE_SHARE = 0.2;
-/** And what for sending the last traces, where there are any. */
+/** And the share for sending the last traces, where tracing is on. */
 const TRACES_SHARE = 0.1;
 
 /** How the time to shut down is divided, in milliseconds. */
@@ -18,7 +18,7 @@ export function shutdownBudget({ shutdownTimeoutMs, tracing }: Config) {
   };
 }
 
-/** How long requests may take to hear that the storage failed, in milliseconds: the process has to end soon. */
+/** How long requests have to get their 503 after the storage failed, in milliseconds: the process has to end soon. */
 const FAILED_DRAIN_MS = 1_000;
 
 /** What stops, in this order. */
@@ -40,7 +40,7 @@ export async function shutDown(
 }
 
 /**
- * Requests that are on their way still need a response: for this long everything new is answered 503 with
+ * Requests that are still arriving need a response, too: for this long every new one is answered 503 with
  * `Connection: close`, in milliseconds.
  */
 const GRACE_MS = 250;

@@ -38,7 +38,7 @@ export async function createToken(
   return 0;
 }
 
-/** A token that nobody saw would be accepted without anybody knowing. */
+/** A token that was stored and not printed would be accepted, and unknown to its operator. */
 async function printOrDelete(token: string, name: string, tokens: TokenStore, io: StreamIo): Promise<void> {
   try {
     await writeOutput(io, `${token}\n`);
@@ -48,7 +48,7 @@ async function printOrDelete(token: string, name: string, tokens: TokenStore, io
   }
 }
 
-/** `plant-store token list`: prints what is known of every token but the token. */
+/** `plant-store token list`: prints everything about every token, except the token itself. */
 export async function listTokens(
   database: DatabaseLocation,
   { json }: { json: boolean },

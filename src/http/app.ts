@@ -15,13 +15,13 @@ export interface AppOptions extends PlantsOptions {
   readonly authenticate: Authenticate;
   /** Resolves when a plant could be stored now; throws a `PlantStoreError` when not. */
   readonly ready: () => Promise<void>;
-  /** Who watches. */
+  /** Gets every error and every response. */
   readonly observer: Observer;
   /** The files of Swagger UI. @default no documentation pages */
   readonly docsFiles?: DocsFiles | undefined;
   /** Renders `/metrics`. @default no such page */
   readonly renderMetrics?: RenderMetrics;
-  /** A plugin that looks at every request from outside. @default none, which costs nothing */
+  /** A plugin around every request, such as tracing. @default none, which costs nothing */
   readonly instrumentation?: AnyElysia | undefined;
 }
 
@@ -40,11 +40,11 @@ export function createApp(options: AppOptions) {
   const api = plantsApi(options);
   const allowed = new Map<string, string>();
   const app = lifecycle({ observer, allowed, maxBodyBytes });
-  // What wraps later is further out.
+  // A plugin that is used later wraps those before it.
   if (instrumentation !== undefined) app.use(instrumentation);
   app.use(health(options.ready)).use(home({ docs: docsFiles !== undefined }));
   if (docsFiles !== undefined) app.use(docs(api, docsFiles));
-  // What is public stands above, what needs a token below.
+  // Routes above are public, routes below need a token.
   app.use(bearerGuard(options.authenticate));
   if (renderMetrics !== undefined) app.use(metrics(renderMetrics));
   const whole = app.use(api);

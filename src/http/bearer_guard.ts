@@ -5,8 +5,8 @@ import { PlantStoreError } from "../errors.ts";
 import type { Scope } from "../scopes.ts";
 
 /**
- * Guards every route that an app registers after it: a request passes only with a bearer token that `authenticate` knows
- * (RFC 6750). It runs before validation, so a caller without a token learns nothing about the body it sent. To be used
+ * Guards every route that an app registers after it: a request passes only with a bearer token that `authenticate`
+ * accepts (RFC 6750). It runs before validation, so a caller without a token learns nothing about the body it sent. To be used
  * once in an app: the bearer plugin reads the header where it comes first.
  *
  * @throws {PlantStoreError} `missing_credentials` or `invalid_credentials`, into the request it refuses.
@@ -61,7 +61,7 @@ function normalizeAuthorization(authorization: string | undefined): string {
   return `Bearer ${token}`;
 }
 
-/** One response for every kind of bad credentials: what is wrong with them only the log is told. */
+/** The same response for every kind of bad credentials: what is wrong with them is for the log only. */
 function invalidCredentials(reason: string): PlantStoreError {
   return new PlantStoreError("invalid_credentials", undefined, { reason });
 }

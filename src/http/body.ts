@@ -5,7 +5,7 @@ import { PlantStoreError } from "../errors.ts";
  * Reads the bytes of a request's body that says it is JSON: media type first, then size. The bytes themselves are
  * counted, so a missing or wrong Content-Length lets nothing through.
  *
- * One promise and no async functions on the way of a whole body: each would cost a plant as much as its parsing.
+ * For a whole body this is one promise and no async function: each would cost as much as parsing the plant.
  *
  * @param maxBytes The most a body may have, in bytes.
  * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large`, or `malformed_json` if the body breaks off.
@@ -77,7 +77,7 @@ function enlarged(bytes: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
   return larger;
 }
 
-/** A client that goes away in the middle of its body is no fault of ours; nobody is left to read the response. */
+/** A client that disconnects in the middle of its body is no internal error; no client is left to read the response. */
 function rethrowAsIncomplete(cause: unknown): never {
   if (cause instanceof PlantStoreError) throw cause;
   throw new PlantStoreError("malformed_json", "the body did not arrive completely", { cause });

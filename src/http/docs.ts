@@ -4,7 +4,7 @@ import { openApiDocument } from "./openapi.ts";
 /** The files of Swagger UI that the page needs, as the npm package `swagger-ui-dist` names them. */
 export const DOCS_FILES = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"] as const;
 
-/** Swagger UI's files: where they are kept is the runtime's business. */
+/** Swagger UI's files: each runtime has its own way to keep them. */
 export type DocsFiles = Readonly<Record<(typeof DOCS_FILES)[number], Blob>>;
 
 const TYPES: Readonly<Record<string, string>> = {

@@ -1,8 +1,8 @@
 import { Elysia } from "elysia";
 
 /**
- * The two public paths for supervisors and load balancers: `/livez` answers while the process can, `/readyz` while a
- * plant could be stored.
+ * The two public paths for supervisors and load balancers: `/livez` is 200 while the process can respond, `/readyz`
+ * while a plant could be stored.
  *
  * @param ready Resolves when a plant could be stored now; throws a `PlantStoreError` when not.
  */

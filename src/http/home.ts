@@ -1,6 +1,6 @@
 import { Elysia } from "elysia";
 
-/** `GET /`: sends a person to the documentation, and tells a machine where things are. */
+/** `GET /`: redirects a browser to the documentation, and gives any other client the links. */
 export function home({ docs }: { docs: boolean }) {
   const links = {
     plants: "/plants",
@@ -12,8 +12,8 @@ export function home({ docs }: { docs: boolean }) {
     "/",
     ({ request }) => {
       // Only browsers ask for a page.
-      const isPerson = request.headers.get("accept")?.includes("text/html") === true;
-      return docs && isPerson ? TO_DOCS.clone() : { name: "Plant Store", links };
+      const isBrowser = request.headers.get("accept")?.includes("text/html") === true;
+      return docs && isBrowser ? TO_DOCS.clone() : { name: "Plant Store", links };
     },
     { detail: { hide: true } },
   );

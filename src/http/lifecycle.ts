@@ -4,11 +4,11 @@ import type { Observer } from "../observer.ts";
 import { hasValidHost, leavesMuchUnread, prepareUrl, REQUEST_ID, requestIdOf } from "./request.ts";
 import { errorResponse, malformedResponse, successResponse } from "./responses.ts";
 
-/** What takes part in every request. */
+/** What every request needs. */
 export interface LifecycleOptions {
-  /** Who watches. */
+  /** Gets every error and every response. */
   readonly observer: Observer;
-  /** The paths there are, each with its methods as the `Allow` header lists them. May be filled in later. */
+  /** The paths that exist, each with its methods as the `Allow` header lists them. May be filled in later. */
   readonly allowed: ReadonlyMap<string, string>;
   /** The most a body may have, in bytes. */
   readonly maxBodyBytes: number;
@@ -16,7 +16,7 @@ export interface LifecycleOptions {
 
 /**
  * An app without routes: what happens around every request, whatever its path. Errors become responses, every response
- * gets the id of its request, and the observer is told.
+ * gets the id of its request, and the observer is called.
  */
 export function lifecycle(options: LifecycleOptions) {
   const errors: Errors = new WeakMap();
@@ -36,7 +36,7 @@ export function lifecycle(options: LifecycleOptions) {
     .mapResponse({ as: "global" }, ({ response }) => successResponse(response));
 }
 
-/** What went wrong with a request, until the observer is told. */
+/** The error of a request, until the observer is called with it. */
 type Errors = WeakMap<Request, PlantStoreError>;
 
 type Observed = LifecycleOptions & { readonly errors: Errors };
@@ -85,7 +85,7 @@ function noRoute(allowed: LifecycleOptions["allowed"], path: string): Response {
   return errorResponse(new PlantStoreError("method_not_allowed"), { allow });
 }
 
-/** What is none of our own errors is a fault of ours: its cause is for the log only. */
+/** Any other error is an internal error: its cause is for the log only. */
 function asPlantStoreError(error: unknown): PlantStoreError {
   if (error instanceof PlantStoreError) return error;
   return new PlantStoreError("internal", undefined, { cause: error });

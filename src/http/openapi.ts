@@ -103,7 +103,7 @@ function example(code: ErrorCode): OpenAPIV3.ExampleObject {
 }
 
 /**
- * Elysia's own key `$id` means nothing in a document, and an object is open by itself: told so, Swagger UI makes up a
+ * Elysia's own key `$id` means nothing in a document, and an object is open by itself: with it, Swagger UI makes up a
  * member for its example. Members of these names live under `properties`.
  */
 function removeForeignKeys(schema: object): void {

@@ -7,8 +7,8 @@ const AFTER_SCHEME = "https://".length;
 /**
  * Prepares a request for Elysia's router, and returns its path. A URL with a query would be parsed on every path, and
  * no operation has one; a short host would hide the path; Bun gives a bare path where the Host header is empty or
- * missing (HTTP/1.0). Then the request's own `url` is replaced, because a second request would tear the body in two.
- * The host means nothing to this service, so any one does.
+ * missing (HTTP/1.0). Then the request's own `url` is replaced, because a second request would share the body with the first.
+ * This service does not use the host, so any host will do.
  */
 export function prepareUrl(request: Request): string {
   const { url } = request;
@@ -25,7 +25,7 @@ export function prepareUrl(request: Request): string {
 const HOST = /^(?:[\w.~!$&'()*+,;=%-]*|\[[\da-f:.]+\])(?::\d*)?$/i;
 
 /**
- * Whether the Host header is one that RFC 9112, section 3.2 lets through: at most one, and a host. Two of them arrive
+ * Whether the Host header is valid by RFC 9112, section 3.2: at most one, and a host. Two of them arrive
  * joined by a comma and a space, which is in no host.
  */
 export function hasValidHost({ headers }: Request): boolean {
@@ -34,8 +34,8 @@ export function hasValidHost({ headers }: Request): boolean {
 }
 
 /**
- * Whether more of a body may be on its way than the service would ever read. What is less is not worth a connection:
- * the server reads it by itself.
+ * Whether more of a body may still arrive than the service would read. For less, the connection is kept: the server
+ * reads the rest by itself.
  *
  * @param maxBytes The most a body may have, in bytes.
  */
@@ -47,7 +47,7 @@ export function leavesMuchUnread({ bodyUsed, headers }: Request, maxBytes: numbe
 /** What clients and proxies send as ids: a UUID, a ULID, a trace id. Anything else could forge a line of the log. */
 const REQUEST_ID_PATTERN = /^[\w.:/+=@-]{1,128}$/;
 
-/** A request's own id, if it is sane, or a new one. */
+/** A request's own id, if it matches {@linkcode REQUEST_ID_PATTERN}, or a new one. */
 export function requestIdOf({ headers }: Request): string {
   const own = headers.get(REQUEST_ID);
   return own !== null && REQUEST_ID_PATTERN.test(own) ? own : crypto.randomUUID();

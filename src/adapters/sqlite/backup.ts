@@ -8,7 +8,7 @@ import { connect } from "./connection.ts";
  * to it. The file appears complete and fsynced, or not at all, and never replaces another.
  *
  * @param target An absolute path.
- * @param stop Gives up.
+ * @param stop Cancels the copy.
  * @returns Whether the file is there: not when it was stopped.
  * @throws {DatabaseError} If the database cannot be read, or not be copied.
  * @throws {Error} The system's, if the file is there already or cannot be written.
@@ -27,33 +27,33 @@ export async function backupSqlite(path: string, target: string, stop: AbortSign
   return true;
 }
 
-/** What the Worker that copies is told, once. */
+/** The one request to the Worker that copies. */
 export interface BackupRequest {
   readonly path: string;
   readonly target: string;
 }
 
-/** What it says when it is done: nothing, or why the copy failed. */
+/** Its response: empty, or why the copy failed. */
 export interface BackupResponse {
   readonly failure?: string;
 }
 
-/** VACUUM holds its thread until all is copied, and the program's own thread has to hear of a signal. */
+/** VACUUM blocks its thread until all is copied, and the program's own thread must still receive signals. */
 async function vacuumInto(path: string, target: string, stop: AbortSignal): Promise<boolean> {
   const worker = new Worker(new URL("./backup_worker.ts", import.meta.url));
   const done = Promise.withResolvers<boolean>();
   const fail = (message: string) => done.reject(new DatabaseError(`Cannot copy database "${path}": ${message}`));
-  const giveUp = () => done.resolve(false);
+  const cancel = () => done.resolve(false);
   worker.addEventListener("message", ({ data: { failure } }: MessageEvent<BackupResponse>) =>
     failure === undefined ? done.resolve(true) : fail(failure),
   );
   worker.addEventListener("error", ({ message }) => fail(message));
-  stop.addEventListener("abort", giveUp);
-  if (stop.aborted) giveUp();
+  stop.addEventListener("abort", cancel);
+  if (stop.aborted) cancel();
   worker.postMessage({ path, target } satisfies BackupRequest);
-  // A copy that was given up can still be writing for a moment, into a directory that is removed with it.
+  // A copy that was cancelled can still be writing for a moment, into a directory that is removed with it.
   return done.promise.finally(() => {
-    stop.removeEventListener("abort", giveUp);
+    stop.removeEventListener("abort", cancel);
     worker.terminate();
   });
 }

@@ -1,4 +1,4 @@
-// The Worker that copies a database: VACUUM holds its thread until it is done.
+// The Worker that copies a database: VACUUM blocks its thread until it is done.
 import { Database } from "bun:sqlite";
 import type { BackupRequest, BackupResponse } from "./backup.ts";
 

@@ -4,7 +4,7 @@ import type { Database } from "bun:sqlite";
 const PAGES = 4_000;
 
 /**
- * From how many pages of WAL on a checkpoint holds up writers until all of it is moved. Beside another busy server a
+ * From how many pages of WAL on a checkpoint blocks writers until all of it is moved. Beside another busy server a
  * passive one never catches up, and the WAL would grow without end. About 65 MB.
  */
 const RESTART_PAGES = 4 * PAGES;
@@ -31,7 +31,7 @@ export function checkpointer(client: Database, setBusyTimeout: (timeoutMs: numbe
       if (pages < PAGES) due = PAGES;
       return;
     }
-    // A reader can hold it back; then the next try is worth making after as many pages more.
+    // A reader can block it; then the next try comes after as many pages more.
     due = pages + PAGES;
     if (pages < RESTART_PAGES) return void passive.values();
     setBusyTimeout(RESTART_TIMEOUT_MS);

@@ -40,7 +40,7 @@ const MODES = {
   read: { readonly: true },
 } as const;
 
-/** SQLite's own words do not tell a file that is missing from one that may not be read. */
+/** SQLite's own error is the same for a missing file and for one that may not be read. */
 function requireFile(path: string): void {
   const stats = statSync(path, { throwIfNoEntry: false });
   if (!stats?.isFile()) throw new DatabaseError(stats ? "it is not a file" : "there is no such file");
@@ -50,7 +50,7 @@ function prepare(client: Database, { access, busyTimeoutMs = 5_000, verify = fal
   // First of all, so that whatever follows waits for a lock instead of failing.
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   if (access === "read") return requireReadable(client);
-  requireOurs(client);
+  requireApplicationId(client);
   if (verify) requireIntegrity(client);
   makeDurable(client);
   migrate(client);
@@ -65,7 +65,7 @@ function requireReadable(client: Database): void {
   if (Number(last) > newestMigration()) throw new DatabaseError("it was made by a newer plant-store");
 }
 
-function requireOurs(client: Database): void {
+function requireApplicationId(client: Database): void {
   const { tables } = client.query("SELECT count(*) AS tables FROM sqlite_schema").get() as { tables: bigint };
   if (tables > 0n && pragma(client, "application_id") !== BigInt(APPLICATION_ID)) {
     throw new DatabaseError("it belongs to another application");
@@ -104,7 +104,7 @@ export function toDatabaseError(action: string, path: string, error: unknown): u
 
 function reasonOf(error: Error): string {
   if (error instanceof SQLiteError && error.code?.startsWith("SQLITE_READONLY")) {
-    // Where the last one to close the database removed the WAL, whoever opens it makes it again.
+    // The last process to close the database removes the WAL, and the next one to open it makes it again.
     return "SQLite has to be able to write beside it; run this as the user who runs the server";
   }
   return error.message;

@@ -19,7 +19,7 @@ export interface SqliteDatabase extends Database {
 export interface SqliteDatabaseOptions {
   /** How long calls other than `add` wait for another process's lock, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;
-  /** Told when a checkpoint failed that is tried again: nothing is lost, and the WAL grows. @default nobody is */
+  /** Called when a checkpoint failed; it is tried again: nothing is lost, and the WAL grows. @default does nothing */
   readonly onCheckpointFailed?: (error: Error) => void;
 }
 
@@ -80,7 +80,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
   };
 }
 
-/** Runs calls of SQLite and translates what they throw; after one that lost what the disk had, it runs no other. */
+/** Runs calls of SQLite and translates what they throw; after a failed fsync it runs no other. */
 function failStopOf() {
   const { promise: failed, resolve } = Promise.withResolvers<Error>();
   let failure: unknown;
@@ -109,7 +109,7 @@ function busyTimeoutOf(client: Client): (timeoutMs: number) => void {
   };
 }
 
-/** The checkpoint takes its time: it comes once whoever wrote has its response. */
+/** A checkpoint is slow: it runs after the response to the write that made it due. */
 function deferredCheckpoint(checkpoint: () => void, onFailed: (error: Error) => void = () => {}) {
   let scheduled: NodeJS.Immediate | undefined;
   let failures = 0;
@@ -119,7 +119,7 @@ function deferredCheckpoint(checkpoint: () => void, onFailed: (error: Error) => 
     try {
       checkpoint();
     } catch (error) {
-      // For lack of space, say: the WAL has it all. After a failed fsync the database is failed, which says more.
+      // For example without space: the WAL still has everything. After a failed fsync the whole database is failed.
       failures++;
       onFailed(error as Error);
     }

@@ -17,7 +17,7 @@ const UNAVAILABLE: Readonly<Record<string, string>> = {
 
 /**
  * Translates what SQLite throws, by its code: a state of the storage becomes `storage_unavailable`, and anything else
- * (SQL of ours that is wrong, say) comes back untouched.
+ * (such as wrong SQL) comes back unchanged.
  */
 export function translate(error: unknown): unknown {
   if (!(error instanceof SQLiteError) || error.code === undefined) return error;
@@ -30,14 +30,14 @@ export function translate(error: unknown): unknown {
 
 /**
  * Whether an error means that the disk lost what it had acknowledged to the kernel: after a failed fsync the page cache
- * is no longer what the disk holds, and trying again would only seem to work.
+ * is no longer what the disk holds, and a second fsync would succeed without writing it.
  */
 export function isFailedSync(error: unknown): boolean {
   const cause = error instanceof PlantStoreError ? error.cause : error;
   return cause instanceof SQLiteError && /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(cause.code ?? "");
 }
 
-/** Whether an error means that another process holds the lock, which is no fault of the storage. */
+/** Whether an error means that another process holds the lock, which is no failure of the storage. */
 export function isLocked(error: unknown): boolean {
   const cause = error instanceof PlantStoreError ? error.cause : error;
   return cause instanceof SQLiteError && /^SQLITE_(?:BUSY|LOCKED)/.test(cause.code ?? "");

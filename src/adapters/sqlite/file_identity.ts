@@ -3,7 +3,7 @@ import { PlantStoreError } from "../../errors.ts";
 
 /**
  * Watches that a database's files are still the ones that were opened. SQLite would go on writing into files that
- * were unlinked or replaced, and nobody would ever find what it wrote.
+ * were unlinked or replaced, and those writes would be lost.
  *
  * @param path The database, open and in WAL mode.
  * @returns A check that throws `storage_unavailable` once a file is another one; two system calls.

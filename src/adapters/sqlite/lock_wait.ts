@@ -3,7 +3,7 @@ import { isLocked } from "./errors.ts";
 
 /** How to wait for another process's lock. */
 export interface LockWaitOptions {
-  /** Told once, when the first wait begins. */
+  /** Called once, when the first wait begins. */
   readonly onWait: () => void;
   /** Ends the wait. */
   readonly stop: AbortSignal;
@@ -11,10 +11,10 @@ export interface LockWaitOptions {
 
 /**
  * A store that shares its database with a server: its `add` waits for the lock as long as it takes, and not only
- * `timeoutMs`; SQLite waits on this thread, so that is how often the signals are looked at.
+ * `timeoutMs`; SQLite waits on this thread, so a signal is noticed only between two tries.
  */
 export function waitForLock(store: PlantStore, { onWait, stop }: LockWaitOptions): PlantStore {
-  let isTold = false;
+  let hasReported = false;
 
   const add: PlantStore["add"] = async (plants, options) => {
     for (;;) {
@@ -23,8 +23,8 @@ export function waitForLock(store: PlantStore, { onWait, stop }: LockWaitOptions
       } catch (error) {
         if (!isLocked(error) || stop.aborted) throw error;
       }
-      if (!isTold) onWait();
-      isTold = true;
+      if (!hasReported) onWait();
+      hasReported = true;
       await new Promise((resolve) => setImmediate(resolve));
     }
   };

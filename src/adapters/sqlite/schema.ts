@@ -19,7 +19,7 @@ export const plants = sqliteTable("plants", {
   tag: text(),
 });
 
-/** Bearer tokens: the SHA-256 only, so a copied file gives nobody access. */
+/** Bearer tokens: the SHA-256 only, so a copy of the file gives no access. */
 export const tokens = sqliteTable("tokens", {
   name: text().primaryKey(),
   digest: bytes().notNull().unique(),

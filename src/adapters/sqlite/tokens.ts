@@ -16,7 +16,7 @@ export function sqliteTokens(client: Database) {
     .prepare();
   const recordUse = useRecorder(client);
 
-  /** Runs a statement, and tells every server if it changed a token. Resolves to how many it changed. */
+  /** Runs a statement, and changes the revision if it changed a token. Returns how many it changed. */
   const change = client.transaction((statement: { run(): unknown }) => {
     // Drizzle declares void, and gives what bun:sqlite does.
     const { changes } = statement.run() as Changes;

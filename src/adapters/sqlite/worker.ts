@@ -12,7 +12,7 @@ import {
 
 declare const self: Worker;
 
-/** How long a probe, or a call for tokens, holds up the plants behind it when another process has the lock. */
+/** How long a probe, or a call for tokens, may block the plants behind it while another process has the lock. */
 const BUSY_TIMEOUT_MS = 1_000;
 
 let opened: SqliteDatabase | undefined;

@@ -11,7 +11,7 @@ export interface PlantColumns {
   readonly tags: readonly (string | undefined)[];
 }
 
-/** Takes a batch apart for the way. */
+/** Turns a batch into columns. */
 export function toColumns(plants: readonly NewPlant[]): PlantColumns {
   return {
     ids: plants.map(({ id }) => id),
@@ -20,7 +20,7 @@ export function toColumns(plants: readonly NewPlant[]): PlantColumns {
   };
 }
 
-/** Puts a batch together again. */
+/** The inverse of {@linkcode toColumns}. */
 export function fromColumns({ ids, names, tags }: PlantColumns): NewPlant[] {
   return ids.map((id, row) => {
     const name = names[row] as string;
@@ -57,7 +57,7 @@ export type WorkerResponse =
   | { readonly type: "failed"; readonly error: SerializedError }
   | { readonly type: "checkpoint_failed"; readonly error: SerializedError };
 
-/** An error as a structured clone can carry it: that of a class of ours would come back as a plain `Error`. */
+/** An error as a structured clone can carry it: an error of our own classes would arrive as a plain `Error`. */
 export interface SerializedError {
   readonly name: string;
   readonly message: string;
@@ -65,7 +65,7 @@ export interface SerializedError {
   readonly cause?: string;
 }
 
-/** Takes an error apart for the way. */
+/** Turns an error into an object that can be cloned. */
 export function serializeError(error: unknown): SerializedError {
   if (error instanceof PlantStoreError) {
     const { name, message, code, cause } = error;
@@ -75,7 +75,7 @@ export function serializeError(error: unknown): SerializedError {
   return { name: "Error", message: String(error) };
 }
 
-/** Puts an error together again. */
+/** The inverse of {@linkcode serializeError}. */
 export function deserializeError({ name, message, code, cause }: SerializedError): Error {
   if (code !== undefined) return new PlantStoreError(code, message, { cause });
   if (name === "DatabaseError") return new DatabaseError(message, { cause });

@@ -16,7 +16,7 @@ import {
 export interface SqliteWorkerOptions {
   /** How long closing may take before the disk is left to itself, in milliseconds. @default {2_000} */
   readonly closeTimeoutMs?: number;
-  /** Told what an operator should know, and what loses nothing. @default nobody is */
+  /** Called with a problem that an operator should know of; no data is lost by it. @default does nothing */
   readonly onWarning?: OnWarning;
 }
 
