@@ -1,3 +1,5 @@
+import { CODE } from "./json_syntax.ts";
+
 /**
  * Whether arrays and objects are nested deeper in a text than a parser should follow. RFC 8259, section 9 lets it set
  * such a limit: a level costs a parser as much as a hundred characters do. Brackets in strings do not count. Of a text
@@ -36,16 +38,6 @@ function hasDeeperLevel(text: string, limit: number): boolean {
   }
   return false;
 }
-
-/** Code units as numbers: as strings they would cost several times as much to compare. */
-const CODE = {
-  quote: 0x22,
-  openArray: 0x5b,
-  backslash: 0x5c,
-  closeArray: 0x5d,
-  openObject: 0x7b,
-  closeObject: 0x7d,
-} as const;
 
 /** Where its closing quote is, or behind the text. */
 function endOfString(text: string, start: number): number {

@@ -26,7 +26,8 @@ export function syntaxErrorOffset(text: string): number | undefined {
 // of where it breaks, which is less than zero. Offsets and code units are plain numbers, because objects and strings
 // of one character in their place cost ten times as much.
 
-const CODE = {
+/** JSON's structural characters, as UTF-16 code units. */
+export const CODE = {
   quote: 0x22,
   plus: 0x2b,
   comma: 0x2c,

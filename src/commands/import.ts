@@ -4,7 +4,7 @@ import type { PlantStore } from "../plant_store.ts";
 import type { DatabaseLocation } from "./config.ts";
 import { CommandError, isSystemError, reasonOf, type StreamIo } from "./io.ts";
 import { openForWriting } from "./open_database.ts";
-import { type Batch, batchesOf } from "./ndjson.ts";
+import { type LineBatch, batchesOf } from "./ndjson.ts";
 import { progressBar } from "./progress.ts";
 import { eventLoopTurn } from "./waiting.ts";
 
@@ -103,7 +103,7 @@ function readerOf(stream: ReadableStream<Uint8Array>): ReadableStreamDefaultRead
 }
 
 /** Adds a batch, counts the outcomes, and resolves to a report on the lines that were refused. */
-async function commit({ lines }: Batch, store: PlantStore, counts: Counts): Promise<string> {
+async function commit({ lines }: LineBatch, store: PlantStore, counts: Counts): Promise<string> {
   const outcomes = await store.add(
     lines.map(({ content }) => content).filter((content) => typeof content !== "string"),
     { timeoutMs: ADD_TIMEOUT_MS },

@@ -3,7 +3,7 @@ import type { NewPlant } from "../plant.ts";
 import { parsePlant } from "../plant_json.ts";
 
 /** Lines that are committed together. */
-export interface Batch {
+export interface LineBatch {
   readonly lines: readonly CheckedLine[];
   /** How much of the input has been read, in bytes. */
   readonly bytes: number;
@@ -30,7 +30,7 @@ export async function* batchesOf(
   reader: ReadableStreamDefaultReader<Uint8Array>,
   maxLineBytes: number,
   stop: AbortSignal,
-): AsyncGenerator<Batch> {
+): AsyncGenerator<LineBatch> {
   const split = lineSplitter(maxLineBytes);
   let lines: CheckedLine[] = [];
   let [number, bytes, begin] = [0, 0, 0];

@@ -87,8 +87,8 @@ function startWorker(onCheckpointFailed: (error: Error) => void) {
   });
 
   function call<Method extends keyof WorkerApi>(method: Method, ...args: Parameters<WorkerApi[Method]>) {
+    if (crash !== undefined) return Promise.reject(crash) as ReturnType<WorkerApi[Method]>;
     const response = Promise.withResolvers<unknown>();
-    if (crash !== undefined) response.reject(crash);
     inFlight.set(++lastId, response);
     worker.postMessage({ id: lastId, method, args } as WorkerRequest);
     return response.promise as ReturnType<WorkerApi[Method]>;
