@@ -1,0 +1,106 @@
+import { type Database, DatabaseError } from "../../database.ts";
+import { PlantStoreError } from "../../errors.ts";
+import { keysetPages } from "../../keyset.ts";
+import { type Connection, connectPostgres } from "./connection.ts";
+import { PostgresFailure } from "./errors.ts";
+import { createLane, type LaneObserver, type Work } from "./lane.ts";
+import { createLanes } from "./lanes.ts";
+import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
+import { addPlants, readPage } from "./plants.ts";
+import { addToken, listTokens, recordTokenUses, revokeToken } from "./tokens.ts";
+import type { PostgresUrl } from "./url.ts";
+
+/** How a PostgreSQL database is opened. */
+export interface PostgresOptions {
+  /** What for: `create` makes tables where there are none, `write` and `read` need them. @default {"create"} */
+  readonly access?: Access;
+  /** How many batches may be in flight at once, each on a connection of its own. @default {4} */
+  readonly lanes?: number;
+  /** Told of what happens on connections. @default nobody is */
+  readonly observer?: LaneObserver;
+}
+
+type Access = "create" | "write" | "read";
+
+/** How long tokens and pages may take, in milliseconds. */
+const READ_TIMEOUT_MS = 10_000;
+/** How long a probe may take, in milliseconds: its verdict is older than a second then. */
+const PROBE_TIMEOUT_MS = 1_000;
+/** Of the time that `add` has, what the database may take: the rest is for telling its caller why it failed. */
+const ADD_SHARE = 0.9;
+
+/** Commits a row as an insert does. */
+const PROBE = `INSERT INTO probes (id, probed_at) VALUES (1, now())
+  ON CONFLICT (id) DO UPDATE SET probed_at = excluded.probed_at`;
+
+/**
+ * Opens a database on PostgreSQL, and brings its schema up to date unless it is only read. Connections are lost and
+ * made again without a word: `failed` never resolves, for what was acknowledged is durable over there.
+ *
+ * @throws {DatabaseError} If it cannot be used now; the message says why, in one line.
+ */
+export async function openPostgres(url: PostgresUrl, options: PostgresOptions = {}): Promise<Database> {
+  const { access = "create", lanes: count = 4, observer = { onReconnect() {}, onRetry() {} } } = options;
+  const writable = access !== "read";
+  await prepare(url, access);
+  const connect = (timeoutMs: number) => connectPostgres(url, { writable, timeoutMs });
+  const lanes = createLanes(count, () => createLane(connect, observer));
+  // Beside the others: a batch is not to wait for a token, nor a page for a batch.
+  const side = createLanes(1, () => createLane(connect, observer));
+  const onSide = <Result>(work: Work<Result>) => side.run(work, READ_TIMEOUT_MS);
+  return {
+    plants: {
+      add: (batch, { timeoutMs }) => lanes.run((connection) => addPlants(connection, batch), timeoutMs * ADD_SHARE),
+      probe: () => side.run(async (connection) => void (await connection.query(PROBE)), PROBE_TIMEOUT_MS),
+    },
+    tokens: {
+      list: () => onSide(listTokens),
+      add: (token) => onSide((connection, attempt) => addToken(connection, token, attempt)),
+      revoke: (name, at) => onSide((connection) => revokeToken(connection, name, at)),
+      recordUses: (uses) => onSide((connection) => recordTokenUses(connection, uses)),
+    },
+    pages: () =>
+      keysetPages((from) =>
+        readable(
+          url,
+          onSide((connection) => readPage(connection, from)),
+        ),
+      ),
+    failed: new Promise(() => {}),
+    async [Symbol.asyncDispose]() {
+      lanes.close();
+      side.close();
+    },
+  };
+}
+
+/** Connects once, so that what is wrong is said at the start. */
+async function prepare(url: PostgresUrl, access: Access): Promise<void> {
+  try {
+    const timeoutMs = url.connectTimeoutMs * url.hosts.length;
+    const connection = await connectPostgres(url, { writable: access !== "read", timeoutMs });
+    await requireSchema(connection, access).finally(connection.close);
+  } catch (error) {
+    throw toDatabaseError("open", url, error);
+  }
+}
+
+async function requireSchema(connection: Connection, access: Access): Promise<void> {
+  const pending = await pendingMigrations(connection);
+  if (access !== "create" && pending.length === MIGRATIONS.length) throw new DatabaseError("no plant-store is in it");
+  if (access !== "read" && pending.length > 0) await migrate(connection);
+}
+
+async function readable<Result>(url: PostgresUrl, result: Promise<Result>): Promise<Result> {
+  try {
+    return await result;
+  } catch (error) {
+    throw toDatabaseError("read", url, error instanceof PlantStoreError ? error.cause : error);
+  }
+}
+
+/** In one line that names the database. Anything that was not foreseen is a bug, and stays as it is. */
+function toDatabaseError(action: string, { database }: PostgresUrl, error: unknown): unknown {
+  if (!(error instanceof DatabaseError || error instanceof PostgresFailure)) return error;
+  return new DatabaseError(`Cannot ${action} database "${database}": ${error.message}`, { cause: error });
+}

@@ -1,0 +1,115 @@
+import { SQL } from "bun";
+import { PlantStoreError } from "../../errors.ts";
+
+/**
+ * What PostgreSQL or the way to it refused: nothing of it but the code, for the text that comes with it may quote
+ * what was sent. Codes are SQLSTATEs (https://www.postgresql.org/docs/current/errcodes-appendix.html), Bun's own
+ * `ERR_POSTGRES_…` of connections, or one of {@linkcode OwnCode}.
+ */
+export class PostgresFailure extends Error {
+  override readonly name = "PostgresFailure";
+  readonly code: string;
+
+  constructor(code: string, message: string = describeCode(code)) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** What only this program knows of a connection. */
+export type OwnCode =
+  /** A statement or a connection took too long. */
+  | "DEADLINE"
+  /** No server could be used. */
+  | "NO_SERVER"
+  /** A setting of the server would break what a 200 promises. */
+  | "UNSAFE"
+  /** The server still works on a statement that was given up. */
+  | "ABANDONED"
+  /** A row was there and is not any more: the statement is to be repeated. */
+  | "ROW_GONE";
+
+/** Takes the code of what Bun's client throws. Drizzle's wrapper has the statement's parameters: only its cause is read. */
+export function toFailure(error: unknown): unknown {
+  if (error instanceof Error && !(error instanceof SQL.SQLError) && error.cause instanceof SQL.SQLError) {
+    return toFailure(error.cause);
+  }
+  if (error instanceof SQL.PostgresError) return new PostgresFailure(error.errno ?? error.code);
+  // A certificate that is refused comes with the code of the TLS library.
+  if (error instanceof Error && "code" in error && typeof error.code === "string")
+    return new PostgresFailure(error.code);
+  return error;
+}
+
+/** What to do after a failure: the same again, the same on a new connection, say that storage cannot, or it is a bug. */
+export type Remedy = "repeat" | "reconnect" | "refuse" | "fault";
+
+/** SQLSTATEs, and classes of them, by their beginning; the first that fits counts. */
+const REMEDIES: readonly (readonly [code: string, remedy: Remedy])[] = [
+  ["40", "repeat"],
+  ["57014", "repeat"],
+  ["ROW_GONE", "repeat"],
+  ["ABANDONED", "repeat"],
+  ["08", "reconnect"],
+  ["25006", "reconnect"],
+  ["57", "reconnect"],
+  ["ERR_POSTGRES_CONNECTION_", "reconnect"],
+  // A prepared statement that is not there: somebody in between gave the connection to another server process.
+  ["26000", "reconnect"],
+  ["53300", "reconnect"],
+  ["NO_SERVER", "reconnect"],
+  ["DEADLINE", "refuse"],
+  ["UNSAFE", "refuse"],
+  ["53", "refuse"],
+  ["58", "refuse"],
+  ["XX", "refuse"],
+];
+
+/** What to do after an error. What is not recognised is a fault. */
+export function remedyFor(error: unknown): Remedy {
+  if (!(error instanceof PostgresFailure)) return "fault";
+  return REMEDIES.find(([prefix]) => error.code.startsWith(prefix))?.[1] ?? "fault";
+}
+
+/** What a state of the storage means to a client. */
+const REASONS: readonly (readonly [code: string, reason: string])[] = [
+  ["53100", "storage is full"],
+  ["25006", "storage is read-only"],
+  ["58", "storage has failed to read or write"],
+  ["XX", "storage has failed"],
+  ["DEADLINE", "storage did not finish in time"],
+];
+
+/** `storage_unavailable`, with the failure as what the log may tell. */
+export function unavailable(cause: unknown): PlantStoreError {
+  const code = cause instanceof PostgresFailure ? cause.code : "";
+  const reason = REASONS.find(([prefix]) => code.startsWith(prefix))?.[1] ?? "storage is gone";
+  const message = `${reason}; the plant may or may not be stored, send it again later`;
+  return new PlantStoreError("storage_unavailable", message, { cause });
+}
+
+/** What an operator can act on, in words of our own. */
+const WORDS: readonly (readonly [code: string, words: string])[] = [
+  ["28", "it refuses this user or password"],
+  ["3D000", "it has no such database"],
+  ["42501", "the user may not do what is needed"],
+  ["53300", "it takes no more connections"],
+  ["57P03", "it is starting or stopping"],
+  ["08P01", "it refuses the session's settings, as a pooler does: connect to PostgreSQL itself"],
+  ["25006", "it is read-only"],
+  ["ERR_POSTGRES_CONNECTION_REFUSED", "nothing listens there"],
+  ["ERR_POSTGRES_TLS_NOT_AVAILABLE", "it does not speak TLS"],
+  ["ERR_POSTGRES_CONNECTION_TIMEOUT", "it did not respond in time"],
+  ["ERR_POSTGRES_CONNECTION_CLOSED", "the connection was closed"],
+  ["DEADLINE", "it did not respond in time"],
+  ["DEPTH_ZERO_", "its certificate is not trusted: sslrootcert names those that are"],
+  ["SELF_SIGNED_", "its certificate is not trusted: sslrootcert names those that are"],
+  ["UNABLE_TO_", "its certificate is not trusted: sslrootcert names those that are"],
+  ["ERR_TLS_CERT_ALTNAME_INVALID", "its certificate is for another host"],
+  ["ABANDONED", "it still works on a statement that was given up"],
+];
+
+function describeCode(code: string): string {
+  const words = WORDS.find(([prefix]) => code.startsWith(prefix))?.[1];
+  return words === undefined ? code : `${words} (${code})`;
+}

@@ -1,0 +1,134 @@
+import type { Backend, Connection } from "./connection.ts";
+import { PostgresFailure, remedyFor, unavailable } from "./errors.ts";
+
+/** Told of what happens on lanes. */
+export interface LaneObserver {
+  /** A connection was opened in the place of one that was lost or given up. */
+  onReconnect(): void;
+  /** A statement is sent again. */
+  onRetry(): void;
+}
+
+/** Something to run on a connection; `attempt` counts from 0, and a later one may find what an earlier one did. */
+export type Work<Result> = (connection: Connection, attempt: number) => Promise<Result>;
+
+/** One connection at a time, with one piece of work in flight. */
+export interface Lane {
+  /**
+   * Runs a piece of work, on a new connection where the one there was lost, and again where that is safe and the time
+   * allows. Work that is late is given up by closing the connection, which is all that ends a black hole. It is never
+   * cancelled: that turns waiting for a synchronous standby into success.
+   *
+   * @param deadline When to give up, as `performance.now()` has it.
+   * @throws {PlantStoreError} `storage_unavailable`; what was sent may or may not have been committed.
+   */
+  run<Result>(work: Work<Result>, deadline: number): Promise<Result>;
+  close(): void;
+}
+
+/** Opens a connection within a time, in milliseconds. */
+export type Connect = (timeoutMs: number) => Promise<Connection>;
+
+/** Makes a lane, which connects when it is first used. */
+export function createLane(connect: Connect, observer: LaneObserver): Lane {
+  let connection: Connection | undefined;
+  let wasConnected = false;
+  /** A server process that may still work on a statement whose connection is gone. */
+  let abandoned: Backend | undefined;
+
+  async function run<Result>(work: Work<Result>, deadline: number): Promise<Result> {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await beforeDeadline(deadline, (isLate) => attemptOnce(work, attempt, { deadline, isLate }));
+      } catch (error) {
+        await recover(error, attempt, deadline);
+      }
+      observer.onRetry();
+    }
+  }
+
+  async function attemptOnce<Result>(work: Work<Result>, attempt: number, limit: Limit): Promise<Result> {
+    const open = await currentConnection(limit);
+    if (abandoned !== undefined) await requireEnded(open, abandoned);
+    abandoned = undefined;
+    return await work(open, attempt);
+  }
+
+  async function currentConnection({ deadline, isLate }: Limit): Promise<Connection> {
+    if (connection?.isOpen() === true) return connection;
+    drop();
+    const opened = await connect(deadline - performance.now());
+    if (isLate()) {
+      // Another piece of work may have begun in the meantime.
+      opened.close();
+      throw new PostgresFailure("DEADLINE");
+    }
+    if (wasConnected) observer.onReconnect();
+    wasConnected = true;
+    connection = opened;
+    return opened;
+  }
+
+  /** Returns where the work is to be done again. */
+  async function recover(error: unknown, attempt: number, deadline: number): Promise<void> {
+    const remedy = remedyFor(error);
+    if (remedy !== "repeat") drop();
+    if (remedy === "fault") throw error;
+    const pauseMs = backoffMs(attempt);
+    if (remedy === "refuse" || performance.now() + pauseMs >= deadline) throw unavailable(error);
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+  }
+
+  function drop(): void {
+    // One that never ended is the one to wait for: on the connection that came after it nothing was sent.
+    abandoned ??= connection?.backend;
+    connection?.close();
+    connection = undefined;
+  }
+
+  return { run, close: drop };
+}
+
+/**
+ * A server process outlives its client, and one that waits for a synchronous standby may do so for ever. A lane leaves
+ * one behind at most: before that one has ended it sends nothing that would wait behind it.
+ */
+async function requireEnded(connection: Connection, { pid, startedAt }: Backend): Promise<void> {
+  const rows = await connection.query(STILL_WORKS, [pid, startedAt]);
+  if (rows.length > 0) throw new PostgresFailure("ABANDONED");
+}
+
+/** One that waits for its client works on nothing any more. */
+const STILL_WORKS = `SELECT 1 FROM pg_stat_activity
+  WHERE pid = $1::int AND backend_start::text = $2::text AND wait_event_type IS DISTINCT FROM 'Client'`;
+
+const FIRST_PAUSE_MS = 10;
+const LONGEST_PAUSE_MS = 250;
+
+/** Longer each time, and never the same for two, who would only meet again. */
+function backoffMs(attempt: number): number {
+  return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** attempt) * (0.5 + Math.random());
+}
+
+interface Limit {
+  readonly deadline: number;
+  /** Whether it was given up. */
+  readonly isLate: () => boolean;
+}
+
+async function beforeDeadline<Result>(
+  deadline: number,
+  begin: (isLate: () => boolean) => Promise<Result>,
+): Promise<Result> {
+  let isLate = false;
+  const late = Promise.withResolvers<never>();
+  const timer = setTimeout(() => {
+    isLate = true;
+    late.reject(new PostgresFailure("DEADLINE"));
+  }, deadline - performance.now());
+  try {
+    return await Promise.race([begin(() => isLate), late.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,30 @@
+import type { Lane, Work } from "./lane.ts";
+
+/** Several lanes, of which whoever comes gets one that is free. */
+export interface Lanes {
+  /** See {@linkcode Lane.run}; the time, in milliseconds, counts from now on, waiting for a lane included. */
+  run<Result>(work: Work<Result>, timeoutMs: number): Promise<Result>;
+  close(): void;
+}
+
+/** Makes lanes. The one that was used last is used first: the others connect only when it is busy. */
+export function createLanes(count: number, create: () => Lane): Lanes {
+  const lanes = Array.from({ length: count }, create);
+  const free = lanes.toReversed();
+  /** Whoever waits gets a lane in time: no piece of work is on one past its own deadline. */
+  const waiting: ((lane: Lane) => void)[] = [];
+
+  async function run<Result>(work: Work<Result>, timeoutMs: number): Promise<Result> {
+    const deadline = performance.now() + timeoutMs;
+    const lane = free.pop() ?? (await new Promise<Lane>((resolve) => waiting.push(resolve)));
+    try {
+      return await lane.run(work, deadline);
+    } finally {
+      const next = waiting.shift();
+      if (next === undefined) free.push(lane);
+      else next(lane);
+    }
+  }
+
+  return { run, close: () => lanes.forEach((lane) => lane.close()) };
+}

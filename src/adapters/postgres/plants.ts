@@ -1,0 +1,116 @@
+import { gte, lt, sql } from "drizzle-orm";
+import { drizzle } from "drizzle-orm/bun-sql";
+import { type NewPlant, type Plant, samePlant } from "../../plant.ts";
+import type { AddOutcome } from "../../plant_store.ts";
+import { bigintArray, textArray } from "./arrays.ts";
+import type { Connection } from "./connection.ts";
+import { PostgresFailure } from "./errors.ts";
+import { plants } from "./schema.ts";
+
+const { placeholder } = sql;
+
+/** Drizzle writes the statements, once; a connection runs them. */
+const db = drizzle.mock();
+
+const INSERT = db
+  .insert(plants)
+  .select(
+    sql`SELECT * FROM unnest(${placeholder("ids")}::bigint[], ${placeholder("names")}::text[], ${placeholder("tags")}::text[])`,
+  )
+  .onConflictDoNothing()
+  .returning({ id: plants.id })
+  .toSQL().sql;
+
+/**
+ * Looks up rows and locks them, which writes: so this, too, is durable and on the synchronous standby when it returns.
+ * A row may be visible and not yet there: after a crash of the primary that had committed it, and not replicated it.
+ */
+const SELECT_STORED = db
+  .select()
+  .from(plants)
+  .where(sql`${plants.id} = ANY(${placeholder("ids")}::bigint[])`)
+  .for("key share")
+  .toSQL().sql;
+
+/** A row as Bun gives it: a bigint is text. */
+interface PlantRow {
+  readonly id: string;
+  readonly name: string;
+  readonly tag: string | null;
+}
+
+/**
+ * Adds a batch in one statement that commits by itself, and looks up in a second one what was there before: only
+ * a later statement sees what a rival committed in the meantime.
+ */
+export async function addPlants(connection: Connection, batch: readonly NewPlant[]): Promise<readonly AddOutcome[]> {
+  if (batch.length === 0) return [];
+  const candidates = firstOfEach(batch);
+  const inserted = await connection.query<Pick<PlantRow, "id">>(INSERT, columnsOf(candidates));
+  const added = new Set(inserted.map(({ id }) => BigInt(id)));
+  const stored = new Map(candidates.map((plant) => [plant.id, plant as Plant]));
+  const losers = candidates.filter(({ id }) => !added.has(id));
+  if (losers.length > 0) for (const plant of await storedPlants(connection, losers)) stored.set(plant.id, plant);
+  return batch.map((plant) => {
+    // The first of an id was added, and those after it are judged against it.
+    if (added.delete(plant.id)) return "added";
+    return samePlant(stored.get(plant.id) ?? plant, plant) ? "present" : "conflict";
+  });
+}
+
+/** One for each id, in the order of ids: two batches that overlap in another order would wait for each other. */
+function firstOfEach(batch: readonly NewPlant[]): readonly NewPlant[] {
+  const first = new Map<bigint, NewPlant>();
+  for (const plant of batch) if (!first.has(plant.id)) first.set(plant.id, plant);
+  return [...first.values()].toSorted((one, other) => (one.id < other.id ? -1 : 1));
+}
+
+function columnsOf(batch: readonly NewPlant[]): string[] {
+  return [
+    bigintArray(batch.map(({ id }) => id)),
+    textArray(batch.map(({ name }) => name)),
+    textArray(batch.map(({ tag }) => tag)),
+  ];
+}
+
+async function storedPlants(connection: Connection, losers: readonly NewPlant[]): Promise<readonly NewPlant[]> {
+  const rows = await connection.query<PlantRow>(SELECT_STORED, [bigintArray(losers.map(({ id }) => id))]);
+  // It stood in the way of the insert: somebody deleted it since, by hand.
+  if (rows.length < losers.length) throw new PostgresFailure("ROW_GONE");
+  return rows.map(toPlant);
+}
+
+function toPlant({ id, name, tag }: PlantRow): NewPlant {
+  return tag === null ? { id: BigInt(id), name } : { id: BigInt(id), name, tag };
+}
+
+/** A page ends at this many plants, or sooner: */
+const PAGE_PLANTS = 4_000;
+/** where those before have this many bytes, because a name may be long. */
+const PAGE_BYTES = 2 ** 20;
+
+const size = sql`octet_length(${plants.name}) + coalesce(octet_length(${plants.tag}), 0)`;
+const page = db
+  .select({
+    id: plants.id,
+    name: plants.name,
+    tag: plants.tag,
+    before: sql<number>`sum(${size}) OVER (ORDER BY ${plants.id}) - (${size})`.as("before"),
+  })
+  .from(plants)
+  .where(gte(plants.id, placeholder("from")))
+  .orderBy(plants.id)
+  .limit(PAGE_PLANTS)
+  .as("page");
+const SELECT_PAGE = db
+  .select({ id: page.id, name: page.name, tag: page.tag })
+  .from(page)
+  .where(lt(page.before, PAGE_BYTES))
+  .orderBy(page.id)
+  .toSQL();
+
+/** Reads a page of plants, ordered by id, from this id on. */
+export async function readPage(connection: Connection, from: bigint): Promise<readonly NewPlant[]> {
+  const parameters = SELECT_PAGE.params.map((value) => String(typeof value === "number" ? value : from));
+  return (await connection.query<PlantRow>(SELECT_PAGE.sql, parameters)).map(toPlant);
+}

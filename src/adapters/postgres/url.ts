@@ -1,0 +1,135 @@
+/** Where a PostgreSQL is, and how to reach it. */
+export interface PostgresUrl {
+  /** Tried in turn. */
+  readonly hosts: readonly PostgresHost[];
+  readonly database: string;
+  readonly username: string;
+  /** A function, so that no log ever shows it. */
+  readonly password: () => string;
+  /** How TLS is spoken; `undefined` where there is no network in between. */
+  readonly sslmode: SslMode | undefined;
+  /** The path of the certificates to trust, in PEM. @default those that the system trusts */
+  readonly sslrootcert: string | undefined;
+  /** The paths of the client's own certificate and key, in PEM, if it has any. */
+  readonly sslcert: string | undefined;
+  readonly sslkey: string | undefined;
+  /** How long to try one host, in milliseconds. @default {2_000} */
+  readonly connectTimeoutMs: number;
+}
+
+/** One server; `host` is an absolute path where it is the directory of a unix socket. */
+export interface PostgresHost {
+  readonly host: string;
+  readonly port: number;
+}
+
+const SSL_MODES = ["disable", "require", "verify-ca", "verify-full"] as const;
+
+/** What libpq's `sslmode` can say; those that turn to plaintext without a word are not among them. */
+export type SslMode = (typeof SSL_MODES)[number];
+
+const PARAMETERS = ["sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "target_session_attrs"] as const;
+
+type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>;
+
+const EXPECTED = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+
+/**
+ * Reads a connection URI as libpq has it, with one host or several
+ * (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS).
+ *
+ * @throws {RangeError} If it cannot be followed; the message says what was expected, and holds no password.
+ *
+ * @example
+ * ```ts
+ * parsePostgresUrl("postgres://plants@db1,db2:5433/plants?sslmode=verify-full").hosts.length; // 2
+ * ```
+ */
+export function parsePostgresUrl(url: string): PostgresUrl {
+  const match = /^postgres(?:ql)?:\/\/(?:([^:@/?#]+)(?::([^@/?#]*))?@)?([^@/?#]+)\/([^/?#]+)(?:\?([^#]*))?$/.exec(url);
+  const [, username, password = "", hosts = "", database = "", query = ""] = match ?? [];
+  if (username === undefined) throw new RangeError(`expected ${EXPECTED}`);
+  const parameters = parseParameters(query);
+  const parsed = {
+    hosts: hosts.split(",").map(parseHost),
+    database: decode(database),
+    username: decode(username),
+    sslmode: parseSslMode(parameters.sslmode),
+    sslrootcert: parameters.sslrootcert,
+    ...parseCertificate(parameters),
+    connectTimeoutMs: parseTimeout(parameters.connect_timeout),
+  };
+  requireExplicitTls(parsed);
+  requireWritable(parameters.target_session_attrs);
+  const secret = decode(password);
+  return { ...parsed, password: () => secret };
+}
+
+/** A server as people write it. */
+export function describeHost({ host, port }: PostgresHost): string {
+  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw new RangeError("expected % to be followed by two hexadecimal digits; a % itself is %25");
+  }
+}
+
+function parseHost(text: string): PostgresHost {
+  const [, bracketed, plain, port = "5432"] = /^(?:\[([^\]]+)\]|([^:[\]]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
+  const host = decode(bracketed ?? plain ?? "");
+  const number = Number(port);
+  if (host !== "" && number >= 1 && number <= 65_535) return { host, port: number };
+  throw new RangeError("expected each host as HOST or HOST:PORT, and a comma between two");
+}
+
+function parseParameters(query: string): Parameters {
+  const pairs = query.split("&").filter((pair) => pair !== "");
+  const entries = pairs.map((pair) => {
+    const [name = "", ...value] = pair.split("=");
+    if (PARAMETERS.some((known) => known === name)) return [name, decode(value.join("="))] as const;
+    throw new RangeError(`the parameter "${name}" is not known; there are ${PARAMETERS.join(", ")}`);
+  });
+  return Object.fromEntries(entries);
+}
+
+function parseSslMode(text: string | undefined): SslMode | undefined {
+  const mode = SSL_MODES.find((known) => known === text);
+  if (text === undefined || mode !== undefined) return mode;
+  throw new RangeError(`expected sslmode to be ${SSL_MODES.join(", ")}`);
+}
+
+function parseCertificate({ sslcert, sslkey }: Parameters) {
+  if ((sslcert === undefined) === (sslkey === undefined)) return { sslcert, sslkey };
+  throw new RangeError("expected sslcert and sslkey together");
+}
+
+/** In whole seconds, as libpq has it. */
+function parseTimeout(text = "2"): number {
+  const seconds = /^\d{1,3}$/.test(text) ? Number(text) : 0;
+  if (seconds >= 1) return seconds * 1_000;
+  throw new RangeError("expected connect_timeout to be 1 to 999 seconds");
+}
+
+/** PostgreSQL's own default would send plants and the password in plaintext. */
+function requireExplicitTls({ hosts, sslmode, sslrootcert, sslcert }: Omit<PostgresUrl, "password">): void {
+  const isSecure = sslmode !== undefined && sslmode !== "disable";
+  if (!isSecure && (sslrootcert ?? sslcert) !== undefined) throw new RangeError("certificates need an sslmode");
+  if (sslmode !== undefined || hosts.every(isLocal)) return;
+  throw new RangeError(
+    "a host on a network needs sslmode: write ?sslmode=verify-full, or ?sslmode=disable to send all in plaintext",
+  );
+}
+
+function isLocal({ host }: PostgresHost): boolean {
+  return host.startsWith("/") || host === "localhost" || host === "::1" || /^127(?:\.\d+){3}$/.test(host);
+}
+
+/** A server that may not write is never used, whatever the URL says. */
+function requireWritable(target = "read-write"): void {
+  if (["read-write", "primary", "any"].includes(target)) return;
+  throw new RangeError("expected target_session_attrs to be read-write: plants are written");
+}

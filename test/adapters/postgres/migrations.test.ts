@@ -1,0 +1,123 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { cpSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { openPostgres } from "../../../src/adapters/postgres/database.ts";
+import { MIGRATIONS } from "../../../src/adapters/postgres/migrations.ts";
+import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const FOLDER = join(ROOT, "drizzle/postgres");
+
+function sqlFiles(folder: string): string[] {
+  return readdirSync(folder)
+    .filter((name) => name.endsWith(".sql"))
+    .toSorted();
+}
+
+test("every migration in the folder is embedded, as it stands there and in order", () => {
+  const embedded = MIGRATIONS.map(({ tag, sql }) => ({ file: `${tag}.sql`, sql }));
+  const folder = sqlFiles(FOLDER).map((file) => ({ file, sql: readFileSync(join(FOLDER, file), "utf8") }));
+  expect(embedded).toEqual(folder);
+});
+
+test("drizzle-kit finds nothing in the schema that no migration makes", async () => {
+  using copy = emptyDirectory();
+  cpSync(FOLDER, join(copy.path, "postgres"), { recursive: true });
+  // It takes `--out` as relative to where it runs.
+  const schema = ["--schema", join(ROOT, "src/adapters/postgres/schema.ts"), "--out", "postgres"];
+  const drizzleKit = [process.execPath, "--bun", join(ROOT, "node_modules/.bin/drizzle-kit")];
+  const generate = Bun.spawn([...drizzleKit, "generate", "--dialect", "postgresql", ...schema], {
+    cwd: copy.path,
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  expect(await new Response(generate.stdout).text()).toContain("No schema changes, nothing to migrate");
+  expect(await generate.exited).toBe(0);
+  expect(sqlFiles(join(copy.path, "postgres"))).toEqual(sqlFiles(FOLDER));
+});
+
+describe.skipIf(skipsCluster())("openPostgres()", () => {
+  let cluster: PostgresCluster;
+  let url: string;
+  beforeAll(async () => {
+    cluster = await startCluster();
+  });
+  beforeEach(async () => {
+    url = await cluster.emptyDatabase();
+  });
+  afterAll(() => cluster[Symbol.asyncDispose]());
+
+  const open = (access: "create" | "write" | "read" = "create", at = url) =>
+    openPostgres(parsePostgresUrl(at), { access });
+
+  async function admin(statements: string): Promise<readonly Record<string, unknown>[]> {
+    const client = cluster.connect();
+    return await client
+      .unsafe(statements)
+      .simple()
+      .finally(() => client.close({ timeout: 0 }));
+  }
+
+  test("makes the tables once, however many start at the same time", async () => {
+    for (let round = 0; round < 5; round++) {
+      await cluster.emptyDatabase();
+      const opened = await Promise.all(Array.from({ length: 10 }, () => open()));
+      for (const database of opened) await database[Symbol.asyncDispose]();
+      expect([...(await admin("SELECT tag FROM plant_store_migrations"))]).toEqual([{ tag: "0000_plants_and_tokens" }]);
+    }
+  });
+
+  test("leaves a database alone that belongs to another application", async () => {
+    await admin("CREATE TABLE orders (id int)");
+    try {
+      const refusal = 'Cannot open database "postgres": schema "public" belongs to another application';
+      await expect(open()).rejects.toThrow(refusal);
+      await expect(open("read")).rejects.toThrow(refusal);
+      expect([...(await admin("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"))]).toEqual([
+        { tablename: "orders" },
+      ]);
+    } finally {
+      await admin("DROP TABLE orders");
+    }
+  });
+
+  test("refuses a newer plant-store's database", async () => {
+    await (await open())[Symbol.asyncDispose]();
+    await admin("INSERT INTO plant_store_migrations VALUES (9999999999999, '9999_from_the_future')");
+    const refusal = 'Cannot open database "postgres": it was made by a newer plant-store';
+    await expect(open()).rejects.toThrow(refusal);
+    await expect(open("read")).rejects.toThrow(refusal);
+  });
+
+  test("makes no tables for who only reads or lists", async () => {
+    for (const access of ["read", "write"] as const) {
+      await expect(open(access)).rejects.toThrow('Cannot open database "postgres": no plant-store is in it');
+    }
+    expect([...(await admin("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"))]).toEqual([]);
+  });
+
+  test("works as a role that may not create tables, where somebody else made them", async () => {
+    await admin("CREATE ROLE gardener LOGIN");
+    const asGardener = cluster.url("postgres", "gardener");
+    await expect(open("create", asGardener)).rejects.toThrow(
+      'Cannot open database "postgres": the user may not create tables: run plant-store migrate once as one who may',
+    );
+    await (await open())[Symbol.asyncDispose]();
+    await admin("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO gardener");
+    await using database = await open("create", asGardener);
+    const fern = { id: 1n, name: "Fern" };
+    expect(await database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+    expect(await database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
+    await database.plants.probe();
+  });
+
+  test("needs a schema to make tables in", async () => {
+    await admin("CREATE ROLE nowhere LOGIN; ALTER ROLE nowhere SET search_path = missing");
+    await expect(open("create", cluster.url("postgres", "nowhere"))).rejects.toThrow(
+      'Cannot open database "postgres": its search_path names no schema that there is',
+    );
+  });
+});

