@@ -16,5 +16,6 @@ CREATE TABLE "tokens" (
 	"expires_at" timestamp (3) with time zone,
 	"revoked_at" timestamp (3) with time zone,
 	"last_used_at" timestamp (3) with time zone,
+	"scopes" text NOT NULL,
 	CONSTRAINT "tokens_digest_unique" UNIQUE("digest")
 );

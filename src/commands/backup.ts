@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import type { DatabaseLocation } from "./config.ts";
+import { ConfigError, type DatabaseLocation } from "./config.ts";
 import { CommandError, type Io, isSystemError, reasonOf } from "./io.ts";
 import { copyDatabase } from "./open_database.ts";
 
@@ -9,10 +9,12 @@ import { copyDatabase } from "./open_database.ts";
  * appears complete and fsynced, or not at all, and never replaces another.
  *
  * @returns 0, or 1 when it was stopped.
+ * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.
  * @throws {CommandError} If the file is there already or cannot be written.
  * @throws {DatabaseError} If the database cannot be read, or not be copied.
  */
 export async function backup(database: DatabaseLocation, target: string, io: Io): Promise<number> {
+  if (database.adapter !== "sqlite") throw new ConfigError("Cannot back up PostgreSQL: use pg_dump");
   // The adapter checks this too, but only after it has copied everything.
   if (existsSync(target)) throw new CommandError(`Cannot back up to "${target}": file already exists`);
   try {

@@ -5,6 +5,7 @@ import type { Config } from "./config.ts";
 import { type ExportOptions, exportPlants } from "./export.ts";
 import { importPlants } from "./import.ts";
 import type { StreamIo } from "./io.ts";
+import { migrate } from "./migrate.ts";
 import { openapi } from "./openapi.ts";
 import { SCOPES } from "../scopes.ts";
 import { serve } from "./serve.ts";
@@ -30,7 +31,7 @@ export interface CommandContext {
 /** Declares the program: its commands, their flags and their help. */
 export function declareProgram(context: CommandContext): Command {
   const program = new Command("plant-store")
-    .description("A store of plants: POST /plants over HTTP, kept in SQLite.")
+    .description("A store of plants: POST /plants over HTTP, kept in SQLite or PostgreSQL.")
     .version(packageJson.version, "-V, --version", "Print the version")
     .helpOption("-h, --help", "Print this help")
     .helpCommand("help [command]", "Print the help of a command")
@@ -46,6 +47,7 @@ export function declareProgram(context: CommandContext): Command {
   declareExport(program, context);
   declareImport(program, context);
   declareBackup(program, context);
+  declareMigrate(program, context);
   declareOpenapi(program, context);
   return program;
 }
@@ -154,6 +156,18 @@ function declareBackup(program: Command, { io, configOf, done }: CommandContext)
     .description("Copy the database into a new file, also while a server runs")
     .addHelpText("after", example("backup plants-2026-11-20.db"))
     .action(async (file: string, flags: Flags) => done(await backup(configOf(flags).database, file, io)));
+  addFlags(command, DATABASE);
+}
+
+function declareMigrate(program: Command, { io, configOf, done }: CommandContext): void {
+  const command = program
+    .command("migrate")
+    .description("Bring a database on PostgreSQL to the newest schema, as a role that may create tables")
+    .option("--dry-run", "Print the SQL, and change nothing")
+    .addHelpText("after", example("migrate --database postgres://owner@localhost/plants --dry-run"))
+    .action(async (flags: Flags) =>
+      done(await migrate(configOf(flags).database, { dryRun: flags["dryRun"] === true }, io)),
+    );
   addFlags(command, DATABASE);
 }
 

@@ -8,7 +8,7 @@ import {
 } from "./setting_table.ts";
 import { SETTINGS } from "./settings.ts";
 
-export { ConfigError, type DatabaseLocation } from "./setting_parsers.ts";
+export { ConfigError, type DatabaseLocation, type PostgresLocation, type SqliteLocation } from "./setting_parsers.ts";
 
 /** Everything an operator can set, parsed and checked. */
 export type Config = ValuesOf<typeof SETTINGS>;

@@ -1,19 +1,21 @@
 import { backupSqlite } from "../adapters/sqlite/backup.ts";
+import { migratePostgres, openPostgres } from "../adapters/postgres/database.ts";
+import type { Migration } from "../adapters/postgres/migrations.ts";
 import { connect } from "../adapters/sqlite/connection.ts";
 import { sqliteDatabase } from "../adapters/sqlite/database.ts";
 import { type LockWaitOptions, waitForLock } from "../adapters/sqlite/lock_wait.ts";
 import { openSqliteReader } from "../adapters/sqlite/reader.ts";
 import { openSqliteWorker, type SqliteWorkerOptions } from "../adapters/sqlite/worker_client.ts";
 import type { Database } from "../database.ts";
-import type { DatabaseLocation } from "./config.ts";
+import type { DatabaseLocation, PostgresLocation, SqliteLocation } from "./config.ts";
 
 /**
  * Opens a database for a server, and makes it where there is none: no call blocks the thread.
  *
  * @throws {DatabaseError} If it cannot be used; so do the other ways to open one.
  */
-export function openForServing({ path }: DatabaseLocation, options: SqliteWorkerOptions): Promise<Database> {
-  return openSqliteWorker(path, options);
+export function openForServing(location: DatabaseLocation, options: SqliteWorkerOptions): Promise<Database> {
+  return location.adapter === "postgres" ? openPostgres(location.url) : openSqliteWorker(location.path, options);
 }
 
 /** How a command writes. */
@@ -28,16 +30,18 @@ export interface OpenForWritingOptions {
 
 /** Opens a database for a command that writes to it, perhaps beside a server. */
 export async function openForWriting(
-  { path }: DatabaseLocation,
+  location: DatabaseLocation,
   { create = false, verify = false, lockWait }: OpenForWritingOptions = {},
 ): Promise<Database> {
-  const database = sqliteDatabase(connect(path, { access: create ? "create" : "write", verify }));
+  if (location.adapter === "postgres") return openPostgres(location.url, { access: create ? "create" : "write" });
+  const database = sqliteDatabase(connect(location.path, { access: create ? "create" : "write", verify }));
   return lockWait ? { ...database, plants: waitForLock(database.plants, lockWait) } : database;
 }
 
 /** Opens a database for a command that only reads it. Makes none, and changes none. */
-export async function openForReading({ path }: DatabaseLocation): Promise<Pick<Database, "pages"> & AsyncDisposable> {
-  return openSqliteReader(path);
+export async function openForReading(location: DatabaseLocation): Promise<Pick<Database, "pages"> & AsyncDisposable> {
+  if (location.adapter === "postgres") return openPostgres(location.url, { access: "read" });
+  return openSqliteReader(location.path);
 }
 
 /**
@@ -46,6 +50,16 @@ export async function openForReading({ path }: DatabaseLocation): Promise<Pick<D
  * @param target The file, as an absolute path.
  * @returns Whether the copy is complete: false when it was stopped.
  */
-export function copyDatabase({ path }: DatabaseLocation, target: string, stop: AbortSignal): Promise<boolean> {
+export function copyDatabase({ path }: SqliteLocation, target: string, stop: AbortSignal): Promise<boolean> {
   return backupSqlite(path, target, stop);
+}
+
+/**
+ * Brings a database on PostgreSQL to the newest schema.
+ *
+ * @param dryRun Whether to change nothing.
+ * @returns What was to be done.
+ */
+export function migrateDatabase({ url }: PostgresLocation, dryRun: boolean): Promise<readonly Migration[]> {
+  return migratePostgres(url, dryRun);
 }

@@ -1,3 +1,5 @@
+import { parsePostgresUrl, type PostgresUrl } from "../adapters/postgres/url.ts";
+
 /** A setting that cannot be followed: the program was called wrongly. */
 export class ConfigError extends Error {
   override readonly name = "ConfigError";
@@ -68,17 +70,36 @@ export function isComplete(texts: Readonly<Record<string, string>>): boolean {
 }
 
 /** Which adapter a database is behind, and where it is. */
-export interface DatabaseLocation {
+export type DatabaseLocation = SqliteLocation | PostgresLocation;
+
+/** A SQLite database in a file. */
+export interface SqliteLocation {
   readonly adapter: "sqlite";
   readonly path: string;
 }
 
-/** Parses `file:PATH`, or the same as an absolute URL, `file:///PATH` (RFC 8089). */
+/** A database on a PostgreSQL server. */
+export interface PostgresLocation {
+  readonly adapter: "postgres";
+  readonly url: PostgresUrl;
+}
+
+/** Parses `file:PATH`, or the same as an absolute URL, `file:///PATH` (RFC 8089); or a `postgres://…`. */
 export function parseDatabaseUrl(name: string, url: string): DatabaseLocation {
+  if (/^postgres(?:ql)?:/.test(url)) return { adapter: "postgres", url: parsePostgres(name, url) };
   const path = /^file:(?:\/\/(?=\/))?([^?#]+)$/.exec(url)?.[1];
   // A memory database would lose every plant, and two slashes name a host.
   if (path !== undefined && !path.startsWith("//") && path !== ":memory:") return { adapter: "sqlite", path };
-  throw new ConfigError(`Cannot use ${name} "${withoutSecrets(url)}": expected file:PATH`);
+  throw new ConfigError(`Cannot use ${name} "${withoutSecrets(url)}": expected file:PATH or postgres://…`);
+}
+
+function parsePostgres(name: string, url: string): PostgresUrl {
+  try {
+    return parsePostgresUrl(url);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new ConfigError(`Cannot use ${name} "${withoutSecrets(url)}": ${error.message}`);
+  }
 }
 
 /** Parses the URL of keys. Plain HTTP is for this machine only: who changes keys on the network can sign tokens. */

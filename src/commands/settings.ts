@@ -1,6 +1,8 @@
 import { LOG_FORMATS, LOG_LEVELS } from "../adapters/logging.ts";
 import { JWT_ALGORITHMS } from "../auth/jwt_header.ts";
+import { describeHost } from "../adapters/postgres/url.ts";
 import {
+  type DatabaseLocation,
   isComplete,
   parseChoice,
   parseChoices,
@@ -37,9 +39,9 @@ export const SETTINGS = {
   database: setting({
     variables: { DATABASE_URL: "file:plants.db" },
     flag: "--database <url>",
-    meaning: "where plants are kept: `file:PATH` of a SQLite database",
+    meaning: "where plants are kept: `file:PATH` of a SQLite database, or `postgres://…`",
     parse: ({ DATABASE_URL }) => parseDatabaseUrl("DATABASE_URL", DATABASE_URL),
-    log: ({ adapter, path }) => ({ adapter, path }),
+    log: describeDatabase,
   }),
   authTokens: setting({
     variables: { AUTH_TOKENS: "" },
@@ -142,6 +144,12 @@ export const SETTINGS = {
     log: asIs,
   }),
 };
+
+function describeDatabase(location: DatabaseLocation) {
+  if (location.adapter === "sqlite") return { adapter: location.adapter, path: location.path };
+  const { hosts, database, username, sslmode } = location.url;
+  return { adapter: location.adapter, hosts: hosts.map(describeHost), database, username, sslmode };
+}
 
 /** Not for objects: what is logged of one is named, member by member. */
 function asIs(value: string | number | boolean | undefined): typeof value {

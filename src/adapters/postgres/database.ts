@@ -3,11 +3,12 @@ import { PlantStoreError } from "../../errors.ts";
 import { keysetPages } from "../../keyset.ts";
 import { type Connection, connectPostgres } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
-import { createLane, type LaneObserver, type Work } from "./lane.ts";
+import { createLane, type LaneCounts, type Work } from "./lane.ts";
 import { createLanes } from "./lanes.ts";
-import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
+import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { addPlants, readPage } from "./plants.ts";
-import { addToken, listTokens, recordTokenUses, revokeToken } from "./tokens.ts";
+import { addToken, listTokens, recordTokenUses, revokeToken, tokenRevision } from "./tokens.ts";
+import { databaseMetrics } from "./metrics.ts";
 import type { PostgresUrl } from "./url.ts";
 
 /** How a PostgreSQL database is opened. */
@@ -16,8 +17,6 @@ export interface PostgresOptions {
   readonly access?: Access;
   /** How many batches may be in flight at once, each on a connection of its own. @default {4} */
   readonly lanes?: number;
-  /** Told of what happens on connections. @default nobody is */
-  readonly observer?: LaneObserver;
 }
 
 type Access = "create" | "write" | "read";
@@ -40,13 +39,14 @@ const PROBE = `INSERT INTO probes (id, probed_at) VALUES (1, now())
  * @throws {DatabaseError} If it cannot be used now; the message says why, in one line.
  */
 export async function openPostgres(url: PostgresUrl, options: PostgresOptions = {}): Promise<Database> {
-  const { access = "create", lanes: count = 4, observer = { onReconnect() {}, onRetry() {} } } = options;
+  const { access = "create", lanes: laneCount = 4 } = options;
+  const counts: LaneCounts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
   const writable = access !== "read";
   await prepare(url, access);
   const connect = (timeoutMs: number) => connectPostgres(url, { writable, timeoutMs });
-  const lanes = createLanes(count, () => createLane(connect, observer));
+  const lanes = createLanes(laneCount, () => createLane(connect, counts));
   // Beside the others: a batch is not to wait for a token, nor a page for a batch.
-  const side = createLanes(1, () => createLane(connect, observer));
+  const side = createLanes(1, () => createLane(connect, counts));
   const onSide = <Result>(work: Work<Result>) => side.run(work, READ_TIMEOUT_MS);
   return {
     plants: {
@@ -55,6 +55,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
     },
     tokens: {
       list: () => onSide(listTokens),
+      revision: () => onSide(tokenRevision),
       add: (token) => onSide((connection, attempt) => addToken(connection, token, attempt)),
       revoke: (name, at) => onSide((connection) => revokeToken(connection, name, at)),
       recordUses: (uses) => onSide((connection) => recordTokenUses(connection, uses)),
@@ -66,6 +67,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
           onSide((connection) => readPage(connection, from)),
         ),
       ),
+    metrics: () => databaseMetrics(counts, [lanes, side]),
     failed: new Promise(() => {}),
     async [Symbol.asyncDispose]() {
       lanes.close();
@@ -74,12 +76,30 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   };
 }
 
+/**
+ * Brings the schema up to date; unless it is only asked for, and changes nothing.
+ *
+ * @returns What was to be done.
+ * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
+ */
+export function migratePostgres(url: PostgresUrl, dryRun: boolean): Promise<readonly Migration[]> {
+  return connected(url, !dryRun, dryRun ? pendingMigrations : migrate);
+}
+
 /** Connects once, so that what is wrong is said at the start. */
 async function prepare(url: PostgresUrl, access: Access): Promise<void> {
+  await connected(url, access !== "read", (connection) => requireSchema(connection, access));
+}
+
+async function connected<Result>(
+  url: PostgresUrl,
+  writable: boolean,
+  use: (connection: Connection) => Promise<Result>,
+): Promise<Result> {
   try {
     const timeoutMs = url.connectTimeoutMs * url.hosts.length;
-    const connection = await connectPostgres(url, { writable: access !== "read", timeoutMs });
-    await requireSchema(connection, access).finally(connection.close);
+    const connection = await connectPostgres(url, { writable, timeoutMs });
+    return await use(connection).finally(connection.close);
   } catch (error) {
     throw toDatabaseError("open", url, error);
   }

@@ -1,12 +1,16 @@
 import type { Backend, Connection } from "./connection.ts";
 import { PostgresFailure, remedyFor, unavailable } from "./errors.ts";
 
-/** Told of what happens on lanes. */
-export interface LaneObserver {
-  /** A connection was opened in the place of one that was lost or given up. */
-  onReconnect(): void;
-  /** A statement is sent again. */
-  onRetry(): void;
+/** What happened on lanes, counted. */
+export interface LaneCounts {
+  /** Connections opened in the place of one that was lost or given up. */
+  reconnections: number;
+  /** Pieces of work that were begun again. */
+  retries: number;
+  /** Pieces of work that were done, */
+  done: number;
+  /** and how long they took, in milliseconds. */
+  durationMs: number;
 }
 
 /** Something to run on a connection; `attempt` counts from 0, and a later one may find what an earlier one did. */
@@ -23,6 +27,7 @@ export interface Lane {
    * @throws {PlantStoreError} `storage_unavailable`; what was sent may or may not have been committed.
    */
   run<Result>(work: Work<Result>, deadline: number): Promise<Result>;
+  isConnected(): boolean;
   close(): void;
 }
 
@@ -30,7 +35,7 @@ export interface Lane {
 export type Connect = (timeoutMs: number) => Promise<Connection>;
 
 /** Makes a lane, which connects when it is first used. */
-export function createLane(connect: Connect, observer: LaneObserver): Lane {
+export function createLane(connect: Connect, counts: LaneCounts): Lane {
   let connection: Connection | undefined;
   let wasConnected = false;
   /** A server process that may still work on a statement whose connection is gone. */
@@ -43,7 +48,7 @@ export function createLane(connect: Connect, observer: LaneObserver): Lane {
       } catch (error) {
         await recover(error, attempt, deadline);
       }
-      observer.onRetry();
+      counts.retries++;
     }
   }
 
@@ -51,7 +56,11 @@ export function createLane(connect: Connect, observer: LaneObserver): Lane {
     const open = await currentConnection(limit);
     if (abandoned !== undefined) await requireEnded(open, abandoned);
     abandoned = undefined;
-    return await work(open, attempt);
+    const start = performance.now();
+    const result = await work(open, attempt);
+    counts.done++;
+    counts.durationMs += performance.now() - start;
+    return result;
   }
 
   async function currentConnection({ deadline, isLate }: Limit): Promise<Connection> {
@@ -63,7 +72,7 @@ export function createLane(connect: Connect, observer: LaneObserver): Lane {
       opened.close();
       throw new PostgresFailure("DEADLINE");
     }
-    if (wasConnected) observer.onReconnect();
+    if (wasConnected) counts.reconnections++;
     wasConnected = true;
     connection = opened;
     return opened;
@@ -86,7 +95,7 @@ export function createLane(connect: Connect, observer: LaneObserver): Lane {
     connection = undefined;
   }
 
-  return { run, close: drop };
+  return { run, isConnected: () => connection?.isOpen() === true, close: drop };
 }
 
 /**

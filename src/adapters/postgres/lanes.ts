@@ -4,6 +4,10 @@ import type { Lane, Work } from "./lane.ts";
 export interface Lanes {
   /** See {@linkcode Lane.run}; the time, in milliseconds, counts from now on, waiting for a lane included. */
   run<Result>(work: Work<Result>, timeoutMs: number): Promise<Result>;
+  /** How many have a piece of work. */
+  busy(): number;
+  /** How many have a connection. */
+  connected(): number;
   close(): void;
 }
 
@@ -26,5 +30,10 @@ export function createLanes(count: number, create: () => Lane): Lanes {
     }
   }
 
-  return { run, close: () => lanes.forEach((lane) => lane.close()) };
+  return {
+    run,
+    busy: () => lanes.length - free.length,
+    connected: () => lanes.filter((lane) => lane.isConnected()).length,
+    close: () => lanes.forEach((lane) => lane.close()),
+  };
 }

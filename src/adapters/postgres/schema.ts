@@ -20,6 +20,8 @@ export const tokens = pgTable("tokens", {
   expiresAt: instant("expires_at"),
   revokedAt: instant("revoked_at"),
   lastUsedAt: instant("last_used_at"),
+  /** With a space between two, as RFC 6749 writes scopes (section 3.3). */
+  scopes: text().notNull(),
 });
 
 /** One row, which a probe writes: that commits as a plant does, and touches none. */

@@ -1,0 +1,28 @@
+import { scriptOf } from "../adapters/postgres/migrations.ts";
+import { ConfigError, type DatabaseLocation } from "./config.ts";
+import type { Io } from "./io.ts";
+import { migrateDatabase } from "./open_database.ts";
+
+/** How to migrate. */
+export interface MigrateOptions {
+  /** Whether to print the SQL, and to change nothing. */
+  readonly dryRun: boolean;
+}
+
+/**
+ * `plant-store migrate`: brings a database on PostgreSQL to the newest schema, as a role that may create tables: then
+ * servers need one that may not.
+ *
+ * @throws {ConfigError} If the database is a file, which needs no such thing.
+ * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
+ */
+export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOptions, io: Io): Promise<number> {
+  if (database.adapter === "sqlite") {
+    throw new ConfigError("Cannot migrate a SQLite database alone: whatever opens it brings it up to date");
+  }
+  const migrations = await migrateDatabase(database, dryRun);
+  if (dryRun) migrations.forEach((migration) => io.stdout(scriptOf(migration)));
+  else migrations.forEach(({ tag }) => io.stderr(`Applied ${tag}\n`));
+  if (migrations.length === 0) io.stderr("Nothing to do: the schema is up to date\n");
+  return 0;
+}
