@@ -90,10 +90,19 @@ export async function startCluster({ settings = {}, hba, primary, files = {} }: 
     port,
     data,
     /** A client of one connection. */
-    connect: (database = "postgres", username = SUPERUSER) => connectTo(port, database, username),
+    connect: () => connectTo(port, "postgres"),
     /** Removes what a plant-store made, and gives the database's URL: much faster than making another. */
     emptyDatabase: () => emptyDatabase(urlOf(port, "postgres")),
     url: (database: string, username = SUPERUSER) => urlOf(port, database, username),
+    /** Changes a setting, and waits for new connections to have it. */
+    async set(name: string, value: string): Promise<void> {
+      await runOn(port, [`ALTER SYSTEM SET ${name} = '${value}'`, "SELECT pg_reload_conf()"]);
+      const isSet = async () =>
+        (await runOn(port, [`SELECT current_setting('${name}') AS value`]))[0]?.["value"] === value;
+      while (!(await isSet())) await Bun.sleep(5);
+    },
+    /** Runs statements as who may do everything; gives the rows of the last one. */
+    run: (...statements: string[]) => runOn(port, statements),
     /** Ends it as a loss of power to the process would: nothing is written any more. */
     kill: () => killAll(server, data),
     /** Ends it in order; every client is disconnected. */
@@ -264,6 +273,14 @@ function urlOf(port: number, database: string, username = SUPERUSER): string {
   return `postgres://${username}@127.0.0.1:${port}/${database}`;
 }
 
-function connectTo(port: number, database: string, username = SUPERUSER): SQL {
-  return new SQL({ url: urlOf(port, database, username), username, database, max: 1, onclose() {} });
+function connectTo(port: number, database: string): SQL {
+  return new SQL({ url: urlOf(port, database), username: SUPERUSER, database, max: 1 });
+}
+
+async function runOn(port: number, statements: readonly string[]): Promise<readonly Record<string, unknown>[]> {
+  const client = connectTo(port, "postgres");
+  let rows: readonly Record<string, unknown>[] = [];
+  for (const statement of statements) rows = [...(await client.unsafe(statement))];
+  await client.close({ timeout: 0 });
+  return rows;
 }

@@ -1,4 +1,3 @@
-import { type ReservedSQL, SQL } from "bun";
 import { PostgresFailure, toFailure } from "./errors.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
@@ -68,7 +67,7 @@ async function connectTo(
   limitMs: number,
 ): Promise<Connection> {
   let isOpen = true;
-  const client = new SQL({ ...clientOptions(host, url), onclose: () => void (isOpen = false) });
+  const client = new Bun.SQL({ ...clientOptions(host, url), onclose: () => void (isOpen = false) });
   const close = () => {
     isOpen = false;
     void client.close({ timeout: 0 });
@@ -106,7 +105,7 @@ async function run<Result>(statement: () => Promise<Result>): Promise<Result> {
   }
 }
 
-function clientOptions({ host, port }: PostgresHost, url: PostgresUrl): SQL.PostgresOrMySQLOptions {
+function clientOptions({ host, port }: PostgresHost, url: PostgresUrl): Bun.SQL.PostgresOrMySQLOptions {
   const { sslmode = "disable", sslrootcert, sslcert, sslkey } = url;
   const name = host.startsWith("/") ? "localhost" : describeHost({ host, port });
   const files = { ...(sslrootcert && { ca: Bun.file(sslrootcert) }) };
@@ -156,7 +155,7 @@ interface Session {
 }
 
 /** Reads back what a 200 stands on; what must not be, and cannot be changed from here, is refused. */
-async function makeSafe(session: ReservedSQL, writable: boolean): Promise<Backend> {
+async function makeSafe(session: Bun.ReservedSQL, writable: boolean): Promise<Backend> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
   const refuse = (reason: string) => {
     throw new PostgresFailure("UNSAFE", reason);

@@ -1,4 +1,3 @@
-import { SQL } from "bun";
 import { PlantStoreError } from "../../errors.ts";
 
 /**
@@ -31,10 +30,11 @@ export type OwnCode =
 
 /** Takes the code of what Bun's client throws. Drizzle's wrapper has the statement's parameters: only its cause is read. */
 export function toFailure(error: unknown): unknown {
-  if (error instanceof Error && !(error instanceof SQL.SQLError) && error.cause instanceof SQL.SQLError) {
+  if (error instanceof PostgresFailure) return error;
+  if (error instanceof Error && !(error instanceof Bun.SQL.SQLError) && error.cause instanceof Bun.SQL.SQLError) {
     return toFailure(error.cause);
   }
-  if (error instanceof SQL.PostgresError) return new PostgresFailure(error.errno ?? error.code);
+  if (error instanceof Bun.SQL.PostgresError) return new PostgresFailure(error.errno ?? error.code);
   // A certificate that is refused comes with the code of the TLS library.
   if (error instanceof Error && "code" in error && typeof error.code === "string")
     return new PostgresFailure(error.code);
@@ -106,6 +106,7 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
   ["SELF_SIGNED_", "its certificate is not trusted: sslrootcert names those that are"],
   ["UNABLE_TO_", "its certificate is not trusted: sslrootcert names those that are"],
   ["ERR_TLS_CERT_ALTNAME_INVALID", "its certificate is for another host"],
+  ["ENOENT", "sslrootcert, sslcert or sslkey names a file that is not there"],
   ["ABANDONED", "it still works on a statement that was given up"],
 ];
 

@@ -53,40 +53,32 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   const open = (access: "create" | "write" | "read" = "create", at = url) =>
     openPostgres(parsePostgresUrl(at), { access });
 
-  async function admin(statements: string): Promise<readonly Record<string, unknown>[]> {
-    const client = cluster.connect();
-    return await client
-      .unsafe(statements)
-      .simple()
-      .finally(() => client.close({ timeout: 0 }));
-  }
-
   test("makes the tables once, however many start at the same time", async () => {
     for (let round = 0; round < 5; round++) {
       await cluster.emptyDatabase();
       const opened = await Promise.all(Array.from({ length: 10 }, () => open()));
       for (const database of opened) await database[Symbol.asyncDispose]();
-      expect([...(await admin("SELECT tag FROM plant_store_migrations"))]).toEqual([{ tag: "0000_plants_and_tokens" }]);
+      expect(await cluster.run("SELECT tag FROM plant_store_migrations")).toEqual([{ tag: "0000_plants_and_tokens" }]);
     }
   });
 
   test("leaves a database alone that belongs to another application", async () => {
-    await admin("CREATE TABLE orders (id int)");
+    await cluster.run("CREATE TABLE orders (id int)");
     try {
       const refusal = 'Cannot open database "postgres": schema "public" belongs to another application';
       await expect(open()).rejects.toThrow(refusal);
       await expect(open("read")).rejects.toThrow(refusal);
-      expect([...(await admin("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"))]).toEqual([
+      expect(await cluster.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")).toEqual([
         { tablename: "orders" },
       ]);
     } finally {
-      await admin("DROP TABLE orders");
+      await cluster.run("DROP TABLE orders");
     }
   });
 
   test("refuses a newer plant-store's database", async () => {
     await (await open())[Symbol.asyncDispose]();
-    await admin("INSERT INTO plant_store_migrations VALUES (9999999999999, '9999_from_the_future')");
+    await cluster.run("INSERT INTO plant_store_migrations VALUES (9999999999999, '9999_from_the_future')");
     const refusal = 'Cannot open database "postgres": it was made by a newer plant-store';
     await expect(open()).rejects.toThrow(refusal);
     await expect(open("read")).rejects.toThrow(refusal);
@@ -96,17 +88,17 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     for (const access of ["read", "write"] as const) {
       await expect(open(access)).rejects.toThrow('Cannot open database "postgres": no plant-store is in it');
     }
-    expect([...(await admin("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"))]).toEqual([]);
+    expect(await cluster.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")).toEqual([]);
   });
 
   test("works as a role that may not create tables, where somebody else made them", async () => {
-    await admin("CREATE ROLE gardener LOGIN");
+    await cluster.run("CREATE ROLE gardener LOGIN");
     const asGardener = cluster.url("postgres", "gardener");
     await expect(open("create", asGardener)).rejects.toThrow(
       'Cannot open database "postgres": the user may not create tables: run plant-store migrate once as one who may',
     );
     await (await open())[Symbol.asyncDispose]();
-    await admin("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO gardener");
+    await cluster.run("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO gardener");
     await using database = await open("create", asGardener);
     const fern = { id: 1n, name: "Fern" };
     expect(await database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
@@ -115,7 +107,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   });
 
   test("needs a schema to make tables in", async () => {
-    await admin("CREATE ROLE nowhere LOGIN; ALTER ROLE nowhere SET search_path = missing");
+    await cluster.run("CREATE ROLE nowhere LOGIN", "ALTER ROLE nowhere SET search_path = missing");
     await expect(open("create", cluster.url("postgres", "nowhere"))).rejects.toThrow(
       'Cannot open database "postgres": its search_path names no schema that there is',
     );

@@ -1,0 +1,166 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { type Connection, connectPostgres } from "../../../src/adapters/postgres/connection.ts";
+import { PostgresFailure } from "../../../src/adapters/postgres/errors.ts";
+import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const TLS = join(ROOT, "test/support/tls");
+
+/** Who has a password needs it, and `tls` a connection with TLS. */
+const HBA = `host all secret 127.0.0.1/32 scram-sha-256
+hostssl all tls all trust
+host all tls all reject
+host all all all trust
+`;
+
+describe.skipIf(skipsCluster())("connectPostgres()", () => {
+  let cluster: PostgresCluster;
+  beforeAll(async () => {
+    cluster = await startCluster({
+      hba: HBA,
+      settings: { ssl: "on", listen_addresses: "127.0.0.1,::1" },
+      files: {
+        "server.crt": readFileSync(join(TLS, "localhost.crt"), "utf8"),
+        "server.key": readFileSync(join(TLS, "localhost.key"), "utf8"),
+      },
+    });
+    await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'pass word/%'", "CREATE ROLE tls LOGIN");
+  });
+  afterAll(() => cluster[Symbol.asyncDispose]());
+
+  async function connect(url: string, writable = true): Promise<Disposable & Connection> {
+    const connection = await connectPostgres(parsePostgresUrl(url), { writable, timeoutMs: TEST_TIMEOUT_MS });
+    return { ...connection, [Symbol.dispose]: connection.close };
+  }
+
+  async function failureOf(url: string, writable = true): Promise<{ code: string; message: string }> {
+    try {
+      using connection = await connect(url, writable);
+      throw new Error(`Connected to ${connection.backend.pid}`);
+    } catch (error) {
+      if (!(error instanceof PostgresFailure)) throw error;
+      return { code: error.code, message: error.message };
+    }
+  }
+
+  async function setting(connection: Connection, name: string): Promise<unknown> {
+    return (await connection.query<{ value: unknown }>("SELECT current_setting($1) AS value", [name]))[0]?.value;
+  }
+
+  const at = (user: string, rest = "", host = "127.0.0.1") =>
+    `postgres://${user}@${host}:${cluster.port}/postgres${rest}`;
+
+  test("connects with a password, and says in words of its own that one is wrong", async () => {
+    using connection = await connect(at("secret:pass%20word%2F%25"));
+    expect(await setting(connection, "is_superuser")).toBe("off");
+    const where = `127.0.0.1:${cluster.port}`;
+    for (const user of ["secret:wrong", "secret", "nobody"]) {
+      expect(await failureOf(at(user))).toEqual({
+        code: "NO_SERVER",
+        message: expect.stringContaining(`${where}: it refuses this user or password (28`),
+      });
+    }
+    expect(await failureOf(at("postgres").replace(/postgres$/, "missing"))).toEqual({
+      code: "NO_SERVER",
+      message: `${where}: it has no such database (3D000)`,
+    });
+  });
+
+  test("goes to the URL's database, whatever the environment says", async () => {
+    const script = `
+      const { connectPostgres } = await import("./src/adapters/postgres/connection.ts");
+      const { parsePostgresUrl } = await import("./src/adapters/postgres/url.ts");
+      const options = { writable: true, timeoutMs: 10_000 };
+      const connection = await connectPostgres(parsePostgresUrl(process.argv[1]), options);
+      console.log(JSON.stringify(await connection.query("SELECT current_database() AS name, current_user AS role")));
+      connection.close();`;
+    const env = { PGDATABASE: "missing", PGUSER: "nobody", PGHOST: "192.0.2.1", PGPORT: "1", PGPASSWORD: "no" };
+    const child = Bun.spawn([process.execPath, "-e", script, at("secret:pass%20word%2F%25")], {
+      cwd: ROOT,
+      env: { PATH: process.env["PATH"] ?? "", ...env, DATABASE_URL: "postgres://192.0.2.1/missing" },
+      stderr: "inherit",
+    });
+    expect(JSON.parse(await new Response(child.stdout).text())).toEqual([{ name: "postgres", role: "secret" }]);
+  });
+
+  test("turns synchronous_commit on where a role has it off, and leaves it where it is safe", async () => {
+    for (const [set, found] of Object.entries({ off: "on", local: "local", remote_apply: "remote_apply" })) {
+      await cluster.run(`ALTER ROLE tls SET synchronous_commit = ${set}`);
+      using connection = await connect(at("tls", "?sslmode=require"));
+      expect(await setting(connection, "synchronous_commit")).toBe(found);
+    }
+  });
+
+  test("refuses a server that may lose what it has acknowledged, to write only", async () => {
+    for (const name of ["fsync", "full_page_writes"]) {
+      await cluster.set(name, "off");
+      expect(await failureOf(at("postgres"))).toEqual({
+        code: "UNSAFE",
+        message: `127.0.0.1:${cluster.port}: ${name} is off, so it may lose what it has acknowledged`,
+      });
+      using reader = await connect(at("postgres"), false);
+      expect(await setting(reader, name)).toBe("off");
+      await cluster.set(name, "on");
+    }
+    using connection = await connect(at("postgres"));
+    expect(await setting(connection, "fsync")).toBe("on");
+  });
+
+  test("passes a server by that is read-only, or where nothing listens", async () => {
+    await cluster.run("ALTER ROLE tls SET default_transaction_read_only = on");
+    const url = at("tls", "?sslmode=require");
+    expect(await failureOf(url)).toEqual({
+      code: "NO_SERVER",
+      message: `127.0.0.1:${cluster.port}: it is read-only (25006)`,
+    });
+    using reader = await connect(url, false);
+    expect(await setting(reader, "transaction_read_only")).toBe("on");
+    await cluster.run("ALTER ROLE tls RESET default_transaction_read_only");
+    using connection = await connect(url.replace("127.0.0.1", "127.0.0.1:1,127.0.0.1"));
+    expect(await setting(connection, "transaction_read_only")).toBe("off");
+  });
+
+  test("refuses a database that cannot keep every string", async () => {
+    await cluster.run("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'");
+    expect(await failureOf(at("postgres").replace(/postgres$/, "latin"))).toEqual({
+      code: "UNSAFE",
+      message: `127.0.0.1:${cluster.port}: its encoding is LATIN1, not UTF8`,
+    });
+  });
+
+  test("speaks TLS as sslmode says", async () => {
+    const root = `sslrootcert=${TLS}/localhost.crt`;
+    for (const [mode, host] of [
+      ["sslmode=require", "127.0.0.1"],
+      [`sslmode=verify-ca&${root}`, "127.0.0.1"],
+      [`sslmode=verify-full&${root}`, "localhost"],
+    ] as const) {
+      using connection = await connect(at("tls", `?${mode}`, host));
+      const rows = await connection.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
+      expect([...rows]).toEqual([{ ssl: true }]);
+    }
+    expect(await failureOf(at("tls", "?sslmode=disable"))).toMatchObject({
+      message: `127.0.0.1:${cluster.port}: it refuses this user or password (28000)`,
+    });
+    expect(await failureOf(at("tls", "?sslmode=verify-full&sslrootcert=/missing.crt"))).toMatchObject({
+      message: expect.stringContaining("sslrootcert, sslcert or sslkey names a file that is not there"),
+    });
+    expect(await failureOf(at("tls", "?sslmode=verify-full", "localhost"))).toMatchObject({
+      message: expect.stringContaining("its certificate is not trusted: sslrootcert names those that are"),
+    });
+  });
+
+  test("refuses a server that does not respond within the time that is set", async () => {
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+    const url = `postgres://plants@127.0.0.1:${silent.port}/plants?connect_timeout=1`;
+    expect(await failureOf(url)).toEqual({
+      code: "NO_SERVER",
+      message: `127.0.0.1:${silent.port}: it did not respond in time (DEADLINE)`,
+    });
+  });
+});

@@ -1,0 +1,155 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { join } from "node:path";
+import { run } from "../../src/commands/program.ts";
+import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { bodyOf, getBytes, LOAD_TOKEN, postBytes, verdictOf } from "../support/load.ts";
+import { ask } from "../faults/health.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
+import { streamIo } from "../support/stream_io.ts";
+import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
+  let cluster: PostgresCluster;
+  let database: string;
+  beforeAll(async () => {
+    cluster = await startCluster({ hba: "host all secret 127.0.0.1/32 scram-sha-256\nhost all all all trust\n" });
+    await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'open-sesame'");
+  });
+  beforeEach(async () => {
+    database = await cluster.emptyDatabase();
+  });
+  afterAll(() => cluster[Symbol.asyncDispose]());
+
+  /** Runs a command in this process: starting another costs more than all that it does. */
+  async function plantStore(args: readonly string[], url = database) {
+    const { io, output, words } = streamIo();
+    const exitCode = await run(args, { DATABASE_URL: url }, io);
+    return { exitCode, stdout: output(), stderr: words() };
+  }
+
+  test("serve stores plants, says what is ready and what there is to watch, and ends cleanly", async () => {
+    using directory = emptyDirectory();
+    await cluster.run("GRANT ALL ON SCHEMA public TO secret");
+    const url = database.replace("postgres@", "secret:open-sesame@");
+    const env = { AUTH_TOKENS: LOAD_TOKEN, DATABASE_URL: url, LOG_LEVEL: "debug" };
+    await using server = await startServer({ cwd: directory.path, env });
+    const fern = { id: 2n ** 53n + 1n, name: "Fern", tag: "🌱" };
+    for (const [plant, verdict] of [
+      [fern, "200"],
+      [fern, "200"],
+      [{ ...fern, name: "Ivy" }, "409/4091"],
+    ] as const) {
+      expect(verdictOf(await ask(server.url, postBytes(plant)))).toBe(verdict);
+    }
+    expect(verdictOf(await ask(server.url, getBytes("/readyz")))).toBe("200");
+    const metrics = await fetch(`${server.url}/metrics`, { headers: { authorization: `Bearer ${LOAD_TOKEN}` } });
+    const text = await metrics.text();
+    expect(text).toMatch(/^plant_store_postgres_connections [12]$/m);
+    expect(text).toContain("plant_store_postgres_reconnections_total 0\n");
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(0);
+    const log = await server.stderr.end;
+    expect(log).toContain(`"database":"postgres","username":"secret"`);
+    expect(log).not.toContain("open-sesame");
+    expect(await cluster.run("SELECT * FROM plants")).toEqual([{ ...fern, id: String(fern.id) }]);
+    await cluster.run("DROP OWNED BY secret");
+  });
+
+  test("export and import move plants from SQLite to PostgreSQL and back, byte for byte", async () => {
+    using directory = emptyDirectory();
+    const move = async (args: string[], url: string) => {
+      const { exitCode, stdout } = await plantStore(args, url);
+      expect(exitCode).toBe(0);
+      return stdout;
+    };
+    const [first, second] = ["first.db", "second.db"].map((name) => `file:${join(directory.path, name)}`) as [
+      string,
+      string,
+    ];
+    const more = Array.from({ length: 10_000 }, (_, index) => ({
+      id: BigInt(1_000 + 7 * index),
+      name: `plant ${index}`,
+    }));
+    const last = HOSTILE_PLANTS.findIndex(({ id }) => id > 1_000n);
+    const plants = [...HOSTILE_PLANTS.slice(0, last), ...more, ...HOSTILE_PLANTS.slice(last)];
+    const file = join(directory.path, "plants.ndjson");
+    await Bun.write(file, plants.map((plant) => `${bodyOf(plant)}\n`).join(""));
+    await move(["import", file], first);
+    const fromSqlite = await move(["export"], first);
+    await Bun.write(file, fromSqlite);
+    await move(["import", file], database);
+    expect(await move(["export"], database)).toBe(fromSqlite);
+    const csv = await move(["export", "--format", "csv"], database);
+    expect(csv).toBe(await move(["export", "--format", "csv"], first));
+    await move(["import", file], second);
+    expect(await move(["export"], second)).toBe(fromSqlite);
+    expect(fromSqlite.split("\n").length).toBe(plants.length + 1);
+  });
+
+  test("token creates, lists and revokes", async () => {
+    const created = await plantStore(["token", "create", "greenhouse", "--expires", "90d"]);
+    expect(created).toMatchObject({ exitCode: 0, stdout: expect.stringMatching(/^plant_\w{38}\n$/) });
+    expect(await plantStore(["token", "create", "greenhouse"])).toMatchObject({
+      exitCode: 1,
+      stderr: 'Cannot create token "greenhouse": the name is taken\n',
+    });
+    expect(await plantStore(["token", "revoke", "greenhouse"])).toMatchObject({
+      exitCode: 0,
+      stderr: 'Token "greenhouse" is revoked.\n',
+    });
+    const { stdout } = await plantStore(["token", "list", "--json"]);
+    expect(JSON.parse(stdout)).toMatchObject([{ name: "greenhouse", revoked: expect.stringContaining("T") }]);
+  });
+
+  test("migrate prints the SQL, then applies it, then finds nothing to do", async () => {
+    const dry = await plantStore(["migrate", "--dry-run"]);
+    expect(dry).toMatchObject({ exitCode: 0, stderr: "", stdout: expect.stringContaining('CREATE TABLE "plants"') });
+    expect(await cluster.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")).toEqual([]);
+    expect(await plantStore(["migrate"])).toEqual({
+      exitCode: 0,
+      stdout: "",
+      stderr: "Applied 0000_plants_and_tokens\n",
+    });
+    const again = { exitCode: 0, stdout: "", stderr: "Nothing to do: the schema is up to date\n" };
+    expect(await plantStore(["migrate"])).toEqual(again);
+    expect(await plantStore(["migrate", "--dry-run"])).toEqual(again);
+    expect(await plantStore(["migrate", "--database", "file:plants.db"])).toEqual({
+      exitCode: 2,
+      stdout: "",
+      stderr: "Cannot migrate a SQLite database alone: whatever opens it brings it up to date\n",
+    });
+  });
+
+  test("backup leaves that to PostgreSQL's own tools", async () => {
+    expect(await plantStore(["backup", "plants-backup.db"])).toEqual({
+      exitCode: 2,
+      stdout: "",
+      stderr: "Cannot back up PostgreSQL: use pg_dump\n",
+    });
+  });
+
+  test("says in one line what is wrong with a database, and ends", async () => {
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+    const { port } = cluster;
+    for (const [url, exitCode, line] of [
+      [
+        "postgres://secret:wrong-sesame@db/plants",
+        2,
+        'Cannot use DATABASE_URL "…@db/plants": a host on a network needs',
+      ],
+      ["postgres://secret:wrong-sesame@127.0.0.1/plants?sslmode=no", 2, "expected sslmode to be disable, require,"],
+      [`postgres://secret:wrong-sesame@127.0.0.1:${port}/postgres`, 1, "it refuses this user or password (28P01)"],
+      [`postgres://postgres@127.0.0.1:${port}/missing`, 1, "it has no such database (3D000)"],
+      ["postgres://postgres@127.0.0.1:1/postgres", 1, "127.0.0.1:1: nothing listens there"],
+      [`postgres://a@127.0.0.1:${silent.port}/b?connect_timeout=1`, 1, "it did not respond in time"],
+    ] as const) {
+      const { stderr, ...ended } = await plantStore(["serve", "--port", "0"], url);
+      expect(ended).toEqual({ exitCode, stdout: "" });
+      expect(stderr).toMatch(/^[^\n]+\n$/);
+      expect(stderr).toContain(line);
+      expect(stderr).not.toContain("sesame");
+    }
+  });
+});
