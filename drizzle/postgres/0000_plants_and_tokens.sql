@@ -9,6 +9,11 @@ CREATE TABLE "probes" (
 	"probed_at" timestamp (3) with time zone NOT NULL
 );
 --> statement-breakpoint
+CREATE TABLE "token_revision" (
+	"id" integer PRIMARY KEY NOT NULL,
+	"revision" bigint NOT NULL
+);
+--> statement-breakpoint
 CREATE TABLE "tokens" (
 	"name" text PRIMARY KEY NOT NULL,
 	"digest" "bytea" NOT NULL,

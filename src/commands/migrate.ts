@@ -1,6 +1,6 @@
 import { scriptOf } from "../adapters/postgres/migrations.ts";
 import { ConfigError, type DatabaseLocation } from "./config.ts";
-import type { Io } from "./io.ts";
+import { type StreamIo, writeOutput } from "./io.ts";
 import { migrateDatabase } from "./open_database.ts";
 
 /** How to migrate. */
@@ -16,12 +16,12 @@ export interface MigrateOptions {
  * @throws {ConfigError} If the database is a file, which needs no such thing.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
-export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOptions, io: Io): Promise<number> {
+export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOptions, io: StreamIo): Promise<number> {
   if (database.adapter === "sqlite") {
     throw new ConfigError("Cannot migrate a SQLite database alone: whatever opens it brings it up to date");
   }
   const migrations = await migrateDatabase(database, dryRun);
-  if (dryRun) migrations.forEach((migration) => io.stdout(scriptOf(migration)));
+  if (dryRun) await writeOutput(io, migrations.map(scriptOf).join(""));
   else migrations.forEach(({ tag }) => io.stderr(`Applied ${tag}\n`));
   if (migrations.length === 0) io.stderr("Nothing to do: the schema is up to date\n");
   return 0;

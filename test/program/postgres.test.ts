@@ -2,7 +2,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, t
 import { join } from "node:path";
 import { run } from "../../src/commands/program.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
-import { bodyOf, getBytes, LOAD_TOKEN, postBytes, verdictOf } from "../support/load.ts";
+import { TOKEN } from "../support/client.ts";
+import { bodyOf, getBytes, postBytes, verdictOf } from "../support/load.ts";
 import { ask } from "../faults/health.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { streamIo } from "../support/stream_io.ts";
@@ -33,7 +34,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     using directory = emptyDirectory();
     await cluster.run("GRANT ALL ON SCHEMA public TO secret");
     const url = database.replace("postgres@", "secret:open-sesame@");
-    const env = { AUTH_TOKENS: LOAD_TOKEN, DATABASE_URL: url, LOG_LEVEL: "debug" };
+    const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, LOG_LEVEL: "debug" };
     await using server = await startServer({ cwd: directory.path, env });
     const fern = { id: 2n ** 53n + 1n, name: "Fern", tag: "🌱" };
     for (const [plant, verdict] of [
@@ -44,7 +45,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       expect(verdictOf(await ask(server.url, postBytes(plant)))).toBe(verdict);
     }
     expect(verdictOf(await ask(server.url, getBytes("/readyz")))).toBe("200");
-    const metrics = await fetch(`${server.url}/metrics`, { headers: { authorization: `Bearer ${LOAD_TOKEN}` } });
+    const metrics = await fetch(`${server.url}/metrics`, { headers: { authorization: `Bearer ${TOKEN}` } });
     const text = await metrics.text();
     expect(text).toMatch(/^plant_store_postgres_connections [12]$/m);
     expect(text).toContain("plant_store_postgres_reconnections_total 0\n");

@@ -48,7 +48,7 @@ async function emptyDatabase(url: string): Promise<string> {
   const { username, pathname } = new URL(url);
   const client = new SQL({ url, username, database: pathname.slice(1), max: 1 });
   const [found] = await client`SELECT to_regclass('plant_store_migrations') IS NOT NULL AS is_ours`;
-  if (found.is_ours) await client.unsafe("DROP TABLE plants, tokens, probes, plant_store_migrations");
+  if (found.is_ours) await client.unsafe("DROP TABLE plants, tokens, token_revision, probes, plant_store_migrations");
   await client.close({ timeout: 0 });
   return url;
 }

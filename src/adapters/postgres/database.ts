@@ -7,7 +7,15 @@ import { createLane, type LaneCounts, type Work } from "./lane.ts";
 import { createLanes } from "./lanes.ts";
 import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { addPlants, readPage } from "./plants.ts";
-import { addToken, listTokens, recordTokenUses, revokeToken, tokenRevision } from "./tokens.ts";
+import {
+  addToken,
+  deleteToken,
+  listTokens,
+  pruneTokens,
+  recordTokenUses,
+  revisionOfTokens,
+  revokeToken,
+} from "./tokens.ts";
 import { databaseMetrics } from "./metrics.ts";
 import type { PostgresUrl } from "./url.ts";
 
@@ -55,9 +63,11 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
     },
     tokens: {
       list: () => onSide(listTokens),
-      revision: () => onSide(tokenRevision),
+      revision: () => onSide(revisionOfTokens),
       add: (token) => onSide((connection, attempt) => addToken(connection, token, attempt)),
       revoke: (name, at) => onSide((connection) => revokeToken(connection, name, at)),
+      delete: (name) => onSide((connection) => deleteToken(connection, name)),
+      prune: (at) => onSide((connection) => pruneTokens(connection, at)),
       recordUses: (uses) => onSide((connection) => recordTokenUses(connection, uses)),
     },
     pages: () =>

@@ -20,8 +20,14 @@ export const tokens = pgTable("tokens", {
   expiresAt: instant("expires_at"),
   revokedAt: instant("revoked_at"),
   lastUsedAt: instant("last_used_at"),
-  /** With a space between two, as RFC 6749 writes scopes (section 3.3). */
+  /** What the bearer may do, separated by spaces (RFC 6749, section 3.3). */
   scopes: text().notNull(),
+});
+
+/** One row: how often tokens were added, revoked or deleted. Servers read it to know whether to read the tokens. */
+export const tokenRevision = pgTable("token_revision", {
+  id: integer().primaryKey(),
+  revision: bigint({ mode: "bigint" }).notNull(),
 });
 
 /** One row, which a probe writes: that commits as a plant does, and touches none. */

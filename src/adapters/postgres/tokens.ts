@@ -1,10 +1,11 @@
-import { and, asc, count, eq, isNull, max, sql } from "drizzle-orm";
+import { and, asc, eq, isNotNull, isNull, lte, or, sql, type SQLWrapper } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
-import { type Scope, SCOPES } from "../../scopes.ts";
+import { PgDialect } from "drizzle-orm/pg-core";
+import { formatScopes, parseScopes } from "../../scopes.ts";
 import type { NewToken, TokenRecord, TokenUse } from "../../token_store.ts";
 import { textArray } from "./arrays.ts";
 import type { Connection } from "./connection.ts";
-import { tokens } from "./schema.ts";
+import { tokenRevision, tokens } from "./schema.ts";
 
 const { placeholder } = sql;
 const db = drizzle.mock();
@@ -36,34 +37,36 @@ export async function listTokens(connection: Connection): Promise<readonly Token
     expiresAt: row.expires_at,
     revokedAt: row.revoked_at,
     lastUsedAt: row.last_used_at,
-    scopes: scopesOf(row.scopes),
+    scopes: parseScopes(row.scopes),
   }));
 }
 
-/** Of what a newer plant-store may know, what this one knows. */
-function scopesOf(text: string): readonly Scope[] {
-  const words = text.split(" ");
-  return SCOPES.filter((scope) => words.includes(scope));
+const REVISION = db.select({ revision: tokenRevision.revision }).from(tokenRevision).toSQL().sql;
+
+/** Tells whether tokens changed. */
+export async function revisionOfTokens(connection: Connection): Promise<string> {
+  const [row] = await connection.query<{ revision: string }>(REVISION);
+  return row?.revision ?? "";
 }
 
-const REVISION = db
-  .select({ all: count(), newest: max(tokens.createdAt), revoked: count(tokens.revokedAt) })
-  .from(tokens)
-  .toSQL().sql;
-
-/** Tells whether tokens changed, by hand, too. It reads every row: some milliseconds where there are 100,000. */
-export async function tokenRevision(connection: Connection): Promise<string> {
-  return JSON.stringify(await connection.query(REVISION));
+/** A statement that changes tokens and returns which, and tells every server if it changed any; in one transaction. */
+function changing(statement: SQLWrapper): string {
+  const revised = sql`INSERT INTO ${tokenRevision} (id, revision) SELECT DISTINCT 1, 1 FROM changed
+    ON CONFLICT (id) DO UPDATE SET revision = ${tokenRevision.revision} + 1`;
+  // Drizzle puts the parentheses around the statement.
+  const all = sql`WITH changed AS ${statement}, revised AS (${revised}) SELECT name FROM changed`;
+  return new PgDialect().sqlToQuery(all).sql;
 }
 
-const ADD = db
-  .insert(tokens)
-  .select(
-    sql`SELECT ${placeholder("name")}::text, ${placeholder("digest")}::bytea, ${placeholder("createdAt")}::timestamptz, ${placeholder("expiresAt")}::timestamptz, NULL::timestamptz, NULL::timestamptz, ${placeholder("scopes")}::text`,
-  )
-  .onConflictDoNothing()
-  .returning({ name: tokens.name })
-  .toSQL().sql;
+const ADD = changing(
+  db
+    .insert(tokens)
+    .select(
+      sql`SELECT ${placeholder("name")}::text, ${placeholder("digest")}::bytea, ${placeholder("createdAt")}::timestamptz, ${placeholder("expiresAt")}::timestamptz, NULL::timestamptz, NULL::timestamptz, ${placeholder("scopes")}::text`,
+    )
+    .onConflictDoNothing()
+    .returning({ name: tokens.name }),
+);
 const SAME = db
   .select({ name: tokens.name })
   .from(tokens)
@@ -77,21 +80,46 @@ export async function addToken(
   attempt: number,
 ): Promise<boolean> {
   const moments = [createdAt.toISOString(), expiresAt?.toISOString() ?? null];
-  const added = await connection.query(ADD, [name, digest, ...moments, scopes.join(" ")]);
+  const added = await connection.query(ADD, [name, digest, ...moments, formatScopes(scopes)]);
   if (added.length > 0 || attempt === 0) return added.length > 0;
   return (await connection.query(SAME, [name, digest])).length > 0;
 }
 
-const REVOKE = db
-  .update(tokens)
-  .set({ revokedAt: sql`${placeholder("at")}::timestamptz` })
-  .where(and(eq(tokens.name, placeholder("name")), isNull(tokens.revokedAt)))
-  .returning({ name: tokens.name })
-  .toSQL().sql;
+const REVOKE = changing(
+  db
+    .update(tokens)
+    .set({ revokedAt: sql`${placeholder("at")}::timestamptz` })
+    .where(and(eq(tokens.name, placeholder("name")), isNull(tokens.revokedAt)))
+    .returning({ name: tokens.name }),
+);
 
 /** Revokes a token that is valid. */
 export async function revokeToken(connection: Connection, name: string, at: Date): Promise<boolean> {
   return (await connection.query(REVOKE, [at.toISOString(), name])).length > 0;
+}
+
+const DELETE = changing(
+  db
+    .delete(tokens)
+    .where(eq(tokens.name, placeholder("name")))
+    .returning({ name: tokens.name }),
+);
+
+/** Deletes a token. */
+export async function deleteToken(connection: Connection, name: string): Promise<boolean> {
+  return (await connection.query(DELETE, [name])).length > 0;
+}
+
+const PRUNE = changing(
+  db
+    .delete(tokens)
+    .where(or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, sql`${placeholder("at")}::timestamptz`)))
+    .returning({ name: tokens.name }),
+);
+
+/** Deletes the tokens that are not accepted any more. */
+export async function pruneTokens(connection: Connection, at: Date): Promise<number> {
+  return (await connection.query(PRUNE, [at.toISOString()])).length;
 }
 
 const RECORD_USES = `UPDATE tokens SET last_used_at = uses.at
