@@ -48,14 +48,23 @@ function timeLeft(batch: Batch, now: number): number {
   return Math.max(1, Math.ceil(deadline - now));
 }
 
-/** Rejects adds whose commit has not begun: their plants are not stored. */
-export function rejectPending(adds: Batch): void {
-  rejectAll(adds, "storage did not take the plant in time; it is not stored, send it again");
+/** The earliest deadline after `now` of batches that are in the order of arrival themselves. */
+export function earliestDeadline(batches: readonly Batch[], now: number): number | undefined {
+  return batches.map((batch) => batch.find(({ deadline }) => deadline > now)?.deadline).find((deadline) => deadline);
 }
 
-/** Rejects adds whose commit has begun: their outcome is unknown. */
-export function rejectInFlight(adds: Batch): void {
-  rejectAll(adds, "storage did not finish in time; the plant may or may not be stored, send it again");
+/** Rejects the adds of a batch that are past their deadline, and takes them out: their plants are not stored. */
+export function withdraw(pending: PendingAdd[], now: number): number {
+  const kept = pending.findIndex(({ deadline }) => deadline > now);
+  const withdrawn = pending.splice(0, kept === -1 ? pending.length : kept);
+  rejectAll(withdrawn, "storage did not take the plant in time; it is not stored, send it again");
+  return withdrawn.length;
+}
+
+/** Rejects the adds of a batch that are past their deadline, and whose commit has begun: their outcome is unknown. */
+export function rejectInFlight(batch: Batch, now: number): void {
+  const overdue = batch.filter(({ deadline }) => deadline <= now);
+  rejectAll(overdue, "storage did not finish in time; the plant may or may not be stored, send it again");
 }
 
 function rejectAll(adds: Batch, message: string): void {

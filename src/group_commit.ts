@@ -1,4 +1,12 @@
-import { type Batch, type Commit, commitBatch, type PendingAdd, rejectInFlight, rejectPending } from "./batch.ts";
+import {
+  type Batch,
+  type Commit,
+  commitBatch,
+  earliestDeadline,
+  type PendingAdd,
+  rejectInFlight,
+  withdraw,
+} from "./batch.ts";
 import { withDeadline } from "./deadline.ts";
 import { PlantStoreError } from "./errors.ts";
 import type { NewPlant } from "./plant.ts";
@@ -10,6 +18,8 @@ export interface GroupCommitOptions {
   readonly queueLimit?: number;
   /** How long one `add` may take, in milliseconds. @default {5_000} */
   readonly timeoutMs?: number;
+  /** How many batches the store commits at once, as it does with several connections. @default {1} */
+  readonly lanes?: number;
   /**
    * Runs a function after the input that is already there was read. A microtask is too early: every batch would hold
    * one plant. @default `setTimeout` of zero; `setImmediate` is better where there is one
@@ -38,7 +48,7 @@ export interface GroupCommit {
 
 /**
  * Gathers concurrent adds into batches over any store: while one batch is in flight the next gathers, so load makes
- * batches larger and fsyncs rarer. A lone plant does not wait for others.
+ * batches larger and fsyncs rarer. A lone plant does not wait for others. Slow commits are in flight on several lanes.
  */
 export function groupCommit(store: PlantStore, options: GroupCommitOptions = {}): GroupCommit {
   return new Batcher(store, options);
@@ -48,14 +58,14 @@ type Timer = ReturnType<typeof setTimeout>;
 
 /** What the next batch waits for. */
 type State =
-  /** For its first plant: nothing is pending, nothing is in flight. */
+  /** For its first plant: nothing is pending. */
   | { readonly name: "idle" }
   /** For a turn of the event loop that brings no more plants. */
   | { readonly name: "gathering" }
-  /** For the batch before it to come back from the store. */
+  /** For a lane: each has a batch in flight. */
   | { readonly name: "in flight" }
-  /** For the clients of the batch before it to send again: until `size` plants are pending, or the timer ends. */
-  | { readonly name: "lingering"; readonly size: number; readonly timer: Timer };
+  /** For others who are likely to come: until `size` plants are pending, or the timer ends. */
+  | { readonly name: "lingering"; readonly size: number };
 
 /**
  * How long a batch lingers after one of several plants came back, in milliseconds (Kafka's `linger.ms`, PostgreSQL's
@@ -64,8 +74,14 @@ type State =
  */
 const LINGER_MS = 1;
 
+/** How far apart two batches leave while one is in flight, in milliseconds: a fast commit is back before. */
+const SPACING_MS = 2;
+
 /** A batch that still grows gathers for at most this many turns of the event loop. */
 const MAX_TURNS = 4;
+
+const DEFER = (run: () => void) => void setTimeout(run, 0);
+const DEFAULTS = { queueLimit: 10_000, timeoutMs: 5_000, lanes: 1, defer: DEFER, onCommit() {} };
 
 class Batcher implements GroupCommit {
   readonly #store: PlantStore;
@@ -73,44 +89,43 @@ class Batcher implements GroupCommit {
   #state: State = { name: "idle" };
   /** The next batch, in the order of arrival. */
   #pending: PendingAdd[] = [];
-  /** The batch that the store has: its state is `in flight`, too. */
-  #inFlight: Batch = [];
+  /** The batches that the store has, not more than there are lanes. */
+  readonly #inFlight = new Set<Batch>();
+  /** When the last batch left, on the clock of `performance.now()`. */
+  #flushedAt = Number.NEGATIVE_INFINITY;
+  #size = 0;
+  #lingering: Timer | undefined;
   /** Runs at the earliest deadline, while there is one. */
   #expiry: Timer | undefined;
   /** Set from the first `drain` on. */
   #drained: PromiseWithResolvers<void> | undefined;
 
   constructor(store: PlantStore, options: GroupCommitOptions) {
-    const {
-      queueLimit = 10_000,
-      timeoutMs = 5_000,
-      defer = (run) => setTimeout(run, 0),
-      onCommit = () => {},
-    } = options;
     this.#store = store;
-    this.#options = { queueLimit, timeoutMs, defer, onCommit };
+    this.#options = { ...DEFAULTS, ...options };
   }
 
   add(plant: NewPlant): Promise<AddOutcome> {
     if (this.#drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
-    if (this.size() >= this.#options.queueLimit) return Promise.reject(new PlantStoreError("queue_full"));
+    if (this.#size >= this.#options.queueLimit) return Promise.reject(new PlantStoreError("queue_full"));
     return new Promise((resolve, reject) => {
       const { timeoutMs } = this.#options;
+      this.#size++;
       this.#pending.push({ plant, resolve, reject, deadline: performance.now() + timeoutMs });
-      if (this.#state.name === "idle") this.#gather();
+      if (this.#state.name === "idle") this.#schedule();
       else if (this.#state.name === "lingering" && this.#pending.length === this.#state.size) void this.#flush();
       if (this.#expiry === undefined) this.#scheduleExpiry(timeoutMs);
     });
   }
 
   size(): number {
-    return this.#pending.length + this.#inFlight.length;
+    return this.#size;
   }
 
   async drain(timeoutMs: number): Promise<void> {
     this.#drained ??= Promise.withResolvers();
     const { promise, resolve } = this.#drained;
-    if (this.#state.name === "idle") resolve();
+    if (this.#size === 0) resolve();
     await withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
     resolve();
     clearTimeout(this.#expiry);
@@ -130,27 +145,41 @@ class Batcher implements GroupCommit {
     defer(turn);
   }
 
-  #linger(size: number): void {
-    this.#state = { name: "lingering", size, timer: setTimeout(() => this.#flush(), LINGER_MS) };
+  #linger(size: number, delayMs: number): void {
+    this.#state = { name: "lingering", size };
+    this.#lingering = setTimeout(() => this.#flush(), delayMs);
   }
 
   async #flush(): Promise<void> {
-    if (this.#state.name === "lingering") clearTimeout(this.#state.timer);
+    clearTimeout(this.#lingering);
     const batch = this.#pending;
     this.#pending = [];
-    this.#inFlight = batch;
-    this.#state = { name: "in flight" };
+    this.#state = { name: "idle" };
     // All of it may have expired.
-    if (batch.length > 0) await commitBatch(batch, this.#store, this.#options.onCommit);
-    this.#inFlight = [];
-    this.#next(batch.length);
+    if (batch.length === 0) return this.#returned(0);
+    this.#inFlight.add(batch);
+    this.#flushedAt = performance.now();
+    await commitBatch(batch, this.#store, this.#options.onCommit);
+    this.#inFlight.delete(batch);
+    this.#size -= batch.length;
+    this.#returned(batch.length);
   }
 
-  #next(returned: number): void {
-    if (returned > 1 && this.#pending.length > 0) return this.#linger(returned + this.#pending.length);
-    if (this.#pending.length > 0) return this.#gather();
-    this.#state = { name: "idle" };
-    this.#drained?.resolve();
+  #returned(size: number): void {
+    if (this.#size === 0) this.#drained?.resolve();
+    if (this.#state.name === "gathering") return;
+    clearTimeout(this.#lingering);
+    if (size > 1 && this.#pending.length > 0) this.#linger(size + this.#pending.length, LINGER_MS);
+    else this.#schedule();
+  }
+
+  /** Decides what the next batch waits for. */
+  #schedule(): void {
+    const sinceLast = performance.now() - this.#flushedAt;
+    if (this.#pending.length === 0) this.#state = { name: "idle" };
+    else if (this.#inFlight.size === this.#options.lanes) this.#state = { name: "in flight" };
+    else if (this.#inFlight.size > 0 && sinceLast < SPACING_MS) this.#linger(Infinity, SPACING_MS - sinceLast);
+    else this.#gather();
   }
 
   /** One timer for all: deadlines are in the order of arrival. */
@@ -159,15 +188,13 @@ class Batcher implements GroupCommit {
       const now = performance.now();
       this.#expire(now);
       this.#expiry = undefined;
-      const next = this.#inFlight.find(({ deadline }) => deadline > now) ?? this.#pending[0];
-      if (next !== undefined) this.#scheduleExpiry(next.deadline - now);
+      const next = earliestDeadline([...this.#inFlight, this.#pending], now);
+      if (next !== undefined) this.#scheduleExpiry(next - now);
     }, delayMs);
   }
 
   #expire(now: number): void {
-    const overdue = ({ deadline }: PendingAdd) => deadline <= now;
-    rejectInFlight(this.#inFlight.filter(overdue));
-    const kept = this.#pending.findIndex((add) => !overdue(add));
-    rejectPending(this.#pending.splice(0, kept === -1 ? this.#pending.length : kept));
+    for (const batch of this.#inFlight) rejectInFlight(batch, now);
+    this.#size -= withdraw(this.#pending, now);
   }
 }

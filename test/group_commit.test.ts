@@ -88,6 +88,84 @@ describe("with a deferred store, manual turns and fake timers", () => {
     expect(waiting()).toBe(0);
   });
 
+  // Lanes
+
+  test("with several lanes, a plant that comes while a batch is in flight takes a free one, two milliseconds after", async () => {
+    const { commits, batches, run } = deferred({ lanes: 2 });
+    void commits.add(FERN);
+    await run();
+    void commits.add(MOSS);
+    jest.advanceTimersByTime(1);
+    await run();
+    expect(batches).toHaveLength(1);
+    jest.advanceTimersByTime(1);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN], [MOSS]]);
+  });
+
+  test("with several lanes, no more batches are in flight than there are lanes", async () => {
+    const { commits, batches, run } = deferred({ lanes: 2 });
+    for (const one of [FERN, MOSS, IVY]) {
+      void commits.add(one);
+      await run();
+      jest.advanceTimersByTime(2);
+      await run();
+    }
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN], [MOSS]]);
+    expect(commits.size()).toBe(3);
+    batches[1]?.end(["added"]);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN], [MOSS], [IVY]]);
+    expect(commits.size()).toBe(2);
+  });
+
+  test("with several lanes, a fast commit takes with the next batch what came meanwhile", async () => {
+    const { commits, batches, run } = deferred({ lanes: 4 });
+    void commits.add(FERN);
+    await run();
+    void commits.add(MOSS);
+    await run();
+    batches[0]?.end(["added"]);
+    void commits.add(IVY);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN], [MOSS, IVY]]);
+  });
+
+  test("with several lanes, drain() resolves once the last of the batches is back", async () => {
+    const { commits, batches, run } = deferred({ lanes: 2 });
+    void commits.add(FERN);
+    await run();
+    void commits.add(MOSS);
+    jest.advanceTimersByTime(2);
+    await run();
+    const drained = tracked(commits.drain(60_000));
+    batches[1]?.end(["added"]);
+    await run();
+    expect(drained.settled).toBe(false);
+    batches[0]?.end(["added"]);
+    await drained.promise;
+  });
+
+  test("with several lanes, every plant in flight has its own deadline", async () => {
+    const { commits, batches, run } = deferred({ lanes: 2, timeoutMs: 100 });
+    const first = rejection(commits.add(FERN));
+    await run();
+    jest.advanceTimersByTime(50);
+    const second = rejection(commits.add(MOSS));
+    await run();
+    expect(batches).toHaveLength(2);
+    jest.advanceTimersByTime(50);
+    expect(await first).toMatchObject({ code: "storage_unavailable" });
+    const late = tracked(second);
+    await run();
+    expect(late.settled).toBe(false);
+    jest.advanceTimersByTime(50);
+    expect(await second).toMatchObject({
+      code: "storage_unavailable",
+      message: "storage did not finish in time; the plant may or may not be stored, send it again",
+    });
+  });
+
   // Lingering
 
   test("after a commit of several, the next batch lingers for as many, and is flushed when all have sent again", async () => {

@@ -1,5 +1,5 @@
 import { backupSqlite } from "../adapters/sqlite/backup.ts";
-import { migratePostgres, openPostgres } from "../adapters/postgres/database.ts";
+import { LANES, migratePostgres, openPostgres } from "../adapters/postgres/database.ts";
 import type { Migration } from "../adapters/postgres/migrations.ts";
 import { connect } from "../adapters/sqlite/connection.ts";
 import { sqliteDatabase } from "../adapters/sqlite/database.ts";
@@ -16,6 +16,11 @@ import type { DatabaseLocation, PostgresLocation, SqliteLocation } from "./confi
  */
 export function openForServing(location: DatabaseLocation, options: SqliteWorkerOptions): Promise<Database> {
   return location.adapter === "postgres" ? openPostgres(location.url) : openSqliteWorker(location.path, options);
+}
+
+/** How many batches a server's database commits at once. */
+export function lanesOf({ adapter }: DatabaseLocation): number {
+  return adapter === "postgres" ? LANES : 1;
 }
 
 /** How a command writes. */

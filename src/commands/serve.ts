@@ -21,7 +21,7 @@ import { offerFirstToken } from "./first_token.ts";
 import { type HttpServer, listen } from "./http_server.ts";
 import { reasonOf, type StreamIo } from "./io.ts";
 import { createObserver } from "./observe.ts";
-import { openForServing } from "./open_database.ts";
+import { lanesOf, openForServing } from "./open_database.ts";
 import { shutDown, shutdownBudget } from "./shutdown.ts";
 import { aborted, repeat } from "./waiting.ts";
 
@@ -61,6 +61,7 @@ async function startService(config: Config, database: Database, log: Logger, io:
   const commits = groupCommit(database.plants, {
     queueLimit: config.queueLimit,
     timeoutMs: config.requestTimeoutMs,
+    lanes: lanesOf(config.database),
     defer: (run) => void setImmediate(run),
     onCommit: observer.onCommit,
   });

@@ -1,3 +1,4 @@
+import { withDeadline } from "../../deadline.ts";
 import { PostgresFailure, toFailure } from "./errors.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
@@ -72,15 +73,13 @@ async function connectTo(
     isOpen = false;
     void client.close({ timeout: 0 });
   };
-  const limit = Promise.withResolvers<never>();
-  const timer = setTimeout(() => limit.reject(new PostgresFailure("DEADLINE")), limitMs);
   try {
-    return await Promise.race([limit.promise, establish()]);
+    return await withDeadline(establish(), limitMs, () => {
+      throw new PostgresFailure("DEADLINE");
+    });
   } catch (error) {
     close();
     throw toFailure(error);
-  } finally {
-    clearTimeout(timer);
   }
 
   async function establish(): Promise<Connection> {

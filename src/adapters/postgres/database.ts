@@ -23,9 +23,12 @@ import type { PostgresUrl } from "./url.ts";
 export interface PostgresOptions {
   /** What for: `create` makes tables where there are none, `write` and `read` need them. @default {"create"} */
   readonly access?: Access;
-  /** How many batches may be in flight at once, each on a connection of its own. @default {4} */
+  /** How many batches may be in flight at once, each on a connection of its own. @default {LANES} */
   readonly lanes?: number;
 }
+
+/** More than four make waiting for slow commits no shorter, and each is one of the server's connections. */
+export const LANES = 4;
 
 type Access = "create" | "write" | "read";
 
@@ -47,7 +50,7 @@ const PROBE = `INSERT INTO probes (id, probed_at) VALUES (1, now())
  * @throws {DatabaseError} If it cannot be used now; the message says why, in one line.
  */
 export async function openPostgres(url: PostgresUrl, options: PostgresOptions = {}): Promise<Database> {
-  const { access = "create", lanes: laneCount = 4 } = options;
+  const { access = "create", lanes: laneCount = LANES } = options;
   const counts: LaneCounts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
   const writable = access !== "read";
   await prepare(url, access);

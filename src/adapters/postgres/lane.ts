@@ -1,3 +1,4 @@
+import { withDeadline } from "../../deadline.ts";
 import type { Backend, Connection } from "./connection.ts";
 import { PostgresFailure, remedyFor, unavailable } from "./errors.ts";
 
@@ -125,19 +126,14 @@ interface Limit {
   readonly isLate: () => boolean;
 }
 
-async function beforeDeadline<Result>(
-  deadline: number,
-  begin: (isLate: () => boolean) => Promise<Result>,
-): Promise<Result> {
+function beforeDeadline<Result>(deadline: number, begin: (isLate: () => boolean) => Promise<Result>): Promise<Result> {
   let isLate = false;
-  const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => {
-    isLate = true;
-    late.reject(new PostgresFailure("DEADLINE"));
-  }, deadline - performance.now());
-  try {
-    return await Promise.race([begin(() => isLate), late.promise]);
-  } finally {
-    clearTimeout(timer);
-  }
+  return withDeadline(
+    begin(() => isLate),
+    deadline - performance.now(),
+    () => {
+      isLate = true;
+      throw new PostgresFailure("DEADLINE");
+    },
+  );
 }
