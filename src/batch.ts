@@ -48,17 +48,22 @@ function timeLeft(batch: Batch, now: number): number {
   return Math.max(1, Math.ceil(deadline - now));
 }
 
+/** What the texts of a plant take in memory, in bytes: JavaScript keeps two for a UTF-16 code unit. */
+export function bytesOf({ name, tag = "" }: NewPlant): number {
+  return 2 * (name.length + tag.length);
+}
+
 /** The earliest deadline after `now` of batches that are in the order of arrival themselves. */
 export function earliestDeadline(batches: readonly Batch[], now: number): number | undefined {
   return batches.map((batch) => batch.find(({ deadline }) => deadline > now)?.deadline).find((deadline) => deadline);
 }
 
 /** Rejects the adds of a batch that are past their deadline, and takes them out: their plants are not stored. */
-export function withdraw(pending: PendingAdd[], now: number): number {
+export function withdraw(pending: PendingAdd[], now: number): Batch {
   const kept = pending.findIndex(({ deadline }) => deadline > now);
   const withdrawn = pending.splice(0, kept === -1 ? pending.length : kept);
   rejectAll(withdrawn, "storage did not take the plant in time; it is not stored, send it again");
-  return withdrawn.length;
+  return withdrawn;
 }
 
 /** Rejects the adds of a batch that are past their deadline, and whose commit has begun: their outcome is unknown. */

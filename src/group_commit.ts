@@ -1,6 +1,7 @@
 import {
   type Batch,
   type Commit,
+  bytesOf,
   commitBatch,
   earliestDeadline,
   type PendingAdd,
@@ -16,6 +17,8 @@ import type { AddOutcome, PlantStore } from "./plant_store.ts";
 export interface GroupCommitOptions {
   /** How many plants may be pending or in flight at once. @default {10_000} */
   readonly queueLimit?: number;
+  /** How many bytes the texts of those plants may take; a plant alone may take more. @default {67_108_864} */
+  readonly queueBytes?: number;
   /** How long one `add` may take, in milliseconds. @default {5_000} */
   readonly timeoutMs?: number;
   /** How many batches the store commits at once, as it does with several connections. @default {1} */
@@ -81,7 +84,7 @@ const SPACING_MS = 2;
 const MAX_TURNS = 4;
 
 const DEFER = (run: () => void) => void setTimeout(run, 0);
-const DEFAULTS = { queueLimit: 10_000, timeoutMs: 5_000, lanes: 1, defer: DEFER, onCommit() {} };
+const DEFAULTS = { queueLimit: 10_000, queueBytes: 2 ** 26, timeoutMs: 5_000, lanes: 1, defer: DEFER, onCommit() {} };
 
 class Batcher implements GroupCommit {
   readonly #store: PlantStore;
@@ -94,6 +97,8 @@ class Batcher implements GroupCommit {
   /** When the last batch left, on the clock of `performance.now()`. */
   #flushedAt = Number.NEGATIVE_INFINITY;
   #size = 0;
+  /** What the plants without an outcome take. */
+  #bytes = 0;
   #lingering: Timer | undefined;
   /** Runs at the earliest deadline, while there is one. */
   #expiry: Timer | undefined;
@@ -107,10 +112,12 @@ class Batcher implements GroupCommit {
 
   add(plant: NewPlant): Promise<AddOutcome> {
     if (this.#drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
-    if (this.#size >= this.#options.queueLimit) return Promise.reject(new PlantStoreError("queue_full"));
+    const bytes = bytesOf(plant);
+    if (this.#isFull(bytes)) return Promise.reject(new PlantStoreError("queue_full"));
     return new Promise((resolve, reject) => {
       const { timeoutMs } = this.#options;
       this.#size++;
+      this.#bytes += bytes;
       this.#pending.push({ plant, resolve, reject, deadline: performance.now() + timeoutMs });
       if (this.#state.name === "idle") this.#schedule();
       else if (this.#state.name === "lingering" && this.#pending.length === this.#state.size) void this.#flush();
@@ -129,6 +136,16 @@ class Batcher implements GroupCommit {
     await withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
     resolve();
     clearTimeout(this.#expiry);
+  }
+
+  #isFull(bytes: number): boolean {
+    const { queueLimit, queueBytes } = this.#options;
+    return this.#size >= queueLimit || (this.#size > 0 && this.#bytes + bytes > queueBytes);
+  }
+
+  #forget(adds: Batch): void {
+    this.#size -= adds.length;
+    for (const { plant } of adds) this.#bytes -= bytesOf(plant);
   }
 
   /** Waits as long as each turn of the event loop brings plants: a lone plant is flushed after one turn. */
@@ -161,7 +178,7 @@ class Batcher implements GroupCommit {
     this.#flushedAt = performance.now();
     await commitBatch(batch, this.#store, this.#options.onCommit);
     this.#inFlight.delete(batch);
-    this.#size -= batch.length;
+    this.#forget(batch);
     this.#returned(batch.length);
   }
 
@@ -195,6 +212,6 @@ class Batcher implements GroupCommit {
 
   #expire(now: number): void {
     for (const batch of this.#inFlight) rejectInFlight(batch, now);
-    this.#size -= withdraw(this.#pending, now);
+    this.#forget(withdraw(this.#pending, now));
   }
 }

@@ -281,6 +281,40 @@ describe("with a deferred store, manual turns and fake timers", () => {
     expect(await later).toBe("added");
   });
 
+  test("large plants fill the queue by their bytes, and a plant alone always has room", async () => {
+    const { commits, batches, run } = deferred({ queueBytes: 100 });
+    const large = { id: 1n, name: "x".repeat(40), tag: "y".repeat(20) };
+    const outcome = commits.add(large);
+    expect(await rejection(commits.add(FERN))).toMatchObject({ code: "queue_full" });
+    await run();
+    batches[0]?.end(["added"]);
+    expect(await outcome).toBe("added");
+    await run();
+    const later = [commits.add({ id: 6n, name: "abcd" }), commits.add({ id: 7n, name: "x".repeat(46) })];
+    expect(await rejection(commits.add(MOSS))).toMatchObject({ code: "queue_full" });
+    await run();
+    batches[1]?.end(["added", "added"]);
+    expect(await Promise.all(later)).toEqual(["added", "added"]);
+  });
+
+  test("plants that expire leave room for as many bytes", async () => {
+    const { commits, run } = deferred({ queueBytes: 100, timeoutMs: 50 });
+    const half = { id: 7n, name: "x".repeat(25) };
+    const inFlight = rejection(commits.add(half));
+    await run();
+    const pending = rejection(commits.add(half));
+    expect(await rejection(commits.add(half))).toMatchObject({ code: "queue_full" });
+    jest.advanceTimersByTime(50);
+    expect([await inFlight, await pending]).toMatchObject([
+      { code: "storage_unavailable" },
+      { code: "storage_unavailable" },
+    ]);
+    // The one in flight still takes its half.
+    const [next, tooMuch] = [tracked(commits.add(half)), rejection(commits.add(half))];
+    expect(await tooMuch).toMatchObject({ code: "queue_full" });
+    expect(next.settled).toBe(false);
+  });
+
   test("plants in flight count for the limit", async () => {
     const { commits, run } = deferred({ queueLimit: 2 });
     void commits.add(FERN);

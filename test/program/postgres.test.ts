@@ -25,9 +25,9 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
 
   /** Runs a command in this process: starting another costs more than all that it does. */
   async function plantStore(args: readonly string[], url = database) {
-    const { io, output, words } = streamIo();
+    const { io, output, stderr } = streamIo();
     const exitCode = await run(args, { DATABASE_URL: url }, io);
-    return { exitCode, stdout: output(), stderr: words() };
+    return { exitCode, stdout: output(), stderr: stderr() };
   }
 
   test("serve stores plants, says what is ready and what there is to watch, and ends cleanly", async () => {
