@@ -18,6 +18,10 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths"> = {
       "",
       "Every call needs a bearer token. The first start of the server prints one, its operator makes more with",
       "`plant-store token create NAME`. Put it into Authorize to try the operation here.",
+      "",
+      "Every error is exactly `error` and `message`. This is the whole list of what `error` can be:",
+      "",
+      errorTable(),
     ].join("\n"),
     license: { name: "MIT", url: "https://opensource.org/license/mit" },
   },
@@ -29,6 +33,13 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths"> = {
     },
   },
 };
+
+/** Every cause there is, those of no operation, too: a wrong path or method belongs to none. In Markdown. */
+function errorTable(): string {
+  const codes = Object.keys(ERRORS) as ErrorCode[];
+  const rows = codes.map((code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |`);
+  return ["| status | error | when |", "| --- | --- | --- |", ...rows].join("\n");
+}
 
 /**
  * The OpenAPI document of an API, generated from its routes' own schemas. What `@elysiajs/swagger` generates is not

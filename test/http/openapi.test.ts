@@ -71,6 +71,16 @@ test("the OpenAPI document has the contract's version", async () => {
   expect((await servedDocument()).info).toMatchObject({ title: "Plant Store", version: "1.0.0" });
 });
 
+test.each(Object.keys(ERRORS) as ErrorCode[])(
+  "the OpenAPI document's table of errors has a row for %s",
+  async (code) => {
+    const { error, situation } = ERRORS[code];
+    const rows = (await servedDocument()).info.description?.split("\n").filter((line) => line.startsWith("| "));
+    expect(rows).toContain(`| ${statusOf(code)} | ${error} | ${situation} |`);
+    expect(rows).toHaveLength(Object.keys(ERRORS).length + 2);
+  },
+);
+
 test("the OpenAPI document describes POST /plants and nothing else", async () => {
   const { paths } = await servedDocument();
   expect(Object.entries(paths).map(([path, item]) => [path, Object.keys(item ?? {})])).toEqual([["/plants", ["post"]]]);

@@ -5,8 +5,15 @@ import { emptyDirectory, startServer } from "../support/program.ts";
 const TOKEN = "swagger-ui-token-0123456789";
 /** 2^53 + 1: a page that reads it as a number writes another one. */
 const PLANT = '{"id": 9007199254740993, "name": "Fern"}';
-/** What there is to read: the introduction, the operation, its responses and their headers. */
-const READ = [".info p", ".opblock-description p", ".response-col_description p", "table.headers td"];
+/** What there is to read: the introduction and its table, the operation, its responses and their headers. */
+const READ = [
+  ".info p",
+  ".info th",
+  ".info td",
+  ".opblock-description p",
+  ".response-col_description p",
+  "table.headers td",
+];
 const PHONE = { width: 390, height: 844 };
 
 /**
