@@ -1,5 +1,6 @@
 import { type AnyElysia, Elysia } from "elysia";
 import { openApiDocument } from "./openapi.ts";
+import { staticFile, type StaticFileOptions } from "./static_file.ts";
 
 /** The files of Swagger UI that the page needs, as the npm package `swagger-ui-dist` names them. */
 export const DOCS_FILES = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"] as const;
@@ -7,12 +8,13 @@ export const DOCS_FILES = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32
 /** Swagger UI's files: each runtime has its own way to keep them. */
 export type DocsFiles = Readonly<Record<(typeof DOCS_FILES)[number], Blob>>;
 
-const TYPES: Readonly<Record<string, string>> = {
+const TYPES = {
   css: "text/css; charset=utf-8",
   html: "text/html; charset=utf-8",
   js: "text/javascript; charset=utf-8",
+  json: "application/json",
   png: "image/png",
-};
+} as const;
 
 /**
  * The page loads its own origin's files and talks to its own origin, and nothing else (CSP level 3). Swagger UI draws
@@ -28,6 +30,8 @@ const POLICY = [
   "form-action 'none'",
   "frame-ancestors 'none'",
 ].join("; ");
+
+const HEADERS = { "content-security-policy": POLICY, "x-content-type-options": "nosniff" };
 
 const PAGE = `<!doctype html>
 <html lang="en">
@@ -74,28 +78,17 @@ SwaggerUIBundle({ url: "/swagger/json", dom_id: "#swagger-ui", persistAuthorizat
  * @param api The routes to describe.
  */
 export function docs(api: AnyElysia, files: DocsFiles) {
-  let document: ReturnType<typeof openApiDocument> | undefined;
-  const app = new Elysia({ name: "docs" })
-    .get("/swagger", () => page(PAGE, "html"), HIDDEN)
-    .get("/swagger/page.css", () => page(STYLE, "css"), HIDDEN)
-    .get("/swagger/start.js", () => page(START, "js"), HIDDEN)
-    // Made when first asked for: a start should not wait for it.
-    .get("/swagger/json", async () => await (document ??= openApiDocument(api)), HIDDEN);
-  for (const name of DOCS_FILES) {
-    app.get(`/swagger/${name}`, () => page(files[name], name.slice(name.lastIndexOf(".") + 1)), HIDDEN);
-  }
+  const app = new Elysia({ name: "docs" });
+  const serve = (path: string, type: keyof typeof TYPES, load: StaticFileOptions["load"]) => {
+    const file = staticFile({ type: TYPES[type], headers: HEADERS, load });
+    app.get(path, ({ request }) => file(request.headers), { detail: { hide: true } });
+  };
+  serve("/swagger", "html", async () => new Blob([PAGE]));
+  serve("/swagger/page.css", "css", async () => new Blob([STYLE]));
+  serve("/swagger/start.js", "js", async () => new Blob([START]));
+  serve("/swagger/json", "json", async () => new Blob([JSON.stringify(await openApiDocument(api))]));
+  serve("/swagger/swagger-ui.css", "css", async () => files["swagger-ui.css"]);
+  serve("/swagger/swagger-ui-bundle.js", "js", async () => files["swagger-ui-bundle.js"]);
+  serve("/swagger/favicon-32x32.png", "png", async () => files["favicon-32x32.png"]);
   return app;
-}
-
-const HIDDEN = { detail: { hide: true } };
-
-function page(body: string | Blob, extension: string): Response {
-  return new Response(body, {
-    headers: {
-      "content-type": TYPES[extension] ?? "application/octet-stream",
-      "content-security-policy": POLICY,
-      "cache-control": "no-cache",
-      "x-content-type-options": "nosniff",
-    },
-  });
 }

@@ -109,6 +109,18 @@ describe.skipIf(executablePath === undefined)("/swagger in a browser", () => {
     expect(docs.complaints).toEqual([]);
   });
 
+  test("loads its files compressed, and at the next look only asks whether they changed", async () => {
+    await using docs = await openDocs();
+    const first = await docs.page.evaluate(loadsOf);
+    expect(first.map(({ path }) => path)).toContainEqual("/swagger/swagger-ui-bundle.js");
+    for (const { path, encoded, decoded } of first.filter(({ path }) => !path.endsWith(".png"))) {
+      expect(encoded, path).toBeLessThan(decoded);
+    }
+    await docs.page.reload();
+    await docs.page.getByRole("button", { name: "Authorize" }).waitFor();
+    for (const { path, transferred } of await docs.page.evaluate(loadsOf)) expect(transferred, path).toBe(VALIDATED);
+  });
+
   test("offers a plant that can be stored as it stands", async () => {
     await using docs = await openDocs();
     await authorize(docs.page, TOKEN);
@@ -117,6 +129,20 @@ describe.skipIf(executablePath === undefined)("/swagger in a browser", () => {
     expect(sentBy(docs).map(({ body }) => JSON.parse(body ?? ""))).toEqual([{ id: 1, ...plant }]);
   });
 });
+
+/** Resource Timing, section 4.3: the size that stands for a response without a body, to a file that is here already. */
+const VALIDATED = 300;
+
+/** What the page and its files took. Runs in the page. */
+function loadsOf() {
+  const entries = performance.getEntries().filter((entry) => entry instanceof PerformanceResourceTiming);
+  return entries.map(({ name, transferSize, encodedBodySize, decodedBodySize }) => ({
+    path: new URL(name).pathname,
+    transferred: transferSize,
+    encoded: encodedBodySize,
+    decoded: decodedBodySize,
+  }));
+}
 
 interface Sent {
   readonly method: string;

@@ -1,0 +1,113 @@
+import { expect, test } from "bun:test";
+import { swaggerUi } from "../../src/adapters/swagger_ui.ts";
+import { type DocsFiles } from "../../src/http/docs.ts";
+import { testApp } from "../support/app.ts";
+
+const app = testApp({ docsFiles: swaggerUi });
+
+function get(path: string, headers: Record<string, string> = {}, method = "GET"): Promise<Response> {
+  return Promise.resolve(app.fetch(new Request(`http://localhost${path}`, { method, headers })));
+}
+
+const COMPRESSED = [
+  ["/swagger", "text/html; charset=utf-8"],
+  ["/swagger/page.css", "text/css; charset=utf-8"],
+  ["/swagger/start.js", "text/javascript; charset=utf-8"],
+  ["/swagger/swagger-ui.css", "text/css; charset=utf-8"],
+  ["/swagger/swagger-ui-bundle.js", "text/javascript; charset=utf-8"],
+  ["/swagger/json", "application/json"],
+] as const;
+
+test.each(COMPRESSED)("%s comes with gzip to a client that takes it, and is the same file", async (path, type) => {
+  const [plain, gzip] = [await get(path), await get(path, { "accept-encoding": "gzip, deflate, br, zstd" })];
+  for (const { status, headers } of [plain, gzip]) {
+    expect(status).toBe(200);
+    expect(headers.get("content-type")).toBe(type);
+    expect(headers.get("vary")).toBe("accept-encoding");
+    expect(headers.get("cache-control")).toBe("no-cache");
+    expect(headers.get("x-content-type-options")).toBe("nosniff");
+    expect(headers.get("content-security-policy")).toContain("default-src 'none'");
+  }
+  expect([plain.headers.get("content-encoding"), gzip.headers.get("content-encoding")]).toEqual([null, "gzip"]);
+  const [whole, compressed] = [await plain.bytes(), await gzip.bytes()];
+  expect(compressed.length).toBeLessThan(whole.length);
+  expect(Bun.gunzipSync(compressed)).toEqual(whole);
+});
+
+test("a picture is compressed already, and comes as it is", async () => {
+  const response = await get("/swagger/favicon-32x32.png", { "accept-encoding": "gzip" });
+  expect(response.headers.get("content-type")).toBe("image/png");
+  expect([response.headers.get("content-encoding"), response.headers.get("vary")]).toEqual([null, null]);
+  expect(await response.bytes()).toEqual(await swaggerUi["favicon-32x32.png"].bytes());
+});
+
+test.each([
+  ["gzip", true],
+  ["GZIP", true],
+  ["br, gzip;q=0.1", true],
+  ["*", true],
+  ["gzip;q=1, identity;q=0.5", true],
+  ["identity;q=0, *", true],
+  ["", false],
+  ["br", false],
+  ["identity", false],
+  ["gzip;q=0", false],
+  ["gzip;q=0.000, *", false],
+  ["gzip; q=0", false],
+  ["*;q=0", false],
+  ["gzip;q=0.5, identity", false],
+  ["gzip;q=x", false],
+  ["gzipped", false],
+])("Accept-Encoding: %j is heeded (RFC 9110, section 12.5.3)", async (accepted, isGzip) => {
+  const response = await get("/swagger", { "accept-encoding": accepted });
+  expect(response.headers.get("content-encoding")).toBe(isGzip ? "gzip" : null);
+});
+
+test.each([...COMPRESSED.map(([path]) => path), "/swagger/favicon-32x32.png"])(
+  "%s is 304 for a client that has it already (RFC 9110, section 13.1.2)",
+  async (path) => {
+    for (const encoding of ["gzip", "identity"]) {
+      const first = await get(path, { "accept-encoding": encoding });
+      const etag = first.headers.get("etag") ?? "";
+      expect(etag).toMatch(/^"[0-9a-f]{32}(-gzip)?"$/);
+      for (const known of [etag, `W/${etag}`, `"x", ${etag}`, "*"]) {
+        const again = await get(path, { "accept-encoding": encoding, "if-none-match": known });
+        expect([again.status, await again.text()]).toEqual([304, ""]);
+        for (const name of ["etag", "cache-control", "vary"]) {
+          expect(again.headers.get(name)).toBe(first.headers.get(name));
+        }
+      }
+      const other = await get(path, { "accept-encoding": encoding, "if-none-match": '"x", W/"y"' });
+      expect(other.status).toBe(200);
+    }
+  },
+);
+
+test("a file has one ETag for each encoding, and HEAD tells what GET does", async () => {
+  const headers = { "accept-encoding": "gzip" };
+  const [plain, gzip] = [await get("/swagger"), await get("/swagger", headers)];
+  expect(gzip.headers.get("etag")).not.toBe(plain.headers.get("etag"));
+  const head = await get("/swagger", headers, "HEAD");
+  for (const name of ["etag", "content-encoding", "content-type", "vary"]) {
+    expect(head.headers.get(name)).toBe(gzip.headers.get(name));
+  }
+  expect(head.headers.get("content-length")).toBe(String((await gzip.bytes()).length));
+});
+
+test("a file that could not be read once is read again", async () => {
+  const { "swagger-ui.css": css, ...others } = swaggerUi;
+  const files: DocsFiles = {
+    ...others,
+    get "swagger-ui.css"() {
+      if (reads++ === 0) throw new Error("too many open files");
+      return css;
+    },
+  };
+  let reads = 0;
+  const observer = { onError() {}, onResponse() {} };
+  const unlucky = testApp({ docsFiles: files, observer });
+  const request = () => unlucky.fetch(new Request("http://localhost/swagger/swagger-ui.css"));
+  expect([(await request()).status, (await request()).status, (await request()).status, reads]).toEqual([
+    500, 200, 200, 2,
+  ]);
+});
