@@ -58,7 +58,7 @@ test.each([
   ["gzip;q=0.5, identity", false],
   ["gzip;q=x", false],
   ["gzipped", false],
-])("Accept-Encoding: %j is heeded (RFC 9110, section 12.5.3)", async (accepted, isGzip) => {
+])("Accept-Encoding: %j decides about gzip (RFC 9110, section 12.5.3)", async (accepted, isGzip) => {
   const response = await get("/swagger", { "accept-encoding": accepted });
   expect(response.headers.get("content-encoding")).toBe(isGzip ? "gzip" : null);
 });

@@ -15,6 +15,23 @@ test("GET / sends a person to the documentation", async () => {
   expect(response.headers.get("x-content-type-options")).toBe("nosniff");
 });
 
+test.each([
+  ["text/html", 302],
+  ["TEXT/HTML, application/json;q=0.9", 302],
+  ["text/html;level=1;q=0.9, */*;q=0.8", 302],
+  ["text/*, application/json;q=0.5", 302],
+  ["application/json, text/html;q=0.9", 200],
+  ["text/html;q=0, */*", 200],
+  ["text/html;q=0.5, application/*;q=0.7", 200],
+  ["text/html, application/json", 200],
+  ["*/*", 200],
+  ["image/png", 200],
+  ["", 200],
+])("GET / weighs what is accepted: %j (RFC 9110, section 12.5.1)", async (accept, status) => {
+  const response = await testApp({ docsFiles: swaggerUi }).fetch(home(accept));
+  expect([response.status, response.headers.get("vary")]).toEqual([status, "accept"]);
+});
+
 test("GET / gives a machine links that all lead somewhere", async () => {
   const app = testApp({ docsFiles: swaggerUi });
   const response = await app.fetch(home("*/*"));
@@ -28,7 +45,7 @@ test("GET / gives a machine links that all lead somewhere", async () => {
 
 test("GET / without documentation gives everybody the links that are left", async () => {
   const response = await testApp().fetch(home(BROWSER));
-  expect(response.status).toBe(200);
+  expect([response.status, response.headers.get("vary")]).toEqual([200, null]);
   expect(await response.json()).toEqual({
     name: "Plant Store",
     links: { plants: "/plants", liveness: "/livez", readiness: "/readyz" },
