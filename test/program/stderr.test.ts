@@ -1,0 +1,48 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { post, TOKEN } from "../support/client.ts";
+import { shell } from "../support/shell.ts";
+import { emptyDirectory, FROM_SOURCE, start, TEST_TIMEOUT_MS } from "../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const ENV = { AUTH_TOKENS: TOKEN, ACCESS_LOG: "on" };
+
+test("a server whose log is on a full disk serves on, and SIGTERM exits 0", async () => {
+  using directory = emptyDirectory();
+  const port = freePort();
+  const program = shell('exec "$@" 2> /dev/full');
+  await using server = start({ program, args: ["--port", String(port)], cwd: directory.path, env: ENV });
+  expect(await firstStatus(`http://127.0.0.1:${port}`)).toBe(200);
+  server.child.kill("SIGTERM");
+  expect(await server.child.exited).toBe(0);
+});
+
+test("a server whose log nobody reads any more serves on, and SIGTERM exits 0", async () => {
+  using directory = emptyDirectory();
+  const port = freePort();
+  await using child = Bun.spawn([...FROM_SOURCE, "--port", String(port)], {
+    cwd: directory.path,
+    env: { PATH: process.env["PATH"] ?? "", ...ENV },
+    stdout: "ignore",
+    stderr: "pipe",
+  });
+  await child.stderr.cancel();
+  expect(await firstStatus(`http://127.0.0.1:${port}`)).toBe(200);
+  child.kill("SIGTERM");
+  expect(await child.exited).toBe(0);
+});
+
+/** A port that was free a moment ago: a server without a log cannot tell its own. */
+function freePort(): number {
+  using server = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response() });
+  return Number(server.port);
+}
+
+/** The status of the first response to a plant. The test's own time limit ends it. */
+async function firstStatus(url: string): Promise<number> {
+  for (;;) {
+    const response = await post(url).catch(() => undefined);
+    if (response !== undefined) return response.status;
+    await Bun.sleep(20);
+  }
+}
