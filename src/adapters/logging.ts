@@ -27,7 +27,7 @@ export interface LoggingOptions {
   readonly write: (line: string) => void;
 }
 
-/** How many warnings and errors of the same text are logged in each window; the others are counted. */
+/** How many warnings and errors of the same text and reason are logged in each window; the others are counted. */
 const LOGGED_PER_WINDOW = 10;
 const WINDOW_MS = 10_000;
 
@@ -35,7 +35,7 @@ const WINDOW_MS = 10_000;
 export function startLogging({ level, format, write }: LoggingOptions): Logger {
   const line = format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty();
   const summary = { logger: getLogger(["plant-store", "summary"]) };
-  const throttle = getThrottlingFilter({ limit: LOGGED_PER_WINDOW, windowMs: WINDOW_MS, summary });
+  const throttle = getThrottlingFilter({ limit: LOGGED_PER_WINDOW, windowMs: WINDOW_MS, key: kindOf, summary });
   const isRoutine = (record: LogRecord) => record.level === "debug" || record.level === "info";
   configureSync({
     reset: true,
@@ -47,6 +47,11 @@ export function startLogging({ level, format, write }: LoggingOptions): Logger {
     ],
   });
   return getLogger("plant-store");
+}
+
+/** A flood of unknown tokens does not hide a revoked one, which is refused for another reason. */
+function kindOf({ level, rawMessage, properties }: LogRecord): string {
+  return `${level} ${String(rawMessage)} ${String(properties["reason"])}`;
 }
 
 /** The message, and the properties behind it: LogTape's own format for people leaves them out. */

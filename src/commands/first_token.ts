@@ -1,3 +1,4 @@
+import type { Logger } from "@logtape/logtape";
 import { sha256 } from "../adapters/sha256.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { mintToken } from "../auth/tokens.ts";
@@ -10,6 +11,7 @@ export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
   /** Where it listens. */
   readonly address: string;
   readonly io: Pick<Io, "stderr">;
+  readonly log: Logger;
 }
 
 /**
@@ -17,12 +19,12 @@ export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
  * unchanged. In production nothing is made; a warning says what to do.
  */
 export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOptions): Promise<void> {
-  const { address, jwt, production, io } = options;
+  const { address, jwt, production, io, log } = options;
   if (jwt !== undefined || tokens.size() > 0) return;
   const token = production ? undefined : await createFirstToken(tokens);
   if (token !== undefined) io.stderr(welcome(token, address));
   // Of two servers that start together on a new file, the slower one has read the token of the other by now.
-  else if (tokens.size() === 0) io.stderr(warning());
+  else if (tokens.size() === 0) log.warning(WARNING);
 }
 
 /** Resolves to nothing where the name is taken: by a server that starts at the same time, or by an old token. */
@@ -38,9 +40,8 @@ async function createFirstToken(tokens: TokenCache): Promise<string | undefined>
   return added ? token : undefined;
 }
 
-function warning(): string {
-  return "No token is accepted, so every call will be answered 401: create one with plant-store token create NAME\n";
-}
+const WARNING =
+  "No token is accepted, so every call will be answered 401: create one with plant-store token create NAME";
 
 function welcome(token: string, address: string): string {
   return `

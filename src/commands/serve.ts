@@ -80,7 +80,7 @@ async function startService(config: Config, database: Database, log: Logger, io:
   });
   const server = await listen(config, { fetch: app.fetch, error: (cause) => internalError(cause, observer) });
   logStartup(log, config, server.address);
-  await offerFirstToken(tokens, { address: server.address, jwt: config.jwt, production: config.production, io });
+  await offerFirstToken(tokens, { address: server.address, jwt: config.jwt, production: config.production, io, log });
   if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
   const watching = watchDescriptors(server, log);
   const refreshing = keepFresh(tokens, log);

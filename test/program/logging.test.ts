@@ -1,6 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
+import { emptyDirectory, runToEnd, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -53,6 +53,18 @@ test("refused credentials are logged with the reason and the response's request 
   expect(refused.slice(0, 3).map(({ reason }) => reason)).toEqual(["mistyped", "unknown", "malformed"]);
   expect(refused.slice(0, 3).map(({ requestId }) => requestId)).toEqual(ids);
   expect(refused.length).toBeLessThan(100);
+});
+
+test("a flood of unknown tokens does not hide that a revoked one is in use", async () => {
+  using directory = emptyDirectory();
+  const cwd = directory.path;
+  const { stdout } = await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
+  expect((await runToEnd({ cwd, args: ["token", "revoke", "greenhouse"] })).exitCode).toBe(0);
+  await using server = await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } });
+  for (let i = 0; i < 20; i++) await post(server.url, undefined, { token: "unknown-token-0123" });
+  expect((await post(server.url, undefined, { token: stdout.trim() })).status).toBe(401);
+  await server.stderr.until(/"Refused credentials".*is revoked/);
+  expect(server.stderr.text().match(/"Refused credentials".*"unknown"/g)).toHaveLength(10);
 });
 
 test("with ACCESS_LOG=on every request is a line, with its id; with no such setting none is", async () => {

@@ -125,10 +125,11 @@ test("in production a token that is revoked, and one that is expired, are as non
     database.run("UPDATE tokens SET expires_at = created_at WHERE name = 'expired'");
   }
   await using server = await startServer({ cwd, env: { NODE_ENV: "production" } });
-  const [warning] = await server.stderr.until(/No token is accepted.*\n/);
-  expect(warning).toBe(
-    "No token is accepted, so every call will be answered 401: create one with plant-store token create NAME\n",
-  );
+  const [warning] = await server.stderr.until(/.*No token is accepted.*\n/);
+  expect(JSON.parse(warning)).toMatchObject({
+    level: "WARN",
+    message: "No token is accepted, so every call will be answered 401: create one with plant-store token create NAME",
+  });
   for (const { stdout } of [expired, revoked]) expect((await post(server.url, FERN, stdout.trim())).status).toBe(401);
 });
 
