@@ -22,7 +22,7 @@ import { type HttpServer, listen } from "./http_server.ts";
 import { reasonOf, type StreamIo } from "./io.ts";
 import { createObserver } from "./observe.ts";
 import { lanesOf, openForServing } from "./open_database.ts";
-import { shutDown, shutdownBudget } from "./shutdown.ts";
+import { shutDown, shutdownBudget, writeUses } from "./shutdown.ts";
 import { aborted, repeat } from "./waiting.ts";
 
 /**
@@ -90,7 +90,7 @@ async function startService(config: Config, database: Database, log: Logger, io:
       io.onHangup(() => {});
       watching.stop();
       refreshing.stop();
-      return shutDown({ server, commits, tracing }, config, hasFailed);
+      return shutDown({ server, commits, tokens, tracing }, { config, log, hasFailed });
     },
   };
 }
@@ -137,7 +137,7 @@ const REFRESH_MS = 2_000;
 function keepFresh(tokens: TokenCache, log: Logger): { stop(): void } {
   const loops = [
     repeat(REFRESH_MS, () => tokens.refresh().catch((cause) => log.warning("Tokens not read", { cause }))),
-    repeat(REFRESH_MS, () => tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }))),
+    repeat(REFRESH_MS, () => writeUses(tokens, log)),
   ];
   return { stop: () => loops.forEach((loop) => loop.stop()) };
 }

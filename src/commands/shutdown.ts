@@ -1,10 +1,15 @@
+import type { Logger } from "@logtape/logtape";
 import type { Tracing } from "../adapters/tracing.ts";
+import type { TokenCache } from "../auth/token_cache.ts";
+import { withDeadline } from "../deadline.ts";
 import type { GroupCommit } from "../group_commit.ts";
 import type { Config } from "./config.ts";
 import type { HttpServer } from "./http_server.ts";
 
 /** The share of the time to shut down that is reserved for closing the database. */
 const CLOSE_SHARE = 0.2;
+/** The share for writing when tokens were last used. */
+const USES_SHARE = 0.05;
 /** And the share for sending the last traces, where tracing is on. */
 const TRACES_SHARE = 0.1;
 
@@ -12,7 +17,8 @@ const TRACES_SHARE = 0.1;
 export function shutdownBudget({ shutdownTimeoutMs, tracing }: Config) {
   const tracesShare = tracing === undefined ? 0 : TRACES_SHARE;
   return {
-    drainMs: shutdownTimeoutMs * (1 - CLOSE_SHARE - tracesShare),
+    drainMs: shutdownTimeoutMs * (1 - CLOSE_SHARE - USES_SHARE - tracesShare),
+    usesMs: shutdownTimeoutMs * USES_SHARE,
     tracesMs: shutdownTimeoutMs * tracesShare,
     closeMs: shutdownTimeoutMs * CLOSE_SHARE,
   };
@@ -25,18 +31,32 @@ const FAILED_DRAIN_MS = 1_000;
 export interface Stoppable {
   readonly server: HttpServer;
   readonly commits: GroupCommit;
+  readonly tokens: Pick<TokenCache, "writeUses">;
   readonly tracing: Tracing | undefined;
+}
+
+/** How to stop. */
+export interface ShutdownOptions {
+  readonly config: Config;
+  readonly log: Logger;
+  /** Whether the storage failed, so that nothing can be written. */
+  readonly hasFailed: boolean;
 }
 
 /** Responds to every request that was accepted, within its time, and stops listening. */
 export async function shutDown(
-  { server, commits, tracing }: Stoppable,
-  config: Config,
-  hasFailed: boolean,
+  { server, commits, tokens, tracing }: Stoppable,
+  { config, log, hasFailed }: ShutdownOptions,
 ): Promise<void> {
-  const { drainMs, tracesMs } = shutdownBudget(config);
+  const { drainMs, usesMs, tracesMs } = shutdownBudget(config);
   await drain(server, commits, hasFailed ? FAILED_DRAIN_MS : drainMs);
+  if (!hasFailed) await withDeadline(writeUses(tokens, log), usesMs, () => {});
   await tracing?.close(tracesMs);
+}
+
+/** Writes when tokens were last used. What cannot be written stays for the next time, if there is one. */
+export async function writeUses(tokens: Pick<TokenCache, "writeUses">, log: Logger): Promise<void> {
+  await tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }));
 }
 
 /**

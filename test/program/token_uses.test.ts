@@ -21,6 +21,20 @@ test("a revoked token ends on a running server, also while no use of a token can
   await server.stderr.until(/"greenhouse\\?" is revoked/);
 });
 
+test("the last use of a token is not lost when the server stops right behind it", async () => {
+  using directory = emptyDirectory();
+  const cwd = directory.path;
+  const { stdout } = await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
+  await using server = await startServer({ cwd });
+  expect((await post(server.url, undefined, { token: stdout.trim() })).status).toBe(200);
+  server.child.kill("SIGTERM");
+  expect(await server.child.exited).toBe(0);
+  const list = await runToEnd({ cwd, args: ["token", "list", "--json"] });
+  expect(JSON.parse(list.stdout)).toMatchObject([
+    { name: "greenhouse", lastUsed: expect.stringMatching(/:00\.000Z$/) },
+  ]);
+});
+
 /** From now on every write of a use fails, and everything else goes on. */
 function refuseUses(path: string): void {
   using database = new Database(path);
