@@ -48,11 +48,6 @@ function timeLeft(batch: Batch, now: number): number {
   return Math.max(1, Math.ceil(deadline - now));
 }
 
-/** What the texts of a plant take in memory, in bytes: JavaScript keeps two for a UTF-16 code unit. */
-export function bytesOf({ name, tag = "" }: NewPlant): number {
-  return 2 * (name.length + tag.length);
-}
-
 /** The earliest deadline after `now` of batches that are in the order of arrival themselves. */
 export function earliestDeadline(batches: readonly Batch[], now: number): number | undefined {
   return batches.map((batch) => batch.find(({ deadline }) => deadline > now)?.deadline).find((deadline) => deadline);

@@ -1,7 +1,7 @@
+import { Admission } from "./admission.ts";
 import {
   type Batch,
   type Commit,
-  bytesOf,
   commitBatch,
   earliestDeadline,
   type PendingAdd,
@@ -57,8 +57,6 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
   return new Batcher(store, options);
 }
 
-type Timer = ReturnType<typeof setTimeout>;
-
 /** What the next batch waits for. */
 type State =
   /** For its first plant: nothing is pending. */
@@ -71,9 +69,8 @@ type State =
   | { readonly name: "lingering"; readonly size: number };
 
 /**
- * How long a batch lingers after one of several plants came back, in milliseconds (Kafka's `linger.ms`, PostgreSQL's
- * `commit_delay`). Clients that just got a response often send again in less, and one commit for all of them costs
- * about half of what two do.
+ * How long a batch lingers after one of several plants came back, in milliseconds (Kafka's `linger.ms`). Clients that
+ * just got a response often send again in less, and one commit for all of them costs about half of what two do.
  */
 const LINGER_MS = 1;
 
@@ -89,6 +86,7 @@ const DEFAULTS = { queueLimit: 10_000, queueBytes: 2 ** 26, timeoutMs: 5_000, la
 class Batcher implements GroupCommit {
   readonly #store: PlantStore;
   readonly #options: Required<GroupCommitOptions>;
+  readonly #admission: Admission;
   #state: State = { name: "idle" };
   /** The next batch, in the order of arrival. */
   #pending: PendingAdd[] = [];
@@ -96,28 +94,23 @@ class Batcher implements GroupCommit {
   readonly #inFlight = new Set<Batch>();
   /** When the last batch left, on the clock of `performance.now()`. */
   #flushedAt = Number.NEGATIVE_INFINITY;
-  #size = 0;
-  /** What the plants without an outcome take. */
-  #bytes = 0;
-  #lingering: Timer | undefined;
-  /** Runs at the earliest deadline, while there is one. */
-  #expiry: Timer | undefined;
-  /** Set from the first `drain` on. */
+  #lingering: ReturnType<typeof setTimeout> | undefined;
+  /** Runs at the earliest deadline. */
+  #expiry: ReturnType<typeof setTimeout> | undefined;
+  /** From the first `drain` on. */
   #drained: PromiseWithResolvers<void> | undefined;
 
   constructor(store: PlantStore, options: GroupCommitOptions) {
     this.#store = store;
     this.#options = { ...DEFAULTS, ...options };
+    this.#admission = new Admission(this.#options);
   }
 
   add(plant: NewPlant): Promise<AddOutcome> {
     if (this.#drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
-    const bytes = bytesOf(plant);
-    if (this.#isFull(bytes)) return Promise.reject(new PlantStoreError("queue_full"));
+    if (!this.#admission.admit(plant)) return Promise.reject(new PlantStoreError("queue_full"));
     return new Promise((resolve, reject) => {
       const { timeoutMs } = this.#options;
-      this.#size++;
-      this.#bytes += bytes;
       this.#pending.push({ plant, resolve, reject, deadline: performance.now() + timeoutMs });
       if (this.#state.name === "idle") this.#schedule();
       else if (this.#state.name === "lingering" && this.#pending.length === this.#state.size) void this.#flush();
@@ -126,26 +119,16 @@ class Batcher implements GroupCommit {
   }
 
   size(): number {
-    return this.#size;
+    return this.#admission.size;
   }
 
   async drain(timeoutMs: number): Promise<void> {
     this.#drained ??= Promise.withResolvers();
     const { promise, resolve } = this.#drained;
-    if (this.#size === 0) resolve();
+    if (this.size() === 0) resolve();
     await withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
     resolve();
     clearTimeout(this.#expiry);
-  }
-
-  #isFull(bytes: number): boolean {
-    const { queueLimit, queueBytes } = this.#options;
-    return this.#size >= queueLimit || (this.#size > 0 && this.#bytes + bytes > queueBytes);
-  }
-
-  #forget(adds: Batch): void {
-    this.#size -= adds.length;
-    for (const { plant } of adds) this.#bytes -= bytesOf(plant);
   }
 
   /** Waits as long as each turn of the event loop brings plants: a lone plant is flushed after one turn. */
@@ -178,12 +161,12 @@ class Batcher implements GroupCommit {
     this.#flushedAt = performance.now();
     await commitBatch(batch, this.#store, this.#options.onCommit);
     this.#inFlight.delete(batch);
-    this.#forget(batch);
+    this.#admission.release(batch);
     this.#returned(batch.length);
   }
 
   #returned(size: number): void {
-    if (this.#size === 0) this.#drained?.resolve();
+    if (this.size() === 0) this.#drained?.resolve();
     if (this.#state.name === "gathering") return;
     clearTimeout(this.#lingering);
     if (size > 1 && this.#pending.length > 0) this.#linger(size + this.#pending.length, LINGER_MS);
@@ -212,6 +195,6 @@ class Batcher implements GroupCommit {
 
   #expire(now: number): void {
     for (const batch of this.#inFlight) rejectInFlight(batch, now);
-    this.#forget(withdraw(this.#pending, now));
+    this.#admission.release(withdraw(this.#pending, now));
   }
 }
