@@ -84,7 +84,12 @@ export function makeLedger() {
     /** Judges a database and its WAL as they are now, without touching them. */
     judge(path: string): Verdict {
       using copy = copyOf(path);
-      return judge(copy.database, attempted, acknowledged, contradictions);
+      const found = judge(rowsOf(copy.database), attempted, acknowledged, contradictions);
+      return { ...found, integrity: integrityOf(copy.database) };
+    },
+    /** Judges the plants of a database that says by itself whether it is intact. */
+    judgePlants(plants: Iterable<NewPlant>): Verdict {
+      return { ...judge(plants, attempted, acknowledged, contradictions), integrity: "ok" };
     },
   };
 }
@@ -112,36 +117,39 @@ function copyOf(path: string) {
 type Row = { id: bigint; name: string; tag: string | null };
 
 function judge(
-  database: Database,
+  plants: Iterable<NewPlant>,
   attempted: ReadonlyMap<bigint, readonly NewPlant[]>,
   acknowledged: ReadonlyMap<bigint, NewPlant>,
   contradictions: number,
-): Verdict {
+): Omit<Verdict, "integrity"> {
   let [found, invented, changed] = [0, 0, contradictions];
-  for (const { id, name, tag } of rowsOf(database)) {
-    const stored = { id, name, ...(tag !== null && { tag }) };
-    const variants = attempted.get(id);
-    const promised = acknowledged.get(id);
+  for (const stored of plants) {
+    const variants = attempted.get(stored.id);
+    const promised = acknowledged.get(stored.id);
     if (promised !== undefined) found++;
     if (variants === undefined) invented++;
     else if (!(promised === undefined ? variants : [promised]).some((plant) => samePlant(plant, stored))) changed++;
   }
-  return { lost: acknowledged.size - found, invented, changed, integrity: integrityOf(database) };
+  return { lost: acknowledged.size - found, invented, changed };
 }
 
 /** A thousand at a time: an experiment may store more than fits comfortably into one array. */
-function* rowsOf(database: Database): Generator<Row> {
+function* rowsOf(database: Database): Generator<NewPlant> {
   // Killed before its first migration a server has stored nothing, and may have made no table yet.
   if (database.query("SELECT 1 FROM sqlite_schema WHERE name = 'plants'").get() === null) return;
   const page = database.query<Row, [bigint]>("SELECT id, name, tag FROM plants WHERE id > ? ORDER BY id LIMIT 1000");
-  yield* database.query<Row, [bigint]>("SELECT id, name, tag FROM plants WHERE id = ?").all(INT64_MIN);
+  yield* database.query<Row, [bigint]>("SELECT id, name, tag FROM plants WHERE id = ?").all(INT64_MIN).map(toPlant);
   for (let last = INT64_MIN; ;) {
     const rows = page.all(last);
-    yield* rows;
+    yield* rows.map(toPlant);
     const end = rows.at(-1);
     if (end === undefined) return;
     last = end.id;
   }
+}
+
+function toPlant({ id, name, tag }: Row): NewPlant {
+  return { id, name, ...(tag !== null && { tag }) };
 }
 
 function integrityOf(database: Database): string {

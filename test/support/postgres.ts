@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync } from "node:fs";
-import { readlinkSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { readlinkSync, renameSync, rmSync, statfsSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
@@ -61,6 +61,11 @@ export interface ClusterOptions {
   readonly hba?: string;
   /** The cluster that this one is a standby of. */
   readonly primary?: PostgresCluster;
+  /**
+   * Where it stores. In memory an fsync costs nothing, and whatever kills processes only leaves the same behind; a
+   * benchmark wants the disk. @default "memory"
+   */
+  readonly disk?: "memory" | "disk";
   /** Files to put into the data directory, by name. */
   readonly files?: Readonly<Record<string, string>>;
 }
@@ -69,9 +74,11 @@ export interface ClusterOptions {
 export type PostgresCluster = Awaited<ReturnType<typeof startCluster>>;
 
 /** Starts a PostgreSQL of its own on a free port. */
-export async function startCluster({ settings = {}, hba, primary, files = {} }: ClusterOptions = {}) {
+export async function startCluster(options: ClusterOptions = {}) {
+  const { hba, primary, files = {}, disk = "memory" } = options;
+  let { settings = {} } = options;
   const template = templateDirectory();
-  const directory = mkdtempSync(join(tmpdir(), "plant-store-pg-"));
+  const directory = mkdtempSync(join(disk === "memory" ? memoryDirectory() : tmpdir(), "plant-store-pg-"));
   const data = join(directory, "data");
   cpSync(join(template, "data"), data, { recursive: true });
   const port = await freePort();
@@ -80,7 +87,7 @@ export async function startCluster({ settings = {}, hba, primary, files = {} }: 
   if (primary !== undefined) {
     writeFileSync(join(data, "standby.signal"), "");
     const conninfo = `host=127.0.0.1 port=${primary.port} user=${SUPERUSER} application_name=standby`;
-    settings = { primary_conninfo: conninfo, ...settings };
+    settings = { primary_conninfo: conninfo, wal_retrieve_retry_interval: "50ms", ...settings };
   }
   configure(data, { ...SETTINGS, ...settings, port: String(port) });
   if (isRoot) giveToServer(directory);
@@ -107,6 +114,13 @@ export async function startCluster({ settings = {}, hba, primary, files = {} }: 
     kill: () => killAll(server, data),
     /** Ends it in order; every client is disconnected. */
     shutDown: () => end(server, "SIGINT"),
+    /** Makes commits wait for its standby, from when it has all that there is. */
+    async waitForStandby(): Promise<void> {
+      await runOn(port, ["ALTER SYSTEM SET synchronous_standby_names = 'standby'", "SELECT pg_reload_conf()"]);
+      const isSync = async () =>
+        (await runOn(port, ["SELECT 1 AS one FROM pg_stat_replication WHERE sync_state = 'sync'"])).length > 0;
+      while (!(await isSync())) await Bun.sleep(10);
+    },
     /** Starts it again on the same port, on what is there. */
     async restart(changed: Readonly<Record<string, string>> = {}): Promise<void> {
       configure(data, changed);
@@ -119,6 +133,14 @@ export async function startCluster({ settings = {}, hba, primary, files = {} }: 
       rmSync(directory, { recursive: true, force: true });
     },
   };
+}
+
+/** Linux's file system in memory, where it is large enough for some clusters. */
+function memoryDirectory(): string {
+  const path = "/dev/shm";
+  if (!existsSync(path)) return tmpdir();
+  const { bavail, bsize } = statfsSync(path);
+  return bavail * bsize > 2 ** 31 ? path : tmpdir();
 }
 
 /** What every cluster has: nothing that lets a commit be lost. */
@@ -204,7 +226,7 @@ async function startServer(template: string, data: string): Promise<ChildProcess
   let log = "";
   server.stderr?.on("data", (chunk) => (log += chunk));
   // The last line of this file says what state it is in.
-  while (!/ready\s*$/.test(readStatus(data))) {
+  while (!/(?:ready|standby)\s*$/.test(readStatus(data))) {
     if (server.exitCode !== null) throw new Error(`PostgreSQL did not start:\n${log}`);
     await Bun.sleep(10);
   }

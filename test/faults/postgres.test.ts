@@ -1,0 +1,173 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import type { NewPlant } from "../../src/plant.ts";
+import { INTACT, makeLedger } from "../support/ledger.ts";
+import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
+import { startProxy } from "../support/tcp_proxy.ts";
+import { judge, openService, startAdding } from "./postgres.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const FERN = { id: 1n, name: "Fern" };
+const MOSS = { id: 2n, name: "Moss" };
+
+const next = (experiment: string) => randomPlants(randomFrom(printedSeed(experiment)), { ids: 5_000, longest: 500 });
+
+describe.skipIf(skipsCluster())("on PostgreSQL", () => {
+  let cluster: PostgresCluster;
+  let url: string;
+  beforeAll(async () => {
+    cluster = await startCluster({ settings: { deadlock_timeout: "500ms" } });
+  });
+  beforeEach(async () => {
+    url = await cluster.emptyDatabase();
+  });
+  afterAll(() => cluster[Symbol.asyncDispose]());
+
+  function through(proxy: { readonly port: number }): string {
+    return url.replace(`:${cluster.port}/`, `:${proxy.port}/`);
+  }
+
+  test("a commit whose reply is lost is sent again, and found", async () => {
+    using proxy = startProxy(cluster.port);
+    await using service = await openService(through(proxy));
+    expect(await service.add(FERN)).toBe("added");
+    proxy.set("lose the reply");
+    const added = service.add(MOSS);
+    while (proxy.lost() === 0) await Bun.sleep(1);
+    expect(await cluster.run("SELECT name FROM plants WHERE id = 2")).toEqual([{ name: "Moss" }]);
+    proxy.set("forward");
+    expect(await added).toBe("present");
+    expect(service.metric("retries_total")).toBeGreaterThan(0);
+    expect(service.metric("reconnections_total")).toBeGreaterThan(0);
+  });
+
+  test("a black hole is left at the deadline, and the way after it is used again", async () => {
+    using proxy = startProxy(cluster.port);
+    await using service = await openService(through(proxy), { timeoutMs: 300 });
+    expect(await service.add(FERN)).toBe("added");
+    proxy.set("black hole");
+    for (const plant of [MOSS, { id: 3n, name: "Ivy" }]) {
+      const error = await service.add(plant).catch((reason) => reason);
+      expect(error).toMatchObject({ code: "storage_unavailable" });
+    }
+    const probe = await service.database.plants.probe().catch((reason) => reason);
+    expect(probe).toMatchObject({ code: "storage_unavailable" });
+    proxy.set("forward");
+    await using patient = await openService(through(proxy));
+    expect(await patient.add(MOSS)).toBe("added");
+    expect(await service.database.plants.add([MOSS], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
+    await service.database.plants.probe();
+  });
+
+  test("connections that are terminated again and again cost nobody an answer", async () => {
+    await using service = await openService(url);
+    const ledger = makeLedger();
+    const load = startAdding([service], ledger, next("pg_terminate_backend"));
+    for (let round = 0; round < 10; round++) {
+      await load.more(50);
+      await cluster.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'plant-store'",
+      );
+    }
+    await load.more(50);
+    expect((await load.stop()).unavailable).toBe(0);
+    expect(service.metric("reconnections_total")).toBeGreaterThan(5);
+    expect(await judge(url, ledger)).toEqual(INTACT);
+  });
+
+  test("a batch that is a deadlock's victim is sent again", async () => {
+    await using service = await openService(url);
+    const rival = cluster.connect();
+    await rival.unsafe("SET deadlock_timeout = '1min'");
+    await rival.unsafe("BEGIN");
+    await rival.unsafe("INSERT INTO plants VALUES (2, 'Ivy')");
+    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: TEST_TIMEOUT_MS });
+    const waiting = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'transactionid'";
+    while ((await cluster.run(waiting)).length === 0) await Bun.sleep(5);
+    await rival.unsafe("INSERT INTO plants VALUES (1, 'Ivy') ON CONFLICT DO NOTHING");
+    await rival.unsafe("COMMIT");
+    await rival.close({ timeout: 0 });
+    expect(await outcomes).toEqual(["conflict", "conflict"]);
+    expect(service.metric("retries_total")).toBe(1);
+  });
+
+  test("overlapping batches are repeated until each has its outcome, where every transaction is serializable", async () => {
+    await cluster.set("default_transaction_isolation", "serializable");
+    await using one = await openService(url);
+    await using other = await openService(url);
+    const plants = Array.from({ length: 200 }, (_, index) => ({ id: BigInt(index), name: "Fern" }));
+    const batches = await Promise.all(
+      Array.from({ length: 12 }, (_, index) =>
+        (index % 2 ? one : other).database.plants.add(plants.slice(index * 5), { timeoutMs: TEST_TIMEOUT_MS }),
+      ),
+    );
+    const added = batches.flat().filter((outcome) => outcome === "added").length;
+    expect({ added, conflicts: batches.flat().filter((outcome) => outcome === "conflict") }).toEqual({
+      added: 200,
+      conflicts: [],
+    });
+    await cluster.set("default_transaction_isolation", "read committed");
+  });
+
+  test("a database that is killed under load, and started again, loses, invents and changes no plant", async () => {
+    await using service = await openService(url);
+    const ledger = makeLedger();
+    const load = startAdding([service], ledger, next("kill -9 of the database"));
+    await load.more(300);
+    await cluster.kill();
+    await cluster.restart();
+    await load.more(300);
+    await load.stop();
+    expect(await judge(url, ledger)).toEqual(INTACT);
+  });
+});
+
+test.skipIf(skipsCluster())(
+  "with its synchronous standby gone nothing is acknowledged, and promoting it loses nothing",
+  async () => {
+    await using primary = await startCluster();
+    await using standby = await startCluster({ primary });
+    await primary.waitForStandby();
+    const url = `postgres://postgres@127.0.0.1:${primary.port},127.0.0.1:${standby.port}/postgres`;
+    await using service = await openService(url);
+    const { plants } = service.database;
+    const ledger = makeLedger();
+    const addWithin = (timeoutMs: number, ...batch: NewPlant[]) => {
+      batch.forEach(ledger.attempt);
+      return plants.add(batch, { timeoutMs }).catch((error) => error);
+    };
+    const unavailable = { code: "storage_unavailable" };
+
+    await standby.kill();
+    for (let round = 0n; round < 3n; round++) {
+      const ids = [0n, 1n, 2n, 3n].map((lane) => 10n * round + lane);
+      const tried = await Promise.all(ids.map((id) => addWithin(100, { id, name: "Moss" })));
+      expect(tried).toMatchObject([unavailable, unavailable, unavailable, unavailable]);
+    }
+    expect(await plants.probe().catch((error) => error)).toMatchObject(unavailable);
+    const [activity] = await primary.run(
+      "SELECT count(*)::int AS connections FROM pg_stat_activity WHERE application_name = 'plant-store'",
+    );
+    // Each lane has left one behind at most, and has one; so has the probe's.
+    expect(activity?.["connections"]).toBeLessThanOrEqual(10);
+
+    // The primary has committed one, and shows it: but no standby has it.
+    await primary.kill();
+    await primary.restart();
+    expect(await primary.run("SELECT name FROM plants WHERE id = 0")).toEqual([{ name: "Moss" }]);
+    expect(await addWithin(1_000, { id: 0n, name: "Moss" })).toMatchObject(unavailable);
+    await standby.restart();
+    expect(await addWithin(TEST_TIMEOUT_MS, { id: 0n, name: "Moss" })).toEqual(["present"]);
+
+    const load = startAdding([service], ledger, next("failover"));
+    await load.more(200);
+    await primary.kill();
+    await standby.run("SELECT pg_promote()");
+    await load.more(200);
+    const { gapMs } = await load.stop();
+    console.log(`failover: ${Math.round(gapMs)} ms without an acknowledgement`);
+    expect(await judge(url, ledger)).toEqual(INTACT);
+  },
+);

@@ -1,0 +1,91 @@
+import { LANES, openPostgres } from "../../src/adapters/postgres/database.ts";
+import { parsePostgresUrl } from "../../src/adapters/postgres/url.ts";
+import { PlantStoreError } from "../../src/errors.ts";
+import { groupCommit } from "../../src/group_commit.ts";
+import type { NewPlant } from "../../src/plant.ts";
+import type { AddOutcome } from "../../src/plant_store.ts";
+import type { Ledger, Verdict } from "../support/ledger.ts";
+
+/** What a server has between its requests and the database, without the requests. */
+export async function openService(url: string, { timeoutMs = 20_000 }: { readonly timeoutMs?: number } = {}) {
+  const database = await openPostgres(parsePostgresUrl(url));
+  const commits = groupCommit(database.plants, {
+    lanes: LANES,
+    timeoutMs,
+    defer: (run) => void setImmediate(run),
+  });
+  return {
+    database,
+    add: (plant: NewPlant) => commits.add(plant),
+    metric: (name: string) =>
+      database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value ?? Number.NaN,
+    [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
+  };
+}
+
+/** See {@linkcode openService}. */
+export type Service = Awaited<ReturnType<typeof openService>>;
+
+/** Clients that each add the next plant as soon as the one before has its outcome, until they are told to stop. */
+export function startAdding(services: readonly Service[], ledger: Ledger, next: () => NewPlant, clients = 32) {
+  const end = new AbortController();
+  let lastSuccess = performance.now();
+  const report = {
+    acknowledged: 0,
+    unavailable: 0,
+    /** The longest time without a plant acknowledged, in milliseconds. */
+    gapMs: 0,
+  };
+
+  async function client(service: Service): Promise<void> {
+    while (!end.signal.aborted) {
+      const plant = next();
+      ledger.attempt(plant);
+      const outcome = await outcomeOf(service, plant);
+      if (outcome === "unavailable") report.unavailable++;
+      if (outcome !== "added" && outcome !== "present") continue;
+      ledger.acknowledge(plant);
+      report.acknowledged++;
+      report.gapMs = Math.max(report.gapMs, performance.now() - lastSuccess);
+      lastSuccess = performance.now();
+    }
+  }
+
+  const ended = Promise.all(
+    Array.from({ length: clients }, (_, index) => client(services[index % services.length] as Service)),
+  );
+  return {
+    /** Waits for so many more to be acknowledged. */
+    async more(count: number): Promise<void> {
+      const limit = report.acknowledged + count;
+      while (report.acknowledged < limit) await Bun.sleep(1);
+    },
+    async stop() {
+      end.abort();
+      await ended;
+      return report;
+    },
+  };
+}
+
+/** Anything but an outcome or `storage_unavailable` is a fault of ours. */
+async function outcomeOf(service: Service, plant: NewPlant): Promise<AddOutcome | "unavailable"> {
+  try {
+    return await service.add(plant);
+  } catch (error) {
+    if (error instanceof PlantStoreError && error.code === "storage_unavailable") return "unavailable";
+    throw error;
+  }
+}
+
+/** Sends again what is unknown, and judges what the database has. */
+export async function judge(url: string, ledger: Ledger): Promise<Verdict> {
+  await using service = await openService(url);
+  for (const plant of ledger.unknown()) {
+    const outcome = await service.add(plant);
+    if (outcome !== "conflict") ledger.acknowledge(plant);
+  }
+  const plants: NewPlant[] = [];
+  for await (const page of service.database.pages()) plants.push(...page);
+  return ledger.judgePlants(plants);
+}
