@@ -44,7 +44,16 @@ test("--help lists the commands, and token --help its own", async () => {
     const [, commands = ""] = (await call(...args)).stdout.split("\nCommands:\n");
     return Array.from(commands.matchAll(/^ {2}([a-z]+) .* [A-Z]/gm), ([, name]) => name);
   };
-  expect(await listed("--help")).toEqual(["serve", "token", "export", "import", "backup", "openapi", "help"]);
+  expect(await listed("--help")).toEqual([
+    "serve",
+    "token",
+    "export",
+    "import",
+    "backup",
+    "migrate",
+    "openapi",
+    "help",
+  ]);
   expect(await listed("help")).toEqual(await listed("--help"));
   expect(await listed("token", "--help")).toEqual(["create", "list", "revoke", "delete", "prune", "help"]);
 });
