@@ -28,7 +28,9 @@ export interface Lane {
    * @throws {PlantStoreError} `storage_unavailable`; what was sent may or may not have been committed.
    */
   run<Result>(work: Work<Result>, deadline: number): Promise<Result>;
+  /** Whether it has a connection. */
   isConnected(): boolean;
+  /** Gives up its connection, and whatever is in flight there. */
   close(): void;
 }
 
@@ -37,66 +39,79 @@ export type Connect = (timeoutMs: number) => Promise<Connection>;
 
 /** Makes a lane, which connects when it is first used. */
 export function createLane(connect: Connect, counts: LaneCounts): Lane {
-  let connection: Connection | undefined;
-  let wasConnected = false;
-  /** A server process that may still work on a statement whose connection is gone. */
-  let abandoned: Backend | undefined;
+  return new ConnectionLane(connect, counts);
+}
 
-  async function run<Result>(work: Work<Result>, deadline: number): Promise<Result> {
+class ConnectionLane implements Lane {
+  readonly #connect: Connect;
+  readonly #counts: LaneCounts;
+  #connection: Connection | undefined;
+  #wasConnected = false;
+  /** A server process that may still work on a statement whose connection is gone. */
+  #abandoned: Backend | undefined;
+
+  constructor(connect: Connect, counts: LaneCounts) {
+    this.#connect = connect;
+    this.#counts = counts;
+  }
+
+  async run<Result>(work: Work<Result>, deadline: number): Promise<Result> {
     for (let attempt = 0; ; attempt++) {
       try {
-        return await beforeDeadline(deadline, (isLate) => attemptOnce(work, attempt, { deadline, isLate }));
+        return await beforeDeadline(deadline, (isLate) => this.#attempt(work, attempt, { deadline, isLate }));
       } catch (error) {
-        await recover(error, attempt, deadline);
+        await this.#recover(error, attempt, deadline);
       }
-      counts.retries++;
+      this.#counts.retries++;
     }
   }
 
-  async function attemptOnce<Result>(work: Work<Result>, attempt: number, limit: Limit): Promise<Result> {
-    const open = await currentConnection(limit);
-    if (abandoned !== undefined) await requireEnded(open, abandoned);
-    abandoned = undefined;
+  isConnected(): boolean {
+    return this.#connection?.isOpen() === true;
+  }
+
+  close(): void {
+    // One that never ended is the one to wait for: on the connection that came after it nothing was sent.
+    this.#abandoned ??= this.#connection?.backend;
+    this.#connection?.close();
+    this.#connection = undefined;
+  }
+
+  async #attempt<Result>(work: Work<Result>, attempt: number, limit: Limit): Promise<Result> {
+    const connection = await this.#currentConnection(limit);
+    if (this.#abandoned !== undefined) await requireEnded(connection, this.#abandoned);
+    this.#abandoned = undefined;
     const start = performance.now();
-    const result = await work(open, attempt);
-    counts.done++;
-    counts.durationMs += performance.now() - start;
+    const result = await work(connection, attempt);
+    this.#counts.done++;
+    this.#counts.durationMs += performance.now() - start;
     return result;
   }
 
-  async function currentConnection({ deadline, isLate }: Limit): Promise<Connection> {
-    if (connection?.isOpen() === true) return connection;
-    drop();
-    const opened = await connect(deadline - performance.now());
+  async #currentConnection({ deadline, isLate }: Limit): Promise<Connection> {
+    if (this.#connection?.isOpen() === true) return this.#connection;
+    this.close();
+    const opened = await this.#connect(deadline - performance.now());
     if (isLate()) {
       // Another piece of work may have begun in the meantime.
       opened.close();
       throw new PostgresFailure("DEADLINE");
     }
-    if (wasConnected) counts.reconnections++;
-    wasConnected = true;
-    connection = opened;
+    if (this.#wasConnected) this.#counts.reconnections++;
+    this.#wasConnected = true;
+    this.#connection = opened;
     return opened;
   }
 
   /** Returns where the work is to be done again. */
-  async function recover(error: unknown, attempt: number, deadline: number): Promise<void> {
+  async #recover(error: unknown, attempt: number, deadline: number): Promise<void> {
     const remedy = remedyFor(error);
-    if (remedy !== "repeat") drop();
+    if (remedy !== "repeat") this.close();
     if (remedy === "fault") throw error;
     const pauseMs = backoffMs(attempt);
     if (remedy === "refuse" || performance.now() + pauseMs >= deadline) throw unavailable(error);
     await new Promise((resolve) => setTimeout(resolve, pauseMs));
   }
-
-  function drop(): void {
-    // One that never ended is the one to wait for: on the connection that came after it nothing was sent.
-    abandoned ??= connection?.backend;
-    connection?.close();
-    connection = undefined;
-  }
-
-  return { run, isConnected: () => connection?.isOpen() === true, close: drop };
 }
 
 /**
