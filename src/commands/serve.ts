@@ -23,6 +23,7 @@ import { reasonOf, type StreamIo } from "./io.ts";
 import { createObserver } from "./observe.ts";
 import { lanesOf, openForServing } from "./open_database.ts";
 import { shutDown, shutdownBudget, writeUses } from "./shutdown.ts";
+import { readStaticTokens } from "./static_tokens.ts";
 import { aborted, repeat } from "./waiting.ts";
 
 /**
@@ -36,6 +37,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
     format: config.logFormat ?? (io.isTerminal ? "pretty" : "json"),
     write: io.stderr,
   });
+  const staticTokens = await readStaticTokens(config, log);
   const stopped = aborted(io.stop);
   const opening = openForServing(config.database, {
     closeTimeoutMs: shutdownBudget(config).closeMs,
@@ -45,7 +47,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   const opened = await Promise.race([opening, stopped]);
   if (opened === undefined) return 0;
   await using database = opened;
-  const service = await startService(config, database, log, io);
+  const service = await startService({ ...config, authTokens: staticTokens }, database, log, io);
   const failure = await Promise.race([stopped, database.failed]);
   if (failure === undefined) log.info("Stopping: responding to what was accepted");
   else log.error("Stopping: the storage failed", { cause: failure });

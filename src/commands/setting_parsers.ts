@@ -131,10 +131,10 @@ function withoutSecrets(url: string): string {
 
 const MIN_TOKEN_LENGTH = 16;
 
-/** Parses bearer tokens that are separated by commas. */
+/** Parses bearer tokens that are separated by commas or the ends of lines. */
 export function parseTokens(name: string, list: string): string[] {
   const tokens = list
-    .split(",")
+    .split(/[,\n]/)
     .map((token) => token.trim())
     .filter((token) => token !== "");
   tokens.forEach((token, index) => requireUsable(token, `Cannot use ${name}: token ${index + 1}`));

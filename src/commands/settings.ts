@@ -49,6 +49,12 @@ export const SETTINGS = {
     parse: ({ AUTH_TOKENS }) => parseTokens("AUTH_TOKENS", AUTH_TOKENS),
     log: (tokens) => tokens.length,
   }),
+  authTokensFile: setting({
+    variables: { AUTH_TOKENS_FILE: "" },
+    meaning: "a file of more static tokens, one a line or comma-separated",
+    parse: ({ AUTH_TOKENS_FILE }) => AUTH_TOKENS_FILE || undefined,
+    log: asIs,
+  }),
   jwt: setting({
     variables: { AUTH_JWKS_URL: "", AUTH_ISSUER: "", AUTH_AUDIENCE: "" },
     meaning: "accept the JWTs of an identity provider: all three or none",

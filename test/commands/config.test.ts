@@ -8,6 +8,7 @@ test("parseConfig() of nothing gives the defaults of the README", () => {
     port: 3000,
     database: { adapter: "sqlite", path: "plants.db" },
     authTokens: [],
+    authTokensFile: undefined,
     jwt: undefined,
     jwtScope: undefined,
     jwtAlgorithms: undefined,
@@ -159,6 +160,7 @@ test("parseConfig() never repeats a token or a password", () => {
 /** Settings with a secret wherever one can be. */
 const SECRETIVE = {
   AUTH_TOKENS: "secret-0123456789,secret-9876543210",
+  AUTH_TOKENS_FILE: "tokens.txt",
   AUTH_JWKS_URL: "https://id.example.com/jwks?key=secret#secret",
   AUTH_ISSUER: "https://id.example.com/",
   AUTH_AUDIENCE: "plant-store",
@@ -176,6 +178,7 @@ test("loggableSettings() shows what is in force, and no secret", () => {
     port: 3000,
     database: { adapter: "sqlite", path: "plants.db" },
     authTokens: 2,
+    authTokensFile: "tokens.txt",
     jwt: { jwksUrl: "https://id.example.com/jwks", issuer: "https://id.example.com/", audience: "plant-store" },
     jwtScope: "plants:write",
     jwtAlgorithms: "ES256,EdDSA",

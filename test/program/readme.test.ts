@@ -28,6 +28,11 @@ test("the README names the pinned Bun, and no other", () => {
   expect(Bun.version).toBe(packageJson.engines.bun);
 });
 
+test("the README's container does not run as root", () => {
+  const [, dockerfile = ""] = /```dockerfile\n([\s\S]*?)```/.exec(readme) ?? [];
+  expect(dockerfile.match(/^FROM .*$/gm)?.at(-1)).toEndWith(":nonroot");
+});
+
 test("the README's table of the configuration is the program's", () => {
   const documented = tableBelow("## Configuration").map(([names = "", flag = "", preset = "", meaning]) => [
     ...[names, flag, preset].map((cell) => cell.replaceAll("`", "")),

@@ -1,5 +1,5 @@
 import { Database, SQLiteError } from "bun:sqlite";
-import { statSync } from "node:fs";
+import { closeSync, openSync, statSync } from "node:fs";
 import { DatabaseError } from "../../database.ts";
 import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
 
@@ -25,6 +25,7 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   let client: Database | undefined;
   try {
     if (access === "read") requireFile(path);
+    if (access === "create") createPrivate(path);
     client = new Database(path, { ...MODES[access], safeIntegers: true, strict: true });
     prepare(client, options);
     return client;
@@ -39,6 +40,15 @@ const MODES = {
   write: { create: false, readwrite: true },
   read: { readonly: true },
 } as const;
+
+/** Makes the file where there is none, for its owner only; SQLite gives the files beside it the same mode. */
+function createPrivate(path: string): void {
+  try {
+    closeSync(openSync(path, "ax", 0o600));
+  } catch {
+    // It is there, or cannot be made: that SQLite finds, too, and says it better.
+  }
+}
 
 /** SQLite's own error is the same for a missing file and for one that may not be read. */
 function requireFile(path: string): void {

@@ -1,0 +1,44 @@
+import type { Logger } from "@logtape/logtape";
+import { type Config, ConfigError } from "./config.ts";
+import { reasonOf } from "./io.ts";
+import { parseTokens } from "./setting_parsers.ts";
+
+/**
+ * The tokens of `AUTH_TOKENS` and of the file that `AUTH_TOKENS_FILE` names. Of each that is easy to guess the log has a
+ * warning.
+ *
+ * @throws {ConfigError} If the file cannot be read, or holds what is no token.
+ */
+export async function readStaticTokens({ authTokens, authTokensFile }: Config, log: Logger): Promise<string[]> {
+  const fromFile = authTokensFile === undefined ? [] : await readTokens(authTokensFile);
+  warnOfGuessable("AUTH_TOKENS", authTokens, log);
+  warnOfGuessable("AUTH_TOKENS_FILE", fromFile, log);
+  return [...authTokens, ...fromFile];
+}
+
+async function readTokens(path: string): Promise<string[]> {
+  const text = await Bun.file(path)
+    .text()
+    .catch((cause: unknown) => {
+      throw new ConfigError(`Cannot use AUTH_TOKENS_FILE "${path}": ${reasonOf(cause)}`);
+    });
+  return parseTokens("AUTH_TOKENS_FILE", text);
+}
+
+/** What a secret needs that is tried over the network (NIST SP 800-63B, section 7.1), in bits. */
+const ENOUGH_BITS = 64;
+
+function warnOfGuessable(setting: string, tokens: readonly string[], log: Logger): void {
+  tokens.forEach((token, index) => {
+    const bits = Math.floor(estimatedBits(token));
+    if (bits < ENOUGH_BITS) log.warning("Token is easy to guess", { setting, token: index + 1, bits });
+  });
+}
+
+/**
+ * The entropy of a text whose characters were drawn at random from just those that occur in it, in bits. A random token
+ * has about that; a repeated or short word has little, and a long sentence more than it deserves.
+ */
+function estimatedBits(text: string): number {
+  return text.length * Math.log2(new Set(text).size);
+}

@@ -1,0 +1,105 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { chmodSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { run } from "../../src/commands/program.ts";
+import { post, TOKEN } from "../support/client.ts";
+import { emptyDirectory, FROM_SOURCE, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { shell } from "../support/shell.ts";
+import { streamIo } from "../support/stream_io.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+/** For how long each token of a database is accepted, in milliseconds; `null` for ever. */
+async function lifetimes(cwd: string): Promise<(number | null)[]> {
+  const { stdout } = await runToEnd({ cwd, args: ["token", "list", "--json"] });
+  const tokens = JSON.parse(stdout) as { created: string; expires: string | null }[];
+  return tokens.map(({ created, expires }) => (expires === null ? null : Date.parse(expires) - Date.parse(created)));
+}
+
+test("the first token expires after 24 hours where it is not printed on a terminal, and the text says so", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ cwd: directory.path });
+  await server.stderr.until(/This is no terminal but may be a log, so it expires in 24 hours\./);
+  expect(await lifetimes(directory.path)).toEqual([86_400_000]);
+});
+
+test("the first token does not expire where it is printed on a terminal", async () => {
+  using directory = emptyDirectory();
+  const stop = new AbortController();
+  const printed = Promise.withResolvers<string>();
+  const { io } = streamIo({
+    isTerminal: true,
+    stop: stop.signal,
+    stderr: (text) => text.includes("curl") && printed.resolve(text),
+  });
+  const serving = run(["--port", "0", "--database", `file:${join(directory.path, "plants.db")}`], {}, io);
+  expect(await printed.promise).not.toContain("expires");
+  stop.abort();
+  expect(await serving).toBe(0);
+  expect(await lifetimes(directory.path)).toEqual([null]);
+});
+
+test("AUTH_TOKENS_FILE names a file of more tokens, one a line or comma-separated", async () => {
+  using directory = emptyDirectory();
+  const file = join(directory.path, "tokens");
+  writeFileSync(file, "one-token-0123456789\r\n\nsecond-token-0123456789,third-token-0123456789\n");
+  await using server = await startServer({
+    cwd: directory.path,
+    env: { AUTH_TOKENS: TOKEN, AUTH_TOKENS_FILE: file },
+  });
+  const statuses = await Promise.all(
+    [TOKEN, "one-token-0123456789", "second-token-0123456789", "third-token-0123456789", "other-token-0123456789"].map(
+      async (token) => (await post(server.url, undefined, { token })).status,
+    ),
+  );
+  expect(statuses).toEqual([200, 200, 200, 200, 401]);
+});
+
+test("an AUTH_TOKENS_FILE that cannot be used stops the start with one line and exit code 2", async () => {
+  using directory = emptyDirectory();
+  writeFileSync(join(directory.path, "short"), "one-token-0123456789\nshort\n");
+  for (const [file, says] of [
+    ["missing", 'Cannot use AUTH_TOKENS_FILE "missing": no such file or directory'],
+    ["short", "Cannot use AUTH_TOKENS_FILE: token 2 has fewer than 16 characters"],
+  ] as const) {
+    const run = await runToEnd({ cwd: directory.path, args: ["--port", "0"], env: { AUTH_TOKENS_FILE: file } });
+    expect(run).toEqual({ exitCode: 2, stdout: "", stderr: `${says}\n` });
+  }
+  expect(readdirSync(directory.path)).toEqual(["short"]);
+});
+
+test("the log warns of static tokens that are easy to guess, without showing them", async () => {
+  using directory = emptyDirectory();
+  const env = { AUTH_TOKENS: `${TOKEN},changemechangeme,${"0123456789abcdef".repeat(2)}` };
+  await using server = await startServer({ cwd: directory.path, env });
+  const warnings = server.stderr
+    .text()
+    .split("\n")
+    .filter((line) => line.includes("easy to guess"));
+  expect(warnings.map((line) => JSON.parse(line))).toMatchObject([
+    { level: "WARN", message: "Token is easy to guess", setting: "AUTH_TOKENS", token: 2, bits: 44 },
+  ]);
+});
+
+test("a new database and the files beside it are its owner's only; the mode of one that is there stays", async () => {
+  using directory = emptyDirectory();
+  const program = shell('umask 0 && exec "$@"');
+  const modes = () =>
+    Object.fromEntries(
+      readdirSync(directory.path).map((name) => [
+        name,
+        (statSync(join(directory.path, name)).mode & 0o777).toString(8),
+      ]),
+    );
+  {
+    await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+    expect((await post(server.url)).status).toBe(200);
+    expect(modes()).toEqual({ "plants.db": "600", "plants.db-shm": "600", "plants.db-wal": "600" });
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(0);
+  }
+  chmodSync(join(directory.path, "plants.db"), 0o640);
+  await using server = await startServer({ program: FROM_SOURCE, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+  expect((await post(server.url)).status).toBe(200);
+  expect(modes()["plants.db"]).toBe("640");
+});
