@@ -1,21 +1,27 @@
 import type { PlantStoreError } from "./errors.ts";
 
-/** What logs, metrics and traces may contain of a request and its response: no token and no body. */
-export interface CompletedRequest {
+/** What logs may contain of a request: no token and no body. */
+export interface ObservedRequest {
+  /** The id that the response carries. */
+  readonly requestId: string;
+  /** The client's address, where it is known. A function, because looking it up costs. */
+  readonly clientAddress: () => string | undefined;
+}
+
+/** What logs, metrics and traces may contain of a request and its response. */
+export interface CompletedRequest extends ObservedRequest {
   readonly method: string;
   /** A path that exists, or `other`: a path that a client made up is not repeated. */
   readonly path: string;
   readonly status: number;
   /** From the request's headers to the response, in milliseconds. */
   readonly durationMs: number;
-  /** The id that the response carries. */
-  readonly requestId: string;
 }
 
 /** The port of logs, metrics and traces. Its methods are called on the hot path, and must not throw. */
 export interface Observer {
   /** Called with every error before its response; `cause` and `reason` are not for the client. */
-  onError(error: PlantStoreError, requestId: string): void;
+  onError(error: PlantStoreError, request: ObservedRequest): void;
   /** Called with every response. */
   onResponse(completed: CompletedRequest): void;
 }

@@ -15,6 +15,8 @@ export interface Handlers {
 export interface HttpServer {
   /** Its origin, as a client on this machine would write it: scheme, host and port. */
   readonly address: string;
+  /** The address of who sent a request, a proxy perhaps; `undefined` when its connection is closed. */
+  peerOf(request: Request): string | undefined;
   /**
    * Reads the TLS files again, for new connections: open ones keep the old certificate, and are closed after their next
    * response. Resolves to the new certificate, or to nothing without HTTPS.
@@ -80,6 +82,11 @@ class BunHttpServer implements HttpServer {
     // Of port 0 the system made a free one, which it is from now on.
     this.#options = { ...options, port };
     this.address = `${options.tls ? "https" : "http"}://${connectable(hostname)}:${port}`;
+  }
+
+  peerOf(request: Request): string | undefined {
+    // A server that listens on IPv6, too, has the addresses of IPv4 mapped (RFC 4291, section 2.5.5.2).
+    return this.#current.requestIP(request)?.address.replace(/^::ffff:(?=\d+\.)/i, "");
   }
 
   async renewCertificate(): Promise<Certificate | undefined> {

@@ -3,7 +3,7 @@ import type { Metrics } from "../adapters/metrics.ts";
 import type { Tracing } from "../adapters/tracing.ts";
 import type { PlantStoreError } from "../errors.ts";
 import type { Commit } from "../batch.ts";
-import type { CompletedRequest, Observer } from "../observer.ts";
+import type { CompletedRequest, ObservedRequest, Observer } from "../observer.ts";
 
 /** An observer of requests, and of commits too. */
 export interface ServiceObserver extends Observer {
@@ -26,7 +26,7 @@ export function createObserver(
   { accessLog }: { accessLog: boolean },
 ): ServiceObserver {
   return {
-    onError: (error, requestId) => logError(log, error, requestId),
+    onError: (error, request) => logError(log, error, request),
     onResponse(completed) {
       metrics.countResponse(completed);
       tracing?.linkToSpan(completed);
@@ -41,15 +41,17 @@ export function createObserver(
 }
 
 /** Errors of clients are not logged, except for credentials: their cause may quote a body. */
-function logError(log: Logger, { code, cause, reason }: PlantStoreError, requestId: string): void {
-  if (code === "missing_credentials") log.warning("Refused credentials", { reason: "none", requestId });
-  else if (code === "invalid_credentials") log.warning("Refused credentials", { reason, requestId });
-  else if (code === "insufficient_scope") log.warning("Refused credentials", { reason, requestId });
-  else if (code === "queue_full") log.warning("Queue full", { requestId });
+function logError(log: Logger, { code, cause, reason = "none" }: PlantStoreError, request: ObservedRequest): void {
+  const { requestId } = request;
+  if (code === "missing_credentials" || code === "invalid_credentials" || code === "insufficient_scope") {
+    log.warning("Refused credentials", { reason, requestId, client: request.clientAddress() });
+  } else if (code === "queue_full") log.warning("Queue full", { requestId });
   else if (code === "storage_unavailable") log.error("Storage unavailable", { cause, requestId });
   else if (code === "internal") log.error("Internal error", { cause, requestId });
 }
 
-function logRequest(log: Logger, { method, path, status, durationMs, requestId }: CompletedRequest): void {
-  log.info("Answered", { method, path, status, durationMs: Math.round(durationMs * 1_000) / 1_000, requestId });
+function logRequest(log: Logger, completed: CompletedRequest): void {
+  const { method, path, status, durationMs, requestId } = completed;
+  const roundedMs = Math.round(durationMs * 1_000) / 1_000;
+  log.info("Answered", { method, path, status, durationMs: roundedMs, requestId, client: completed.clientAddress() });
 }

@@ -10,6 +10,7 @@ import type { Database } from "../database.ts";
 import { PlantStoreError } from "../errors.ts";
 import { groupCommit } from "../group_commit.ts";
 import { createApp } from "../http/app.ts";
+import { forwardedFor } from "../http/forwarded.ts";
 import { errorResponse } from "../http/responses.ts";
 import type { Observer } from "../observer.ts";
 import type { PlantStore } from "../plant_store.ts";
@@ -76,6 +77,7 @@ async function startService(config: Config, database: Database, log: Logger, io:
     authenticate: authenticator(tokens, config, log),
     maxBodyBytes: config.maxBodyBytes,
     observer,
+    clientAddress: (request) => (config.trustProxy && forwardedFor(request.headers)) || server.peerOf(request),
     docsFiles: config.docs ? swaggerUi : undefined,
     renderMetrics: metrics.render,
     instrumentation: tracing?.plugin,
@@ -113,7 +115,7 @@ function readyUntil(stop: AbortSignal, store: PlantStore): () => Promise<void> {
 /** What even the app could not respond to. */
 function internalError(cause: unknown, observer: Observer): Response {
   const error = new PlantStoreError("internal", undefined, { cause });
-  observer.onError(error, "none");
+  observer.onError(error, { requestId: "none", clientAddress: () => undefined });
   return errorResponse(error);
 }
 

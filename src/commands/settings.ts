@@ -79,6 +79,12 @@ export const SETTINGS = {
       list === "" ? undefined : parseChoices("AUTH_ALGORITHMS", list, JWT_ALGORITHMS),
     log: (algorithms) => algorithms?.join(","),
   }),
+  trustProxy: setting({
+    variables: { TRUST_PROXY: "off" },
+    meaning: "whether `X-Forwarded-For` or `Forwarded` names the client in the log: `on` or `off`",
+    parse: ({ TRUST_PROXY }) => parseSwitch("TRUST_PROXY", TRUST_PROXY),
+    log: asIs,
+  }),
   maxBodyBytes: setting({
     variables: { MAX_BODY_BYTES: "65536" },
     meaning: "the most a request's body may have, in bytes",

@@ -17,6 +17,8 @@ export interface AppOptions extends PlantsOptions {
   readonly ready: () => Promise<void>;
   /** Gets every error and every response. */
   readonly observer: Observer;
+  /** The address of a request's client, for logs. @default unknown */
+  readonly clientAddress?: (request: Request) => string | undefined;
   /** The files of Swagger UI. @default no documentation pages */
   readonly docsFiles?: DocsFiles | undefined;
   /** Renders `/metrics`. @default no such page */
@@ -36,10 +38,17 @@ export interface AppOptions extends PlantsOptions {
  * ```
  */
 export function createApp(options: AppOptions) {
-  const { docsFiles, instrumentation, maxBodyBytes, observer, renderMetrics } = options;
+  const {
+    clientAddress = () => undefined,
+    docsFiles,
+    instrumentation,
+    maxBodyBytes,
+    observer,
+    renderMetrics,
+  } = options;
   const api = plantsApi(options);
   const allowed = new Map<string, string>();
-  const app = lifecycle({ observer, allowed, maxBodyBytes });
+  const app = lifecycle({ observer, allowed, maxBodyBytes, clientAddress });
   // A plugin that is used later wraps those before it.
   if (instrumentation !== undefined) app.use(instrumentation);
   app.use(health(options.ready)).use(home({ docs: docsFiles !== undefined }));

@@ -12,6 +12,8 @@ export interface LifecycleOptions {
   readonly allowed: ReadonlyMap<string, string>;
   /** The most a body may have, in bytes. */
   readonly maxBodyBytes: number;
+  /** The address of a request's client. */
+  readonly clientAddress: (request: Request) => string | undefined;
 }
 
 /**
@@ -67,13 +69,15 @@ function finished(response: Response, { request, path, start }: Received, option
   // RFC 9112, section 9.6: what is left of the body would have to be read to its end.
   if (leavesMuchUnread(request, maxBodyBytes)) response.headers.set("connection", "close");
   const error = errors.get(request);
-  if (error !== undefined) observer.onError(error, requestId);
+  const clientAddress = () => options.clientAddress(request);
+  if (error !== undefined) observer.onError(error, { requestId, clientAddress });
   observer.onResponse({
     method: request.method,
     path: allowed.has(path) ? path : "other",
     status: response.status,
     durationMs: performance.now() - start,
     requestId,
+    clientAddress,
   });
   return response;
 }

@@ -6,9 +6,11 @@ async function samplesOf(metrics: { render(): Promise<string> }, name: string): 
   return (await metrics.render()).split("\n").filter((line) => line.startsWith(name));
 }
 
+const REQUEST = { requestId: "1", clientAddress: () => undefined };
+
 test("durations are counted in seconds, in buckets that reach up to their bounds", async () => {
   const metrics = createMetrics();
-  const answered = { path: "/plants", method: "POST", status: 200, requestId: "1" };
+  const answered = { path: "/plants", method: "POST", status: 200, ...REQUEST };
   for (const durationMs of [0.5, 0.6, 6_000]) metrics.countResponse({ ...answered, durationMs });
   const name = "plant_store_request_duration_seconds";
   const samples = await samplesOf(metrics, name);
@@ -27,9 +29,9 @@ test("durations are counted in seconds, in buckets that reach up to their bounds
 test("answers are counted by what they have in common, however they take turns", async () => {
   const metrics = createMetrics();
   for (const status of [200, 409, 200, 200, 409]) {
-    metrics.countResponse({ path: "/plants", method: "POST", status, durationMs: 1, requestId: "1" });
+    metrics.countResponse({ path: "/plants", method: "POST", status, durationMs: 1, ...REQUEST });
   }
-  metrics.countResponse({ path: "other", method: "GET", status: 404, durationMs: 1, requestId: "1" });
+  metrics.countResponse({ path: "other", method: "GET", status: 404, durationMs: 1, ...REQUEST });
   const expected = [
     'plant_store_requests_total{path="/plants",method="POST",status="200"} 3',
     'plant_store_requests_total{path="/plants",method="POST",status="409"} 2',

@@ -4,6 +4,7 @@ import { Elysia, status } from "elysia";
 import { memoryStore } from "../../src/adapters/memory.ts";
 import type { AppOptions, createApp } from "../../src/http/app.ts";
 import { PlantStoreError } from "../../src/errors.ts";
+import type { Observer } from "../../src/observer.ts";
 import { groupCommit } from "../../src/group_commit.ts";
 import type { PlantStore } from "../../src/plant_store.ts";
 import { readError, readPlant } from "../support/responses.ts";
@@ -422,6 +423,6 @@ test("the app answers on after a fault", async () => {
 
 function appWithFaults(options: Partial<AppOptions>) {
   const faults: { cause: unknown; requestId: string }[] = [];
-  const onError = ({ cause }: PlantStoreError, requestId: string) => void faults.push({ cause, requestId });
+  const onError: Observer["onError"] = ({ cause }, { requestId }) => void faults.push({ cause, requestId });
   return { app: testApp({ observer: { onError, onResponse() {} }, ...options }), faults };
 }

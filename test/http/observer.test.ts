@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import type { PlantStoreError } from "../../src/errors.ts";
-import type { CompletedRequest } from "../../src/observer.ts";
+import type { CompletedRequest, ObservedRequest } from "../../src/observer.ts";
 import { postPlant, testApp } from "../support/app.ts";
 
 /** An app, and what its observer was told. */
@@ -8,7 +8,8 @@ function watchedApp() {
   const responses: CompletedRequest[] = [];
   const errors: { code: string; reason: string | undefined; requestId: string }[] = [];
   const observer = {
-    onError: ({ code, reason }: PlantStoreError, requestId: string) => void errors.push({ code, reason, requestId }),
+    onError: ({ code, reason }: PlantStoreError, { requestId }: ObservedRequest) =>
+      void errors.push({ code, reason, requestId }),
     onResponse: (answered: CompletedRequest) => void responses.push(answered),
   };
   return { app: testApp({ observer }), responses, errors };

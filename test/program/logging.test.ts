@@ -71,10 +71,29 @@ test("with ACCESS_LOG=on every request is a line, with its id; with no such sett
   const use = (url: string) => post(url, undefined, { headers: { "x-request-id": "mine-1" } });
   const on = await logOf({ ACCESS_LOG: "on" }, use);
   expect(on.filter(({ message }) => message === "Answered")).toMatchObject([
-    { method: "POST", path: "/plants", status: 200, requestId: "mine-1", durationMs: expect.any(Number) },
+    {
+      method: "POST",
+      path: "/plants",
+      status: 200,
+      requestId: "mine-1",
+      client: "127.0.0.1",
+      durationMs: expect.any(Number),
+    },
   ]);
   const off = await logOf({}, use);
   expect(off.filter(({ message }) => message === "Answered")).toEqual([]);
+});
+
+test("refused credentials are logged with the client's address: a proxy's word for it counts with TRUST_PROXY=on", async () => {
+  const use = async (url: string) => {
+    await post(url, undefined, { token: null, headers: { "x-forwarded-for": "198.51.100.7, 192.0.2.1" } });
+    await post(url, undefined, { token: null, headers: { forwarded: 'for="[2001:db8::1]"' } });
+    await post(url, undefined, { token: null });
+  };
+  const clients = (lines: Line[]) =>
+    lines.filter(({ message }) => message === "Refused credentials").map(({ client }) => client);
+  expect(clients(await logOf({}, use))).toEqual(["127.0.0.1", "127.0.0.1", "127.0.0.1"]);
+  expect(clients(await logOf({ TRUST_PROXY: "on" }, use))).toEqual(["192.0.2.1", "2001:db8::1", "127.0.0.1"]);
 });
 
 test("LOG_FORMAT=pretty is for people", async () => {
