@@ -14,6 +14,27 @@ export function withDeadline<Value, Late>(
   onTimeout: () => Late,
 ): Promise<Value | Late> {
   const timeout = Promise.withResolvers<void>();
-  const timer = setTimeout(timeout.resolve, timeoutMs);
-  return Promise.race([promise, timeout.promise.then(onTimeout)]).finally(() => clearTimeout(timer));
+  const clear = startDeadline(timeoutMs, timeout.resolve);
+  return Promise.race([promise, timeout.promise.then(onTimeout)]).finally(clear);
+}
+
+/** How late a timer is whose thread was blocked, or whose process was stopped, in milliseconds. */
+const BLOCKED_MS = 100;
+/** How long what arrived meanwhile may take to be handled, in milliseconds. */
+const MAX_EXTENSION_MS = 1_000;
+
+/**
+ * Calls a function at a deadline. A timer that comes late says nothing about who is waited for: what they sent is still
+ * unread, and so the deadline is extended once, by as much as the timer was late, a second at most.
+ *
+ * @returns A function that clears the deadline.
+ */
+export function startDeadline(timeoutMs: number, onTimeout: () => void): () => void {
+  const deadline = performance.now() + timeoutMs;
+  let timer = setTimeout(() => {
+    const lateMs = performance.now() - deadline;
+    if (lateMs < BLOCKED_MS) onTimeout();
+    else timer = setTimeout(onTimeout, Math.min(lateMs, MAX_EXTENSION_MS));
+  }, timeoutMs);
+  return () => clearTimeout(timer);
 }

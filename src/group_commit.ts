@@ -8,7 +8,7 @@ import {
   rejectInFlight,
   withdraw,
 } from "./batch.ts";
-import { withDeadline } from "./deadline.ts";
+import { startDeadline, withDeadline } from "./deadline.ts";
 import { PlantStoreError } from "./errors.ts";
 import type { NewPlant } from "./plant.ts";
 import type { AddOutcome, PlantStore } from "./plant_store.ts";
@@ -95,8 +95,8 @@ class Batcher implements GroupCommit {
   /** When the last batch left, on the clock of `performance.now()`. */
   #flushedAt = Number.NEGATIVE_INFINITY;
   #lingering: ReturnType<typeof setTimeout> | undefined;
-  /** Runs at the earliest deadline. */
-  #expiry: ReturnType<typeof setTimeout> | undefined;
+  /** Clears what runs at the earliest deadline. */
+  #expiry: (() => void) | undefined;
   /** From the first `drain` on. */
   #drained: PromiseWithResolvers<void> | undefined;
 
@@ -128,7 +128,7 @@ class Batcher implements GroupCommit {
     if (this.size() === 0) resolve();
     await withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
     resolve();
-    clearTimeout(this.#expiry);
+    this.#expiry?.();
   }
 
   /** Waits as long as each turn of the event loop brings plants: a lone plant is flushed after one turn. */
@@ -184,13 +184,13 @@ class Batcher implements GroupCommit {
 
   /** One timer for all: deadlines are in the order of arrival. */
   #scheduleExpiry(delayMs: number): void {
-    this.#expiry = setTimeout(() => {
+    this.#expiry = startDeadline(delayMs, () => {
       const now = performance.now();
       this.#expire(now);
       this.#expiry = undefined;
       const next = earliestDeadline([...this.#inFlight, this.#pending], now);
       if (next !== undefined) this.#scheduleExpiry(next - now);
-    }, delayMs);
+    });
   }
 
   #expire(now: number): void {

@@ -3,6 +3,7 @@ import type { Metrics } from "../adapters/metrics.ts";
 import type { Tracing } from "../adapters/tracing.ts";
 import type { PlantStoreError } from "../errors.ts";
 import type { Commit } from "../batch.ts";
+import type { EventLoop } from "./event_loop.ts";
 import type { CompletedRequest, ObservedRequest, Observer } from "../observer.ts";
 
 /** An observer of requests, and of commits too. */
@@ -18,15 +19,19 @@ export interface ObserverSinks {
   readonly log: Logger;
   readonly metrics: Metrics;
   readonly tracing: Tracing | undefined;
+  readonly eventLoop: Pick<EventLoop, "wasBlocked">;
 }
 
 /** Logs, counts and traces what happens. */
 export function createObserver(
-  { log, metrics, tracing }: ObserverSinks,
+  { log, metrics, tracing, eventLoop }: ObserverSinks,
   { accessLog }: { accessLog: boolean },
 ): ServiceObserver {
   return {
-    onError: (error, request) => logError(log, error, request),
+    onError(error, request) {
+      if (isTimeout(error) && eventLoop.wasBlocked()) logLateness(log, request);
+      else logError(log, error, request);
+    },
     onResponse(completed) {
       metrics.countResponse(completed);
       tracing?.linkToSpan(completed);
@@ -38,6 +43,15 @@ export function createObserver(
       if (durationMs > SLOW_COMMIT_MS) log.warning("Slow commit", { plants: outcomes.length, durationMs });
     },
   };
+}
+
+/** Whether the storage did not answer, as far as is known here; where it refused, the error has a cause. */
+function isTimeout({ code, cause }: PlantStoreError): boolean {
+  return code === "storage_unavailable" && cause === undefined;
+}
+
+function logLateness(log: Logger, { requestId }: ObservedRequest): void {
+  log.warning("Request not handled in time: the event loop was blocked", { requestId });
 }
 
 /** Errors of clients are not logged, except for credentials: their cause may quote a body. */

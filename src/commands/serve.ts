@@ -18,6 +18,7 @@ import { readiness } from "../readiness.ts";
 import { authenticator } from "./authenticator.ts";
 import { type Config, loggableSettings } from "./config.ts";
 import { watchDescriptors } from "./descriptors.ts";
+import { watchEventLoop } from "./event_loop.ts";
 import { offerFirstToken } from "./first_token.ts";
 import { type HttpServer, listen } from "./http_server.ts";
 import { reasonOf, type StreamIo } from "./io.ts";
@@ -60,7 +61,8 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
 async function startService(config: Config, database: Database, log: Logger, io: StreamIo) {
   const tracing = await loadTracing(config, log);
   const metrics = createMetrics();
-  const observer = createObserver({ log, metrics, tracing }, config);
+  const eventLoop = watchEventLoop(log);
+  const observer = createObserver({ log, metrics, tracing, eventLoop }, config);
   const commits = groupCommit(database.plants, {
     queueLimit: config.queueLimit,
     timeoutMs: config.requestTimeoutMs,
@@ -86,14 +88,12 @@ async function startService(config: Config, database: Database, log: Logger, io:
   logStartup(log, config, server.address);
   await offerFirstToken(tokens, { address: server.address, jwt: config.jwt, production: config.production, io, log });
   if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
-  const watching = watchDescriptors(server, log);
-  const refreshing = keepFresh(tokens, log);
+  const repeated = [eventLoop, watchDescriptors(server, log), keepFresh(tokens, log)];
   return {
     /** Responds to what was accepted, or for a moment only where the storage failed. */
     stop(hasFailed: boolean): Promise<void> {
       io.onHangup(() => {});
-      watching.stop();
-      refreshing.stop();
+      repeated.forEach((each) => each.stop());
       return shutDown({ server, commits, tokens, tracing }, { config, log, hasFailed });
     },
   };
