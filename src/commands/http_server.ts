@@ -1,20 +1,15 @@
 import { handOverPort } from "../adapters/port_handover.ts";
 import { withDeadline } from "../deadline.ts";
+import { type BunServer, type BunServerOptions, type Handlers, IDLE_TIMEOUT_S, serve } from "./bun_server.ts";
 import type { Config } from "./config.ts";
-import { CommandError, reasonOf } from "./io.ts";
 import { type Certificate, readCertificate } from "./tls_files.ts";
-
-/** The two functions that make responses. */
-export interface Handlers {
-  readonly fetch: (request: Request) => Response | Promise<Response>;
-  /** Makes the response where `fetch` threw. */
-  readonly error: (cause: unknown) => Response;
-}
 
 /** A server that listens. */
 export interface HttpServer {
   /** Its origin, as a client on this machine would write it: scheme, host and port. */
   readonly address: string;
+  /** How many requests it has received. */
+  received(): number;
   /** The address of who sent a request, a proxy perhaps; `undefined` when its connection is closed. */
   peerOf(request: Request): string | undefined;
   /**
@@ -40,12 +35,6 @@ export interface HttpServer {
 }
 
 /**
- * How long a connection may be idle, or take for a whole body, in seconds. Bun allows 12 seconds for the headers. With
- * both limits, and a deadline for every response, no connection stays open without end.
- */
-const IDLE_TIMEOUT_S = 30;
-
-/**
  * Starts listening.
  *
  * @throws {CommandError} If the address is in use or not one of this machine's, or the TLS files cannot be used.
@@ -60,28 +49,32 @@ export async function listen({ host, port, tls }: Config, handlers: Handlers): P
   });
 }
 
-/** How and where to listen. */
-interface Options extends Handlers, Pick<Config, "tls"> {
-  readonly hostname: string;
-  readonly port: number;
-  readonly certificate: Certificate | undefined;
-}
+interface Options extends BunServerOptions, Pick<Config, "tls"> {}
 
 class BunHttpServer implements HttpServer {
   readonly address: string;
   #options: Options;
   /** What listens; during a pause, what did. */
-  #current: Server;
+  #current: BunServer;
   #isPaused = false;
+  #received = 0;
   /** What listened with the certificate before, while it may have connections. */
-  #former: { readonly server: Server; readonly timer: ReturnType<typeof setTimeout> } | undefined;
+  #former: { readonly server: BunServer; readonly timer: ReturnType<typeof setTimeout> } | undefined;
 
   constructor(options: Options) {
-    this.#current = serve(options);
+    const fetch = (request: Request) => {
+      this.#received++;
+      return options.fetch(request);
+    };
+    this.#current = serve({ ...options, fetch });
     const { hostname = options.hostname, port = options.port } = this.#current;
     // Of port 0 the system made a free one, which it is from now on.
-    this.#options = { ...options, port };
+    this.#options = { ...options, fetch, port };
     this.address = `${options.tls ? "https" : "http"}://${connectable(hostname)}:${port}`;
+  }
+
+  received(): number {
+    return this.#received;
   }
 
   peerOf(request: Request): string | undefined {
@@ -131,33 +124,8 @@ class BunHttpServer implements HttpServer {
   }
 }
 
-type Server = ReturnType<typeof serve>;
-
-/** The cipher suites of TLS 1.2 with forward secrecy (RFC 7525 section 4.2); those of TLS 1.3 all have it. */
-const CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20";
-
-function serve({ hostname, port, certificate, fetch, error }: Options, { reusePort = false } = {}) {
-  try {
-    return Bun.serve({
-      fetch,
-      error,
-      hostname,
-      port,
-      idleTimeout: IDLE_TIMEOUT_S,
-      development: false,
-      // With it, a second server on the port would start and share the traffic silently.
-      reusePort,
-      // The app counts bytes itself: its 413 has a body, and comes after the check of the credentials.
-      maxRequestBodySize: Number.MAX_SAFE_INTEGER,
-      ...(certificate && { tls: { cert: certificate.cert, key: certificate.key, ciphers: CIPHERS } }),
-    });
-  } catch (cause) {
-    throw new CommandError(`Cannot listen on ${hostname}:${port}: ${reasonOf(cause)}`, { cause });
-  }
-}
-
 /** Where the port cannot be handed over, connections are refused for a moment. */
-function takeOver(server: Server, options: Options): Server {
+function takeOver(server: BunServer, options: Options): BunServer {
   try {
     return handOverPort(options.port, () => serve(options, { reusePort: true }));
   } catch {
@@ -184,7 +152,7 @@ function connectable(hostname: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
 
-async function stop(server: Server, timeoutMs: number): Promise<void> {
+async function stop(server: BunServer, timeoutMs: number): Promise<void> {
   await withDeadline(server.stop(), timeoutMs, () => {});
   await server.stop(true);
 }

@@ -5,6 +5,7 @@ import { withDeadline } from "../deadline.ts";
 import type { GroupCommit } from "../group_commit.ts";
 import type { Config } from "./config.ts";
 import type { HttpServer } from "./http_server.ts";
+import { eventLoopTurn } from "./waiting.ts";
 
 /** The share of the time to shut down that is reserved for closing the database. */
 const CLOSE_SHARE = 0.2;
@@ -59,15 +60,27 @@ export async function writeUses(tokens: Pick<TokenCache, "writeUses">, log: Logg
   await tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }));
 }
 
+async function drain(server: HttpServer, commits: GroupCommit, timeoutMs: number): Promise<void> {
+  const deadline = performance.now() + timeoutMs;
+  const drained = commits.drain(timeoutMs / 2);
+  await untilQuiet(server, timeoutMs / 4);
+  await Promise.all([drained, server.stop(deadline - performance.now())]);
+}
+
 /**
- * Requests that are still arriving need a response, too: for this long every new one is answered 503 with
- * `Connection: close`, in milliseconds.
+ * Requests that are still arriving need a response, too: every new one is answered 503 with `Connection: close` until
+ * for this long none came, in milliseconds.
  */
 const GRACE_MS = 250;
 
-async function drain(server: HttpServer, commits: GroupCommit, timeoutMs: number): Promise<void> {
-  const graceMs = Math.min(GRACE_MS, timeoutMs / 4);
-  const drained = commits.drain(timeoutMs / 2);
-  await Bun.sleep(graceMs);
-  await Promise.all([drained, server.stop(timeoutMs - graceMs)]);
+async function untilQuiet(server: HttpServer, limitMs: number): Promise<void> {
+  const deadline = performance.now() + limitMs;
+  let received: number;
+  do {
+    received = server.received();
+    await Bun.sleep(Math.min(GRACE_MS, limitMs));
+    // Timers run before sockets are read: on a busy machine requests may have waited there for as long.
+    await eventLoopTurn();
+    await eventLoopTurn();
+  } while (server.received() !== received && performance.now() < deadline);
 }

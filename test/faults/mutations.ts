@@ -62,7 +62,7 @@ export const CHECKPOINT_INSIDE_SQLITE: readonly Mutation[] = [
 
 /** Stops listening right at the signal, without a grace period. */
 export const STOP_WITHOUT_GRACE: readonly Mutation[] = [
-  { file: "src/commands/shutdown.ts", from: "await Bun.sleep(graceMs);", to: "" },
+  { file: "src/commands/shutdown.ts", from: "await untilQuiet(server, timeoutMs / 4);", to: "" },
 ];
 
 /** Writes on into files that were replaced or unlinked. */
