@@ -1,7 +1,7 @@
 import type { AnyElysia } from "elysia";
 import type { Authenticate } from "../auth/authenticate.ts";
 import type { Observer } from "../observer.ts";
-import { bearerGuard } from "./bearer_guard.ts";
+import { bearerGuard, type RequiredScopes } from "./bearer_guard.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { health } from "./health.ts";
 import { home } from "./home.ts";
@@ -54,12 +54,15 @@ export function createApp(options: AppOptions) {
   app.use(health(options.ready)).use(home({ docs: docsFiles !== undefined }));
   if (docsFiles !== undefined) app.use(docs(api, docsFiles));
   // Routes above are public, routes below need a token.
-  app.use(bearerGuard(options.authenticate));
+  app.use(bearerGuard(options.authenticate, REQUIRED_SCOPES));
   if (renderMetrics !== undefined) app.use(metrics(renderMetrics));
   const whole = app.use(api);
   for (const { path, method } of whole.routes) allowed.set(path, methodsOf(method));
   return whole;
 }
+
+/** A route below the guard without an entry here is refused with 403. */
+const REQUIRED_SCOPES: RequiredScopes = { "/plants": "write", "/metrics": "metrics" };
 
 /** Elysia answers HEAD wherever there is a GET. */
 function methodsOf(method: string): string {
