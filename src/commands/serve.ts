@@ -79,6 +79,7 @@ async function startService(config: Config, database: Database, log: Logger, io:
     authenticate: authenticator(tokens, config, log),
     maxBodyBytes: config.maxBodyBytes,
     observer,
+    corsOrigins: config.corsOrigins,
     clientAddress: (request) => (config.trustProxy && forwardedFor(request.headers)) || server.peerOf(request),
     docsFiles: config.docs ? swaggerUi : undefined,
     renderMetrics: metrics.render,

@@ -120,6 +120,18 @@ export function parseCollectorUrl(name: string, text: string): URL {
   );
 }
 
+/** Parses web origins (RFC 6454) that are separated by commas, as browsers send them: with a scheme, without a path. */
+export function parseOrigins(name: string, list: string): string[] {
+  const origins = list.split(",").map((origin) => origin.trim());
+  const wrong = origins.find(
+    (origin) => origin !== "" && !(/^https?:/.test(origin) && URL.parse(origin)?.origin === origin),
+  );
+  if (wrong === undefined) return origins.filter((origin) => origin !== "");
+  throw new ConfigError(
+    `Cannot use ${name} "${withoutSecrets(wrong)}": expected origins such as https://app.example.org, without a path`,
+  );
+}
+
 /** A URL gets into logs and messages, so a secret has to come another way. */
 function hasPassword({ username, password }: URL): boolean {
   return username !== "" || password !== "";

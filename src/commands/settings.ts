@@ -10,6 +10,7 @@ import {
   parseDatabaseUrl,
   parseInteger,
   parseJwksUrl,
+  parseOrigins,
   parseScope,
   parseSwitch,
   parseTimeout,
@@ -78,6 +79,12 @@ export const SETTINGS = {
     parse: ({ AUTH_ALGORITHMS: list }) =>
       list === "" ? undefined : parseChoices("AUTH_ALGORITHMS", list, JWT_ALGORITHMS),
     log: (algorithms) => algorithms?.join(","),
+  }),
+  corsOrigins: setting({
+    variables: { CORS_ORIGINS: "" },
+    meaning: "origins whose pages may call, comma-separated, such as `https://app.example.org`",
+    parse: ({ CORS_ORIGINS }) => parseOrigins("CORS_ORIGINS", CORS_ORIGINS),
+    log: (origins) => origins.join(", "),
   }),
   trustProxy: setting({
     variables: { TRUST_PROXY: "off" },

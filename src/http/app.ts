@@ -17,6 +17,8 @@ export interface AppOptions extends PlantsOptions {
   readonly ready: () => Promise<void>;
   /** Gets every error and every response. */
   readonly observer: Observer;
+  /** The origins whose pages may call, such as `https://app.example.org`. @default none */
+  readonly corsOrigins?: readonly string[];
   /** The address of a request's client, for logs. @default unknown */
   readonly clientAddress?: (request: Request) => string | undefined;
   /** The files of Swagger UI. @default no documentation pages */
@@ -40,6 +42,7 @@ export interface AppOptions extends PlantsOptions {
 export function createApp(options: AppOptions) {
   const {
     clientAddress = () => undefined,
+    corsOrigins = [],
     docsFiles,
     instrumentation,
     maxBodyBytes,
@@ -48,7 +51,7 @@ export function createApp(options: AppOptions) {
   } = options;
   const api = plantsApi(options);
   const allowed = new Map<string, string>();
-  const app = lifecycle({ observer, allowed, maxBodyBytes, clientAddress });
+  const app = lifecycle({ observer, allowed, maxBodyBytes, clientAddress, corsOrigins });
   // A plugin that is used later wraps those before it.
   if (instrumentation !== undefined) app.use(instrumentation);
   app.use(health(options.ready)).use(home({ docs: docsFiles !== undefined }));

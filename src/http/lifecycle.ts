@@ -1,6 +1,7 @@
 import { Elysia, NotFoundError } from "elysia";
 import { PlantStoreError } from "../errors.ts";
 import type { Observer } from "../observer.ts";
+import { type Fetch, withCors } from "./cors.ts";
 import { hasValidHost, leavesMuchUnread, prepareUrl, REQUEST_ID, requestIdOf } from "./request.ts";
 import { errorResponse, malformedResponse, successResponse } from "./responses.ts";
 
@@ -12,6 +13,8 @@ export interface LifecycleOptions {
   readonly allowed: ReadonlyMap<string, string>;
   /** The most a body may have, in bytes. */
   readonly maxBodyBytes: number;
+  /** The origins whose pages may call. */
+  readonly corsOrigins: readonly string[];
   /** The address of a request's client. */
   readonly clientAddress: (request: Request) => string | undefined;
 }
@@ -28,7 +31,7 @@ export function lifecycle(options: LifecycleOptions) {
     // A response is checked, not rewritten.
     normalize: false,
   })
-    .wrap((fetch) => observed(fetch as unknown as Fetch, { ...options, errors }))
+    .wrap((fetch) => observed(crossOrigin(fetch as unknown as Fetch, options), { ...options, errors }))
     .onError(({ error, path, request }) => {
       if (error instanceof NotFoundError) return noRoute(options.allowed, path);
       const known = asPlantStoreError(error);
@@ -43,7 +46,11 @@ type Errors = WeakMap<Request, PlantStoreError>;
 
 type Observed = LifecycleOptions & { readonly errors: Errors };
 
-type Fetch = (request: Request) => Response | Promise<Response>;
+/** Costs nothing where no other origin may call. */
+function crossOrigin(fetch: Fetch, { allowed, corsOrigins }: LifecycleOptions): Fetch {
+  if (corsOrigins.length === 0) return fetch;
+  return withCors(fetch, { origins: new Set(corsOrigins), methodsOf: (path) => allowed.get(path) });
+}
 
 /** No async function: this is around every request. */
 function observed(fetch: Fetch, options: Observed): Fetch {

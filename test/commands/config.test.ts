@@ -12,6 +12,7 @@ test("parseConfig() of nothing gives the defaults of the README", () => {
     jwt: undefined,
     jwtScope: undefined,
     jwtAlgorithms: undefined,
+    corsOrigins: [],
     trustProxy: false,
     maxBodyBytes: 65_536,
     queueLimit: 10_000,
@@ -53,6 +54,11 @@ test("parseConfig() splits AUTH_TOKENS at commas", () => {
   expect(authTokens).toEqual(["aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"]);
 });
 
+test("parseConfig() splits CORS_ORIGINS at commas", () => {
+  const { corsOrigins } = parseConfig({ CORS_ORIGINS: "https://app.example.org, http://localhost:5173," });
+  expect(corsOrigins).toEqual(["https://app.example.org", "http://localhost:5173"]);
+});
+
 test.each([
   ["file:plants.db", "plants.db"],
   ["file:./a b/plants.db", "./a b/plants.db"],
@@ -79,6 +85,18 @@ const bad: [string, string, string][] = [
   ["DATABASE_URL", "file:plants.db?mode=memory", "expected file:PATH or postgres://…"],
   ["DATABASE_URL", "file://host/plants.db", "expected file:PATH or postgres://…"],
   ["DATABASE_URL", "postgres://localhost/plants", "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE"],
+  ...[
+    "*",
+    "null",
+    "app.example.org",
+    "https://app.example.org/",
+    "https://app.example.org/x",
+    "ftp://app.example.org",
+  ].map((origin): [string, string, string] => [
+    "CORS_ORIGINS",
+    origin,
+    "expected origins such as https://app.example.org",
+  ]),
   ["DOCS", "yes", 'expected "on" or "off"'],
   ["AUTH_ISSUER", "https://id.example.com/", "without AUTH_JWKS_URL and AUTH_AUDIENCE"],
   ["AUTH_JWKS_URL", "https://id.example.com/jwks", "without AUTH_ISSUER and AUTH_AUDIENCE"],
@@ -183,6 +201,7 @@ test("loggableSettings() shows what is in force, and no secret", () => {
     jwt: { jwksUrl: "https://id.example.com/jwks", issuer: "https://id.example.com/", audience: "plant-store" },
     jwtScope: "plants:write",
     jwtAlgorithms: "ES256,EdDSA",
+    corsOrigins: "",
     trustProxy: false,
     maxBodyBytes: 65_536,
     queueLimit: 10_000,

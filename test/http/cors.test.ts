@@ -1,0 +1,83 @@
+import { expect, test } from "bun:test";
+import { postPlant, testApp } from "../support/app.ts";
+import { readError } from "../support/responses.ts";
+
+const ORIGIN = "https://app.example.org";
+
+const app = () => testApp({ corsOrigins: [ORIGIN, "http://localhost:5173"] });
+
+function preflight(path: string, headers: Record<string, string> = {}): Request {
+  return new Request(`http://localhost:3000${path}`, {
+    method: "OPTIONS",
+    headers: { origin: ORIGIN, "access-control-request-method": "POST", ...headers },
+  });
+}
+
+test("a preflight of a known origin is answered 204 without credentials, and names Authorization", async () => {
+  const request = preflight("/plants", { "access-control-request-headers": "authorization,content-type" });
+  const { status, headers } = await app().fetch(request);
+  const names = ["origin", "methods", "headers", "max-age", "credentials"].map(
+    (name) => `access-control-${name === "max-age" ? "" : "allow-"}${name}`,
+  );
+  expect({ status, headers: names.map((name) => headers.get(name)), vary: headers.get("vary") }).toEqual({
+    status: 204,
+    headers: [ORIGIN, "POST", "authorization, content-type, x-request-id", "7200", null],
+    vary: "origin",
+  });
+});
+
+test.each([
+  { what: "an unknown origin", headers: { origin: "https://evil.example.org" } },
+  { what: "an origin in other letters", headers: { origin: "https://APP.example.org" } },
+  { what: "the origin of a file", headers: { origin: "null" } },
+])("a preflight of $what is 405, as without CORS", async ({ headers }) => {
+  const response = await app().fetch(preflight("/plants", headers));
+  expect([response.headers.get("access-control-allow-origin"), response.headers.get("vary")]).toEqual([null, "origin"]);
+  expect(response.headers.get("allow")).toBe("POST");
+  expect(await readError(response)).toMatchObject({ status: 405, error: 4051 });
+});
+
+test("OPTIONS that is no preflight is 405, and a preflight to nowhere 404, which the page may read", async () => {
+  const options = new Request("http://localhost:3000/plants", { method: "OPTIONS", headers: { origin: ORIGIN } });
+  for (const [request, status] of [
+    [options, 405],
+    [preflight("/nowhere"), 404],
+  ] as const) {
+    const response = await app().fetch(request);
+    expect(response.headers.get("access-control-allow-origin")).toBe(ORIGIN);
+    expect((await readError(response)).status).toBe(status);
+  }
+});
+
+test("a page of a known origin may read the response to a plant, and every error", async () => {
+  const plant = { id: 1, name: "Fern" };
+  for (const [request, status] of [
+    [postPlant(plant, { origin: ORIGIN }), 200],
+    [postPlant("{", { origin: ORIGIN }), 400],
+    [postPlant(plant, { origin: ORIGIN, authorization: null }), 401],
+    [postPlant(plant, { origin: ORIGIN, "content-type": "text/plain" }), 415],
+  ] as const) {
+    const { status: seen, headers } = await app().fetch(request);
+    expect({ seen, origin: headers.get("access-control-allow-origin"), vary: headers.get("vary") }).toEqual({
+      seen: status,
+      origin: ORIGIN,
+      vary: "origin",
+    });
+    expect(headers.get("access-control-expose-headers")).toBe("x-request-id, retry-after, www-authenticate, allow");
+    expect(headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
+  }
+});
+
+test("without an origin, and of an unknown one, responses are as without CORS but for Vary", async () => {
+  for (const origin of [null, "https://evil.example.org"]) {
+    const { status, headers } = await app().fetch(postPlant({ id: 1, name: "Fern" }, { origin }));
+    const cors = [...headers.keys()].filter((name) => name.startsWith("access-control-"));
+    expect({ status, cors, vary: headers.get("vary") }).toEqual({ status: 200, cors: [], vary: "origin" });
+  }
+});
+
+test("with no origins set nothing of CORS is in a response", async () => {
+  const response = await testApp().fetch(preflight("/plants"));
+  expect([response.status, response.headers.get("vary")]).toEqual([405, null]);
+  expect([...response.headers.keys()].filter((name) => name.startsWith("access-control-"))).toEqual([]);
+});
