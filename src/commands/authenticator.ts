@@ -4,6 +4,7 @@ import type { Authenticate } from "../auth/authenticate.ts";
 import { jwtAuthenticator } from "../auth/jwt.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import type { Config } from "./config.ts";
+import { reasonOf } from "./io.ts";
 
 /**
  * Who may call: our own tokens, which are judged from memory, and the JWTs of an identity provider where one is set. A
@@ -11,7 +12,9 @@ import type { Config } from "./config.ts";
  */
 export function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Config, log: Logger): Authenticate {
   if (jwt === undefined) return tokens.authenticate;
-  const onKeysUnavailable = (cause: unknown) => log.warning("Keys of the identity provider not read", { cause });
+  // Bun puts the URL into the error, and its query may hold a key.
+  const onKeysUnavailable = (cause: unknown) =>
+    log.warning("Keys of the identity provider not read", { reason: reasonOf(cause) });
   const options = { ...jwt, algorithms: jwtAlgorithms, scope: jwtScope, sha256, onKeysUnavailable };
   const authenticateJwt = jwtAuthenticator(options);
   return (token) => {

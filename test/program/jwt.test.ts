@@ -52,3 +52,19 @@ test("the program accepts an identity provider's JWTs beside its own tokens, and
   expect(await post(server.url, own)).toBe(200);
   expect(await post(server.url, await signed(key, claims))).toBe(200);
 });
+
+test("no query of AUTH_JWKS_URL gets into the log, also when the keys cannot be read", async () => {
+  const key = await signingKey();
+  using directory = emptyDirectory();
+  const env = {
+    AUTH_JWKS_URL: "http://127.0.0.1:9/jwks?key=query-secret",
+    AUTH_ISSUER: "https://id.example.com/",
+    AUTH_AUDIENCE: "plant-store",
+  };
+  const claims = { iss: env.AUTH_ISSUER, aud: env.AUTH_AUDIENCE, exp: Math.floor(Date.now() / 1_000) + 600 };
+  await using server = await startServer({ cwd: directory.path, env });
+  expect(await post(server.url, await signed(key, claims))).toBe(401);
+  const [line] = await server.stderr.until(/.*Keys of the identity provider not read.*\n/);
+  expect(JSON.parse(line)).toMatchObject({ level: "WARN", reason: expect.stringContaining("Unable to connect") });
+  expect(server.stderr.text()).not.toContain("query-secret");
+});
