@@ -38,9 +38,18 @@ export async function openForWriting(
   location: DatabaseLocation,
   { create = false, verify = false, lockWait }: OpenForWritingOptions = {},
 ): Promise<Database> {
-  if (location.adapter === "postgres") return openPostgres(location.url, { access: create ? "create" : "write" });
+  if (location.adapter === "postgres") return openPatient(location, create ? "create" : "write");
   const database = sqliteDatabase(connect(location.path, { access: create ? "create" : "write", verify }));
   return lockWait ? { ...database, plants: waitForLock(database.plants, lockWait) } : database;
+}
+
+/** How long a batch of a command may take on PostgreSQL, in milliseconds: there a command has nobody who waits. */
+const PATIENCE_MS = 30_000;
+
+async function openPatient({ url }: PostgresLocation, access: "create" | "write"): Promise<Database> {
+  const database = await openPostgres(url, { access });
+  const add: Database["plants"]["add"] = (batch) => database.plants.add(batch, { timeoutMs: PATIENCE_MS });
+  return { ...database, plants: { ...database.plants, add } };
 }
 
 /** Opens a database for a command that only reads it. Makes none, and changes none. */

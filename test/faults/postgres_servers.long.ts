@@ -1,0 +1,180 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { run } from "../../src/commands/program.ts";
+import { post, TOKEN } from "../support/client.ts";
+import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { INTACT, makeLedger, printed } from "../support/ledger.ts";
+import { bodyOf, newPlants, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
+import { mutant } from "../support/mutant.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
+import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd, start } from "../support/program.ts";
+import { readError } from "../support/responses.ts";
+import { streamIo } from "../support/stream_io.ts";
+import { get, requireReady, send } from "./health.ts";
+import { judge } from "./postgres.ts";
+import { kills, startOn, SYNCHRONOUS_COMMIT_OFF, threeServers } from "./postgres_servers.ts";
+
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
+
+describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
+  let cluster: PostgresCluster;
+  let url: string;
+  beforeAll(async () => {
+    cluster = await startCluster();
+  });
+  beforeEach(async () => {
+    url = await cluster.emptyDatabase();
+  });
+  afterAll(() => cluster[Symbol.asyncDispose]());
+
+  test("kill -9 of the database under load, again and again, loses, invents and changes no plant", async () => {
+    const seed = printedSeed("kill -9 of the database");
+    expect(printed(await kills("database", 20, { cluster, url, seed }))).toEqual(INTACT);
+  });
+
+  test("kill -9 of a server under load, again and again, loses, invents and changes no plant", async () => {
+    const seed = printedSeed("kill -9 of a server");
+    expect(printed(await kills("server", 20, { cluster, url, seed }))).toEqual(INTACT);
+  });
+
+  test("with synchronous_commit off behind the check's back, kill -9 of the database loses acknowledged plants", async () => {
+    using copy = mutant(SYNCHRONOUS_COMMIT_OFF);
+    await cluster.set("wal_writer_delay", "10s");
+    const options = { cluster, url, seed: printedSeed("synchronous_commit=off"), program: copy.program };
+    const { lost } = printed(await kills("database", 3, options));
+    await cluster.set("wal_writer_delay", "200ms");
+    expect(lost).toBeGreaterThan(0);
+  });
+
+  test("three servers and 50,000 plants lose, invent and change none while the database and a server die", async () => {
+    const seed = printedSeed("three servers");
+    expect(printed(await threeServers(50_000, { cluster, url, seed }))).toEqual(INTACT);
+  });
+
+  test("a full disk is 503, and then 200 again by itself", async () => {
+    const space = mkdtempSync(join(tmpdir(), "plant-store-space-"));
+    if (Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=2m,mode=777", "tmpfs", space]).exitCode !== 0) {
+      return console.warn("Skipped, a full disk: a tmpfs cannot be mounted here");
+    }
+    using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", space]) };
+    Bun.spawnSync(["chown", "65534:65534", space]);
+    await using server = await startOn(url);
+    await cluster.run(`CREATE TABLESPACE small LOCATION '${space}'`, "ALTER TABLE plants SET TABLESPACE small");
+    const ledger = makeLedger();
+    const next = newPlants("full disk");
+    const filler = join(space, "filler");
+    Bun.spawnSync(["sh", "-c", `dd if=/dev/zero of=${filler} bs=64k 2>/dev/null`]);
+    // Until the pages that there are have no room left.
+    while ((await send(server.url, ledger, { ...next(), name: "x".repeat(4_000) })).status === 200);
+    // What cannot be compressed needs a new page.
+    const name = Array.from({ length: 100 }, () => crypto.randomUUID()).join("");
+    expect(await readError(await post(server.url, { id: 1, name }))).toEqual({
+      status: 503,
+      error: 5032,
+      message: "storage is full; the plant may or may not be stored, send it again later",
+    });
+    expect(await get(server.url, "/livez")).toBe("200");
+    Bun.spawnSync(["rm", filler]);
+    await requireReady(server.url, ledger, next);
+    expect(await judge(url, ledger)).toEqual(INTACT);
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(0);
+    await cluster.run("ALTER TABLE plants SET TABLESPACE pg_default", "DROP TABLESPACE small");
+  });
+
+  test("plants move from SQLite while clients keep posting, as the README says, and none is lost", async () => {
+    using directory = emptyDirectory();
+    const cwd = directory.path;
+    const ledger = makeLedger();
+    const next = randomPlants(randomFrom(printedSeed("moving")), { longest: 500 });
+    const move = async () => {
+      const script = `"$@" export | "$@" import --database '${url}' -`;
+      const program = [process.execPath, join(import.meta.dir, "../../src/main.ts")];
+      const ended = await runToEnd({ cwd, program: ["sh", "-c", script, "sh", ...program] });
+      expect(ended).toMatchObject({ exitCode: 0, stderr: expect.stringContaining(" 0 refused") });
+    };
+    {
+      await using old = start({ cwd, args: ["serve", "--port", "0"], env: { AUTH_TOKENS: TOKEN } });
+      const [, address = ""] = await old.stderr.until(/listens on (https?:\/\/[^\s",]+)/);
+      const load = startLoad({ url: address, connections: 32, ledger, next });
+      while (load.answered() < 3_000) await Bun.sleep(1);
+      await move();
+      old.child.kill("SIGTERM");
+      expect(await old.child.exited).toBe(0);
+      await load.end;
+    }
+    await move();
+    await using server = await startOn(url);
+    const load = startLoad({ url: server.url, connections: 32, ledger, next });
+    while (load.answered() < 3_000) await Bun.sleep(1);
+    server.child.kill("SIGTERM");
+    await load.end;
+    expect(await judge(url, ledger)).toEqual(INTACT);
+  });
+
+  test("a million plants are exported from SQLite, imported into PostgreSQL, and come back byte for byte", async () => {
+    using directory = emptyDirectory();
+    const [source, file] = ["source.db", "plants.ndjson"].map((name) => join(directory.path, name)) as [string, string];
+    const plantStore = async (args: string[], database: string, output?: string) => {
+      const writer = output === undefined ? undefined : Bun.file(output).writer();
+      const { io, stderr } = streamIo(writer && { write: async (chunk) => void (await writer.write(chunk)) });
+      const began = performance.now();
+      const exitCode = await run(args, { DATABASE_URL: database }, io);
+      await writer?.end();
+      console.log(`${args[0]} ${database.split(":")[0]}: ${((performance.now() - began) / 1_000).toFixed(1)} s`);
+      expect({ exitCode, stderr: stderr().replace(/^1000\d+ added, 0 already there, 0 refused\n$/, "") }).toEqual({
+        exitCode: 0,
+        stderr: "",
+      });
+    };
+    const writer = Bun.file(file).writer();
+    for (const plant of HOSTILE_PLANTS) await writer.write(`${bodyOf(plant)}\n`);
+    for (let index = 0n; index < 1_000_000n; index++) {
+      await writer.write(`${bodyOf({ id: 1_000n + index * 7n, name: `plant ${index}`, tag: "indoor" })}\n`);
+    }
+    await writer.end();
+    await plantStore(["import", file], `file:${source}`);
+    await plantStore(["export"], `file:${source}`, file);
+    await plantStore(["import", file], url);
+    const [back, again] = ["back.ndjson", "again.ndjson"].map((name) => join(directory.path, name)) as [string, string];
+    await plantStore(["export"], url, back);
+    await plantStore(["import", back], `file:${source}2`);
+    await plantStore(["export"], `file:${source}2`, again);
+    for (const other of [back, again]) expect(Bun.spawnSync(["cmp", file, other]).exitCode).toBe(0);
+  });
+});
+
+test.skipIf(skipsCluster())(
+  "a primary that dies under load is succeeded by its synchronous standby, and no plant is lost",
+  async () => {
+    for (let round = 0; round < 5; round++) {
+      await using primary = await startCluster();
+      await using standby = await startCluster({ primary });
+      await primary.waitForStandby();
+      const url = `postgres://postgres@127.0.0.1:${primary.port},127.0.0.1:${standby.port}/postgres`;
+      await using server = await startOn(url);
+      const ledger = makeLedger();
+      const next = randomPlants(randomFrom(printedSeed("failover")), { longest: 500 });
+      const load = startLoad({ url: server.url, connections: 48, ledger, next });
+      while (load.answered() < 2_000) await Bun.sleep(1);
+      await primary.kill();
+      const killed = performance.now();
+      // What watches over a pair of databases takes its time to notice.
+      await Bun.sleep(1_000);
+      await standby.run("SELECT pg_promote()");
+      const promoted = performance.now();
+      const before = ledger.acknowledgements();
+      while (ledger.acknowledgements() <= before) await Bun.sleep(1);
+      const [back, gap] = [performance.now() - promoted, performance.now() - killed];
+      while (ledger.acknowledgements() < before + 1_000) await Bun.sleep(1);
+      server.child.kill("SIGTERM");
+      const { responses } = await load.end;
+      const verdict = await judge(url, ledger);
+      const times = `200 again ${Math.round(back)} ms after the promotion, ${Math.round(gap)} ms after the kill`;
+      console.log(`| failover | ${times} | ${JSON.stringify(responses)} | lost ${verdict.lost} |`);
+      expect(verdict).toEqual(INTACT);
+    }
+  },
+);
