@@ -75,7 +75,7 @@ type State =
 const LINGER_MS = 1;
 
 /** How far apart two batches leave while one is in flight, in milliseconds: a fast commit is back before. */
-const SPACING_MS = 2;
+const SPACING_MS = 3;
 
 /** A batch that still grows gathers for at most this many turns of the event loop. */
 const MAX_TURNS = 4;

@@ -90,12 +90,12 @@ describe("with a deferred store, manual turns and fake timers", () => {
 
   // Lanes
 
-  test("with several lanes, a plant that comes while a batch is in flight takes a free one, two milliseconds after", async () => {
+  test("with several lanes, a plant that comes while a batch is in flight takes a free one, three milliseconds after", async () => {
     const { commits, batches, run } = deferred({ lanes: 2 });
     void commits.add(FERN);
     await run();
     void commits.add(MOSS);
-    jest.advanceTimersByTime(1);
+    jest.advanceTimersByTime(2);
     await run();
     expect(batches).toHaveLength(1);
     jest.advanceTimersByTime(1);
@@ -108,7 +108,7 @@ describe("with a deferred store, manual turns and fake timers", () => {
     for (const one of [FERN, MOSS, IVY]) {
       void commits.add(one);
       await run();
-      jest.advanceTimersByTime(2);
+      jest.advanceTimersByTime(3);
       await run();
     }
     expect(batches.map(({ plants }) => plants)).toEqual([[FERN], [MOSS]]);
@@ -136,7 +136,7 @@ describe("with a deferred store, manual turns and fake timers", () => {
     void commits.add(FERN);
     await run();
     void commits.add(MOSS);
-    jest.advanceTimersByTime(2);
+    jest.advanceTimersByTime(3);
     await run();
     const drained = tracked(commits.drain(60_000));
     batches[1]?.end(["added"]);

@@ -126,6 +126,8 @@ export async function startCluster(options: ClusterOptions = {}) {
       configure(data, changed);
       server = await startServer(template, data);
     },
+    /** The server and its children, as they are now. */
+    processes: () => processesOf(data),
     /** Stops every process of it, or lets them go on: to others it looks like a machine that hangs. */
     signalAll: (signal: "SIGSTOP" | "SIGCONT") => processesOf(data).forEach((pid) => sendSignal(pid, signal)),
     async [Symbol.asyncDispose]() {

@@ -1,0 +1,127 @@
+import { createLane, type LaneCounts } from "../../src/adapters/postgres/lane.ts";
+import { createLanes } from "../../src/adapters/postgres/lanes.ts";
+import { addPlants } from "../../src/adapters/postgres/plants.ts";
+import { PlantStoreError } from "../../src/errors.ts";
+import { type GroupCommit, groupCommit } from "../../src/group_commit.ts";
+import type { NewPlant } from "../../src/plant.ts";
+import { makeLedger, type Verdict } from "../support/ledger.ts";
+import { randomFrom } from "../support/load.ts";
+import { DatabaseModel, type FaultRates } from "./database_model.ts";
+import { virtualTime } from "./virtual_time.ts";
+
+/** What one seed came to. */
+export interface SimulationResult {
+  readonly verdict: Verdict;
+  /** Plants refused with 409 though nobody sent another one under their id. */
+  readonly wrongConflicts: number;
+  readonly acknowledged: number;
+  readonly unavailable: number;
+  /** How late the latest response was, in milliseconds past the time that it has and what a suspended machine took. */
+  readonly latestMs: number;
+  readonly retries: number;
+  readonly reconnections: number;
+}
+
+/** How to simulate. */
+export interface SimulationOptions {
+  /** See `DatabaseModel`. @default {true} */
+  readonly locksLosers?: boolean;
+}
+
+const TIMEOUT_MS = 1_000;
+const SERVERS = 2;
+const LANES = 3;
+const PLANTS = 150;
+const IDS = 60;
+
+/** Servers add plants to a database that fails in every way that the seed has; in the end all is well, and judged. */
+export async function simulate(seed: number, options: SimulationOptions = {}): Promise<SimulationResult> {
+  using time = virtualTime();
+  const random = randomFrom(seed);
+  using _ = seededMathRandom(random);
+  const model = new DatabaseModel({ time, random, rates: ratesFrom(random), ...options });
+  const counts: LaneCounts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
+  const servers = Array.from({ length: SERVERS }, () => server(model, counts));
+  const ledger = makeLedger();
+  const result = { unavailable: 0, wrongConflicts: 0, latestMs: 0 };
+
+  async function add(commits: GroupCommit, plant: NewPlant): Promise<void> {
+    ledger.attempt(plant);
+    const began = time.now();
+    try {
+      const outcome = await commits.add(plant);
+      if (outcome !== "conflict") ledger.acknowledge(plant);
+      else if (!ledger.hasRival(plant)) result.wrongConflicts++;
+    } catch (error) {
+      if (!(error instanceof PlantStoreError) || error.code !== "storage_unavailable") throw error;
+      result.unavailable++;
+    }
+    result.latestMs = Math.max(result.latestMs, time.now() - began - TIMEOUT_MS);
+  }
+
+  async function run(): Promise<Verdict> {
+    const adds: Promise<void>[] = [];
+    const disasters = causeDisasters(model, time, random);
+    for (let sent = 0; sent < PLANTS; sent++) {
+      await time.sleep(random() ** 3 * 60);
+      const plant = { id: BigInt(Math.floor(random() * IDS)), name: random() < 0.9 ? "a" : "b" };
+      adds.push(add(servers[Math.floor(random() * SERVERS)] as GroupCommit, plant));
+    }
+    await Promise.all([...adds, disasters]);
+    // If the primary is lost now, the standby has all that was acknowledged.
+    model.faulty = false;
+    await model.failOver(1);
+    // What is unknown is sent again, to a server that knows nothing of it.
+    const other = server(model, counts);
+    for (const plant of ledger.unknown()) await add(other, plant);
+    const rows = model.rows().entries();
+    return ledger.judgePlants(rows.map(([id, name]) => ({ id: BigInt(id), name })));
+  }
+
+  const verdict = await time.until(run());
+  const { retries, reconnections } = counts;
+  result.latestMs -= time.jumpedMs();
+  return { ...result, verdict, retries, reconnections, acknowledged: ledger.acknowledgements() };
+}
+
+function server(model: DatabaseModel, counts: LaneCounts): GroupCommit {
+  const lanes = createLanes(LANES, () => createLane((timeoutMs) => model.connect(timeoutMs), counts));
+  const store = {
+    add: (batch: readonly NewPlant[], { timeoutMs }: { timeoutMs: number }) =>
+      lanes.run((connection) => addPlants(connection, batch), timeoutMs * 0.9),
+    probe: async () => {},
+  };
+  return groupCommit(store, { lanes: LANES, timeoutMs: TIMEOUT_MS });
+}
+
+/** One seed has many faults of a kind, another one none. */
+function ratesFrom(random: () => number): FaultRates {
+  const rate = (most: number) => (random() < 0.3 ? 0 : random() ** 2 * most);
+  return {
+    lostRequest: rate(0.2),
+    lostReply: rate(0.3),
+    blackHole: rate(0.1),
+    aborted: rate(0.4),
+    slow: rate(0.2),
+  };
+}
+
+/** Restarts, failovers, a standby that goes and comes, and a machine that was suspended. */
+async function causeDisasters(model: DatabaseModel, time: ReturnType<typeof virtualTime>, random: () => number) {
+  const count = Math.floor(random() * 6);
+  for (let disaster = 0; disaster < count; disaster++) {
+    await time.sleep(random() * 600);
+    const kind = random();
+    if (kind < 0.3) await model.restart(random() * 800);
+    else if (kind < 0.5) await model.failOver(random() * 800);
+    else if (kind < 0.7) model.loseStandby();
+    else if (kind < 0.9) model.regainStandby();
+    else time.jump(random() * 3_000);
+  }
+}
+
+function seededMathRandom(random: () => number): Disposable {
+  const real = Math.random;
+  Math.random = random;
+  return { [Symbol.dispose]: () => void (Math.random = real) };
+}
