@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { readFileSync } from "node:fs";
+import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Connection, connectPostgres } from "../../../src/adapters/postgres/connection.ts";
 import { PostgresFailure } from "../../../src/adapters/postgres/errors.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
-import { ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { freePort, type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -163,4 +163,64 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
       message: `127.0.0.1:${silent.port}: it did not respond in time (DEADLINE)`,
     });
   });
+
+  test.skipIf(skipsPooler())(
+    "refuses a pooler, which does not hand on the session's settings, also one that hides it",
+    async () => {
+      using directory = emptyDirectory();
+      for (const [ignored, reason] of [
+        [
+          "extra_float_digits",
+          "it refuses the session's settings, as a pooler does: connect to PostgreSQL itself (08P01)",
+        ],
+        [
+          "statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
+          "a pooler in between drops the session's settings: connect to PostgreSQL itself",
+        ],
+      ] as const) {
+        await using pooler = await startPooler(directory.path, cluster.port, ignored);
+        const { message } = await failureOf(`postgres://postgres@127.0.0.1:${pooler.port}/postgres`);
+        expect(message).toBe(`127.0.0.1:${pooler.port}: ${reason}`);
+      }
+    },
+  );
 });
+
+/** Says so, for the test that skips itself. */
+function skipsPooler(): boolean {
+  const skips = Bun.which("pgbouncer") === null || process.getuid?.() !== 0;
+  if (skips) console.warn("Skipped, a real pooler: there is no pgbouncer, or this is not root");
+  return skips;
+}
+
+/** PgBouncer in transaction mode, which takes settings that it drops. */
+async function startPooler(directory: string, target: number, ignored: string) {
+  const port = await freePort();
+  const file = join(directory, "pgbouncer.ini");
+  chmodSync(directory, 0o755);
+  const lines = [
+    "[databases]",
+    `postgres = host=127.0.0.1 port=${target} user=postgres`,
+    "[pgbouncer]",
+    "auth_type=any",
+  ];
+  lines.push("listen_addr=127.0.0.1", `listen_port=${port}`, "unix_socket_dir=", "pool_mode=transaction");
+  writeFileSync(file, [...lines, `ignore_startup_parameters=${ignored}`].join("\n"));
+  const child = Bun.spawn(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "pgbouncer", file], {
+    stdout: "ignore",
+    stderr: "pipe",
+  });
+  let log = "";
+  for await (const chunk of child.stderr.pipeThrough(new TextDecoderStream())) {
+    log += chunk;
+    if (log.includes("process up")) break;
+  }
+  if (!log.includes("process up")) throw new Error(`PgBouncer did not start:\n${log}`);
+  return {
+    port,
+    async [Symbol.asyncDispose]() {
+      child.kill();
+      await child.exited;
+    },
+  };
+}
