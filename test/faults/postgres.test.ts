@@ -161,6 +161,8 @@ test.skipIf(skipsCluster())(
       expect(tried).toMatchObject([unavailable, unavailable, unavailable, unavailable]);
     }
     expect(await plants.probe().catch((error) => error)).toMatchObject(unavailable);
+    // Who may call is still known: reading waits for no standby.
+    expect(await service.database.tokens.list()).toEqual([]);
     const [activity] = await primary.run(
       "SELECT count(*)::int AS connections FROM pg_stat_activity WHERE application_name = 'plant-store'",
     );

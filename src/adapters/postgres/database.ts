@@ -33,7 +33,7 @@ export const LANES = 4;
 type Access = "create" | "write" | "read";
 
 /** How long tokens and pages may take, in milliseconds. */
-const READ_TIMEOUT_MS = 10_000;
+const SIDE_TIMEOUT_MS = 10_000;
 /** How long a probe may take, in milliseconds: its verdict is older than a second then. */
 const PROBE_TIMEOUT_MS = 1_000;
 /** Of the time that `add` has, what the database may take: the rest is for telling its caller why it failed. */
@@ -58,26 +58,27 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const lanes = createLanes(laneCount, () => createLane(connect, counts));
   // Beside the others: a batch is not to wait for a token, nor a page for a batch.
   const side = createLanes(1, () => createLane(connect, counts));
-  const onSide = <Result>(work: Work<Result>) => side.run(work, READ_TIMEOUT_MS);
+  const write = <Result>(work: Work<Result>) => side.run(work, SIDE_TIMEOUT_MS);
+  const read = <Result>(work: Work<Result>) => side.run(work, SIDE_TIMEOUT_MS, { reads: true });
   return {
     plants: {
       add: (batch, { timeoutMs }) => lanes.run((connection) => addPlants(connection, batch), timeoutMs * ADD_SHARE),
       probe: () => side.run(async (connection) => void (await connection.query(PROBE)), PROBE_TIMEOUT_MS),
     },
     tokens: {
-      list: () => onSide(listTokens),
-      revision: () => onSide(revisionOfTokens),
-      add: (token) => onSide((connection, attempt) => addToken(connection, token, attempt)),
-      revoke: (name, at) => onSide((connection) => revokeToken(connection, name, at)),
-      delete: (name) => onSide((connection) => deleteToken(connection, name)),
-      prune: (at) => onSide((connection) => pruneTokens(connection, at)),
-      recordUses: (uses) => onSide((connection) => recordTokenUses(connection, uses)),
+      list: () => read(listTokens),
+      revision: () => read(revisionOfTokens),
+      add: (token) => write((connection, attempt) => addToken(connection, token, attempt)),
+      revoke: (name, at) => write((connection) => revokeToken(connection, name, at)),
+      delete: (name) => write((connection) => deleteToken(connection, name)),
+      prune: (at) => write((connection) => pruneTokens(connection, at)),
+      recordUses: (uses) => write((connection) => recordTokenUses(connection, uses)),
     },
     pages: () =>
       keysetPages((from) =>
         readable(
           url,
-          onSide((connection) => readPage(connection, from)),
+          write((connection) => readPage(connection, from)),
         ),
       ),
     metrics: () => databaseMetrics(counts, [lanes, side]),

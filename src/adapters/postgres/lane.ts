@@ -17,6 +17,13 @@ export interface LaneCounts {
 /** Something to run on a connection; `attempt` counts from 0, and a later one may find what an earlier one did. */
 export type Work<Result> = (connection: Connection, attempt: number) => Promise<Result>;
 
+/** What a piece of work is limited to. */
+export interface LaneLimit {
+  readonly deadline: number;
+  /** @default {false} */
+  readonly reads?: boolean;
+}
+
 /** One connection at a time, with one piece of work in flight. */
 export interface Lane {
   /**
@@ -24,10 +31,11 @@ export interface Lane {
    * allows. Work that is late is given up by closing the connection, which is all that ends a black hole. It is never
    * cancelled: that turns waiting for a synchronous standby into success.
    *
-   * @param deadline When to give up, as `performance.now()` has it.
+   * @param limit `deadline` is when to give up, as `performance.now()` has it; `reads` says that nothing is written, and
+   * so nothing waits for a standby.
    * @throws {PlantStoreError} `storage_unavailable`; what was sent may or may not have been committed.
    */
-  run<Result>(work: Work<Result>, deadline: number): Promise<Result>;
+  run<Result>(work: Work<Result>, limit: LaneLimit): Promise<Result>;
   /** Whether it has a connection. */
   isConnected(): boolean;
   /** Gives up its connection, and whatever is in flight there. */
@@ -55,12 +63,12 @@ class ConnectionLane implements Lane {
     this.#counts = counts;
   }
 
-  async run<Result>(work: Work<Result>, deadline: number): Promise<Result> {
+  async run<Result>(work: Work<Result>, limit: LaneLimit): Promise<Result> {
     for (let attempt = 0; ; attempt++) {
       try {
-        return await beforeDeadline(deadline, (isLate) => this.#attempt(work, attempt, { deadline, isLate }));
+        return await beforeDeadline(limit.deadline, (isLate) => this.#attempt(work, attempt, { ...limit, isLate }));
       } catch (error) {
-        await this.#recover(error, attempt, deadline);
+        await this.#recover(error, attempt, limit.deadline);
       }
       this.#counts.retries++;
     }
@@ -79,13 +87,24 @@ class ConnectionLane implements Lane {
 
   async #attempt<Result>(work: Work<Result>, attempt: number, limit: Limit): Promise<Result> {
     const connection = await this.#currentConnection(limit);
-    if (this.#abandoned !== undefined) await requireEnded(connection, this.#abandoned);
-    this.#abandoned = undefined;
+    if (limit.reads !== true) await this.#requireNoneAbandoned(connection);
     const start = performance.now();
     const result = await work(connection, attempt);
     this.#counts.done++;
     this.#counts.durationMs += performance.now() - start;
     return result;
+  }
+
+  /**
+   * A server process outlives its client, and one that waits for a synchronous standby may do so for ever. A lane leaves
+   * one behind at most: before that one has ended it writes nothing, which would wait behind it.
+   */
+  async #requireNoneAbandoned(connection: Connection): Promise<void> {
+    if (this.#abandoned === undefined) return;
+    const { pid, startedAt } = this.#abandoned;
+    const rows = await connection.query(STILL_WORKS, [pid, startedAt]);
+    if (rows.length > 0) throw new PostgresFailure("ABANDONED");
+    this.#abandoned = undefined;
   }
 
   async #currentConnection({ deadline, isLate }: Limit): Promise<Connection> {
@@ -114,15 +133,6 @@ class ConnectionLane implements Lane {
   }
 }
 
-/**
- * A server process outlives its client, and one that waits for a synchronous standby may do so for ever. A lane leaves
- * one behind at most: before that one has ended it sends nothing that would wait behind it.
- */
-async function requireEnded(connection: Connection, { pid, startedAt }: Backend): Promise<void> {
-  const rows = await connection.query(STILL_WORKS, [pid, startedAt]);
-  if (rows.length > 0) throw new PostgresFailure("ABANDONED");
-}
-
 /** One that waits for its client works on nothing any more. */
 const STILL_WORKS = `SELECT 1 FROM pg_stat_activity
   WHERE pid = $1::int AND backend_start::text = $2::text AND wait_event_type IS DISTINCT FROM 'Client'`;
@@ -135,8 +145,7 @@ function backoffMs(attempt: number): number {
   return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** attempt) * (0.5 + Math.random());
 }
 
-interface Limit {
-  readonly deadline: number;
+interface Limit extends LaneLimit {
   /** Whether it was given up. */
   readonly isLate: () => boolean;
 }

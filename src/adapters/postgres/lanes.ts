@@ -1,9 +1,9 @@
-import type { Lane, Work } from "./lane.ts";
+import type { Lane, LaneLimit, Work } from "./lane.ts";
 
 /** Several lanes, of which whoever comes gets one that is free. */
 export interface Lanes {
   /** See {@linkcode Lane.run}; the time, in milliseconds, counts from now on, waiting for a lane included. */
-  run<Result>(work: Work<Result>, timeoutMs: number): Promise<Result>;
+  run<Result>(work: Work<Result>, timeoutMs: number, options?: Pick<LaneLimit, "reads">): Promise<Result>;
   /** How many have a piece of work. */
   busy(): number;
   /** How many have a connection. */
@@ -18,11 +18,11 @@ export function createLanes(count: number, create: () => Lane): Lanes {
   /** Whoever waits gets a lane in time: no piece of work is on one past its own deadline. */
   const waiting: ((lane: Lane) => void)[] = [];
 
-  async function run<Result>(work: Work<Result>, timeoutMs: number): Promise<Result> {
+  async function run<Result>(work: Work<Result>, timeoutMs: number, options = {}): Promise<Result> {
     const deadline = performance.now() + timeoutMs;
     const lane = free.pop() ?? (await new Promise<Lane>((resolve) => waiting.push(resolve)));
     try {
-      return await lane.run(work, deadline);
+      return await lane.run(work, { deadline, ...options });
     } finally {
       const next = waiting.shift();
       if (next === undefined) free.push(lane);
