@@ -3,7 +3,8 @@
  * and acts on one database only. Everything is told by the environment, and by flag files that come and go.
  *
  *   SHIM_DATABASE     the absolute path of the database; its -wal and -journal are meant too, its -shm never is
- *   SHIM_POWER        when set, keeps beside each file what would be left after a power loss, as FILE.durable
+ *   SHIM_POWER        when set, keeps beside each file what would be left after a power loss, as FILE.durable; all
+ *                     processes that write to the database must be told
  *   SHIM_WRITEBACK    how many of 1000 writes reach the disk before they are synced, whole or torn at a sector, as a
  *                     kernel may write back (power loss only)
  *   SHIM_SEED         which ones
@@ -16,9 +17,9 @@
  *       fail-write    a write fails
  *     and these are put into it:
  *       hit           a fault has happened
+ *       told          a process was told of an fsync that had failed in another one (power loss only)
  */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,24 +28,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-typedef struct Change {
-  struct Change *next;
-  off_t offset;
-  size_t length; /* of the data; a truncation has none */
-  int truncation;
-  char data[];
-} Change;
+/* Bytes that may differ between the file and the disk. */
+typedef struct {
+  off_t offset, length;
+} Range;
 
-typedef struct File {
-  struct File *next;
-  char path[PATH_MAX];
-  int linked; /* whether the directory on the disk has its name */
-  Change *first, **last;
-} File;
+static const char *const SUFFIXES[] = {"", "-wal", "-journal"};
+#define FILES 3
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -53,11 +47,14 @@ static char directory[PATH_MAX];
 static int power, writeback, write_errno;
 static long fail_sync, fail_write, syncs, writes;
 static unsigned int seed;
-static File *files;
+static int lock_file;
+static off_t errors_seen[FILES];
 
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static ssize_t (*real_write)(int, const void *, size_t);
 static int (*real_fsync)(int), (*real_fdatasync)(int), (*real_ftruncate)(int, off_t), (*real_unlink)(const char *);
+
+static void start_power(void);
 
 static long number(const char *name, long preset) {
   const char *text = getenv(name);
@@ -84,15 +81,20 @@ static void start(void) {
     char *slash = strrchr(directory, '/');
     if (slash != NULL) *slash = '\0';
   }
+  if (power && database != NULL) start_power();
 }
 
-static int is_ours(const char *path) {
-  if (database == NULL) return 0;
+/* Which of the database's files it is, or -1. */
+static int index_of(const char *path) {
+  if (database == NULL) return -1;
   size_t length = strlen(database);
-  if (strncmp(path, database, length) != 0) return 0;
-  const char *rest = path + length;
-  return *rest == '\0' || strcmp(rest, "-wal") == 0 || strcmp(rest, "-journal") == 0;
+  if (strncmp(path, database, length) != 0) return -1;
+  for (int index = 0; index < FILES; index++)
+    if (strcmp(path + length, SUFFIXES[index]) == 0) return index;
+  return -1;
 }
+
+static int is_ours(const char *path) { return index_of(path) >= 0; }
 
 static int path_of(int fd, char *path) {
   char link[64];
@@ -131,129 +133,175 @@ static void put_flag(const char *name) {
   if (fd >= 0) close(fd);
 }
 
-/* ---- What a power loss leaves ---- */
+/* ---- What a power loss leaves ----
+ *
+ * Several processes may write to one file, and what a killed one wrote is still in the page cache: whoever syncs the
+ * file next brings it to the disk. So nothing is kept in a process. Beside each file are, under one lock for all:
+ *
+ *   FILE.durable    what the disk has under its name
+ *   FILE.nameless   what is synced of a file whose name the disk does not have yet, and would be lost with it
+ *   FILE.unlinked   when FILE.durable is of a file that was unlinked, and the disk does not know that yet
+ *   FILE.dirty      the ranges that were written since the last fsync
+ *   FILE.errors     a byte for each fsync that failed
+ */
 
-static void shadow_of(const File *file, char *path) {
-  /* What is synced but has no name on the disk yet would be lost with its name. */
-  snprintf(path, PATH_MAX, "%s.%s", file->path, file->linked ? "durable" : "nameless");
+static void beside(const char *path, const char *what, char *result) {
+  if (snprintf(result, PATH_MAX, "%s.%s", path, what) >= PATH_MAX) abort();
 }
 
-static File *file_of(const char *path) {
-  for (File *file = files; file != NULL; file = file->next)
-    if (strcmp(file->path, path) == 0) return file;
-  File *file = calloc(1, sizeof *file);
-  snprintf(file->path, sizeof file->path, "%s", path);
-  file->last = &file->first;
-  file->linked = 1;
-  char shadow[PATH_MAX];
-  shadow_of(file, shadow);
-  file->linked = access(shadow, F_OK) == 0;
-  file->next = files;
-  return files = file;
+static int open_beside(const char *path, const char *what, int mode) {
+  char name[PATH_MAX];
+  beside(path, what, name);
+  int fd = open(name, mode | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) abort();
+  return fd;
 }
 
-static void apply(int shadow, const Change *change, size_t length) {
-  int failed = change->truncation ? real_ftruncate(shadow, change->offset) != 0
-                                  : real_pwrite(shadow, change->data, length, change->offset) < 0;
-  if (failed) abort();
+static int exists_beside(const char *path, const char *what) {
+  char name[PATH_MAX];
+  beside(path, what, name);
+  return access(name, F_OK) == 0;
 }
+
+static void remove_beside(const char *path, const char *what) {
+  char name[PATH_MAX];
+  beside(path, what, name);
+  real_unlink(name);
+}
+
+/* The lock of a process that is killed is gone with it. Threads of one process share the descriptor. */
+static void lock_files(void) {
+  pthread_mutex_lock(&lock);
+  while (flock(lock_file, LOCK_EX) != 0)
+    if (errno != EINTR) abort();
+}
+
+/* Keeps errno: what is told of it is about the real call. */
+static void unlock_files(void) {
+  int kept = errno;
+  flock(lock_file, LOCK_UN);
+  pthread_mutex_unlock(&lock);
+  errno = kept;
+}
+
+static int is_linked(const char *path) { return exists_beside(path, "durable") && !exists_beside(path, "unlinked"); }
+
+static int open_shadow(const char *path) { return open_beside(path, is_linked(path) ? "durable" : "nameless", O_RDWR); }
+
+/* Before the write: killed in between, a process leaves a range that was not changed, and that is harmless. */
+static void remember(const char *path, off_t offset, off_t length) {
+  Range range = {offset, length};
+  int dirty = open_beside(path, "dirty", O_WRONLY | O_APPEND);
+  if (real_write(dirty, &range, sizeof range) != sizeof range) abort();
+  close(dirty);
+}
+
+static void forget(const char *path) { close(open_beside(path, "dirty", O_WRONLY | O_TRUNC)); }
 
 static size_t torn(size_t length) {
   size_t sectors = (length + 511) / 512 + 1, kept = rand_r(&seed) % sectors * 512;
   return kept < length ? kept : length;
 }
 
-static int open_shadow(const File *file) {
-  char path[PATH_MAX];
-  shadow_of(file, path);
-  int shadow = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (shadow < 0) abort();
-  return shadow;
-}
+static int is_written_back(void) { return writeback > 0 && rand_r(&seed) % 1000 < writeback; }
 
-static void forget(File *file) {
-  for (Change *change = file->first, *next; change != NULL; change = next) {
-    next = change->next;
-    free(change);
-  }
-  file->first = NULL;
-  file->last = &file->first;
-}
-
-static void remember(const char *path, const void *data, size_t length, off_t offset, int truncation) {
-  Change *change = malloc(sizeof *change + length);
-  *change = (Change){.offset = offset, .length = length, .truncation = truncation};
-  if (length > 0) memcpy(change->data, data, length);
-  pthread_mutex_lock(&lock);
-  File *file = file_of(path);
-  *file->last = change;
-  file->last = &change->next;
-  if (writeback > 0 && rand_r(&seed) % 1000 < writeback) {
-    int shadow = open_shadow(file);
-    apply(shadow, change, torn(length));
-    close(shadow);
-  }
-  pthread_mutex_unlock(&lock);
-}
-
-static void make_durable(const char *path) {
-  pthread_mutex_lock(&lock);
-  File *file = file_of(path);
-  int shadow = open_shadow(file);
-  for (Change *change = file->first; change != NULL; change = change->next) apply(shadow, change, change->length);
+static void write_back(const char *path, const void *data, size_t length, off_t offset) {
+  int shadow = open_shadow(path);
+  if (real_pwrite(shadow, data, torn(length), offset) < 0) abort();
   close(shadow);
-  forget(file);
-  pthread_mutex_unlock(&lock);
+}
+
+static void truncate_back(const char *path, off_t length) {
+  int shadow = open_shadow(path);
+  if (real_ftruncate(shadow, length) != 0) abort();
+  close(shadow);
+}
+
+static void copy(int from, int to, Range range) {
+  char buffer[65536];
+  while (range.length > 0) {
+    size_t wanted = range.length < (off_t)sizeof buffer ? (size_t)range.length : sizeof buffer;
+    ssize_t count = pread(from, buffer, wanted, range.offset);
+    if (count < 0 || (count > 0 && real_pwrite(to, buffer, count, range.offset) != count)) abort();
+    /* The file was truncated since. */
+    if (count == 0) return;
+    range.offset += count;
+    range.length -= count;
+  }
+}
+
+/* Whoever wrote it: an fsync is for the file. Another descriptor of it may not be opened, for closing that one would
+   drop the locks that SQLite has on it. */
+static void make_durable(int fd, const char *path) {
+  int shadow = open_shadow(path), dirty = open_beside(path, "dirty", O_RDWR);
+  for (Range range; read(dirty, &range, sizeof range) == sizeof range;) copy(fd, shadow, range);
+  struct stat now;
+  if (fstat(fd, &now) != 0 || real_ftruncate(shadow, now.st_size) != 0 || real_ftruncate(dirty, 0) != 0) abort();
+  close(shadow);
+  close(dirty);
+}
+
+static off_t errors_of(const char *path) {
+  char name[PATH_MAX];
+  struct stat errors;
+  beside(path, "errors", name);
+  return stat(name, &errors) == 0 ? errors.st_size : 0;
 }
 
 /* After a failed fsync the kernel takes the pages for clean: no later fsync brings them to the disk. */
 static void lose(const char *path) {
-  int kept = errno;
-  pthread_mutex_lock(&lock);
-  forget(file_of(path));
-  pthread_mutex_unlock(&lock);
-  errno = kept;
+  forget(path);
+  int errors = open_beside(path, "errors", O_WRONLY | O_APPEND);
+  if (real_write(errors, "", 1) != 1) abort();
+  close(errors);
+  errors_seen[index_of(path)] = errors_of(path);
 }
 
-static void link_name(File *file) {
-  char from[PATH_MAX], to[PATH_MAX];
-  int exists = access(file->path, F_OK) == 0;
-  shadow_of(file, from);
-  if (file->linked) return;
-  file->linked = 1;
-  shadow_of(file, to);
-  if (!exists) {
-    file->linked = 0;
-    real_unlink(to);
-  } else if (rename(from, to) != 0) {
-    int shadow = open(to, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (shadow >= 0) close(shadow);
-  }
+/* Linux tells everybody who has the file open, once: errseq_t, since 4.13. */
+static int is_told(const char *path) {
+  off_t errors = errors_of(path), *seen = &errors_seen[index_of(path)];
+  if (errors == *seen) return 0;
+  *seen = errors;
+  put_flag("told");
+  return 1;
 }
 
 /* Names come and go on the disk when their directory is synced. */
+static void make_name_durable(const char *path) {
+  if (is_linked(path)) return;
+  char nameless[PATH_MAX], durable[PATH_MAX];
+  beside(path, "nameless", nameless);
+  beside(path, "durable", durable);
+  if (access(path, F_OK) != 0) real_unlink(durable);
+  else if (rename(nameless, durable) != 0) close(open_beside(path, "durable", O_RDWR | O_TRUNC));
+  remove_beside(path, "unlinked");
+}
+
 static void make_names_durable(void) {
-  pthread_mutex_lock(&lock);
-  DIR *entries = opendir(directory);
-  for (struct dirent *entry; entries != NULL && (entry = readdir(entries)) != NULL;) {
+  lock_files();
+  for (int index = 0; index < FILES; index++) {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
-    if (is_ours(path)) file_of(path);
+    snprintf(path, sizeof path, "%s%s", database, SUFFIXES[index]);
+    make_name_durable(path);
   }
-  if (entries != NULL) closedir(entries);
-  for (File *file = files; file != NULL; file = file->next) link_name(file);
-  pthread_mutex_unlock(&lock);
+  unlock_files();
 }
 
 static void remove_name(const char *path) {
-  pthread_mutex_lock(&lock);
-  File *file = file_of(path);
-  forget(file);
-  file->linked = 0;
-  char nameless[PATH_MAX];
-  shadow_of(file, nameless);
-  real_unlink(nameless);
-  pthread_mutex_unlock(&lock);
+  lock_files();
+  forget(path);
+  remove_beside(path, "nameless");
+  if (exists_beside(path, "durable")) close(open_beside(path, "unlinked", O_WRONLY));
+  unlock_files();
+}
+
+static void start_power(void) {
+  lock_file = open_beside(database, "lock", O_RDWR);
+  for (int index = 0; index < FILES; index++) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s%s", database, SUFFIXES[index]);
+    errors_seen[index] = errors_of(path);
+  }
 }
 
 /* ---- Faults ---- */
@@ -283,8 +331,12 @@ ssize_t pwrite64(int fd, const void *data, size_t length, off_t offset) {
   char path[PATH_MAX];
   if (!is_ours_fd(fd, path)) return real_pwrite(fd, data, length, offset);
   if (write_fails()) return -1;
+  if (!power) return real_pwrite(fd, data, length, offset);
+  lock_files();
+  remember(path, offset, length);
   ssize_t written = real_pwrite(fd, data, length, offset);
-  if (power && written > 0) remember(path, data, written, offset, 0);
+  if (written > 0 && is_written_back()) write_back(path, data, written, offset);
+  unlock_files();
   return written;
 }
 
@@ -293,18 +345,21 @@ ssize_t pwrite(int fd, const void *data, size_t length, off_t offset) { return p
 ssize_t write(int fd, const void *data, size_t length) {
   char path[PATH_MAX];
   if (!is_ours_fd(fd, path)) return real_write(fd, data, length);
-  if (write_fails()) return -1;
-  off_t offset = lseek(fd, 0, SEEK_CUR);
-  ssize_t written = real_write(fd, data, length);
-  if (power && written > 0) remember(path, data, written, offset, 0);
+  ssize_t written = pwrite64(fd, data, length, lseek(fd, 0, SEEK_CUR));
+  if (written > 0) lseek(fd, written, SEEK_CUR);
   return written;
 }
 
 int ftruncate64(int fd, off_t length) {
   char path[PATH_MAX];
-  if (!is_ours_fd(fd, path)) return real_ftruncate(fd, length);
+  if (!is_ours_fd(fd, path) || !power) return real_ftruncate(fd, length);
+  lock_files();
+  struct stat before;
+  if (fstat(fd, &before) != 0) abort();
+  if (before.st_size > length) remember(path, length, before.st_size - length);
   int result = real_ftruncate(fd, length);
-  if (power && result == 0) remember(path, NULL, 0, length, 1);
+  if (result == 0 && is_written_back()) truncate_back(path, length);
+  unlock_files();
   return result;
 }
 
@@ -316,14 +371,16 @@ static int sync_file(int fd, int (*real)(int)) {
     if (power && database != NULL && path_of(fd, path) && strcmp(path, directory) == 0) make_names_durable();
     return real(fd);
   }
-  if (sync_fails()) {
-    if (power) lose(path);
-    return -1;
-  }
+  int fails = sync_fails();
   /* The shadow stands for the disk: waiting for the real one would add nothing. */
-  if (!power) return real(fd);
-  make_durable(path);
-  return 0;
+  if (!power) return fails ? -1 : real(fd);
+  lock_files();
+  if (fails) lose(path);
+  else make_durable(fd, path);
+  if (!fails) fails = is_told(path);
+  unlock_files();
+  errno = fails ? EIO : errno;
+  return fails ? -1 : 0;
 }
 
 int fsync(int fd) {

@@ -18,8 +18,11 @@ export interface Faults {
   readonly errno?: "EIO" | "ENOSPC" | "EROFS";
 }
 
-/** A flag that makes the disk sick while it is raised; `hit` is raised by the disk, when a fault has happened. */
-export type Flag = "hang" | "fail-sync" | "fail-write" | "sick" | "hit";
+/**
+ * A flag that makes the disk sick while it is raised. The disk itself raises `hit` when a fault has happened, and `told`
+ * when a process was told of an fsync that had failed in another one.
+ */
+export type Flag = "hang" | "fail-sync" | "fail-write" | "sick" | "hit" | "told";
 
 /** Whether the shim cannot be used here. Says so once, for the tests that skip themselves. */
 export function skipsShim(): boolean {
@@ -69,7 +72,7 @@ export function makeDisk({ shim }: { readonly shim: boolean }) {
     async hit(): Promise<void> {
       while (!existsSync(flagFile("hit"))) await Bun.sleep(1);
     },
-    /** Leaves in each file what was synced. The program must be dead. */
+    /** Leaves in each file what was synced. The programs must be dead. */
     losePower: () => losePower(database),
     [Symbol.dispose]: () => directory[Symbol.dispose](),
   };
@@ -110,7 +113,7 @@ function environment({ power, writeback, seed, failSync, failWrite, errno }: Fau
 function losePower(database: string): void {
   for (const suffix of ["", "-wal", "-journal"]) {
     const file = database + suffix;
-    rmSync(`${file}.nameless`, { force: true });
+    for (const kept of ["nameless", "unlinked", "dirty", "errors"]) rmSync(`${file}.${kept}`, { force: true });
     if (existsSync(`${file}.durable`)) copyFileSync(`${file}.durable`, file);
     else rmSync(file, { force: true });
   }

@@ -2,6 +2,7 @@ import { Database, SQLiteError } from "bun:sqlite";
 import { closeSync, openSync, statSync } from "node:fs";
 import { DatabaseError } from "../../database.ts";
 import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
+import { resetWal } from "./reset_wal.ts";
 
 /** How to connect. */
 export interface ConnectOptions {
@@ -63,6 +64,7 @@ function prepare(client: Database, { access, busyTimeoutMs = 5_000, verify = fal
   requireApplicationId(client);
   if (verify) requireIntegrity(client);
   makeDurable(client);
+  if (verify) resetWal(client);
   migrate(client);
 }
 

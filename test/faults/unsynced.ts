@@ -1,0 +1,50 @@
+import { makeLedger, type Report } from "../support/ledger.ts";
+import { limited, randomFrom, randomPlants, startLoad } from "../support/load.ts";
+import { exitCodeOf, startServer } from "../support/program.ts";
+import { makeDisk } from "../support/shim.ts";
+
+/** How to leave plants behind that are written and not synced. */
+export interface UnsyncedOptions {
+  readonly seed: number;
+  /** How the server ends: killed while an fsync goes on, or by itself after one that failed. */
+  readonly how: "killed" | "failed";
+  /** How many other plants the next server is sent after what it finds stored: an fsync for them is one for those, too. */
+  readonly more: number;
+  /** @default the program from source */
+  readonly program?: readonly string[];
+}
+
+/**
+ * Ends a server in the middle of an fsync, sends what it left in the page cache to a next server, which finds it
+ * stored, and some plants more, and then loses power: what is acknowledged may not rest on what was never synced.
+ */
+export async function unsynced({ seed, how, more, program }: UnsyncedOptions): Promise<Report> {
+  const began = performance.now();
+  using disk = makeDisk({ shim: true });
+  const options = disk.server({ faults: { power: true, seed }, program });
+  const ledger = makeLedger();
+  const next = randomPlants(randomFrom(seed), { again: 0 });
+  {
+    await using server = await startServer(options);
+    await startLoad({ url: server.url, connections: 8, ledger, next: limited(next, 100) }).end;
+    disk.raise(how === "killed" ? "hang" : "fail-sync");
+    // One plant is one transaction: were there a second one, its fsync would bring the first to the disk.
+    const load = startLoad({ url: server.url, connections: 1, ledger, next: limited(next, 1), endOn: ["503/5032"] });
+    await disk.hit();
+    if (how === "killed") server.child.kill("SIGKILL");
+    await Promise.all([load.end, exitCodeOf(server.child)]);
+  }
+  disk.clear(how === "killed" ? "hang" : "fail-sync");
+  const unknown = ledger.unknown();
+  let left = more;
+  {
+    await using server = await startServer(options);
+    const resend = () => unknown.pop() ?? (left-- > 0 ? next() : undefined);
+    await startLoad({ url: server.url, connections: 1, ledger, next: resend }).end;
+    server.child.kill("SIGKILL");
+    await server.child.exited;
+  }
+  disk.losePower();
+  const experiment = `an fsync ${how === "killed" ? "cut by kill -9" : "that failed"}, re-sends, ${more} more, power loss`;
+  return { experiment, size: `${ledger.acknowledgements()} acknowledged`, verdict: ledger.judge(disk.database), began };
+}
