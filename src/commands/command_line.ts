@@ -132,10 +132,15 @@ function declareExport(program: Command, { io, configOf, done }: CommandContext)
     .command("export")
     .description("Print every plant, ordered by id, also while a server runs")
     .addOption(format)
+    .addHelpText("after", EXPORT_HELP)
     .addHelpText("after", example("export > plants.ndjson"))
     .action(async (flags: Flags & ExportOptions) => done(await exportPlants(configOf(flags).database, flags, io)));
   addFlags(command, DATABASE);
 }
+
+const EXPORT_HELP = `
+Prints every plant that was stored when it began, and perhaps some that came later; a backup is one moment. CSV is as
+exact as JSON: a spreadsheet takes a cell that begins with =, +, - or @ for a formula. Import reads JSON, not CSV.`;
 
 function declareImport(program: Command, { io, configOf, done }: CommandContext): void {
   const command = program

@@ -1,7 +1,17 @@
+import { Glob } from "bun";
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import {
+  chmodSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
+import { basename, dirname, join } from "node:path";
 import { connect } from "../../src/adapters/sqlite/connection.ts";
 import { DatabaseError } from "../../src/database.ts";
 import { APPLICATION_ID } from "../../src/adapters/sqlite/migrations.ts";
@@ -226,4 +236,58 @@ test.each(["SIGINT", "SIGTERM"] as const)("%s in the middle of a backup leaves n
   expect(await program.stderr.end).toBe(
     exitCode === 0 ? 'Backed up "plants.db" to "backup.db"\n' : "Stopped: there is no backup\n",
   );
+});
+
+/** A directory that a backup leaves behind when it is killed. */
+async function killedBackup(directory: string): Promise<string> {
+  const drafts = () => new Set(new Glob(".plant-store-backup-*/plants.db").scanSync({ cwd: directory, dot: true }));
+  const before = drafts();
+  await using program = start({ args: ["backup", "killed.db"], cwd: directory });
+  while (drafts().size === before.size) await Bun.sleep(1);
+  program.child.kill("SIGKILL");
+  await program.child.exited;
+  const [draft = ""] = drafts().difference(before);
+  return join(directory, dirname(draft));
+}
+
+/** Makes a directory, and what is in it, as old as if nothing had written to it for so many minutes. */
+function age(directory: string, minutes: number): void {
+  const time = Date.now() / 1_000 - 60 * minutes;
+  for (const name of readdirSync(directory)) utimesSync(join(directory, name), time, time);
+  utimesSync(directory, time, time);
+}
+
+test("backup removes what a killed backup left an hour ago, and nothing that is younger", async () => {
+  using database = await databaseFixture([]);
+  fill(database.path);
+  const [old, young, growing] = [
+    await killedBackup(database.directory),
+    await killedBackup(database.directory),
+    await killedBackup(database.directory),
+  ];
+  age(old, 61);
+  age(young, 59);
+  // As that of a backup in progress: the directory is old, the draft is not.
+  age(growing, 61);
+  writeFileSync(join(growing, "plants.db"), "more", { flag: "a" });
+  expect(await backup(sqliteAt(database.path), join(database.directory, "backup.db"), streamIo().io)).toBe(0);
+  const left = filesIn(database.directory).filter((name) => name.startsWith("."));
+  expect(left).toEqual([young, growing].map((path) => basename(path)).toSorted());
+});
+
+test("backup removes nothing that only has the name of a killed backup's directory", async () => {
+  using database = await databaseFixture([]);
+  const at = (name: string) => join(database.directory, name);
+  const names = [".plant-store-backup-file", ".plant-store-backup-link", ".plant-store-backup-other", "elsewhere"];
+  writeFileSync(at(".plant-store-backup-file"), "precious");
+  for (const name of ["elsewhere", ".plant-store-backup-other"]) mkdirSync(at(name));
+  writeFileSync(at("elsewhere/plants.db"), "precious");
+  writeFileSync(at(".plant-store-backup-other/letter.txt"), "precious");
+  symlinkSync("elsewhere", at(".plant-store-backup-link"));
+  for (const name of ["elsewhere", ".plant-store-backup-other"]) age(at(name), 120);
+  utimesSync(at(".plant-store-backup-file"), 0, 0);
+  expect(await backup(sqliteAt(database.path), at("backup.db"), streamIo().io)).toBe(0);
+  expect(filesIn(database.directory)).toEqual([...names, "backup.db", "plants.db"].toSorted());
+  expect(readFileSync(at("elsewhere/plants.db"), "utf8")).toBe("precious");
+  expect(readdirSync(at(".plant-store-backup-other"))).toEqual(["letter.txt"]);
 });

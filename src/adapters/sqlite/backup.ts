@@ -1,11 +1,15 @@
-import { chmod, link, mkdtemp, open, rm, stat } from "node:fs/promises";
+import { chmod, link, lstat, mkdtemp, open, readdir, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { DatabaseError } from "../../database.ts";
 import { connect } from "./connection.ts";
 
+/** The name of the copy until it is complete. */
+const DRAFT = "plants.db";
+
 /**
  * Copies a plant-store's database, as it is at one moment after the call, into a new file, also while a server writes
- * to it. The file appears complete and fsynced, or not at all, and never replaces another.
+ * to it. The file appears complete and fsynced, or not at all, and never replaces another. What a backup that was killed
+ * left in the same directory is removed once nothing has written to it for an hour.
  *
  * @param target An absolute path.
  * @param stop Cancels the copy.
@@ -15,8 +19,9 @@ import { connect } from "./connection.ts";
  */
 export async function backupSqlite(path: string, target: string, stop: AbortSignal): Promise<boolean> {
   connect(path, { access: "read" }).close();
+  await removeAbandoned(dirname(target));
   await using directory = await privateDirectory(dirname(target));
-  const draft = join(directory.path, "plants.db");
+  const draft = join(directory.path, DRAFT);
   if (!(await vacuumInto(path, draft, stop))) return false;
   // A backup is readable for whom the database is.
   await chmod(draft, (await stat(path)).mode & 0o777);
@@ -58,9 +63,33 @@ async function vacuumInto(path: string, target: string, stop: AbortSignal): Prom
   });
 }
 
+const PREFIX = ".plant-store-backup-";
+
+/** After how long without a write a private directory counts as left behind by a backup that was killed. */
+const ABANDONED_AFTER_MS = 3_600_000;
+
+/** Nobody else would remove them: a process that is killed cannot, and their names are hidden. */
+async function removeAbandoned(parent: string): Promise<void> {
+  for (const entry of await readdir(parent, { withFileTypes: true })) {
+    // A link is no directory here: nothing behind one is touched.
+    if (!entry.isDirectory() || !entry.name.startsWith(PREFIX)) continue;
+    // One of another user, or that its own backup removes just now, is no reason for this backup to fail.
+    await removeIfAbandoned(join(parent, entry.name)).catch(() => {});
+  }
+}
+
+async function removeIfAbandoned(path: string): Promise<void> {
+  const files = await readdir(path, { withFileTypes: true });
+  // Ours hold the draft, and SQLite's journal of it. Whatever has something else in it is not ours.
+  if (!files.every((file) => file.isFile() && file.name.startsWith(DRAFT))) return;
+  const stats = await Promise.all([path, ...files.map(({ name }) => join(path, name))].map((entry) => lstat(entry)));
+  const touchedAt = Math.max(...stats.map(({ mtimeMs }) => mtimeMs));
+  if (touchedAt < Date.now() - ABANDONED_AFTER_MS) await rm(path, { recursive: true });
+}
+
 /** Beside the target, because a link cannot lead to another file system. */
 async function privateDirectory(parent: string) {
-  const path = await mkdtemp(join(parent, ".plant-store-backup-"));
+  const path = await mkdtemp(join(parent, PREFIX));
   return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
 }
 
