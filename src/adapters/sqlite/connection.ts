@@ -64,7 +64,7 @@ function prepare(client: Database, { access, busyTimeoutMs = 5_000, verify = fal
   requireApplicationId(client);
   if (verify) requireIntegrity(client);
   makeDurable(client);
-  if (verify) resetWal(client);
+  if (verify) resetWal(client, busyTimeoutMs);
   migrate(client);
 }
 
