@@ -139,8 +139,9 @@ function declareExport(program: Command, { io, configOf, done }: CommandContext)
 }
 
 const EXPORT_HELP = `
-Prints every plant that was stored when it began, and perhaps some that came later; a backup is one moment. CSV is as
-exact as JSON: a spreadsheet takes a cell that begins with =, +, - or @ for a formula. Import reads JSON, not CSV.`;
+Prints every plant that was stored when it began, and perhaps some that came
+later; a backup is of one moment. CSV is as exact as JSON, but a spreadsheet
+takes a cell that begins with =, +, - or @ for a formula. Import reads JSON.`;
 
 function declareImport(program: Command, { io, configOf, done }: CommandContext): void {
   const command = program
