@@ -6,13 +6,14 @@ import { run } from "../../src/commands/program.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
-import { bodyOf, newPlants, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
+import { bodyOf, limited, newPlants, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd, start } from "../support/program.ts";
 import { readError } from "../support/responses.ts";
 import { streamIo } from "../support/stream_io.ts";
-import { get, requireReady, send } from "./health.ts";
+import { startProxy } from "../support/tcp_proxy.ts";
+import { get, requireReady, requireUnavailable, send } from "./health.ts";
 import { judge } from "./postgres.ts";
 import { kills, startOn, SYNCHRONOUS_COMMIT_OFF, threeServers } from "./postgres_servers.ts";
 
@@ -145,6 +146,45 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     for (const other of [back, again]) expect(Bun.spawnSync(["cmp", file, other]).exitCode).toBe(0);
   });
 });
+
+test.skipIf(skipsCluster())(
+  "a server whose database is silent answers 503 in time, is not ready, and recovers by itself",
+  async () => {
+    await using primary = await startCluster();
+    await using standby = await startCluster({ primary });
+    await primary.waitForStandby();
+    using proxy = startProxy(primary.port);
+    const url = `postgres://postgres@127.0.0.1:${proxy.port}/postgres`;
+    await using server = await startOn(url, { env: { REQUEST_TIMEOUT_MS: "1000" } });
+    const ledger = makeLedger();
+    const next = newPlants("silence");
+    for (const [name, silence, end] of [
+      ["no standby", () => standby.kill(), () => standby.restart()],
+      ["a black hole", async () => proxy.set("black hole"), async () => proxy.set("forward")],
+      ["no database", () => primary.kill(), () => primary.restart()],
+    ] as const) {
+      await requireReady(server.url, ledger, next);
+      await silence();
+      // The first question after a while may still have the verdict from before.
+      await get(server.url, "/readyz");
+      await Bun.sleep(1_500);
+      const began = performance.now();
+      const load = startLoad({ url: server.url, connections: 64, ledger, next: limited(next, 640) });
+      await requireUnavailable(server.url, ledger, next());
+      const { responses } = await load.end;
+      const seconds = ((performance.now() - began) / 1_000).toFixed(1);
+      console.log(`| ${name} | ${JSON.stringify(responses)} in ${seconds} s |`);
+      expect(Object.keys(responses)).toEqual(["503/5032"]);
+      await end();
+      await requireReady(server.url, ledger, next);
+    }
+    const [activity] = await primary.run(
+      "SELECT count(*)::int AS connections FROM pg_stat_activity WHERE application_name = 'plant-store'",
+    );
+    expect(activity?.["connections"]).toBeLessThanOrEqual(10);
+    expect(await judge(url, ledger)).toEqual(INTACT);
+  },
+);
 
 test.skipIf(skipsCluster())(
   "a primary that dies under load is succeeded by its synchronous standby, and no plant is lost",
