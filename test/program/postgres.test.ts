@@ -7,7 +7,7 @@ import { bodyOf, getBytes, postBytes, verdictOf } from "../support/load.ts";
 import { ask } from "../faults/health.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { streamIo } from "../support/stream_io.ts";
-import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -49,6 +49,9 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     const text = await metrics.text();
     expect(text).toMatch(/^plant_store_postgres_connections [12]$/m);
     expect(text).toContain("plant_store_postgres_reconnections_total 0\n");
+    const readme = await Bun.file(join(ROOT, "README.md")).text();
+    const namesIn = (document: string) => new Set(document.match(/\bplant_store_postgres_\w+/g));
+    expect(namesIn(text)).toEqual(namesIn(readme));
     server.child.kill("SIGTERM");
     expect(await server.child.exited).toBe(0);
     const log = await server.stderr.end;
