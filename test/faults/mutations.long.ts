@@ -16,8 +16,10 @@ import {
   STOP_WITHOUT_GRACE,
   SWAP_OUTCOMES,
   TRUST_CONTENT_LENGTH,
+  TRUST_PAGE_CACHE,
 } from "./mutations.ts";
 import { syncErrors } from "./sync_errors.ts";
+import { unsynced } from "./unsynced.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -60,6 +62,15 @@ test.skipIf(skipsShim())("the failed fsync notices a checkpoint that hides it", 
   const numbers = Array.from({ length: 100 }, (_, index) => index + 10);
   expect(await outcomeOf(syncErrors({ numbers, heavy: true, ...bug }))).toContain("The program still runs");
 });
+
+test.skipIf(skipsShim()).each(["killed", "failed"] as const)(
+  "the power loss notices a server that takes the page cache for the disk (%s)",
+  async (how) => {
+    using bug = programOf(TRUST_PAGE_CACHE);
+    const verdict = printed(await unsynced({ how, more: 0, ...bug }));
+    expect(verdict.lost).toBeGreaterThan(0);
+  },
+);
 
 test("the drain notices a server that stops listening right at the signal", async () => {
   using bug = programOf(STOP_WITHOUT_GRACE);
