@@ -35,7 +35,7 @@ test.skipIf(skipsShim())("power losses of two servers lose acknowledged plants w
 test.skipIf(skipsShim())("a failed fsync in one of two servers on a file loses nothing of either", async () => {
   const seed = printedSeed("two servers, failed fsync");
   using copy = mutant(FREQUENT_CHECKPOINTS);
-  const numbers = scaled([5, 10], range(1, 60));
+  const numbers = scaled([5, 10], range(1, 40));
   const report = await twoServerSyncErrors({ numbers, seed, program: copy.program });
   expect(printed(report)).toEqual(INTACT);
   expect(report.faults).toBeGreaterThanOrEqual(2);

@@ -1,3 +1,4 @@
+import type { NewPlant } from "../../src/plant.ts";
 import { INTACT, type Ledger, makeLedger, type Report, type Verdict, worse } from "../support/ledger.ts";
 import { limited, type LoadReport, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { exitCodeOf, start } from "../support/program.ts";
@@ -34,7 +35,7 @@ export async function twoServerSyncErrors(options: Omit<SyncErrorOptions, "heavy
 }
 
 async function runBoth(disk: Disk, failSync: number, ledger: Ledger, { seed, program }: SyncErrorOptions) {
-  const next = limited(randomPlants(randomFrom(seed + failSync), { again: 0.3 }), 240);
+  const next = randomPlants(randomFrom(seed + failSync), { again: 0.3 });
   const faulty = disk.server({ faults: { power: true, failSync }, program });
   const sound = disk.server({ faults: { power: true }, program });
   await using programs = new AsyncDisposableStack();
@@ -42,28 +43,32 @@ async function runBoth(disk: Disk, failSync: number, ledger: Ledger, { seed, pro
     ReturnType<typeof start>,
     ReturnType<typeof start>,
   ];
-  const loads = await Promise.all([loadOf(one, ledger, next), loadOf(other, ledger, next)]);
-  const isHit = disk.isRaised("hit");
-  if (!isHit) one.child.kill("SIGTERM");
-  requireEnd(await endOf(one, loads[0]), isHit, failSync);
-  // It may be told by what it does at its end, too: then it does not move the WAL.
-  const wasTold = disk.isRaised("told");
-  if (!wasTold) other.child.kill("SIGTERM");
-  const run = await endOf(other, loads[1]);
-  requireEnd(run, disk.isRaised("told"), failSync);
+  // Both listen before either is loaded, and each gets as many plants: the other could store all of them otherwise.
+  const urls = await Promise.all([urlOf(one), urlOf(other)]);
+  const loads = await Promise.all(
+    urls.map((url) => (url === undefined ? undefined : loadOf(url, ledger, limited(next, 120)))),
+  );
+  // The fault may also come at the end, when the WAL is moved.
+  if (!disk.isRaised("hit")) one.child.kill("SIGTERM");
+  requireEnd(await endOf(one, loads[0]), disk.isRaised("hit"), failSync);
+  if (!disk.isRaised("told")) other.child.kill("SIGTERM");
+  requireEnd(await endOf(other, loads[1]), disk.isRaised("told"), failSync);
+}
+
+/** Nothing if the program ends before it listens. */
+function urlOf({ stderr }: ReturnType<typeof start>): Promise<string | undefined> {
+  return stderr.until(/listens on (http:\S+?)[,\s]/).then(
+    ([, url]) => url,
+    () => undefined,
+  );
 }
 
 /** Clients stop at the first response about the fault: whatever is unanswered was accepted before it. */
-async function loadOf({ stderr }: ReturnType<typeof start>, ledger: Ledger, next: ReturnType<typeof limited>) {
-  const url = await stderr.until(/listens on (http:\S+?)[,\s]/).then(
-    ([, url = ""]) => url,
-    () => undefined,
-  );
-  const plan = { connections: 6, ledger, next, endOn: ["503/5032", "503/5033"] };
-  return url === undefined ? undefined : startLoad({ url, ...plan }).end;
+function loadOf(url: string, ledger: Ledger, next: () => NewPlant | undefined): Promise<LoadReport> {
+  return startLoad({ url, connections: 6, ledger, next, endOn: ["503/5032", "503/5033"] }).end;
 }
 
-async function endOf({ child, stderr }: ReturnType<typeof start>, load: LoadReport | undefined): Promise<Run> {
+async function endOf({ child, stderr }: ReturnType<typeof start>, load: Run["load"]): Promise<Run> {
   return { exitCode: await exitCodeOf(child), stderr: await stderr.end, load };
 }
 
