@@ -1,6 +1,4 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { mkdtempSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { run } from "../../src/commands/program.ts";
 import { post, TOKEN } from "../support/client.ts";
@@ -55,7 +53,8 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
   });
 
   test("a full disk is 503, and then 200 again by itself", async () => {
-    const space = mkdtempSync(join(tmpdir(), "plant-store-space-"));
+    using directory = emptyDirectory();
+    const space = directory.path;
     if (Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=2m,mode=777", "tmpfs", space]).exitCode !== 0) {
       return console.warn("Skipped, a full disk: a tmpfs cannot be mounted here");
     }

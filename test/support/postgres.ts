@@ -112,8 +112,6 @@ export async function startCluster(options: ClusterOptions = {}) {
     run: (...statements: string[]) => runOn(port, statements),
     /** Ends it as a loss of power to the process would: nothing is written any more. */
     kill: () => killAll(server, data),
-    /** Ends it in order; every client is disconnected. */
-    shutDown: () => end(server, "SIGINT"),
     /** Makes commits wait for its standby, from when it has all that there is. */
     async waitForStandby(): Promise<void> {
       await runOn(port, ["ALTER SYSTEM SET synchronous_standby_names = 'standby'", "SELECT pg_reload_conf()"]);
@@ -219,11 +217,14 @@ function giveToServer(directory: string): void {
   if (status !== 0) throw new Error("chown failed");
 }
 
+/** Ends the server when its standard input ends: also when the tests are killed, nothing is left. */
+const SUPERVISED = `exec 3<&0; "$0" "$@" 3<&- & server=$!; { cat <&3 >/dev/null; kill -9 $server 2>/dev/null; } & wait $server`;
+
 async function startServer(template: string, data: string): Promise<ChildProcess> {
-  const server = spawn(join(template, "native/bin/postgres"), ["-D", data], {
+  const server = spawn("sh", ["-c", SUPERVISED, join(template, "native/bin/postgres"), "-D", data], {
     ...asServer,
-    env: {},
-    stdio: ["ignore", "ignore", "pipe"],
+    env: { PATH: process.env["PATH"] },
+    stdio: ["pipe", "ignore", "pipe"],
   });
   let log = "";
   server.stderr?.on("data", (chunk) => (log += chunk));
@@ -243,21 +244,15 @@ function readStatus(data: string): string {
   }
 }
 
-async function end(server: ChildProcess, signal: NodeJS.Signals): Promise<void> {
-  if (server.exitCode !== null || server.signalCode !== null) return;
-  const exited = new Promise((resolve) => server.once("exit", resolve));
-  server.kill(signal);
-  await exited;
-}
-
 /** Its children would notice a moment later, and until then hold the shared memory that a new one needs. */
 async function killAll(server: ChildProcess, data: string): Promise<void> {
-  const killed = end(server, "SIGKILL");
+  const ended = server.exitCode === null && new Promise((resolve) => server.once("exit", resolve));
   for (let left = processesOf(data); left.length > 0; left = processesOf(data)) {
     for (const pid of left) sendSignal(pid, "SIGKILL");
     await Bun.sleep(5);
   }
-  await killed;
+  await ended;
+  server.stdin?.destroy();
   rmSync(join(data, "postmaster.pid"), { force: true });
 }
 
