@@ -64,6 +64,19 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await service.database.plants.probe();
   });
 
+  test("a host that is silent is asked once, as long as another one responds", async () => {
+    let asked = 0;
+    const socket = { open: () => void asked++, data() {} };
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
+    const hosts = `127.0.0.1:${silent.port},127.0.0.1:${cluster.port}`;
+    await using service = await openService(`${url.replace(`127.0.0.1:${cluster.port}`, hosts)}?connect_timeout=1`);
+    const { plants } = service.database;
+    const adds = [1n, 2n, 3n, 4n].map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS }));
+    expect(await Promise.all(adds)).toEqual([["added"], ["added"], ["added"], ["added"]]);
+    expect(service.metric("connections")).toBe(4);
+    expect(asked).toBe(1);
+  });
+
   test("connections that are terminated again and again cost nobody an answer", async () => {
     await using service = await openService(url);
     const ledger = makeLedger();

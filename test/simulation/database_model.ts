@@ -203,6 +203,7 @@ type Send = (statement: string, parameters: readonly unknown[]) => Promise<unkno
 
 /** A connection to the model; whatever is in flight rejects when it is closed. */
 class ModelConnection implements Connection {
+  readonly host = { host: "model", port: 5432 };
   readonly backend: { readonly pid: number; readonly startedAt: string };
   readonly #send: Send;
   readonly #closed = Promise.withResolvers<never>();

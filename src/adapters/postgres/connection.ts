@@ -11,6 +11,7 @@ export interface Connection {
   query<Row>(statement: string, parameters?: readonly Parameter[]): Promise<readonly Row[]>;
   /** Runs statements without parameters; several are one transaction. */
   script(statements: string): Promise<void>;
+  readonly host: PostgresHost;
   /** The process that serves it, over there. */
   readonly backend: Backend;
   isOpen(): boolean;
@@ -30,6 +31,19 @@ export interface ConnectionOptions {
   readonly writable: boolean;
   /** How long all of it may take, in milliseconds. */
   readonly timeoutMs: number;
+}
+
+/**
+ * Makes what connects to the first server that can be used; the one that was used last is tried before the others, for
+ * one that does not respond takes its time.
+ */
+export function connectorTo(url: PostgresUrl): (options: ConnectionOptions) => Promise<Connection> {
+  let { hosts } = url;
+  return async (options) => {
+    const connection = await connectPostgres({ ...url, hosts }, options);
+    hosts = [connection.host, ...url.hosts.filter((host) => host !== connection.host)];
+    return connection;
+  };
 }
 
 /**
@@ -89,6 +103,7 @@ async function connectTo(
     return {
       query: (statement, parameters = []) => run(() => session.unsafe(statement, [...parameters])),
       script: (statements) => run(() => session.unsafe(statements).simple()),
+      host,
       backend,
       isOpen: () => isOpen,
       close,

@@ -1,7 +1,7 @@
 import { type Database, DatabaseError } from "../../database.ts";
 import { PlantStoreError } from "../../errors.ts";
 import { keysetPages } from "../../keyset.ts";
-import { type Connection, connectPostgres } from "./connection.ts";
+import { type Connection, connectorTo } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 import { createLane, type LaneCounts, type Work } from "./lane.ts";
 import { createLanes } from "./lanes.ts";
@@ -53,8 +53,9 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const { access = "create", lanes: laneCount = LANES } = options;
   const counts: LaneCounts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
   const writable = access !== "read";
-  await prepare(url, access);
-  const connect = (timeoutMs: number) => connectPostgres(url, { writable, timeoutMs });
+  const connector = connectorTo(url);
+  await connected(url, connector, writable, (connection) => requireSchema(connection, access));
+  const connect = (timeoutMs: number) => connector({ writable, timeoutMs });
   const lanes = createLanes(laneCount, () => createLane(connect, counts));
   // Beside the others: a batch is not to wait for a token, nor a page for a batch.
   const side = createLanes(1, () => createLane(connect, counts));
@@ -97,22 +98,19 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
 export function migratePostgres(url: PostgresUrl, dryRun: boolean): Promise<readonly Migration[]> {
-  return connected(url, !dryRun, dryRun ? pendingMigrations : migrate);
+  return connected(url, connectorTo(url), !dryRun, dryRun ? pendingMigrations : migrate);
 }
 
 /** Connects once, so that what is wrong is said at the start. */
-async function prepare(url: PostgresUrl, access: Access): Promise<void> {
-  await connected(url, access !== "read", (connection) => requireSchema(connection, access));
-}
-
 async function connected<Result>(
   url: PostgresUrl,
+  connector: ReturnType<typeof connectorTo>,
   writable: boolean,
   use: (connection: Connection) => Promise<Result>,
 ): Promise<Result> {
   try {
     const timeoutMs = url.connectTimeoutMs * url.hosts.length;
-    const connection = await connectPostgres(url, { writable, timeoutMs });
+    const connection = await connector({ writable, timeoutMs });
     return await use(connection).finally(connection.close);
   } catch (error) {
     throw toDatabaseError("open", url, error);
