@@ -24,7 +24,7 @@ const BLOCKED_MS = 100;
 const MAX_EXTENSION_MS = 1_000;
 
 /**
- * Calls a function at a deadline. A timer that comes late says nothing about who is waited for: what they sent is still
+ * Calls a function at a deadline. A timer that comes late says nothing about the other side: its data may still be
  * unread, and so the deadline is extended once, by as much as the timer was late, a second at most.
  *
  * @returns A function that clears the deadline.

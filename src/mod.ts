@@ -4,6 +4,8 @@
  * @module
  */
 export { type AppOptions, createApp } from "./http/app.ts";
+export type { RenderMetrics } from "./http/metrics.ts";
+export type { PlantsOptions } from "./http/plants.ts";
 export { ACCEPTED, accepted, type Authenticate, refused, type Verdict } from "./auth/authenticate.ts";
 export type { Commit } from "./batch.ts";
 export { type Database, DatabaseError, type DatabaseMetric } from "./database.ts";
@@ -18,12 +20,13 @@ export {
 } from "./errors.ts";
 export { type GroupCommit, groupCommit, type GroupCommitOptions } from "./group_commit.ts";
 export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./plant.ts";
+export type { RemoteJwksOptions } from "./auth/jwks.ts";
 export { jwtAuthenticator, type JwtOptions } from "./auth/jwt.ts";
 export { JWT_ALGORITHMS, type JwtAlgorithm } from "./auth/jwt_header.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
 export { type MintOptions, mintToken, type Sha256, tokenFinder } from "./auth/tokens.ts";
 export type { NewToken, TokenRecord, TokenStore, TokenUse } from "./token_store.ts";
-export type { CompletedRequest, Observer } from "./observer.ts";
+export type { CompletedRequest, ObservedRequest, Observer } from "./observer.ts";
 export { type Scope, SCOPES } from "./scopes.ts";
 export { readiness, type ReadinessOptions } from "./readiness.ts";
 export type { AddOptions, AddOutcome, PlantStore } from "./plant_store.ts";

@@ -67,7 +67,7 @@ test("the domain imports nothing, and the web framework stays in http", () => {
   expect(outside).toEqual(["adapters/tracing.ts"]);
 });
 
-test("only config.ts and main.ts know of environment variables", () => {
+test("only main.ts reads environment variables", () => {
   const readers = sources
     .filter(({ text }) => /\bprocess\.env\b|\bBun\.env\b/.test(namesOf(text)))
     .map(({ path }) => path);

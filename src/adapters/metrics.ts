@@ -116,7 +116,7 @@ function registerDatabase(registry: Registry, read: () => readonly DatabaseMetri
 function queueGauge(size: () => number): Gauge {
   return new Gauge({
     name: "plant_store_queue_plants",
-    help: "Plants without a response",
+    help: "Plants that are pending or in flight",
     registers: [],
     collect() {
       this.set(size());

@@ -98,7 +98,7 @@ function find({ accepted, ended }: State, key: string): CachedToken | undefined 
   return accepted.get(key) ?? ended.get(key);
 }
 
-/** Where a token stands does not decide: it may have expired since. */
+/** Which map holds the token does not decide: it may have expired since. */
 function judge(cache: State, token: CachedToken, now: number): Verdict {
   if (token.record === undefined) return token.verdict;
   const reason = refusalOf(token.record, now);

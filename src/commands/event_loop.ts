@@ -1,9 +1,9 @@
 import type { Logger } from "@logtape/logtape";
 import { repeat } from "./waiting.ts";
 
-/** Whether this thread gets to its work. */
+/** Monitors whether the event loop is blocked. */
 export interface EventLoop {
-  /** Whether it was blocked a short time ago: what came too late then was nobody else's fault. */
+  /** Whether it was blocked a short time ago: a timeout then is not the storage's fault. */
   wasBlocked(): boolean;
   stop(): void;
 }

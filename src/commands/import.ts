@@ -53,8 +53,8 @@ export async function importPlants(
   return printSummary(counts, io);
 }
 
-/** How long one try to add a batch waits for a server's lock, in milliseconds: between two tries it can be stopped. */
-const ADD_TIMEOUT_MS = 500;
+/** How long the database may take to add a batch, in milliseconds. */
+const ADD_TIMEOUT_MS = 30_000;
 
 /** How many lines had which outcome so far. */
 interface Counts {

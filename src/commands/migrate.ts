@@ -1,4 +1,3 @@
-import { scriptOf } from "../adapters/postgres/migrations.ts";
 import { ConfigError, type DatabaseLocation } from "./config.ts";
 import { type StreamIo, writeOutput } from "./io.ts";
 import { migrateDatabase } from "./open_database.ts";
@@ -13,7 +12,7 @@ export interface MigrateOptions {
  * `plant-store migrate`: brings a database on PostgreSQL to the newest schema, as a role that may create tables: then
  * servers need one that may not.
  *
- * @throws {ConfigError} If the database is a file, which needs no such thing.
+ * @throws {ConfigError} If the database is a file, which the commands that open it migrate.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
 export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOptions, io: StreamIo): Promise<number> {
@@ -21,7 +20,7 @@ export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOpt
     throw new ConfigError("Cannot migrate a SQLite database alone: whatever opens it brings it up to date");
   }
   const migrations = await migrateDatabase(database, dryRun);
-  if (dryRun) await writeOutput(io, migrations.map(scriptOf).join(""));
+  if (dryRun) await writeOutput(io, migrations.map(({ script }) => script).join(""));
   else migrations.forEach(({ tag }) => io.stderr(`Applied ${tag}\n`));
   if (migrations.length === 0) io.stderr("Nothing to do: the schema is up to date\n");
   return 0;

@@ -45,7 +45,7 @@ export function createObserver(
   };
 }
 
-/** Whether the storage did not answer, as far as is known here; where it refused, the error has a cause. */
+/** Whether the storage did not respond in time; where it refused, the error has a cause. */
 function isTimeout({ code, cause }: PlantStoreError): boolean {
   return code === "storage_unavailable" && cause === undefined;
 }

@@ -1,6 +1,6 @@
 import { backupSqlite } from "../adapters/sqlite/backup.ts";
 import { LANES, migratePostgres, openPostgres } from "../adapters/postgres/database.ts";
-import type { Migration } from "../adapters/postgres/migrations.ts";
+import { scriptOf } from "../adapters/postgres/migrations.ts";
 import { connect } from "../adapters/sqlite/connection.ts";
 import { sqliteDatabase } from "../adapters/sqlite/database.ts";
 import { type LockWaitOptions, waitForLock } from "../adapters/sqlite/lock_wait.ts";
@@ -29,7 +29,7 @@ export interface OpenForWritingOptions {
   readonly create?: boolean;
   /** Whether to read the whole database for damage first: seconds for millions of plants. @default {false} */
   readonly verify?: boolean;
-  /** How adding plants waits for a server's lock. @default as long as each call's own timeout */
+  /** How adding plants waits for a server's lock, which only SQLite has. @default as long as each call's own timeout */
   readonly lockWait?: LockWaitOptions;
 }
 
@@ -38,18 +38,9 @@ export async function openForWriting(
   location: DatabaseLocation,
   { create = false, verify = false, lockWait }: OpenForWritingOptions = {},
 ): Promise<Database> {
-  if (location.adapter === "postgres") return openPatient(location, create ? "create" : "write");
+  if (location.adapter === "postgres") return openPostgres(location.url, { access: create ? "create" : "write" });
   const database = sqliteDatabase(connect(location.path, { access: create ? "create" : "write", verify }));
   return lockWait ? { ...database, plants: waitForLock(database.plants, lockWait) } : database;
-}
-
-/** How long a batch of a command may take on PostgreSQL, in milliseconds: there a command has nobody who waits. */
-const PATIENCE_MS = 30_000;
-
-async function openPatient({ url }: PostgresLocation, access: "create" | "write"): Promise<Database> {
-  const database = await openPostgres(url, { access });
-  const add: Database["plants"]["add"] = (batch) => database.plants.add(batch, { timeoutMs: PATIENCE_MS });
-  return { ...database, plants: { ...database.plants, add } };
 }
 
 /** Opens a database for a command that only reads it. Makes none, and changes none. */
@@ -68,12 +59,19 @@ export function copyDatabase({ path }: SqliteLocation, target: string, stop: Abo
   return backupSqlite(path, target, stop);
 }
 
+/** One step of a schema: its name, and its SQL as it runs. */
+export interface MigrationStep {
+  readonly tag: string;
+  readonly script: string;
+}
+
 /**
  * Brings a database on PostgreSQL to the newest schema.
  *
  * @param dryRun Whether to change nothing.
- * @returns What was to be done.
+ * @returns The steps that were necessary.
  */
-export function migrateDatabase({ url }: PostgresLocation, dryRun: boolean): Promise<readonly Migration[]> {
-  return migratePostgres(url, dryRun);
+export async function migrateDatabase({ url }: PostgresLocation, dryRun: boolean): Promise<readonly MigrationStep[]> {
+  const migrations = await migratePostgres(url, dryRun);
+  return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
 }

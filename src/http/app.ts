@@ -29,6 +29,9 @@ export interface AppOptions extends PlantsOptions {
   readonly instrumentation?: AnyElysia | undefined;
 }
 
+/** A route below the guard without an entry here is refused with 403. */
+const REQUIRED_SCOPES: RequiredScopes = { "/plants": "write", "/metrics": "metrics" };
+
 /**
  * The Plant Store as an Elysia app: `fetch(Request)` is its whole interface, and it runs wherever there are web
  * standards.
@@ -63,9 +66,6 @@ export function createApp(options: AppOptions) {
   for (const { path, method } of whole.routes) allowed.set(path, methodsOf(method));
   return whole;
 }
-
-/** A route below the guard without an entry here is refused with 403. */
-const REQUIRED_SCOPES: RequiredScopes = { "/plants": "write", "/metrics": "metrics" };
 
 /** Elysia answers HEAD wherever there is a GET. */
 function methodsOf(method: string): string {

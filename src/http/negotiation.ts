@@ -9,7 +9,7 @@
  * weightsOf("gzip, br;q=0.5").get("br"); // 0.5
  * ```
  */
-export function weightsOf(header: string | null): ReadonlyMap<string, number> {
+function weightsOf(header: string | null): ReadonlyMap<string, number> {
   const weights = new Map<string, number>();
   for (const item of header?.split(",") ?? []) {
     const [name = "", ...parameters] = item.split(";").map((part) => part.trim().toLowerCase());

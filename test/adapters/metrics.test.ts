@@ -26,7 +26,7 @@ test("durations are counted in seconds, in buckets that reach up to their bounds
   }
 });
 
-test("answers are counted by what they have in common, however they take turns", async () => {
+test("responses are counted by path, method and status, in any order", async () => {
   const metrics = createMetrics();
   for (const status of [200, 409, 200, 200, 409]) {
     metrics.countResponse({ path: "/plants", method: "POST", status, durationMs: 1, ...REQUEST });

@@ -294,7 +294,7 @@ test("a redirection is not followed, wherever it leads", async () => {
   expect(elsewhere.requests()).toBe(0);
 });
 
-test("while nobody listens where the provider was, its keys go on for 24 hours and no longer", async () => {
+test("while the provider is unreachable, its cached keys are used for 24 hours and no longer", async () => {
   await using idp = await identityProvider();
   const token = await signed(idp.key, CLAIMS);
   expect(await idp.verdict(token)).toBe(true);

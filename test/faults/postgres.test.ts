@@ -77,7 +77,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     expect(asked).toBe(1);
   });
 
-  test("connections that are terminated again and again cost nobody an answer", async () => {
+  test("connections that are terminated again and again fail no request", async () => {
     await using service = await openService(url);
     const ledger = makeLedger();
     const load = startAdding([service], ledger, next("pg_terminate_backend"));

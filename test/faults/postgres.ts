@@ -68,7 +68,7 @@ export function startAdding(services: readonly Service[], ledger: Ledger, next: 
   };
 }
 
-/** Anything but an outcome or `storage_unavailable` is a fault of ours. */
+/** Anything but an outcome or `storage_unavailable` is an internal error. */
 async function outcomeOf(service: Service, plant: NewPlant): Promise<AddOutcome | "unavailable"> {
   try {
     return await service.add(plant);

@@ -94,7 +94,7 @@ const MALFORMED: readonly (readonly [string, string])[] = [
   ["another scheme beside it", `Basic eDp5, Bearer ${TOKEN}`],
 ];
 
-test.each(MALFORMED)("credentials with %s are 401, and nobody is asked for them", async (_what, authorization) => {
+test.each(MALFORMED)("credentials with %s are 401, and authenticate is not called", async (_what, authorization) => {
   const { app, asked } = appThatAsks(() => true);
   const response = await app.fetch(postPlant(FERN, { authorization }));
   expect(response.headers.get("www-authenticate")).toBe(INVALID);

@@ -17,6 +17,7 @@ test("the changelog has its versions and their kinds of changes as Keep a Change
   expect(titles.filter((title, index) => !isVersion(title) && !(index === 0 && title === "Unreleased"))).toEqual([]);
   const kinds = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
   for (const version of versions) {
+    expect(version.slice(version.indexOf("\n")).trim()).toStartWith("### ");
     const headings = Array.from(version.matchAll(/^### (.+)$/gm), ([, heading = ""]) => heading);
     expect(headings).toEqual(kinds.filter((kind) => headings.includes(kind)));
   }

@@ -266,7 +266,7 @@ const otherMember = oneOf(
 );
 
 /** Members of a plant in any order, some missing, some strange, some twice. */
-export const plantText: fc.Arbitrary<string> = fc
+const plantText: fc.Arbitrary<string> = fc
   .record({
     plant: fc.tuple(idMember, nameMember),
     tag: fc.array(tagMember, { maxLength: 1 }),

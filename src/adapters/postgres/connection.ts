@@ -12,10 +12,10 @@ export interface Connection {
   /** Runs statements without parameters; several are one transaction. */
   script(statements: string): Promise<void>;
   readonly host: PostgresHost;
-  /** The process that serves it, over there. */
+  /** The server process behind this connection. */
   readonly backend: Backend;
   isOpen(): boolean;
-  /** Closes it at once: what is in flight rejects, and over there may go on. */
+  /** Closes it at once: what is in flight rejects, and may still run on the server. */
   close(): void;
 }
 
@@ -97,7 +97,7 @@ async function connectTo(
   }
 
   async function establish(): Promise<Connection> {
-    // A reserved connection never turns into another one, whose session nobody has looked at.
+    // A reserved connection never turns into another one, whose session was not checked.
     const session = await client.reserve();
     const backend = await makeSafe(session, writable);
     return {
@@ -138,7 +138,7 @@ function clientOptions({ host, port }: PostgresHost, url: PostgresUrl): Bun.SQL.
     connection: {
       application_name: "plant-store",
       statement_timeout: STATEMENT_TIMEOUT_MS,
-      // Over there, too, a connection that leads nowhere is to be noticed.
+      // The server must notice a dead connection, too.
       tcp_keepalives_idle: 30,
       tcp_keepalives_interval: 10,
       tcp_keepalives_count: 3,

@@ -45,7 +45,7 @@ const PROBE = `INSERT INTO probes (id, probed_at) VALUES (1, now())
 
 /**
  * Opens a database on PostgreSQL, and brings its schema up to date unless it is only read. Connections are lost and
- * made again without a word: `failed` never resolves, for what was acknowledged is durable over there.
+ * reopened without a log line: `failed` never resolves, because the server made durable what it acknowledged.
  *
  * @throws {DatabaseError} If it cannot be used now; the message says why, in one line.
  */

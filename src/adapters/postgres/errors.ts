@@ -54,7 +54,7 @@ const REMEDIES: readonly (readonly [code: string, remedy: Remedy])[] = [
   ["25006", "reconnect"],
   ["57", "reconnect"],
   ["ERR_POSTGRES_CONNECTION_", "reconnect"],
-  // A prepared statement that is not there: somebody in between gave the connection to another server process.
+  // A prepared statement that is not there: a pooler gave the connection to another server process.
   ["26000", "reconnect"],
   ["53300", "reconnect"],
   ["NO_SERVER", "reconnect"],

@@ -28,7 +28,7 @@ export interface LaneLimit {
 export interface Lane {
   /**
    * Runs a piece of work, on a new connection where the one there was lost, and again where that is safe and the time
-   * allows. Work that is late is given up by closing the connection, which is all that ends a black hole. It is never
+   * allows. Work that is late is given up by closing the connection, the only way to end a connection that no longer responds. It is never
    * cancelled: that turns waiting for a synchronous standby into success.
    *
    * @param limit `deadline` is when to give up, as `performance.now()` has it; `reads` says that nothing is written, and
@@ -79,7 +79,7 @@ class ConnectionLane implements Lane {
   }
 
   close(): void {
-    // One that never ended is the one to wait for: on the connection that came after it nothing was sent.
+    // Keep the first abandoned process: later connections sent nothing.
     this.#abandoned ??= this.#connection?.backend;
     this.#connection?.close();
     this.#connection = undefined;
@@ -133,14 +133,14 @@ class ConnectionLane implements Lane {
   }
 }
 
-/** One that waits for its client works on nothing any more. */
+/** A process that waits for its client has finished its statement. */
 const STILL_WORKS = `SELECT 1 FROM pg_stat_activity
   WHERE pid = $1::int AND backend_start::text = $2::text AND wait_event_type IS DISTINCT FROM 'Client'`;
 
 const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 250;
 
-/** Longer each time, and never the same for two, who would only meet again. */
+/** Longer each time, with jitter, so that two lanes do not collide again. */
 function backoffMs(attempt: number): number {
   return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** attempt) * (0.5 + Math.random());
 }

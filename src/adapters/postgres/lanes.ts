@@ -1,6 +1,6 @@
 import type { Lane, LaneLimit, Work } from "./lane.ts";
 
-/** Several lanes, of which whoever comes gets one that is free. */
+/** Several lanes; a caller gets a free one. */
 export interface Lanes {
   /** See {@linkcode Lane.run}; the time, in milliseconds, counts from now on, waiting for a lane included. */
   run<Result>(work: Work<Result>, timeoutMs: number, options?: Pick<LaneLimit, "reads">): Promise<Result>;

@@ -2,7 +2,7 @@ import type { DatabaseMetric } from "../../database.ts";
 import type { LaneCounts } from "./lane.ts";
 import type { Lanes } from "./lanes.ts";
 
-/** What there is to watch of the lanes. */
+/** The metrics of the lanes. */
 export function databaseMetrics(counts: LaneCounts, all: readonly Lanes[]): readonly DatabaseMetric[] {
   const sum = (numberOf: (lanes: Lanes) => number) => all.reduce((total, lanes) => total + numberOf(lanes), 0);
   return [

@@ -74,7 +74,7 @@ ${sql.replaceAll("--> statement-breakpoint\n", "").trimEnd()}
  * Brings a schema up to date, one transaction a migration. Any number of servers may do so at once: each inserts the
  * migration's row first, and all but one of them wait there, fail, and find it applied.
  *
- * @returns What was applied, by whomever.
+ * @returns What was applied, by this server or another.
  * @throws {DatabaseError} See {@linkcode pendingMigrations}; or if the role may not create tables.
  */
 export async function migrate(connection: Connection): Promise<readonly Migration[]> {
@@ -95,7 +95,7 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
 
 const MAY_NOT_CREATE = "the user may not create tables: run plant-store migrate once as one who may";
 
-/** What PostgreSQL says to whoever is second: even CREATE TABLE IF NOT EXISTS fails where another one is about to commit. */
+/** SQLSTATEs of the server that loses the race: even CREATE TABLE IF NOT EXISTS fails where another one is about to commit. */
 const RIVAL = new Set(["23505", "42P07", "42710", "42701", "40001", "40P01"]);
 
 /** Each is one rival that was faster, and only one of them wins a migration. */

@@ -75,7 +75,7 @@ function columnsOf(batch: readonly NewPlant[]): string[] {
 
 async function storedPlants(connection: Connection, losers: readonly NewPlant[]): Promise<readonly NewPlant[]> {
   const rows = await connection.query<PlantRow>(SELECT_STORED, [bigintArray(losers.map(({ id }) => id))]);
-  // It stood in the way of the insert: somebody deleted it since, by hand.
+  // The row conflicted with the insert and was deleted since.
   if (rows.length < losers.length) throw new PostgresFailure("ROW_GONE");
   return rows.map(toPlant);
 }

@@ -25,7 +25,7 @@ export interface PostgresHost {
 
 const SSL_MODES = ["disable", "require", "verify-ca", "verify-full"] as const;
 
-/** What libpq's `sslmode` can say; those that turn to plaintext without a word are not among them. */
+/** What libpq's `sslmode` can say, without those that fall back to plaintext silently. */
 export type SslMode = (typeof SSL_MODES)[number];
 
 const PARAMETERS = ["sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "target_session_attrs"] as const;

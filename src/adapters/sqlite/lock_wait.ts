@@ -9,17 +9,20 @@ export interface LockWaitOptions {
   readonly stop: AbortSignal;
 }
 
+/** How long one try waits, in milliseconds: SQLite waits on this thread, so a signal is noticed between two of them. */
+const TRY_MS = 500;
+
 /**
  * A store that shares its database with a server: its `add` waits for the lock as long as it takes, and not only
- * `timeoutMs`; SQLite waits on this thread, so a signal is noticed only between two tries.
+ * `timeoutMs`.
  */
 export function waitForLock(store: PlantStore, { onWait, stop }: LockWaitOptions): PlantStore {
   let hasReported = false;
 
-  const add: PlantStore["add"] = async (plants, options) => {
+  const add: PlantStore["add"] = async (plants) => {
     for (;;) {
       try {
-        return await store.add(plants, options);
+        return await store.add(plants, { timeoutMs: TRY_MS });
       } catch (error) {
         if (!isLocked(error) || stop.aborted) throw error;
       }

@@ -14,7 +14,7 @@ import {
 
 /** How a Worker's database ends. */
 export interface SqliteWorkerOptions {
-  /** How long closing may take before the disk is left to itself, in milliseconds. @default {2_000} */
+  /** How long closing may take before the Worker is terminated, in milliseconds. @default {2_000} */
   readonly closeTimeoutMs?: number;
   /** Called with a problem that an operator should know of; no data is lost by it. @default does nothing */
   readonly onWarning?: OnWarning;
@@ -97,7 +97,7 @@ function startWorker(onCheckpointFailed: (error: Error) => void) {
   return { call, failed, hasCrashed: () => crash !== undefined, terminate: () => worker.terminate() };
 }
 
-/** A disk that hangs is left to itself: what was acknowledged is on it, and the next start reads the WAL. */
+/** A hanging disk is not waited for: what was acknowledged is on it, and the next start reads the WAL. */
 async function close(worker: SqliteWorker, timeoutMs: number, onWarning: OnWarning): Promise<void> {
   const notClosed = () => onWarning("Database not closed: the disk does not respond");
   try {
