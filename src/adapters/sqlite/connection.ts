@@ -1,5 +1,5 @@
 import { Database, SQLiteError } from "bun:sqlite";
-import { closeSync, openSync, statSync } from "node:fs";
+import { accessSync, closeSync, constants, existsSync, openSync, statSync } from "node:fs";
 import { DatabaseError } from "../../database.ts";
 import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
 import { resetWal } from "./reset_wal.ts";
@@ -27,6 +27,7 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   try {
     if (access === "read") requireFile(path);
     if (access === "create") createPrivate(path);
+    if (access !== "read") requireWritable(path);
     client = new Database(path, { ...MODES[access], safeIntegers: true, strict: true });
     prepare(client, options);
     return client;
@@ -50,6 +51,23 @@ function createPrivate(path: string): void {
     // It is there, or cannot be made: that SQLite finds, too, and says it better.
   }
 }
+
+/** Where the WAL is there already, SQLite opens for reading what it may not write, and fails at the first write. */
+function requireWritable(path: string): void {
+  const isReadOnly = (file: string) => existsSync(file) && !canWrite(file);
+  if ([path, `${path}-wal`, `${path}-shm`].some(isReadOnly)) throw new DatabaseError(NOT_WRITABLE);
+}
+
+function canWrite(path: string): boolean {
+  try {
+    accessSync(path, constants.W_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const NOT_WRITABLE = "SQLite has to be able to write to it and beside it; run this as the user who runs the server";
 
 /** SQLite's own error is the same for a missing file and for one that may not be read. */
 function requireFile(path: string): void {
@@ -117,7 +135,7 @@ export function toDatabaseError(action: string, path: string, error: unknown): u
 function reasonOf(error: Error): string {
   if (error instanceof SQLiteError && error.code?.startsWith("SQLITE_READONLY")) {
     // The last process to close the database removes the WAL, and the next one to open it makes it again.
-    return "SQLite has to be able to write beside it; run this as the user who runs the server";
+    return NOT_WRITABLE;
   }
   return error.message;
 }

@@ -26,11 +26,13 @@ export const APPLICATION_ID = 0x706c6e74;
 
 /**
  * Brings a database to the newest schema, under a write lock taken first: of two processes that start together one
- * migrates and the other finds it done. Keeps drizzle-kit's own table of what was applied.
+ * migrates and the other finds it done. Keeps drizzle-kit's own table of what was applied. Where there is nothing to
+ * do it waits for no lock.
  *
  * @throws {DatabaseError} If a newer plant-store made the file.
  */
 export function migrate(client: Database): void {
+  if (isUpToDate(client)) return;
   client
     .transaction(() => {
       client.run(
@@ -41,6 +43,11 @@ export function migrate(client: Database): void {
       MIGRATIONS.filter(({ when }) => when > applied).forEach((migration) => apply(client, migration));
     })
     .immediate();
+}
+
+function isUpToDate(client: Database): boolean {
+  const isThere = client.query("SELECT 1 FROM sqlite_schema WHERE name = '__drizzle_migrations'").get() !== null;
+  return isThere && lastApplied(client) === newestMigration();
 }
 
 function lastApplied(client: Database): number {

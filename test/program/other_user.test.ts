@@ -1,0 +1,44 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { spawnSync } from "node:child_process";
+import { chmodSync, readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { post, TOKEN } from "../support/client.ts";
+import { emptyDirectory, FROM_SOURCE, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+/** Who owns no file here ("nobody"). */
+const OTHER_USER = 65_534;
+
+/** Runs the program to its end as another user. */
+function runAsOther(cwd: string, ...args: string[]) {
+  const [program = "", ...rest] = [...FROM_SOURCE, ...args];
+  const { status, stdout, stderr } = spawnSync(program, rest, { cwd, uid: OTHER_USER, gid: OTHER_USER, env: {} });
+  return { exitCode: status, stdout: String(stdout), stderr: String(stderr) };
+}
+
+function skipsOtherUser(): boolean {
+  const canRun = process.getuid?.() === 0 && runAsOther("/", "--version").exitCode === 0;
+  if (!canRun) console.warn("Skipped, what another user gets to see: it needs root, and a checkout that all may read");
+  return !canRun;
+}
+
+const COMMANDS = ["token create garden", "token revoke garden", "token list", "import plants.ndjson", "serve --port 0"];
+
+test.skipIf(skipsOtherUser())("a user who may only read a served database gets one line with the cure", async () => {
+  using directory = emptyDirectory();
+  const { path: cwd } = directory;
+  await using server = await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } });
+  expect((await post(server.url)).status).toBe(200);
+  chmodSync(cwd, 0o755);
+  for (const name of readdirSync(cwd)) chmodSync(join(cwd, name), 0o644);
+  writeFileSync(join(cwd, "plants.ndjson"), '{"id":2,"name":"Moss"}\n');
+  for (const command of COMMANDS) {
+    expect({ command, ...runAsOther(cwd, ...command.split(" ")) }).toEqual({
+      command,
+      exitCode: 1,
+      stdout: "",
+      stderr: expect.stringMatching(/^Cannot open database "plants\.db": [^\n]* as the user who runs the server\n$/),
+    });
+  }
+});
