@@ -137,8 +137,11 @@ function hasPassword({ username, password }: URL): boolean {
   return username !== "" || password !== "";
 }
 
+/** A URL that is refused, with no more than its scheme where a password may be: it can contain any character. */
 function withoutSecrets(url: string): string {
-  return url.replace(/[?#].*/s, "…").replace(/^.*@/s, "…@");
+  const [scheme = ""] = /^[a-z][\w+.-]*:(?:\/\/)?/i.exec(url) ?? [];
+  if (url.includes("@") || /^postgres/i.test(scheme)) return `${scheme}…`;
+  return url.replace(/[?#].*/s, "…");
 }
 
 const MIN_TOKEN_LENGTH = 16;

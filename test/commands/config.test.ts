@@ -170,7 +170,14 @@ test.each([
 test("parseConfig() never repeats a token or a password", () => {
   expect(messageOf({ AUTH_TOKENS: "secret" })).not.toContain("secret");
   for (const name of ["DATABASE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"]) {
-    for (const url of ["postgres://me:secret@host/plants", "postgres://me:secret/x@host/plants", "me:secret@host"]) {
+    for (const url of [
+      "postgres://me:secret@host/plants",
+      "postgres://me:secret/x@host/plants",
+      "postgres://me:secret?x@host/plants",
+      "postgres://me:secret#@host/plants",
+      "postgresql:me:secret",
+      "me:secret@host",
+    ]) {
       expect(messageOf({ [name]: url })).not.toContain("secret");
     }
   }
