@@ -46,6 +46,7 @@ function preflightResponse(methods: string): Response {
       // A wildcard would not include Authorization (Fetch standard, section 3.2.3).
       "access-control-allow-headers": `authorization, content-type, ${REQUEST_ID}`,
       "access-control-max-age": String(MAX_AGE_S),
+      "x-content-type-options": "nosniff",
     },
   });
 }

@@ -24,6 +24,7 @@ test("a preflight of a known origin is answered 204 without credentials, and nam
     headers: [ORIGIN, "POST", "authorization, content-type, x-request-id", "7200", null],
     vary: "origin",
   });
+  expect(headers.get("x-content-type-options")).toBe("nosniff");
 });
 
 test.each([
