@@ -1,4 +1,5 @@
 #!/usr/bin/env bun
+import { readFileSync } from "node:fs";
 import { run } from "./commands/program.ts";
 
 const stop = new AbortController();
@@ -9,8 +10,8 @@ for (const signal of ["SIGTERM", "SIGINT", "SIGQUIT"] as const) {
     stop.abort();
   });
 }
-// The terminal was closed; or a server takes it as a request to read its certificates again.
-let onHangup = () => stop.abort();
+// The terminal was closed, which `nohup` ignores; or a server takes it as a request to read its certificates again.
+let onHangup = isHangupIgnored() ? () => {} : () => stop.abort();
 process.on("SIGHUP", () => onHangup());
 // Without a listener they end the process at once, and what was accepted has no response.
 for (const signal of ["SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {});
@@ -31,3 +32,13 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
 
 // The process does not wait for what still holds the event loop, such as a Worker whose disk hangs.
 setTimeout(() => process.exit(), 100).unref();
+
+/** Whether the program was started with SIGHUP ignored, as by `nohup`. Only Linux says so (proc(5), `SigIgn`). */
+function isHangupIgnored(): boolean {
+  try {
+    // A bit per signal, the lowest one for SIGHUP.
+    return /^SigIgn:.*[13579bdf]$/m.test(readFileSync("/proc/self/status", "latin1"));
+  } catch {
+    return false;
+  }
+}

@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { connect, postBytes, printedSeed } from "../support/load.ts";
-import { exitCodeOf, TEST_TIMEOUT_MS, start, startServer } from "../support/program.ts";
+import { exitCodeOf, skipsProc, TEST_TIMEOUT_MS, start, startServer, UNDER_NOHUP } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { makeDisk } from "../support/shim.ts";
 import { drains } from "./drain.ts";
@@ -50,6 +50,19 @@ test.each(["SIGUSR1", "SIGUSR2"] as const)("%s changes nothing", async (signal) 
   expect((await send(server.url, ledger, before)).status).toBe(200);
   server.child.kill(signal);
   expect((await send(server.url, ledger, after)).status).toBe(200);
+  server.child.kill("SIGTERM");
+  expect(await exitCodeOf(server.child)).toBe(0);
+  expect(ledger.judge(disk.database)).toEqual(INTACT);
+});
+
+test.skipIf(skipsProc())("under nohup SIGHUP changes nothing", async () => {
+  using disk = makeDisk({ shim: false });
+  await using server = await startServer(disk.server({ program: UNDER_NOHUP }));
+  const ledger = makeLedger();
+  server.child.kill("SIGHUP");
+  expect((await send(server.url, ledger, fern)).status).toBe(200);
+  server.child.kill("SIGHUP");
+  expect((await send(server.url, ledger, { id: 2n, name: "Moss" })).status).toBe(200);
   server.child.kill("SIGTERM");
   expect(await exitCodeOf(server.child)).toBe(0);
   expect(ledger.judge(disk.database)).toEqual(INTACT);

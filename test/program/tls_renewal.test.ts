@@ -4,19 +4,23 @@ import { join } from "node:path";
 import { connect, type ConnectionOptions } from "node:tls";
 import { TOKEN } from "../support/client.ts";
 import { connect as connectTo, type Connection, postBytes } from "../support/load.ts";
-import { emptyDirectory, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, FROM_SOURCE, ROOT, startServer, TEST_TIMEOUT_MS, UNDER_NOHUP } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** A server with files of its own, which can be changed. */
-async function tlsServer(cwd: string) {
+async function tlsServer(cwd: string, program = FROM_SOURCE) {
   const [cert, key] = [join(cwd, "server.crt"), join(cwd, "server.key")];
   const use = (name: "localhost" | "renewed") => {
     copyFileSync(join(ROOT, `test/support/tls/${name}.crt`), cert);
     copyFileSync(join(ROOT, `test/support/tls/${name}.key`), key);
   };
   use("localhost");
-  const server = await startServer({ cwd, env: { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key } });
+  const server = await startServer({
+    program,
+    cwd,
+    env: { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key },
+  });
   return { ...server, use, cert };
 }
 
@@ -85,6 +89,15 @@ test("SIGHUP changes the certificate under load, and no connection is lost", asy
   server.child.kill("SIGTERM");
   expect(await server.child.exited).toBe(0);
   expect(server.stderr.text()).toMatch(/"Certificate read again".*"expires":"2126-10-2\d/);
+});
+
+test("SIGHUP changes the certificate under nohup, too", async () => {
+  using directory = emptyDirectory();
+  await using server = await tlsServer(directory.path, UNDER_NOHUP);
+  server.use("renewed");
+  server.child.kill("SIGHUP");
+  await server.stderr.until(/Certificate read again/);
+  expect(await handshake(server.url)).toBe("renewed");
 });
 
 test("SIGHUP with a bad certificate keeps the one before, and says why", async () => {

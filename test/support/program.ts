@@ -17,6 +17,9 @@ export const ROOT = join(import.meta.dir, "../..");
 /** The program from source, as `bun start` runs it. */
 export const FROM_SOURCE = [process.execPath, join(ROOT, "src/main.ts")];
 
+/** The program as `nohup` starts it. */
+export const UNDER_NOHUP = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", ...FROM_SOURCE];
+
 /** Whether what a process holds cannot be seen here. Says so, for the tests that skip themselves. */
 export function skipsProc(): boolean {
   const skips = process.platform !== "linux";
