@@ -34,6 +34,8 @@ import { aborted, repeat } from "./waiting.ts";
  * @returns 0 after a stop that was asked for, 1 when the storage failed.
  */
 export async function serve(config: Config, io: StreamIo): Promise<number> {
+  // Until the server listens it has no certificate to change, and SIGHUP must not stop it.
+  if (config.tls !== undefined) io.onHangup(() => {});
   const log = startLogging({
     level: config.logLevel,
     format: config.logFormat ?? (io.isTerminal ? "pretty" : "json"),
@@ -86,9 +88,9 @@ async function startService(config: Config, database: Database, log: Logger, io:
     instrumentation: tracing?.plugin,
   });
   const server = await listen(config, { fetch: app.fetch, error: (cause) => internalError(cause, observer) });
+  if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
   logStartup(log, config, server.address);
   await offerFirstToken(tokens, { address: server.address, jwt: config.jwt, production: config.production, io, log });
-  if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
   const repeated = [eventLoop, watchDescriptors(server, log), keepFresh(tokens, log)];
   return {
     /** Responds to what was accepted, or for a moment only where the storage failed. */

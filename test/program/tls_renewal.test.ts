@@ -1,27 +1,36 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, writeFileSync } from "node:fs";
+import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { connect, type ConnectionOptions } from "node:tls";
 import { TOKEN } from "../support/client.ts";
 import { connect as connectTo, type Connection, postBytes } from "../support/load.ts";
-import { emptyDirectory, FROM_SOURCE, ROOT, startServer, TEST_TIMEOUT_MS, UNDER_NOHUP } from "../support/program.ts";
+import {
+  emptyDirectory,
+  FROM_SOURCE,
+  ROOT,
+  start,
+  startServer,
+  TEST_TIMEOUT_MS,
+  UNDER_NOHUP,
+} from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** A server with files of its own, which can be changed. */
-async function tlsServer(cwd: string, program = FROM_SOURCE) {
+/** A certificate and its key in files of their own, which can be changed, and the environment that names them. */
+function tlsFiles(cwd: string) {
   const [cert, key] = [join(cwd, "server.crt"), join(cwd, "server.key")];
   const use = (name: "localhost" | "renewed") => {
     copyFileSync(join(ROOT, `test/support/tls/${name}.crt`), cert);
     copyFileSync(join(ROOT, `test/support/tls/${name}.key`), key);
   };
   use("localhost");
-  const server = await startServer({
-    program,
-    cwd,
-    env: { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key },
-  });
-  return { ...server, use, cert };
+  return { use, cert, env: { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key } };
+}
+
+async function tlsServer(cwd: string, program = FROM_SOURCE) {
+  const { env, ...files } = tlsFiles(cwd);
+  return { ...(await startServer({ program, cwd, env })), ...files };
 }
 
 /** The name in the certificate that a new connection gets, or the reason why there is no connection. */
@@ -98,6 +107,24 @@ test("SIGHUP changes the certificate under nohup, too", async () => {
   server.child.kill("SIGHUP");
   await server.stderr.until(/Certificate read again/);
   expect(await handshake(server.url)).toBe("renewed");
+});
+
+test("SIGHUP while the server starts does not stop it", async () => {
+  using directory = emptyDirectory();
+  const { env, use } = tlsFiles(directory.path);
+  const tokens = join(directory.path, "tokens");
+  expect(Bun.spawnSync(["mkfifo", tokens]).exitCode).toBe(0);
+  const options = { args: ["--port", "0"], cwd: directory.path, env: { ...env, AUTH_TOKENS_FILE: tokens } };
+  await using server = start(options);
+  // A pipe opens when its reader is there: the server reads its tokens, and waits for the end of them.
+  const pipe = await open(tokens, "w");
+  server.child.kill("SIGHUP");
+  await pipe.close();
+  const [, url = ""] = await server.stderr.until(/listens on (https:\/\/[^\s",]+)/);
+  use("renewed");
+  server.child.kill("SIGHUP");
+  await server.stderr.until(/Certificate read again/);
+  expect(await handshake(url)).toBe("renewed");
 });
 
 test("SIGHUP with a bad certificate keeps the one before, and says why", async () => {
