@@ -4,7 +4,7 @@ import { backup } from "./backup.ts";
 import type { Config } from "./config.ts";
 import { type ExportOptions, exportPlants } from "./export.ts";
 import { importPlants } from "./import.ts";
-import type { StreamIo } from "./io.ts";
+import { escapeControls, type StreamIo } from "./io.ts";
 import { migrate } from "./migrate.ts";
 import { openapi } from "./openapi.ts";
 import { SCOPES } from "../scopes.ts";
@@ -40,7 +40,7 @@ export function declareProgram(context: CommandContext): Command {
     .configureOutput({
       writeOut: context.writeHelp,
       writeErr: context.io.stderr,
-      outputError: (message, write) => write(`${message.trim().replaceAll("\n", " ")} (see --help)\n`),
+      outputError: (message, write) => write(`${escapeControls(message.trim().replaceAll("\n", " "))} (see --help)\n`),
     });
   declareServe(program, context);
   declareToken(program, context);

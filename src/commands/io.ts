@@ -62,3 +62,8 @@ export async function isDone(promise: Promise<unknown>, stop: AbortSignal): Prom
     stop.removeEventListener("abort", end);
   }
 }
+
+/** A text as it may be printed: its control characters would reach the terminal, so each becomes `\u{…}`. */
+export function escapeControls(text: string): string {
+  return text.replaceAll(/\p{C}/gu, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
+}

@@ -3,7 +3,7 @@ import { ConfigError, type DatabaseLocation } from "./config.ts";
 import { type Scope, SCOPES } from "../scopes.ts";
 import type { TokenRecord, TokenStore } from "../token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
-import { CommandError, type Io, type StreamIo, writeOutput } from "./io.ts";
+import { CommandError, escapeControls, type Io, type StreamIo, writeOutput } from "./io.ts";
 import { openForWriting } from "./open_database.ts";
 
 /** How to create a token. */
@@ -97,10 +97,10 @@ function requireName(name: string): void {
   }
 }
 
-/** A name as it may be printed: control characters would reach the terminal. */
-function quoted(name: string): string {
-  const start = name.length > 80 ? `${name.slice(0, 80)}…` : name;
-  return `"${start.replaceAll(/\p{C}/gu, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`)}"`;
+/** What was typed, as it may be printed: a very long one is cut. */
+function quoted(text: string): string {
+  const start = text.length > 80 ? `${text.slice(0, 80)}…` : text;
+  return `"${escapeControls(start)}"`;
 }
 
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as const;
@@ -110,7 +110,7 @@ function parseLifetime(text: string): number {
   const lifetime = Number(count) * UNIT_MS[(unit ?? "m") as keyof typeof UNIT_MS];
   if (lifetime > 0) return lifetime;
   throw new ConfigError(
-    `Cannot use --expires "${text}": expected a number of minutes, hours, days or weeks, such as 90d`,
+    `Cannot use --expires ${quoted(text)}: expected a number of minutes, hours, days or weeks, such as 90d`,
   );
 }
 

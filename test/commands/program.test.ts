@@ -123,6 +123,12 @@ const wrongCalls: [string[], string][] = [
     ["export", "--format", "xml"],
     "error: option '--format <format>' argument 'xml' is invalid. Allowed choices are ndjson, csv. (see --help)",
   ],
+  [["a\u001b[31m\u009b\u202e"], "error: unknown command 'a\\u{1b}[31m\\u{9b}\\u{202e}' (see --help)"],
+  [["--a\u001b[31m"], "error: unknown option '--a\\u{1b}[31m' (see --help)"],
+  [
+    ["token", "create", "x", "--scope", "write\u001b[31m"],
+    "error: option '--scope <scope>' argument 'write\\u{1b}[31m' is invalid. Allowed choices are write, metrics. (see --help)",
+  ],
   [["--port", "http"], 'Cannot use PORT "http": expected an integer from 0 to 65535'],
   [["--port", ""], 'Cannot use --port "": expected a value, or no flag for the default'],
   [["--host", ""], 'Cannot use --host "": expected a value, or no flag for the default'],

@@ -131,3 +131,17 @@ test("a name that is refused is printed without its control characters", async (
   expect(run.exitCode).toBe(2);
   expect(run.stderr).toStartWith('Cannot use token name "a\\u{1b}[31mb\\u{9b}\\u{202e}": expected');
 });
+
+test("a lifetime that is refused is printed without its control characters", async () => {
+  using directory = emptyDirectory();
+  const run = await runToEnd({
+    cwd: directory.path,
+    args: ["token", "create", "a", "--expires", "5\u001b[31my\u009b"],
+  });
+  expect(run).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr:
+      'Cannot use --expires "5\\u{1b}[31my\\u{9b}": expected a number of minutes, hours, days or weeks, such as 90d\n',
+  });
+});
