@@ -1,7 +1,10 @@
+import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { cpSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { MIGRATIONS } from "../../../src/adapters/sqlite/migrations.ts";
+import { connect } from "../../../src/adapters/sqlite/connection.ts";
+import { sqliteDatabase } from "../../../src/adapters/sqlite/database.ts";
+import { APPLICATION_ID, MIGRATIONS } from "../../../src/adapters/sqlite/migrations.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, ROOT } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -35,3 +38,23 @@ test("drizzle-kit finds nothing in the schema that no migration makes", async ()
   expect(await generate.exited).toBe(0);
   expect(sqlFiles(join(copy.path, "sqlite"))).toEqual(sqlFiles(FOLDER));
 });
+
+test("a token from before there were scopes keeps both of them", async () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  makeDatabaseWithoutScopes(path, "greenhouse");
+  await using database = sqliteDatabase(connect(path));
+  expect(await database.tokens.list()).toMatchObject([{ name: "greenhouse", scopes: ["write", "metrics"] }]);
+});
+
+/** A database with a token, as a plant-store with the first two migrations left it. */
+function makeDatabaseWithoutScopes(path: string, name: string): void {
+  using client = new Database(path);
+  client.run("CREATE TABLE __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)");
+  for (const { sql, when } of MIGRATIONS.slice(0, 2)) {
+    client.run(sql);
+    client.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('', ?)", [when]);
+  }
+  client.run(`PRAGMA application_id = ${APPLICATION_ID}`);
+  client.run("INSERT INTO tokens (name, digest, created_at) VALUES (?, ?, ?)", [name, new Uint8Array(32), Date.now()]);
+}
