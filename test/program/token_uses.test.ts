@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { join } from "node:path";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { post } from "../support/client.ts";
+import { post, untilTokenIs } from "../support/client.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -16,8 +16,7 @@ test("a revoked token ends on a running server, also while no use of a token can
   expect((await post(server.url, undefined, { token })).status).toBe(200);
   await server.stderr.until(/Uses of tokens not written/);
   expect((await runToEnd({ cwd, args: ["token", "revoke", "greenhouse"] })).exitCode).toBe(0);
-  // The test's own time limit ends it.
-  while ((await post(server.url, undefined, { token })).status !== 401) await Bun.sleep(50);
+  await untilTokenIs(401, server.url, token);
   await server.stderr.until(/"greenhouse\\?" is revoked/);
 });
 

@@ -29,3 +29,18 @@ export function post(
 export function bearer(token = TOKEN): { authorization: string } {
   return { authorization: `Bearer ${token}` };
 }
+
+/**
+ * How long a change of a token may take to count on a running server, in milliseconds. The README promises five seconds;
+ * a machine that runs tests beside it may need more, and a server that reads the tokens too seldom needs much more.
+ */
+const TOKEN_CHANGE_MS = 15_000;
+
+/** Sends a plant with a token again and again, until the response has the status. */
+export async function untilTokenIs(status: 200 | 401, url: string, token: string): Promise<void> {
+  const limit = performance.now() + TOKEN_CHANGE_MS;
+  while ((await post(url, undefined, { token })).status !== status) {
+    if (performance.now() > limit) throw new Error(`The token is not answered ${status} after ${TOKEN_CHANGE_MS} ms`);
+    await Bun.sleep(50);
+  }
+}
