@@ -1,6 +1,7 @@
 import { Command, Option } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import { backup } from "./backup.ts";
+import { check } from "./check.ts";
 import type { Config } from "./config.ts";
 import { type ExportOptions, exportPlants } from "./export.ts";
 import { importPlants } from "./import.ts";
@@ -47,6 +48,7 @@ export function declareProgram(context: CommandContext): Command {
   declareExport(program, context);
   declareImport(program, context);
   declareBackup(program, context);
+  declareCheck(program, context);
   declareMigrate(program, context);
   declareOpenapi(program, context);
   return program;
@@ -163,6 +165,12 @@ function declareBackup(program: Command, { io, configOf, done }: CommandContext)
     .addHelpText("after", example("backup plants-2026-11-20.db"))
     .action(async (file: string, flags: Flags) => done(await backup(configOf(flags).database, file, io)));
   addFlags(command, DATABASE);
+}
+
+function declareCheck(program: Command, { io, configOf, done }: CommandContext): void {
+  const command = program.command("check").description("Read the whole database for damage, also while a server runs");
+  command.action(async (flags: Flags) => done(await check(configOf(flags).database, io)));
+  addFlags(command.addHelpText("after", example("check")), DATABASE);
 }
 
 function declareMigrate(program: Command, { io, configOf, done }: CommandContext): void {

@@ -36,7 +36,7 @@ export async function importPlants(
     const onWait = () => progress.print("Waiting: another process is writing to the database\n");
     await using opened = await openForWriting(database, {
       create: true,
-      verify: true,
+      beginWal: true,
       lockWait: { onWait, stop: io.stop },
     });
     for await (const batch of batchesOf(input.reader, maxLineBytes, io.stop)) {

@@ -46,8 +46,9 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   const opening = openForServing(config.database, {
     closeTimeoutMs: shutdownBudget(config).closeMs,
     onWarning: (message, cause) => log.warning(message, { cause }),
+    onInfo: (message, properties) => log.info(message, properties),
   });
-  // Checking a large file is slow, and a signal may stop it: nothing is lost.
+  // It can wait for a lock, or a disk, and a signal may stop it: nothing is lost.
   const opened = await Promise.race([opening, stopped]);
   if (opened === undefined) return 0;
   await using database = opened;

@@ -14,6 +14,7 @@ const COMMANDS = [
   { command: "export", args: "", flags: ["--format", "--database"] },
   { command: "import", args: " <file>", flags: ["--database"] },
   { command: "backup", args: " <file>", flags: ["--database"] },
+  { command: "check", args: "", flags: ["--database"] },
   { command: "openapi", args: "", flags: [] },
 ];
 
@@ -50,6 +51,7 @@ test("--help lists the commands, and token --help its own", async () => {
     "export",
     "import",
     "backup",
+    "check",
     "migrate",
     "openapi",
     "help",

@@ -3,7 +3,8 @@ import type { Database } from "../../database.ts";
 import { keysetPages } from "../../keyset.ts";
 import type { NewPlant } from "../../plant.ts";
 import { checkpointer } from "./checkpoint.ts";
-import { isFailedSync, translate } from "./errors.ts";
+import { type DamageMark, damageMark } from "./damage_mark.ts";
+import { DamageError, findingOf, isFailedSync, translate } from "./errors.ts";
 import { fileIdentity } from "./file_identity.ts";
 import { checkpointFailures, walSize } from "./metrics.ts";
 import { plantReader, plantWriter } from "./plants.ts";
@@ -13,6 +14,8 @@ import { sqliteTokens } from "./tokens.ts";
 export interface SqliteDatabase extends Database {
   /** A page of plants, ordered by id, from this id on. */
   pageFrom(id: bigint): readonly NewPlant[];
+  /** Takes what a check found out: the file is damaged. It is marked, and the database is failed. */
+  reportDamage(finding: string): void;
 }
 
 /** How a {@linkcode sqliteDatabase} behaves. */
@@ -30,12 +33,13 @@ const LOCK_SHARE = 0.9;
  * The database behind a connection that may write, which it closes at its end. Every call is synchronous inside: it
  * holds the thread until the disk has responded.
  *
- * After a failed fsync it is failed for good, and so is every call: the page cache is not what the disk holds.
+ * After a failed fsync it is failed for good, and so is every call: the page cache is not what the disk holds. So it is
+ * once the file is found to be damaged, here or by another process: then the file is marked, and written to no more.
  */
 export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
   const { busyTimeoutMs = 5_000, onCheckpointFailed } = options;
   const requireSameFiles = fileIdentity(client.filename);
-  const failStop = failStopOf();
+  const failStop = failStopOf(damageMark(client.filename));
   const setBusyTimeout = busyTimeoutOf(client);
   const runCheckpoint = checkpointer(client, setBusyTimeout);
   const checkpoint = deferredCheckpoint(() => failStop.run(runCheckpoint), onCheckpointFailed);
@@ -70,6 +74,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
       recordUses: async (uses) => write(() => tokens.recordUses(uses)),
     },
     pageFrom,
+    reportDamage: (finding) => void failStop.fail(new DamageError(finding)),
     pages: () => keysetPages(pageFrom),
     metrics: () => [walSize(client.filename), checkpointFailures(checkpoint.failures())],
     failed: failStop.failed,
@@ -80,23 +85,33 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
   };
 }
 
-/** Runs calls of SQLite and translates what they throw; after a failed fsync it runs no other. */
-function failStopOf() {
+function requireSound(finding: string | undefined): void {
+  if (finding !== undefined) throw new DamageError(finding);
+}
+
+/** Runs calls of SQLite and translates what they throw; after a failed fsync, or damage, it runs no other. */
+function failStopOf(mark: DamageMark) {
   const { promise: failed, resolve } = Promise.withResolvers<Error>();
   let failure: unknown;
+
+  function fail(error: unknown): unknown {
+    const [translated, finding] = [translate(error), findingOf(error)];
+    if (finding !== undefined) mark.write(finding);
+    if (finding !== undefined || isFailedSync(error)) resolve((failure = translated) as Error);
+    return translated;
+  }
 
   function run<Result>(call: () => Result): Result {
     if (failure !== undefined) throw failure;
     try {
+      requireSound(mark.finding());
       return call();
     } catch (error) {
-      const translated = translate(error);
-      if (isFailedSync(error)) resolve((failure = translated) as Error);
-      throw translated;
+      throw fail(error);
     }
   }
 
-  return { run, failed, isFailed: () => failure !== undefined };
+  return { run, fail, failed, isFailed: () => failure !== undefined };
 }
 
 /** Sets SQLite's busy timeout for the next call, where it is not what it was. */

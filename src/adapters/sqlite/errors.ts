@@ -1,4 +1,5 @@
 import { SQLiteError } from "bun:sqlite";
+import { DatabaseError } from "../../database.ts";
 import { PlantStoreError } from "../../errors.ts";
 
 /** What SQLite's primary result codes mean to a client: https://www.sqlite.org/rescode.html */
@@ -20,12 +21,17 @@ const UNAVAILABLE: Readonly<Record<string, string>> = {
  * (such as wrong SQL) comes back unchanged.
  */
 export function translate(error: unknown): unknown {
+  if (error instanceof DamageError) return unavailable(UNAVAILABLE["SQLITE_CORRUPT"] as string, error);
   if (!(error instanceof SQLiteError) || error.code === undefined) return error;
   // Extended codes continue the primary one: SQLITE_IOERR_FSYNC.
   const primary = error.code.split("_", 2).join("_");
   const reason = UNAVAILABLE[primary];
   if (reason === undefined) return error;
-  return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, { cause: error });
+  return unavailable(reason, error);
+}
+
+function unavailable(reason: string, cause: Error): PlantStoreError {
+  return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, { cause });
 }
 
 /**
@@ -42,3 +48,18 @@ export function isLocked(error: unknown): boolean {
   const cause = error instanceof PlantStoreError ? error.cause : error;
   return cause instanceof SQLiteError && /^SQLITE_(?:BUSY|LOCKED)/.test(cause.code ?? "");
 }
+
+/**
+ * What is damaged, where an error means that the file is: its pages are not what SQLite wrote.
+ *
+ * @returns The finding in one line, or nothing for any other error.
+ */
+export function findingOf(error: unknown): string | undefined {
+  if (error instanceof DamageError) return error.message;
+  if (error instanceof SQLiteError)
+    return /^SQLITE_(?:CORRUPT|NOTADB)/.test(error.code ?? "") ? error.message : undefined;
+  return error instanceof Error && error.cause !== undefined ? findingOf(error.cause) : undefined;
+}
+
+/** A database that is damaged; the message is what was found, in one line. */
+export class DamageError extends DatabaseError {}

@@ -19,7 +19,7 @@ let opened: SqliteDatabase | undefined;
 
 function open(path: string): void {
   const onCheckpointFailed = (error: Error) => respond({ type: "checkpoint_failed", error: serializeError(error) });
-  opened = sqliteDatabase(connect(path, { verify: true }), { busyTimeoutMs: BUSY_TIMEOUT_MS, onCheckpointFailed });
+  opened = sqliteDatabase(connect(path, { beginWal: true }), { busyTimeoutMs: BUSY_TIMEOUT_MS, onCheckpointFailed });
   void opened.failed.then((error) => respond({ type: "failed", error: serializeError(error) }));
 }
 
@@ -38,6 +38,7 @@ const api: WorkerApi = {
   deleteToken: (name) => database().tokens.delete(name),
   pruneTokens: (at) => database().tokens.prune(at),
   recordTokenUses: (uses) => database().tokens.recordUses(uses),
+  reportDamage: async (finding) => database().reportDamage(finding),
   close: async () => database()[Symbol.asyncDispose](),
 };
 

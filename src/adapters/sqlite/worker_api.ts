@@ -42,6 +42,7 @@ export interface WorkerApi {
   deleteToken: TokenStore["delete"];
   pruneTokens: TokenStore["prune"];
   recordTokenUses: TokenStore["recordUses"];
+  reportDamage(finding: string): Promise<void>;
   close(): Promise<void>;
 }
 

@@ -2,6 +2,7 @@ import type { Database } from "../../database.ts";
 import { withDeadline } from "../../deadline.ts";
 import { PlantStoreError } from "../../errors.ts";
 import { keysetPages } from "../../keyset.ts";
+import { type BackgroundCheck, backgroundCheck } from "./background_check.ts";
 import { checkpointFailures, walSize } from "./metrics.ts";
 import {
   deserializeError,
@@ -18,18 +19,20 @@ export interface SqliteWorkerOptions {
   readonly closeTimeoutMs?: number;
   /** Called with a problem that an operator should know of; no data is lost by it. @default does nothing */
   readonly onWarning?: OnWarning;
+  /** Called with what an operator may want to know. @default does nothing */
+  readonly onInfo?: (message: string, properties: Record<string, unknown>) => void;
 }
 
 type OnWarning = (message: string, cause?: unknown) => void;
 
 /**
  * Opens a SQLite database in a Worker of its own: bun:sqlite is synchronous, and a disk that hangs must not stop the
- * server's thread from responding.
+ * server's thread from responding. Soon after, a check of the whole file for damage begins beside it.
  *
  * @throws {DatabaseError} If the file cannot be used.
  */
 export async function openSqliteWorker(path: string, options: SqliteWorkerOptions = {}): Promise<Database> {
-  const { closeTimeoutMs = 2_000, onWarning = () => {} } = options;
+  const { closeTimeoutMs = 2_000, onWarning = () => {}, onInfo = () => {} } = options;
   let failures = 0;
   const worker = startWorker((error) => {
     failures++;
@@ -40,6 +43,8 @@ export async function openSqliteWorker(path: string, options: SqliteWorkerOption
     worker.terminate();
     throw error;
   });
+  const onDamage = (finding: string) => void call("reportDamage", finding);
+  const check = backgroundCheck(path, { onInfo, onWarning, onDamage });
   return {
     plants: {
       add: (plants, limits) => call("add", toColumns(plants), limits),
@@ -57,7 +62,7 @@ export async function openSqliteWorker(path: string, options: SqliteWorkerOption
     pages: () => keysetPages(async (id) => fromColumns(await call("pageFrom", id))),
     metrics: () => [walSize(path), checkpointFailures(failures)],
     failed: worker.failed,
-    [Symbol.asyncDispose]: () => close(worker, closeTimeoutMs, onWarning),
+    [Symbol.asyncDispose]: () => close(worker, check, { closeTimeoutMs, onWarning }),
   };
 }
 
@@ -98,10 +103,19 @@ function startWorker(onCheckpointFailed: (error: Error) => void) {
 }
 
 /** A hanging disk is not waited for: what was acknowledged is on it, and the next start reads the WAL. */
-async function close(worker: SqliteWorker, timeoutMs: number, onWarning: OnWarning): Promise<void> {
+async function close(
+  worker: SqliteWorker,
+  check: BackgroundCheck,
+  { closeTimeoutMs, onWarning }: Required<Pick<SqliteWorkerOptions, "closeTimeoutMs" | "onWarning">>,
+): Promise<void> {
   const notClosed = () => onWarning("Database not closed: the disk does not respond");
   try {
-    if (!worker.hasCrashed()) await withDeadline(worker.call("close"), timeoutMs, notClosed);
+    // The last connection to be closed removes the WAL: it has to be the one that may write.
+    const closed = async () => {
+      await check.stop();
+      if (!worker.hasCrashed()) await worker.call("close");
+    };
+    await withDeadline(closed(), closeTimeoutMs, notClosed);
   } finally {
     worker.terminate();
   }

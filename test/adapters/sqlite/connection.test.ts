@@ -80,14 +80,14 @@ test.each(refused)("connect() refuses %s and leaves it as it was", (_what, make,
   const path = join(directory.path, "some.db");
   make(path);
   const before = readFileSync(path);
-  expect(() => connect(path, { verify: true })).toThrow(DatabaseError);
-  expect(() => connect(path, { verify: true })).toThrow(`Cannot open database "${path}": `);
-  expect(() => connect(path, { verify: true })).toThrow(says);
+  expect(() => connect(path)).toThrow(DatabaseError);
+  expect(() => connect(path)).toThrow(`Cannot open database "${path}": `);
+  expect(() => connect(path)).toThrow(says);
   expect(readFileSync(path).equals(before)).toBe(true);
 });
 
 test("connect() refuses a path in a directory that is not there", () => {
   using directory = emptyDirectory();
   const path = join(directory.path, "missing", "plants.db");
-  expect(() => connect(path, { verify: true })).toThrow(`Cannot open database "${path}": unable to open database file`);
+  expect(() => connect(path)).toThrow(`Cannot open database "${path}": unable to open database file`);
 });

@@ -1,0 +1,70 @@
+/** The request to the Worker that checks, and the one to end early. */
+export interface IntegrityRequest {
+  readonly type: "check";
+  readonly path: string;
+  readonly background: boolean;
+}
+export interface IntegrityStop {
+  readonly type: "stop";
+}
+
+/** How a check ended. */
+export type IntegrityResult =
+  | { readonly type: "sound"; readonly plants: number; readonly pages: number }
+  | { readonly type: "damaged"; readonly finding: string }
+  /** The check itself failed, and nothing is known. */
+  | { readonly type: "failed"; readonly reason: string }
+  | { readonly type: "stopped" };
+
+/** How far a check is. */
+export interface IntegrityProgress {
+  readonly type: "progress";
+  /** How many plants are checked. */
+  readonly plants: number;
+  /** Of how many. */
+  readonly total: number;
+}
+
+/** What the Worker sends. */
+export type IntegrityReport = IntegrityProgress | IntegrityResult;
+
+/** How to check. */
+export interface IntegrityCheckOptions {
+  /**
+   * Whether a server needs the processor, and the WAL short: the check rests between its steps, and checks how all
+   * pages hang together in small files only.
+   */
+  readonly background: boolean;
+  /** Takes the progress of a check that is not in the background. @default does nothing */
+  readonly onProgress?: (progress: IntegrityProgress) => void;
+}
+
+/** A check in progress. */
+export interface IntegrityCheck {
+  /** Never rejects. */
+  readonly result: Promise<IntegrityResult>;
+  /** Ends the check after the step it is in. Resolves when its connection is closed. */
+  stop(): Promise<void>;
+}
+
+/** Checks a plant-store's database for damage in a Worker of its own, also while a server writes to it. */
+export function startIntegrityCheck(path: string, options: IntegrityCheckOptions): IntegrityCheck {
+  const { background, onProgress = () => {} } = options;
+  const worker = new Worker(new URL("./integrity_worker.ts", import.meta.url));
+  const { promise, resolve } = Promise.withResolvers<IntegrityResult>();
+  worker.addEventListener("message", ({ data: report }: MessageEvent<IntegrityReport>) => {
+    if (report.type === "progress") onProgress(report);
+    else resolve(report);
+  });
+  worker.addEventListener("error", ({ message }) => resolve({ type: "failed", reason: message }));
+  const send = (request: IntegrityRequest | IntegrityStop) => worker.postMessage(request);
+  send({ type: "check", path, background });
+  const result = promise.finally(() => worker.terminate());
+  return {
+    result,
+    async stop() {
+      send({ type: "stop" });
+      await result;
+    },
+  };
+}

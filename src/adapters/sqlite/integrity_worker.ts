@@ -1,0 +1,53 @@
+// The Worker that checks a database for damage: SQLite blocks the thread it runs on, and a large file takes long.
+import type { Database } from "bun:sqlite";
+import { connect } from "./connection.ts";
+import { findingOf } from "./errors.ts";
+import { checkIntegrity } from "./integrity.ts";
+import type { IntegrityReport, IntegrityRequest, IntegrityStop } from "./integrity_client.ts";
+
+declare const self: Worker;
+
+/** Beside a server the Worker rests three times as long as it works: it takes a quarter of one processor. */
+const REST = 3;
+
+/** Up to how many pages all are checked together beside a server: a third of a second, in which the WAL grows. 100 MB. */
+const WHOLE_PAGES = 25_000;
+
+let stopped = false;
+
+self.addEventListener("message", async ({ data: request }: MessageEvent<IntegrityRequest | IntegrityStop>) => {
+  if (request.type === "stop") stopped = true;
+  else respond(await check(request));
+});
+
+/** The connection is closed when this resolves: the last one to close a database removes its WAL. */
+async function check({ path, background }: IntegrityRequest): Promise<IntegrityReport> {
+  try {
+    using client = connect(path, { access: "read" });
+    const pages = pragma(client, "page_count");
+    // Counting reads the whole file once more, for a share that only a person wants to see.
+    const total = background ? 0 : Number(client.query("SELECT count(*) FROM plants").values()[0]?.[0]);
+    let plants = 0;
+    let begin = performance.now();
+    for (plants of checkIntegrity(client, { whole: !background || pages <= WHOLE_PAGES })) {
+      if (!background) respond({ type: "progress", plants, total });
+      // A turn of the event loop, too: there may be a request to stop.
+      await Bun.sleep(background ? REST * (performance.now() - begin) : 0);
+      if (stopped) return { type: "stopped" };
+      begin = performance.now();
+    }
+    return { type: "sound", plants, pages };
+  } catch (error) {
+    const finding = findingOf(error);
+    if (finding !== undefined) return { type: "damaged", finding };
+    return { type: "failed", reason: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+function pragma(client: Database, name: string): number {
+  return Number(client.query(`PRAGMA ${name}`).values()[0]?.[0]);
+}
+
+function respond(message: IntegrityReport): void {
+  self.postMessage(message);
+}

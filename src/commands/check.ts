@@ -1,0 +1,34 @@
+import { ConfigError, type DatabaseLocation } from "./config.ts";
+import { CommandError, type StreamIo, writeOutput } from "./io.ts";
+import { checkDatabase } from "./open_database.ts";
+import { type Progress, progressBar } from "./progress.ts";
+
+/**
+ * `plant-store check`: reads the whole database for damage, also while a server writes to it, and prints the result. A
+ * server refuses to start on a file that was found damaged before; on one that is sound it starts again.
+ *
+ * @returns 0 for a sound database; 1 when it was stopped.
+ * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.
+ * @throws {CommandError} If the database is damaged, or could not be checked.
+ */
+export async function check(database: DatabaseLocation, io: StreamIo): Promise<number> {
+  if (database.adapter !== "sqlite") throw new ConfigError("Cannot check PostgreSQL: use pg_amcheck");
+  let bar: Progress | undefined;
+  const result = await checkDatabase(database, io.stop, ({ plants, total }) => {
+    bar ??= progressBar({ ...io, total });
+    bar.update(plants, plants);
+  });
+  bar?.clear();
+  switch (result.type) {
+    case "sound":
+      await writeOutput(io, `"${database.path}" is sound: ${result.plants} plants, ${result.pages} pages\n`);
+      return 0;
+    case "stopped":
+      io.stderr("Stopped: the check is incomplete\n");
+      return 1;
+    case "damaged":
+      throw new CommandError(`"${database.path}" is damaged: ${result.finding}`);
+    case "failed":
+      throw new CommandError(result.reason);
+  }
+}

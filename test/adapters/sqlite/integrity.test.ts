@@ -1,0 +1,61 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { join } from "node:path";
+import { connect } from "../../../src/adapters/sqlite/connection.ts";
+import { findingOf } from "../../../src/adapters/sqlite/errors.ts";
+import { checkIntegrity } from "../../../src/adapters/sqlite/integrity.ts";
+import { plantWriter } from "../../../src/adapters/sqlite/plants.ts";
+import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
+import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const PLANTS = 30_000;
+
+/** What a check of these pages says. */
+function findingIn(path: string, whole: boolean): string | undefined {
+  using client = connect(path, { access: "read" });
+  try {
+    for (const _ of checkIntegrity(client, { whole }));
+    return undefined;
+  } catch (error) {
+    return findingOf(error);
+  }
+}
+
+test.each(Object.keys(DAMAGES) as Damage[])("checkIntegrity() finds %s without reading the whole at once", (what) => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  makeLargeDatabase(path, PLANTS);
+  expect(findingIn(path, false)).toBeUndefined();
+  damage(path, what);
+  expect(findingIn(path, false)).toMatch(/^[^\n]+$/);
+  expect(findingIn(path, true)).toMatch(/^[^\n]+$/);
+});
+
+test("checkIntegrity() counts every plant of a sound database once, in more than one range", () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  makeLargeDatabase(path, PLANTS);
+  using client = connect(path);
+  plantWriter(client)(HOSTILE_PLANTS);
+  const counts = [...checkIntegrity(client, { whole: true })];
+  expect(counts.at(-1)).toBe(PLANTS + HOSTILE_PLANTS.length);
+  expect(new Set(counts).size).toBeGreaterThan(3);
+});
+
+test("checkIntegrity() holds no read transaction between its steps", () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  makeLargeDatabase(path, PLANTS);
+  using writer = connect(path);
+  using reader = connect(path, { access: "read" });
+  const add = plantWriter(writer);
+  let id = 0n;
+  for (const _ of checkIntegrity(reader, { whole: false })) {
+    add([{ id: --id, name: "Fern" }]);
+    // Not busy: all of the WAL is moved, and it begins anew.
+    expect(writer.query("PRAGMA wal_checkpoint(TRUNCATE)").values()).toEqual([[0n, 0n, 0n]]);
+  }
+  expect(id).toBeLessThan(-3n);
+});

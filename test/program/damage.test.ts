@@ -1,0 +1,181 @@
+import { Database } from "bun:sqlite";
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { post, TOKEN } from "../support/client.ts";
+import { type Damage, damage, makeLargeDatabase, truncate } from "../support/damage.ts";
+import { emptyDirectory, exitCodeOf, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const PLANTS = 60_000;
+const SOUND = /^"plants\.db" is sound: \d+ plants, \d+ pages\n$/;
+const REFUSED =
+  /^Cannot open database "plants\.db": it is damaged \([^\n]+\); restore a backup, or check it: plant-store check\n$/;
+
+/** A directory with a large database and a backup of it; gone at the end of the scope. */
+function home() {
+  const directory = emptyDirectory();
+  const file = (name: string) => join(directory.path, name);
+  makeLargeDatabase(file("plants.db"), PLANTS);
+  copyFileSync(file("plants.db"), file("backup.db"));
+  const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
+  return {
+    file,
+    database: file("plants.db"),
+    options,
+    call: (...args: string[]) => runToEnd({ ...options, args }),
+    [Symbol.dispose]: () => directory[Symbol.dispose](),
+  };
+}
+
+type Home = ReturnType<typeof home>;
+
+/** Sends plants until there is no server. Resolves to the responses, as status and error. */
+async function postUntilGone(url: string): Promise<string[]> {
+  const responses: string[] = [];
+  for (let id = -1; ; id--) {
+    const response = await post(url, { id, name: "Fern" }).catch(() => undefined);
+    if (response === undefined) return responses;
+    const { error } = (await response.json()) as { error?: number };
+    responses.push(error === undefined ? String(response.status) : `${response.status}/${error}`);
+  }
+}
+
+/** A server starts at once, stores plants, and ends when it has found the damage. */
+async function serveUntilFound({ options }: Home): Promise<void> {
+  await using server = await startServer(options);
+  const responses = await postUntilGone(server.url);
+  expect(await exitCodeOf(server.child)).toBe(1);
+  expect(responses[0]).toBe("200");
+  expect(responses.at(-1)).toMatch(/^503\/503[23]$/);
+  expect(responses.filter((response) => !/^(?:200|503\/503[23])$/.test(response))).toEqual([]);
+  const lines = (await server.stderr.end).trim().split("\n");
+  const errors = lines.filter((line) => line.includes("Stopping: the storage failed"));
+  expect(errors).toHaveLength(1);
+  expect(errors[0]).toContain("storage is damaged");
+}
+
+/** Moves those of the files away that there are. */
+function moveAway({ file }: Home, ...names: string[]): void {
+  mkdirSync(file("away"));
+  for (const name of names) if (existsSync(file(name))) renameSync(file(name), file(`away/${name}`));
+}
+
+test.each([
+  "a zeroed page in the middle",
+  "flipped bits in a page in the middle",
+  "a damaged page of the index of tokens",
+] satisfies Damage[])("a server finds %s while it serves, and none starts until a backup is restored", async (what) => {
+  using store = home();
+  damage(store.database, what);
+  await serveUntilFound(store);
+  const left = readFileSync(store.database);
+  expect(await store.call()).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(REFUSED) });
+  expect(await store.call("token", "prune")).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(REFUSED) });
+  expect(await store.call("check")).toMatchObject({
+    exitCode: 1,
+    stdout: "",
+    stderr: expect.stringMatching(/^"plants\.db" is damaged: [^\n]+\n$/),
+  });
+  // A check that finds it damaged changes nothing.
+  expect(await store.call()).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(REFUSED) });
+  expect(readFileSync(store.database).equals(left)).toBe(true);
+
+  // As the README says: the files are moved away, and the backup is copied.
+  moveAway(store, "plants.db", "plants.db-wal", "plants.db-shm");
+  copyFileSync(store.file("backup.db"), store.database);
+  await using server = await startServer(store.options);
+  await server.stderr.until(/"Integrity check passed".*"plants":60000,/);
+  expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
+});
+
+test("a file that is marked and sound is refused until a check has read it", async () => {
+  using store = home();
+  const sound = readFileSync(store.database);
+  damage(store.database, "a zeroed page in the middle");
+  await serveUntilFound(store);
+  // The same file, with the content of before: its identity does not tell.
+  writeFileSync(store.database, sound);
+  moveAway(store, "plants.db-wal", "plants.db-shm");
+  expect(await store.call()).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(REFUSED) });
+  expect(await store.call("check")).toMatchObject({ exitCode: 0, stdout: expect.stringMatching(SOUND) });
+  expect(existsSync(store.file("plants.db-damaged"))).toBe(false);
+  await using server = await startServer(store.options);
+  expect((await post(server.url)).status).toBe(200);
+});
+
+test("damage that one server finds ends the others on the file", async () => {
+  using store = home();
+  await using other = await startServer(store.options);
+  await other.stderr.until(/Integrity check passed/);
+  // Damaged in place, while it is open: the second server reads it, the first one has checked it before.
+  damage(store.database, "a zeroed page in the middle");
+  await using finder = await startServer(store.options);
+  expect([await exitCodeOf(finder.child), await exitCodeOf(other.child)]).toEqual([1, 1]);
+  expect(await other.stderr.end).toContain("Stopping: the storage failed");
+});
+
+test("a truncated file is refused at once, and left as it is", async () => {
+  using store = home();
+  truncate(store.database);
+  const left = readFileSync(store.database);
+  expect(await store.call()).toMatchObject({
+    exitCode: 1,
+    stderr: 'Cannot open database "plants.db": it is damaged (database disk image is malformed)\n',
+  });
+  expect(readFileSync(store.database).equals(left)).toBe(true);
+});
+
+/** An id that belongs on the page that cannot be read. */
+function damagedId({ database }: Home): number {
+  using client = new Database(database, { readonly: true });
+  const find = client.prepare("SELECT 1 FROM plants WHERE id = ?");
+  const isReadable = (id: number) => {
+    try {
+      return find.get(id) !== null;
+    } catch {
+      return false;
+    }
+  };
+  return Array.from({ length: PLANTS }, (_, index) => (index + 1) * 1000).find((id) => !isReadable(id)) as number;
+}
+
+test("a plant that meets damage before the check does ends the service, too", async () => {
+  using store = home();
+  damage(store.database, "a zeroed page in the middle");
+  await using server = await startServer(store.options);
+  const response = await post(server.url, { id: damagedId(store), name: "Fern" });
+  expect(response.status).toBe(503);
+  expect(await response.json()).toEqual({ error: 5032, message: "storage is damaged; send the plant again later" });
+  expect(await exitCodeOf(server.child)).toBe(1);
+  expect(await store.call()).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(REFUSED) });
+});
+
+test("check says in one line that a database is sound, also beside a server, and changes nothing", async () => {
+  using store = home();
+  const before = readFileSync(store.database);
+  const sound = { exitCode: 0, stdout: expect.stringMatching(SOUND), stderr: "" };
+  expect(await store.call("check")).toMatchObject(sound);
+  expect(readFileSync(store.database).equals(before)).toBe(true);
+  await using server = await startServer(store.options);
+  expect((await post(server.url)).status).toBe(200);
+  expect((await store.call("check")).stdout).toContain(`sound: ${PLANTS + 1} plants`);
+});
+
+test("check of what is no plant-store's database fails with one line", async () => {
+  using store = home();
+  const failed = (reason: string) => ({ exitCode: 1, stdout: "", stderr: reason });
+  expect(await store.call("check", "--database", "file:none.db")).toMatchObject(
+    failed('Cannot read database "none.db": there is no such file\n'),
+  );
+  writeFileSync(store.file("text.db"), "This is no database.".repeat(100));
+  expect(await store.call("check", "--database", "file:text.db")).toMatchObject(
+    failed('"text.db" is damaged: file is not a database\n'),
+  );
+  expect(await store.call("check", "--database", "postgres://plants@localhost:5432/plants")).toMatchObject({
+    exitCode: 2,
+    stdout: "",
+    stderr: "Cannot check PostgreSQL: use pg_amcheck\n",
+  });
+});

@@ -1,0 +1,97 @@
+import { Database } from "bun:sqlite";
+import { readFileSync, truncateSync, writeFileSync } from "node:fs";
+import { connect } from "../../src/adapters/sqlite/connection.ts";
+
+const PAGE_BYTES = 4_096;
+
+/** Makes a database with so many plants and a few tokens, in one file that is not in use. */
+export function makeLargeDatabase(path: string, plants: number): void {
+  using client = connect(path);
+  client.run(
+    `INSERT INTO plants (id, name, tag)
+     WITH RECURSIVE ids(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM ids LIMIT ${plants})
+     SELECT id * 1000, 'Monstera deliciosa ' || id, CASE id % 3 WHEN 0 THEN 'indoor' END FROM ids`,
+  );
+  client.run(
+    `INSERT INTO tokens (name, digest, created_at, revoked_at)
+     WITH RECURSIVE ids(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM ids LIMIT 5)
+     SELECT 'token ' || id, randomblob(32), id, id FROM ids`,
+  );
+  client.run("PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+/** The ways in which {@linkcode damage} damages a file, each of which a check has to find. */
+export const DAMAGES = {
+  "a zeroed page in the middle": (pages) => pages.leaf.fill(0),
+  "flipped bits in a page in the middle": (pages) => flip(pages.leaf, 8, 200),
+  "a page in the place of another": (pages) => pages.leaf.set(pages.other),
+  "an id that is out of order": ({ leaf }) => flip(leaf, cellOf(leaf, 0) + 2, 1),
+  "a name that is no text": ({ leaf }) => (leaf[nameTypeOf(leaf)] = 0),
+  "a wrong key of an inner page": ({ inner }) => flip(inner, cellOf(inner, 5) + 5, 1),
+  "a damaged page of the index of tokens": (pages) => pages.tokensIndex.fill(0),
+} as const satisfies Record<string, (pages: Pages) => unknown>;
+
+/** A way to damage a file. */
+export type Damage = keyof typeof DAMAGES;
+
+/** Damages pages of a database of {@linkcode makeLargeDatabase} that is not in use. */
+export function damage(path: string, what: Damage): void {
+  const bytes = readFileSync(path);
+  DAMAGES[what](pagesOf(bytes, path));
+  writeFileSync(path, bytes);
+}
+
+/** Cuts off the second half of a file. */
+export function truncate(path: string): void {
+  truncateSync(path, Math.floor(readFileSync(path).length / 2 / PAGE_BYTES) * PAGE_BYTES);
+}
+
+/** Pages of a file's bytes: changing one changes them. */
+interface Pages {
+  /** A page of plants that leads to pages, the first above those that hold plants. */
+  readonly inner: Buffer;
+  /** A page that holds plants, from the middle of those. */
+  readonly leaf: Buffer;
+  /** The one before it. */
+  readonly other: Buffer;
+  /** The index of the names of tokens. */
+  readonly tokensIndex: Buffer;
+}
+
+function pagesOf(bytes: Buffer, path: string): Pages {
+  using client = new Database(path, { readonly: true });
+  const rootOf = (name: string) =>
+    Number(client.query("SELECT rootpage FROM sqlite_schema WHERE name = ?").values(name)[0]?.[0]);
+  const page = (number: number) => bytes.subarray((number - 1) * PAGE_BYTES, number * PAGE_BYTES);
+  const child = (inner: Buffer, index: number) => page(inner.readUInt32BE(cellOf(inner, index)));
+  let inner = page(rootOf("plants"));
+  while (isInner(child(inner, 0))) inner = child(inner, 0);
+  const middle = Math.floor(inner.readUInt16BE(3) / 2);
+  return {
+    inner,
+    leaf: child(inner, middle),
+    other: child(inner, middle - 1),
+    tokensIndex: page(rootOf("sqlite_autoindex_tokens_1")),
+  };
+}
+
+function isInner(page: Buffer): boolean {
+  return page[0] === 5;
+}
+
+/** Where a cell begins in its page: https://www.sqlite.org/fileformat2.html#b_tree_pages */
+function cellOf(page: Buffer, index: number): number {
+  return page.readUInt16BE((isInner(page) ? 12 : 8) + 2 * index);
+}
+
+/** Where a leaf's first cell has the type of its name: behind its own size, its id, the header's size and the id's type. */
+function nameTypeOf(leaf: Buffer): number {
+  const cell = cellOf(leaf, 0);
+  let at = cell + 1;
+  while ((leaf[at] as number) >= 0x80) at++;
+  return at + 3;
+}
+
+function flip(page: Buffer, from: number, count: number): void {
+  for (let at = from; at < from + count; at++) page[at] = (page[at] as number) ^ 0xff;
+}
