@@ -1,6 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { INT64_MAX, INT64_MIN } from "../../plant.ts";
-import { DamageError } from "./errors.ts";
+import { DamageError, findingOf } from "./errors.ts";
 
 /** How much of a database to check. */
 export interface IntegrityOptions {
@@ -17,18 +17,18 @@ export interface IntegrityOptions {
  * The time grows with the number of plants: about a microsecond each.
  *
  * @returns How many plants are checked, after each step.
- * @throws {DamageError} If it is damaged: what was found. SQLite's own error may come as well.
+ * @throws {DamageError} If it is damaged: where, and what was found.
  */
 export function* checkIntegrity(client: Database, { whole }: IntegrityOptions): Generator<number> {
   // Without it SQLite reads a page whose cells lie outside of it, and may not notice.
   client.run("PRAGMA cell_size_check = ON");
   for (const table of otherTables(client)) {
-    requireSound(client, `integrity_check("${table.replaceAll('"', '""')}")`);
+    at(table, () => requireSound(client, `integrity_check("${table.replaceAll('"', '""')}")`));
     yield 0;
   }
   const plants = yield* checkPlants(client);
   if (!whole) return;
-  requireSound(client, "integrity_check");
+  at("the whole file", () => requireSound(client, "integrity_check"));
   yield plants;
 }
 
@@ -63,7 +63,7 @@ function* checkPlants(client: Database): Generator<number, number> {
   let [last, limit, checked] = [INT64_MAX + 1n, FIRST_RANGE_PLANTS, 0];
   for (;;) {
     const begin = performance.now();
-    const rows = range.values(last - 1n, limit) as [bigint, bigint][];
+    const rows = at(`plants below id ${last}`, () => range.values(last - 1n, limit) as [bigint, bigint][]);
     const isLast = rows.length < limit;
     last = requireDescending(rows, last);
     checked += rows.length;
@@ -83,6 +83,16 @@ function requireDescending(rows: readonly [bigint, bigint][], before: bigint): b
     last = id;
   }
   return last;
+}
+
+/** Says where, too, when SQLite finds a page that it cannot read. */
+function at<Result>(where: string, read: () => Result): Result {
+  try {
+    return read();
+  } catch (error) {
+    const finding = findingOf(error);
+    throw finding === undefined ? error : damaged(`${where}: ${finding}`);
+  }
 }
 
 function damaged(finding: string): DamageError {

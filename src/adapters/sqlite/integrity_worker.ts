@@ -7,8 +7,8 @@ import type { IntegrityReport, IntegrityRequest, IntegrityStop } from "./integri
 
 declare const self: Worker;
 
-/** Beside a server the Worker rests three times as long as it works: it takes a quarter of one processor. */
-const REST = 3;
+/** Beside a server the Worker rests four times as long as it works: it takes a fifth of one processor at most. */
+const REST = 4;
 
 /** Up to how many pages all are checked together beside a server: a third of a second, in which the WAL grows. 100 MB. */
 const WHOLE_PAGES = 25_000;

@@ -29,8 +29,10 @@ test.each(Object.keys(DAMAGES) as Damage[])("checkIntegrity() finds %s without r
   makeLargeDatabase(path, PLANTS);
   expect(findingIn(path, false)).toBeUndefined();
   damage(path, what);
-  expect(findingIn(path, false)).toMatch(/^[^\n]+$/);
-  expect(findingIn(path, true)).toMatch(/^[^\n]+$/);
+  // Which range of the plants it is depends on how fast the machine is.
+  const finding = what.includes("index of tokens") ? /^tokens: [^\n]+$/ : /^plants[^\n]*: [^\n]+$/;
+  expect(findingIn(path, false)).toMatch(finding);
+  expect(findingIn(path, true)).toMatch(finding);
 });
 
 test("checkIntegrity() counts every plant of a sound database once, in more than one range", () => {
