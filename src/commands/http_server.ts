@@ -58,8 +58,10 @@ class BunHttpServer implements HttpServer {
   #current: BunServer;
   #isPaused = false;
   #received = 0;
-  /** What listened with the certificate before, while it may have connections. */
+  /** What listened with the certificate before, while its idle connections are open. */
   #former: { readonly server: BunServer; readonly timer: ReturnType<typeof setTimeout> } | undefined;
+  /** What was stopped, until its last request in flight has its response. */
+  readonly #draining = new Set<BunServer>();
 
   constructor(options: Options) {
     const fetch = (request: Request) => {
@@ -93,8 +95,8 @@ class BunHttpServer implements HttpServer {
 
   pause(): void {
     this.#isPaused = true;
-    void this.#stopFormer();
-    void this.#current.stop();
+    this.#drainFormer();
+    this.#drain(this.#current);
   }
 
   resume(): void {
@@ -103,24 +105,31 @@ class BunHttpServer implements HttpServer {
   }
 
   async stop(timeoutMs: number): Promise<void> {
-    const former = this.#former?.server;
-    await Promise.all([this.#current, former].map((server) => server && stop(server, timeoutMs)));
-    await this.#stopFormer();
+    this.#drainFormer();
+    this.#drain(this.#current);
+    await Promise.all(Array.from(this.#draining, (server) => stop(server, timeoutMs)));
   }
 
   /** Bun cannot change the certificate of a server: another one takes its place. */
   #replace(): void {
-    void this.#stopFormer();
+    this.#drainFormer();
     const server = this.#current;
     this.#current = takeOver(server, this.#options);
     server.reload(closing(this.#options));
     // By then each of its connections had a response or was idle for too long.
-    this.#former = { server, timer: setTimeout(() => this.#stopFormer(), (IDLE_TIMEOUT_S + 1) * 1_000) };
+    this.#former = { server, timer: setTimeout(() => this.#drainFormer(), (IDLE_TIMEOUT_S + 1) * 1_000) };
   }
 
-  async #stopFormer(): Promise<void> {
-    clearTimeout(this.#former?.timer);
-    await this.#former?.server.stop();
+  #drainFormer(): void {
+    if (this.#former === undefined) return;
+    clearTimeout(this.#former.timer);
+    this.#drain(this.#former.server);
+    this.#former = undefined;
+  }
+
+  #drain(server: BunServer): void {
+    this.#draining.add(server);
+    void server.stop().then(() => this.#draining.delete(server));
   }
 }
 
@@ -152,6 +161,7 @@ function connectable(hostname: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
 
+/** A server that was stopped may be stopped again. */
 async function stop(server: BunServer, timeoutMs: number): Promise<void> {
   await withDeadline(server.stop(), timeoutMs, () => {});
   await server.stop(true);
