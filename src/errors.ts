@@ -2,6 +2,7 @@
 export type ErrorCode =
   | "malformed_json"
   | "invalid_plant"
+  | "malformed_request"
   | "missing_credentials"
   | "invalid_credentials"
   | "insufficient_scope"
@@ -36,6 +37,11 @@ export const ERRORS = {
     error: 4002,
     situation: "JSON, but not a NewPlant; the message names every field at fault",
     message: "the body must be a JSON object with `id` and `name`",
+  },
+  malformed_request: {
+    error: 4003,
+    situation: "the Host header is missing a valid host, or there are several",
+    message: "the request must have one Host header, with a valid host",
   },
   missing_credentials: {
     error: 4011,

@@ -3,7 +3,7 @@ import { PlantStoreError } from "../errors.ts";
 import type { Observer } from "../observer.ts";
 import { type Fetch, withCors } from "./cors.ts";
 import { hasValidHost, leavesMuchUnread, prepareUrl, REQUEST_ID, requestIdOf } from "./request.ts";
-import { errorResponse, malformedResponse, successResponse } from "./responses.ts";
+import { errorResponse, successResponse } from "./responses.ts";
 
 /** What every request needs. */
 export interface LifecycleOptions {
@@ -57,9 +57,16 @@ function observed(fetch: Fetch, options: Observed): Fetch {
   return (request) => {
     const received: Received = { request, path: prepareUrl(request), start: performance.now() };
     const finish = (response: Response) => finished(response, received, options);
-    const response = hasValidHost(request) ? fetch(request) : malformedResponse();
+    const response = hasValidHost(request) ? fetch(request) : malformed(request, options.errors);
     return response instanceof Promise ? response.then(finish) : finish(response);
   };
+}
+
+/** Before anything else looks at the request: what a bad Host means is for nobody to guess (RFC 9112, section 3.2). */
+function malformed(request: Request, errors: Errors): Response {
+  const error = new PlantStoreError("malformed_request");
+  errors.set(request, error);
+  return errorResponse(error);
 }
 
 interface Received {

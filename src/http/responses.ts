@@ -9,6 +9,8 @@ const EXTRA_HEADERS: Partial<Record<ErrorCode, Record<string, string>>> = {
   missing_credentials: { "www-authenticate": 'Bearer realm="plant-store"' },
   invalid_credentials: { "www-authenticate": 'Bearer realm="plant-store", error="invalid_token"' },
   insufficient_scope: { "www-authenticate": 'Bearer realm="plant-store", error="insufficient_scope"' },
+  // Whoever sent it and the server may not agree on where it ends (RFC 9112, section 11.2).
+  malformed_request: { connection: "close" },
   // The rest of the body is not read, so the connection cannot carry another request.
   body_too_large: { connection: "close" },
   queue_full: { "retry-after": RETRY_AFTER },
@@ -47,14 +49,3 @@ export function errorResponse({ code, message }: PlantStoreError, headers: Recor
   for (const [name, value] of Object.entries(headers)) response.headers.set(name, value);
   return response;
 }
-
-/** The response to a request that breaks HTTP itself: closing and without a body, like those of the server's parser. */
-export function malformedResponse(): Response {
-  return new Response(null, { status: 400, headers: MALFORMED });
-}
-
-const MALFORMED = new Headers({
-  "cache-control": "no-store",
-  "x-content-type-options": "nosniff",
-  connection: "close",
-});

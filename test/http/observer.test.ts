@@ -64,6 +64,14 @@ test("the observer is told method, path and status of every response, and no pat
   for (const { durationMs } of responses) expect(durationMs).toBeGreaterThan(0);
 });
 
+test("the observer is told of a bad Host as of any other error", async () => {
+  const { app, errors, responses } = watchedApp();
+  const response = await app.fetch(new Request("http://localhost/livez", { headers: { host: "a#b" } }));
+  const requestId = response.headers.get("x-request-id") ?? "";
+  expect(errors).toEqual([{ code: "malformed_request", reason: undefined, requestId }]);
+  expect(responses).toMatchObject([{ method: "GET", path: "/livez", status: 400, requestId }]);
+});
+
 test("the observer is told why credentials were refused, and nothing of them", async () => {
   const { app, errors } = watchedApp();
   const plant = { id: 1, name: "Fern" };

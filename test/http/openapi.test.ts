@@ -128,7 +128,7 @@ test("the operation names the headers that answers carry for their client", asyn
   const named = Object.entries(await responses()).map(([status, { headers = {} }]) => [status, Object.keys(headers)]);
   expect(Object.fromEntries(named)).toEqual({
     200: ["X-Request-Id"],
-    400: ["X-Request-Id"],
+    400: ["X-Request-Id", "Connection"],
     401: ["X-Request-Id", "WWW-Authenticate"],
     403: ["X-Request-Id", "WWW-Authenticate"],
     409: ["X-Request-Id"],
