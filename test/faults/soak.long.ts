@@ -15,6 +15,9 @@ const SECONDS = Number(process.env["SOAK_SECONDS"] ?? 30);
  */
 const MEMORY_BOUND = 64;
 
+/** Of the good clients' requests, the share that may get a 503. */
+const REFUSED_SHARE_BOUND = 0.01;
+
 test.skipIf(skipsProc())(
   "a server under good, bad and hostile load loses nothing, responds as it should, and does not grow",
   async () => {
@@ -25,6 +28,8 @@ test.skipIf(skipsProc())(
     expect(printed(report)).toEqual(INTACT);
     printTable(report);
     expect(report.unexpected.slice(0, 10)).toEqual([]);
+    expect(report.refusedShare).toBeLessThanOrEqual(REFUSED_SHARE_BOUND);
+    expect(report.last.plants).toBeGreaterThan(0);
     expect(report.descriptors.after).toBeLessThanOrEqual(report.descriptors.before + DESCRIPTOR_BOUND);
     expect(report.last.memory - report.first.memory).toBeLessThanOrEqual(MEMORY_BOUND);
   },

@@ -40,10 +40,13 @@ export interface Soak extends Report {
   readonly seen: Readonly<Record<string, Readonly<Record<string, number>>>>;
   /** What it may not have seen. */
   readonly unexpected: readonly string[];
+  /** Of the good clients' requests, the share that got a 503: a busy moment may refuse a few. */
+  readonly refusedShare: number;
 }
 
 /** How many good clients send plants as fast as they can. */
 const GOOD_CLIENTS = 64;
+const GOOD = "a good plant";
 /** How long the server has to close what clients left open, in milliseconds: its idle timeout, and some more. */
 const CLOSE_MS = 45_000;
 /** How many descriptors a server may have more after the load: such as its connections to the identity provider. */
@@ -111,8 +114,14 @@ function makeTally() {
       counts[verdict] = (counts[verdict] ?? 0) + 1;
       if (!expected.test(verdict) && !verdict.startsWith("503/")) unexpected.push(`${name}: ${verdict}`);
     },
-    result: () => ({ seen, unexpected }),
+    result: () => ({ seen, unexpected, refusedShare: refusedShareOf(seen[GOOD] ?? {}) }),
   };
+}
+
+function refusedShareOf(counts: Readonly<Record<string, number>>): number {
+  const sum = (entries: [verdict: string, count: number][]) => entries.reduce((total, [, count]) => total + count, 0);
+  const all = Object.entries(counts);
+  return sum(all.filter(([verdict]) => verdict.startsWith("503/"))) / sum(all);
 }
 
 type Tally = ReturnType<typeof makeTally>;
@@ -156,7 +165,7 @@ async function goodClient(url: string, { ledger, next, tally, latencies, isOver 
     const began = performance.now();
     const seen = await storeOne(ledger, next(), (plant) => seenOf(connection.request(postBytes(plant))));
     if (seen === "200") latencies.add(performance.now() - began);
-    tally.count("a good plant", seen, /^(?:200|409\/4091)$/);
+    tally.count(GOOD, seen, /^(?:200|409\/4091)$/);
   }
   connection.close();
 }
