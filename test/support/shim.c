@@ -15,6 +15,7 @@
  *       hang          an fsync does not return
  *       fail-sync     an fsync fails with EIO
  *       fail-write    a write fails
+ *       fail-checkpoint  a write to the database itself fails: with a WAL these are the checkpoint's
  *     and these are put into it:
  *       hit           a fault has happened
  *       told          a process was told of an fsync that had failed in another one (power loss only)
@@ -306,9 +307,10 @@ static void start_power(void) {
 
 /* ---- Faults ---- */
 
-static int write_fails(void) {
+static int write_fails(const char *path) {
   long count = __atomic_add_fetch(&writes, 1, __ATOMIC_SEQ_CST);
-  int fails = has_flag("fail-write") || (fail_write > 0 && (count == fail_write || (count > fail_write && has_flag("sick"))));
+  int fails = has_flag("fail-write") || (index_of(path) == 0 && has_flag("fail-checkpoint")) ||
+              (fail_write > 0 && (count == fail_write || (count > fail_write && has_flag("sick"))));
   if (!fails) return 0;
   put_flag("hit");
   errno = write_errno;
@@ -330,7 +332,7 @@ static int sync_fails(void) {
 ssize_t pwrite64(int fd, const void *data, size_t length, off_t offset) {
   char path[PATH_MAX];
   if (!is_ours_fd(fd, path)) return real_pwrite(fd, data, length, offset);
-  if (write_fails()) return -1;
+  if (write_fails(path)) return -1;
   if (!power) return real_pwrite(fd, data, length, offset);
   lock_files();
   remember(path, offset, length);

@@ -22,7 +22,7 @@ export interface Faults {
  * A flag that makes the disk sick while it is raised. The disk itself raises `hit` when a fault has happened, and `told`
  * when a process was told of an fsync that had failed in another one.
  */
-export type Flag = "hang" | "fail-sync" | "fail-write" | "sick" | "hit" | "told";
+export type Flag = "hang" | "fail-sync" | "fail-write" | "fail-checkpoint" | "sick" | "hit" | "told";
 
 /** Whether the shim cannot be used here. Says so once, for the tests that skip themselves. */
 export function skipsShim(): boolean {
