@@ -1,5 +1,5 @@
 import { ConfigError, type DatabaseLocation } from "./config.ts";
-import { type StreamIo, writeOutput } from "./io.ts";
+import { isDone, type StreamIo, writeOutput } from "./io.ts";
 import { migrateDatabase } from "./open_database.ts";
 
 /** How to migrate. */
@@ -12,6 +12,7 @@ export interface MigrateOptions {
  * `plant-store migrate`: brings a database on PostgreSQL to the newest schema, as a role that may create tables: then
  * servers need one that may not.
  *
+ * @returns 0, or 1 when it was stopped.
  * @throws {ConfigError} If the database is a file, which the commands that open it migrate.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
@@ -19,7 +20,12 @@ export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOpt
   if (database.adapter === "sqlite") {
     throw new ConfigError("Cannot migrate a SQLite database alone: whatever opens it brings it up to date");
   }
-  const migrations = await migrateDatabase(database, dryRun);
+  const migrating = migrateDatabase(database, dryRun);
+  if (!(await isDone(migrating, io.stop))) {
+    io.stderr("Stopped: the schema may or may not be up to date\n");
+    return 1;
+  }
+  const migrations = await migrating;
   if (dryRun) await writeOutput(io, migrations.map(({ script }) => script).join(""));
   else migrations.forEach(({ tag }) => io.stderr(`Applied ${tag}\n`));
   if (migrations.length === 0) io.stderr("Nothing to do: the schema is up to date\n");

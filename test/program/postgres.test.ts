@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
+import type { StreamIo } from "../../src/commands/io.ts";
 import { run } from "../../src/commands/program.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { TOKEN } from "../support/client.ts";
@@ -10,6 +11,9 @@ import { streamIo } from "../support/stream_io.ts";
 import { emptyDirectory, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
+
+/** A commit that waits for a synchronous standby. */
+const WAITS_FOR_STANDBY = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   let cluster: PostgresCluster;
@@ -24,8 +28,8 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   afterAll(() => cluster[Symbol.asyncDispose]());
 
   /** Runs a command in this process: starting another costs more than all that it does. */
-  async function plantStore(args: readonly string[], url = database) {
-    const { io, output, stderr } = streamIo();
+  async function plantStore(args: readonly string[], url = database, options: Partial<StreamIo> = {}) {
+    const { io, output, stderr } = streamIo(options);
     const exitCode = await run(args, { DATABASE_URL: url }, io);
     return { exitCode, stdout: output(), stderr: stderr() };
   }
@@ -123,6 +127,34 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       exitCode: 2,
       stdout: "",
       stderr: "Cannot migrate a SQLite database alone: whatever opens it brings it up to date\n",
+    });
+  });
+
+  test("serve and migrate say so when the schema cannot be made, and migrate ends when it is asked to", async () => {
+    await cluster.set("synchronous_standby_names", "nobody");
+    try {
+      const stop = new AbortController();
+      const stopped = plantStore(["migrate"], database, { stop: stop.signal });
+      while ((await cluster.run(WAITS_FOR_STANDBY)).length === 0) await Bun.sleep(5);
+      stop.abort();
+      expect(await stopped).toEqual({
+        exitCode: 1,
+        stdout: "",
+        stderr: "Stopped: the schema may or may not be up to date\n",
+      });
+      const late = {
+        exitCode: 1,
+        stdout: "",
+        stderr: 'Cannot open database "postgres": it did not respond in time (DEADLINE)\n',
+      };
+      expect(await Promise.all([plantStore(["migrate"]), plantStore(["serve", "--port", "0"])])).toEqual([late, late]);
+    } finally {
+      await cluster.set("synchronous_standby_names", "");
+    }
+    while ((await cluster.run(WAITS_FOR_STANDBY)).length > 0) await Bun.sleep(5);
+    expect(await plantStore(["migrate"])).toMatchObject({
+      exitCode: 0,
+      stderr: "Nothing to do: the schema is up to date\n",
     });
   });
 

@@ -1,4 +1,5 @@
 import { type Database, DatabaseError } from "../../database.ts";
+import { withDeadline } from "../../deadline.ts";
 import { PlantStoreError } from "../../errors.ts";
 import { keysetPages } from "../../keyset.ts";
 import { type Connection, connectorTo } from "./connection.ts";
@@ -32,6 +33,11 @@ export const LANES = 4;
 
 type Access = "create" | "write" | "read";
 
+/**
+ * How long reading the schema and bringing it up to date may take, in milliseconds: that a commit waits for a standby
+ * which is not there, nothing else ends.
+ */
+const SCHEMA_TIMEOUT_MS = 10_000;
 /** How long tokens and pages may take, in milliseconds. */
 const SIDE_TIMEOUT_MS = 10_000;
 /** How long a probe may take, in milliseconds: its verdict is older than a second then. */
@@ -111,7 +117,9 @@ async function connected<Result>(
   try {
     const timeoutMs = url.connectTimeoutMs * url.hosts.length;
     const connection = await connector({ writable, timeoutMs });
-    return await use(connection).finally(connection.close);
+    return await withDeadline(use(connection), SCHEMA_TIMEOUT_MS, () => {
+      throw new PostgresFailure("DEADLINE");
+    }).finally(connection.close);
   } catch (error) {
     throw toDatabaseError("open", url, error);
   }
