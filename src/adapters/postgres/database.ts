@@ -76,9 +76,9 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
       list: () => read(listTokens),
       revision: () => read(revisionOfTokens),
       add: (token) => write((connection, attempt) => addToken(connection, token, attempt)),
-      revoke: (name, at) => write((connection) => revokeToken(connection, name, at)),
-      delete: (name) => write((connection) => deleteToken(connection, name)),
-      prune: (at) => write((connection) => pruneTokens(connection, at)),
+      revoke: (name, at) => write((connection, attempt) => revokeToken(connection, name, at, attempt)),
+      delete: async (name) => (await write(deleteToken(name))) > 0,
+      prune: (at) => write(pruneTokens(at)),
       recordUses: (uses) => write((connection) => recordTokenUses(connection, uses)),
     },
     pages: () =>

@@ -1,10 +1,11 @@
-import { and, asc, eq, isNotNull, isNull, lte, or, sql, type SQLWrapper } from "drizzle-orm";
+import { and, asc, eq, isNotNull, isNull, lte, or, type SQL, sql, type SQLWrapper } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 import { PgDialect } from "drizzle-orm/pg-core";
 import { formatScopes, parseScopes } from "../../scopes.ts";
 import type { NewToken, TokenRecord, TokenUse } from "../../token_store.ts";
 import { textArray } from "./arrays.ts";
 import type { Connection } from "./connection.ts";
+import type { Work } from "./lane.ts";
 import { tokenRevision, tokens } from "./schema.ts";
 
 const { placeholder } = sql;
@@ -93,33 +94,60 @@ const REVOKE = changing(
     .returning({ name: tokens.name }),
 );
 
-/** Revokes a token that is valid. */
-export async function revokeToken(connection: Connection, name: string, at: Date): Promise<boolean> {
-  return (await connection.query(REVOKE, [at.toISOString(), name])).length > 0;
+const REVOKED_THEN = db
+  .select({ name: tokens.name })
+  .from(tokens)
+  .where(and(eq(tokens.revokedAt, sql`${placeholder("at")}::timestamptz`), eq(tokens.name, placeholder("name"))))
+  .toSQL().sql;
+
+/** Revokes a token that is valid; a later attempt may find that an earlier one did. */
+export async function revokeToken(connection: Connection, name: string, at: Date, attempt: number): Promise<boolean> {
+  const parameters = [at.toISOString(), name];
+  const revoked = await connection.query(REVOKE, parameters);
+  if (revoked.length > 0 || attempt === 0) return revoked.length > 0;
+  return (await connection.query(REVOKED_THEN, parameters)).length > 0;
 }
 
-const DELETE = changing(
-  db
-    .delete(tokens)
-    .where(eq(tokens.name, placeholder("name")))
-    .returning({ name: tokens.name }),
+const DELETE = deletionOf(eq(tokens.name, placeholder("name")));
+const PRUNE = deletionOf(
+  or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, sql`${placeholder("at")}::timestamptz`)),
 );
 
-/** Deletes a token. */
-export async function deleteToken(connection: Connection, name: string): Promise<boolean> {
-  return (await connection.query(DELETE, [name])).length > 0;
+/** Deletes a token; gives how many that were, none or one. */
+export function deleteToken(name: string): Work<number> {
+  return deleting(DELETE, name);
 }
 
-const PRUNE = changing(
-  db
-    .delete(tokens)
-    .where(or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, sql`${placeholder("at")}::timestamptz`)))
-    .returning({ name: tokens.name }),
-);
+/** Deletes the tokens that are not accepted any more; gives how many that were. */
+export function pruneTokens(at: Date): Work<number> {
+  return deleting(PRUNE, at.toISOString());
+}
 
-/** Deletes the tokens that are not accepted any more. */
-export async function pruneTokens(connection: Connection, at: Date): Promise<number> {
-  return (await connection.query(PRUNE, [at.toISOString()])).length;
+/** Nothing tells what an earlier attempt deleted whose reply was lost: so each looks first, and keeps what it saw. */
+function deleting({ find, remove }: Deletion, parameter: string): Work<number> {
+  const found = new Set<string>();
+  const keep = ({ name }: Pick<TokenRow, "name">) => void found.add(name);
+  return async (connection, attempt) => {
+    (await connection.query<TokenRow>(find, [parameter])).forEach(keep);
+    const deleted = await connection.query<TokenRow>(remove, [parameter]);
+    if (attempt === 0) return deleted.length;
+    deleted.forEach(keep);
+    return found.size;
+  };
+}
+
+/** The statements that find tokens, and delete them. */
+interface Deletion {
+  readonly find: string;
+  readonly remove: string;
+}
+
+function deletionOf(condition: SQL | undefined): Deletion {
+  const { name } = tokens;
+  return {
+    find: db.select({ name }).from(tokens).where(condition).toSQL().sql,
+    remove: changing(db.delete(tokens).where(condition).returning({ name })),
+  };
 }
 
 const RECORD_USES = `UPDATE tokens SET last_used_at = uses.at

@@ -1,0 +1,70 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { openPostgres } from "../../../src/adapters/postgres/database.ts";
+import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { startProxy } from "../../support/tcp_proxy.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const NOW = new Date("2026-01-01T00:00:00.001Z");
+
+/** A token whose digest is its name's first byte. */
+function tokenNamed(name: string, expiresAt: Date | null = null) {
+  return { name, digest: new Uint8Array(32).fill(name.charCodeAt(0)), createdAt: NOW, expiresAt, scopes: [] };
+}
+
+describe.skipIf(skipsCluster())("openPostgres()", () => {
+  let cluster: PostgresCluster;
+  let url: string;
+  beforeAll(async () => {
+    cluster = await startCluster();
+  });
+  beforeEach(async () => {
+    url = await cluster.emptyDatabase();
+  });
+  afterAll(() => cluster[Symbol.asyncDispose]());
+
+  /** Waits until the only row of a statement about what is stored says so. */
+  async function until(condition: string): Promise<void> {
+    while ((await cluster.run(`SELECT 1 AS one WHERE ${condition}`)).length === 0) await Bun.sleep(5);
+  }
+
+  test("tells whether tokens were changed, also where the reply to the change is lost", async () => {
+    using proxy = startProxy(cluster.port);
+    await using database = await openPostgres(parsePostgresUrl(url.replace(`:${cluster.port}/`, `:${proxy.port}/`)));
+    const { tokens } = database;
+    for (const name of ["a", "b"]) await tokens.add(tokenNamed(name));
+    await tokens.add(tokenNamed("c", NOW));
+    for (const [change, isDone, result] of [
+      [() => tokens.revoke("a", NOW), "EXISTS (SELECT FROM tokens WHERE name = 'a' AND revoked_at IS NOT NULL)", true],
+      [() => tokens.delete("b"), "NOT EXISTS (SELECT FROM tokens WHERE name = 'b')", true],
+      [() => tokens.prune(NOW), "NOT EXISTS (SELECT FROM tokens)", 2],
+    ] as const) {
+      expect(await losingReplyOf(change, isDone)).toBe(result);
+    }
+    for (const change of [() => tokens.revoke("a", NOW), () => tokens.delete("b")]) {
+      const before = proxy.lost();
+      proxy.set("lose the reply");
+      const changed = change();
+      while (proxy.lost() === before) await Bun.sleep(1);
+      proxy.set("forward");
+      expect(await changed).toBe(false);
+    }
+
+    /** Holds the change behind a row's lock, past what it reads before, and loses only the reply to its commit. */
+    async function losingReplyOf(change: () => Promise<boolean | number>, isDone: string): Promise<boolean | number> {
+      await using client = cluster.connect();
+      await client.unsafe("BEGIN; SELECT FROM token_revision FOR UPDATE").simple();
+      const changed = change();
+      await until("EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'transactionid')");
+      const before = proxy.lost();
+      proxy.set("lose the reply");
+      await client.unsafe("COMMIT");
+      while (proxy.lost() === before) await Bun.sleep(1);
+      await until(isDone);
+      proxy.set("forward");
+      return await changed;
+    }
+  });
+});
