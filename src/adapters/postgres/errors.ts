@@ -48,6 +48,8 @@ export type Remedy = "repeat" | "reconnect" | "refuse" | "fault";
 const REMEDIES: readonly (readonly [code: string, remedy: Remedy])[] = [
   ["40", "repeat"],
   ["57014", "repeat"],
+  // A lock was held for longer than the lock_timeout of the role or the database.
+  ["55P03", "repeat"],
   ["ROW_GONE", "repeat"],
   ["ABANDONED", "repeat"],
   ["08", "reconnect"],
@@ -78,6 +80,7 @@ const REASONS: readonly (readonly [code: string, reason: string])[] = [
   ["58", "storage has failed to read or write"],
   ["XX", "storage has failed"],
   ["DEADLINE", "storage did not finish in time"],
+  ["55P03", "storage did not finish in time"],
 ];
 
 /** `storage_unavailable`, with the failure as what the log may tell. */
@@ -102,6 +105,7 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
   ["ERR_POSTGRES_CONNECTION_TIMEOUT", "it did not respond in time"],
   ["ERR_POSTGRES_CONNECTION_CLOSED", "the connection was closed"],
   ["DEADLINE", "it did not respond in time"],
+  ["55P03", "another transaction held a lock for too long"],
   ["DEPTH_ZERO_", "its certificate is not trusted: sslrootcert names those that are"],
   ["SELF_SIGNED_", "its certificate is not trusted: sslrootcert names those that are"],
   ["UNABLE_TO_", "its certificate is not trusted: sslrootcert names those that are"],

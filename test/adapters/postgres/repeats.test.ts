@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import type { Database } from "../../../src/database.ts";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
@@ -12,6 +13,10 @@ const NOW = new Date("2026-01-01T00:00:00.001Z");
 /** A token whose digest is its name's first byte. */
 function tokenNamed(name: string, expiresAt: Date | null = null) {
   return { name, digest: new Uint8Array(32).fill(name.charCodeAt(0)), createdAt: NOW, expiresAt, scopes: [] };
+}
+
+function retries(database: Database): number | undefined {
+  return database.metrics().find(({ name }) => name === "plant_store_postgres_retries_total")?.value;
 }
 
 describe.skipIf(skipsCluster())("openPostgres()", () => {
@@ -29,6 +34,23 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   async function until(condition: string): Promise<void> {
     while ((await cluster.run(`SELECT 1 AS one WHERE ${condition}`)).length === 0) await Bun.sleep(5);
   }
+
+  test("adds a plant again that waited longer than the role's lock_timeout, until its time is over", async () => {
+    await cluster.run("CREATE ROLE hasty SUPERUSER LOGIN", "ALTER ROLE hasty SET lock_timeout = '10ms'");
+    await using database = await openPostgres(parsePostgresUrl(cluster.url("postgres", "hasty")));
+    await using rival = cluster.connect();
+    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
+    const fern = { id: 1n, name: "Fern" };
+    await expect(database.plants.add([fern], { timeoutMs: 500 })).rejects.toMatchObject({
+      code: "storage_unavailable",
+      message: "storage did not finish in time; the plant may or may not be stored, send it again later",
+    });
+    const before = retries(database);
+    const added = database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS });
+    while (retries(database) === before) await Bun.sleep(5);
+    await rival.unsafe("COMMIT");
+    expect(await added).toEqual(["present"]);
+  });
 
   test("tells whether tokens were changed, also where the reply to the change is lost", async () => {
     using proxy = startProxy(cluster.port);
