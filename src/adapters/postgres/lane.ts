@@ -65,6 +65,7 @@ class ConnectionLane implements Lane {
 
   async run<Result>(work: Work<Result>, limit: LaneLimit): Promise<Result> {
     for (let attempt = 0; ; attempt++) {
+      if (performance.now() >= limit.deadline) throw unavailable(new PostgresFailure("DEADLINE"));
       try {
         return await beforeDeadline(limit.deadline, (isLate) => this.#attempt(work, attempt, { ...limit, isLate }));
       } catch (error) {

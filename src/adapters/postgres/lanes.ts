@@ -15,7 +15,7 @@ export interface Lanes {
 export function createLanes(count: number, create: () => Lane): Lanes {
   const lanes = Array.from({ length: count }, create);
   const free = lanes.toReversed();
-  /** Whoever waits gets a lane in time: no piece of work is on one past its own deadline. */
+  /** Whoever gets a lane past its own deadline begins nothing there. */
   const waiting: ((lane: Lane) => void)[] = [];
 
   async function run<Result>(work: Work<Result>, timeoutMs: number, options = {}): Promise<Result> {

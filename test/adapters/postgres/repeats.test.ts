@@ -15,8 +15,8 @@ function tokenNamed(name: string, expiresAt: Date | null = null) {
   return { name, digest: new Uint8Array(32).fill(name.charCodeAt(0)), createdAt: NOW, expiresAt, scopes: [] };
 }
 
-function retries(database: Database): number | undefined {
-  return database.metrics().find(({ name }) => name === "plant_store_postgres_retries_total")?.value;
+function metric(database: Database, name: string): number | undefined {
+  return database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value;
 }
 
 describe.skipIf(skipsCluster())("openPostgres()", () => {
@@ -45,11 +45,32 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       code: "storage_unavailable",
       message: "storage did not finish in time; the plant may or may not be stored, send it again later",
     });
-    const before = retries(database);
+    const before = metric(database, "retries_total");
     const added = database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS });
-    while (retries(database) === before) await Bun.sleep(5);
+    while (metric(database, "retries_total") === before) await Bun.sleep(5);
     await rival.unsafe("COMMIT");
     expect(await added).toEqual(["present"]);
+  });
+
+  test("begins no batch that waited for a lane past its deadline", async () => {
+    await using database = await openPostgres(parsePostgresUrl(url), { lanes: 1 });
+    const { plants } = database;
+    await plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
+    await using rival = cluster.connect();
+    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (2, 'Moss')").simple();
+    const first = plants.add([{ id: 2n, name: "Moss" }], { timeoutMs: TEST_TIMEOUT_MS });
+    const second = plants.add([{ id: 3n, name: "Ivy" }], { timeoutMs: 10 }).catch((error) => error);
+    const deadline = performance.now() + 10;
+    while (performance.now() < deadline) await Bun.sleep(1);
+    await rival.unsafe("COMMIT");
+    expect(await first).toEqual(["present"]);
+    expect(await second).toMatchObject({
+      code: "storage_unavailable",
+      message: "storage did not finish in time; the plant may or may not be stored, send it again later",
+    });
+    expect(await plants.add([{ id: 4n, name: "Sage" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+    expect(await cluster.run("SELECT name FROM plants WHERE id = 3")).toEqual([]);
+    expect(metric(database, "reconnections_total")).toBe(0);
   });
 
   test("tells whether tokens were changed, also where the reply to the change is lost", async () => {
