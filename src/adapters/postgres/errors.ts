@@ -25,6 +25,8 @@ export type OwnCode =
   | "UNSAFE"
   /** The server still works on a statement that was given up. */
   | "ABANDONED"
+  /** The database was closed by this program. */
+  | "DISPOSED"
   /** A row was there and is not any more: the statement is to be repeated. */
   | "ROW_GONE";
 
@@ -61,6 +63,7 @@ const REMEDIES: readonly (readonly [code: string, remedy: Remedy])[] = [
   ["53300", "reconnect"],
   ["NO_SERVER", "reconnect"],
   ["DEADLINE", "refuse"],
+  ["DISPOSED", "refuse"],
   ["UNSAFE", "refuse"],
   ["53", "refuse"],
   ["58", "refuse"],
@@ -112,6 +115,7 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
   ["ERR_TLS_CERT_ALTNAME_INVALID", "its certificate is for another host"],
   ["ENOENT", "sslrootcert, sslcert or sslkey names a file that is not there"],
   ["ABANDONED", "it still works on a statement that was given up"],
+  ["DISPOSED", "it was closed"],
 ];
 
 function describeCode(code: string): string {

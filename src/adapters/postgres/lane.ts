@@ -38,7 +38,7 @@ export interface Lane {
   run<Result>(work: Work<Result>, limit: LaneLimit): Promise<Result>;
   /** Whether it has a connection. */
   isConnected(): boolean;
-  /** Gives up its connection, and whatever is in flight there. */
+  /** Gives up its connection, and whatever is in flight there; it makes no other one, and sends nothing again. */
   close(): void;
 }
 
@@ -55,6 +55,7 @@ class ConnectionLane implements Lane {
   readonly #counts: LaneCounts;
   #connection: Connection | undefined;
   #wasConnected = false;
+  #isClosed = false;
   /** A server process that may still work on a statement whose connection is gone. */
   #abandoned: Backend | undefined;
 
@@ -65,6 +66,7 @@ class ConnectionLane implements Lane {
 
   async run<Result>(work: Work<Result>, limit: LaneLimit): Promise<Result> {
     for (let attempt = 0; ; attempt++) {
+      if (this.#isClosed) throw unavailable(new PostgresFailure("DISPOSED"));
       if (performance.now() >= limit.deadline) throw unavailable(new PostgresFailure("DEADLINE"));
       try {
         return await beforeDeadline(limit.deadline, (isLate) => this.#attempt(work, attempt, { ...limit, isLate }));
@@ -80,6 +82,11 @@ class ConnectionLane implements Lane {
   }
 
   close(): void {
+    this.#isClosed = true;
+    this.#disconnect();
+  }
+
+  #disconnect(): void {
     // Keep the first abandoned process: later connections sent nothing.
     this.#abandoned ??= this.#connection?.backend;
     this.#connection?.close();
@@ -110,12 +117,12 @@ class ConnectionLane implements Lane {
 
   async #currentConnection({ deadline, isLate }: Limit): Promise<Connection> {
     if (this.#connection?.isOpen() === true) return this.#connection;
-    this.close();
+    this.#disconnect();
     const opened = await this.#connect(deadline - performance.now());
-    if (isLate()) {
+    if (isLate() || this.#isClosed) {
       // Another piece of work may have begun in the meantime.
       opened.close();
-      throw new PostgresFailure("DEADLINE");
+      throw new PostgresFailure(this.#isClosed ? "DISPOSED" : "DEADLINE");
     }
     if (this.#wasConnected) this.#counts.reconnections++;
     this.#wasConnected = true;
@@ -126,7 +133,7 @@ class ConnectionLane implements Lane {
   /** Returns where the work is to be done again. */
   async #recover(error: unknown, attempt: number, deadline: number): Promise<void> {
     const remedy = remedyFor(error);
-    if (remedy !== "repeat") this.close();
+    if (remedy !== "repeat") this.#disconnect();
     if (remedy === "fault") throw error;
     const pauseMs = backoffMs(attempt);
     if (remedy === "refuse" || performance.now() + pauseMs >= deadline) throw unavailable(error);

@@ -73,6 +73,31 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     expect(metric(database, "reconnections_total")).toBe(0);
   });
 
+  test("sends nothing again once it is disposed of, and connects no more", async () => {
+    // A way on which connecting takes long enough to be disposed of meanwhile.
+    using proxy = startProxy(cluster.port, { delayMs: 50 });
+    const slowly = url.replace(`:${cluster.port}/`, `:${proxy.port}/`);
+    await using rival = cluster.connect();
+    for (const [id, way, held] of [
+      [1n, url, "EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'transactionid')"],
+      [2n, slowly, undefined],
+    ] as const) {
+      const database = await openPostgres(parsePostgresUrl(way));
+      await rival.unsafe(`BEGIN; INSERT INTO plants VALUES (${id}, 'Fern')`).simple();
+      const add = () => database.plants.add([{ id, name: "Moss" }], { timeoutMs: TEST_TIMEOUT_MS });
+      const added = add().catch((error) => error);
+      if (held !== undefined) await until(held);
+      await database[Symbol.asyncDispose]();
+      await rival.unsafe("ROLLBACK");
+      const refusal = {
+        code: "storage_unavailable",
+        message: "storage is gone; the plant may or may not be stored, send it again later",
+      };
+      expect(await added).toMatchObject(refusal);
+      await expect(add()).rejects.toMatchObject(refusal);
+    }
+  });
+
   test("tells whether tokens were changed, also where the reply to the change is lost", async () => {
     using proxy = startProxy(cluster.port);
     await using database = await openPostgres(parsePostgresUrl(url.replace(`:${cluster.port}/`, `:${proxy.port}/`)));
