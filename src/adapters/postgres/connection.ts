@@ -58,8 +58,9 @@ export async function connectPostgres(
 ): Promise<Connection> {
   const deadline = performance.now() + timeoutMs;
   const reasons: string[] = [];
-  for (const host of url.hosts) {
-    const limitMs = Math.min(url.connectTimeoutMs, deadline - performance.now());
+  for (const [index, host] of url.hosts.entries()) {
+    // One that does not respond leaves the others their share.
+    const limitMs = Math.min(url.connectTimeoutMs, (deadline - performance.now()) / (url.hosts.length - index));
     if (limitMs <= 0) break;
     try {
       return await connectTo(host, url, writable, limitMs);

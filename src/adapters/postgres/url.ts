@@ -13,7 +13,7 @@ export interface PostgresUrl {
   /** The paths of the client's own certificate and key, in PEM, if it has any. */
   readonly sslcert: string | undefined;
   readonly sslkey: string | undefined;
-  /** How long to try one host, in milliseconds. @default {2_000} */
+  /** How long to try one host at most, in milliseconds. @default {2_000} */
   readonly connectTimeoutMs: number;
 }
 

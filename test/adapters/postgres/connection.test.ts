@@ -164,6 +164,15 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     });
   });
 
+  test("leaves time for the other hosts where one does not respond", async () => {
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+    const hosts = `127.0.0.1:${silent.port},127.0.0.1:${silent.port},127.0.0.1`;
+    const url = parsePostgresUrl(at("postgres", "?connect_timeout=9", hosts));
+    const connection = await connectPostgres(url, { writable: true, timeoutMs: 3_000 });
+    expect(connection.host.port).toBe(cluster.port);
+    connection.close();
+  });
+
   test.skipIf(skipsPooler())(
     "refuses a pooler, which does not hand on the session's settings, also one that hides it",
     async () => {
