@@ -14,14 +14,14 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 test("kill -9 of one and of both of two servers on a file loses, invents and changes no plant", async () => {
   const seed = printedSeed("two servers, kill -9");
   using copy = mutant(FREQUENT_CHECKPOINTS);
-  const report = await twoServerCrashes({ times: scaled(2, 50), seed, power: false, program: copy.program });
+  const report = await twoServerCrashes({ times: scaled(2, 20), seed, power: false, program: copy.program });
   expect(printed(report)).toEqual(INTACT);
 });
 
 test.skipIf(skipsShim())("power losses of two servers on a file lose, invent and change no plant", async () => {
   const seed = printedSeed("two servers, power loss");
   using copy = mutant(FREQUENT_CHECKPOINTS);
-  const report = await twoServerCrashes({ times: scaled(2, 40), seed, power: true, program: copy.program });
+  const report = await twoServerCrashes({ times: scaled(2, 20), seed, power: true, program: copy.program });
   expect(printed(report)).toEqual(INTACT);
 });
 

@@ -3,20 +3,12 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
+import { post, TOKEN } from "../support/client.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const KNOWN = "known-token-0123456789";
 const FERN = { id: 1, name: "Fern", tag: "indoor" };
-
-function post(url: string, plant: object, token = KNOWN): Promise<Response> {
-  return fetch(`${url}/plants`, {
-    method: "POST",
-    headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-    body: JSON.stringify(plant),
-  });
-}
 
 test("the first start prints a token and a curl line that works as it stands", async () => {
   using directory = emptyDirectory();
@@ -34,14 +26,14 @@ test("a restart knows the plants and the token, and makes no other token", async
   {
     await using server = await startServer({ cwd: directory.path });
     [token] = await server.stderr.until(/plant_\w+/);
-    expect((await post(server.url, FERN, token)).status).toBe(200);
+    expect((await post(server.url, FERN, { token })).status).toBe(200);
     server.child.kill("SIGTERM");
     expect(await server.child.exited).toBe(0);
   }
   expect(readdirSync(directory.path)).toEqual(["plants.db"]);
   await using server = await startServer({ cwd: directory.path });
-  expect((await post(server.url, FERN, token)).status).toBe(200);
-  expect((await post(server.url, { ...FERN, name: "Ivy" }, token)).status).toBe(409);
+  expect((await post(server.url, FERN, { token })).status).toBe(200);
+  expect((await post(server.url, { ...FERN, name: "Ivy" }, { token })).status).toBe(409);
   expect(server.stderr.text()).not.toContain("plant_");
 });
 
@@ -63,10 +55,10 @@ test("the database file holds a plant with its exact id, and no token", async ()
 
 test("with AUTH_TOKENS no token is made", async () => {
   using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: `${KNOWN},another-token-0123` } });
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: `${TOKEN},another-token-0123` } });
   expect((await post(server.url, FERN)).status).toBe(200);
-  expect((await post(server.url, FERN, "another-token-0123")).status).toBe(200);
-  expect((await post(server.url, FERN, "unknown-token-0123")).status).toBe(401);
+  expect((await post(server.url, FERN, { token: "another-token-0123" })).status).toBe(200);
+  expect((await post(server.url, FERN, { token: "unknown-token-0123" })).status).toBe(401);
   expect(server.stderr.text()).not.toContain("plant_");
 });
 
@@ -80,7 +72,7 @@ test("in production no token is made, and a warning says how to get one", async 
 
 test("two servers that start at once on one new file both serve", async () => {
   using directory = emptyDirectory();
-  const options = { cwd: directory.path, env: { AUTH_TOKENS: KNOWN } };
+  const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
   const started = await Promise.all([startServer(options), startServer(options)]);
   await using one = started[0];
   await using other = started[1];
@@ -102,7 +94,7 @@ test.each(["SIGTERM", "SIGINT"] as const)(
   "%s answers what was accepted, refuses the rest and exits 0",
   async (signal) => {
     using directory = emptyDirectory();
-    await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: KNOWN } });
+    await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
     expect((await post(server.url, FERN)).status).toBe(200);
     server.child.kill(signal);
     await server.stderr.until(/Stopping/);
@@ -130,13 +122,14 @@ test("in production a token that is revoked, and one that is expired, are as non
     level: "WARN",
     message: "No token is accepted, so every call will be answered 401: create one with plant-store token create NAME",
   });
-  for (const { stdout } of [expired, revoked]) expect((await post(server.url, FERN, stdout.trim())).status).toBe(401);
+  for (const { stdout } of [expired, revoked])
+    expect((await post(server.url, FERN, { token: stdout.trim() })).status).toBe(401);
 });
 
 test("in production there is no warning where a token is accepted, or JWTs are", async () => {
   using directory = emptyDirectory();
   const provider = { AUTH_JWKS_URL: "http://127.0.0.1:9/", AUTH_ISSUER: "me", AUTH_AUDIENCE: "plant-store" };
-  for (const settings of [{ AUTH_TOKENS: KNOWN }, provider]) {
+  for (const settings of [{ AUTH_TOKENS: TOKEN }, provider]) {
     await using server = await startServer({ cwd: directory.path, env: { NODE_ENV: "production", ...settings } });
     server.child.kill("SIGTERM");
     expect(await server.stderr.end).not.toContain("No token");

@@ -2,6 +2,7 @@ import type { Database as Client } from "bun:sqlite";
 import type { Database } from "../../database.ts";
 import { keysetPages } from "../../keyset.ts";
 import type { NewPlant } from "../../plant.ts";
+import type { TokenStore } from "../../token_store.ts";
 import { checkpointer } from "./checkpoint.ts";
 import { type DamageMark, damageMark } from "./damage_mark.ts";
 import { DamageError, findingOf, isFailedSync, translate } from "./errors.ts";
@@ -43,7 +44,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
   const setBusyTimeout = busyTimeoutOf(client);
   const runCheckpoint = checkpointer(client, setBusyTimeout);
   const checkpoint = deferredCheckpoint(() => failStop.run(runCheckpoint), onCheckpointFailed);
-  const [addAll, pageFrom, tokens] = [plantWriter(client), plantReader(client), sqliteTokens(client)];
+  const [addAll, pageFrom] = [plantWriter(client), plantReader(client)];
 
   function read<Result>(call: () => Result): Result {
     setBusyTimeout(busyTimeoutMs);
@@ -64,15 +65,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
       // Setting the version that SQLite leaves to applications commits a page, as a plant does. It means nothing here.
       probe: async () => void write(() => client.run("PRAGMA user_version = 0")),
     },
-    tokens: {
-      list: async () => read(() => tokens.list()),
-      revision: async () => read(() => tokens.revision()),
-      add: async (token) => write(() => tokens.add(token)),
-      revoke: async (name, at) => write(() => tokens.revoke(name, at)),
-      delete: async (name) => write(() => tokens.delete(name)),
-      prune: async (at) => write(() => tokens.prune(at)),
-      recordUses: async (uses) => write(() => tokens.recordUses(uses)),
-    },
+    tokens: tokenStore(sqliteTokens(client), read, write),
     pageFrom,
     reportDamage: (finding) => void failStop.fail(new DamageError(finding)),
     pages: () => keysetPages(pageFrom),
@@ -82,6 +75,20 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
       checkpoint.cancel();
       close(client, failStop.isFailed());
     },
+  };
+}
+
+type Run = <Result>(call: () => Result) => Result;
+
+function tokenStore(tokens: ReturnType<typeof sqliteTokens>, read: Run, write: Run): TokenStore {
+  return {
+    list: async () => read(() => tokens.list()),
+    revision: async () => read(() => tokens.revision()),
+    add: async (token) => write(() => tokens.add(token)),
+    revoke: async (name, at) => write(() => tokens.revoke(name, at)),
+    delete: async (name) => write(() => tokens.delete(name)),
+    prune: async (at) => write(() => tokens.prune(at)),
+    recordUses: async (uses) => write(() => tokens.recordUses(uses)),
   };
 }
 
