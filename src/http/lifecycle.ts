@@ -62,7 +62,7 @@ function observed(fetch: Fetch, options: Observed): Fetch {
   };
 }
 
-/** Before anything else looks at the request: what a bad Host means is for nobody to guess (RFC 9112, section 3.2). */
+/** Refuses a request with a bad Host before it is routed (RFC 9112, section 3.2). */
 function malformed(request: Request, errors: Errors): Response {
   const error = new PlantStoreError("malformed_request");
   errors.set(request, error);

@@ -9,7 +9,7 @@ const EXTRA_HEADERS: Partial<Record<ErrorCode, Record<string, string>>> = {
   missing_credentials: { "www-authenticate": 'Bearer realm="plant-store"' },
   invalid_credentials: { "www-authenticate": 'Bearer realm="plant-store", error="invalid_token"' },
   insufficient_scope: { "www-authenticate": 'Bearer realm="plant-store", error="insufficient_scope"' },
-  // Whoever sent it and the server may not agree on where it ends (RFC 9112, section 11.2).
+  // The client and the server may not agree on where the request ends (RFC 9112, section 11.2).
   malformed_request: { connection: "close" },
   // The rest of the body is not read, so the connection cannot carry another request.
   body_too_large: { connection: "close" },

@@ -14,7 +14,7 @@ export interface StaticFileOptions {
 export type StaticFile = (headers: Headers) => Promise<Response>;
 
 /**
- * Serves a file: with gzip to whoever takes that, and with an ETag, so that a client that has it already gets a 304
+ * Serves a file: with gzip to clients that accept it, and with an ETag, so that a client that has it already gets a 304
  * (RFC 9110, section 13). It is compressed once, when first asked for, beside the event loop.
  */
 export function staticFile({ type, headers, load }: StaticFileOptions): StaticFile {
@@ -50,7 +50,7 @@ async function digestOf(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
   return Array.from(digest.subarray(0, 16), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** RFC 9110, section 13.1.2: any of a list, compared weakly. */
+/** RFC 9110, section 13.1.2: a list of validators, compared weakly. */
 function isKnown(etag: string, ifNoneMatch: string | null): boolean {
   const tags = ifNoneMatch?.split(",").map((tag) => tag.trim().replace(/^W\//, "")) ?? [];
   return tags.includes(etag) || tags.includes("*");

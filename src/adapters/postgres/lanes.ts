@@ -15,7 +15,7 @@ export interface Lanes {
 export function createLanes(count: number, create: () => Lane): Lanes {
   const lanes = Array.from({ length: count }, create);
   const free = lanes.toReversed();
-  /** Whoever gets a lane past its own deadline begins nothing there. */
+  /** Work that gets a lane past its own deadline is not begun. */
   const waiting: ((lane: Lane) => void)[] = [];
 
   async function run<Result>(work: Work<Result>, timeoutMs: number, options = {}): Promise<Result> {

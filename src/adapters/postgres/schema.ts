@@ -12,7 +12,7 @@ export const plants = pgTable("plants", {
   tag: text(),
 });
 
-/** Bearer tokens: the SHA-256 only, so a copy of the database gives nobody access. */
+/** Bearer tokens: the SHA-256 only, so a copy of the database gives no access. */
 export const tokens = pgTable("tokens", {
   name: text().primaryKey(),
   digest: bytes().notNull().unique(),

@@ -68,7 +68,7 @@ const PREFIX = ".plant-store-backup-";
 /** After how long without a write a private directory counts as left behind by a backup that was killed. */
 const ABANDONED_AFTER_MS = 3_600_000;
 
-/** Nobody else would remove them: a process that is killed cannot, and their names are hidden. */
+/** A killed process cannot remove them, and an operator does not see them: their names are hidden. */
 async function removeAbandoned(parent: string): Promise<void> {
   for (const entry of await readdir(parent, { withFileTypes: true })) {
     // A link is no directory here: nothing behind one is touched.

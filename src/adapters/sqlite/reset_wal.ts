@@ -1,7 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { isFailedSync } from "./errors.ts";
 
-/** How long to wait for others who use the WAL, in milliseconds: meanwhile nobody can write. */
+/** How long to wait for others who use the WAL, in milliseconds: meanwhile no process can write. */
 const BUSY_TIMEOUT_MS = 100;
 
 /**
