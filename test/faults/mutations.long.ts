@@ -86,7 +86,7 @@ test.each([
   ],
   ["outcomes that are swapped inside a batch", SWAP_OUTCOMES, "test/group_commit.test.ts", ""],
   ["a plant that is replaced by another one", REPLACE_ON_CONFLICT, "test/adapters/sqlite/database.test.ts", ""],
-  ["a file that is replaced", IGNORE_REPLACED_FILE, "test/faults/storage.test.ts", "replaced|unlinked"],
+  ["a file that is replaced", IGNORE_REPLACED_FILE, "test/faults/storage.long.ts", "replaced|unlinked"],
 ] as const)("the tests notice %s", async (_, bug, file, name) => {
   using copy = mutant(bug);
   const failingWithout = await failingTests(ROOT, file, name);

@@ -8,6 +8,12 @@ import { syncErrors } from "./sync_errors.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
+test.skipIf(skipsShim())("a failed fsync ends the server, and nothing it acknowledged is lost", async () => {
+  const report = await syncErrors({ numbers: range(1, 300), seed: printedSeed("failed fsync") });
+  expect(printed(report)).toEqual(INTACT);
+  expect(report.faults).toBeGreaterThanOrEqual(3);
+});
+
 test.skipIf(skipsShim())(
   "a failed fsync of a checkpoint ends the server, and nothing it acknowledged is lost",
   async () => {

@@ -1,9 +1,9 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { TOKEN } from "../support/client.ts";
 import { connect, newPlants, postBytes, verdictOf } from "../support/load.ts";
-import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, startServer, LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 
-setDefaultTimeout(TEST_TIMEOUT_MS);
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 test("requests that a stopped process kept waiting are served, and the log blames nobody else", async () => {
   using directory = emptyDirectory();

@@ -14,12 +14,12 @@ import {
 import { join } from "node:path";
 import { INTACT, type Ledger, makeLedger } from "../support/ledger.ts";
 import { limited, newPlants, printedSeed, randomFrom, randomPlants, startLoad, verdictOf } from "../support/load.ts";
-import { TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
+import { LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 import { type Disk, makeDisk, skipsShim } from "../support/shim.ts";
 import { get, requireReady, requireUnavailable, send } from "./health.ts";
 import { onFreePort } from "./settle.ts";
 
-setDefaultTimeout(TEST_TIMEOUT_MS);
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 const fern = { id: 1n, name: "Fern" };
 
