@@ -2,6 +2,7 @@ import { type Command, CommanderError } from "commander";
 import { DatabaseError } from "../database.ts";
 import { declareProgram } from "./command_line.ts";
 import { ConfigError, parseConfig } from "./config.ts";
+import { withDatabaseUrlFile } from "./database_url_file.ts";
 import { CommandError, type Io, type StreamIo, writeOutput } from "./io.ts";
 import type { Environment } from "./setting_table.ts";
 
@@ -21,7 +22,7 @@ export async function run(args: readonly string[], environment: Environment, io:
   let help = "";
   const program = declareProgram({
     io,
-    configOf: (flags) => parseConfig(environment, flags),
+    configOf: (flags) => parseConfig(withDatabaseUrlFile(environment, flags), flags),
     writeHelp: (text) => (help += text),
     done: (code) => (exitCode = code),
   });

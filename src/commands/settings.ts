@@ -44,6 +44,12 @@ export const SETTINGS = {
     parse: ({ DATABASE_URL }) => parseDatabaseUrl("DATABASE_URL", DATABASE_URL),
     log: describeDatabase,
   }),
+  databaseUrlFile: setting({
+    variables: { DATABASE_URL_FILE: "" },
+    meaning: "a file that holds the `DATABASE_URL`, which is then not set",
+    parse: ({ DATABASE_URL_FILE }) => DATABASE_URL_FILE || undefined,
+    log: asIs,
+  }),
   authTokens: setting({
     variables: { AUTH_TOKENS: "" },
     meaning: "static tokens, comma-separated, each at least 16 characters",

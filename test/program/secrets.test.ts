@@ -68,6 +68,69 @@ test("an AUTH_TOKENS_FILE that cannot be used stops the start with one line and 
   expect(readdirSync(directory.path)).toEqual(["short"]);
 });
 
+test("DATABASE_URL_FILE names a file with the DATABASE_URL, for every command; --database replaces it", async () => {
+  using directory = emptyDirectory();
+  writeFileSync(join(directory.path, "url"), "file:greenhouse.db\r\n\n");
+  const env = { DATABASE_URL_FILE: "url" };
+  {
+    await using server = await startServer({ cwd: directory.path, env: { ...env, AUTH_TOKENS: TOKEN } });
+    expect((await post(server.url)).status).toBe(200);
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(0);
+    const [, configuration = ""] = /"Configuration in force",(.*)/.exec(server.stderr.text()) ?? [];
+    expect(configuration).toContain('"database":{"adapter":"sqlite","path":"greenhouse.db"},"databaseUrlFile":"url"');
+  }
+  const exported = await runToEnd({ cwd: directory.path, args: ["export"], env });
+  expect(exported).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("Fern") });
+  const created = await runToEnd({ cwd: directory.path, args: ["token", "create", "one"], env });
+  expect(created).toMatchObject({ exitCode: 0 });
+  const replaced = await runToEnd({
+    cwd: directory.path,
+    args: ["token", "list", "--database", "file:greenhouse.db"],
+    env: { DATABASE_URL_FILE: "missing", DATABASE_URL: "file:other.db" },
+  });
+  expect(replaced).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("one") });
+  expect(readdirSync(directory.path).toSorted()).toEqual(["greenhouse.db", "url"]);
+});
+
+test("a DATABASE_URL_FILE that cannot be used stops a command with one line and exit code 2, and is not quoted", async () => {
+  using directory = emptyDirectory();
+  const at = (name: string) => join(directory.path, name);
+  writeFileSync(at("empty"), "\n");
+  writeFileSync(at("password"), "greenhouse-password\n");
+  writeFileSync(at("lines"), "postgres://me:greenhouse-password@localhost/plants\nfile:plants.db\n");
+  writeFileSync(at("network"), "postgres://me:greenhouse-password@db.example.org/plants\n");
+  const refusals: [path: string, reason: string][] = [
+    [at("missing"), "no such file or directory"],
+    [directory.path, "illegal operation on a directory"],
+    [at("empty"), "it is empty"],
+    ["/dev/zero", "expected at most 65536 bytes"],
+    [at("password"), "expected one line, file:PATH or postgres://…"],
+    [at("lines"), "expected one line, file:PATH or postgres://…"],
+  ];
+  for (const args of [["--port", "0"], ["export"]]) {
+    for (const [path, reason] of refusals) {
+      expect(await refusalOf(args, { DATABASE_URL_FILE: path })).toBe(
+        `Cannot use DATABASE_URL_FILE "${path}": ${reason}\n`,
+      );
+    }
+    const env = { DATABASE_URL_FILE: at("network") };
+    expect(await refusalOf(args, env)).toStartWith(
+      'Cannot use DATABASE_URL_FILE "postgres://…": a host on a network needs sslmode',
+    );
+    expect(await refusalOf(args, { ...env, DATABASE_URL: "file:plants.db" })).toBe(
+      "Cannot use both DATABASE_URL and DATABASE_URL_FILE\n",
+    );
+  }
+});
+
+/** What the program prints that is called wrongly. */
+async function refusalOf(args: readonly string[], environment: Record<string, string>): Promise<string> {
+  const { io, stderr } = streamIo();
+  expect(await run(args, environment, io)).toBe(2);
+  return stderr();
+}
+
 test("the log warns of static tokens that are easy to guess, without showing them", async () => {
   using directory = emptyDirectory();
   const env = { AUTH_TOKENS: `${TOKEN},changemechangeme,${"0123456789abcdef".repeat(2)}` };
