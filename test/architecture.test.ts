@@ -81,8 +81,36 @@ test("OpenTelemetry is large: only tracing.ts imports it, and tracing.ts is only
   expect(importers.map(({ path }) => path)).toEqual(["adapters/tracing.ts"]);
   const early = sources.filter(({ text }) => /^(?:import|export)(?! type\b)[^;]*\/tracing\.ts"/m.test(text));
   expect(early.map(({ path }) => path)).toEqual([]);
-  expect(sources.find(({ path }) => path === "commands/serve.ts")?.text).toContain('import("../adapters/tracing.ts")');
+  expect(sources.find(({ path }) => path === "commands/service.ts")?.text).toContain(
+    'import("../adapters/tracing.ts")',
+  );
 });
+
+test("the program loads a command, an adapter and the framework only where they are used: a start waits for none of it", () => {
+  const loaded = new Set(["main.ts", "commands/serve.ts"]);
+  for (const path of loaded) {
+    const source = sources.find((each) => each.path === path);
+    for (const target of staticImportsOf(source?.text ?? "")) {
+      loaded.add(target.startsWith(".") ? relative(SRC, join(SRC, dirname(path), target)) : target);
+    }
+  }
+  const late = /^(?:elysia|@elysiajs\/.*|@sinclair\/typebox|prom-client.*|drizzle-orm.*|commands\/service\.ts)$/;
+  expect([...loaded].filter((target) => late.test(target))).toEqual([]);
+  expect(loaded).toContain("adapters/sqlite/worker_client.ts");
+});
+
+test("prom-client and the generator of the document are large: one file each imports them", () => {
+  const importersOf = (name: RegExp) =>
+    sources.filter(({ text }) => name.test(text.replace(/^import type\b[^;]*;/gm, ""))).map(({ path }) => path);
+  expect(importersOf(/^import [^;]*"prom-client/m)).toEqual(["adapters/prom_client.ts"]);
+  expect(importersOf(/import\("@elysiajs\/swagger"\)/)).toEqual(["http/openapi.ts"]);
+  expect(importersOf(/^import [^;]*"@elysiajs\/swagger"/m)).toEqual([]);
+});
+
+/** What a file loads before its own first line. */
+function staticImportsOf(text: string): string[] {
+  return importsOf({ text: text.replace(/^(?:import|export) type\b[^;]*;/gm, "").replace(/\bimport\(/g, "") });
+}
 
 test("what the program imports is among its dependencies", () => {
   const names = sources

@@ -1,4 +1,4 @@
-import { Counter, Gauge, Histogram, Registry } from "prom-client";
+import { Counter, Gauge, Histogram, Registry } from "./prom_client.ts";
 import type { Commit } from "../batch.ts";
 import type { CompletedRequest } from "../observer.ts";
 import type { DatabaseMetric } from "../database.ts";

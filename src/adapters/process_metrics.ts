@@ -1,5 +1,5 @@
 import { readFileSync, statSync } from "node:fs";
-import { Counter, Gauge, type Registry } from "prom-client";
+import { Counter, Gauge, type Registry } from "./prom_client.ts";
 
 /**
  * Registers the metrics of a process that mean something on Bun and cost microseconds, under the names of Prometheus'

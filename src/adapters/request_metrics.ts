@@ -1,4 +1,4 @@
-import { Counter, type Histogram, type Registry } from "prom-client";
+import { Counter, type Histogram, type Registry } from "./prom_client.ts";
 import type { CompletedRequest } from "../observer.ts";
 
 /** The upper ends of the buckets of durations, of requests and of commits, in milliseconds. */

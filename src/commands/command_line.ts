@@ -4,12 +4,9 @@ import { backup } from "./backup.ts";
 import { check } from "./check.ts";
 import type { Config } from "./config.ts";
 import { type ExportOptions, exportPlants } from "./export.ts";
-import { importPlants } from "./import.ts";
 import { escapeControls, type StreamIo } from "./io.ts";
 import { migrate } from "./migrate.ts";
-import { openapi } from "./openapi.ts";
 import { SCOPES } from "../scopes.ts";
-import { serve } from "./serve.ts";
 import { addFlags, environmentHelp } from "./setting_help.ts";
 import type { Flags } from "./setting_table.ts";
 import { SETTINGS } from "./settings.ts";
@@ -58,9 +55,9 @@ function declareServe(program: Command, { io, configOf, done }: CommandContext):
   const command = program
     .command("serve")
     .description("Serve the API (also what happens with no command)")
-    .addHelpText("after", `\n${environmentHelp(SETTINGS)}`)
+    .addHelpText("after", () => `\n${environmentHelp(SETTINGS)}`)
     .addHelpText("after", example("serve --port 8080 --database file:/var/lib/plant-store/plants.db"))
-    .action(async (flags: Flags) => done(await serve(configOf(flags), io)));
+    .action(async (flags: Flags) => done(await (await import("./serve.ts")).serve(configOf(flags), io)));
   addFlags(command, SETTINGS);
 }
 
@@ -151,6 +148,7 @@ function declareImport(program: Command, { io, configOf, done }: CommandContext)
     .description('Add plants from lines of JSON, as export prints them; "-" reads standard input')
     .addHelpText("after", example("import plants.ndjson"))
     .action(async (file: string, flags: Flags) => {
+      const { importPlants } = await import("./import.ts");
       const { database, maxBodyBytes } = configOf(flags);
       // Whatever plant came in a body comes on a line: an id may be written longer there.
       done(await importPlants(database, file, io, { maxLineBytes: Math.max(2 ** 26, maxBodyBytes + 64) }));
@@ -190,7 +188,7 @@ function declareOpenapi(program: Command, { io, done }: CommandContext): void {
     .command("openapi")
     .description("Print the OpenAPI document")
     .addHelpText("after", example("openapi > openapi.json"))
-    .action(async () => done(await openapi(io)));
+    .action(async () => done(await (await import("./openapi.ts")).openapi(io)));
 }
 
 function example(line: string): string {

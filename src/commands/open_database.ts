@@ -1,33 +1,40 @@
-import { backupSqlite } from "../adapters/sqlite/backup.ts";
-import { LANES, migratePostgres, openPostgres } from "../adapters/postgres/database.ts";
-import { scriptOf } from "../adapters/postgres/migrations.ts";
-import { connect } from "../adapters/sqlite/connection.ts";
 import { clearDamageMark } from "../adapters/sqlite/damage_mark.ts";
-import { sqliteDatabase } from "../adapters/sqlite/database.ts";
 import {
   type IntegrityProgress,
   type IntegrityResult,
   startIntegrityCheck,
 } from "../adapters/sqlite/integrity_client.ts";
 import { type LockWaitOptions, waitForLock } from "../adapters/sqlite/lock_wait.ts";
-import { openSqliteReader } from "../adapters/sqlite/reader.ts";
 import { openSqliteWorker, type SqliteWorkerOptions } from "../adapters/sqlite/worker_client.ts";
 import type { Database } from "../database.ts";
 import type { DatabaseLocation, PostgresLocation, SqliteLocation } from "./config.ts";
 import { aborted } from "./waiting.ts";
+
+/** How a server's database is opened. */
+export interface OpenForServingOptions {
+  /** What only SQLite has: PostgreSQL reports nothing, and closes at once. */
+  readonly sqlite: SqliteWorkerOptions;
+}
 
 /**
  * Opens a database for a server, and makes it where there is none: no call blocks the thread.
  *
  * @throws {DatabaseError} If it cannot be used; so do the other ways to open one.
  */
-export function openForServing(location: DatabaseLocation, options: SqliteWorkerOptions): Promise<Database> {
-  return location.adapter === "postgres" ? openPostgres(location.url) : openSqliteWorker(location.path, options);
+export async function openForServing(location: DatabaseLocation, { sqlite }: OpenForServingOptions): Promise<Database> {
+  if (location.adapter === "sqlite") return openSqliteWorker(location.path, sqlite);
+  const { openPostgres } = await postgres();
+  return openPostgres(location.url);
 }
 
 /** How many batches a server's database commits at once. */
-export function lanesOf({ adapter }: DatabaseLocation): number {
-  return adapter === "postgres" ? LANES : 1;
+export async function lanesOf({ adapter }: DatabaseLocation): Promise<number> {
+  return adapter === "postgres" ? (await postgres()).LANES : 1;
+}
+
+/** An adapter is loaded where its database is opened: a start does not wait for what it does not use. */
+function postgres() {
+  return import("../adapters/postgres/database.ts");
 }
 
 /** How a command writes. */
@@ -46,14 +53,17 @@ export async function openForWriting(
   { create = false, beginWal = false, lockWait }: OpenForWritingOptions = {},
 ): Promise<Database> {
   const access = create ? "create" : "write";
-  if (location.adapter === "postgres") return openPostgres(location.url, { access });
+  if (location.adapter === "postgres") return (await postgres()).openPostgres(location.url, { access });
+  const { connect } = await import("../adapters/sqlite/connection.ts");
+  const { sqliteDatabase } = await import("../adapters/sqlite/database.ts");
   const database = sqliteDatabase(connect(location.path, { access, beginWal }));
   return lockWait ? { ...database, plants: waitForLock(database.plants, lockWait) } : database;
 }
 
 /** Opens a database for a command that only reads it. Makes none, and changes none. */
 export async function openForReading(location: DatabaseLocation): Promise<Pick<Database, "pages"> & AsyncDisposable> {
-  if (location.adapter === "postgres") return openPostgres(location.url, { access: "read" });
+  if (location.adapter === "postgres") return (await postgres()).openPostgres(location.url, { access: "read" });
+  const { openSqliteReader } = await import("../adapters/sqlite/reader.ts");
   return openSqliteReader(location.path);
 }
 
@@ -80,7 +90,8 @@ export async function checkDatabase(
  * @param target The file, as an absolute path.
  * @returns Whether the copy is complete: false when it was stopped.
  */
-export function copyDatabase({ path }: SqliteLocation, target: string, stop: AbortSignal): Promise<boolean> {
+export async function copyDatabase({ path }: SqliteLocation, target: string, stop: AbortSignal): Promise<boolean> {
+  const { backupSqlite } = await import("../adapters/sqlite/backup.ts");
   return backupSqlite(path, target, stop);
 }
 
@@ -97,6 +108,8 @@ export interface MigrationStep {
  * @returns The steps that were necessary.
  */
 export async function migrateDatabase({ url }: PostgresLocation, dryRun: boolean): Promise<readonly MigrationStep[]> {
+  const { migratePostgres } = await postgres();
+  const { scriptOf } = await import("../adapters/postgres/migrations.ts");
   const migrations = await migratePostgres(url, dryRun);
   return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
 }

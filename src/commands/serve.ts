@@ -1,32 +1,10 @@
-import type { Logger } from "@logtape/logtape";
-import packageJson from "../../package.json" with { type: "json" };
 import { startLogging } from "../adapters/logging.ts";
-import { createMetrics } from "../adapters/metrics.ts";
-import { sha256 } from "../adapters/sha256.ts";
-import { swaggerUi } from "../adapters/swagger_ui.ts";
-import type { Tracing } from "../adapters/tracing.ts";
-import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
-import type { Database } from "../database.ts";
-import { PlantStoreError } from "../errors.ts";
-import { groupCommit } from "../group_commit.ts";
-import { createApp } from "../http/app.ts";
-import { forwardedFor } from "../http/forwarded.ts";
-import { errorResponse } from "../http/responses.ts";
-import type { Observer } from "../observer.ts";
-import type { PlantStore } from "../plant_store.ts";
-import { readiness } from "../readiness.ts";
-import { authenticator } from "./authenticator.ts";
-import { type Config, loggableSettings } from "./config.ts";
-import { watchDescriptors } from "./descriptors.ts";
-import { watchEventLoop } from "./event_loop.ts";
-import { offerFirstToken } from "./first_token.ts";
-import { type HttpServer, listen } from "./http_server.ts";
-import { reasonOf, type StreamIo } from "./io.ts";
-import { createObserver } from "./observe.ts";
-import { lanesOf, openForServing } from "./open_database.ts";
-import { shutDown, shutdownBudget, writeUses } from "./shutdown.ts";
+import type { Config } from "./config.ts";
+import type { StreamIo } from "./io.ts";
+import { openForServing } from "./open_database.ts";
+import { shutdownBudget } from "./shutdown.ts";
 import { readStaticTokens } from "./static_tokens.ts";
-import { aborted, repeat } from "./waiting.ts";
+import { aborted } from "./waiting.ts";
 
 /**
  * `plant-store serve`: serves until `io.stop`, then responds to what was accepted and closes the database.
@@ -44,108 +22,23 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   const staticTokens = await readStaticTokens(config, log);
   const stopped = aborted(io.stop);
   const opening = openForServing(config.database, {
-    closeTimeoutMs: shutdownBudget(config).closeMs,
-    onWarning: (message, cause) => log.warning(message, { cause }),
-    onInfo: (message, properties) => log.info(message, properties),
+    sqlite: {
+      closeTimeoutMs: shutdownBudget(config).closeMs,
+      onWarning: (message, cause) => log.warning(message, { cause }),
+      onInfo: (message, properties) => log.info(message, properties),
+    },
   });
+  // The Worker starts and opens the file in the meantime.
+  const loading = import("./service.ts");
   // It can wait for a lock, or a disk, and a signal may stop it: nothing is lost.
   const opened = await Promise.race([opening, stopped]);
   if (opened === undefined) return 0;
   await using database = opened;
+  const { startService } = await loading;
   const service = await startService({ ...config, authTokens: staticTokens }, database, log, io);
   const failure = await Promise.race([stopped, database.failed]);
   if (failure === undefined) log.info("Stopping: responding to what was accepted");
   else log.error("Stopping: the storage failed", { cause: failure });
   await service.stop(failure !== undefined);
   return failure ? 1 : 0;
-}
-
-/** Everything between the database and the socket. */
-async function startService(config: Config, database: Database, log: Logger, io: StreamIo) {
-  const tracing = await loadTracing(config, log);
-  const metrics = createMetrics();
-  const eventLoop = watchEventLoop(log);
-  const observer = createObserver({ log, metrics, tracing, eventLoop }, config);
-  const commits = groupCommit(database.plants, {
-    queueLimit: config.queueLimit,
-    timeoutMs: config.requestTimeoutMs,
-    lanes: lanesOf(config.database),
-    defer: (run) => void setImmediate(run),
-    onCommit: observer.onCommit,
-  });
-  metrics.registerQueue(() => commits.size());
-  metrics.registerDatabase(database.metrics);
-  const tokens = await tokenCache(database.tokens, { staticTokens: config.authTokens, sha256 });
-  const app = createApp({
-    plants: commits,
-    ready: readyUntil(io.stop, database.plants),
-    authenticate: authenticator(tokens, config, log),
-    maxBodyBytes: config.maxBodyBytes,
-    observer,
-    corsOrigins: config.corsOrigins,
-    clientAddress: (request) => (config.trustProxy && forwardedFor(request.headers)) || server.peerOf(request),
-    docsFiles: config.docs ? swaggerUi : undefined,
-    renderMetrics: metrics.render,
-    instrumentation: tracing?.plugin,
-  });
-  const server = await listen(config, { fetch: app.fetch, error: (cause) => internalError(cause, observer) });
-  if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
-  logStartup(log, config, server.address);
-  await offerFirstToken(tokens, { address: server.address, jwt: config.jwt, production: config.production, io, log });
-  const repeated = [eventLoop, watchDescriptors(server, log), keepFresh(tokens, log)];
-  return {
-    /** Responds to what was accepted, or for a moment only where the storage failed. */
-    stop(hasFailed: boolean): Promise<void> {
-      io.onHangup(() => {});
-      repeated.forEach((each) => each.stop());
-      return shutDown({ server, commits, tokens, tracing }, { config, log, hasFailed });
-    },
-  };
-}
-
-/** Loads tracing only where there is a collector: it is large, and instruments every request. */
-async function loadTracing({ tracing }: Config, log: Logger): Promise<Tracing | undefined> {
-  if (tracing === undefined) return undefined;
-  const { startTracing } = await import("../adapters/tracing.ts");
-  return startTracing({ ...tracing, onFailure: (reason) => log.warning("Traces not sent", { reason }) });
-}
-
-/** The readiness of a store; it is over when the shutdown begins. */
-function readyUntil(stop: AbortSignal, store: PlantStore): () => Promise<void> {
-  const ready = readiness(() => store.probe());
-  return () => (stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : ready());
-}
-
-/** What even the app could not respond to. */
-function internalError(cause: unknown, observer: Observer): Response {
-  const error = new PlantStoreError("internal", undefined, { cause });
-  observer.onError(error, { requestId: "none", clientAddress: () => undefined });
-  return errorResponse(error);
-}
-
-function logStartup(log: Logger, config: Config, address: string): void {
-  const docs = config.docs ? `, documentation at ${address}/swagger` : "";
-  log.info(`Plant Store listens on ${address}${docs}`, { version: packageJson.version });
-  log.info("Configuration in force", loggableSettings(config));
-}
-
-/** Certificates are renewed every few weeks: from here on the new one is used, or the old one stays. */
-async function renewCertificate(server: HttpServer, log: Logger): Promise<void> {
-  try {
-    log.info("Certificate read again", { expires: (await server.renewCertificate())?.expires.toISOString() });
-  } catch (error) {
-    log.error("Certificate not read again: the one before stays", { reason: reasonOf(error) });
-  }
-}
-
-/** How old the token cache may get, in milliseconds: other processes create and revoke tokens. */
-const REFRESH_MS = 2_000;
-
-/** Two loops: revocations are read whether or not uses can be written, and however long that takes. */
-function keepFresh(tokens: TokenCache, log: Logger): { stop(): void } {
-  const loops = [
-    repeat(REFRESH_MS, () => tokens.refresh().catch((cause) => log.warning("Tokens not read", { cause }))),
-    repeat(REFRESH_MS, () => writeUses(tokens, log)),
-  ];
-  return { stop: () => loops.forEach((loop) => loop.stop()) };
 }

@@ -46,7 +46,7 @@ export const SETTINGS = {
   }),
   databaseUrlFile: setting({
     variables: { DATABASE_URL_FILE: "" },
-    meaning: "a file that holds the `DATABASE_URL`, which is then not set",
+    meaning: "a file that holds that URL, in the place of the variable and its password",
     parse: ({ DATABASE_URL_FILE }) => DATABASE_URL_FILE || undefined,
     log: asIs,
   }),

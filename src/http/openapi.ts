@@ -1,4 +1,3 @@
-import { swagger } from "@elysiajs/swagger";
 import { type AnyElysia, Elysia } from "elysia";
 import type { OpenAPIV3 } from "openapi-types";
 import { extraHeaders } from "./responses.ts";
@@ -48,6 +47,8 @@ function errorTable(): string {
  * @param api The routes to describe.
  */
 export async function openApiDocument(api: AnyElysia): Promise<OpenAPIV3.Document> {
+  // Only who reads the document needs it, and it takes longer to load than the rest of the app.
+  const { swagger } = await import("@elysiajs/swagger");
   const generator = new Elysia().use(swagger({ documentation: DOCUMENTATION })).use(api);
   const response = await generator.handle(new Request("http://localhost/swagger/json"));
   const document = (await response.json()) as OpenAPIV3.Document;
