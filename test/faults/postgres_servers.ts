@@ -9,9 +9,9 @@ import { judge } from "./postgres.ts";
 
 /** Commits without waiting for the disk, and does not say so: the negative control. */
 export const SYNCHRONOUS_COMMIT_OFF: readonly Mutation[] = [
-  { file: "src/adapters/postgres/connection.ts", from: "WHEN 'off' THEN 'on'", to: "WHEN 'on' THEN 'off'" },
+  { file: "src/adapters/postgres/session.ts", from: "ELSE 'on' END", to: "ELSE 'off' END" },
   {
-    file: "src/adapters/postgres/connection.ts",
+    file: "src/adapters/postgres/session.ts",
     from: '["fsync", "full_page_writes", "synchronous_commit"]',
     to: '["fsync", "full_page_writes"]',
   },

@@ -1,5 +1,6 @@
 import { withDeadline } from "../../deadline.ts";
 import { PostgresFailure, toFailure } from "./errors.ts";
+import { type Backend, makeSafe, NONCE } from "./session.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
 /** A parameter: texts, and arrays as texts, are exact in every client. */
@@ -17,12 +18,6 @@ export interface Connection {
   isOpen(): boolean;
   /** Closes it at once: what is in flight rejects, and may still run on the server. */
   close(): void;
-}
-
-/** A server process, told from a later one with the same number. */
-export interface Backend {
-  readonly pid: number;
-  readonly startedAt: string;
 }
 
 /** What a connection is for. */
@@ -47,17 +42,18 @@ export function connectorTo(url: PostgresUrl): (options: ConnectionOptions) => P
 }
 
 /**
- * Connects to the first server that can be used, and makes its session safe.
+ * Connects to the first server that can be used, and makes its session safe. One that would break what a 200 promises
+ * is passed by as one that is down.
  *
- * @throws {PostgresFailure} `UNSAFE` if a server would break what a 200 promises, else `NO_SERVER`; the message names
- * each server and its reason.
+ * @throws {PostgresFailure} `NO_SERVER`, or `UNSAFE` if all of them would break it; the message names each server and
+ * its reason.
  */
 export async function connectPostgres(
   url: PostgresUrl,
   { writable, timeoutMs }: ConnectionOptions,
 ): Promise<Connection> {
   const deadline = performance.now() + timeoutMs;
-  const reasons: string[] = [];
+  const failures: PostgresFailure[] = [];
   for (const [index, host] of url.hosts.entries()) {
     // One that does not respond leaves the others their share.
     const limitMs = Math.min(url.connectTimeoutMs, (deadline - performance.now()) / (url.hosts.length - index));
@@ -66,11 +62,13 @@ export async function connectPostgres(
       return await connectTo(host, url, writable, limitMs);
     } catch (error) {
       if (!(error instanceof PostgresFailure)) throw error;
-      if (error.code === "UNSAFE") throw new PostgresFailure("UNSAFE", `${describeHost(host)}: ${error.message}`);
-      reasons.push(`${describeHost(host)}: ${error.message}`);
+      failures.push(new PostgresFailure(error.code, `${describeHost(host)}: ${error.message}`));
     }
   }
-  throw new PostgresFailure("NO_SERVER", reasons.join("; ") || "there was no time to try");
+  // Another server may be back in a moment; settings stay as they are.
+  const isUnsafe = failures.length === url.hosts.length && failures.every(({ code }) => code === "UNSAFE");
+  const reasons = failures.map(({ message }) => message).join("; ");
+  throw new PostgresFailure(isUnsafe ? "UNSAFE" : "NO_SERVER", reasons || "there was no time to try");
 }
 
 /** A statement that was given up ends by itself after this long, in milliseconds, unless it is about to commit. */
@@ -83,7 +81,8 @@ async function connectTo(
   limitMs: number,
 ): Promise<Connection> {
   let isOpen = true;
-  const client = new Bun.SQL({ ...clientOptions(host, url), onclose: () => void (isOpen = false) });
+  const nonce = crypto.randomUUID();
+  const client = new Bun.SQL({ ...clientOptions(host, url, nonce), onclose: () => void (isOpen = false) });
   const close = () => {
     isOpen = false;
     void client.close({ timeout: 0 });
@@ -100,7 +99,7 @@ async function connectTo(
   async function establish(): Promise<Connection> {
     // A reserved connection never turns into another one, whose session was not checked.
     const session = await client.reserve();
-    const backend = await makeSafe(session, writable);
+    const backend = await makeSafe(session, { writable, nonce });
     return {
       query: (statement, parameters = []) => run(() => session.unsafe(statement, [...parameters])),
       script: (statements) => run(() => session.unsafe(statements).simple()),
@@ -120,7 +119,7 @@ async function run<Result>(statement: () => Promise<Result>): Promise<Result> {
   }
 }
 
-function clientOptions({ host, port }: PostgresHost, url: PostgresUrl): Bun.SQL.PostgresOrMySQLOptions {
+function clientOptions({ host, port }: PostgresHost, url: PostgresUrl, nonce: string): Bun.SQL.PostgresOrMySQLOptions {
   const { sslmode = "disable", sslrootcert, sslcert, sslkey } = url;
   const name = host.startsWith("/") ? "localhost" : describeHost({ host, port });
   const files = { ...(sslrootcert && { ca: Bun.file(sslrootcert) }) };
@@ -139,49 +138,11 @@ function clientOptions({ host, port }: PostgresHost, url: PostgresUrl): Bun.SQL.
     connection: {
       application_name: "plant-store",
       statement_timeout: STATEMENT_TIMEOUT_MS,
+      [NONCE]: nonce,
       // The server must notice a dead connection, too.
       tcp_keepalives_idle: 30,
       tcp_keepalives_interval: 10,
       tcp_keepalives_count: 3,
     },
   };
-}
-
-/** `true`: a server that does not know a setting gives NULL. The commit's mode is set so that no reload changes it. */
-const SESSION = `SELECT pg_backend_pid() AS pid,
-  (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()) AS started,
-  current_setting('fsync', true) AS fsync,
-  current_setting('full_page_writes', true) AS full_page_writes,
-  set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
-    WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit', true) END, false) AS synchronous_commit,
-  current_setting('transaction_read_only', true) AS read_only,
-  current_setting('server_encoding', true) AS encoding,
-  current_setting('statement_timeout', true) AS statement_timeout`;
-
-interface Session {
-  readonly pid: number;
-  readonly started: string | null;
-  readonly fsync: string | null;
-  readonly full_page_writes: string | null;
-  readonly synchronous_commit: string | null;
-  readonly read_only: string | null;
-  readonly encoding: string | null;
-  readonly statement_timeout: string | null;
-}
-
-/** Reads back what a 200 stands on; what must not be, and cannot be changed from here, is refused. */
-async function makeSafe(session: Bun.ReservedSQL, writable: boolean): Promise<Backend> {
-  const [found] = (await session.unsafe(SESSION)) as [Session];
-  const refuse = (reason: string) => {
-    throw new PostgresFailure("UNSAFE", reason);
-  };
-  if (found.encoding !== null && found.encoding !== "UTF8") refuse(`its encoding is ${found.encoding}, not UTF8`);
-  if (found.statement_timeout !== `${STATEMENT_TIMEOUT_MS / 1_000}s`) {
-    refuse("a pooler in between drops the session's settings: connect to PostgreSQL itself");
-  }
-  if (writable && found.read_only === "on") throw new PostgresFailure("25006");
-  for (const setting of ["fsync", "full_page_writes", "synchronous_commit"] as const) {
-    if (writable && found[setting] === "off") refuse(`${setting} is off, so it may lose what it has acknowledged`);
-  }
-  return { pid: found.pid, startedAt: found.started ?? "" };
 }

@@ -113,6 +113,7 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
   ["SELF_SIGNED_", "its certificate is not trusted: sslrootcert names those that are"],
   ["UNABLE_TO_", "its certificate is not trusted: sslrootcert names those that are"],
   ["ERR_TLS_CERT_ALTNAME_INVALID", "its certificate is for another host"],
+  ["EPROTO", "the TLS handshake failed: it may not trust sslcert"],
   ["ENOENT", "sslrootcert, sslcert or sslkey names a file that is not there"],
   ["ABANDONED", "it still works on a statement that was given up"],
   ["DISPOSED", "it was closed"],

@@ -1,6 +1,7 @@
 import { withDeadline } from "../../deadline.ts";
-import type { Backend, Connection } from "./connection.ts";
+import type { Connection } from "./connection.ts";
 import { PostgresFailure, remedyFor, unavailable } from "./errors.ts";
+import type { Backend } from "./session.ts";
 
 /** What happened on lanes, counted. */
 export interface LaneCounts {

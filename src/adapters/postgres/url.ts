@@ -88,12 +88,16 @@ function parseHost(text: string): PostgresHost {
 
 function parseParameters(query: string): Parameters {
   const pairs = query.split("&").filter((pair) => pair !== "");
-  const entries = pairs.map((pair) => {
+  const parameters = new Map<string, string>();
+  for (const pair of pairs) {
     const [name = "", ...value] = pair.split("=");
-    if (PARAMETERS.some((known) => known === name)) return [name, decode(value.join("="))] as const;
-    throw new RangeError(`the parameter "${name}" is not known; there are ${PARAMETERS.join(", ")}`);
-  });
-  return Object.fromEntries(entries);
+    if (!PARAMETERS.some((known) => known === name)) {
+      throw new RangeError(`the parameter "${name}" is not known; there are ${PARAMETERS.join(", ")}`);
+    }
+    if (parameters.has(name)) throw new RangeError(`expected the parameter "${name}" once`);
+    parameters.set(name, decode(value.join("=")));
+  }
+  return Object.fromEntries(parameters);
 }
 
 function parseSslMode(text: string | undefined): SslMode | undefined {

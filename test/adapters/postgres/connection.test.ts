@@ -11,8 +11,10 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const TLS = join(ROOT, "test/support/tls");
 
-/** Who has a password needs it, and `tls` a connection with TLS. */
-const HBA = `host all secret 127.0.0.1/32 scram-sha-256
+/** Who has a password needs it, `tls` a connection with TLS, and who is named as a host is a certificate of that name. */
+const HBA = `hostssl all localhost,example.org all cert
+host all localhost,example.org all reject
+host all secret 127.0.0.1/32 scram-sha-256
 hostssl all tls all trust
 host all tls all reject
 host all all all trust
@@ -23,13 +25,14 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
   beforeAll(async () => {
     cluster = await startCluster({
       hba: HBA,
-      settings: { ssl: "on", listen_addresses: "127.0.0.1,::1" },
+      settings: { ssl: "on", ssl_ca_file: "server.crt", listen_addresses: "127.0.0.1,::1" },
       files: {
         "server.crt": readFileSync(join(TLS, "localhost.crt"), "utf8"),
         "server.key": readFileSync(join(TLS, "localhost.key"), "utf8"),
       },
     });
     await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'pass word/%'", "CREATE ROLE tls LOGIN");
+    await cluster.run("CREATE ROLE localhost LOGIN", 'CREATE ROLE "example.org" LOGIN');
   });
   afterAll(() => cluster[Symbol.asyncDispose]());
 
@@ -88,8 +91,9 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     expect(JSON.parse(await new Response(child.stdout).text())).toEqual([{ name: "postgres", role: "secret" }]);
   });
 
-  test("turns synchronous_commit on where a role has it off, and leaves it where it is safe", async () => {
-    for (const [set, found] of Object.entries({ off: "on", local: "local", remote_apply: "remote_apply" })) {
+  test("turns synchronous_commit on where a role has less, and leaves it where it is more", async () => {
+    const modes = { off: "on", local: "on", remote_write: "on", on: "on", remote_apply: "remote_apply" };
+    for (const [set, found] of Object.entries(modes)) {
       await cluster.run(`ALTER ROLE tls SET synchronous_commit = ${set}`);
       using connection = await connect(at("tls", "?sslmode=require"));
       expect(await setting(connection, "synchronous_commit")).toBe(found);
@@ -109,6 +113,23 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     }
     using connection = await connect(at("postgres"));
     expect(await setting(connection, "fsync")).toBe("on");
+  });
+
+  test("passes a server by that may lose what it has acknowledged, where another one can be used", async () => {
+    await using unsafe = await startCluster({ settings: { fsync: "off" } });
+    const [bad, good] = [`127.0.0.1:${unsafe.port}`, `127.0.0.1:${cluster.port}`];
+    const through = (...hosts: string[]) => `postgres://postgres@${hosts.join(",")}/postgres`;
+    for (const url of [through(bad, good), through(good, bad)]) {
+      using connection = await connect(url);
+      expect(connection.host.port).toBe(cluster.port);
+    }
+    const reason = `${bad}: fsync is off, so it may lose what it has acknowledged`;
+    expect(await failureOf(through(bad, bad))).toEqual({ code: "UNSAFE", message: `${reason}; ${reason}` });
+    // The other one may be back in a moment.
+    expect(await failureOf(through(bad, "127.0.0.1:1"))).toEqual({
+      code: "NO_SERVER",
+      message: expect.stringContaining(`${reason}; 127.0.0.1:1: nothing listens there`),
+    });
   });
 
   test("passes a server by that is read-only, or where nothing listens", async () => {
@@ -155,6 +176,22 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     });
   });
 
+  test("shows a certificate of its own to a server that asks for one", async () => {
+    const own = (name: string) => `?sslmode=require&sslcert=${TLS}/${name}.crt&sslkey=${TLS}/${name}.key`;
+    using connection = await connect(at("localhost", own("localhost")));
+    const rows = await connection.query("SELECT client_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
+    expect([...rows]).toEqual([{ client_dn: "/CN=localhost" }]);
+    const refused = `127.0.0.1:${cluster.port}: it refuses this user or password (28000)`;
+    for (const url of [at("localhost", "?sslmode=require"), at("example.org", own("localhost"))]) {
+      expect(await failureOf(url)).toEqual({ code: "NO_SERVER", message: refused });
+    }
+    // Nobody whom the server trusts has signed it.
+    expect(await failureOf(at("localhost", own("renewed")))).toEqual({
+      code: "NO_SERVER",
+      message: `127.0.0.1:${cluster.port}: the TLS handshake failed: it may not trust sslcert (EPROTO)`,
+    });
+  });
+
   test("refuses a server that does not respond within the time that is set", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     const url = `postgres://plants@127.0.0.1:${silent.port}/plants?connect_timeout=1`;
@@ -177,13 +214,15 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     "refuses a pooler, which does not hand on the session's settings, also one that hides it",
     async () => {
       using directory = emptyDirectory();
+      // What a session would have set is there without it.
+      await cluster.set("statement_timeout", "30s");
       for (const [ignored, reason] of [
         [
           "extra_float_digits",
           "it refuses the session's settings, as a pooler does: connect to PostgreSQL itself (08P01)",
         ],
         [
-          "statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
+          "plant_store.nonce,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
           "a pooler in between drops the session's settings: connect to PostgreSQL itself",
         ],
       ] as const) {
@@ -191,6 +230,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
         const { message } = await failureOf(`postgres://postgres@127.0.0.1:${pooler.port}/postgres`);
         expect(message).toBe(`127.0.0.1:${pooler.port}: ${reason}`);
       }
+      await cluster.set("statement_timeout", "0");
     },
   );
 });

@@ -64,6 +64,7 @@ const REFUSED: readonly (readonly [url: string, message: string])[] = [
     `${USER}db/plants?sslmode=require&search_path=x`,
     'the parameter "search_path" is not known; there are sslmode, sslrootcert, sslcert, sslkey, connect_timeout, target_session_attrs',
   ],
+  [`${USER}db/plants?sslmode=verify-full&sslmode=disable`, 'expected the parameter "sslmode" once'],
   [`${USER}127.0.0.1/plants?connect_timeout=0`, "expected connect_timeout to be 1 to 999 seconds"],
   [
     `${USER}127.0.0.1/plants?target_session_attrs=standby`,

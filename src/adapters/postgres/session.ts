@@ -1,0 +1,67 @@
+import { PostgresFailure } from "./errors.ts";
+
+/** A server process, told from a later one with the same number. */
+export interface Backend {
+  readonly pid: number;
+  readonly startedAt: string;
+}
+
+/** What a session has to be. */
+export interface SessionRequirements {
+  /** Whether it has to take writes. */
+  readonly writable: boolean;
+  /** What {@linkcode NONCE} was set to when it was opened. */
+  readonly nonce: string;
+}
+
+/**
+ * A setting of our own. Only the server process of this very connection gives it back: a pooler keeps it for itself, or
+ * hands on another client's.
+ */
+export const NONCE = "plant_store.nonce";
+
+/**
+ * Reads back what a 200 stands on; what must not be, and cannot be changed from here, is refused.
+ *
+ * @throws {PostgresFailure} `UNSAFE`, or 25006 where it is to take writes and is read-only.
+ */
+export async function makeSafe(session: Bun.ReservedSQL, { writable, nonce }: SessionRequirements): Promise<Backend> {
+  const [found] = (await session.unsafe(SESSION)) as [Session];
+  const refuse = (reason: string) => {
+    throw new PostgresFailure("UNSAFE", reason);
+  };
+  if (found.encoding !== null && found.encoding !== "UTF8") refuse(`its encoding is ${found.encoding}, not UTF8`);
+  if (found.nonce !== nonce) {
+    refuse("a pooler in between drops the session's settings: connect to PostgreSQL itself");
+  }
+  if (writable && found.read_only === "on") throw new PostgresFailure("25006");
+  for (const setting of ["fsync", "full_page_writes", "synchronous_commit"] as const) {
+    if (writable && found[setting] === "off") refuse(`${setting} is off, so it may lose what it has acknowledged`);
+  }
+  return { pid: found.pid, startedAt: found.started ?? "" };
+}
+
+/**
+ * `true`: a server that does not know a setting gives NULL. The commit's mode is set so that no reload changes it: to
+ * `on`, which waits for the disk here and on a synchronous standby, or `remote_apply`, which waits for more.
+ */
+const SESSION = `SELECT pg_backend_pid() AS pid,
+  (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()) AS started,
+  current_setting('fsync', true) AS fsync,
+  current_setting('full_page_writes', true) AS full_page_writes,
+  set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
+    WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false) AS synchronous_commit,
+  current_setting('transaction_read_only', true) AS read_only,
+  current_setting('server_encoding', true) AS encoding,
+  current_setting('${NONCE}', true) AS nonce`;
+
+interface Session {
+  readonly pid: number;
+  readonly started: string | null;
+  readonly fsync: string | null;
+  readonly full_page_writes: string | null;
+  readonly synchronous_commit: string | null;
+  readonly read_only: string | null;
+  readonly encoding: string | null;
+  readonly nonce: string | null;
+}
