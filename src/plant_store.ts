@@ -19,8 +19,9 @@ export interface AddOptions {
  */
 export interface PlantStore {
   /**
-   * Stores a batch in one transaction and gives each plant's own outcome, in order. Once the promise resolves,
-   * every plant `added` or `present` survives a crash of the process and of the machine.
+   * Stores a batch in one transaction, or in several where it is very large, and gives each plant's own outcome, in
+   * order. Once the promise resolves, every plant `added` or `present` survives a crash of the process and of the
+   * machine.
    *
    * A plant may stand in the batch more than once: the first one counts, the others are compared with it.
    * An id already taken is an outcome of that plant only. When the promise rejects, the outcome of the whole

@@ -138,6 +138,61 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await cluster.set("default_transaction_isolation", "read committed");
   });
 
+  test("a thousand long names that are nothing but quotes are stored in statements of a bounded size", async () => {
+    await using service = await openService(url);
+    const name = '"\\'.repeat(15_000);
+    const adds = Array.from({ length: 1_000 }, (_, index) => service.add({ id: BigInt(index), name }));
+    expect(new Set(await Promise.all(adds))).toEqual(new Set(["added"]));
+    // A statement has a megabyte of text.
+    expect(service.metric("statements_total")).toBeGreaterThanOrEqual(29);
+    expect(await cluster.run("SELECT count(*)::int AS count, min(name) = max(name) AS same FROM plants")).toEqual([
+      { count: 1_000, same: true },
+    ]);
+  });
+
+  test("of a batch that is too large for a statement the first plant of an id counts, too", async () => {
+    await using service = await openService(url);
+    const [one, other, third] = ["1", "2", "3"].map((text) => text.repeat(600_000)) as [string, string, string];
+    const batch = [one, other, one, third].map((name, index) => ({ id: BigInt(index % 2), name }));
+    expect(await service.database.plants.add(batch, { timeoutMs: TEST_TIMEOUT_MS })).toEqual([
+      "added",
+      "added",
+      "present",
+      "conflict",
+    ]);
+    expect(service.metric("statements_total")).toBe(4);
+  });
+
+  test("a lock on what the probe writes keeps no plant waiting", async () => {
+    await using service = await openService(url);
+    const { plants } = service.database;
+    await using rival = cluster.connect();
+    await rival.unsafe("BEGIN; LOCK TABLE probes").simple();
+    const probes = await Promise.allSettled([1, 2, 3, 4].map(() => plants.probe()));
+    for (const probe of probes) expect(probe).toMatchObject({ reason: { code: "storage_unavailable" } });
+    const adds = [1n, 2n, 3n, 4n].map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: 10_000 }));
+    expect(await Promise.all(adds)).toEqual([["added"], ["added"], ["added"], ["added"]]);
+    await rival.unsafe("COMMIT");
+    await plants.probe();
+  });
+
+  test("plants are exported while writing tokens waits for a lock", async () => {
+    await using service = await openService(url);
+    const { plants, tokens, pages } = service.database;
+    await plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS });
+    const createdAt = new Date("2026-01-01T00:00:00.001Z");
+    await tokens.add({ name: "gate", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] });
+    await using rival = cluster.connect();
+    await rival.unsafe("BEGIN; SELECT FROM tokens FOR UPDATE").simple();
+    const recorded = tokens.recordUses([{ name: "gate", at: createdAt }]);
+    while ((await cluster.run(WAITING)).length === 0) await Bun.sleep(5);
+    expect(await Array.fromAsync(pages())).toEqual([[FERN]]);
+    expect(await tokens.list()).toMatchObject([{ name: "gate", lastUsedAt: null }]);
+    await rival.unsafe("COMMIT");
+    await recorded;
+    expect(await tokens.list()).toMatchObject([{ name: "gate", lastUsedAt: createdAt }]);
+  });
+
   test("a database that is killed under load, and started again, loses, invents and changes no plant", async () => {
     await using service = await openService(url);
     const ledger = makeLedger();
@@ -157,6 +212,8 @@ test.skipIf(skipsCluster())(
     await using primary = await startCluster();
     await using standby = await startCluster({ primary });
     await primary.waitForStandby();
+    // What a role would do without the standby it does with it.
+    await primary.run("ALTER ROLE postgres SET synchronous_commit = local");
     const url = `postgres://postgres@127.0.0.1:${primary.port},127.0.0.1:${standby.port}/postgres`;
     await using service = await openService(url);
     const { plants } = service.database;
@@ -176,6 +233,8 @@ test.skipIf(skipsCluster())(
     expect(await plants.probe().catch((error) => error)).toMatchObject(unavailable);
     // Who may call is still known: reading waits for no standby.
     expect(await service.database.tokens.list()).toEqual([]);
+    // So does an export, and it has none of what waits.
+    expect(await Array.fromAsync(service.database.pages())).toEqual([]);
     const [activity] = await primary.run(
       "SELECT count(*)::int AS connections FROM pg_stat_activity WHERE application_name = 'plant-store'",
     );

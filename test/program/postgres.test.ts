@@ -3,8 +3,8 @@ import { join } from "node:path";
 import type { StreamIo } from "../../src/commands/io.ts";
 import { run } from "../../src/commands/program.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
-import { TOKEN } from "../support/client.ts";
-import { bodyOf, getBytes, postBytes, verdictOf } from "../support/load.ts";
+import { post, TOKEN, untilTokenIs } from "../support/client.ts";
+import { bodyOf, getBytes, newPlants, postBytes, verdictOf } from "../support/load.ts";
 import { ask } from "../faults/health.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { streamIo } from "../support/stream_io.ts";
@@ -14,6 +14,9 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** A commit that waits for a synchronous standby. */
 const WAITS_FOR_STANDBY = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+
+/** A statement that waits for another transaction to end. */
+const WAITS_FOR_LOCK = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
 
 describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   let cluster: PostgresCluster;
@@ -32,6 +35,11 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     const { io, output, stderr } = streamIo(options);
     const exitCode = await run(args, { DATABASE_URL: url }, io);
     return { exitCode, stdout: output(), stderr: stderr() };
+  }
+
+  async function tables(): Promise<unknown[]> {
+    const rows = await cluster.run("SELECT tablename AS name FROM pg_tables WHERE schemaname = 'public'");
+    return rows.map(({ name }) => name);
   }
 
   test("serve stores plants, says what is ready and what there is to watch, and ends cleanly", async () => {
@@ -111,10 +119,43 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     expect(JSON.parse(stdout)).toMatchObject([{ name: "greenhouse", revoked: expect.stringContaining("T") }]);
   });
 
+  test("a server is ready and stores plants while the tokens are locked, and reads them once they are not", async () => {
+    using directory = emptyDirectory();
+    const create = async (name: string) => (await plantStore(["token", "create", name])).stdout.trim();
+    const [front, back] = [await create("front"), await create("back")];
+    const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database };
+    await using server = await startServer({ cwd: directory.path, env });
+    const next = newPlants("locked tokens");
+    for (const [lock, token] of [
+      ["SELECT FROM tokens FOR UPDATE", front],
+      ["LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE", back],
+    ] as const) {
+      await using rival = cluster.connect();
+      await rival.unsafe(`BEGIN; ${lock}`).simple();
+      // That it was used is to be recorded, and waits.
+      expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
+      while ((await cluster.run(WAITS_FOR_LOCK)).length === 0) await Bun.sleep(5);
+      const probedAt = await lastProbe();
+      while ((await lastProbe()) === probedAt) {
+        expect(verdictOf(await ask(server.url, getBytes("/readyz")))).toBe("200");
+        expect(verdictOf(await ask(server.url, postBytes(next())))).toBe("200");
+        await Bun.sleep(20);
+      }
+      await rival.unsafe("COMMIT");
+    }
+    expect(await plantStore(["token", "revoke", "back"])).toMatchObject({ exitCode: 0 });
+    await untilTokenIs(401, server.url, back);
+    while ((await cluster.run("SELECT FROM tokens WHERE last_used_at IS NULL")).length > 0) await Bun.sleep(20);
+
+    async function lastProbe(): Promise<unknown> {
+      return (await cluster.run("SELECT max(probed_at)::text AS at FROM probes"))[0]?.["at"];
+    }
+  });
+
   test("migrate prints the SQL, then applies it, then finds nothing to do", async () => {
     const dry = await plantStore(["migrate", "--dry-run"]);
     expect(dry).toMatchObject({ exitCode: 0, stderr: "", stdout: expect.stringContaining('CREATE TABLE "plants"') });
-    expect(await cluster.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")).toEqual([]);
+    expect(await tables()).toEqual([]);
     expect(await plantStore(["migrate"])).toEqual({
       exitCode: 0,
       stdout: "",
@@ -130,7 +171,41 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     });
   });
 
-  test("serve and migrate say so when the schema cannot be made, and migrate ends when it is asked to", async () => {
+  test("what migrate prints is one transaction for any client, and not cut off by a statement_timeout", async () => {
+    const { stdout: script } = await plantStore(["migrate", "--dry-run"]);
+    for (const [end, made] of [
+      ["COMMIT", false],
+      ["ROLLBACK", true],
+    ] as const) {
+      await using rival = cluster.connect();
+      await rival.unsafe("BEGIN; CREATE TABLE tokens (name text)").simple();
+      await using client = cluster.connect();
+      await client.unsafe("SET statement_timeout = '300ms'");
+      const applied = runEach(client, script);
+      while ((await cluster.run(`${WAITS_FOR_LOCK} AND query_start < now() - interval '600ms'`)).length === 0) {
+        await Bun.sleep(20);
+      }
+      await rival.unsafe(end);
+      expect(await applied).toBe(made);
+      if (made) continue;
+      expect(await tables()).toEqual(["tokens"]);
+      await rival.unsafe("DROP TABLE tokens");
+    }
+    expect(await plantStore(["migrate"])).toMatchObject({ stderr: "Nothing to do: the schema is up to date\n" });
+
+    /** Sends one statement after another, and goes on after one that fails, as psql does. */
+    async function runEach(client: Bun.SQL, statements: string): Promise<boolean> {
+      let failures = 0;
+      for (const statement of statements.split(/;$/m))
+        await client
+          .unsafe(statement)
+          .simple()
+          .catch(() => failures++);
+      return failures === 0;
+    }
+  });
+
+  test("serve says so when the schema cannot be made in time, and migrate waits until it is asked to end", async () => {
     await cluster.set("synchronous_standby_names", "nobody");
     try {
       const stop = new AbortController();
@@ -147,7 +222,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         stdout: "",
         stderr: 'Cannot open database "postgres": it did not respond in time (DEADLINE)\n',
       };
-      expect(await Promise.all([plantStore(["migrate"]), plantStore(["serve", "--port", "0"])])).toEqual([late, late]);
+      expect(await plantStore(["serve", "--port", "0"])).toEqual(late);
     } finally {
       await cluster.set("synchronous_standby_names", "");
     }

@@ -34,6 +34,7 @@ export const HOSTILE_PLANTS: readonly NewPlant[] = [
   { id: 4n, name: "🌱 \u{10FFFF} e\u0301 é", tag: "'; DROP TABLE plants; --" },
   { id: 5n, name: "x".repeat(60_000), tag: "🌱".repeat(15_000) },
   { id: 6n, name: '{"id":7,"name":"Fern"}\n{"id":8,"name":"Fern"}' },
+  { id: 7n, name: '🌱"\\\n🌱', tag: '\\"\\' },
   { id: 2n ** 53n, name: "even" },
   { id: 2n ** 53n + 1n, name: "odd" },
   { id: INT64_MAX - 1n, name: "-" },

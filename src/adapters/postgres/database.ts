@@ -2,12 +2,13 @@ import { type Database, DatabaseError } from "../../database.ts";
 import { withDeadline } from "../../deadline.ts";
 import { PlantStoreError } from "../../errors.ts";
 import { keysetPages } from "../../keyset.ts";
-import { type Connection, connectorTo } from "./connection.ts";
+import type { AddOutcome, PlantStore } from "../../plant_store.ts";
+import { type Connection, type ConnectionOptions, connectorTo } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 import { createLane, type LaneCounts, type Work } from "./lane.ts";
-import { createLanes } from "./lanes.ts";
+import { createLanes, type Lanes } from "./lanes.ts";
 import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
-import { addPlants, readPage } from "./plants.ts";
+import { addPlants, readPage, splitBatch } from "./plants.ts";
 import {
   addToken,
   deleteToken,
@@ -34,10 +35,12 @@ export const LANES = 4;
 type Access = "create" | "write" | "read";
 
 /**
- * How long reading the schema and bringing it up to date may take, in milliseconds: that a commit waits for a standby
- * which is not there, nothing else ends.
+ * How long reading the schema and bringing it up to date may take when a database is opened, in milliseconds: that a
+ * commit waits for a standby which is not there, nothing else ends.
  */
 const SCHEMA_TIMEOUT_MS = 10_000;
+/** How long who migrates alone waits, in milliseconds: a change to a large table takes hours, and a signal ends it. */
+const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 /** How long tokens and pages may take, in milliseconds. */
 const SIDE_TIMEOUT_MS = 10_000;
 /** How long a probe may take, in milliseconds: its verdict is older than a second then. */
@@ -45,8 +48,9 @@ const PROBE_TIMEOUT_MS = 1_000;
 /** Of the time that `add` has, what the database may take: the rest is for telling its caller why it failed. */
 const ADD_SHARE = 0.9;
 
-/** Commits a row as an insert does. */
-const PROBE = `INSERT INTO probes (id, probed_at) VALUES (1, now())
+/** Commits a row as an insert does; a lock on that row, or its table, is not to take a lane from the plants for long. */
+const PROBE = `SET LOCAL lock_timeout = ${PROBE_TIMEOUT_MS / 2};
+  INSERT INTO probes (id, probed_at) VALUES (1, now())
   ON CONFLICT (id) DO UPDATE SET probed_at = excluded.probed_at`;
 
 /**
@@ -60,18 +64,16 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const counts: LaneCounts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
   const writable = access !== "read";
   const connector = connectorTo(url);
-  await connected(url, connector, writable, (connection) => requireSchema(connection, access));
+  const openOptions = { writable, timeoutMs: SCHEMA_TIMEOUT_MS };
+  await connected(url, connector, openOptions, (connection) => requireSchema(connection, access));
   const connect = (timeoutMs: number) => connector({ writable, timeoutMs });
   const lanes = createLanes(laneCount, () => createLane(connect, counts));
-  // Beside the others: a batch is not to wait for a token, nor a page for a batch.
-  const side = createLanes(1, () => createLane(connect, counts));
+  // Beside the others: a plant is not to wait for a token, nor is reading tokens to wait for writing one.
+  const side = createLanes(2, () => createLane(connect, counts));
   const write = <Result>(work: Work<Result>) => side.run(work, SIDE_TIMEOUT_MS);
   const read = <Result>(work: Work<Result>) => side.run(work, SIDE_TIMEOUT_MS, { reads: true });
   return {
-    plants: {
-      add: (batch, { timeoutMs }) => lanes.run((connection) => addPlants(connection, batch), timeoutMs * ADD_SHARE),
-      probe: () => side.run(async (connection) => void (await connection.query(PROBE)), PROBE_TIMEOUT_MS),
-    },
+    plants: plantStore(lanes),
     tokens: {
       list: () => read(listTokens),
       revision: () => read(revisionOfTokens),
@@ -81,19 +83,29 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
       prune: (at) => write(pruneTokens(at)),
       recordUses: (uses) => write((connection) => recordTokenUses(connection, uses)),
     },
-    pages: () =>
-      keysetPages((from) =>
-        readable(
-          url,
-          write((connection) => readPage(connection, from)),
-        ),
-      ),
+    pages: () => keysetPages((from) => readable(url, read(readPage(from)))),
     metrics: () => databaseMetrics(counts, [lanes, side]),
     failed: new Promise(() => {}),
     async [Symbol.asyncDispose]() {
       lanes.close();
       side.close();
     },
+  };
+}
+
+/** The probe is on the lanes of the plants, because what blocks all of them blocks every plant. */
+function plantStore(lanes: Lanes): PlantStore {
+  return {
+    async add(batch, { timeoutMs }) {
+      const deadline = performance.now() + timeoutMs * ADD_SHARE;
+      const outcomes: AddOutcome[] = [];
+      for (const part of splitBatch(batch)) {
+        const leftMs = deadline - performance.now();
+        outcomes.push(...(await lanes.run((connection) => addPlants(connection, part), leftMs)));
+      }
+      return outcomes;
+    },
+    probe: () => lanes.run((connection) => connection.script(PROBE), PROBE_TIMEOUT_MS),
   };
 }
 
@@ -104,20 +116,20 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
 export function migratePostgres(url: PostgresUrl, dryRun: boolean): Promise<readonly Migration[]> {
-  return connected(url, connectorTo(url), !dryRun, dryRun ? pendingMigrations : migrate);
+  const options = { writable: !dryRun, timeoutMs: MIGRATE_TIMEOUT_MS };
+  return connected(url, connectorTo(url), options, dryRun ? pendingMigrations : migrate);
 }
 
 /** Connects once, so that what is wrong is said at the start. */
 async function connected<Result>(
   url: PostgresUrl,
   connector: ReturnType<typeof connectorTo>,
-  writable: boolean,
+  { writable, timeoutMs }: ConnectionOptions,
   use: (connection: Connection) => Promise<Result>,
 ): Promise<Result> {
   try {
-    const timeoutMs = url.connectTimeoutMs * url.hosts.length;
-    const connection = await connector({ writable, timeoutMs });
-    return await withDeadline(use(connection), SCHEMA_TIMEOUT_MS, () => {
+    const connection = await connector({ writable, timeoutMs: url.connectTimeoutMs * url.hosts.length });
+    return await withDeadline(use(connection), timeoutMs, () => {
       throw new PostgresFailure("DEADLINE");
     }).finally(connection.close);
   } catch (error) {

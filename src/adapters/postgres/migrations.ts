@@ -62,10 +62,16 @@ async function unapplied(connection: Connection): Promise<readonly Migration[]> 
   return MIGRATIONS.filter(({ when }) => !applied.has(when));
 }
 
-/** All that {@linkcode migrate} would run for a migration. */
-export function scriptOf({ tag, when, sql }: Migration): string {
+/** All that {@linkcode migrate} would run for a migration, for another program to run in one transaction, too. */
+export function scriptOf(migration: Migration): string {
+  return `BEGIN;\n${statementsOf(migration)}COMMIT;\n`;
+}
+
+/** Rivals wait at the INSERT, not for ever; what changes a large table takes its time. */
+function statementsOf({ tag, when, sql }: Migration): string {
   return `CREATE TABLE IF NOT EXISTS ${LEDGER} (made_at bigint PRIMARY KEY, tag text NOT NULL);
 INSERT INTO ${LEDGER} VALUES (${when}, '${tag}');
+SET LOCAL statement_timeout = 0;
 ${sql.replaceAll("--> statement-breakpoint\n", "").trimEnd()}
 `;
 }
@@ -83,7 +89,7 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
     const [next] = await pendingMigrations(connection);
     if (next === undefined) return applied;
     try {
-      await connection.script(scriptOf(next));
+      await connection.script(statementsOf(next));
       applied.push(next);
     } catch (error) {
       if (!(error instanceof PostgresFailure)) throw error;

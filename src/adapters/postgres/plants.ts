@@ -5,6 +5,7 @@ import type { AddOutcome } from "../../plant_store.ts";
 import { bigintArray, textArray } from "./arrays.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
+import type { Work } from "./lane.ts";
 import { plants } from "./schema.ts";
 
 const { placeholder } = sql;
@@ -37,6 +38,31 @@ interface PlantRow {
   readonly id: string;
   readonly name: string;
   readonly tag: string | null;
+}
+
+/**
+ * How many UTF-16 code units the texts of one statement may have; a plant alone may have more. It is above what
+ * common names in a full queue have, and takes PostgreSQL less than a tenth of a second.
+ */
+const STATEMENT_UNITS = 2 ** 20;
+
+/**
+ * Splits a batch, in its order, where its texts are too long for one statement: escaping them and writing them to the
+ * socket blocks the thread, and what is too much for the deadline would be so each time it is sent again.
+ */
+export function splitBatch(batch: readonly NewPlant[]): readonly (readonly NewPlant[])[] {
+  const parts: NewPlant[][] = [[]];
+  let units = 0;
+  for (const plant of batch) {
+    const length = plant.name.length + (plant.tag?.length ?? 0);
+    if (units > 0 && units + length > STATEMENT_UNITS) {
+      parts.push([]);
+      units = 0;
+    }
+    units += length;
+    parts.at(-1)?.push(plant);
+  }
+  return parts;
 }
 
 /**
@@ -110,7 +136,7 @@ const SELECT_PAGE = db
   .toSQL();
 
 /** Reads a page of plants, ordered by id, from this id on. */
-export async function readPage(connection: Connection, from: bigint): Promise<readonly NewPlant[]> {
+export function readPage(from: bigint): Work<readonly NewPlant[]> {
   const parameters = SELECT_PAGE.params.map((value) => String(typeof value === "number" ? value : from));
-  return (await connection.query<PlantRow>(SELECT_PAGE.sql, parameters)).map(toPlant);
+  return async (connection) => (await connection.query<PlantRow>(SELECT_PAGE.sql, parameters)).map(toPlant);
 }
