@@ -21,8 +21,12 @@ const id = Type.Unsafe<number | bigint>({
   [Kind]: "Int64",
   type: "integer",
   format: "int64",
-  description:
-    "Identification number of the plant, chosen by the client: it makes a re-send safe. Every int64 is kept exactly.",
+  // Without `minimum` and `maximum`: the document passes through JavaScript, which would round int64's ends.
+  description: [
+    "Identification number of the plant, chosen by the client: it makes a re-send safe. Every int64 is kept exactly,",
+    `from ${INT64_MIN} to ${INT64_MAX}. In JavaScript a \`number\` past 2^53 is silently another id, and a \`bigint\` is no`,
+    `JSON: send \`JSON.rawJSON("${INT64_MAX}")\`. Never a string.`,
+  ].join(" "),
   example: 1,
 });
 

@@ -6,6 +6,7 @@ import type { Config } from "./config.ts";
 import { type ExportOptions, exportPlants } from "./export.ts";
 import { escapeControls, type StreamIo } from "./io.ts";
 import { migrate } from "./migrate.ts";
+import type { OpenapiOptions } from "./openapi.ts";
 import { SCOPES } from "../scopes.ts";
 import { addFlags, environmentHelp } from "./setting_help.ts";
 import type { Flags } from "./setting_table.ts";
@@ -14,6 +15,9 @@ import { createToken, type CreateTokenOptions, deleteToken, listTokens, pruneTok
 
 /** The setting that every command has that works on the database. */
 const DATABASE = { database: SETTINGS.database };
+
+/** Where `serve` listens without any settings. */
+const DEFAULT_SERVER = `http://${SETTINGS.host.variables.HOST}:${SETTINGS.port.variables.PORT}`;
 
 /** What commands run with. */
 export interface CommandContext {
@@ -187,8 +191,9 @@ function declareOpenapi(program: Command, { io, done }: CommandContext): void {
   program
     .command("openapi")
     .description("Print the OpenAPI document")
-    .addHelpText("after", example("openapi > openapi.json"))
-    .action(async () => done(await (await import("./openapi.ts")).openapi(io)));
+    .option("--server <url>", "The URL that clients reach the API by", DEFAULT_SERVER)
+    .addHelpText("after", example("openapi --server https://plants.example.org"))
+    .action(async (flags: OpenapiOptions) => done(await (await import("./openapi.ts")).openapi(flags, io)));
 }
 
 function example(line: string): string {

@@ -3,10 +3,24 @@ import { openApiDocument } from "../http/openapi.ts";
 import { plantsApi } from "../http/plants.ts";
 import { groupCommit } from "../group_commit.ts";
 import { type StreamIo, writeOutput } from "./io.ts";
+import { parseBaseUrl } from "./setting_parsers.ts";
 
-/** `plant-store openapi`: prints the OpenAPI document, without a database or a server. */
-export async function openapi(io: Pick<StreamIo, "write">): Promise<number> {
+/** The flags of `openapi`. */
+export interface OpenapiOptions {
+  /** The URL that clients reach the API by, with its path prefix if it has one. */
+  readonly server: string;
+}
+
+/**
+ * `plant-store openapi`: prints the OpenAPI document, without a database or a server. In a file the server's URL has to
+ * be absolute: there is nothing that it could be relative to.
+ *
+ * @throws {ConfigError} If `server` is no URL of HTTP.
+ */
+export async function openapi({ server }: OpenapiOptions, io: Pick<StreamIo, "write">): Promise<number> {
+  const url = parseBaseUrl("--server", server).href.replace(/\/+$/, "");
   const api = plantsApi({ plants: groupCommit(memoryStore()), maxBodyBytes: 0 });
-  await writeOutput(io, `${JSON.stringify(await openApiDocument(api), null, 2)}\n`);
+  const document = await openApiDocument(api, { url, description: "The server" });
+  await writeOutput(io, `${JSON.stringify(document, null, 2)}\n`);
   return 0;
 }

@@ -110,8 +110,8 @@ export function parseJwksUrl(name: string, text: string): URL {
   throw new ConfigError(`Cannot use ${name} "${withoutSecrets(text)}": expected an https URL without a password`);
 }
 
-/** Parses the address of a collector of traces, to which a path is appended. */
-export function parseCollectorUrl(name: string, text: string): URL {
+/** Parses the URL that paths are appended to: of a collector of traces, or of the API. */
+export function parseBaseUrl(name: string, text: string): URL {
   const url = URL.parse(text);
   const isHttp = url !== null && /^https?:$/.test(url.protocol);
   if (isHttp && !/[?#]/.test(text) && !hasPassword(url)) return url;

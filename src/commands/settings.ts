@@ -6,7 +6,7 @@ import {
   isComplete,
   parseChoice,
   parseChoices,
-  parseCollectorUrl,
+  parseBaseUrl,
   parseDatabaseUrl,
   parseInteger,
   parseJwksUrl,
@@ -151,9 +151,7 @@ export const SETTINGS = {
     variables: { OTEL_EXPORTER_OTLP_ENDPOINT: "", OTEL_SERVICE_NAME: "plant-store" },
     meaning: "send traces to this collector, such as `http://127.0.0.1:4318`, under this name",
     parse: ({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_SERVICE_NAME: serviceName }) =>
-      endpoint === ""
-        ? undefined
-        : { endpoint: parseCollectorUrl("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint), serviceName },
+      endpoint === "" ? undefined : { endpoint: parseBaseUrl("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint), serviceName },
     log: (tracing) => tracing && { endpoint: tracing.endpoint.href, serviceName: tracing.serviceName },
   }),
   docs: setting({

@@ -33,6 +33,7 @@ const POLICY = [
 
 const HEADERS = { "content-security-policy": POLICY, "x-content-type-options": "nosniff" };
 
+// Relative addresses, because a proxy may serve this under a prefix: `swagger/json` beside `/prefix/swagger`.
 const PAGE = `<!doctype html>
 <html lang="en">
   <head>
@@ -40,14 +41,14 @@ const PAGE = `<!doctype html>
     <meta name="viewport" content="width=device-width, initial-scale=1" />
     <meta name="color-scheme" content="light dark" />
     <title>Plant Store</title>
-    <link rel="icon" type="image/png" href="/swagger/favicon-32x32.png" />
-    <link rel="stylesheet" href="/swagger/swagger-ui.css" />
-    <link rel="stylesheet" href="/swagger/page.css" />
+    <link rel="icon" type="image/png" href="swagger/favicon-32x32.png" />
+    <link rel="stylesheet" href="swagger/swagger-ui.css" />
+    <link rel="stylesheet" href="swagger/page.css" />
   </head>
   <body>
     <div id="swagger-ui"></div>
-    <script src="/swagger/swagger-ui-bundle.js"></script>
-    <script src="/swagger/start.js"></script>
+    <script src="swagger/swagger-ui-bundle.js"></script>
+    <script src="swagger/start.js"></script>
   </body>
 </html>
 `;
@@ -63,13 +64,16 @@ const STYLE = `body { margin: 0; }
 html.dark-mode .swagger-ui table.headers td { color: inherit; }
 `;
 
-// Swagger UI has dark colours, but only its top bar, which this page does not have, asks what the reader prefers.
+// The address of the document is taken as the page's own, as above. Swagger UI has dark colours, but only its top bar, which this page does not have, asks what the reader prefers.
 const START = `const dark = matchMedia("(prefers-color-scheme: dark)");
 const followReader = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
 dark.addEventListener("change", followReader);
 followReader();
-SwaggerUIBundle({ url: "/swagger/json", dom_id: "#swagger-ui", persistAuthorization: false });
+SwaggerUIBundle({ url: "swagger/json", dom_id: "#swagger-ui", persistAuthorization: false });
 `;
+
+/** Beside `/swagger/json`, so under whatever name, scheme and prefix the client knows this server by. */
+const THIS_SERVER = { url: "..", description: "This server" };
 
 /**
  * Swagger UI under `/swagger`, and the OpenAPI document under `/swagger/json`. Everything comes from this origin, so
@@ -86,7 +90,7 @@ export function docs(api: AnyElysia, files: DocsFiles) {
   serve("/swagger", "html", async () => new Blob([PAGE]));
   serve("/swagger/page.css", "css", async () => new Blob([STYLE]));
   serve("/swagger/start.js", "js", async () => new Blob([START]));
-  serve("/swagger/json", "json", async () => new Blob([JSON.stringify(await openApiDocument(api))]));
+  serve("/swagger/json", "json", async () => new Blob([JSON.stringify(await openApiDocument(api, THIS_SERVER))]));
   serve("/swagger/swagger-ui.css", "css", async () => files["swagger-ui.css"]);
   serve("/swagger/swagger-ui-bundle.js", "js", async () => files["swagger-ui-bundle.js"]);
   serve("/swagger/favicon-32x32.png", "png", async () => files["favicon-32x32.png"]);

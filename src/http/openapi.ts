@@ -6,7 +6,7 @@ import { type ErrorCode, ERRORS, statusOf } from "../errors.ts";
 /** The version of the interface, from its contract. The program's own version is another matter. */
 const API_VERSION = "1.0.0";
 
-const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths"> = {
+const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths" | "servers"> = {
   info: {
     title: "Plant Store",
     version: API_VERSION,
@@ -15,6 +15,9 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths"> = {
       "sent again is answered 200 again, a different plant under a taken `id` is refused with 409.",
       "A 200 is sent after the plant is on disk, never before.",
       "",
+      "After a lost connection or a 5xx, send the same plant again, after a 503 as many seconds later as `Retry-After`",
+      "says. A 4xx is final.",
+      "",
       "Every call needs a bearer token. The first start of the server prints one, its operator makes more with",
       "`plant-store token create NAME`. Put it into Authorize to try the operation here.",
       "",
@@ -22,10 +25,10 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths"> = {
       "",
       errorTable(),
     ].join("\n"),
+    contact: { name: "The operator of this server" },
     license: { name: "MIT", url: "https://opensource.org/license/mit" },
   },
-  servers: [{ url: "/", description: "This server" }],
-  tags: [{ name: "plants", description: "Creating plants" }],
+  tags: [{ name: "plants", description: "Storing plants, the one thing that this API does" }],
   components: {
     securitySchemes: {
       bearer: { type: "http", scheme: "bearer", description: "`Authorization: Bearer <ACCESS_TOKEN>`" },
@@ -45,11 +48,14 @@ function errorTable(): string {
  * valid OpenAPI 3.0 yet; the missing parts are filled in from the table of errors.
  *
  * @param api The routes to describe.
+ * @param server Where clients find the API. It may be relative to the address that the document is served at (OpenAPI
+ * 3.0.4, section 4.8.5).
  */
-export async function openApiDocument(api: AnyElysia): Promise<OpenAPIV3.Document> {
+export async function openApiDocument(api: AnyElysia, server: OpenAPIV3.ServerObject): Promise<OpenAPIV3.Document> {
   // Only who reads the document needs it, and it takes longer to load than the rest of the app.
   const { swagger } = await import("@elysiajs/swagger");
-  const generator = new Elysia().use(swagger({ documentation: DOCUMENTATION })).use(api);
+  const documentation = { ...DOCUMENTATION, servers: [server] };
+  const generator = new Elysia().use(swagger({ documentation })).use(api);
   const response = await generator.handle(new Request("http://localhost/swagger/json"));
   const document = (await response.json()) as OpenAPIV3.Document;
   for (const path of Object.values(document.paths)) if (path?.post) completeOperation(path.post);
@@ -60,7 +66,7 @@ export async function openApiDocument(api: AnyElysia): Promise<OpenAPIV3.Documen
 type Json = { [key: string]: unknown };
 
 function completeOperation(operation: OpenAPIV3.OperationObject): void {
-  onlyJson(operation.requestBody as OpenAPIV3.RequestBodyObject);
+  onlyJson(operation.requestBody as OpenAPIV3.RequestBodyObject).examples = examplesOf("request");
   for (const [status, response] of Object.entries(operation.responses)) {
     completeResponse(Number(status), response as OpenAPIV3.ResponseObject);
   }
@@ -78,9 +84,33 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
   const json = onlyJson(response);
   const codes = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) === status);
   response.headers = { "X-Request-Id": REQUEST_ID_HEADER, ...headersOf(codes) };
-  if (codes.length === 0) return;
+  if (codes.length === 0) {
+    json.examples = examplesOf("response");
+    return;
+  }
   response.description = codes.map((code) => `${ERRORS[code].error}: ${ERRORS[code].situation}`).join("\n\n");
   json.examples = Object.fromEntries(codes.map((code) => [code, example(code)]));
+}
+
+/** What is sent, and what is received for it. An id past 2^53 is not among them: Swagger UI would round it. */
+const EXAMPLES = {
+  with_tag: {
+    summary: "A plant with a tag",
+    request: { id: 1, name: "Monstera deliciosa", tag: "indoor" },
+    response: { name: "Monstera deliciosa", tag: "indoor" },
+  },
+  without_tag: {
+    summary: "A plant without a tag",
+    request: { id: 2, name: "Hedera helix" },
+    response: { name: "Hedera helix" },
+  },
+};
+
+function examplesOf(part: "request" | "response"): Record<string, OpenAPIV3.ExampleObject> {
+  const examples = Object.entries(EXAMPLES);
+  return Object.fromEntries(
+    examples.map(([name, example]) => [name, { summary: example.summary, value: example[part] }]),
+  );
 }
 
 /** Every header that a response to one of these causes may have, with the values by cause. */

@@ -15,7 +15,7 @@ const COMMANDS = [
   { command: "import", args: " <file>", flags: ["--database"] },
   { command: "backup", args: " <file>", flags: ["--database"] },
   { command: "check", args: "", flags: ["--database"] },
-  { command: "openapi", args: "", flags: [] },
+  { command: "openapi", args: "", flags: ["--server"] },
 ];
 
 async function call(...args: string[]) {
@@ -130,6 +130,10 @@ const wrongCalls: [string[], string][] = [
   [
     ["token", "create", "x", "--scope", "write\u001b[31m"],
     "error: option '--scope <scope>' argument 'write\\u{1b}[31m' is invalid. Allowed choices are write, metrics. (see --help)",
+  ],
+  [
+    ["openapi", "--server", "plants.example.org"],
+    'Cannot use --server "plants.example.org": expected an http or https URL without a password, a query and a fragment',
   ],
   [["--port", "http"], 'Cannot use PORT "http": expected an integer from 0 to 65535'],
   [["--port", ""], 'Cannot use --port "": expected a value, or no flag for the default'],

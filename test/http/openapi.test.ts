@@ -30,6 +30,11 @@ async function schemas(): Promise<Record<string, OpenAPIV3.SchemaObject>> {
   return (await servedDocument()).components?.schemas as Record<string, OpenAPIV3.SchemaObject>;
 }
 
+async function propertiesOf(schema: string): Promise<Record<string, OpenAPIV3.SchemaObject>> {
+  const { properties = {} } = (await schemas())[schema] ?? {};
+  return properties as Record<string, OpenAPIV3.SchemaObject>;
+}
+
 function examplesOf({ properties = {} }: OpenAPIV3.SchemaObject): Record<string, unknown> {
   const members = Object.entries(properties as Record<string, OpenAPIV3.SchemaObject>);
   return Object.fromEntries(members.map(([name, { example }]) => [name, example]));
@@ -38,11 +43,33 @@ function examplesOf({ properties = {} }: OpenAPIV3.SchemaObject): Record<string,
 /** The causes that POST /plants can answer with: its path is known, and so is its method. */
 const CODES = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => ![404, 405].includes(statusOf(code)));
 
-test("GET /swagger/json and `plant-store openapi` give the same document", async () => {
+async function printedDocument(...flags: string[]): Promise<OpenAPIV3.Document> {
   using directory = emptyDirectory();
-  const { exitCode, stdout, stderr } = await runToEnd({ args: ["openapi"], cwd: directory.path });
+  const { exitCode, stdout, stderr } = await runToEnd({ args: ["openapi", ...flags], cwd: directory.path });
   expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
-  expect(JSON.parse(stdout)).toEqual(await servedDocument());
+  return JSON.parse(stdout) as OpenAPIV3.Document;
+}
+
+test("GET /swagger/json and `plant-store openapi` give the same document, but for the server's URL", async () => {
+  const { servers: printedServers, ...printed } = await printedDocument();
+  const { servers, ...served } = await servedDocument();
+  expect(printed).toEqual(served);
+  expect(servers).toEqual([{ url: "..", description: "This server" }]);
+  expect(printedServers).toEqual([{ url: "http://127.0.0.1:3000", description: "The server" }]);
+});
+
+test.each(["http://127.0.0.1:3000", "https://plants.example.org", "https://example.org/api/plants-v1"])(
+  "GET /swagger/json below %s says that the API is there, whatever proxy is in between",
+  async (base) => {
+    const { servers = [] } = await servedDocument();
+    const urls = servers.map(({ url }) => new URL(url, `${base}/swagger/json`).href);
+    expect(urls).toEqual([`${base}/`]);
+  },
+);
+
+test("`plant-store openapi --server` takes the URL that clients reach the API by", async () => {
+  const { servers } = await printedDocument("--server", "https://example.org/api/");
+  expect(servers).toEqual([{ url: "https://example.org/api", description: "The server" }]);
 });
 
 test("the OpenAPI document is valid OpenAPI 3.0", async () => {
@@ -55,10 +82,10 @@ test("the OpenAPI document is valid OpenAPI 3.0", async () => {
 /** Linting needs no network: a reference to another document is a mistake, and shows as one. */
 const offline = () => Promise.reject(new Error("the document must stand alone"));
 
-test("the OpenAPI document passes Redocly's recommended rules without a warning", async () => {
+test("the OpenAPI document passes Redocly's strict rules without a problem", async () => {
   const problems = await lintFromString({
     source: JSON.stringify(await servedDocument(), null, 2),
-    config: await createConfig({ extends: ["recommended"] }),
+    config: await createConfig({ extends: ["recommended-strict"] }),
     externalRefResolver: new BaseResolver({ http: { headers: [], customFetch: offline } }),
   });
   const found = problems.map(({ severity, ruleId, message, location }) => {
@@ -67,8 +94,13 @@ test("the OpenAPI document passes Redocly's recommended rules without a warning"
   expect(found).toEqual([]);
 });
 
-test("the OpenAPI document has the contract's version", async () => {
-  expect((await servedDocument()).info).toMatchObject({ title: "Plant Store", version: "1.0.0" });
+test("the OpenAPI document has the contract's version, a licence, and says whom to ask", async () => {
+  expect((await servedDocument()).info).toMatchObject({
+    title: "Plant Store",
+    version: "1.0.0",
+    contact: { name: "The operator of this server" },
+    license: { name: "MIT", url: "https://opensource.org/license/mit" },
+  });
 });
 
 test.each(Object.keys(ERRORS) as ErrorCode[])(
@@ -95,7 +127,9 @@ test("the operation takes a required NewPlant as application/json only", async (
   const { requestBody, parameters = [] } = await operation();
   expect(requestBody).toEqual({
     required: true,
-    content: { "application/json": { schema: { $ref: "#/components/schemas/NewPlant" } } },
+    content: {
+      "application/json": { schema: { $ref: "#/components/schemas/NewPlant" }, examples: expect.anything() },
+    },
   });
   expect(parameters).toEqual([]);
 });
@@ -164,10 +198,24 @@ test("Plant has the contract's members and types, and no id", async () => {
 });
 
 test("Error has the contract's members and types, its member `error` among them", async () => {
-  const { type, required, properties } = (await schemas())["Error"] ?? {};
+  const { type, required, properties = {} } = (await schemas())["Error"] ?? {};
   expect({ type, required }).toEqual({ type: "object", required: ["error", "message"] });
   expect(properties).toMatchObject({ error: { type: "integer", format: "int32" }, message: { type: "string" } });
-  expect(Object.keys(properties ?? {})).toEqual(["error", "message"]);
+  expect(Object.keys(properties)).toEqual(["error", "message"]);
+});
+
+test("Error bounds its member `error`, and lists every value that it can have", async () => {
+  const { error } = await propertiesOf("Error");
+  const numbers = Object.values(ERRORS).map((row) => row.error);
+  expect(error?.description).toContain(`One of ${numbers.join(", ")};`);
+  expect({ minimum: error?.minimum, maximum: error?.maximum }).toEqual({ minimum: 4000, maximum: 5999 });
+  expect([...numbers, 4000, 5999].toSorted((a, b) => a - b)).toEqual([4000, ...numbers, 5999]);
+});
+
+test("NewPlant says of its member `id` how far it goes, and how JavaScript sends it exactly", async () => {
+  const { id } = await propertiesOf("NewPlant");
+  expect(id?.description).toContain("from -9223372036854775808 to 9223372036854775807");
+  expect(id?.description).toContain('`JSON.rawJSON("9223372036854775807")`');
 });
 
 test("the OpenAPI document holds nothing of Elysia's own: no $id, no error sentence, no kind", async () => {
@@ -175,9 +223,21 @@ test("the OpenAPI document holds nothing of Elysia's own: no $id, no error sente
     ...Object.keys(schema),
     ...Object.values(properties).flatMap((property) => Object.keys(property)),
   ]);
-  const words = new Set(["description", "example", "format", "properties", "required", "type"]);
+  const words = new Set(["description", "example", "format", "maximum", "minimum", "properties", "required", "type"]);
   expect(own.filter((key) => !words.has(key))).toEqual([]);
   expect(JSON.stringify(await servedDocument())).not.toContain('"$id"');
+});
+
+test("each example of the operation's request is answered with the response's example of the same name", async () => {
+  const { requestBody } = await operation();
+  const sent = (requestBody.content["application/json"]?.examples ?? {}) as Record<string, OpenAPIV3.ExampleObject>;
+  const received = (await responses())["200"]?.content?.["application/json"]?.examples;
+  const app = testApp();
+  for (const [name, { summary, value }] of Object.entries(sent)) {
+    const response = await app.fetch(postPlant(value));
+    expect(received?.[name]).toEqual({ summary: summary ?? "", value: await response.json() });
+  }
+  expect(Object.keys(sent)).toEqual(["with_tag", "without_tag"]);
 });
 
 test("the example of NewPlant is stored, and answered with the example of Plant", async () => {

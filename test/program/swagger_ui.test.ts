@@ -50,7 +50,7 @@ describe.skipIf(executablePath === undefined)("/swagger in a browser", () => {
   afterAll(() => browser?.close());
 
   /** The page of a fresh program, in a fresh profile, with all that it asked for and complained of. */
-  async function openDocs(options: BrowserContextOptions = {}) {
+  async function openDocs({ prefix = "", ...options }: BrowserContextOptions & { prefix?: string } = {}) {
     if (browser === undefined) throw new Error("The browser did not start");
     await using stack = new AsyncDisposableStack();
     const { path: cwd } = stack.use(emptyDirectory());
@@ -58,9 +58,10 @@ describe.skipIf(executablePath === undefined)("/swagger in a browser", () => {
     const context = stack.use(await browser.newContext(options));
     context.setDefaultTimeout(TEST_TIMEOUT_MS);
     const page = await context.newPage();
-    const origin = `http://${HOST}:${new URL(url).port}`;
+    const { port } = prefix === "" ? new URL(url) : stack.use(serveBelow(prefix, url));
+    const origin = `http://${HOST}:${port}`;
     const seen = { requests: requestsOf(page), complaints: complaintsOf(page) };
-    const policy = (await page.goto(`${origin}/swagger`))?.headers()["content-security-policy"];
+    const policy = (await page.goto(`${origin}${prefix}/swagger`))?.headers()["content-security-policy"];
     await page.getByRole("button", { name: "Authorize" }).waitFor();
     const all = stack.move();
     return { page, url, origin, policy, ...seen, [Symbol.asyncDispose]: () => all.disposeAsync() };
@@ -90,6 +91,14 @@ describe.skipIf(executablePath === undefined)("/swagger in a browser", () => {
     expect(sentBy(docs)).toEqual([{ method: "POST", url: `${docs.origin}/plants`, body: PLANT }]);
     expect(await errorOf(docs.url, '{"id": 9007199254740993, "name": "Ivy"}')).toBe(4091);
     expect(await errorOf(docs.url, '{"id": 9007199254740992, "name": "Ivy"}')).toBeUndefined();
+  });
+
+  test("works below a path prefix, behind a proxy that takes it off", async () => {
+    await using docs = await openDocs({ prefix: "/api/v1" });
+    await authorize(docs.page, TOKEN);
+    expect(await tryOut(docs.page, PLANT)).toEqual({ status: "200", body: { name: "Fern" } });
+    expect(sentBy(docs)).toEqual([{ method: "POST", url: `${docs.origin}/api/v1/plants`, body: PLANT }]);
+    expect(docs.complaints).toEqual([]);
   });
 
   test("shows the 401 that a wrong token gets, and fits a phone with it", async () => {
@@ -142,6 +151,18 @@ function loadsOf() {
     encoded: encodedBodySize,
     decoded: decodedBodySize,
   }));
+}
+
+/** A proxy that hands on what is asked for below a prefix, without the prefix. */
+function serveBelow(prefix: string, target: string): Bun.Server<undefined> {
+  return Bun.serve({
+    port: 0,
+    fetch(request) {
+      const { pathname } = new URL(request.url);
+      if (!pathname.startsWith(`${prefix}/`)) return new Response(null, { status: 404 });
+      return fetch(new Request(`${target}${pathname.slice(prefix.length)}`, request), { decompress: false });
+    },
+  });
 }
 
 interface Sent {
