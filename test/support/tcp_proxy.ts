@@ -7,7 +7,9 @@ export type ProxyMode =
   /** Hands nothing on and closes nothing: to both sides the other one is silent. */
   | "black hole"
   /** Hands on what the client sends; at the first reply it closes both connections instead of handing it on. */
-  | "lose the reply";
+  | "lose the reply"
+  /** Does so once, and forwards from then on. */
+  | "lose one reply";
 
 /** A TCP proxy on this machine, between a client and a server. */
 export interface TcpProxy extends Disposable {
@@ -49,7 +51,8 @@ export function startProxy(target: number, { delayMs = 0 }: ProxyOptions = {}): 
 
   function reply(link: Link, chunk: Uint8Array): void {
     if (mode === "black hole") return;
-    if (mode === "lose the reply") {
+    if (mode !== "forward") {
+      if (mode === "lose one reply") mode = "forward";
       lost++;
       return cut(link);
     }

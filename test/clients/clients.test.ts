@@ -1,0 +1,171 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { Database } from "bun:sqlite";
+import { join } from "node:path";
+import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
+import { TOKEN } from "../support/client.ts";
+import { buildExecutable } from "../support/executable.ts";
+import { emptyDirectory, ROOT, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { startProxy } from "../support/tcp_proxy.ts";
+import type { Connection, CreatePlant, Outcome } from "./generated_client.ts";
+import { generateClients, load, pythonClient, skipsClients, skipsPython, typeCheck } from "./generators.ts";
+
+setDefaultTimeout(4 * TEST_TIMEOUT_MS);
+
+/** The clients in TypeScript: how the README names them, and the program here that uses one. */
+const TYPESCRIPT = [
+  { client: "openapi-typescript, openapi-fetch", program: "openapi_fetch" },
+  { client: "@hey-api/openapi-ts", program: "hey_api" },
+  { client: "orval", program: "orval" },
+];
+const PYTHON = { client: "OpenAPI Generator, Python", program: "python" };
+
+const skipped = skipsClients();
+const python = !skipped && !skipsPython();
+const CLIENTS = python ? [...TYPESCRIPT, PYTHON] : TYPESCRIPT;
+
+describe.skipIf(skipped)("a client generated from the document", () => {
+  const stack = new DisposableStack();
+  let executable: readonly string[] = [];
+  let clients = "";
+  beforeAll(async () => {
+    executable = stack.use(await buildExecutable()).program;
+    clients = stack.use(await generateClients({ python })).path;
+  });
+  afterAll(() => stack.dispose());
+
+  const clientOf = async (program: string): Promise<CreatePlant> =>
+    program === "python" ? pythonClient(clients) : await load(clients, program, "createPlant");
+
+  /** A server of the executable in a fresh world: with how to reach it, and what it stores. */
+  async function startPlants(env: Record<string, string> = {}) {
+    await using stack = new AsyncDisposableStack();
+    const { path: cwd } = stack.use(emptyDirectory());
+    const run = async (...args: string[]) => (await runToEnd({ program: executable, args, cwd })).stdout;
+    const metricsToken = (await run("token", "create", "prometheus", "--scope", "metrics")).trim();
+    const server = stack.use(await startServer({ program: executable, cwd, env: { AUTH_TOKENS: TOKEN, ...env } }));
+    const connection: Connection = { baseUrl: server.url, token: TOKEN, fetch: (input, init) => fetch(input, init) };
+    const all = stack.move();
+    return {
+      connection,
+      metricsToken,
+      database: join(cwd, "plants.db"),
+      stored: async () => (await run("export")).trim().split("\n"),
+      [Symbol.asyncDispose]: () => all.disposeAsync(),
+    };
+  }
+
+  test("in TypeScript passes `strict`, with a type for every response, and so does the README's code", async () => {
+    expect(await typeCheck(clients)).toBe("");
+  });
+
+  test.each(CLIENTS)("stores plants: $client", async ({ program }) => {
+    await using plants = await startPlants();
+    const createPlant = await clientOf(program);
+    const outcomes = [
+      await createPlant({ id: 1, name: "Monstera deliciosa", tag: "indoor" }, plants.connection),
+      await createPlant({ id: 2, name: "🌿" }, plants.connection),
+    ];
+    expect(outcomes.map(withoutNone)).toEqual([
+      { status: 200, name: "Monstera deliciosa", tag: "indoor" },
+      { status: 200, name: "🌿" },
+    ]);
+    expect(await plants.stored()).toEqual([
+      '{"id":1,"name":"Monstera deliciosa","tag":"indoor"}',
+      '{"id":2,"name":"🌿"}',
+    ]);
+  });
+
+  test.each(CLIENTS)("reads every error: $client", async ({ program }) => {
+    await using plants = await startPlants({ REQUEST_TIMEOUT_MS: "300" });
+    const { connection, metricsToken } = plants;
+    const createPlant = await clientOf(program);
+    const fern = { id: 1, name: "Fern" };
+    await createPlant(fern, connection);
+    const latin1 = { "Content-Type": "application/json; charset=iso-8859-1" };
+    expect([
+      await createPlant({ id: 2, name: "\0" }, connection),
+      await createPlant(fern, { ...connection, token: "unknown-token-0123456789" }),
+      await createPlant(fern, { ...connection, token: metricsToken }),
+      await createPlant({ id: 1, name: "Ivy" }, connection),
+      await createPlant({ id: 2, name: "x".repeat(65_536) }, connection),
+      await createPlant(fern, { ...connection, headers: latin1 }),
+    ]).toEqual([
+      { status: 400, error: 4002, message: "`name` must be a string without U+0000 and lone surrogates" },
+      errorOf("invalid_credentials"),
+      { status: 403, error: 4031, message: 'the token does not have the scope "write"' },
+      errorOf("id_taken"),
+      { status: 413, error: 4131, message: "the body must have at most 65536 bytes" },
+      errorOf("unsupported_media_type"),
+    ]);
+    using locked = new Database(plants.database);
+    locked.run("BEGIN IMMEDIATE");
+    const refused = await createPlant({ id: 3, name: "Moss" }, connection);
+    locked.run("ROLLBACK");
+    // The lock's own limit and that of the request end at the same time: either may be the reason that is given.
+    expect(refused).toEqual({
+      status: 503,
+      error: 5032,
+      message: expect.stringMatching(/^storage .*; send .* later$/),
+    });
+  });
+
+  test.each(CLIENTS)("does with ids past 2^53 what the README says: $client", async ({ client, program }) => {
+    await using plants = await startPlants();
+    const createPlant = await clientOf(program);
+    const int64 = await load<"int64", (id: bigint) => number>(clients, "int64", "int64");
+    const send = async (name: string, id: bigint, as: (id: bigint) => unknown) => {
+      const outcome = await createPlant({ id: as(id) as number, name }, plants.connection).catch((error) => error);
+      if (outcome instanceof Error) return outcome.name;
+      if (outcome.status !== 200) return `${outcome.status}`;
+      const lines = await plants.stored();
+      return lines.includes(`{"id":${id},"name":"${name}"}`) ? "exact" : "200, but another id";
+    };
+    // A Python int has any size, and its program gets the digits.
+    const asNumber = program === "python" ? int64 : Number;
+    const cells = [
+      await send("1", 2n ** 53n + 1n, asNumber),
+      await send("2", 2n ** 63n - 1n, asNumber),
+      program === "python" ? "" : await send("3", 2n ** 63n - 1n, (id) => id),
+      program === "python" ? "" : await send("4", 2n ** 63n - 1n, int64),
+    ];
+    expect(cells).toEqual(await documentedCells(client));
+  });
+
+  test.each(TYPESCRIPT)(
+    "stores a plant once when a response is lost, with the README's fetch: $client",
+    async ({ program }) => {
+      await using plants = await startPlants();
+      using proxy = startProxy(Number(new URL(plants.connection.baseUrl).port));
+      const createPlant = await clientOf(program);
+      const retrying = await load<"fetchWithRetries", Connection["fetch"]>(
+        clients,
+        "fetchWithRetries",
+        "fetchWithRetries",
+      );
+      proxy.set("lose one reply");
+      const connection = { ...plants.connection, baseUrl: `http://127.0.0.1:${proxy.port}`, fetch: retrying };
+      const outcome = await createPlant({ id: 1, name: "Fern" }, connection);
+      expect(withoutNone(outcome)).toEqual({ status: 200, name: "Fern" });
+      expect(proxy.lost()).toBe(1);
+      expect(await plants.stored()).toEqual(['{"id":1,"name":"Fern"}']);
+    },
+  );
+});
+
+/** What a program makes of a member that is absent is its own matter: Python has None. */
+function withoutNone(outcome: Outcome): object {
+  return Object.fromEntries(Object.entries(outcome).filter(([, value]) => value !== undefined && value !== null));
+}
+
+function errorOf(code: ErrorCode): Outcome {
+  return { status: statusOf(code), error: ERRORS[code].error, message: ERRORS[code].message };
+}
+
+/** What the README's table says a client does, without what it adds after a comma. */
+async function documentedCells(client: string): Promise<string[]> {
+  const readme = await Bun.file(join(ROOT, "README.md")).text();
+  const [, section = ""] = readme.split("\n### Ids past 2^53 in JavaScript\n");
+  const row = section.split("\n").find((line) => line.startsWith(`| ${client} `)) ?? "";
+  const cells = row.split("|").slice(2, -1);
+  return cells.map((cell) => cell.trim().replace(/^(4\d\d),.*/, "$1"));
+}

@@ -1,0 +1,92 @@
+import { cpSync, existsSync, mkdirSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import { emptyDirectory, FROM_SOURCE } from "../support/program.ts";
+import type { Connection, CreatePlant, Outcome, Plant } from "./generated_client.ts";
+import { readmeCode } from "./readme_code.ts";
+
+const HERE = import.meta.dir;
+/** Where the generators and the linter are, if they are. */
+export const MODULES = join(HERE, "node_modules");
+
+/** Whether the generators are not here. Says how to get them, for the tests that skip themselves. */
+export function skipsClients(): boolean {
+  const skips = !existsSync(join(MODULES, "openapi-typescript"));
+  if (skips) console.warn("Skipped, generated clients: bun install --frozen-lockfile --cwd test/clients brings them");
+  return skips;
+}
+
+/** A Python with what the generated client imports: the first on PATH, or Debian's. */
+const PYTHON = ["python3", "/usr/bin/python3"].find(
+  (path) => Bun.which(path) && Bun.spawnSync([path, "-c", "import certifi, dateutil, six, urllib3"]).success,
+);
+
+/** Whether OpenAPI Generator cannot run here, or what it makes. Says so, for the tests that skip themselves. */
+export function skipsPython(): boolean {
+  const skips = PYTHON === undefined || Bun.which("java") === null;
+  if (skips) {
+    const packages = "default-jre-headless python3-certifi python3-dateutil python3-six python3-urllib3";
+    console.warn(`Skipped, the generated client in Python: apt-get install ${packages} brings what it needs`);
+  }
+  return skips;
+}
+
+/** Makes every client from the document, in a directory that is gone at the end of the scope. */
+export async function generateClients({ python }: { readonly python: boolean }) {
+  const directory = emptyDirectory();
+  const { path } = directory;
+  cpSync(join(HERE, "programs"), join(path, "programs"), { recursive: true });
+  cpSync(join(HERE, "generated_client.ts"), join(path, "generated_client.ts"));
+  symlinkSync(MODULES, join(path, "node_modules"));
+  mkdirSync(join(path, "generated"));
+  for (const name of ["int64", "fetchWithRetries"]) {
+    await Bun.write(join(path, "programs", `${name}.ts`), await readmeCode(name));
+  }
+  await Bun.write(join(path, "openapi.json"), (await run(path, [...FROM_SOURCE, "openapi"])).stdout);
+  await Promise.all([
+    run(path, bin("openapi-typescript", "openapi.json", "--output", "generated/openapi_typescript.d.ts")),
+    run(path, bin("openapi-ts", "--input", "openapi.json", "--output", "generated/hey_api", "--no-log-file")),
+    run(path, bin("orval", "--config", "programs/orval.config.json")),
+    python && run(path, [...JAVA_GENERATOR, "-g", "python", "-i", "openapi.json", "-o", "generated/python"]),
+  ]);
+  return { path, [Symbol.dispose]: () => directory[Symbol.dispose]() };
+}
+
+const JAVA_GENERATOR = [
+  "java",
+  "-jar",
+  "node_modules/@openapitools/openapi-generator-cli/bin/openapi-generator.jar",
+  "generate",
+];
+
+/** Type-checks the clients and the programs that use them, and the README's code. Resolves to what is wrong. */
+export async function typeCheck(path: string): Promise<string> {
+  return (await run(path, bin("tsc", "--project", "programs"))).stdout;
+}
+
+/** A program of a package here, on this Bun. */
+function bin(name: string, ...args: string[]): string[] {
+  return [process.execPath, "--bun", `node_modules/.bin/${name}`, ...args];
+}
+
+async function run(cwd: string, command: string[], stdin = "") {
+  const child = Bun.spawn(command, { cwd, stdin: new Blob([stdin]), stdout: "pipe", stderr: "pipe" });
+  const [stdout, stderr] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  if ((await child.exited) !== 0) throw new Error(`${command.join(" ")} failed:\n${stdout}\n${stderr}`);
+  return { stdout };
+}
+
+/** Loads one of the programs in TypeScript, or its code from the README. */
+export async function load<Name extends string, Value>(path: string, program: string, name: Name): Promise<Value> {
+  const module = (await import(join(path, "programs", `${program}.ts`))) as Record<Name, Value>;
+  return module[name];
+}
+
+/** The program in Python. */
+export function pythonClient(path: string): CreatePlant {
+  return async (plant: Plant, { baseUrl, token, headers = {} }: Connection) => {
+    const calls = JSON.stringify([{ base_url: baseUrl, token, plant, headers }]);
+    const command = ["env", "PYTHONPATH=generated/python", PYTHON ?? "python3", "programs/python_client.py"];
+    const [outcome] = JSON.parse((await run(path, command, calls)).stdout) as [Outcome];
+    return outcome;
+  };
+}

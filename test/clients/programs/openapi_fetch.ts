@@ -1,0 +1,23 @@
+import createClient from "openapi-fetch";
+import type { components, paths } from "../generated/openapi_typescript.d.ts";
+import type { Connection, CreatePlant, ErrorStatus, Same } from "../generated_client.ts";
+
+export const createPlant: CreatePlant = async (plant, connection) => {
+  const { data, error, response } = await connect(connection).POST("/plants", { body: plant });
+  if (data !== undefined) return { status: 200, ...data };
+  true satisfies Same<typeof error, components["schemas"]["Error"]>;
+  return { status: response.status, ...error };
+};
+
+function connect({ baseUrl, token, headers, fetch }: Connection) {
+  return createClient<paths>({ baseUrl, fetch, headers: { authorization: `Bearer ${token}`, ...headers } });
+}
+
+true satisfies Same<Exclude<keyof paths["/plants"]["post"]["responses"], 200>, ErrorStatus>;
+
+export const wrong = (connection: Connection) => [
+  // @ts-expect-error An id is no string.
+  connect(connection).POST("/plants", { body: { id: "1", name: "Fern" } }),
+  // @ts-expect-error A plant has a name.
+  connect(connection).POST("/plants", { body: { id: 1 } }),
+];

@@ -1,0 +1,132 @@
+import { afterEach, beforeEach, expect, mock, setDefaultTimeout, spyOn, test } from "bun:test";
+import { join } from "node:path";
+import { memoryStore } from "../../src/adapters/memory.ts";
+import { PlantStoreError } from "../../src/errors.ts";
+import { testApp } from "../support/app.ts";
+import { bearer, TOKEN } from "../support/client.ts";
+import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { startProxy } from "../support/tcp_proxy.ts";
+import type { Connection } from "./generated_client.ts";
+import { readmeCode } from "./readme_code.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+using directory = emptyDirectory();
+const file = join(directory.path, "fetch_with_retries.ts");
+await Bun.write(file, await readmeCode("fetchWithRetries"));
+const { fetchWithRetries } = (await import(file)) as { fetchWithRetries: Connection["fetch"] };
+
+/** How long the code waited, in milliseconds. */
+let waits: number[] = [];
+beforeEach(() => {
+  // Half of what a wait may be at most.
+  spyOn(Math, "random").mockReturnValue(0.5);
+  waits = [];
+});
+afterEach(() => mock.restore());
+
+/** From here on a wait is over at once; one of minutes is the web framework's own. */
+function skipWaits(): void {
+  const { setTimeout } = globalThis;
+  const immediately = (run: () => void, ms = 0) => {
+    if (ms > 60_000) return setTimeout(run, ms);
+    waits.push(ms);
+    return setImmediate(run);
+  };
+  spyOn(globalThis, "setTimeout").mockImplementation(immediately as unknown as typeof setTimeout);
+}
+
+function send(url: string, plant = { id: 1, name: "Fern" }, signal?: AbortSignal): Promise<Response> {
+  return fetchWithRetries(`${url}/plants`, {
+    method: "POST",
+    headers: { ...bearer(), "content-type": "application/json" },
+    body: JSON.stringify(plant),
+    ...(signal && { signal }),
+  });
+}
+
+test("the README's fetchWithRetries() stores a plant once when the response to it was lost", async () => {
+  using home = emptyDirectory();
+  await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
+  using proxy = startProxy(Number(new URL(server.url).port));
+  proxy.set("lose one reply");
+  skipWaits();
+  const response = await send(`http://127.0.0.1:${proxy.port}`);
+  mock.restore();
+  expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
+  expect({ lost: proxy.lost(), waits }).toEqual({ lost: 1, waits: [100] });
+  const { stdout } = await runToEnd({ args: ["export"], cwd: home.path });
+  expect(stdout).toBe('{"id":1,"name":"Fern"}\n');
+});
+
+/** The app over a store that first cannot take plants, with how many requests came. */
+function serveAfter(refusals: number) {
+  const store = memoryStore();
+  let requests = 0;
+  const app = testApp({
+    plants: {
+      add: async (plant) => {
+        if (requests++ < refusals) throw new PlantStoreError("storage_unavailable");
+        const [outcome = "added"] = await store.add([plant], { timeoutMs: 1000 });
+        return outcome;
+      },
+    },
+  });
+  const server = Bun.serve({ port: 0, fetch: app.fetch });
+  return { url: server.url.origin, requests: () => requests, [Symbol.dispose]: () => void server.stop(true) };
+}
+
+test("the README's fetchWithRetries() waits as long as Retry-After says, and longer each time", async () => {
+  using server = serveAfter(3);
+  skipWaits();
+  const response = await send(server.url);
+  expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
+  expect({ requests: server.requests(), waits }).toEqual({ requests: 4, waits: [1100, 1200, 1400] });
+});
+
+test("the README's fetchWithRetries() sends a plant that is refused with 409 no more", async () => {
+  using server = serveAfter(0);
+  skipWaits();
+  await send(server.url);
+  const response = await send(server.url, { id: 1, name: "Ivy" });
+  expect({ status: response.status, body: await response.json() }).toEqual({
+    status: 409,
+    body: { error: 4091, message: "`id` is taken by a different plant" },
+  });
+  expect({ requests: server.requests(), waits }).toEqual({ requests: 2, waits: [] });
+});
+
+test("the README's fetchWithRetries() gives up after eight attempts, with the last response", async () => {
+  using server = serveAfter(100);
+  skipWaits();
+  const response = await send(server.url);
+  expect({ status: response.status, body: await response.json() }).toEqual({
+    status: 503,
+    body: { error: 5032, message: "storage cannot take the plant now; send it again later" },
+  });
+  expect({ requests: server.requests(), waits }).toEqual({
+    requests: 8,
+    waits: [1100, 1200, 1400, 1800, 2600, 4200, 6000],
+  });
+});
+
+test("the README's fetchWithRetries() gives up after eight attempts, with the last error", async () => {
+  skipWaits();
+  const error = await send(`http://127.0.0.1:${closedPort()}`).catch((error: unknown) => error);
+  expect(error).toBeInstanceOf(TypeError);
+  expect(waits).toEqual([100, 200, 400, 800, 1600, 3200, 5000]);
+});
+
+test("the README's fetchWithRetries() ends with its caller's signal", async () => {
+  skipWaits();
+  const error = await send(`http://127.0.0.1:${closedPort()}`, undefined, AbortSignal.abort()).catch(
+    (error: unknown) => error,
+  );
+  expect(error).toMatchObject({ name: "AbortError" });
+  expect(waits).toEqual([]);
+});
+
+function closedPort(): number {
+  using server = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+  return server.port;
+}
