@@ -4,7 +4,7 @@ import type { TokenStore } from "./token_store.ts";
 
 /**
  * The port that every database stands behind: what it keeps. The caller that opens it disposes of it.
- * `test/support/database_contract.ts` holds each adapter to these comments.
+ * `databaseContract` of `plant-store/testing` holds each adapter to these comments.
  */
 export interface Database extends AsyncDisposable {
   readonly plants: PlantStore;
@@ -37,7 +37,19 @@ export interface DatabaseMetric {
   readonly value: number;
 }
 
-/** A database that must not or cannot be used. For the operator: the message names the database, and no secret. */
+/**
+ * A database that must not or cannot be used. For the operator: the message names the database, and no secret.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { DatabaseError } from "plant-store";
+ *
+ * const error = new DatabaseError("Cannot open plants.db: it belongs to another application");
+ *
+ * assert.equal(error.name, "DatabaseError");
+ * ```
+ */
 export class DatabaseError extends Error {
   override readonly name = "DatabaseError";
 }

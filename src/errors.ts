@@ -26,7 +26,17 @@ export interface ErrorRow {
   readonly message: string;
 }
 
-/** The one table from cause to number: README, OpenAPI document and responses all follow it. */
+/**
+ * The one table from cause to number: README, OpenAPI document and responses all follow it.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { ERRORS } from "plant-store";
+ *
+ * assert.equal(ERRORS.id_taken.error, 4091);
+ * ```
+ */
 export const ERRORS = {
   malformed_json: {
     error: 4001,
@@ -111,7 +121,10 @@ export const ERRORS = {
  *
  * @example
  * ```ts
- * statusOf("id_taken"); // 409
+ * import assert from "node:assert/strict";
+ * import { statusOf } from "plant-store";
+ *
+ * assert.equal(statusOf("id_taken"), 409);
  * ```
  */
 export function statusOf(code: ErrorCode): number {
@@ -124,7 +137,23 @@ export interface PlantStoreErrorOptions extends ErrorOptions {
   readonly reason?: string;
 }
 
-/** The only error that crosses a port of this module; anything else is an internal error. */
+/**
+ * The only error that crosses a port of this module; anything else is an internal error.
+ *
+ * @example A store whose database is away
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { type PlantStore, PlantStoreError } from "plant-store";
+ *
+ * const cause = new Error("connect ECONNREFUSED");
+ * const refuse = async () => {
+ *   throw new PlantStoreError("storage_unavailable", undefined, { cause });
+ * };
+ * const store: PlantStore = { add: refuse, probe: refuse };
+ *
+ * await assert.rejects(store.probe(), { code: "storage_unavailable", cause });
+ * ```
+ */
 export class PlantStoreError extends Error {
   override readonly name = "PlantStoreError";
   /** The cause, from the closed list. */

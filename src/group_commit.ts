@@ -52,6 +52,18 @@ export interface GroupCommit {
 /**
  * Gathers concurrent adds into batches over any store: while one batch is in flight the next gathers, so load makes
  * batches larger and fsyncs rarer. A lone plant does not wait for others. Slow commits are in flight on several lanes.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { groupCommit, memoryStore } from "plant-store";
+ *
+ * const plants = groupCommit(memoryStore(), { defer: (run) => void setImmediate(run) });
+ *
+ * assert.equal(await plants.add({ id: 1n, name: "Fern" }), "added");
+ * await plants.drain(1_000);
+ * await assert.rejects(plants.add({ id: 2n, name: "Moss" }), { code: "shutting_down" });
+ * ```
  */
 export function groupCommit(store: PlantStore, options: GroupCommitOptions = {}): GroupCommit {
   return new Batcher(store, options);

@@ -5,9 +5,11 @@
  */
 export { type AppOptions, createApp } from "./http/app.ts";
 export type { RenderMetrics } from "./http/metrics.ts";
-export type { PlantsOptions } from "./http/plants.ts";
 export { ACCEPTED, accepted, type Authenticate, refused, type Verdict } from "./auth/authenticate.ts";
 export type { Commit } from "./batch.ts";
+export { memoryDatabase, memoryStore } from "./adapters/memory.ts";
+export { sha256 } from "./adapters/node_sha256.ts";
+export { staticTokens } from "./adapters/static_tokens.ts";
 export { type Database, DatabaseError, type DatabaseMetric } from "./database.ts";
 export { DOCS_FILES, type DocsFiles } from "./http/docs.ts";
 export {
@@ -24,7 +26,7 @@ export type { RemoteJwksOptions } from "./auth/jwks.ts";
 export { jwtAuthenticator, type JwtOptions } from "./auth/jwt.ts";
 export { JWT_ALGORITHMS, type JwtAlgorithm } from "./auth/jwt_header.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
-export { type MintOptions, mintToken, type Sha256, tokenFinder } from "./auth/tokens.ts";
+export { type MintOptions, mintToken, type Sha256 } from "./auth/tokens.ts";
 export type { NewToken, TokenRecord, TokenStore, TokenUse } from "./token_store.ts";
 export type { CompletedRequest, ObservedRequest, Observer } from "./observer.ts";
 export { type Scope, SCOPES } from "./scopes.ts";

@@ -18,7 +18,25 @@ export interface CompletedRequest extends ObservedRequest {
   readonly durationMs: number;
 }
 
-/** The port of logs, metrics and traces. Its methods are called on the hot path, and must not throw. */
+/**
+ * The port of logs, metrics and traces. Its methods are called on the hot path, and must not throw.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import type { Observer } from "plant-store";
+ *
+ * const lines: string[] = [];
+ * const observer: Observer = {
+ *   onError: ({ code }, { requestId }) => lines.push(`${requestId} ${code}`),
+ *   onResponse: ({ method, path, status, requestId }) => lines.push(`${requestId} ${method} ${path} ${status}`),
+ * };
+ * const request = { requestId: "r1", clientAddress: () => undefined };
+ * observer.onResponse({ ...request, method: "POST", path: "/plants", status: 200, durationMs: 1 });
+ *
+ * assert.deepEqual(lines, ["r1 POST /plants 200"]);
+ * ```
+ */
 export interface Observer {
   /** Called with every error before its response; `cause` and `reason` are not for the client. */
   onError(error: PlantStoreError, request: ObservedRequest): void;

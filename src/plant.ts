@@ -1,6 +1,26 @@
-/** The smallest int64, also the smallest value of SQLite's INTEGER and PostgreSQL's bigint. */
+/**
+ * The smallest int64, also the smallest value of SQLite's INTEGER and PostgreSQL's bigint.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { INT64_MIN } from "plant-store";
+ *
+ * assert.equal(BigInt.asIntN(64, INT64_MIN - 1n), 2n ** 63n - 1n);
+ * ```
+ */
 export const INT64_MIN = -(2n ** 63n);
-/** The largest one. */
+/**
+ * The largest int64.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { INT64_MAX } from "plant-store";
+ *
+ * assert.equal(INT64_MAX, 9_223_372_036_854_775_807n);
+ * ```
+ */
 export const INT64_MAX = 2n ** 63n - 1n;
 
 /** A plant's descriptive fields. */
@@ -16,7 +36,18 @@ export interface NewPlant extends Plant {
   readonly id: bigint;
 }
 
-/** Whether two plants have the same descriptive fields: under one id, the second one is a re-send then. */
+/**
+ * Whether two plants have the same descriptive fields: under one id, the second one is a re-send then.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { samePlant } from "plant-store";
+ *
+ * assert(samePlant({ name: "Fern" }, { name: "Fern" }));
+ * assert(!samePlant({ name: "Fern" }, { name: "Fern", tag: "" }));
+ * ```
+ */
 export function samePlant(one: Plant, other: Plant): boolean {
   return one.name === other.name && one.tag === other.tag;
 }

@@ -15,7 +15,28 @@ export interface AddOptions {
 }
 
 /**
- * The port that stores plants. `test/support/database_contract.ts` holds each adapter to these comments.
+ * The port that stores plants. `plantStoreContract` of `plant-store/testing` holds each adapter to these comments.
+ *
+ * @example A store that takes the first plant of every id
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { type Plant, type PlantStore, samePlant } from "plant-store";
+ *
+ * const rows = new Map<bigint, Plant>();
+ * const store: PlantStore = {
+ *   add: async (plants) =>
+ *     plants.map(({ id, ...plant }) => {
+ *       const stored = rows.get(id);
+ *       if (stored !== undefined) return samePlant(stored, plant) ? "present" : "conflict";
+ *       rows.set(id, plant);
+ *       return "added";
+ *     }),
+ *   probe: async () => {},
+ * };
+ * const fern = { id: 1n, name: "Fern" };
+ *
+ * assert.deepEqual(await store.add([fern, fern], { timeoutMs: 1_000 }), ["added", "present"]);
+ * ```
  */
 export interface PlantStore {
   /**

@@ -16,6 +16,16 @@ export interface ReadinessOptions {
  *
  * @param probe Resolves when a plant could be stored now.
  * @returns The check. It rejects with what the probe rejects with, or with `storage_unavailable` while it hangs.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { readiness } from "plant-store";
+ *
+ * const ready = readiness(() => new Promise(() => {}), { timeoutMs: 1 });
+ *
+ * await assert.rejects(ready(), { code: "storage_unavailable" });
+ * ```
  */
 export function readiness(probe: () => Promise<void>, options: ReadinessOptions = {}): () => Promise<void> {
   const { maxAgeMs = 500, timeoutMs = 1_000 } = options;

@@ -4,7 +4,20 @@ import { type NewPlant, type Plant, samePlant } from "../plant.ts";
 import type { AddOutcome, PlantStore } from "../plant_store.ts";
 import type { NewToken, TokenRecord, TokenStore, TokenUse } from "../token_store.ts";
 
-/** A database in memory, lost at the end of the process: for tests, and the smallest example of the port. */
+/**
+ * A database in memory, lost at the end of the process: for tests, and the smallest example of the port.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { memoryDatabase } from "plant-store";
+ *
+ * const { plants, pages } = memoryDatabase();
+ * await plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: 1_000 });
+ *
+ * assert.deepEqual(await Array.fromAsync(pages()), [[{ id: 1n, name: "Fern" }]]);
+ * ```
+ */
 export function memoryDatabase(): Database {
   const plants = new Map<bigint, Plant>();
   return {
@@ -17,7 +30,20 @@ export function memoryDatabase(): Database {
   };
 }
 
-/** The plants of a {@linkcode memoryDatabase}, where nothing else is needed. */
+/**
+ * The plants of a {@linkcode memoryDatabase}, where nothing else is needed.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { memoryStore } from "plant-store";
+ *
+ * const store = memoryStore();
+ * const outcomes = await store.add([{ id: 1n, name: "Fern" }], { timeoutMs: 1_000 });
+ *
+ * assert.deepEqual(outcomes, ["added"]);
+ * ```
+ */
 export function memoryStore(): PlantStore {
   return storeIn(new Map());
 }

@@ -17,18 +17,61 @@ export type Verdict =
  * The port that judges tokens: whether the bearer of this one may call the service now, and what for. It returns a
  * promise only where it has to wait: a promise for every request would cost more than judging the token. It throws
  * nothing but a `PlantStoreError` `queue_full`, when too many tokens wait to be judged.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { type Authenticate, accepted, refused } from "plant-store";
+ *
+ * const tenants = new Map([["a-token-of-the-scraper", accepted(["metrics"])]]);
+ * const authenticate: Authenticate = (token) => tenants.get(token) ?? refused("unknown");
+ *
+ * assert.equal((await authenticate("another-token")).ok, false);
+ * ```
  */
 export type Authenticate = (token: string) => Verdict | Promise<Verdict>;
 
-/** The verdict on a token that may do everything: always this object, so that accepting one allocates nothing. */
+/**
+ * The verdict on a token that may do everything: always this object, so that accepting one allocates nothing.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { ACCEPTED } from "plant-store";
+ *
+ * assert(ACCEPTED.ok && ACCEPTED.scopes.has("write"));
+ * ```
+ */
 export const ACCEPTED: Verdict = accepted(SCOPES);
 
-/** The verdict on a token that may do these things. It allocates: make it when the token is read, not at a request. */
+/**
+ * The verdict on a token that may do these things. It allocates: make it when the token is read, not at a request.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { accepted } from "plant-store";
+ *
+ * const verdict = accepted(["metrics"]);
+ *
+ * assert(verdict.ok && !verdict.scopes.has("write"));
+ * ```
+ */
 export function accepted(scopes: readonly Scope[]): Verdict {
   return Object.freeze({ ok: true, scopes: new Set(scopes) });
 }
 
-/** The verdict on a token that is refused for this reason. */
+/**
+ * The verdict on a token that is refused for this reason.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { refused } from "plant-store";
+ *
+ * assert.deepEqual(refused("expired"), { ok: false, reason: "expired" });
+ * ```
+ */
 export function refused(reason: string): Verdict {
   return { ok: false, reason };
 }

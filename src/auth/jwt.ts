@@ -42,12 +42,17 @@ export interface JwtOptions extends RemoteJwksOptions {
  *
  * @example
  * ```ts
+ * import assert from "node:assert/strict";
+ * import { jwtAuthenticator, sha256 } from "plant-store";
+ *
  * const authenticate = jwtAuthenticator({
  *   jwksUrl: new URL("https://id.example.com/jwks"),
  *   issuer: "https://id.example.com/",
  *   audience: "plant-store",
  *   sha256,
  * });
+ *
+ * assert.deepEqual(await authenticate("no-jwt"), { ok: false, reason: "not a JWT" });
  * ```
  */
 export function jwtAuthenticator(options: JwtOptions): Authenticate {

@@ -4,7 +4,17 @@ import type { JwtRefusal } from "./jwt_refusal.ts";
 const RSA = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] as const;
 const ELLIPTIC_CURVES = ["ES256", "ES384", "ES512", "EdDSA", "Ed25519"] as const;
 
-/** RFC 8725, section 3.1. Neither `none` nor HMAC, for which a public key would be the secret. */
+/**
+ * What may sign a JWT (RFC 8725, section 3.1): neither `none` nor HMAC, for which a public key would be the secret.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { JWT_ALGORITHMS } from "plant-store";
+ *
+ * assert(JWT_ALGORITHMS.includes("EdDSA"));
+ * ```
+ */
 export const JWT_ALGORITHMS = [...RSA, ...ELLIPTIC_CURVES] as const;
 /** One of {@linkcode JWT_ALGORITHMS} (RFC 7518, section 3.1; RFC 8037; RFC 9864). */
 export type JwtAlgorithm = (typeof JWT_ALGORITHMS)[number];

@@ -26,7 +26,24 @@ export interface TokenCacheOptions {
   readonly now?: () => number;
 }
 
-/** Caches the stored tokens, and the static ones beside them. */
+/**
+ * Caches the stored tokens, and the static ones beside them.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { memoryDatabase, mintToken, sha256, tokenCache } from "plant-store";
+ *
+ * const { tokens } = memoryDatabase();
+ * const cache = await tokenCache(tokens, { sha256 });
+ * const token = mintToken(sha256);
+ * const record = { name: "greenhouse", digest: sha256(token), createdAt: new Date(), expiresAt: null };
+ * await cache.add({ ...record, scopes: ["write"] });
+ *
+ * assert(cache.authenticate(token).ok);
+ * assert.deepEqual(cache.authenticate("another-token"), { ok: false, reason: "unknown" });
+ * ```
+ */
 export async function tokenCache(store: TokenStore, options: TokenCacheOptions): Promise<TokenCache> {
   const { sha256, now = Date.now } = options;
   const keyOf = tokenKeys(sha256);

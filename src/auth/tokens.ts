@@ -23,7 +23,10 @@ export interface MintOptions {
  *
  * @example
  * ```ts
- * mintToken(sha256); // "plant_q0Ff…"
+ * import assert from "node:assert/strict";
+ * import { mintToken, sha256 } from "plant-store";
+ *
+ * assert.match(mintToken(sha256), /^plant_\w{38}$/);
  * ```
  */
 export function mintToken(
@@ -55,18 +58,13 @@ function spell(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => ALPHABET[byte % ALPHABET.length]).join("");
 }
 
-/**
- * Makes the search for a token among others, by digest: it costs one hash, however many tokens there are.
- *
- * @param tokens What to find, each with the SHA-256 digest of its token. Of two with one digest the later one is found.
- */
-export function tokenFinder<Token extends { readonly digest: Uint8Array }>(
-  tokens: Iterable<Token>,
-  sha256: Sha256,
-): (token: string) => Token | undefined {
-  const byDigest = new Map(Array.from(tokens, (token) => [digestKey(token.digest), token]));
-  const keyOf = tokenKeys(sha256);
-  return (token) => byDigest.get(keyOf(token));
+const MIN_STATIC_CHARACTERS = 16;
+
+/** Why a token that people chose cannot be used, in words that follow its name; `undefined` where it can. */
+export function faultOfStatic(token: string): string | undefined {
+  if (token.length < MIN_STATIC_CHARACTERS) return `has fewer than ${MIN_STATIC_CHARACTERS} characters`;
+  // RFC 6750, section 2.1: no client could send any other.
+  return /^[\w\-.~+/]+=*$/.test(token) ? undefined : "has characters that a bearer token cannot have";
 }
 
 /** Makes what turns a token into its {@linkcode digestKey}. */

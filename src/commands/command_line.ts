@@ -15,7 +15,6 @@ import { createToken, type CreateTokenOptions, deleteToken, listTokens, pruneTok
 
 /** The setting that every command has that works on the database. */
 const DATABASE = { database: SETTINGS.database };
-
 /** Where `serve` listens without any settings. */
 const DEFAULT_SERVER = `http://${SETTINGS.host.variables.HOST}:${SETTINGS.port.variables.PORT}`;
 

@@ -1,3 +1,4 @@
+import { faultOfStatic } from "../auth/tokens.ts";
 import { parsePostgresUrl, type PostgresUrl } from "../adapters/postgres/url.ts";
 
 /** A setting that cannot be followed: the program was called wrongly. */
@@ -144,8 +145,6 @@ function withoutSecrets(url: string): string {
   return url.replace(/[?#].*/s, "…");
 }
 
-const MIN_TOKEN_LENGTH = 16;
-
 /** Parses bearer tokens that are separated by commas or the ends of lines. */
 export function parseTokens(name: string, list: string): string[] {
   const tokens = list
@@ -157,7 +156,6 @@ export function parseTokens(name: string, list: string): string[] {
 }
 
 function requireUsable(token: string, where: string): void {
-  if (token.length < MIN_TOKEN_LENGTH) throw new ConfigError(`${where} has fewer than ${MIN_TOKEN_LENGTH} characters`);
-  // RFC 6750, section 2.1: no client could send any other.
-  if (!/^[\w\-.~+/]+=*$/.test(token)) throw new ConfigError(`${where} has characters that a bearer token cannot have`);
+  const fault = faultOfStatic(token);
+  if (fault !== undefined) throw new ConfigError(`${where} ${fault}`);
 }

@@ -1,5 +1,6 @@
 import type { AnyElysia } from "elysia";
 import type { Authenticate } from "../auth/authenticate.ts";
+import type { GroupCommit } from "../group_commit.ts";
 import type { Observer } from "../observer.ts";
 import { bearerGuard, type RequiredScopes } from "./bearer_guard.ts";
 import { docs, type DocsFiles } from "./docs.ts";
@@ -7,16 +8,20 @@ import { health } from "./health.ts";
 import { home } from "./home.ts";
 import { lifecycle } from "./lifecycle.ts";
 import { metrics, type RenderMetrics } from "./metrics.ts";
-import { plantsApi, type PlantsOptions } from "./plants.ts";
+import { plantsApi } from "./plants.ts";
 
 /** Everything the app needs from outside; it opens and reads nothing by itself. */
-export interface AppOptions extends PlantsOptions {
+export interface AppOptions {
+  /** Where plants go. */
+  readonly plants: Pick<GroupCommit, "add">;
   /** Who may call. */
   readonly authenticate: Authenticate;
   /** Resolves when a plant could be stored now; throws a `PlantStoreError` when not. */
   readonly ready: () => Promise<void>;
-  /** Gets every error and every response. */
-  readonly observer: Observer;
+  /** Gets every error and every response. @default prints the internal errors by `console.error`, and nothing else */
+  readonly observer?: Observer;
+  /** The most a body may have, in bytes. @default {65_536} */
+  readonly maxBodyBytes?: number;
   /** The origins whose pages may call, such as `https://app.example.org`. @default none */
   readonly corsOrigins?: readonly string[];
   /** The address of a request's client, for logs. @default unknown */
@@ -29,6 +34,14 @@ export interface AppOptions extends PlantsOptions {
   readonly instrumentation?: AnyElysia | undefined;
 }
 
+/** The client is told nothing of an internal error: without this line nobody could find its cause. */
+const CONSOLE: Observer = {
+  onError(error, { requestId }) {
+    if (error.code === "internal") console.error(`Request ${requestId} failed:`, error.cause);
+  },
+  onResponse() {},
+};
+
 /** A route below the guard without an entry here is refused with 403. */
 const REQUIRED_SCOPES: RequiredScopes = { "/plants": "write", "/metrics": "metrics" };
 
@@ -38,8 +51,24 @@ const REQUIRED_SCOPES: RequiredScopes = { "/plants": "write", "/metrics": "metri
  *
  * @example
  * ```ts
- * const app = createApp({ plants, ready, authenticate, maxBodyBytes: 65_536, observer });
- * const response = await app.fetch(new Request("http://localhost/livez"));
+ * import assert from "node:assert/strict";
+ * import { createApp, groupCommit, memoryStore, readiness, staticTokens } from "plant-store";
+ *
+ * const store = memoryStore();
+ * const app = createApp({
+ *   plants: groupCommit(store),
+ *   ready: readiness(() => store.probe()),
+ *   authenticate: staticTokens(["a-token-of-the-greenhouse"]),
+ * });
+ * const response = await app.fetch(
+ *   new Request("http://localhost/plants", {
+ *     method: "POST",
+ *     headers: { authorization: "Bearer a-token-of-the-greenhouse", "content-type": "application/json" },
+ *     body: JSON.stringify({ id: 1, name: "Fern" }),
+ *   }),
+ * );
+ *
+ * assert.deepEqual(await response.json(), { name: "Fern" });
  * ```
  */
 export function createApp(options: AppOptions) {
@@ -48,11 +77,11 @@ export function createApp(options: AppOptions) {
     corsOrigins = [],
     docsFiles,
     instrumentation,
-    maxBodyBytes,
-    observer,
+    maxBodyBytes = 65_536,
+    observer = CONSOLE,
     renderMetrics,
   } = options;
-  const api = plantsApi(options);
+  const api = plantsApi({ plants: options.plants, maxBodyBytes });
   const allowed = new Map<string, string>();
   const app = lifecycle({ observer, allowed, maxBodyBytes, clientAddress, corsOrigins });
   // A plugin that is used later wraps those before it.

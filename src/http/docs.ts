@@ -2,7 +2,22 @@ import { type AnyElysia, Elysia } from "elysia";
 import { openApiDocument } from "./openapi.ts";
 import { staticFile, type StaticFileOptions } from "./static_file.ts";
 
-/** The files of Swagger UI that the page needs, as the npm package `swagger-ui-dist` names them. */
+/**
+ * The files of Swagger UI that the page needs, as the npm package `swagger-ui-dist` names them.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { openAsBlob } from "node:fs";
+ * import { DOCS_FILES, type DocsFiles } from "plant-store";
+ *
+ * const folder = new URL(".", import.meta.resolve("swagger-ui-dist/package.json"));
+ * const files = await Promise.all(DOCS_FILES.map(async (name) => [name, await openAsBlob(new URL(name, folder))]));
+ * const docsFiles: DocsFiles = Object.fromEntries(files);
+ *
+ * assert(docsFiles["swagger-ui.css"].size > 0);
+ * ```
+ */
 export const DOCS_FILES = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"] as const;
 
 /** Swagger UI's files: each runtime has its own way to keep them. */

@@ -1,4 +1,4 @@
 import { memoryDatabase } from "../../src/adapters/memory.ts";
-import { databaseContract } from "../support/database_contract.ts";
+import { testDatabaseContract } from "../support/database_contract.ts";
 
-databaseContract("memoryDatabase()", async () => memoryDatabase());
+testDatabaseContract("memoryDatabase()", async () => memoryDatabase());

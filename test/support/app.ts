@@ -1,21 +1,10 @@
 import { memoryStore } from "../../src/adapters/memory.ts";
 import { type AppOptions, createApp } from "../../src/http/app.ts";
 import { groupCommit } from "../../src/group_commit.ts";
-import { sha256 } from "../../src/adapters/sha256.ts";
-import { ACCEPTED, type Authenticate, refused } from "../../src/auth/authenticate.ts";
+import { staticTokens } from "../../src/adapters/static_tokens.ts";
 import { TOKEN } from "./client.ts";
-import { tokenFinder } from "../../src/auth/tokens.ts";
 
 export { TOKEN };
-
-/** An `Authenticate` that accepts these tokens and no others. */
-export function acceptTokens(...tokens: string[]): Authenticate {
-  const find = tokenFinder(
-    tokens.map((token) => ({ digest: sha256(token) })),
-    sha256,
-  );
-  return (token) => (find(token) === undefined ? refused("unknown") : ACCEPTED);
-}
 
 const endpoint = process.env["TEST_TRACING"];
 
@@ -36,7 +25,7 @@ export function testApp(options: Partial<AppOptions> = {}) {
   return createApp({
     plants: groupCommit(store, { defer: (run) => void setImmediate(run) }),
     ready: () => store.probe(),
-    authenticate: acceptTokens(TOKEN),
+    authenticate: staticTokens([TOKEN]),
     maxBodyBytes: 65_536,
     renderMetrics: async () => "",
     ...(tracing && { instrumentation: tracing.plugin }),

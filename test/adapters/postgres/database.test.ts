@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, setDefaultTimeout } from "bun:test";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
-import { databaseContract } from "../../support/database_contract.ts";
+import { testDatabaseContract } from "../../support/database_contract.ts";
 import { skipsDatabase, startDatabase } from "../../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -14,5 +14,5 @@ describe.skipIf(skipsDatabase())("PostgreSQL", () => {
   });
   afterAll(() => postgres[Symbol.asyncDispose]());
 
-  databaseContract("openPostgres()", async () => openPostgres(parsePostgresUrl(await postgres.emptyDatabase())));
+  testDatabaseContract("openPostgres()", async () => openPostgres(parsePostgresUrl(await postgres.emptyDatabase())));
 });

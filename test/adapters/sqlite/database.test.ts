@@ -2,12 +2,12 @@ import { connect } from "../../../src/adapters/sqlite/connection.ts";
 import { sqliteDatabase } from "../../../src/adapters/sqlite/database.ts";
 import { openSqliteWorker } from "../../../src/adapters/sqlite/worker_client.ts";
 import type { Database } from "../../../src/database.ts";
-import { databaseContract } from "../../support/database_contract.ts";
+import { testDatabaseContract } from "../../support/database_contract.ts";
 import { emptyDirectory } from "../../support/program.ts";
 
-databaseContract("sqliteDatabase()", () => inDirectory(async (path) => sqliteDatabase(connect(path))));
+testDatabaseContract("sqliteDatabase()", () => inDirectory(async (path) => sqliteDatabase(connect(path))));
 
-databaseContract("openSqliteWorker()", () => inDirectory(openSqliteWorker));
+testDatabaseContract("openSqliteWorker()", () => inDirectory(openSqliteWorker));
 
 /** A database whose file is gone when it is closed. */
 async function inDirectory(open: (path: string) => Promise<Database>): Promise<Database> {
