@@ -1,35 +1,15 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, symlinkSync } from "node:fs";
+import { chmodSync, copyFileSync, existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
 import { post, TOKEN } from "../support/client.ts";
+import { installPackage } from "../support/installed_package.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/**
- * Installs the packed tarball as a package manager does, with the dependencies of this checkout in the place of
- * downloads: its files, and a link to each of its programs.
- */
-async function installPacked(directory: string): Promise<void> {
-  const modules = join(directory, "node_modules");
-  const home = join(modules, packageJson.name);
-  mkdirSync(home, { recursive: true });
-  mkdirSync(join(modules, ".bin"));
-  await Bun.$`${process.execPath} pm pack --quiet --destination ${directory}`.cwd(ROOT).quiet();
-  await Bun.$`tar -xzf ${packageJson.name}-${packageJson.version}.tgz -C ${home} --strip-components=1`.cwd(directory);
-  for (const name of readdirSync(join(ROOT, "node_modules")).filter((name) => !name.startsWith("."))) {
-    symlinkSync(join(ROOT, "node_modules", name), join(modules, name));
-  }
-  for (const [name, file] of Object.entries(packageJson.bin)) {
-    chmodSync(join(home, file), 0o755);
-    symlinkSync(join(home, file), join(modules, ".bin", name));
-  }
-}
-
 test("bunx plant-store runs from the packed tarball, and finds there all that it needs", async () => {
-  using directory = emptyDirectory();
-  await installPacked(directory.path);
+  using directory = await installPackage();
   const bunx = [process.execPath, "x", "--no-install", "plant-store"];
   const version = await runToEnd({ program: bunx, cwd: directory.path, args: ["--version"] });
   expect(version).toEqual({ exitCode: 0, stdout: `${packageJson.version}\n`, stderr: "" });

@@ -1,0 +1,231 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { readdirSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import packageJson from "../../package.json" with { type: "json" };
+import { bearer } from "../support/client.ts";
+import { installPackage } from "../support/installed_package.ts";
+import { emptyDirectory, ROOT, runToEnd, start, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { publicExports } from "./public_exports.ts";
+import { COMPILERS, MODULE_RUNTIMES, type ModuleRuntime, RUNTIMES_MODULES, skipsRuntimes } from "./runtimes.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+let project: Awaited<ReturnType<typeof installPackage>>;
+beforeAll(async () => {
+  project = await installPackage();
+});
+afterAll(() => project[Symbol.dispose]());
+
+const [, section = ""] = /^## Embed the module$(.*?)^## /ms.exec(await Bun.file(join(ROOT, "README.md")).text()) ?? [];
+const blocks = Array.from(section.matchAll(/^```ts\n(.*?)^```$/gms), ([, code = ""]) => code);
+const [app = "", ...others] = blocks;
+const serveOn = ({ heading }: ModuleRuntime) => others.find((code) => code.startsWith(`// ${heading}`)) ?? "";
+const contract = others.find((code) => code.includes("plant-store/testing")) ?? "";
+
+test("the README's program has ten lines, with the server of each runtime", () => {
+  const lines = (code: string) => code.split("\n").filter((line) => line !== "" && !line.startsWith("//")).length;
+  for (const runtime of MODULE_RUNTIMES) expect(lines(serveOn(runtime))).toBeWithin(1, 3);
+  expect(lines(app)).toBeLessThanOrEqual(8);
+});
+
+test("the package has JavaScript, declarations and the program, and nothing of the tests", () => {
+  const files = readdirSync(join(project.path, "node_modules/plant-store"), { recursive: true }).map(String);
+  expect(files).toContainValues(["dist/module/mod.js", "dist/module/mod.d.ts", "src/main.ts", "LICENSE", "README.md"]);
+  expect(files).toContainValues(["dist/module/testing.js", "dist/module/testing.d.ts", "CHANGELOG.md"]);
+  expect(files.filter((file) => /^(?:test|node_modules|dist\/plant-store)/.test(file))).toEqual([]);
+  expect(packageJson).not.toHaveProperty("private");
+});
+
+test("what is built has nothing of Bun, and of Node only what all runtimes have", async () => {
+  const built = join(project.path, "node_modules/plant-store/dist/module");
+  const files = readdirSync(built).filter((file) => file.endsWith(".js"));
+  const text = (await Promise.all(files.map((file) => Bun.file(join(built, file)).text()))).join("\n");
+  const imported = Array.from(
+    text.matchAll(/^(?:import|export)\b[^;]*?\bfrom "([^".][^"]*)"/gm),
+    ([, name = ""]) => name,
+  );
+  const builtIn = imported.filter((name) => name.includes(":"));
+  expect([...new Set(builtIn)].toSorted()).toEqual(["node:assert/strict", "node:crypto"]);
+  expect(text).not.toMatch(/\bBun\b|\bprocess\b/);
+});
+
+test("the types that the module's declarations name are exported, too", async () => {
+  const built = join(project.path, "node_modules/plant-store/dist/module");
+  const exported = new Set((await publicExports()).map(({ name }) => name));
+  const files = readdirSync(built, { recursive: true })
+    .map(String)
+    .filter((file) => file.endsWith(".d.ts"));
+  const hidden: string[] = [];
+  for (const file of files) {
+    const statements = await statementsOf(join(built, file));
+    const own = new Set(statements.flatMap(namesDeclared));
+    for (const statement of statements.filter((text) => namesDeclared(text).some((name) => exported.has(name)))) {
+      if (statement.startsWith("import ")) continue;
+      const named = new Set(statement.replace(/"[^"\n]*"|'[^'\n]*'/g, "").match(/[A-Za-z_$][\w$]*/g));
+      hidden.push(
+        ...[...named].filter((name) => own.has(name) && !exported.has(name)).map((name) => `${file}: ${name}`),
+      );
+    }
+  }
+  expect(hidden).toEqual([]);
+  expect(files.length).toBeGreaterThan(30);
+});
+
+describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the packed module", () => {
+  test.each(MODULE_RUNTIMES)("$name serves the README's program", async (runtime) => {
+    const port = freePort();
+    const file = `serve_${nameOf(runtime)}.ts`;
+    const program = `${app}\n${serveOn(runtime)}`.replace("3000", String(port));
+    await Bun.write(join(project.path, file), program);
+    if (runtime.heading === "Node") linkSrvx();
+    await using server = start({ program: [...runtime.run, file], cwd: project.path });
+    const response = await untilAnswered(server, port);
+    expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
+  });
+
+  test.each(MODULE_RUNTIMES)(
+    "$name tests a store by the README's example, with its own test runner",
+    async (runtime) => {
+      const file = `contract_${nameOf(runtime)}.test.ts`;
+      const [importTest = "", ...rest] = contract.split("\n");
+      expect(importTest).toBe('import { test } from "node:test";');
+      expect(`${importTest} ${section}`).toContain(runtime.importTest);
+      await Bun.write(join(project.path, file), [runtime.importTest, ...rest].join("\n"));
+      const { exitCode, output } = await run([...runtime.test, file]);
+      expect({ exitCode, output }).toMatchObject({ exitCode: 0 });
+      expect(output).toContain("PlantStore.add() keeps every int64 exactly");
+    },
+  );
+
+  test.each(MODULE_RUNTIMES)("$name finds a store that breaks its contract", async (runtime) => {
+    const file = `broken_${nameOf(runtime)}.test.ts`;
+    const broken = "{ ...memoryStore(), add: async (plants: readonly object[]) => plants.map(() => 'added' as const) }";
+    const [, ...rest] = contract.replace("plants: memoryStore()", `plants: ${broken}`).split("\n");
+    await Bun.write(join(project.path, file), [runtime.importTest, ...rest].join("\n"));
+    const { exitCode, output } = await run([...runtime.test, file]);
+    expect(exitCode).toBe(1);
+    expect(output).toContain("AssertionError");
+  });
+
+  test.each(MODULE_RUNTIMES)("$name runs the example of every export", async (runtime) => {
+    const files = await writeExamples();
+    const examples = files.filter((file) => !file.endsWith(".test.ts"));
+    const imports = examples.map((file) => `await import("./${file}");`);
+    // Without the exit the timers of what the examples leave open hold the process for seconds.
+    const end = [`console.log(${examples.length});`, "process.exit();"];
+    await Bun.write(join(project.path, "all.ts"), [...imports, ...end].join("\n"));
+    expect(await run([...runtime.run, "all.ts"])).toEqual({ exitCode: 0, output: `${examples.length}\n` });
+    for (const file of files.filter((name) => name.endsWith(".test.ts"))) {
+      expect(await run([...runtime.test, file])).toMatchObject({ exitCode: 0 });
+    }
+    expect(files.length).toBeGreaterThan(25);
+  });
+
+  test.each(COMPILERS)("TypeScript $version checks a strict project that uses it", async ({ command }) => {
+    const wrong = [
+      "// @ts-expect-error A store takes batches, and no single plants.",
+      "createApp({ plants: store, ready: async () => {}, authenticate: staticTokens([]) });",
+      "// @ts-expect-error A token is a string.",
+      "staticTokens([7]);",
+    ];
+    const files = ["typed.ts", "typed.test.ts", ...(await writeExamples())];
+    await Bun.write(join(project.path, "typed.ts"), [app, ...wrong, "export const fetch = app.fetch;"].join("\n"));
+    await Bun.write(join(project.path, "typed.test.ts"), contract);
+    expect(await compile(command, files, { module: "nodenext", skipLibCheck: true })).toEqual([]);
+  });
+
+  test("without skipLibCheck Elysia's own declarations have errors, and ours have none", async () => {
+    await Bun.write(join(project.path, "typed.ts"), `${app}\nexport const fetch = app.fetch;\n`);
+    const compiler = COMPILERS.find(({ version }) => version === "7");
+    const errors = await compile(compiler?.command ?? [], ["typed.ts"], { module: "preserve", skipLibCheck: false });
+    expect(errors).not.toBeEmpty();
+    expect(errors.filter((error) => !error.startsWith("node_modules/elysia/"))).toEqual([]);
+  });
+
+  test("Deno loads src/mod.ts of a checkout by its URL", async () => {
+    using directory = emptyDirectory();
+    const url = pathToFileURL(join(ROOT, "src/mod.ts"));
+    const probe = 'console.log((await app.fetch(new Request("http://localhost/readyz"))).status);';
+    const code = `${app.replace('"plant-store"', `"${url}"`)}\n${probe}\n`;
+    await Bun.write(join(directory.path, "program.ts"), code);
+    const deno = MODULE_RUNTIMES.find(({ name }) => name === "Deno")?.run ?? [];
+    const program = [...deno, "--node-modules-dir=manual", "program.ts"];
+    expect(await runToEnd({ program, cwd: directory.path })).toEqual({ exitCode: 0, stdout: "200\n", stderr: "" });
+  });
+});
+
+function nameOf({ name }: ModuleRuntime): string {
+  return name.toLowerCase().replace(" ", "_");
+}
+
+/** srvx is what the README has a user of Node install beside the package. */
+function linkSrvx(): void {
+  const path = join(project.path, "node_modules/srvx");
+  if (!readdirSync(join(project.path, "node_modules")).includes("srvx"))
+    symlinkSync(join(RUNTIMES_MODULES, "srvx"), path);
+}
+
+function freePort(): number {
+  using listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+  return listener.port;
+}
+
+/** Sends a plant until the program listens, or has ended. */
+async function untilAnswered(program: ReturnType<typeof start>, port: number): Promise<Response> {
+  for (;;) {
+    const response = await postFern(port).catch(() => undefined);
+    if (response !== undefined) return response;
+    if (program.child.exitCode !== null) throw new Error(`The program ended:\n${await program.stderr.end}`);
+    await Bun.sleep(20);
+  }
+}
+
+function postFern(port: number): Promise<Response> {
+  return fetch(`http://127.0.0.1:${port}/plants`, {
+    method: "POST",
+    headers: { ...bearer("a-token-of-the-greenhouse"), "content-type": "application/json" },
+    body: JSON.stringify({ id: 1, name: "Fern" }),
+  });
+}
+
+/** Writes each example into a file of its own, and returns their names. Those that declare tests are `.test.ts`. */
+async function writeExamples(): Promise<string[]> {
+  const examples = (await publicExports()).flatMap((exported) => exported.examples);
+  const files = examples.map((code, index) => {
+    const extension = code.includes('from "node:test"') ? "test.ts" : "ts";
+    return { code, name: `example_${index + 1}.${extension}` };
+  });
+  await Promise.all(files.map(({ code, name }) => Bun.write(join(project.path, name), code)));
+  return files.map(({ name }) => name);
+}
+
+async function run(command: readonly string[]): Promise<{ exitCode: number; output: string }> {
+  const child = Bun.spawn([...command], { cwd: project.path, env: { PATH: process.env["PATH"] }, stderr: "pipe" });
+  const output = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  return { exitCode: await child.exited, output: output.join("") };
+}
+
+/** The errors of these files with these compiler options beside the strict ones, one line each. */
+async function compile(command: readonly string[], files: readonly string[], options: object): Promise<string[]> {
+  const compilerOptions = { target: "esnext", lib: ["ESNext"], types: ["node"], noEmit: true, ...STRICT, ...options };
+  await Bun.write(join(project.path, "tsconfig.json"), JSON.stringify({ compilerOptions, files }));
+  const { output } = await run([...command, "--pretty", "false"]);
+  return output.split("\n").filter((line) => /\berror TS/.test(line) && !line.startsWith(" "));
+}
+
+const STRICT = { strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true };
+
+/** The statements of a file of declarations, without comments. */
+async function statementsOf(file: string): Promise<string[]> {
+  const text = await Bun.file(file).text();
+  return text.replace(/\/\*[^]*?\*\//g, "").split(/^(?=export |declare |import )/m);
+}
+
+/** What a statement declares, or imports from another file of the package. */
+function namesDeclared(statement: string): string[] {
+  const [, imported] = /^import (?:type )?\{([^}]*)\} from "\./.exec(statement) ?? [];
+  if (imported !== undefined) return imported.split(",").map((name) => name.replace(/\btype\b/, "").trim());
+  const [, name] = /^(?:export )?(?:declare )?(?:function|const|class|interface|type) ([\w$]+)/.exec(statement) ?? [];
+  return name === undefined ? [] : [name];
+}

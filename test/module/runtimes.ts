@@ -1,0 +1,63 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { ROOT } from "../support/program.ts";
+
+/** Where the pinned runtimes and compilers are, once `bun install --cwd test/runtimes` ran. */
+export const RUNTIMES_MODULES = join(ROOT, "test/runtimes/node_modules");
+
+const DENO = join(RUNTIMES_MODULES, "@deno/linux-x64-glibc/deno");
+
+/** A runtime that the module is promised to run on. */
+export interface ModuleRuntime {
+  readonly name: "Bun" | "Deno" | "Node 22" | "Node 26";
+  /** Runs a file. */
+  readonly run: readonly string[];
+  /** Runs a file with its own test runner. */
+  readonly test: readonly string[];
+  /** The statement that imports its own test runner's `test`. */
+  readonly importTest: string;
+  /** The last lines of a program of the README: what serves the app. */
+  readonly heading: "Bun" | "Deno" | "Node";
+}
+
+export const MODULE_RUNTIMES: readonly ModuleRuntime[] = [
+  {
+    name: "Bun",
+    run: [process.execPath, "run"],
+    test: [process.execPath, "test"],
+    importTest: 'import { test } from "bun:test";',
+    heading: "Bun",
+  },
+  {
+    name: "Deno",
+    run: [DENO, "run", "--no-lock", "--allow-all"],
+    test: [DENO, "test", "--no-lock", "--no-check", "--allow-all"],
+    importTest: "const { test } = Deno;",
+    heading: "Deno",
+  },
+  ...(["22", "26"] as const).map((version): ModuleRuntime => {
+    const node = join(RUNTIMES_MODULES, `node-${version}/bin/node`);
+    return {
+      name: `Node ${version}`,
+      run: [node],
+      test: [node, "--test"],
+      importTest: 'import { test } from "node:test";',
+      heading: "Node",
+    };
+  }),
+];
+
+/** The compilers that the declarations are promised for, by their major version. */
+export const COMPILERS = ["5", "7"].map((version) => ({
+  version,
+  command: ["node-26/bin/node", `typescript-${version}/bin/tsc`].map((path) => join(RUNTIMES_MODULES, path)),
+}));
+
+/** Whether the runtimes are missing here: says so for what, or fails in CI. */
+export function skipsRuntimes(what: string): boolean {
+  if (existsSync(RUNTIMES_MODULES)) return false;
+  const message = `${what}: bun install --frozen-lockfile --cwd test/runtimes has not run`;
+  if (process.env["CI"]) throw new Error(`Cannot test ${message}`);
+  console.warn(`Skipped, ${message}`);
+  return true;
+}

@@ -1,0 +1,56 @@
+import { chmodSync, copyFileSync, cpSync, mkdirSync, rmSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import packageJson from "../../package.json" with { type: "json" };
+import { emptyDirectory, ROOT } from "./program.ts";
+
+/**
+ * Packs the package and installs the tarball, with the dependencies that the lock file names and nothing else, in a
+ * directory that is gone at the end of the scope: what a project of somebody else has.
+ */
+export async function installPackage() {
+  const directory = emptyDirectory();
+  try {
+    await packInto(directory.path);
+    await installDependencies(directory.path);
+    await unpack(directory.path);
+    await Bun.write(join(directory.path, "package.json"), '{ "type": "module" }');
+    return directory;
+  } catch (error) {
+    directory[Symbol.dispose]();
+    throw error;
+  }
+}
+
+/** Of a copy: packing builds, and two tests that pack at once must not share what is built. */
+async function packInto(directory: string): Promise<void> {
+  using checkout = emptyDirectory();
+  for (const name of [...packageJson.files, "README.md", "LICENSE", "package.json", "tsconfig.json"]) {
+    if (!name.startsWith("dist/")) cpSync(join(ROOT, name), join(checkout.path, name), { recursive: true });
+  }
+  symlinkSync(join(ROOT, "node_modules"), join(checkout.path, "node_modules"));
+  await Bun.$`${process.execPath} pm pack --quiet --destination ${directory}`.cwd(checkout.path).quiet();
+}
+
+const MANIFEST = ["package.json", "bun.lock", "bunfig.toml"];
+
+/** From Bun's cache, where the installation of this checkout has left them. */
+async function installDependencies(directory: string): Promise<void> {
+  for (const name of MANIFEST) copyFileSync(join(ROOT, name), join(directory, name));
+  const flags = ["--production", "--frozen-lockfile", "--ignore-scripts"];
+  await Bun.$`${process.execPath} install ${flags}`.cwd(directory).quiet();
+  for (const name of MANIFEST) rmSync(join(directory, name));
+}
+
+/** As a package manager does: its files, and a link to each of its programs. */
+async function unpack(directory: string): Promise<void> {
+  const modules = join(directory, "node_modules");
+  const home = join(modules, packageJson.name);
+  const tarball = `${packageJson.name}-${packageJson.version}.tgz`;
+  mkdirSync(home);
+  await Bun.$`tar -xzf ${tarball} -C ${home} --strip-components=1`.cwd(directory);
+  mkdirSync(join(modules, ".bin"), { recursive: true });
+  for (const [name, file] of Object.entries(packageJson.bin)) {
+    chmodSync(join(home, file), 0o755);
+    symlinkSync(join(home, file), join(modules, ".bin", name));
+  }
+}
