@@ -1,0 +1,53 @@
+import { expect, test } from "bun:test";
+import { treaty } from "@elysiajs/eden";
+import type { createApp } from "../../src/mod.ts";
+import { bearer } from "../support/client.ts";
+import { testApp } from "../support/app.ts";
+
+type Client = ReturnType<typeof treaty<ReturnType<typeof createApp>>>;
+type CreatePlant = Client["plants"]["post"];
+type Body = Parameters<CreatePlant>[0];
+type Result = Awaited<ReturnType<CreatePlant>>;
+type Failure = NonNullable<Result["error"]>;
+
+/** `any` equals nothing else. */
+type Equal<One, Other> = (<T>() => T extends One ? 1 : 2) extends <T>() => T extends Other ? 1 : 2 ? true : false;
+
+/** The members of a type, however it was put together. */
+type Flat<T> = { [Key in keyof T]: T[Key] };
+
+/** The body of the error with this status. */
+type ErrorBody<Status> = Flat<Extract<Failure, { status: Status }>["value"]>;
+
+test("Eden infers the route, its body and the response of each status", () => {
+  const isTyped: {
+    body: Equal<Flat<Body>, { id: number | bigint; name: string; tag?: string }>;
+    data: Equal<Flat<NonNullable<Result["data"]>>, { name: string; tag?: string }>;
+    // 422 is Elysia's own, for bodies that it validates itself; here none is.
+    statuses: Equal<Failure["status"], 400 | 401 | 403 | 409 | 413 | 415 | 422 | 500 | 503>;
+    conflict: Equal<ErrorBody<409>, { error: number; message: string }>;
+    unavailable: Equal<ErrorBody<503>, { error: number; message: string }>;
+  } = { body: true, data: true, statuses: true, conflict: true, unavailable: true };
+  expect(Object.values(isTyped)).toEqual(Object.values(isTyped).map(() => true));
+});
+
+test("a client of Eden stores a plant", async () => {
+  const { plants } = treaty(testApp());
+  const { data, status } = await plants.post({ id: 1, name: "Fern", tag: "indoor" }, { headers: bearer() });
+  expect({ data, status }).toEqual({ data: { name: "Fern", tag: "indoor" }, status: 200 });
+});
+
+test("a client of Eden gets the error of each status with its type", async () => {
+  const { plants } = treaty(testApp());
+  await plants.post({ id: 1, name: "Fern" }, { headers: bearer() });
+  const { error } = await plants.post({ id: 1, name: "Moss" }, { headers: bearer() });
+  if (error?.status !== 409) throw new Error(`Expected 409, got ${error?.status}`);
+  const { error: code, message } = error.value;
+  expect({ code, message }).toEqual({ code: 4091, message: "`id` is taken by a different plant" });
+
+  const refusal = await plants.post({ id: 2, name: "Moss" });
+  expect({ status: refusal.status, error: refusal.error?.value }).toEqual({
+    status: 401,
+    error: { error: 4011, message: "the Authorization header must carry a bearer token" },
+  });
+});
