@@ -31,8 +31,26 @@ export interface LoggingOptions {
 const LOGGED_PER_WINDOW = 10;
 const WINDOW_MS = 10_000;
 
+/** The process's log. */
+export interface Log {
+  readonly log: Logger;
+  /** Logs what many requests may cause in a second: where the throttle drops the line, it costs little. */
+  readonly logThrottled: LogThrottled;
+}
+
+/**
+ * @param message What is logged; the throttle counts it together with the reason.
+ * @param properties Gives the other properties. A function, because it is called only for what is logged.
+ */
+export type LogThrottled = (
+  level: "warning" | "error",
+  message: string,
+  properties: () => Record<string, unknown>,
+  reason?: string,
+) => void;
+
 /** Sets up the process's log, and returns it. An error that comes a thousand times a second does not flood it. */
-export function startLogging({ level, format, write }: LoggingOptions): Logger {
+export function startLogging({ level, format, write }: LoggingOptions): Log {
   const line = format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty();
   const summary = { logger: getLogger(["plant-store", "summary"]) };
   const throttle = getThrottlingFilter({ limit: LOGGED_PER_WINDOW, windowMs: WINDOW_MS, key: kindOf, summary });
@@ -40,13 +58,35 @@ export function startLogging({ level, format, write }: LoggingOptions): Logger {
   configureSync({
     reset: true,
     sinks: { stderr: (record) => write(line(record)) },
-    filters: { throttle: (record) => isRoutine(record) || throttle(record) },
+    filters: { throttle: (record) => isRoutine(record) || ADMITTED in record.properties || throttle(record) },
     loggers: [
       { category: "plant-store", sinks: ["stderr"], filters: ["throttle"], lowestLevel: level },
       { category: ["logtape", "meta"], sinks: ["stderr"], lowestLevel: "warning" },
     ],
   });
-  return getLogger("plant-store");
+  const log = getLogger("plant-store");
+  return { log, logThrottled: throttled(log, throttle) };
+}
+
+/** Marks the properties of a line that the throttle has let through. */
+const ADMITTED = Symbol("admitted");
+
+/** Looking the properties up and making a record costs as much as refusing a request: the throttle is asked before. */
+function throttled(log: Logger, throttle: (record: LogRecord) => boolean): LogThrottled {
+  return (level, message, properties, reason) => {
+    const known = reason === undefined ? {} : { reason };
+    const { category } = log;
+    const record = {
+      category,
+      level,
+      message: [message],
+      rawMessage: message,
+      timestamp: Date.now(),
+      properties: known,
+    };
+    if (!throttle(record)) return;
+    log.emit({ ...record, properties: Object.assign({ [ADMITTED]: true }, known, properties()) });
+  };
 }
 
 /** A flood of unknown tokens does not hide a revoked one, which is refused for another reason. */

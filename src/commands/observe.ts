@@ -1,4 +1,5 @@
 import type { Logger } from "@logtape/logtape";
+import type { Log, LogThrottled } from "../adapters/logging.ts";
 import type { Metrics } from "../adapters/metrics.ts";
 import type { Tracing } from "../adapters/tracing.ts";
 import type { PlantStoreError } from "../errors.ts";
@@ -15,8 +16,7 @@ export interface ServiceObserver extends Observer {
 const SLOW_COMMIT_MS = 1_000;
 
 /** Where what is observed goes. */
-export interface ObserverSinks {
-  readonly log: Logger;
+export interface ObserverSinks extends Log {
   readonly metrics: Metrics;
   readonly tracing: Tracing | undefined;
   readonly eventLoop: Pick<EventLoop, "wasBlocked">;
@@ -24,13 +24,13 @@ export interface ObserverSinks {
 
 /** Logs, counts and traces what happens. */
 export function createObserver(
-  { log, metrics, tracing, eventLoop }: ObserverSinks,
+  { log, logThrottled, metrics, tracing, eventLoop }: ObserverSinks,
   { accessLog }: { accessLog: boolean },
 ): ServiceObserver {
   return {
     onError(error, request) {
-      if (isTimeout(error) && eventLoop.wasBlocked()) logLateness(log, request);
-      else logError(log, error, request);
+      if (isTimeout(error) && eventLoop.wasBlocked()) logLateness(logThrottled, request);
+      else logError(logThrottled, error, request);
     },
     onResponse(completed) {
       metrics.countResponse(completed);
@@ -50,18 +50,22 @@ function isTimeout({ code, cause }: PlantStoreError): boolean {
   return code === "storage_unavailable" && cause === undefined;
 }
 
-function logLateness(log: Logger, { requestId }: ObservedRequest): void {
-  log.warning("Request not handled in time: the event loop was blocked", { requestId });
+function logLateness(log: LogThrottled, { requestId }: ObservedRequest): void {
+  log("warning", "Request not handled in time: the event loop was blocked", () => ({ requestId }));
 }
 
 /** Errors of clients are not logged, except for credentials: their cause may quote a body. */
-function logError(log: Logger, { code, cause, reason = "none" }: PlantStoreError, request: ObservedRequest): void {
+function logError(
+  log: LogThrottled,
+  { code, cause, reason = "none" }: PlantStoreError,
+  request: ObservedRequest,
+): void {
   const { requestId } = request;
   if (code === "missing_credentials" || code === "invalid_credentials" || code === "insufficient_scope") {
-    log.warning("Refused credentials", { reason, requestId, client: request.clientAddress() });
-  } else if (code === "queue_full") log.warning("Queue full", { requestId });
-  else if (code === "storage_unavailable") log.error("Storage unavailable", { cause, requestId });
-  else if (code === "internal") log.error("Internal error", { cause, requestId });
+    log("warning", "Refused credentials", () => ({ requestId, client: request.clientAddress() }), reason);
+  } else if (code === "queue_full") log("warning", "Queue full", () => ({ requestId }));
+  else if (code === "storage_unavailable") log("error", "Storage unavailable", () => ({ cause, requestId }));
+  else if (code === "internal") log("error", "Internal error", () => ({ cause, requestId }));
 }
 
 function logRequest(log: Logger, completed: CompletedRequest): void {

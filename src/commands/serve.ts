@@ -14,11 +14,12 @@ import { aborted } from "./waiting.ts";
 export async function serve(config: Config, io: StreamIo): Promise<number> {
   // Until the server listens it has no certificate to change, and SIGHUP must not stop it.
   if (config.tls !== undefined) io.onHangup(() => {});
-  const log = startLogging({
+  const logging = startLogging({
     level: config.logLevel,
     format: config.logFormat ?? (io.isTerminal ? "pretty" : "json"),
     write: io.stderr,
   });
+  const { log } = logging;
   const staticTokens = await readStaticTokens(config, log);
   const stopped = aborted(io.stop);
   const opening = openForServing(config.database, {
@@ -35,7 +36,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   if (opened === undefined) return 0;
   await using database = opened;
   const { startService } = await loading;
-  const service = await startService({ ...config, authTokens: staticTokens }, database, log, io);
+  const service = await startService({ ...config, authTokens: staticTokens }, database, logging, io);
   const failure = await Promise.race([stopped, database.failed]);
   if (failure === undefined) log.info("Stopping: responding to what was accepted");
   else log.error("Stopping: the storage failed", { cause: failure });

@@ -1,5 +1,6 @@
 import type { Logger } from "@logtape/logtape";
 import packageJson from "../../package.json" with { type: "json" };
+import type { Log } from "../adapters/logging.ts";
 import { createMetrics } from "../adapters/metrics.ts";
 import { sha256 } from "../adapters/sha256.ts";
 import { swaggerUi } from "../adapters/swagger_ui.ts";
@@ -27,11 +28,11 @@ import { shutDown, writeUses } from "./shutdown.ts";
 import { repeat } from "./waiting.ts";
 
 /** Everything between the database and the socket. */
-export async function startService(config: Config, database: Database, log: Logger, io: StreamIo) {
+export async function startService(config: Config, database: Database, { log, logThrottled }: Log, io: StreamIo) {
   const tracing = await loadTracing(config, log);
   const metrics = createMetrics();
   const eventLoop = watchEventLoop(log);
-  const observer = createObserver({ log, metrics, tracing, eventLoop }, config);
+  const observer = createObserver({ log, logThrottled, metrics, tracing, eventLoop }, config);
   const commits = groupCommit(database.plants, {
     queueLimit: config.queueLimit,
     timeoutMs: config.requestTimeoutMs,

@@ -32,7 +32,9 @@ export function lifecycle(options: LifecycleOptions) {
     normalize: false,
   })
     .wrap((fetch) => observed(crossOrigin(fetch as unknown as Fetch, options), { ...options, errors }))
-    .onError(({ error, path, request }) => {
+    .onError(({ error, path, request, set }) => {
+      // With any other status, Elysia makes a second Response from the stream of the first one's body.
+      set.status = 200;
       if (error instanceof NotFoundError) return noRoute(options.allowed, path);
       const known = asPlantStoreError(error);
       errors.set(request, known);

@@ -9,11 +9,11 @@ import { PlantStoreError } from "../../src/errors.ts";
 const REQUEST = { requestId: "1", clientAddress: () => undefined };
 
 test("a storage that does not respond in time is blamed, unless the event loop was blocked", async () => {
-  const { log, logged } = memoryLog();
-  const eventLoop = watchEventLoop(log);
+  const { logging, logged } = memoryLog();
+  const eventLoop = watchEventLoop(logging.log);
   using _ = { [Symbol.dispose]: () => eventLoop.stop() };
   const observer = createObserver(
-    { log, metrics: createMetrics(), tracing: undefined, eventLoop },
+    { ...logging, metrics: createMetrics(), tracing: undefined, eventLoop },
     { accessLog: false },
   );
 
@@ -32,6 +32,22 @@ test("a storage that does not respond in time is blamed, unless the event loop w
   expect(logged.splice(0)).toEqual([["ERROR", "Storage unavailable"]]);
 });
 
+test("a flood of refused credentials is logged ten times, and only for those lines a client is looked up", () => {
+  const { logging, logged } = memoryLog();
+  const eventLoop = { wasBlocked: () => false };
+  const observer = createObserver(
+    { ...logging, metrics: createMetrics(), tracing: undefined, eventLoop },
+    { accessLog: false },
+  );
+  let lookups = 0;
+  const clientAddress = () => String(++lookups);
+  for (let i = 0; i < 50; i++) {
+    observer.onError(new PlantStoreError("missing_credentials"), { requestId: "1", clientAddress });
+  }
+  expect(logged).toEqual(Array.from({ length: 10 }, () => ["WARN", "Refused credentials"]));
+  expect(lookups).toBe(10);
+});
+
 /** A log, and the level and message of each of its lines. */
 function memoryLog() {
   const logged: [level: string, message: string][] = [];
@@ -39,5 +55,5 @@ function memoryLog() {
     const { level, message } = JSON.parse(line) as { level: string; message: string };
     logged.push([level, message]);
   };
-  return { log: startLogging({ level: "info", format: "json", write }), logged };
+  return { logging: startLogging({ level: "info", format: "json", write }), logged };
 }
