@@ -10,12 +10,12 @@ export interface HandPlant {
 }
 
 /**
- * `POST /plants` as one would write it on `Bun.serve` without a framework: the lowest bar. The checks are those a
- * careful hand writes, not all of ours: `by_hand_strict.ts` has them.
+ * `POST /plants` as one would write it on the routes of `Bun.serve`, without a framework: the lowest bar. The checks
+ * are those a careful hand writes, not all of ours: `by_hand_strict.ts` has them.
  *
- * @param add Resolves once the plant is durable.
+ * @param add Stores a plant, and resolves once it is durable.
  */
-export function serveByHand(add: (plant: HandPlant) => Promise<Outcome>): void {
+export function serveByHand(add: (plant: HandPlant) => Promise<Outcome> | Outcome): void {
   const authorization = `Bearer ${process.env["AUTH_TOKENS"] ?? ""}`;
 
   async function create(request: Request): Promise<Response> {
@@ -31,11 +31,10 @@ export function serveByHand(add: (plant: HandPlant) => Promise<Outcome>): void {
     hostname: "127.0.0.1",
     port: 0,
     development: false,
-    fetch(request) {
-      if (new URL(request.url).pathname !== "/plants") return refused(404, 4041, "not found");
-      if (request.method !== "POST") return refused(405, 4051, "method not allowed");
-      return create(request);
+    routes: {
+      "/plants": (request) => (request.method === "POST" ? create(request) : refused(405, 4051, "method not allowed")),
     },
+    fetch: () => refused(404, 4041, "not found"),
   });
   process.stderr.write(`By hand listens on http://127.0.0.1:${server.port}\n`);
 }

@@ -1,141 +1,100 @@
 /**
- * A closed loop of clients in one process: every connection sends its next plant once the response to the last one is
- * complete. Prints what the plants after the warm-up cost the server, as JSON of {@linkcode Load}.
+ * The load generator for where there is no wrk: a closed loop of clients in one process, each of which sends its next
+ * request once the response to the last one is complete. Prints JSON of {@linkcode GeneratorResult}.
+ *
+ * `bun test/bench/load.ts --url URL [--connections 64] [--seconds 3 | --plants 40000] [--ids ascending|random]
+ * [--first 1e15] [--request FILE] [--status 200]`
  */
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
+import { ID_PLACE, rawRequest } from "./requests.ts";
+import { quantile } from "./statistics.ts";
 
-/** What a number of stored plants took. */
-export interface Load {
-  /** How many were answered 200. */
-  readonly plants: number;
-  /** How long that took. */
+/** What a generator counted. */
+export interface GeneratorResult {
+  readonly responses: number;
+  /** Those of a status from 400 on. */
+  readonly refused: number;
+  /** Connections that failed. */
+  readonly broken: number;
   readonly seconds: number;
-  /** What the server process spent on it, all its threads together, in microseconds. */
-  readonly userMicros: number;
-  /** Likewise, inside the kernel. */
-  readonly systemMicros: number;
+  readonly p50Ms: number;
+  readonly p99Ms: number;
 }
 
-const { url, pid, connections, plants, warmUp, ids } = options();
-const fields = JSON.stringify({ name: "Monstera deliciosa", tag: "indoor" });
-const queue = makeIds();
-const request = makeRequest();
-const end = Promise.withResolvers<Load>();
+const { values: flags } = parseArgs({
+  options: {
+    url: { type: "string", default: "" },
+    connections: { type: "string", default: "64" },
+    seconds: { type: "string", default: "Infinity" },
+    plants: { type: "string", default: "Infinity" },
+    ids: { type: "string", default: "ascending" },
+    first: { type: "string", default: "1e15" },
+    request: { type: "string", default: "" },
+    status: { type: "string", default: "200" },
+  },
+});
+const url = new URL(flags.url);
+const bytes = Buffer.from(flags.request === "" ? rawRequest() : readFileSync(flags.request));
+const idAt = bytes.indexOf(ID_PLACE);
+const plants = Number(flags.plants);
+const start = performance.now();
+const end = start + Number(flags.seconds) * 1_000;
+const durations: number[] = [];
+let [sent, id] = [0, Number(flags.first)];
 
-let sent = 0;
-let answered = 0;
-let start = sample();
+await Promise.all(Array.from({ length: Number(flags.connections) }, client));
+const seconds = (performance.now() - start) / 1_000;
+const sorted = Float64Array.from(durations).toSorted();
+const [p50Ms, p99Ms] = [quantile(sorted, 0.5), quantile(sorted, 0.99)];
+const refused = Number(flags.status) < 400 ? 0 : sorted.length;
+const result: GeneratorResult = { responses: sorted.length, refused, broken: 0, seconds, p50Ms, p99Ms };
+console.log(JSON.stringify(result));
 
-// A minute, and two milliseconds a plant: five times what a lone client needs.
-const limit = 60_000 + 2 * queue.length;
-setTimeout(() => fail(`Only ${answered} of ${queue.length} plants were answered in ${limit} ms`), limit);
-await Promise.all(Array.from({ length: connections }, connect));
-console.log(JSON.stringify(await end.promise));
-process.exit(0);
-
-function options() {
-  const { values } = parseArgs({
-    options: {
-      url: { type: "string", default: "" },
-      pid: { type: "string", default: "" },
-      connections: { type: "string", default: "" },
-      plants: { type: "string", default: "" },
-      "warm-up": { type: "string", default: "" },
-      ids: { type: "string", default: "" },
-    },
-  });
-  return {
-    url: new URL(values.url),
-    pid: Number(values.pid),
-    connections: Number(values.connections),
-    plants: Number(values.plants),
-    warmUp: Number(values["warm-up"]),
-    ids: values.ids,
-  };
-}
-
-/** All of 16 digits, so that every request has the same length, and safe integers. */
-function makeIds(): Float64Array {
-  const first = 1e15;
-  const random = () => first + Math.floor(Math.random() * 8 * first);
-  return new Float64Array(warmUp + plants).map((_, index) => (ids === "random" ? random() : first + index));
-}
-
-/** One request for all: only the digits of the id change, which costs the least, and the server needs the core. */
-function makeRequest() {
-  const body = `{"id":${queue[0]},${fields.slice(1)}`;
-  const head = [
-    "POST /plants HTTP/1.1",
-    `Host: ${url.host}`,
-    `Authorization: Bearer ${process.env["AUTH_TOKENS"] ?? ""}`,
-    "Content-Type: application/json",
-    `Content-Length: ${body.length}`,
-  ].join("\r\n");
-  return { bytes: Buffer.from(`${head}\r\n\r\n${body}`), idAt: head.length + 4 + '{"id":'.length };
-}
-
-interface Connection {
-  /** The part of a response that has arrived. */
-  partial: string;
-}
-
-function connect() {
-  return Bun.connect<Connection>({
+/** Resolves once there is nothing more to send, and the last response has come. */
+async function client(): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  let [partial, sentAt] = ["", 0];
+  const socket = await Bun.connect({
     hostname: url.hostname,
     port: Number(url.port),
     socket: {
-      open(socket) {
-        socket.data = { partial: "" };
-        send(socket);
+      data(socket, chunk) {
+        partial += chunk.toString("latin1");
+        if (!isComplete(partial)) return;
+        durations.push(performance.now() - sentAt);
+        if (!partial.startsWith(`HTTP/1.1 ${flags.status}`))
+          return reject(new Error(`Not ${flags.status}:\n${partial}`));
+        partial = "";
+        next(socket);
       },
-      data: receive,
-      close: () => fail("The server closed a connection"),
-      error: (_, error) => fail(String(error)),
+      close: () => reject(new Error("The server closed a connection")),
+      error: (_, error) => reject(error),
     },
   });
+  next(socket);
+  await promise;
+  socket.terminate();
+
+  function next(socket: Bun.Socket): void {
+    sentAt = performance.now();
+    if (sent >= plants || sentAt >= end) return resolve();
+    sent++;
+    if (idAt !== -1) bytes.write(nextId(), idAt, "latin1");
+    if (socket.write(bytes) !== bytes.length) reject(new Error("A request did not fit into the socket's buffer"));
+  }
 }
 
-function send(socket: Bun.Socket<Connection>): void {
-  const id = queue[sent];
-  if (id === undefined) return;
-  sent++;
-  request.bytes.write(String(id), request.idAt, "latin1");
-  if (socket.write(request.bytes) !== request.bytes.length) fail("A request did not fit into the socket's buffer");
+/** Of 16 digits, and a safe integer. */
+function nextId(): string {
+  return String(flags.ids === "random" ? 1e15 + Math.floor(Math.random() * 8e15) : ++id);
 }
 
-function receive(socket: Bun.Socket<Connection>, chunk: Buffer): void {
-  const response = socket.data.partial + chunk.toString("latin1");
-  if (!"HTTP/1.1 200".startsWith(response.slice(0, 12))) fail(`A response was not 200:\n${response}`);
-  socket.data.partial = response.endsWith(`\r\n\r\n${fields}`) ? "" : response;
-  if (socket.data.partial !== "") return;
-  answered++;
-  if (answered === warmUp) start = sample();
-  if (answered === queue.length) end.resolve(since(start));
-  send(socket);
-}
-
-function since(start: Sample): Load {
-  const now = sample();
-  return {
-    plants,
-    seconds: (now.at - start.at) / 1000,
-    userMicros: now.userMicros - start.userMicros,
-    systemMicros: now.systemMicros - start.systemMicros,
-  };
-}
-
-type Sample = ReturnType<typeof sample>;
-
-/** See proc_pid_stat(5): the second field, the name in parentheses, may itself have spaces. */
-function sample() {
-  const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
-  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  // Linux counts in hundredths of a second for programs, whatever its own clock.
-  return { at: performance.now(), userMicros: Number(fields[11]) * 10_000, systemMicros: Number(fields[12]) * 10_000 };
-}
-
-function fail(reason: string): never {
-  console.error(reason);
-  process.exit(1);
+/** Every program under test gives a Content-Length. */
+function isComplete(response: string): boolean {
+  const headEnd = response.indexOf("\r\n\r\n");
+  if (headEnd === -1) return false;
+  const length = /^content-length: *(\d+)/im.exec(response)?.[1];
+  if (length === undefined) throw new Error(`A response has no Content-Length:\n${response}`);
+  return response.length >= headEnd + 4 + Number(length);
 }

@@ -7,6 +7,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { TOKEN } from "../support/client.ts";
 import { type PostgresCluster, startCluster } from "../support/postgres.ts";
 import { emptyDirectory, FROM_SOURCE, startServer } from "../support/program.ts";
 
@@ -23,7 +24,6 @@ const [connections, plants, rounds] = [flags.connections, flags.plants, flags.ro
   number,
 ];
 
-const TOKEN = "benchmark-token-0123456789";
 const POOL = [process.execPath, join(import.meta.dir, "by_hand_pool.ts")];
 
 /** CPU a plant, in microseconds. */
@@ -87,11 +87,9 @@ async function measure(
 }
 
 async function load(url: string, servers: number, share: number): Promise<void> {
-  const options = { url, pid: process.pid, connections: Math.ceil(connections / share) };
-  const counts = { plants: Math.ceil(plants / servers) - 1, "warm-up": 1, ids: "random" };
-  const args = Object.entries({ ...options, ...counts }).map(([name, value]) => `--${name}=${value}`);
+  const counts = { connections: Math.ceil(connections / share), plants: Math.ceil(plants / servers) };
+  const args = Object.entries({ url, ...counts, ids: "random" }).map(([name, value]) => `--${name}=${value}`);
   const child = Bun.spawn([process.execPath, join(import.meta.dir, "load.ts"), ...args], {
-    env: { AUTH_TOKENS: TOKEN },
     stdout: "ignore",
     stderr: "inherit",
   });

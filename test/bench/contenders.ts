@@ -1,0 +1,59 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { TOKEN } from "../support/client.ts";
+import { ROOT } from "../support/program.ts";
+
+/** A program under test: it serves `POST /plants` and stores into `plants.db` in its working directory. */
+export interface Contender {
+  readonly name: string;
+  readonly program: readonly string[];
+  /** More of the environment than {@linkcode TOKEN} as `AUTH_TOKENS`. @default none */
+  readonly env?: Readonly<Record<string, string>>;
+  /** The ids of the plants it is sent. @default "ascending" */
+  readonly ids?: "ascending" | "random";
+  /** Its working directory. @default a new one */
+  readonly cwd?: string;
+  /** Whether it stores at all; what does not is a ceiling. @default {true} */
+  readonly stores?: boolean;
+  /** How many plants are stored, asked once it has ended. @default those in `plants.db` */
+  readonly count?: () => Promise<number>;
+}
+
+const EXECUTABLE = join(ROOT, "dist/plant-store");
+
+/** The name of the service in every table. */
+export const OURS_NAME = "plant-store";
+
+/**
+ * The service, as `bun run build` makes it.
+ *
+ * @throws {Error} If it is not built.
+ */
+export function ours(differences: Partial<Contender> = {}): Contender {
+  if (!existsSync(EXECUTABLE)) throw new Error(`There is no ${EXECUTABLE}: run "bun run build" first`);
+  return { name: OURS_NAME, program: [EXECUTABLE], ...differences };
+}
+
+/** The token that every contender accepts. */
+export const CREDENTIALS = { AUTH_TOKENS: TOKEN };
+
+/** The programs by hand on `Bun.serve`, with group commit. */
+export const BY_HAND = {
+  lean: bun("by hand, lean", "by_hand.ts"),
+  leanWorker: bun("by hand, lean, Worker", "by_hand_worker.ts"),
+  strict: bun("by hand, strict", "by_hand.ts", "strictly"),
+  strictWorker: bun("by hand, strict, Worker", "by_hand_worker.ts", "strictly"),
+} as const;
+
+/** `Bun.serve` that checks and responds, and stores nothing: no program in JavaScript on Bun is cheaper. */
+export const CEILING: Contender = { ...bun("Bun.serve, nothing stored", "peers/ceiling.ts"), stores: false };
+
+/** What its documentation shows, with one transaction a request. */
+export const ELYSIA_DRIZZLE = bun("Elysia + Drizzle", "peers/elysia_drizzle.ts");
+
+/** Likewise. */
+export const HONO = bun("Hono + bun:sqlite", "peers/hono.ts");
+
+function bun(name: string, file: string, ...args: readonly string[]): Contender {
+  return { name, program: [process.execPath, join(import.meta.dir, file), ...args] };
+}

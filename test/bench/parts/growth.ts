@@ -1,0 +1,33 @@
+import { emptyDirectory } from "../../support/program.ts";
+import { type Contender, ours } from "../contenders.ts";
+import { GOALS } from "../goals.ts";
+import { makePlants } from "../prefilled.ts";
+import { type Section, thousands } from "../report.ts";
+import type { Rounds } from "../rounds.ts";
+import { pairs } from "./pairs.ts";
+
+/** What a plant of a random id costs over many stored ones, beside ascending ids on a new file. */
+export async function growth(rounds: Rounds, plants: number): Promise<Section> {
+  using directory = emptyDirectory();
+  return await pairs(
+    {
+      title: "Growth",
+      about: "CPU of a plant at 64 connections. The files are in the page cache.",
+      contenders: [
+        ours({ name: "ascending ids, new file" }),
+        ours({ name: "random ids, new file", ids: "random" }),
+        overMany(directory.path, plants),
+      ],
+      load: { connections: 64 },
+      figure: ({ cpuMicros }) => cpuMicros,
+      unit: "CPU µs/plant",
+      limit: GOALS.growth,
+    },
+    rounds,
+  );
+}
+
+function overMany(cwd: string, plants: number): Contender {
+  makePlants(cwd, plants);
+  return ours({ name: `random ids, ${thousands(plants)} stored`, ids: "random", cwd });
+}

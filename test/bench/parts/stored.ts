@@ -1,0 +1,59 @@
+import { emptyDirectory } from "../../support/program.ts";
+import type { Bar } from "../chart.ts";
+import { BY_HAND, CEILING, type Contender, ELYSIA_DRIZZLE, ours, OURS_NAME } from "../contenders.ts";
+import { canRequireFsync, requireFsync } from "../durability.ts";
+import { GOALS } from "../goals.ts";
+import { preparePeers } from "../peers.ts";
+import { outcome, type Section, thousands } from "../report.ts";
+import { compare, type Costs, figures, type Rounds } from "../rounds.ts";
+import type { Cost } from "../servers.ts";
+import { median, ratios } from "../statistics.ts";
+
+/** What a stored plant costs at 64 connections, beside the same by hand, on other frameworks and on other runtimes. */
+export async function stored(rounds: Rounds): Promise<Section & { readonly bars: readonly Bar[] }> {
+  using directory = emptyDirectory();
+  const peers = await preparePeers(directory.path);
+  const contenders = [ours(), ...Object.values(BY_HAND), ...peers.contenders];
+  if (canRequireFsync) for (const contender of contenders) await requireFsync(contender);
+  const costs = await compare([...contenders, CEILING], rounds, { connections: 64 });
+  const missing = canRequireFsync ? peers.missing : [...peers.missing, "whether each program fsyncs: see above"];
+  return { ...describe([...contenders, CEILING], costs), missing };
+}
+
+function describe(contenders: readonly Contender[], costs: Costs) {
+  const bars = contenders
+    .map((contender) => barOf(contender, costs))
+    .toSorted((one, other) => one.micros - other.micros);
+  return {
+    title: "A stored plant",
+    about: "64 connections, ascending ids, a fsync before each 200 (by hand and in Go one for each batch).",
+    columns: ["program", "CPU µs/plant", "plants/s", "p50 ms", "p99 ms", "peak MB"],
+    rows: bars.map((bar) => row(bar, costs)),
+    goals: goals(costs),
+    bars,
+  };
+}
+
+function barOf({ name, stores = true }: Contender, costs: Costs): Bar {
+  const of = (figure: (cost: Cost) => number) => median(figures(costs, name, figure));
+  return { name, micros: of(({ cpuMicros }) => cpuMicros), perSecond: of(({ perSecond }) => perSecond), stores };
+}
+
+function row({ name, micros, perSecond }: Bar, costs: Costs): string[] {
+  const of = (figure: (cost: Cost) => number) => median(figures(costs, name, figure));
+  const [p50, p99] = [of(({ p50Ms }) => p50Ms), of(({ p99Ms }) => p99Ms)];
+  const peak = Math.max(...figures(costs, name, ({ peakMemory }) => peakMemory)) / 1e6;
+  return [name, micros.toFixed(1), thousands(perSecond), p50.toFixed(2), p99.toFixed(2), thousands(peak)];
+}
+
+function goals(costs: Costs) {
+  const cpu = (name: string) => figures(costs, name, ({ cpuMicros }) => cpuMicros);
+  const rate = (name: string) => figures(costs, name, ({ perSecond }) => perSecond);
+  const [lean, worker] = [BY_HAND.lean.name, BY_HAND.leanWorker.name];
+  const faster = ratios(rate(OURS_NAME), rate(ELYSIA_DRIZZLE.name));
+  return [
+    outcome(`CPU / ${worker}`, ratios(cpu(OURS_NAME), cpu(worker)), GOALS.cpuToLeanWorker),
+    outcome(`CPU / ${lean}`, ratios(cpu(OURS_NAME), cpu(lean)), GOALS.cpuToLean),
+    outcome(`plants/s / ${ELYSIA_DRIZZLE.name}`, faster, GOALS.throughputToElysia, "least"),
+  ];
+}

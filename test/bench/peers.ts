@@ -1,0 +1,91 @@
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { ROOT } from "../support/program.ts";
+import { type Contender, ELYSIA_DRIZZLE, HONO } from "./contenders.ts";
+import { stop } from "./run_load.ts";
+
+/** Where Debian puts the sources of Go packages (`golang-github-mattn-go-sqlite3-dev`). */
+const GOCODE = "/usr/share/gocode";
+
+/** The programs on other frameworks and runtimes. */
+export interface Peers {
+  readonly contenders: readonly Contender[];
+  /** What cannot run here, and why. */
+  readonly missing: readonly string[];
+}
+
+/**
+ * Installs and builds what runs here; what does not is named with its reason.
+ *
+ * @param directory Where built programs are put.
+ */
+export async function preparePeers(directory: string): Promise<Peers> {
+  await installPeers();
+  const found = [ELYSIA_DRIZZLE, HONO, await fastify(), await go(directory)];
+  return {
+    contenders: found.filter((peer) => typeof peer !== "string"),
+    missing: found.filter((peer) => typeof peer === "string"),
+  };
+}
+
+/**
+ * Installs the packages of the peers, by their own lock file, unless they are there.
+ *
+ * @throws {Error} If that fails.
+ */
+export async function installPeers(): Promise<void> {
+  if (existsSync(join(import.meta.dir, "node_modules/elysia"))) return;
+  const command = [process.execPath, "install", "--frozen-lockfile", "--cwd", join(import.meta.dir)];
+  console.error("Installs the peers. Where better-sqlite3 has to be compiled, that takes minutes.");
+  // node-gyp would download the headers of Node, which most packages of Node bring along.
+  const prefix = dirname(dirname(Bun.which("node") ?? ""));
+  const hasHeaders = existsSync(join(prefix, "include/node/node.h"));
+  // The package of a native module that cannot be built is left out by Bun, the others are installed.
+  await run(command, ROOT, hasHeaders ? { npm_config_nodedir: prefix } : {});
+  if (existsSync(join(import.meta.dir, "node_modules/elysia"))) return;
+  throw new Error("Cannot install the peers: bun install --frozen-lockfile --cwd test/bench");
+}
+
+async function fastify(): Promise<Contender | string> {
+  const node = Bun.which("node");
+  if (node === null) return "Fastify on Node: there is no node";
+  const { output: version } = await run([node, "--version"], ROOT);
+  for (const [driver, probe] of Object.entries(DRIVERS)) {
+    const { exitCode } = await run([node, "--input-type=module", "--eval", probe], import.meta.dir);
+    const name = `Fastify + ${driver}, Node ${version.trim().slice(1).split(".")[0]}`;
+    if (exitCode === 0) return { name, program: [node, join(import.meta.dir, "peers/fastify.mjs"), driver] };
+  }
+  return `Fastify on Node: better-sqlite3 is not built, and node ${version.trim()} has no node:sqlite`;
+}
+
+/** `node:sqlite` stands in where better-sqlite3 cannot be built. */
+const DRIVERS = {
+  "better-sqlite3": 'import Database from "better-sqlite3"; new Database(":memory:")',
+  "node:sqlite": 'import "node:sqlite"',
+} as const;
+
+async function go(directory: string): Promise<Contender | string> {
+  const compiler = Bun.which("go");
+  if (compiler === null) return "Go: there is no go (Debian: apt-get install golang-go)";
+  if (!existsSync(join(GOCODE, "src/github.com/mattn/go-sqlite3"))) {
+    return "Go: there is no SQLite for it (Debian: apt-get install golang-github-mattn-go-sqlite3-dev)";
+  }
+  const executable = join(directory, "go-peer");
+  const cache = { GO111MODULE: "off", GOPATH: GOCODE, GOCACHE: join(directory, "go-cache") };
+  const build = [compiler, "build", "-tags", "libsqlite3", "-o", executable, join(import.meta.dir, "peers/main.go")];
+  const { exitCode, output } = await run(build, directory, cache);
+  return exitCode === 0 ? { name: "Go net/http, group commit", program: [executable] } : `Go: ${output}`;
+}
+
+async function run(command: string[], cwd: string, env: Record<string, string> = {}) {
+  const child = Bun.spawn(command, {
+    cwd,
+    env: { ...process.env, ...env },
+    stdin: "ignore",
+    stdout: "pipe",
+    stderr: "pipe",
+    signal: stop.signal,
+  });
+  const [stdout, stderr] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  return { exitCode: await child.exited, output: stdout + stderr };
+}

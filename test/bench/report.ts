@@ -1,0 +1,71 @@
+import { median } from "./statistics.ts";
+
+/** One part of the benchmark: what `bun run bench` prints, and the JSON file keeps. */
+export interface Section {
+  readonly title: string;
+  /** What was done, in a sentence. */
+  readonly about: string;
+  readonly columns: readonly string[];
+  readonly rows: readonly (readonly string[])[];
+  /** @default none */
+  readonly goals?: readonly Outcome[];
+  /** What could not be measured, and why. @default none */
+  readonly missing?: readonly string[];
+}
+
+/** How a goal fared. */
+export interface Outcome {
+  readonly goal: string;
+  /** The median of the rounds. */
+  readonly value: number;
+  /** The lowest and the highest round. */
+  readonly range: readonly [number, number];
+  readonly limit: number;
+  readonly met: boolean;
+}
+
+/** Compares the median of the rounds with the most, or the least, that the goal allows. */
+export function outcome(
+  goal: string,
+  values: readonly number[],
+  limit: number,
+  is: "most" | "least" = "most",
+): Outcome {
+  const value = median(values);
+  const range = [Math.min(...values), Math.max(...values)] as const;
+  return { goal, value, range, limit, met: is === "most" ? value <= limit : value >= limit };
+}
+
+/** A section as Markdown. */
+export function render({ title, about, columns, rows, goals = [], missing = [] }: Section): string {
+  const parts = [`## ${title}`, about, table(columns, rows)];
+  if (missing.length > 0) parts.push(missing.map((reason) => `Not measured: ${reason}`).join("\n"));
+  if (goals.length > 0) parts.push(table(["goal", "measured", "range", "limit", ""], goals.map(outcomeRow)));
+  return `${parts.join("\n\n")}\n`;
+}
+
+function outcomeRow({ goal, value, range, limit, met }: Outcome): string[] {
+  return [goal, ratio(value), range.map(ratio).join(" to "), ratio(limit), met ? "met" : "not met"];
+}
+
+function ratio(value: number): string {
+  return value.toFixed(value < 10 ? 2 : 1);
+}
+
+/** A Markdown table whose columns are aligned in plain text, too: the first to the left, the others to the right. */
+export function table(columns: readonly string[], rows: readonly (readonly string[])[]): string {
+  const widths = columns.map((name, index) => Math.max(3, name.length, ...rows.map((row) => row[index]?.length ?? 0)));
+  const line = (cells: readonly string[]) =>
+    `| ${widths.map((width, index) => pad(cells[index] ?? "", width, index)).join(" | ")} |`;
+  const rule = widths.map((width, index) => (index === 0 ? "-".repeat(width) : `${"-".repeat(width - 1)}:`));
+  return [line(columns), line(rule), ...rows.map(line)].join("\n");
+}
+
+function pad(cell: string, width: number, index: number): string {
+  return index === 0 ? cell.padEnd(width) : cell.padStart(width);
+}
+
+/** A whole number with its thousands apart. */
+export function thousands(value: number): string {
+  return Math.round(value).toLocaleString("en-US");
+}

@@ -1,0 +1,52 @@
+import type { Contender } from "./contenders.ts";
+import type { LoadOptions } from "./run_load.ts";
+import { type Cost, type Server, startContender } from "./servers.ts";
+
+/** How often and for how long everything is measured. */
+export interface Rounds {
+  readonly rounds: number;
+  /** Before the first round, in seconds: a server runs for years, and is compiled by then. */
+  readonly warmUp: number;
+  /** Of each measurement. */
+  readonly seconds: number;
+}
+
+/** What each name cost, one figure a round. */
+export type Costs = ReadonlyMap<string, readonly Cost[]>;
+
+/** Loads every contender alike in {@linkcode interleave|interleaved} rounds, each with a database of its own. */
+export async function compare(
+  contenders: readonly Contender[],
+  { rounds, warmUp, seconds }: Rounds,
+  load: Omit<LoadOptions, "seconds">,
+): Promise<Costs> {
+  await using stack = new AsyncDisposableStack();
+  const servers = new Map<string, Server>();
+  for (const contender of contenders) {
+    const server = stack.use(await startContender(contender));
+    await server.load({ ...load, seconds: warmUp });
+    servers.set(contender.name, server);
+  }
+  return await interleave(servers, rounds, (server) => server.load({ ...load, seconds }));
+}
+
+/** Each subject once a round, in turns from either end: what else the machine does meets all of them alike. */
+export async function interleave<Subject>(
+  subjects: ReadonlyMap<string, Subject>,
+  rounds: number,
+  measure: (subject: Subject) => Promise<Cost>,
+): Promise<Costs> {
+  const costs = new Map<string, Cost[]>(Array.from(subjects.keys(), (name) => [name, []]));
+  for (let round = 0; round < rounds; round++) {
+    const order = round % 2 === 0 ? [...subjects] : [...subjects].toReversed();
+    for (const [name, subject] of order) costs.get(name)?.push(await measure(subject));
+  }
+  return costs;
+}
+
+/** One figure of a name, for each round. */
+export function figures(costs: Costs, name: string, figure: (cost: Cost) => number): number[] {
+  const all = costs.get(name);
+  if (all === undefined) throw new Error(`"${name}" did not run`);
+  return all.map(figure);
+}
