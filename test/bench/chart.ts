@@ -25,8 +25,10 @@ const COLORS = {
 const WIDTH = 860;
 const HEAD = 74;
 const ROW = 34;
-const NAMES = 232;
-const FIGURES = 210;
+/** For the figures beside the longest bar. */
+const FIGURES = 170;
+/** The widest that a character of a name is in any of the fonts, on average. */
+const CHARACTER = 7.4;
 const FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif";
 
 /** Draws horizontal bars of the CPU of a plant, in the order given, each with its figures beside it, as an SVG. */
@@ -34,7 +36,8 @@ export function chart(bars: readonly Bar[], { theme, emphasized }: ChartOptions)
   const { text, quiet, rule } = COLORS[theme];
   const height = HEAD + bars.length * ROW + 34;
   const most = Math.max(...bars.map(({ micros }) => micros));
-  const scale = (WIDTH - NAMES - FIGURES) / most;
+  const left = Math.ceil(Math.max(...bars.map(({ name }) => name.length)) * CHARACTER) + 24;
+  const scale = (WIDTH - left - FIGURES) / most;
   const title = "Server CPU for one stored plant, in microseconds: shorter is better";
   const description = bars.map(({ name, micros }) => `${name}: ${micros.toFixed(1)}`).join("; ");
   const foot = "64 connections, one machine. * Stores nothing: the least that a Bun.serve program can cost.";
@@ -46,31 +49,47 @@ export function chart(bars: readonly Bar[], { theme, emphasized }: ChartOptions)
     `<text x="0" y="22" font-size="18" font-weight="600" fill="${text}">Server CPU for one stored plant</text>`,
     `<text x="0" y="46" fill="${quiet}">microseconds, shorter is better · every 200 is sent after an fsync</text>`,
     `<text x="${WIDTH}" y="46" text-anchor="end" fill="${quiet}">plants a second</text>`,
-    `<line x1="${NAMES}" y1="${HEAD - 8}" x2="${NAMES}" y2="${HEAD + bars.length * ROW}" stroke="${rule}"/>`,
-    ...bars.map((bar, index) => drawBar(bar, HEAD + index * ROW, scale, COLORS[theme], bar.name === emphasized)),
+    `<line x1="${left}" y1="${HEAD - 8}" x2="${left}" y2="${HEAD + bars.length * ROW}" stroke="${rule}"/>`,
+    ...bars.map((bar, index) => {
+      const place = { left, top: HEAD + index * ROW, scale };
+      return drawBar(bar, place, COLORS[theme], bar.name === emphasized);
+    }),
     `<text x="0" y="${height - 8}" font-size="12" fill="${quiet}">${escapeXml(foot)}</text>`,
     "</svg>\n",
   ].join("\n");
 }
 
+interface Place {
+  /** Where the bars begin. */
+  readonly left: number;
+  readonly top: number;
+  /** Pixels a microsecond. */
+  readonly scale: number;
+}
+
+type Colors = (typeof COLORS)[ChartOptions["theme"]];
+
 function drawBar(
   { name, micros, perSecond, stores }: Bar,
-  top: number,
-  scale: number,
-  { text, quiet, accent, bar }: (typeof COLORS)["light" | "dark"],
+  place: Place,
+  colors: Colors,
   isEmphasized: boolean,
 ): string {
-  const baseline = top + 19;
+  const { left, top, scale } = place;
   const length = Math.max(2, micros * scale);
   const weight = isEmphasized ? ' font-weight="600"' : "";
-  const ink = isEmphasized ? accent : text;
-  const end = NAMES + length + 8;
-  const rate = Math.round(perSecond).toLocaleString("en-US");
+  const [ink, quiet, bar] = isEmphasized
+    ? [colors.accent, colors.accent, colors.accent]
+    : [colors.text, colors.quiet, colors.bar];
+  const label = (x: number, anchor: "start" | "end", fill: string, text: string) =>
+    `<text x="${x.toFixed(1)}" y="${top + 19}" text-anchor="${anchor}" fill="${fill}"${weight}>${escapeXml(text)}</text>`;
+  // What stores nothing is not one of them: an outline.
+  const paint = stores ? `fill="${bar}"` : `fill="none" stroke="${bar}"`;
   return [
-    `<text x="${NAMES - 12}" y="${baseline}" text-anchor="end" fill="${ink}"${weight}>${escapeXml(name)}${stores ? "" : " *"}</text>`,
-    `<rect x="${NAMES}" y="${top + 3}" width="${length.toFixed(1)}" height="22" rx="2" fill="${isEmphasized ? accent : bar}"/>`,
-    `<text x="${end.toFixed(1)}" y="${baseline}" fill="${ink}"${weight}>${micros.toFixed(0)}</text>`,
-    `<text x="${WIDTH}" y="${baseline}" text-anchor="end" fill="${isEmphasized ? accent : quiet}"${weight}>${rate}</text>`,
+    label(left - 12, "end", ink, stores ? name : `${name} *`),
+    `<rect x="${left}" y="${top + 3}" width="${length.toFixed(1)}" height="22" rx="2" ${paint}/>`,
+    label(left + length + 8, "start", ink, micros.toFixed(0)),
+    label(WIDTH, "end", quiet, Math.round(perSecond).toLocaleString("en-US")),
   ].join("\n");
 }
 
