@@ -13,6 +13,8 @@ export interface Contender {
   readonly ids?: "ascending" | "random";
   /** Its working directory. @default a new one */
   readonly cwd?: string;
+  /** What it logs once it has done what a start makes it do. @default it is not waited for */
+  readonly settled?: RegExp;
   /** Whether it stores at all; what does not is a ceiling. @default {true} */
   readonly stores?: boolean;
   /** How many plants are stored, asked once it has ended. @default those in `plants.db` */

@@ -31,6 +31,7 @@ export async function startContender(contender: Contender) {
   const count = contender.count ?? (async () => countPlants(cwd));
   const before = contender.stores === false ? 0 : await count().catch(() => 0);
   const server = stack.use(await startServer({ program, cwd, env: { ...CREDENTIALS, ...env } }));
+  if (contender.settled !== undefined) await server.stderr.until(contender.settled);
   const { pid } = server.child;
   let [stored, unknown] = [0, 0];
 

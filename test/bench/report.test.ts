@@ -1,0 +1,42 @@
+import { expect, test } from "bun:test";
+import { outcome, render, table } from "./report.ts";
+
+test("outcome() holds the median against the most, or the least, that the goal allows", () => {
+  expect(outcome("CPU", [1.4, 1.1, 1.2], 1.25)).toEqual({
+    goal: "CPU",
+    value: 1.2,
+    range: [1.1, 1.4],
+    limit: 1.25,
+    met: true,
+  });
+  expect(outcome("CPU", [1.3], 1.25).met).toBe(false);
+  expect(outcome("plants/s", [13], 12, "least").met).toBe(true);
+  expect(outcome("plants/s", [11], 12, "least").met).toBe(false);
+});
+
+test("table() aligns names to the left and figures to the right", () => {
+  const rows = [
+    ["plant-store", "31.7"],
+    ["Hono", "156.2"],
+  ];
+  expect(table(["program", "CPU"], rows).split("\n")).toEqual([
+    "| program     |   CPU |",
+    "| ----------- | ----: |",
+    "| plant-store |  31.7 |",
+    "| Hono        | 156.2 |",
+  ]);
+});
+
+test("render() says what was missed, and what could not be measured", () => {
+  const text = render({
+    title: "A stored plant",
+    about: "64 connections.",
+    columns: ["program", "CPU"],
+    rows: [["plant-store", "31.7"]],
+    goals: [outcome("CPU / lean", [1.6], 1.5)],
+    missing: ["Go: there is no go"],
+  });
+  expect(text).toStartWith("## A stored plant\n\n64 connections.\n\n| program ");
+  expect(text).toContain("\nNot measured: Go: there is no go\n");
+  expect(text).toContain("| CPU / lean |     1.60 | 1.60 to 1.60 |  1.50 | not met |");
+});

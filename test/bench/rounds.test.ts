@@ -1,0 +1,19 @@
+import { expect, test } from "bun:test";
+import { figures, interleave } from "./rounds.ts";
+import type { Cost } from "./servers.ts";
+
+test("interleave() measures every subject once a round, and turns the order", async () => {
+  const order: number[] = [];
+  const subjects = new Map([
+    ["a", 1],
+    ["b", 2],
+    ["c", 3],
+  ]);
+  const costs = await interleave(subjects, 3, async (subject) => {
+    order.push(subject);
+    return { cpuMicros: order.length } as Cost;
+  });
+  expect(order).toEqual([1, 2, 3, 3, 2, 1, 1, 2, 3]);
+  expect(figures(costs, "b", ({ cpuMicros }) => cpuMicros)).toEqual([2, 5, 8]);
+  expect(() => figures(costs, "d", ({ cpuMicros }) => cpuMicros)).toThrow('"d" did not run');
+});

@@ -1,0 +1,53 @@
+import { Database } from "bun:sqlite";
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { join } from "node:path";
+import { emptyDirectory, skipsProc, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { BY_HAND, CEILING, CREDENTIALS } from "./contenders.ts";
+import { canRequireFsync, requireFsync } from "./durability.ts";
+import type { GeneratorResult } from "./load.ts";
+import { rawRequest } from "./requests.ts";
+import { startContender } from "./servers.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+test.skipIf(!canRequireFsync)("requireFsync() refuses a program that answers 200 without an fsync", async () => {
+  await expect(requireFsync(CEILING)).rejects.toThrow("Bun.serve, nothing stored answers 200 without an fsync");
+  await requireFsync(BY_HAND.lean);
+  await requireFsync(BY_HAND.leanWorker);
+});
+
+test.skipIf(skipsProc())("startContender() measures a load, and finds every plant that was answered 200", async () => {
+  await using server = await startContender(BY_HAND.lean);
+  const cost = await server.load({ connections: 4, seconds: 1 });
+  expect(cost.responses).toBeGreaterThan(0);
+  expect(cost.cpuMicros).toBeGreaterThan(0);
+  expect(cost.peakMemory).toBeGreaterThan(1e6);
+});
+
+test.skipIf(skipsProc())("startContender() fails where fewer plants are stored than were answered 200", async () => {
+  const run = async () => {
+    await using server = await startContender({ ...CEILING, stores: true, count: async () => 0 });
+    await server.load({ connections: 4, seconds: 1 });
+  };
+  await expect(run()).rejects.toThrow(/^Bun\.serve, nothing stored answered 200 to \d+ plants, and stored 0$/);
+});
+
+test.skipIf(skipsProc())("load() fails on a response of another status", async () => {
+  const run = async () => {
+    await using server = await startContender(BY_HAND.lean);
+    await server.load({ connections: 4, seconds: 1, request: rawRequest({ token: null }) });
+  };
+  await expect(run()).rejects.toThrow(/^(?:Expected status 200 for every request|The load on \S+ ended early)/);
+});
+
+test("the bundled generator sends as many plants as it is told, each with an id of its own", async () => {
+  using directory = emptyDirectory();
+  const { program } = BY_HAND.lean;
+  await using server = await startServer({ program, cwd: directory.path, env: CREDENTIALS });
+  const load = [join(import.meta.dir, "load.ts"), `--url=${server.url}`, "--connections=4", "--plants=100"];
+  const child = Bun.spawn([process.execPath, ...load], { stdout: "pipe" });
+  const result = JSON.parse(await new Response(child.stdout).text()) as GeneratorResult;
+  expect(result).toMatchObject({ responses: 100, refused: 0, broken: 0 });
+  using database = new Database(join(directory.path, "plants.db"));
+  expect(database.query("SELECT count(*) AS plants FROM plants").get()).toEqual({ plants: 100 });
+});
