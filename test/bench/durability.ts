@@ -3,6 +3,7 @@ import { post } from "../support/client.ts";
 import { startServer } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import type { Contender } from "./contenders.ts";
+import { stop } from "./run_load.ts";
 
 /** Whether {@linkcode requireFsync} can be asked here. Says so once. */
 export const canRequireFsync = !skipsShim();
@@ -13,6 +14,7 @@ export const canRequireFsync = !skipsShim();
  * @throws {Error} If it does, or does not work on a disk that is well.
  */
 export async function requireFsync({ name, program, env = {} }: Contender): Promise<void> {
+  stop.signal.throwIfAborted();
   using disk = makeDisk({ shim: true });
   await using server = await startServer(disk.server({ program, env }));
   const well = await post(server.url, { id: 1, name: "Fern" });

@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import { emptyDirectory } from "../../support/program.ts";
 import { ours } from "../contenders.ts";
 import { GOALS } from "../goals.ts";
 import { outcome, type Section } from "../report.ts";
@@ -6,16 +7,7 @@ import { stop } from "../run_load.ts";
 
 /** How long the executable takes to its first 200, by `start.ts`. */
 export async function start({ rounds }: { readonly rounds: number }, plants: number): Promise<Section> {
-  const args = [`--rounds=${rounds}`, `--most=${plants}`, ...ours().program];
-  const child = Bun.spawn([process.execPath, join(import.meta.dir, "../start.ts"), ...args], {
-    stdin: "ignore",
-    stdout: "pipe",
-    stderr: "inherit",
-    signal: stop.signal,
-  });
-  const rows = parseRows(await new Response(child.stdout).text());
-  stop.signal.throwIfAborted();
-  if ((await child.exited) !== 0) throw new Error("test/bench/start.ts ended early");
+  const rows = parseRows(await runToEnd([`--rounds=${rounds}`, `--most=${plants}`, ...ours().program]));
   return {
     title: "Start",
     about: "Milliseconds from the start of the executable to its first 200. The files are in the page cache.",
@@ -25,6 +17,27 @@ export async function start({ rounds }: { readonly rounds: number }, plants: num
       outcome(`ms with ${plants} plants`, numbersOf(taken), GOALS.startMs),
     ),
   };
+}
+
+/** It is ended by a signal with all that it started, and its files are in a directory that goes, too. */
+async function runToEnd(args: readonly string[]): Promise<string> {
+  stop.signal.throwIfAborted();
+  using directory = emptyDirectory();
+  const child = Bun.spawn([process.execPath, join(import.meta.dir, "../start.ts"), ...args], {
+    env: { ...process.env, TMPDIR: directory.path },
+    stdin: "ignore",
+    stdout: "pipe",
+    stderr: "inherit",
+    detached: true,
+  });
+  const endGroup = () => process.kill(-child.pid, "SIGKILL");
+  stop.signal.addEventListener("abort", endGroup);
+  const output = await new Response(child.stdout).text();
+  const exitCode = await child.exited;
+  stop.signal.removeEventListener("abort", endGroup);
+  stop.signal.throwIfAborted();
+  if (exitCode !== 0) throw new Error("test/bench/start.ts ended early");
+  return output;
 }
 
 /** The rows of a Markdown table without its head. */
