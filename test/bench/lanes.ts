@@ -14,7 +14,7 @@ let id = 0n;
 await using cluster = await startCluster({ disk: "disk" });
 console.log("| commits slower by | lanes | p50 ms | p99 ms | plants a batch | client CPU µs a plant |");
 console.log("| --- | --- | --- | --- | --- | --- |");
-for (const delayMs of [0, 1, 5, 20]) for (const lanes of [1, 2, 4]) await measure(delayMs, lanes);
+for (const delayMs of [0, 1, 5, 20]) for (const lanes of [1, 2, 4, 8]) await measure(delayMs, lanes);
 
 async function measure(delayMs: number, lanes: number): Promise<void> {
   const url = new URL(await cluster.emptyDatabase());

@@ -14,6 +14,8 @@ const MOSS = { id: 2n, name: "Moss" };
 
 /** A statement that waits for another transaction to end. */
 const WAITING = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'transactionid'";
+/** A commit that waits for the synchronous standby. */
+const WAITING_FOR_STANDBY = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 const next = (experiment: string) => randomPlants(randomFrom(printedSeed(experiment)), { ids: 5_000, longest: 500 });
 
@@ -225,7 +227,10 @@ test.skipIf(skipsCluster())(
     const unavailable = { code: "storage_unavailable" };
 
     await standby.kill();
-    for (let round = 0n; round < 3n; round++) {
+    const waiting = addWithin(2_000, { id: 0n, name: "Moss" });
+    while ((await primary.run(WAITING_FOR_STANDBY)).length === 0) await Bun.sleep(5);
+    expect(await waiting).toMatchObject(unavailable);
+    for (let round = 1n; round < 4n; round++) {
       const ids = [0n, 1n, 2n, 3n].map((lane) => 10n * round + lane);
       const tried = await Promise.all(ids.map((id) => addWithin(100, { id, name: "Moss" })));
       expect(tried).toMatchObject([unavailable, unavailable, unavailable, unavailable]);
