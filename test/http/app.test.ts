@@ -1,8 +1,9 @@
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { refused, type Verdict } from "../../src/auth/authenticate.ts";
 import { Elysia, status } from "elysia";
 import { memoryStore } from "../../src/adapters/memory.ts";
-import type { AppOptions, createApp } from "../../src/http/app.ts";
+import { staticTokens } from "../../src/adapters/static_tokens.ts";
+import { type AppOptions, createApp } from "../../src/http/app.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import type { Observer } from "../../src/observer.ts";
 import { groupCommit } from "../../src/group_commit.ts";
@@ -62,6 +63,32 @@ test("createApp() keeps the types of its routes, for clients that take theirs fr
   const body: Create["body"] = { id: 1n, name: "Fern" };
   const plant: Create["response"][200] = { name: "Fern" };
   expect([isTyped, body.name]).toEqual([true, plant.name]);
+});
+
+/** An app of what `createApp()` cannot do without. */
+function leastApp(plants: AppOptions["plants"] = groupCommit(memoryStore())) {
+  return createApp({ plants, ready: async () => {}, authenticate: staticTokens([TOKEN]) });
+}
+
+test("createApp() takes bodies of up to 65,536 bytes by default", async () => {
+  const app = leastApp();
+  const padded = (bytes: number) => JSON.stringify(FERN).padEnd(bytes);
+  expect(await readPlant(await app.fetch(postPlant(padded(65_536))))).toMatchObject({ status: 200 });
+  expect(await readError(await app.fetch(postPlant(padded(65_537))))).toEqual({
+    status: 413,
+    error: 4131,
+    message: "the body must have at most 65536 bytes",
+  });
+});
+
+test("createApp() prints internal errors by default, with the request's id and the cause, and nothing else", async () => {
+  using print = spyOn(console, "error").mockImplementation(() => {});
+  const cause = new Error("the disk is gone");
+  const app = leastApp({ add: () => Promise.reject(cause) });
+  await app.fetch(postPlant("{"));
+  const response = await app.fetch(postPlant(FERN, { "x-request-id": "request-1" }));
+  expect(await readError(response)).toMatchObject({ status: 500, error: 5001 });
+  expect(print.mock.calls).toEqual([["Request request-1 failed:", cause]]);
 });
 
 // Paths and methods

@@ -5,7 +5,7 @@ import { pathToFileURL } from "node:url";
 import packageJson from "../../package.json" with { type: "json" };
 import { bearer } from "../support/client.ts";
 import { installPackage } from "../support/installed_package.ts";
-import { emptyDirectory, ROOT, runToEnd, start, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, LONG_TEST_TIMEOUT_MS, ROOT, runToEnd, start, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { publicExports } from "./public_exports.ts";
 import { COMPILERS, MODULE_RUNTIMES, type ModuleRuntime, RUNTIMES_MODULES, skipsRuntimes } from "./runtimes.ts";
 
@@ -47,7 +47,7 @@ test("what is built has nothing of Bun, and of Node only what all runtimes have"
   );
   const builtIn = imported.filter((name) => name.includes(":"));
   expect([...new Set(builtIn)].toSorted()).toEqual(["node:assert/strict", "node:crypto"]);
-  expect(text).not.toMatch(/\bBun\b|\bprocess\b/);
+  expect(text.match(/.*\b(?:Bun|process)\b.*/g) ?? []).toEqual([]);
 });
 
 test("the types that the module's declarations name are exported, too", async () => {
@@ -135,13 +135,17 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
     expect(await compile(command, files, { module: "nodenext", skipLibCheck: true })).toEqual([]);
   });
 
-  test("without skipLibCheck Elysia's own declarations have errors, and ours have none", async () => {
-    await Bun.write(join(project.path, "typed.ts"), `${app}\nexport const fetch = app.fetch;\n`);
-    const compiler = COMPILERS.find(({ version }) => version === "7");
-    const errors = await compile(compiler?.command ?? [], ["typed.ts"], { module: "preserve", skipLibCheck: false });
-    expect(errors).not.toBeEmpty();
-    expect(errors.filter((error) => !error.startsWith("node_modules/elysia/"))).toEqual([]);
-  });
+  test(
+    "without skipLibCheck Elysia's own declarations have errors, and ours have none",
+    async () => {
+      await Bun.write(join(project.path, "typed.ts"), `${app}\nexport const fetch = app.fetch;\n`);
+      const compiler = COMPILERS.find(({ version }) => version === "7");
+      const errors = await compile(compiler?.command ?? [], ["typed.ts"], { module: "preserve", skipLibCheck: false });
+      expect(errors).not.toBeEmpty();
+      expect(errors.filter((error) => !error.startsWith("node_modules/elysia/"))).toEqual([]);
+    },
+    LONG_TEST_TIMEOUT_MS,
+  );
 
   test("Deno loads src/mod.ts of a checkout by its URL", async () => {
     using directory = emptyDirectory();
