@@ -147,17 +147,25 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
     LONG_TEST_TIMEOUT_MS,
   );
 
+  test("Deno loads the package by an npm: specifier", async () => {
+    expect(await onDeno(`npm:${packageJson.name}`, project.path)).toEqual(READY);
+  });
+
   test("Deno loads src/mod.ts of a checkout by its URL", async () => {
     using directory = emptyDirectory();
-    const url = pathToFileURL(join(ROOT, "src/mod.ts"));
-    const probe = 'console.log((await app.fetch(new Request("http://localhost/readyz"))).status);';
-    const code = `${app.replace('"plant-store"', `"${url}"`)}\n${probe}\n`;
-    await Bun.write(join(directory.path, "program.ts"), code);
-    const deno = MODULE_RUNTIMES.find(({ name }) => name === "Deno")?.run ?? [];
-    const program = [...deno, "--node-modules-dir=manual", "program.ts"];
-    expect(await runToEnd({ program, cwd: directory.path })).toEqual({ exitCode: 0, stdout: "200\n", stderr: "" });
+    expect(await onDeno(pathToFileURL(join(ROOT, "src/mod.ts")).href, directory.path)).toEqual(READY);
   });
 });
+
+const READY = { exitCode: 0, stdout: "200\n", stderr: "" };
+
+/** Imports the README's app from a specifier, and prints the status of `/readyz`. */
+async function onDeno(specifier: string, directory: string) {
+  const probe = 'console.log((await app.fetch(new Request("http://localhost/readyz"))).status);';
+  await Bun.write(join(directory, "deno.ts"), `${app.replace('"plant-store"', `"${specifier}"`)}\n${probe}\n`);
+  const deno = MODULE_RUNTIMES.find(({ name }) => name === "Deno")?.run ?? [];
+  return runToEnd({ program: [...deno, "--node-modules-dir=manual", "deno.ts"], cwd: directory });
+}
 
 function nameOf({ name }: ModuleRuntime): string {
   return name.toLowerCase().replace(" ", "_");
