@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { readdirSync, symlinkSync } from "node:fs";
+import { cpSync, readdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import packageJson from "../../package.json" with { type: "json" };
@@ -116,9 +116,8 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
     const end = [`console.log(${examples.length});`, "process.exit();"];
     await Bun.write(join(project.path, "all.ts"), [...imports, ...end].join("\n"));
     expect(await run([...runtime.run, "all.ts"])).toEqual({ exitCode: 0, output: `${examples.length}\n` });
-    for (const file of files.filter((name) => name.endsWith(".test.ts"))) {
-      expect(await run([...runtime.test, file])).toMatchObject({ exitCode: 0 });
-    }
+    const tests = files.filter((file) => file.endsWith(".test.ts"));
+    expect(await run([...runtime.test, ...tests])).toMatchObject({ exitCode: 0 });
     expect(files.length).toBeGreaterThan(25);
   });
 
@@ -130,7 +129,8 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
       "staticTokens([7]);",
     ];
     const files = ["typed.ts", "typed.test.ts", ...(await writeExamples())];
-    await Bun.write(join(project.path, "typed.ts"), [app, ...wrong, "export const fetch = app.fetch;"].join("\n"));
+    await Bun.write(join(project.path, "typed.ts"), [app, ...wrong, EDEN].join("\n"));
+    copyEden();
     await Bun.write(join(project.path, "typed.test.ts"), contract);
     expect(await compile(command, files, { module: "nodenext", skipLibCheck: true })).toEqual([]);
   });
@@ -224,6 +224,27 @@ async function compile(command: readonly string[], files: readonly string[], opt
   await Bun.write(join(project.path, "tsconfig.json"), JSON.stringify({ compilerOptions, files }));
   const { output } = await run([...command, "--pretty", "false"]);
   return output.split("\n").filter((line) => /\berror TS/.test(line) && !line.startsWith(" "));
+}
+
+/** A client whose types are those of the app: were one of them `any`, nothing here would be an error. */
+const EDEN = `
+import { treaty } from "@elysiajs/eden";
+const { plants: client } = treaty<typeof app>("http://localhost:3000");
+const { data, error } = await client.post({ id: 1, name: "Fern" });
+export const name: string | undefined = data?.name;
+if (error?.status === 409) console.log(error.value.message.length);
+// @ts-expect-error A plant has no height.
+console.log(data?.height);
+// @ts-expect-error A name is a string.
+await client.post({ id: 1, name: 7 });
+// @ts-expect-error There is no response with this status.
+if (error?.status === 418) console.log(error.value);
+`;
+
+/** Eden is what a user installs beside the package: a copy, so that it finds the project's Elysia and not ours. */
+function copyEden(): void {
+  const path = "node_modules/@elysiajs/eden";
+  cpSync(join(ROOT, path), join(project.path, path), { recursive: true });
 }
 
 const STRICT = { strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true };

@@ -28,6 +28,13 @@ test("the README names the pinned Bun, and no other", () => {
   expect(Bun.version).toBe(packageJson.engines.bun);
 });
 
+test("the README says from which Node and Deno on the module runs", () => {
+  const { deno, node } = packageJson.engines;
+  const [embed = ""] = /^The package is also a module:[^]*?\n\n/m.exec(readme) ?? [];
+  expect(embed.replace(/\s+/g, " ")).toContain(`on Deno ${deno.replace(">=", "")} and newer`);
+  expect(embed.replace(/\s+/g, " ")).toContain(`on Node ${node.replace(">=", "")} and newer`);
+});
+
 test("the README's container does not run as root", () => {
   const [, dockerfile = ""] = /```dockerfile\n([\s\S]*?)```/.exec(readme) ?? [];
   expect(dockerfile.match(/^FROM .*$/gm)?.at(-1)).toEndWith(":nonroot");
