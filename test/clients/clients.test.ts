@@ -2,12 +2,13 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import { Database } from "bun:sqlite";
 import { join } from "node:path";
 import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
+import { MODULE_RUNTIMES, skipsRuntimes } from "../module/runtimes.ts";
 import { TOKEN } from "../support/client.ts";
 import { buildExecutable } from "../support/executable.ts";
 import { emptyDirectory, ROOT, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 import type { Connection, CreatePlant, Outcome } from "./generated_client.ts";
-import { generateClients, load, pythonClient, skipsClients, skipsPython, typeCheck } from "./generators.ts";
+import { bundle, generateClients, load, pythonClient, skipsClients, skipsPython, typeCheck } from "./generators.ts";
 
 setDefaultTimeout(4 * TEST_TIMEOUT_MS);
 
@@ -105,8 +106,19 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     expect(refused).toEqual({
       status: 503,
       error: 5032,
-      message: expect.stringMatching(/^storage .*; send .* later$/),
+      message: expect.stringMatching(/^storage (?:is locked by another process|did not finish in time); /),
     });
+  });
+
+  test("of the README's example stores the largest id", async () => {
+    await using plants = await startPlants();
+    type StoreFern = (baseUrl: string, token: string) => Promise<string>;
+    const storeFern = await load<"storeFern", StoreFern>(clients, "store_fern", "storeFern");
+    expect(await storeFern(plants.connection.baseUrl, TOKEN)).toBe("Fern");
+    expect(await plants.stored()).toEqual(['{"id":9223372036854775807,"name":"Fern"}']);
+    await expect(storeFern(plants.connection.baseUrl, `${TOKEN}-not`)).rejects.toThrow(
+      "4012: the credentials are not a valid bearer token",
+    );
   });
 
   test.each(CLIENTS)("does with ids past 2^53 what the README says: $client", async ({ client, program }) => {
@@ -139,7 +151,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       const createPlant = await clientOf(program);
       const retrying = await load<"fetchWithRetries", Connection["fetch"]>(
         clients,
-        "fetchWithRetries",
+        "fetch_with_retries",
         "fetchWithRetries",
       );
       proxy.set("lose one reply");
@@ -150,6 +162,27 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       expect(await plants.stored()).toEqual(['{"id":1,"name":"Fern"}']);
     },
   );
+
+  describe.skipIf(skipsRuntimes("the generated clients on Bun, Deno and Node"))("and the README's code", () => {
+    test.each(MODULE_RUNTIMES)(
+      "send int64's largest exactly, and a plant with a lost response again, on $name",
+      async ({ run }) => {
+        await using plants = await startPlants();
+        using proxy = startProxy(Number(new URL(plants.connection.baseUrl).port));
+        proxy.set("lose one reply");
+        const program = [...run, await bundle(clients, "every_client")];
+        const args = [`http://127.0.0.1:${proxy.port}`, TOKEN];
+        const { exitCode, stdout } = await runToEnd({ program, args, cwd: clients });
+        expect({ exitCode, lost: proxy.lost() }).toEqual({ exitCode: 0, lost: 1 });
+        expect(JSON.parse(stdout)).toEqual(["Fern", "Ivy", "Moss"].map((name) => ({ status: 200, name })));
+        expect(await plants.stored()).toEqual([
+          '{"id":9223372036854775805,"name":"Fern"}',
+          '{"id":9223372036854775806,"name":"Ivy"}',
+          '{"id":9223372036854775807,"name":"Moss"}',
+        ]);
+      },
+    );
+  });
 });
 
 /** What a program makes of a member that is absent is its own matter: Python has None. */

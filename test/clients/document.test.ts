@@ -5,7 +5,7 @@ import { testApp } from "../support/app.ts";
 import { FROM_SOURCE, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { MODULES, skipsClients } from "./generators.ts";
 
-setDefaultTimeout(TEST_TIMEOUT_MS);
+setDefaultTimeout(2 * TEST_TIMEOUT_MS);
 
 /** What is used of Spectral, whose own types are not where `bun run check` looks. */
 interface Spectral {

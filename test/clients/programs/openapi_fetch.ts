@@ -1,6 +1,6 @@
 import createClient from "openapi-fetch";
-import type { components, paths } from "../generated/openapi_typescript.d.ts";
 import type { Connection, CreatePlant, ErrorStatus, Same } from "../generated_client.ts";
+import type { components, paths } from "./plants.d.ts";
 
 export const createPlant: CreatePlant = async (plant, connection) => {
   const { data, error, response } = await connect(connection).POST("/plants", { body: plant });
