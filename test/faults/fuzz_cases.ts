@@ -3,8 +3,8 @@ import type { NewPlant } from "../../src/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { randomFrom } from "../support/load.ts";
 import { mostly } from "../support/json_text.ts";
-import { judgeBody, judgeRequest, type OracleOptions, type WireRequest } from "../support/oracle.ts";
-import { anyRequest, headersOf } from "../support/requests.ts";
+import { judgeBody, judgeRequest, type OracleOptions } from "../support/oracle.ts";
+import { anyRequest, type Framing, wireBytes } from "../support/requests.ts";
 
 /** A request as bytes, and what the oracle says of it. */
 export interface FuzzCase {
@@ -24,14 +24,6 @@ export function* fuzzCases(seed: number): Generator<FuzzCase, never> {
   for (;;) yield* fc.sample(fuzzCase, { numRuns: 500, seed: Math.floor(random() * 2 ** 31) });
 }
 
-/** How a request is written down. */
-interface Framing {
-  readonly host: string;
-  readonly isLowerCase: boolean;
-  /** The sizes of the chunks, again and again; none for a body with a Content-Length. */
-  readonly chunkSizes: readonly number[];
-}
-
 const framing: fc.Arbitrary<Framing> = fc.record({
   host: mostly("localhost", fc.constantFrom("x", "a.example:80", "", "[::1]", ":1", "x".repeat(300)), 2),
   isLowerCase: fc.boolean(),
@@ -48,34 +40,11 @@ const framing: fc.Arbitrary<Framing> = fc.record({
 const wholeCase: fc.Arbitrary<FuzzCase> = fc.tuple(anyRequest(OPTIONS), framing).map(([request, framing]) => {
   const [judged, plant] = [judgeRequest(request, OPTIONS), judgeBody(request.body)];
   return {
-    bytes: written(request, framing),
+    bytes: wireBytes(request, framing),
     expected: "error" in judged ? `${judged.status}/${judged.error}` : "200",
     plant: "error" in plant ? undefined : plant,
   };
 });
-
-function written(request: WireRequest, { host, isLowerCase, chunkSizes }: Framing): Buffer {
-  const { method, path, body } = request;
-  const isChunked = chunkSizes.length > 0;
-  const length = isChunked ? ["Transfer-Encoding", "chunked"] : ["Content-Length", String(body.length)];
-  const lines = [["Host", host], ...headersOf(request), length].map(
-    ([name = "", value]) => `${isLowerCase ? name.toLowerCase() : name}: ${value}`,
-  );
-  const head = [`${method} ${path} HTTP/1.1`, ...lines].join("\r\n");
-  return Buffer.concat([Buffer.from(`${head}\r\n\r\n`, "latin1"), isChunked ? chunked(body, chunkSizes) : body]);
-}
-
-/** RFC 9112, section 7.1. */
-function chunked(bytes: Uint8Array, sizes: readonly number[]): Buffer {
-  const parts: Uint8Array[] = [];
-  for (let at = 0, turn = 0; at < bytes.length; turn++) {
-    const chunk = bytes.subarray(at, at + (sizes[turn % sizes.length] ?? 1));
-    const size = chunk.length.toString(16);
-    parts.push(Buffer.from(`${turn % 2 === 0 ? size : size.toUpperCase()}\r\n`), chunk, Buffer.from("\r\n"));
-    at += chunk.length;
-  }
-  return Buffer.concat([...parts, Buffer.from("0\r\n\r\n")]);
-}
 
 /** What happens to the head of a request, from a place in it on. */
 interface Damage {

@@ -51,6 +51,39 @@ export function headersOf(request: Omit<WireRequest, "body">): [name: string, va
   return headers;
 }
 
+/** How a request is written down. */
+export interface Framing {
+  readonly host: string;
+  readonly isLowerCase: boolean;
+  /** The sizes of the chunks, again and again; none for a body with a Content-Length. */
+  readonly chunkSizes: readonly number[];
+}
+
+/** A request as bytes, with a Content-Length unless it is to be framed in another way. */
+export function wireBytes(request: WireRequest, framing: Partial<Framing> = {}): Buffer {
+  const { host = "localhost", isLowerCase = false, chunkSizes = [] } = framing;
+  const { method, path, body } = request;
+  const isChunked = chunkSizes.length > 0;
+  const length = isChunked ? ["Transfer-Encoding", "chunked"] : ["Content-Length", String(body.length)];
+  const lines = [["Host", host], ...headersOf(request), length].map(
+    ([name = "", value]) => `${isLowerCase ? name.toLowerCase() : name}: ${value}`,
+  );
+  const head = [`${method} ${path} HTTP/1.1`, ...lines].join("\r\n");
+  return Buffer.concat([Buffer.from(`${head}\r\n\r\n`, "latin1"), isChunked ? chunked(body, chunkSizes) : body]);
+}
+
+/** RFC 9112, section 7.1. */
+function chunked(bytes: Uint8Array, sizes: readonly number[]): Buffer {
+  const parts: Uint8Array[] = [];
+  for (let at = 0, turn = 0; at < bytes.length; turn++) {
+    const chunk = bytes.subarray(at, at + (sizes[turn % sizes.length] ?? 1));
+    const size = chunk.length.toString(16);
+    parts.push(Buffer.from(`${turn % 2 === 0 ? size : size.toUpperCase()}\r\n`), chunk, Buffer.from("\r\n"));
+    at += chunk.length;
+  }
+  return Buffer.concat([...parts, Buffer.from("0\r\n\r\n")]);
+}
+
 const wrongPath = fc.constantFrom(
   "/plant",
   "/plantss",
