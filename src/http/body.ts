@@ -49,23 +49,31 @@ function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
 
 async function readCounted(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Uint8Array> {
   let bytes = new Uint8Array(1_024);
-  let [size, chunks] = [0, 0];
+  let [size, chunks, pauseAt] = [0, 0, FIRST_CHUNKS];
   for await (const chunk of body ?? []) {
     const end = size + chunk.length;
     if (end > maxBytes) throw tooLarge(maxBytes);
     if (end > bytes.length) bytes = enlarged(bytes, Math.min(2 * end, maxBytes));
     bytes.set(chunk, size);
     size = end;
-    if (++chunks % CHUNKS_A_TURN === 0) await nextTurn();
+    if (++chunks < pauseAt) continue;
+    await nextTurn();
+    pauseAt += Math.min(chunks, MAX_CHUNKS_A_TURN);
   }
   return bytes.subarray(0, size);
 }
 
 /**
  * Taking a chunk costs a microsecond, whatever is in it, and a body may come in chunks of one byte. After this many the
- * reader waits for the event loop to turn: what arrives meanwhile is one chunk.
+ * reader waits for the event loop to turn: on Bun what arrives meanwhile is one chunk.
  */
-const CHUNKS_A_TURN = 16;
+const FIRST_CHUNKS = 16;
+
+/**
+ * Elsewhere each stays a chunk of its own, and a turn takes a millisecond: so the number between two turns doubles, up to
+ * what other requests can wait for.
+ */
+const MAX_CHUNKS_A_TURN = 1_024;
 
 function nextTurn(): Promise<void> {
   return new Promise((resolve) => void setTimeout(resolve));

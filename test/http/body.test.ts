@@ -131,6 +131,22 @@ test("a body in many chunks lets the event loop turn before its end", async () =
   expect(chunksAtTurn).toBeLessThan(100);
 });
 
+test("a body in many chunks lets the event loop turn ever less often", async () => {
+  let [chunks, turns, isRead] = [0, 0, false];
+  const count = () => void setTimeout(() => !isRead && (turns++, count()));
+  const body = new ReadableStream<Uint8Array>({
+    pull(controller) {
+      controller.enqueue(Uint8Array.of(0x20));
+      if (++chunks === 2_000) controller.close();
+    },
+  });
+  count();
+  expect(await readError(await testApp().fetch(postPlant(body)))).toMatchObject({ error: 4001 });
+  isRead = true;
+  // One for every 16 chunks would be 125.
+  expect(turns).toBeLessThan(40);
+});
+
 test("a body that breaks off is 400, and stores nothing", async () => {
   const half = new TextEncoder().encode(FERN);
   const app = testApp();
