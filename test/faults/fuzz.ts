@@ -30,18 +30,31 @@ export async function fuzz({ cases, seed, program }: FuzzOptions): Promise<Fuzz>
   const began = performance.now();
   using disk = makeDisk({ shim: false });
   await using server = await startServer(disk.server({ program }));
-  const source = fuzzCases(seed);
+  const { ledger, unexpected, counts, taken } = await sendFuzzCases(server.url, fuzzCases(seed).take(cases));
+  for (const plant of taken) if (!ledger.hasRival(plant)) unexpected.push(`409 without a rival: ${plant.id}`);
+  server.child.kill("SIGTERM");
+  const exitCode = await server.child.exited;
+  if (exitCode !== 0) unexpected.push(`The server ended with exit code ${exitCode}`);
+  const size = `${cases} cases, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(counts)}`;
+  return { experiment: "fuzz", size, verdict: ledger.judge(disk.database), began, unexpected };
+}
+
+/**
+ * Sends the cases to any server of the app. What it may have stored is in the ledger, and what it refused because of
+ * another plant in `taken`.
+ */
+export async function sendFuzzCases(url: string, cases: Iterator<FuzzCase>) {
   const ledger = makeLedger();
   const unexpected: string[] = [];
   const counts: Record<string, number> = {};
   const taken: NewPlant[] = [];
-  let left = cases;
 
   async function client(): Promise<void> {
     let connection: Connection | undefined;
-    while (left-- > 0 && unexpected.length < 10) {
-      const fuzzCase = source.next().value;
-      connection = connection === undefined || connection.isClosed() ? await connect(server.url) : connection;
+    while (unexpected.length < 10) {
+      const { value: fuzzCase, done } = cases.next();
+      if (done === true) break;
+      connection = connection === undefined || connection.isClosed() ? await connect(url) : connection;
       const { seen, isLast } = await respondTo(connection, fuzzCase);
       counts[seen] = (counts[seen] ?? 0) + 1;
       remember(fuzzCase, seen, ledger, taken);
@@ -54,12 +67,7 @@ export async function fuzz({ cases, seed, program }: FuzzOptions): Promise<Fuzz>
   }
 
   await Promise.all(Array.from({ length: CONNECTIONS }, client));
-  for (const plant of taken) if (!ledger.hasRival(plant)) unexpected.push(`409 without a rival: ${plant.id}`);
-  server.child.kill("SIGTERM");
-  const exitCode = await server.child.exited;
-  if (exitCode !== 0) unexpected.push(`The server ended with exit code ${exitCode}`);
-  const size = `${cases} cases, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(counts)}`;
-  return { experiment: "fuzz", size, verdict: ledger.judge(disk.database), began, unexpected };
+  return { ledger, unexpected, counts, taken };
 }
 
 /** Status and number, "none" where the connection ends or, for damaged HTTP, nothing comes; and whether it closes now. */

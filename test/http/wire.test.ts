@@ -1,124 +1,341 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { sendFuzzCases } from "../faults/fuzz.ts";
+import { type FuzzCase, fuzzCases } from "../faults/fuzz_cases.ts";
 import { TOKEN } from "../support/client.ts";
-import { type Connection, connect, getBytes, postBytes, verdictOf } from "../support/load.ts";
-import { readError } from "../support/responses.ts";
-import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { connect, getBytes, postBytes, printedSeed, verdictOf, type WireResponse } from "../support/load.ts";
+import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { readError, readPlant } from "../support/responses.ts";
+import { QUEUE_LIMIT, type Runtime, RUNTIMES, type RuntimeServer } from "../support/runtimes.ts";
+import { scaled } from "../support/scale.ts";
+import { REFUSED, WIRE_CASES, type WireCase } from "./wire_cases.ts";
 
-// What only a socket shows: heads and framing as clients send them.
+// What is on the wire, whatever serves the app: one suite, on every runtime.
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const AUTHORIZATION = `Authorization: Bearer ${TOKEN}`;
-const JSON_TYPE = "Content-Type: application/json";
-
-/** A connection to a fresh program. */
-async function connected(): Promise<Connection & AsyncDisposable> {
-  await using stack = new AsyncDisposableStack();
-  const { path: cwd } = stack.use(emptyDirectory());
-  const { url } = stack.use(await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } }));
-  const connection = await connect(url);
-  const all = stack.move();
-  return { ...connection, [Symbol.asyncDispose]: () => all.disposeAsync() };
+/** What the suite is about. */
+interface Subject {
+  readonly runtime: Runtime;
+  /** The server, once the suite has begun. */
+  readonly server: () => RuntimeServer;
 }
 
-function head(requestLine: string, ...headers: readonly string[]): string {
-  return [`${requestLine} HTTP/1.1`, ...headers, "\r\n"].join("\r\n");
-}
-
-function chunked(...chunks: readonly string[]): string {
-  return [...chunks, ""].map((chunk) => `${chunk.length.toString(16)}\r\n${chunk}\r\n`).join("");
-}
-
-test.each(["a", "1", "[::1]", ""])(
-  "a chunked body is read, whole or over the limit, under the host %j",
-  async (host) => {
-    await using connection = await connected();
-    const post = head("POST /plants", `Host: ${host}`, AUTHORIZATION, JSON_TYPE, "Transfer-Encoding: chunked");
-    const stored = await connection.request(post + chunked('{"id": 1, ', '"name": "Fern"}'));
-    expect(stored).toMatchObject({ status: 200, body: '{"name":"Fern"}' });
-    // Whoever reads it has to go by what has come: there is more to come, always.
-    const refused = await connection.request(`${post}ffffff\r\n${" ".repeat(70_000)}`);
-    expect(refused && verdictOf(refused)).toBe("413/4131");
-  },
-);
-
-test("a chunked body of one byte a chunk is put together", async () => {
-  await using connection = await connected();
-  const name = "x".repeat(60_000);
-  const post = head("POST /plants", "Host: localhost", AUTHORIZATION, JSON_TYPE, "Transfer-Encoding: chunked");
-  const response = await connection.request(post + chunked(...`{"id": 1, "name": "${name}"}`));
-  expect(response).toMatchObject({ status: 200, body: JSON.stringify({ name }) });
-});
-
-test.each([
-  ["two of them", "Host: a\r\nHost: b"],
-  ["two that are alike", "Host: a\r\nHost: a"],
-  ["two that are empty", "Host:\r\nHost:"],
-  ["a fragment", "Host: a#b"],
-  ["a path", "Host: a/livez"],
-  ["a query", "Host: a?b"],
-  ["a user", "Host: a@b"],
-  ["a space", "Host: a b"],
-  ["a backslash", "Host: a\\b"],
-  ["half an address", "Host: [::1"],
-  ["a port that is none", "Host: a:b"],
-  ["what is not ASCII", "Host: \u00e4"],
-])("a Host with %s is 400, and closes (RFC 9112, section 3.2)", async (_what, host) => {
-  await using connection = await connected();
-  const response = await connection.request(head("GET /livez", host));
-  expect(response?.headers.get("connection")).toBe("close");
-  expect(response?.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
-  expect(await readError(new Response(response?.body, response))).toEqual({
-    status: 400,
-    error: 4003,
-    message: "the request must have one Host header, with a valid host",
+for (const runtime of RUNTIMES) {
+  describe.skipIf(runtime.skips())(`on ${runtime.name}`, () => {
+    let server: RuntimeServer;
+    const subject: Subject = { runtime, server: () => server };
+    beforeAll(async () => {
+      server = await runtime.start();
+    });
+    afterAll(() => server[Symbol.asyncDispose]());
+    oneRequest(subject);
+    oneConnection(subject);
+    unreadBodies(subject);
+    pipelines(subject);
+    aborts(subject);
+    hostileRequests(subject);
+    if (!runtime.isTestApp) return;
+    lostResponses(subject);
+    fullQueues(subject);
+    // The last one: it ends the server.
+    drains(subject);
   });
-  await connection.closed;
-});
+}
 
-test.each(["a", "", "localhost:3000", "a.example.", "[::1]:3000", "127.0.0.1", "a_b", "x".repeat(10_000)])(
-  "the Host %j is one like any other",
-  async (host) => {
-    await using connection = await connected();
-    const good = head("GET /livez", `Host: ${host}`);
-    expect(await connection.request(good)).toMatchObject({ status: 200 });
-    expect(await connection.request(good)).toMatchObject({ status: 200 });
-    // A good one before changes nothing.
-    expect(await connection.request(head("GET /livez", `Host: ${host}/`))).toMatchObject({ status: 400 });
-  },
-);
+// One request on each connection
 
-test("HTTP/1.0 without a Host is answered", async () => {
-  await using connection = await connected();
-  expect(await connection.request("GET /livez HTTP/1.0\r\n\r\n")).toMatchObject({ status: 200 });
-});
+function oneRequest({ runtime, server }: Subject): void {
+  test.each(Object.entries(WIRE_CASES))("each request gets its response: %s", async (_group, cases) => {
+    const own = cases.filter(({ isForTestApp = false }) => runtime.isTestApp || !isForTestApp);
+    const seen = await inParallel(own, async (wireCase) => `${wireCase.what}: ${await send(server().url, wireCase)}`);
+    expect(seen).toEqual(own.map((wireCase) => `${wireCase.what}: ${verdictOn(runtime, wireCase)}`));
+  });
+}
 
+/** How many connections are open at once. */
+const CONNECTIONS = 16;
+
+async function inParallel<Item, Result>(items: readonly Item[], run: (item: Item) => Promise<Result>) {
+  const results: Result[] = [];
+  const left = items.entries();
+  const worker = async () => {
+    for (const [index, item] of left) results[index] = await run(item);
+  };
+  await Promise.all(Array.from({ length: CONNECTIONS }, worker));
+  return results;
+}
+
+/** Sends the request, and gives what came: the verdict, if all that goes with it is right. */
+async function send(url: string, { what, bytes, name }: WireCase): Promise<string> {
+  const connection = await connect(url);
+  const response = await connection.request(bytes);
+  connection.close("reset");
+  const seen = seenIn(response, bytes);
+  if (response === undefined || seen === REFUSED) return seen;
+  try {
+    await expectHeaders(response, bytes);
+    if (name !== undefined) expect([{ name }, { name, tag: name }]).toContainEqual(JSON.parse(response.body));
+  } catch (cause) {
+    throw new Error(`The response to this case is not right: ${what}`, { cause });
+  }
+  return seen;
+}
+
+function verdictOn({ kind }: Runtime, { verdict, elsewhere }: WireCase): string {
+  return elsewhere?.[kind] ?? verdict;
+}
+
+function isHead(bytes: Buffer): boolean {
+  return bytes.subarray(0, 5).toString() === "HEAD ";
+}
+
+function seenIn(response: WireResponse | undefined, bytes: Buffer): string {
+  if (response === undefined) return REFUSED;
+  const { status, body } = response;
+  if (isHead(bytes)) return String(status);
+  if (body === "") return status === 505 || Math.floor(status / 100) === 4 ? REFUSED : `${status} without a body`;
+  return verdictOf(response);
+}
+
+/** What each cause adds to the headers, by its number. */
+const HEADERS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
+  4003: { connection: "close" },
+  4011: { "www-authenticate": 'Bearer realm="plant-store"' },
+  4012: { "www-authenticate": 'Bearer realm="plant-store", error="invalid_token"' },
+  4031: { "www-authenticate": 'Bearer realm="plant-store", error="insufficient_scope"' },
+  4051: { allow: expect.stringMatching(/^(?:POST|GET, HEAD)$/) },
+  4131: { connection: "close" },
+  5031: { "retry-after": "1" },
+  5032: { "retry-after": "1" },
+  5033: { "retry-after": "1", connection: "close" },
+};
+
+async function expectHeaders(wire: WireResponse, bytes: Buffer): Promise<void> {
+  expect(wire.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
+  if (isHead(bytes)) return;
+  const response = new Response(wire.body, wire);
+  if (wire.status === 200) return void (await readPlant(response));
+  const { error } = await readError(response);
+  expect(Object.fromEntries(wire.headers)).toMatchObject(HEADERS[error] ?? {});
+}
+
+// One connection
+
+function oneConnection({ runtime, server }: Subject): void {
+  test("a connection carries many requests, also after refusals of bodies that are not read", async () => {
+    const connection = await connect(server().url);
+    for (const [bytes, verdict] of [
+      [postBytes({ id: 500n, name: "Fern" }), "200"],
+      [postBytes({ id: 500n, name: "x".repeat(60_000) }, "wrong-token-0123456789"), "401/4012"],
+      [postBytes("{not json"), "400/4001"],
+      [postBytes({ id: 500n, name: "Ivy" }), "409/4091"],
+      [getBytes("/nowhere"), "404/4041"],
+      [getBytes("/plants"), "405/4051"],
+      [postBytes({ id: 500n, name: "Fern" }), "200"],
+      [getBytes("/livez"), "200"],
+    ] as const) {
+      const response = await connection.request(bytes);
+      expect(response && verdictOf(response)).toBe(verdict);
+      expect(response?.headers.get("connection")).not.toBe("close");
+    }
+    connection.close();
+  });
+
+  test("a response says how long it is; on Node it comes in chunks", async () => {
+    const connection = await connect(server().url);
+    const { headers } = (await connection.request(getBytes("/livez"))) ?? { headers: new Headers() };
+    expect([headers.get("content-length"), headers.get("transfer-encoding")]).toEqual(
+      runtime.kind === "node" ? [null, "chunked"] : [String('{"status":"ok"}'.length), null],
+    );
+    connection.close();
+  });
+
+  test("Expect: 100-continue gets its 100, and then the response", async () => {
+    const connection = await connect(server().url);
+    const [head = "", body = ""] = postBytes({ id: 501n, name: "Fern" }).split("\r\n\r\n");
+    expect(await connection.request(`${head}\r\nExpect: 100-continue\r\n\r\n`)).toMatchObject({ status: 100 });
+    expect(await connection.request(body)).toMatchObject({ status: 200, body: '{"name":"Fern"}' });
+    connection.close();
+  });
+
+  test("a client that asks for Connection: close gets its response, and the end", async () => {
+    const connection = await connect(server().url);
+    const bytes = postBytes({ id: 502n, name: "Fern" }).replace("Host:", "Connection: close\r\nHost:");
+    expect(await connection.request(bytes)).toMatchObject({ status: 200, body: '{"name":"Fern"}' });
+    await connection.closed;
+  });
+
+  test("a Host that is bad comes after a good one, and ends the connection", async () => {
+    const connection = await connect(server().url);
+    expect(await connection.request(getBytes("/livez"))).toMatchObject({ status: 200 });
+    const refused = await connection.request("GET /livez HTTP/1.1\r\nHost: localhost/\r\n\r\n");
+    expect(refused && verdictOf(refused)).toBe("400/4003");
+    await expectEnd(runtime, connection);
+  });
+}
+
+/** `Deno.serve` sends `Connection: close`, and keeps the connection open all the same. */
+async function expectEnd({ kind }: Runtime, connection: Awaited<ReturnType<typeof connect>>): Promise<void> {
+  if (kind !== "deno") return await connection.closed;
+  expect(await connection.request(getBytes("/livez"))).toMatchObject({ status: 200 });
+  connection.close();
+}
+
+// Bodies that are not read to their end
+
+const AUTHORIZATION = `Authorization: Bearer ${TOKEN}`;
 const LARGE = "Content-Length: 1000000000";
 const CHUNKED = "Transfer-Encoding: chunked";
 
-test.each([
-  ["401", "POST /plants", LARGE, []],
-  ["401", "POST /plants", CHUNKED, []],
-  ["404", "POST /nowhere", LARGE, []],
-  ["405", "PUT /plants", CHUNKED, []],
-  ["413", "POST /plants", LARGE, [AUTHORIZATION, JSON_TYPE]],
-  ["415", "POST /plants", CHUNKED, [AUTHORIZATION]],
-  ["200", "GET /livez", LARGE, []],
-])(
-  "after a %s to %s with %s the rest of the body is not read: the connection ends",
-  async (status, line, length, more) => {
-    await using connection = await connected();
-    const part = length === CHUNKED ? `10000\r\n${" ".repeat(0x1_0000)}` : " ".repeat(0x1_0000);
-    const response = await connection.request(head(line, "Host: localhost", length, ...more) + part);
-    expect([response?.status, response?.headers.get("connection")]).toEqual([Number(status), "close"]);
+function unreadBodies({ runtime, server }: Subject): void {
+  test.each([
+    ["401/4011", "POST /plants", LARGE, []],
+    ["401/4011", "POST /plants", CHUNKED, []],
+    ["404/4041", "POST /nowhere", LARGE, []],
+    ["405/4051", "PUT /plants", CHUNKED, []],
+    ["413/4131", "POST /plants", LARGE, [AUTHORIZATION, "Content-Type: application/json"]],
+    ["413/4131", "POST /plants", CHUNKED, [AUTHORIZATION, "Content-Type: application/json"]],
+    ["415/4151", "POST /plants", CHUNKED, [AUTHORIZATION]],
+    ["200", "GET /livez", LARGE, []],
+  ])("after a %s to %s with %s the rest of the body is not read", async (verdict, line, length, more) => {
+    const connection = await connect(server().url);
+    const part = length === CHUNKED ? `11000\r\n${" ".repeat(0x1_0800)}` : " ".repeat(0x1_0800);
+    const lines = [`${line} HTTP/1.1`, "Host: localhost", length, ...more];
+    const response = await connection.request(`${lines.join("\r\n")}\r\n\r\n${part}`);
+    expect(response && verdictOf(response)).toBe(verdict);
+    expect(response?.headers.get("connection")).toStartWith("close");
+    // Deno keeps it, and reads what the client goes on to send.
+    if (runtime.kind === "deno") connection.close("reset");
     await connection.closed;
-  },
-);
+  });
+}
 
-test("after a 401 to a body within the limit the connection goes on", async () => {
-  await using connection = await connected();
-  const refused = await connection.request(postBytes({ id: 1n, name: "x".repeat(60_000) }, "wrong-token-0123456789"));
-  expect(refused && verdictOf(refused)).toBe("401/4012");
-  expect(refused?.headers.has("connection")).toBe(false);
-  expect(await connection.request(postBytes({ id: 1n, name: "Fern" }))).toMatchObject({ status: 200 });
-  expect(await connection.request(getBytes("/livez"))).toMatchObject({ status: 200 });
-});
+// Pipelining
+
+function pipelines({ runtime, server }: Subject): void {
+  const plants = [510n, 511n, 512n].map((id) => ({ id, name: `plant ${id}` }));
+
+  if (runtime.kind === "bun") {
+    test("a pipelined request ends the connection, and a re-send is safe", async () => {
+      const connection = await connect(server().url);
+      connection.send(plants.map((plant) => postBytes(plant)).join(""));
+      await connection.closed;
+      expect(await connection.response()).toBeUndefined();
+      const another = await connect(server().url);
+      for (const plant of plants) expect(await another.request(postBytes(plant))).toMatchObject({ status: 200 });
+      another.close();
+    });
+    return;
+  }
+
+  test("pipelined requests get their responses, in their order", async () => {
+    const connection = await connect(server().url);
+    connection.send(plants.map((plant) => postBytes(plant)).join(""));
+    for (const { name } of plants) {
+      expect(await connection.response()).toMatchObject({ status: 200, body: JSON.stringify({ name }) });
+    }
+    connection.close();
+  });
+}
+
+// Clients that go away
+
+function aborts({ server }: Subject): void {
+  test.each(["close", "reset"] as const)("a client that goes away (%s) before the end stores nothing", async (how) => {
+    const { url } = server();
+    const ids = Array.from({ length: 30 }, (_, index) => BigInt((how === "close" ? 520 : 560) + index));
+    const connections = await Promise.all(ids.map(() => connect(url)));
+    connections.forEach((connection, index) => {
+      const whole = postBytes({ id: ids[index] ?? 0n, name: "Fern" });
+      const chunked = whole.replace(/Content-Length: \d+\r\n\r\n(.*)$/, `${CHUNKED}\r\n\r\n1f\r\n$1`);
+      // Within the head, within the body, and before the last chunk of a body that is a whole plant already.
+      connection.send([whole.slice(0, 60), whole.slice(0, -1), chunked][index % 3] ?? "");
+    });
+    const other = await connect(url);
+    expect(await other.request(getBytes("/livez"))).toMatchObject({ status: 200 });
+    for (const connection of connections) connection.close(how);
+    // Were a plant stored, another one under its id would be refused.
+    for (const id of ids) expect(await other.request(postBytes({ id, name: "Ivy" }))).toMatchObject({ status: 200 });
+    other.close();
+  });
+}
+
+// Hostile requests
+
+/** Making them takes longer than sending them: they are the same for each runtime. */
+let hostile: readonly FuzzCase[] | undefined;
+
+function hostileCases(): readonly FuzzCase[] {
+  hostile ??= [...fuzzCases(printedSeed("hostile requests")).take(scaled(150, 2_000))];
+  return hostile;
+}
+
+function hostileRequests({ server }: Subject): void {
+  test("requests of every kind get the response of the oracle", async () => {
+    const { unexpected } = await sendFuzzCases(server().url, hostileCases().values());
+    expect(unexpected).toEqual([]);
+  });
+}
+
+// What a test tells the app to do
+
+function lostResponses({ server }: Subject): void {
+  test("a client that goes away before the response has its plant, and can send it again", async () => {
+    const { url, child, stderr } = server();
+    const held = postBytes({ id: 600n, name: "held" });
+    const connection = await connect(url);
+    connection.send(held);
+    await stderr.until(/holds 600\n/);
+    connection.close("reset");
+    const other = await connect(url);
+    expect(await other.request(getBytes("/livez"))).toMatchObject({ status: 200 });
+    const rival = other.request(postBytes({ id: 600n, name: "rival" }));
+    child.kill("SIGHUP");
+    expect(await rival).toMatchObject({ status: 409 });
+    other.close();
+  });
+}
+
+function fullQueues({ server }: Subject): void {
+  test("a full queue is 503/5031 for the one plant too many, and the others are stored", async () => {
+    const { url, child, stderr } = server();
+    const connections = await Promise.all(Array.from({ length: QUEUE_LIMIT + 1 }, () => connect(url)));
+    const [first, ...others] = connections;
+    const held = first?.request(postBytes({ id: 610n, name: "held" }));
+    await stderr.until(/holds 610\n/);
+    const responses = others.map((connection, index) =>
+      connection.request(postBytes({ id: BigInt(700 + index), name: "Fern" })),
+    );
+    const refused = await Promise.race(responses);
+    child.kill("SIGHUP");
+    const verdicts = (await Promise.all(responses)).map((response) => response && verdictOf(response));
+    expect(verdicts.toSorted()).toEqual([...Array.from({ length: QUEUE_LIMIT - 1 }, () => "200"), "503/5031"]);
+    if (refused === undefined) throw new Error("No response");
+    await expectHeaders(refused, Buffer.from(""));
+    expect(await held).toMatchObject({ status: 200 });
+    for (const connection of connections) connection.close();
+  });
+}
+
+function drains({ runtime, server }: Subject): void {
+  test("a drain refuses what is new with 503/5033, responds to what was accepted, and ends", async () => {
+    const { url, child, stderr } = server();
+    const [inFlight, idle, halfSent] = [await connect(url), await connect(url), await connect(url)];
+    expect(await idle.request(getBytes("/livez"))).toMatchObject({ status: 200 });
+    const held = inFlight.request(postBytes({ id: 620n, name: "held" }));
+    await stderr.until(/holds 620\n/);
+    const late = postBytes({ id: 621n, name: "Fern" });
+    halfSent.send(late.slice(0, -5));
+    child.kill("SIGUSR2");
+    await stderr.until(/drains\n/);
+    for (const refused of [await idle.request(late), await halfSent.request(late.slice(-5))]) {
+      expect(refused && verdictOf(refused)).toBe("503/5033");
+      if (refused !== undefined) await expectHeaders(refused, Buffer.from(late));
+    }
+    child.kill("SIGHUP");
+    expect(await held).toMatchObject({ status: 200, body: '{"name":"held"}' });
+    await expectEnd(runtime, idle);
+    child.kill("SIGTERM");
+    await inFlight.closed;
+    expect(await exitCodeOf(child)).toBe(0);
+  });
+}

@@ -85,8 +85,8 @@ export interface Connection {
   request(bytes: string | Uint8Array): Promise<WireResponse | undefined>;
   /** Sends bytes. */
   send(bytes: string | Uint8Array): void;
-  /** The next response; `undefined` if the connection ends without one. */
-  response(): Promise<WireResponse | undefined>;
+  /** The next response; `undefined` if the connection ends without one. That to a HEAD request has no body. */
+  response(method?: string): Promise<WireResponse | undefined>;
   /** Whether it has ended. */
   isClosed(): boolean;
   /** Resolves when it has ended. */
@@ -135,9 +135,9 @@ export async function connect(url: string): Promise<Connection> {
     },
   });
 
-  async function response(): Promise<WireResponse | undefined> {
+  async function response(method?: string): Promise<WireResponse | undefined> {
     for (;;) {
-      const parsed = parseResponse(received);
+      const parsed = parseResponse(received, { hasBody: method !== "HEAD", isEnded: isClosed });
       if (parsed !== undefined) {
         received = received.subarray(parsed.length);
         return parsed.response;
@@ -156,7 +156,7 @@ export async function connect(url: string): Promise<Connection> {
     response,
     request(bytes) {
       send(bytes);
-      return response();
+      return response(typeof bytes === "string" ? bytes.slice(0, 4) : String.fromCharCode(...bytes.subarray(0, 4)));
     },
     isClosed: () => isClosed,
     closed: closed.promise,
@@ -164,18 +164,42 @@ export async function connect(url: string): Promise<Connection> {
   };
 }
 
-/** Every response of the program has a Content-Length. */
-function parseResponse(bytes: Buffer): { response: WireResponse; length: number } | undefined {
+/** RFC 9112, section 6.3: by the chunks, by Content-Length, or to the end of the connection. */
+function parseResponse(bytes: Buffer, { hasBody, isEnded }: { readonly hasBody: boolean; readonly isEnded: boolean }) {
   const headEnd = bytes.indexOf("\r\n\r\n");
   if (headEnd === -1) return undefined;
   const [statusLine = "", ...lines] = bytes.toString("latin1", 0, headEnd).split("\r\n");
   const headers = new Headers(
     lines.map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1)]),
   );
-  const length = headEnd + 4 + Number(headers.get("content-length") ?? 0);
-  if (bytes.length < length) return undefined;
-  const body = bytes.toString("utf8", headEnd + 4, length);
-  return { response: { status: Number(statusLine.split(" ")[1]), headers, body }, length };
+  const rest = bytes.subarray(headEnd + 4);
+  const body = hasBody ? parseBody(rest, headers, isEnded) : { text: "", length: 0 };
+  if (body === undefined) return undefined;
+  const response: WireResponse = { status: Number(statusLine.split(" ")[1]), headers, body: body.text };
+  return { response, length: headEnd + 4 + body.length };
+}
+
+function parseBody(bytes: Buffer, headers: Headers, isEnded: boolean): { text: string; length: number } | undefined {
+  if (headers.has("transfer-encoding")) return parseChunks(bytes);
+  const isToTheEnd = !headers.has("content-length") && headers.get("connection") === "close";
+  if (isToTheEnd && !isEnded) return undefined;
+  const length = isToTheEnd ? bytes.length : Number(headers.get("content-length") ?? 0);
+  return bytes.length < length ? undefined : { text: bytes.toString("utf8", 0, length), length };
+}
+
+/** RFC 9112, section 7.1. */
+function parseChunks(bytes: Buffer): { text: string; length: number } | undefined {
+  const parts: Buffer[] = [];
+  for (let at = 0; ;) {
+    const lineEnd = bytes.indexOf("\r\n", at);
+    if (lineEnd === -1) return undefined;
+    const size = Number.parseInt(bytes.toString("latin1", at, lineEnd), 16);
+    const [begin, end] = [lineEnd + 2, lineEnd + 2 + size];
+    if (bytes.length < end + 2) return undefined;
+    if (size === 0) return { text: Buffer.concat(parts).toString(), length: end + 2 };
+    parts.push(bytes.subarray(begin, end));
+    at = end + 2;
+  }
 }
 
 /** A whole request that creates a plant. */

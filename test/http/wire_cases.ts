@@ -1,0 +1,354 @@
+import {
+  EXACT_IDS,
+  GOOD_CREDENTIALS,
+  JSON_MEDIA_TYPES,
+  MALFORMED_CREDENTIALS,
+  NOT_IDS,
+  NOT_JSON,
+  NOT_UTF8,
+  OTHER_MEDIA_TYPES,
+  STORABLE_STRINGS,
+  UNSTORABLE_STRINGS,
+} from "../support/cases.ts";
+import { TOKEN } from "../support/client.ts";
+import type { WireRequest } from "../support/oracle.ts";
+import { type Framing, goodRequest, wireBytes } from "../support/requests.ts";
+import { METRICS_TOKEN, type RuntimeKind } from "../support/runtimes.ts";
+
+/** One request on a connection of its own, and its response. */
+export interface WireCase {
+  readonly what: string;
+  readonly bytes: Buffer;
+  readonly verdict: Verdict;
+  /** The name of the plant that a 200 has, and its tag if it has one. @default any */
+  readonly name?: string;
+  /** What a runtime forces, and the README names under "What is not promised". */
+  readonly elsewhere?: Partial<Record<RuntimeKind, Verdict>>;
+  /** Whether it needs the signals and the names of `test/runtimes/app.ts`. @default false */
+  readonly isForTestApp?: boolean;
+}
+
+/** Status and error number ("200", "413/4131"); for a HEAD the status alone; or {@linkcode REFUSED}. */
+type Verdict = string;
+
+/** By the runtime's own parser: a 4xx or 505 without a body, or the end of the connection, as it likes. */
+export const REFUSED: Verdict = "refused";
+
+/** What a case has that is not as in a good request. */
+type Change = Partial<Omit<WireRequest, "body">> & { readonly body?: string | Uint8Array<ArrayBuffer> } & {
+  readonly framing?: Partial<Framing>;
+};
+
+/** Ids that no other case has. */
+let lastId = 1_000_000;
+
+function fern(members = ""): string {
+  return `{"id": ${++lastId}, "name": "Fern"${members}}`;
+}
+
+function bytesOf({ body = fern(), framing, ...change }: Change = {}): Buffer {
+  const bytes = typeof body === "string" ? new TextEncoder().encode(body) : body;
+  return wireBytes({ ...goodRequest(TOKEN), ...change, body: bytes }, framing);
+}
+
+function change(what: string, change: Change, verdict: Verdict, more: Partial<WireCase> = {}): WireCase {
+  return { what, bytes: bytesOf(change), verdict, ...more };
+}
+
+/** A request with lines of its own in its head, before a blank line. */
+function raw(what: string, lines: readonly string[], body: string, verdict: Verdict, more: Partial<WireCase> = {}) {
+  return { what, bytes: Buffer.from([...lines, "", body].join("\r\n")), verdict, ...more };
+}
+
+const POST = ["POST /plants HTTP/1.1", "Host: localhost"];
+const AUTHORIZATION = `Authorization: Bearer ${TOKEN}`;
+const TYPE = "Content-Type: application/json";
+const GOOD = [...POST, AUTHORIZATION, TYPE];
+
+const paths: WireCase[] = [
+  "/plants/",
+  "//plants",
+  "/PLANTS",
+  "/plants/1",
+  "/plants;x",
+  "/plants%2F",
+  "/plants%",
+  "/plant",
+  "/v1/plants",
+  "/livez/",
+  "/__proto__",
+  "/%",
+  "/*",
+  "//x/plants",
+  "/\\plants",
+]
+  .flatMap((path) => ["GET", "POST"].map((method) => ({ path, method })))
+  .map((line) => change(`${line.method} ${line.path} is unknown`, { ...line, authorization: [] }, "404/4041"));
+
+const methods: WireCase[] = [
+  ...["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY", "PROPFIND", "TRACE"].map((method) => [method, "/plants"]),
+  ...["POST", "PUT", "DELETE", "OPTIONS"].map((method) => [method, "/livez"]),
+]
+  .map(([method = "", path = ""]) =>
+    change(`${method} ${path} is not allowed`, { method, path, authorization: [] }, "405/4051"),
+  )
+  .concat(
+    change("HEAD /plants is not allowed", { method: "HEAD", authorization: [], body: "" }, "405"),
+    change("a method that nobody knows", { method: "FOO", authorization: [] }, REFUSED, {
+      elsewhere: { deno: "405/4051" },
+    }),
+  );
+
+const health: WireCase[] = ["/livez", "/readyz", "http://other/livez?x"].flatMap((path) =>
+  ["GET", "HEAD"].map((method) => change(`${method} ${path} is public`, { method, path, body: "" }, "200")),
+);
+
+/** What a path is after `.` and `..` are resolved, which Deno does not do. */
+const dots: WireCase[] = ["/x/../plants", "/%2e/plants", "/./plants"].map((path) =>
+  change(`GET ${path} is what the runtime makes of it`, { method: "GET", path, body: "" }, "405/4051", {
+    elsewhere: { deno: "404/4041" },
+  }),
+);
+
+const queries: WireCase[] = [
+  ["an empty one", "?"],
+  ["another plant", "?id=2&name=Ivy"],
+  ["a bad escape", "?%"],
+  ["bad UTF-8", "?%E0%A4%A=%zz"],
+  ["a prototype", "?__proto__[x]=1&constructor=1"],
+  ["1,500 parameters", `?${"a=1&".repeat(1_500)}`],
+].map(([what, query]) => change(`a query is ignored: ${what}`, { path: `/plants${query}` }, "200", { name: "Fern" }));
+
+const credentials: WireCase[] = [
+  ...GOOD_CREDENTIALS.map(([what, value]) => change(`credentials ${what}`, { authorization: [value] }, "200")),
+  change("no credentials", { authorization: [] }, "401/4011"),
+  change("no credentials, and a body that is nothing", { authorization: [], body: "{not json" }, "401/4011"),
+  change("a token in the query", { authorization: [], path: `/plants?access_token=${TOKEN}` }, "401/4011"),
+  change("a token in the body", { authorization: [], body: fern(`, "access_token": "${TOKEN}"`) }, "401/4011"),
+  change("an unknown token", { authorization: ["Bearer unknown"] }, "401/4012"),
+  change("a token of 8,000 characters", { authorization: [`Bearer ${"a".repeat(8_000)}`] }, "401/4012"),
+  change("a token without the scope", { authorization: [`Bearer ${METRICS_TOKEN}`] }, "403/4031", {
+    isForTestApp: true,
+  }),
+  ...MALFORMED_CREDENTIALS.map(([what, value]) =>
+    change(`credentials with ${what}`, { authorization: [value] }, "401/4012"),
+  ),
+  ...[
+    [`Bearer ${TOKEN}`, `Bearer ${TOKEN}`],
+    [`Bearer ${TOKEN}`, "Basic eDp5"],
+    ["Basic eDp5", `Bearer ${TOKEN}`],
+    [`Bearer ${TOKEN}`, ""],
+  ].map((authorization) => change(`two of them: ${JSON.stringify(authorization)}`, { authorization }, "401/4012")),
+  change("an empty one before a good one", { authorization: ["", `Bearer ${TOKEN}`] }, "401/4012", {
+    elsewhere: { deno: "200" },
+  }),
+];
+
+const mediaTypes: WireCase[] = [
+  ...JSON_MEDIA_TYPES.map((contentType) => change(`a body of ${contentType}`, { contentType }, "200")),
+  ...OTHER_MEDIA_TYPES.map(([what, type]) =>
+    change(`a media type that is ${what}`, { contentType: type ?? undefined }, "415/4151"),
+  ),
+  ...["gzip", "br", "identity", "x"].map((contentEncoding) =>
+    change(`Content-Encoding: ${contentEncoding}`, { contentEncoding }, "415/4151"),
+  ),
+];
+
+const LIMIT = 65_536;
+
+const sizes: WireCase[] = [
+  change("a body of exactly the limit", { body: fern().padEnd(LIMIT) }, "200"),
+  change("a chunked body of exactly the limit", { body: fern().padEnd(LIMIT), framing: chunks(7_000) }, "200"),
+  change("a body of a byte more than the limit", { body: fern().padEnd(LIMIT + 1) }, "413/4131"),
+  change("a chunked body of a byte more", { body: fern().padEnd(LIMIT + 1), framing: chunks(7_000) }, "413/4131"),
+  change("a chunked body far over the limit", { body: fern().padEnd(1_000_000), framing: chunks(50_000) }, "413/4131"),
+  change("chunks of one byte", { body: fern().padEnd(10_000), framing: chunks(1) }, "200", { name: "Fern" }),
+  change("no body", { body: "" }, "400/4001"),
+  change("a chunked body of nothing", { body: "", framing: chunks(1) }, "400/4001"),
+  raw("no body and no length", GOOD, "", "400/4001"),
+];
+
+function chunks(...chunkSizes: number[]): Partial<Framing> {
+  return { chunkSizes };
+}
+
+/** Where client and server may not agree on the end of a request (RFC 9112, section 6.3). */
+const framings: WireCase[] = [
+  // Node refuses the bytes that follow before the app has its response to those before.
+  raw("a Content-Length that is too short", [...GOOD, "Content-Length: 10"], fern(), "400/4001", {
+    elsewhere: { node: REFUSED },
+  }),
+  raw("two Content-Lengths", [...GOOD, "Content-Length: 5", "Content-Length: 6"], fern(), REFUSED),
+  raw("a Content-Length below zero", [...GOOD, "Content-Length: -1"], fern(), REFUSED),
+  raw("a Content-Length that is none", [...GOOD, "Content-Length: x"], fern(), REFUSED),
+  raw("an empty Content-Length", [...GOOD, "Content-Length:"], fern(), REFUSED),
+  raw("a Content-Length of 1e1", [...GOOD, "Content-Length: 1e1"], fern(), REFUSED),
+  raw("a Content-Length past 2^64", [...GOOD, "Content-Length: 18446744073709551617"], fern(), REFUSED),
+  raw(
+    "a Content-Length beside chunks",
+    [...GOOD, "Content-Length: 5", "Transfer-Encoding: chunked"],
+    "0\r\n\r\n",
+    REFUSED,
+  ),
+  raw("another Transfer-Encoding", [...GOOD, "Transfer-Encoding: x"], fern(), REFUSED),
+  raw("chunks, twice", [...GOOD, "Transfer-Encoding: chunked, chunked"], "0\r\n\r\n", REFUSED),
+  raw("a chunk size that is none", [...GOOD, "Transfer-Encoding: chunked"], "zz\r\n\r\n", REFUSED),
+  raw("a chunk size past 2^64", [...GOOD, "Transfer-Encoding: chunked"], `1${"0".repeat(17)}\r\n`, REFUSED),
+  raw("a space before the colon", [...GOOD, "Content-Length : 5"], fern(), REFUSED),
+  raw("a folded header", [...GOOD, "X: y", " z"], fern(), REFUSED),
+  raw("a header without a name", [...GOOD, ": x"], fern(), REFUSED),
+  raw("a NUL in a header", [...GOOD, "X: \0"], fern(), REFUSED),
+  raw("a bare CR in a header", [...GOOD, "X: a\rb"], fern(), REFUSED),
+  raw("no version", ["POST /plants", ...GOOD.slice(1)], fern(), REFUSED),
+  raw("another version", ["POST /plants HTTP/3.0", ...GOOD.slice(1)], fern(), REFUSED),
+  raw("no HTTP at all", ["\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"], "", REFUSED),
+  raw("a header of 100,000 bytes", [...GOOD, `X: ${"x".repeat(100_000)}`], "", REFUSED),
+];
+
+const texts: WireCase[] = [
+  ...NOT_UTF8.map(([what, bytes]) =>
+    change(
+      `a body with ${what}`,
+      { body: new Uint8Array(Buffer.from([...Buffer.from('{"id":1,"name":"'), ...bytes, 0x22, 0x7d])) },
+      "400/4001",
+    ),
+  ),
+  ...NOT_JSON.map(([what, body]) => change(`a body with ${what}`, { body }, "400/4001")),
+  ...["[", '{"id":', "[{", '[{"name":'].map((open) =>
+    change(`${open} 1,000 times over`, { body: open.repeat(1_000) }, "400/4001"),
+  ),
+  change("arrays nested 20,000 deep", { body: "[".repeat(20_000) + "]".repeat(20_000) }, "400/4001"),
+  change("a byte order mark", { body: `\uFEFF${fern()}` }, "200", { name: "Fern" }),
+];
+
+const strings: WireCase[] = [
+  ...STORABLE_STRINGS.map(([what, name]) =>
+    change(`a name and a tag of ${what}`, { body: plantOf(JSON.stringify(name)) }, "200", { name }),
+  ),
+  ...STORABLE_STRINGS.map(([what, name]) =>
+    change(`a name and a tag of ${what}, escaped`, { body: plantOf(`"${escaped(name)}"`) }, "200", { name }),
+  ),
+  ...UNSTORABLE_STRINGS.map(([what, json]) =>
+    change(`a name that is or has ${what}`, { body: `{"id": 1, "name": ${json}}` }, "400/4002"),
+  ),
+  ...UNSTORABLE_STRINGS.map(([what, json]) =>
+    change(`a tag that is or has ${what}`, { body: `{"id": 1, "name": "Fern", "tag": ${json}}` }, "400/4002"),
+  ),
+];
+
+function plantOf(json: string): string {
+  return `{"id": ${++lastId}, "name": ${json}, "tag": ${json}}`;
+}
+
+function escaped(text: string): string {
+  return Array.from({ length: text.length }, (_, i) => `\\u${text.charCodeAt(i).toString(16).padStart(4, "0")}`).join(
+    "",
+  );
+}
+
+const members: WireCase[] = [
+  ...["__proto__", "constructor", "toString", "toJSON", "then", "length"].map((member) =>
+    change(`a member named ${member}`, { body: fern(`, "${member}": {"name": "Ivy", "id": 2}`) }, "200", {
+      name: "Fern",
+    }),
+  ),
+  ...[
+    '{"id": 1, "__proto__": {"name": "Fern"}}',
+    '{"name": "Fern", "__proto__": {"id": 1}}',
+    '{"__proto__": {"id": 1, "name": "Fern"}}',
+    '{"id": 1, "constructor": {"prototype": {"name": "Fern"}}}',
+    "null",
+    "1",
+    '"Fern"',
+    "true",
+    "[]",
+    "1e400",
+    "{}",
+  ].map((body) => change(`the body ${body}`, { body }, "400/4002")),
+  change("repeated members", { body: fern(', "tag": null, "name": 5, "name": "Ivy", "tag": "Ivy"') }, "200", {
+    name: "Ivy",
+  }),
+  change("a repeated member whose last one is bad", { body: fern(', "name": 5') }, "400/4002"),
+];
+
+// Many of them are the same id: the same plant again, which is stored once.
+const ids: WireCase[] = EXACT_IDS.map(([source]) =>
+  change(`the id ${source}`, { body: `{"id": ${source}, "name": "Fern"}` }, "200"),
+);
+
+// Another name under the id as plain digits: what was stored before is exactly that id.
+const takenIds: WireCase[] = EXACT_IDS.map(([source, id]) =>
+  change(`the id ${source} is ${id}`, { body: `{"id": ${id}, "name": "Ivy"}` }, "409/4091"),
+);
+
+const badIds: WireCase[] = NOT_IDS.map(([what, source]) =>
+  change(`an id that is ${what}: ${source}`, { body: `{"id": ${source}, "name": "Fern"}` }, "400/4002"),
+);
+
+const BAD_HOSTS = [
+  ["a fragment", "a#b"],
+  ["a path", "a/livez"],
+  ["a query", "a?b"],
+  ["a user", "a@b"],
+  ["a space", "a b"],
+  ["a backslash", "a\\b"],
+  ["half an address", "[::1"],
+  ["a port that is none", "a:b"],
+  ["what is not ASCII", "\u00e4"],
+] as const;
+
+const hosts: WireCase[] = [
+  ...["a", "localhost:3000", "a.example.", "[::1]:3000", "127.0.0.1", "a_b", "x".repeat(10_000), "1", "[::1]", ""].map(
+    (host) => change(`the Host ${JSON.stringify(host.slice(0, 20))}`, { framing: { host } }, "200", { name: "Fern" }),
+  ),
+  ...["a", "1", "[::1]", ""].map((host) =>
+    change(`chunks under the Host ${JSON.stringify(host)}`, { framing: { host, chunkSizes: [9] } }, "200"),
+  ),
+  ...[
+    ["two of them", "Host: a\r\nHost: b"],
+    ["two that are alike", "Host: a\r\nHost: a"],
+    ["two that are empty", "Host:\r\nHost:"],
+  ].map(([what, host = ""]) =>
+    raw(`a Host with ${what}`, ["GET /livez HTTP/1.1", host], "\r\n", "400/4003", { elsewhere: { deno: REFUSED } }),
+  ),
+  ...BAD_HOSTS.map(([what, host]) => raw(`a Host with ${what}`, getLivez(host), "\r\n", "400/4003")),
+  raw("no Host", ["GET /livez HTTP/1.1"], "\r\n", REFUSED, { elsewhere: { deno: "200" } }),
+  raw("HTTP/1.0 without a Host", ["GET /livez HTTP/1.0"], "\r\n", "200"),
+];
+
+function getLivez(host: string): string[] {
+  return ["GET /livez HTTP/1.1", `Host: ${host}`];
+}
+
+/** On their own: plants that are in flight together fail together. */
+const brokenStorage = [
+  change("a storage that throws", { body: `{"id": ${++lastId}, "name": "broken"}` }, "500/5001", {
+    isForTestApp: true,
+  }),
+];
+
+const fullStorage = [
+  change("a storage that is full", { body: `{"id": ${++lastId}, "name": "full"}` }, "503/5032", { isForTestApp: true }),
+];
+
+/** Every row of the table of responses that needs one request only, and what is on its edges. In this order. */
+export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
+  "unknown paths": paths,
+  methods,
+  "health checks": health,
+  "paths with dots": dots,
+  queries,
+  credentials,
+  "media types": mediaTypes,
+  sizes,
+  framing: framings,
+  "UTF-8 and JSON": texts,
+  strings,
+  members,
+  "ids that count": ids,
+  "ids that are taken": takenIds,
+  "ids that do not count": badIds,
+  hosts,
+  "an internal error": brokenStorage,
+  "storage that takes nothing": fullStorage,
+};

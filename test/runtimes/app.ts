@@ -1,0 +1,68 @@
+import { ACCEPTED, accepted, createApp, groupCommit, memoryStore } from "../../src/mod.ts";
+import { type PlantStore, PlantStoreError, readiness, refused, type Verdict } from "../../src/mod.ts";
+
+// What is the same on every runtime: the app over a store in memory, and the signals by which a test tells it what to
+// do next.
+
+/** Longer than any test takes, in milliseconds: deadlines are not what these programs are for. */
+const TIMEOUT_MS = 60_000;
+
+const { AUTH_TOKENS, METRICS_TOKEN, QUEUE_LIMIT } = process.env;
+const { store, release } = storeUnderTest();
+const commits = groupCommit(store, {
+  queueLimit: Number(QUEUE_LIMIT),
+  timeoutMs: TIMEOUT_MS,
+  defer: (run) => void setTimeout(run),
+});
+
+/** The app that every runtime serves. */
+export const app = createApp({
+  plants: commits,
+  ready: readiness(() => store.probe()),
+  authenticate,
+  maxBodyBytes: 65_536,
+  observer: { onError: () => {}, onResponse: () => {} },
+});
+
+/**
+ * Prints the address, and obeys the signals: SIGHUP releases the plants that are held, SIGUSR2 drains, and SIGTERM stops
+ * the server, which ends the process.
+ */
+export function underTest(address: string, stop: () => Promise<unknown>): void {
+  process.on("SIGHUP", release);
+  process.on("SIGUSR2", () => {
+    void commits.drain(TIMEOUT_MS);
+    console.error("drains");
+  });
+  process.on("SIGTERM", async () => {
+    await stop();
+    process.exit(0);
+  });
+  console.error(`Test app listens on ${address}`);
+}
+
+function authenticate(token: string): Verdict {
+  if (token === AUTH_TOKENS) return ACCEPTED;
+  return token === METRICS_TOKEN ? accepted(["metrics"]) : refused("unknown");
+}
+
+/** A store that does what a bad day brings, by the name of the plant. */
+function storeUnderTest() {
+  const memory = memoryStore();
+  let held = Promise.withResolvers<void>();
+  const add: PlantStore["add"] = async (plants, options) => {
+    for (const { id, name } of plants) {
+      if (name === "broken") throw new Error("SELECT secret FROM /var/lib/plants.db");
+      if (name === "full") throw new PlantStoreError("storage_unavailable");
+      if (name !== "held") continue;
+      console.error(`holds ${id}`);
+      await held.promise;
+    }
+    return memory.add(plants, options);
+  };
+  const release = () => {
+    held.resolve();
+    held = Promise.withResolvers();
+  };
+  return { store: { ...memory, add }, release };
+}

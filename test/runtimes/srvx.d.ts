@@ -1,0 +1,10 @@
+/** What is used of srvx here, so that a checkout without test/runtimes/node_modules is checked as well. */
+declare module "srvx/node" {
+  export function serve(options: {
+    readonly hostname: string;
+    readonly port: number;
+    readonly silent: boolean;
+    readonly gracefulShutdown: boolean;
+    readonly fetch: (request: Request) => Response | Promise<Response>;
+  }): { readonly url: string; ready(): Promise<unknown>; close(): Promise<void> };
+}

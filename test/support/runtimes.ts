@@ -1,0 +1,77 @@
+import { join } from "node:path";
+import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "../module/runtimes.ts";
+import { TOKEN } from "./client.ts";
+import { skipsCluster, startCluster } from "./postgres.ts";
+import { emptyDirectory, ROOT, startServer } from "./program.ts";
+
+/** What serves the app: their HTTP parsers differ. */
+export type RuntimeKind = "bun" | "deno" | "node";
+
+/** A server that the wire suite runs against. */
+export interface Runtime {
+  readonly name: string;
+  readonly kind: RuntimeKind;
+  /** Whether it obeys the signals of `test/runtimes/app.ts`; the program itself does not. */
+  readonly isTestApp: boolean;
+  /** Whether it is missing here. Says so; with `CI` set it throws. */
+  readonly skips: () => boolean;
+  readonly start: () => Promise<RuntimeServer>;
+}
+
+/** A server that runs; it is gone at the end of the scope. */
+export type RuntimeServer = Awaited<ReturnType<typeof startServer>>;
+
+/** A token with the scope `metrics` alone, which the test app knows. */
+export const METRICS_TOKEN = "metrics-token-0123456789";
+
+/** How many plants may wait for a commit in the test app: few enough to fill the queue. */
+export const QUEUE_LIMIT = 40;
+
+const TEST_APP_ENV = { AUTH_TOKENS: TOKEN, METRICS_TOKEN, QUEUE_LIMIT: String(QUEUE_LIMIT) };
+
+/** All that the wire suite runs against. */
+export const RUNTIMES: readonly Runtime[] = [
+  ...MODULE_RUNTIMES.map(testApp),
+  program("the program on SQLite", { skips: () => false, start: onSqlite }),
+  program("the program on PostgreSQL", { skips: skipsCluster, start: onPostgres }),
+];
+
+const KINDS = { Bun: "bun", Deno: "deno", Node: "node" } as const;
+
+/** The app over a store in memory. */
+function testApp({ name, run, heading }: ModuleRuntime): Runtime {
+  const kind = KINDS[heading];
+  const program = [...run, `serve_${kind}.ts`];
+  return {
+    name,
+    kind,
+    isTestApp: true,
+    skips: () => kind !== "bun" && skipsRuntimes(`the wire suite on ${name}`),
+    start: () => startServer({ program, cwd: join(ROOT, "test/runtimes"), env: TEST_APP_ENV }),
+  };
+}
+
+/** The adapters of a database are Bun's, so it runs on Bun only. */
+function program(name: string, { skips, start }: Pick<Runtime, "skips" | "start">): Runtime {
+  return { name, kind: "bun", isTestApp: false, skips, start };
+}
+
+async function onSqlite(): Promise<RuntimeServer> {
+  await using stack = new AsyncDisposableStack();
+  const { path: cwd } = stack.use(emptyDirectory());
+  return withStack(stack, stack.use(await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } })));
+}
+
+async function onPostgres(): Promise<RuntimeServer> {
+  await using stack = new AsyncDisposableStack();
+  const { path: cwd } = stack.use(emptyDirectory());
+  const cluster = stack.use(await startCluster());
+  const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: cluster.url("postgres") };
+  return withStack(stack, stack.use(await startServer({ cwd, env })));
+}
+
+/** The server, with all that it stands on. */
+function withStack(stack: AsyncDisposableStack, server: RuntimeServer): RuntimeServer {
+  const all = stack.move();
+  return { ...server, [Symbol.asyncDispose]: () => all.disposeAsync() };
+}
