@@ -1,3 +1,4 @@
+import type { Cost } from "./servers.ts";
 import { median } from "./statistics.ts";
 
 /** One part of the benchmark: what `bun run bench` prints, and the JSON file keeps. */
@@ -11,6 +12,8 @@ export interface Section {
   readonly goals?: readonly Outcome[];
   /** What could not be measured, and why. @default none */
   readonly missing?: readonly string[];
+  /** All that was measured, by name and round, for the JSON file. @default what the rows have */
+  readonly costs?: Readonly<Record<string, readonly Cost[]>>;
 }
 
 /** How a goal fared. */

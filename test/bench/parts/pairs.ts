@@ -33,6 +33,7 @@ export async function pairs(
     rows: [base, ...others].map((name) => {
       return [name, digits(median(figures(costs, name, figure))), median(toBase(name)).toFixed(2)];
     }),
+    costs: Object.fromEntries(costs),
     goals: others.map((name): Outcome => outcome(`${name} / ${base}`, toBase(name), limit)),
   };
 }

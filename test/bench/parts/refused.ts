@@ -33,6 +33,7 @@ export async function refused(rounds: Rounds): Promise<Section> {
       median(toStored(name)).toFixed(2),
       median(rate(name)).toFixed(0),
     ]),
+    costs: Object.fromEntries(costs),
     goals: names
       .filter((name) => name !== STORED)
       .map((name) => outcome(`CPU of ${name} / stored`, toStored(name), GOALS.refused)),
