@@ -3,7 +3,7 @@
  * only), on loopback, with fsync on. Prints tables, and writes JSON and the chart.
  *
  * `bun run bench [--part stored|refused|lone|start|growth|tokens|postgres]... [--quick] [--rounds 5] [--warm-up 4]
- * [--seconds 3] [--stored 1000000] [--out dist]`
+ * [--seconds 3] [--stored 1000000] [--out dist] [--charts dist]`
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -33,10 +33,10 @@ await main().catch((cause: unknown) => {
 });
 
 async function main(): Promise<void> {
-  const { parts, rounds, plants, out } = parseOptions(process.argv.slice(2), Object.keys(PARTS));
+  const { parts, rounds, plants, out, charts } = parseOptions(process.argv.slice(2), Object.keys(PARTS));
   const machine = describeMachine();
   console.log(`${machine}\n${rounds.rounds} rounds of ${rounds.seconds} s, medians. Load by ${GENERATOR}.\n`);
-  mkdirSync(out, { recursive: true });
+  for (const directory of [out, charts]) mkdirSync(directory, { recursive: true });
   const sections: Record<string, Section> = {};
   for (const name of parts) {
     const { bars, ...section } = (await PARTS[name]?.(rounds, plants)) ?? never(name);
@@ -46,14 +46,14 @@ async function main(): Promise<void> {
       join(out, "bench.json"),
       JSON.stringify({ machine, generator: GENERATOR, rounds, sections }, null, 2),
     );
-    if (bars !== undefined) drawCharts(bars, out);
+    if (bars !== undefined) drawCharts(bars, charts);
   }
 }
 
 /** One for light pages and one for dark ones: the README shows what fits. */
-function drawCharts(bars: readonly Bar[], out: string): void {
+function drawCharts(bars: readonly Bar[], directory: string): void {
   for (const theme of ["light", "dark"] as const) {
-    writeFileSync(join(out, `chart-${theme}.svg`), chart(bars, { theme, emphasized: OURS_NAME }));
+    writeFileSync(join(directory, `chart-${theme}.svg`), chart(bars, { theme, emphasized: OURS_NAME }));
   }
 }
 

@@ -18,3 +18,8 @@ test("parseOptions() takes a count over its preset, and refuses what is none", (
     'Cannot use --seconds "0": expected a positive integer',
   );
 });
+
+test("parseOptions() puts the charts beside the JSON, unless they have a directory of their own", () => {
+  expect(parseOptions(["--out", "a"], PARTS)).toMatchObject({ out: "a", charts: "a" });
+  expect(parseOptions(["--charts", "b"], PARTS)).toMatchObject({ out: "dist", charts: "b" });
+});

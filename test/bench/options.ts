@@ -8,8 +8,10 @@ export interface Options {
   readonly rounds: Rounds;
   /** How many plants are stored before, where that matters. */
   readonly plants: number;
-  /** The directory for the JSON and the charts. */
+  /** The directory for the JSON. */
   readonly out: string;
+  /** The directory for the charts. */
+  readonly charts: string;
 }
 
 const FULL: Rounds = { rounds: 5, warmUp: 4, seconds: 3 };
@@ -31,6 +33,7 @@ export function parseOptions(args: readonly string[], parts: readonly string[]):
       seconds: { type: "string" },
       stored: { type: "string", default: "1000000" },
       out: { type: "string", default: "dist" },
+      charts: { type: "string" },
     },
   });
   const unknown = values.part.find((part) => !parts.includes(part));
@@ -41,7 +44,8 @@ export function parseOptions(args: readonly string[], parts: readonly string[]):
     warmUp: count("warm-up", values["warm-up"], preset.warmUp),
     seconds: count("seconds", values.seconds, preset.seconds),
   };
-  return { parts: values.part, rounds, plants: count("stored", values.stored, 0), out: values.out };
+  const { part: chosen, stored, out, charts = out } = values;
+  return { parts: chosen, rounds, plants: count("stored", stored, 0), out, charts };
 }
 
 function count(flag: string, text: string | undefined, preset: number): number {

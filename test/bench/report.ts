@@ -41,7 +41,8 @@ export function outcome(
 
 /** A section as Markdown. */
 export function render({ title, about, columns, rows, goals = [], missing = [] }: Section): string {
-  const parts = [`## ${title}`, about, table(columns, rows)];
+  const parts = [`## ${title}`, about];
+  if (rows.length > 0) parts.push(table(columns, rows));
   if (missing.length > 0) parts.push(missing.map((reason) => `Not measured: ${reason}`).join("\n"));
   if (goals.length > 0) parts.push(table(["goal", "measured", "range", "limit", ""], goals.map(outcomeRow)));
   return `${parts.join("\n\n")}\n`;
