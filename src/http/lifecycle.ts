@@ -31,7 +31,7 @@ export function lifecycle(options: LifecycleOptions) {
     // A response is checked, not rewritten.
     normalize: false,
   })
-    .wrap((fetch) => observed(crossOrigin(fetch as unknown as Fetch, options), { ...options, errors }))
+    .wrap(once((fetch) => observed(crossOrigin(fetch, options), { ...options, errors })))
     .onError(({ error, path, request, set }) => {
       // With any other status, Elysia makes a second Response from the stream of the first one's body.
       set.status = 200;
@@ -41,6 +41,15 @@ export function lifecycle(options: LifecycleOptions) {
       return errorResponse(known);
     })
     .mapResponse({ as: "global" }, ({ response }) => successResponse(response));
+}
+
+/** Elysia wraps its own `fetch` again for every request, and it is always the same one. */
+function once(wrap: (fetch: Fetch) => Fetch) {
+  let [inner, wrapped]: [unknown, Fetch?] = [undefined];
+  return (fetch: unknown): Fetch => {
+    if (wrapped === undefined || fetch !== inner) [inner, wrapped] = [fetch, wrap(fetch as Fetch)];
+    return wrapped;
+  };
 }
 
 /** The error of a request, until the observer is called with it. */
@@ -84,17 +93,17 @@ function finished(response: Response, { request, path, start }: Received, option
   response.headers.set(REQUEST_ID, requestId);
   // RFC 9112, section 9.6: what is left of the body would have to be read to its end.
   if (leavesMuchUnread(request, maxBodyBytes)) response.headers.set("connection", "close");
-  const error = errors.get(request);
-  const clientAddress = () => options.clientAddress(request);
-  if (error !== undefined) observer.onError(error, { requestId, clientAddress });
-  observer.onResponse({
+  const completed = {
     method: request.method,
     path: allowed.has(path) ? path : "other",
     status: response.status,
     durationMs: performance.now() - start,
     requestId,
-    clientAddress,
-  });
+    clientAddress: () => options.clientAddress(request),
+  };
+  const error = errors.get(request);
+  if (error !== undefined) observer.onError(error, completed);
+  observer.onResponse(completed);
   return response;
 }
 
