@@ -44,6 +44,7 @@ function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
   const length = request.headers.get("content-length");
   if (length === null || request.headers.has("transfer-encoding")) return readCounted(request.body, maxBytes);
   if (Number(length) > maxBytes) throw tooLarge(maxBytes);
+  // `arrayBuffer()` would work in more bridges to Node, and costs a microsecond more on Bun.
   return request.bytes();
 }
 

@@ -29,14 +29,14 @@ export const QUEUE_LIMIT = 40;
 
 const TEST_APP_ENV = { AUTH_TOKENS: TOKEN, METRICS_TOKEN, QUEUE_LIMIT: String(QUEUE_LIMIT) };
 
+const KINDS = { Bun: "bun", Deno: "deno", Node: "node" } as const;
+
 /** All that the wire suite runs against. */
 export const RUNTIMES: readonly Runtime[] = [
   ...MODULE_RUNTIMES.map(testApp),
   program("the program on SQLite", { skips: () => false, start: onSqlite }),
   program("the program on PostgreSQL", { skips: skipsCluster, start: onPostgres }),
 ];
-
-const KINDS = { Bun: "bun", Deno: "deno", Node: "node" } as const;
 
 /** The app over a store in memory. */
 function testApp({ name, run, heading }: ModuleRuntime): Runtime {
