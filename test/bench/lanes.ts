@@ -11,15 +11,16 @@ const seconds = Number(process.argv[2] ?? 3);
 const PLANTS_PER_SECOND = 1_000;
 let id = 0n;
 
-await using cluster = await startCluster({ disk: "disk" });
+// In memory, so that what the disk does meanwhile counts nothing.
+await using cluster = await startCluster();
 console.log("| commits slower by | lanes | p50 ms | p99 ms | plants a batch | client CPU µs a plant |");
 console.log("| --- | --- | --- | --- | --- | --- |");
-for (const delayMs of [0, 1, 5, 20]) for (const lanes of [1, 2, 4, 8]) await measure(delayMs, lanes);
+for (const delayMs of [1, 5, 20]) for (const lanes of [1, 2, 4, 8]) await measure(delayMs, lanes);
 
 async function measure(delayMs: number, lanes: number): Promise<void> {
   const url = new URL(await cluster.emptyDatabase());
   using proxy = startProxy(cluster.port, { delayMs });
-  if (delayMs > 0) url.port = String(proxy.port);
+  url.port = String(proxy.port);
   await using database = await openPostgres(parsePostgresUrl(url.href), { lanes });
   const batches: Commit[] = [];
   const onCommit = (commit: Commit) => void batches.push(commit);
