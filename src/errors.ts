@@ -168,8 +168,15 @@ export class PlantStoreError extends Error {
    * @param options `cause` and `reason` are for the log; neither reaches a client.
    */
   constructor(code: ErrorCode, message: string = ERRORS[code].message, options: PlantStoreErrorOptions = {}) {
+    // Capturing a stack is half of what an error costs, and of all causes only an internal error needs one.
+    const { stackTraceLimit } = engine;
+    if (code !== "internal") engine.stackTraceLimit = 0;
     super(message, options);
+    engine.stackTraceLimit = stackTraceLimit;
     this.code = code;
     this.reason = options.reason;
   }
 }
+
+/** No standard has `stackTraceLimit`, but every engine: how many frames of a stack are captured. */
+const engine = Error as ErrorConstructor & { stackTraceLimit?: number | undefined };

@@ -92,11 +92,13 @@ function isObject(value: unknown): value is Record<string, unknown> {
 function invalidPlant({ id, name, tag }: Record<string, unknown>): PlantStoreError {
   const faults = [];
   if (id === undefined) faults.push("`id` is missing");
-  else if (!isInt64(id)) faults.push(`\`id\` must be an integer from ${INT64_MIN} to ${INT64_MAX}`);
+  else if (!isInt64(id)) faults.push(NOT_INT64);
   if (name === undefined) faults.push("`name` is missing");
   else if (!isStorableText(name)) faults.push(`\`name\` ${NOT_STORABLE}`);
   if (tag !== undefined && !isStorableText(tag)) faults.push(`\`tag\` ${NOT_STORABLE}`);
   return new PlantStoreError("invalid_plant", faults.join("; "));
 }
 
+// Made once: writing out two bigints costs as much as checking a plant.
+const NOT_INT64 = `\`id\` must be an integer from ${INT64_MIN} to ${INT64_MAX}`;
 const NOT_STORABLE = "must be a string without U+0000 and lone surrogates";
