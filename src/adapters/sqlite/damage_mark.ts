@@ -2,11 +2,20 @@ import { type BigIntStats, readFileSync, realpathSync, rmSync, statSync, writeFi
 
 /** Remembers beside a database file that it is damaged: a file that is damaged cannot be trusted to hold that itself. */
 export interface DamageMark {
-  /** What was found in this file, in one line; nothing where no damage is known. One system call where there is no mark. */
+  /**
+   * What was found in this file, in one line; nothing where no damage is known. The first call looks at the disk, and
+   * every later one where the last look is {@linkcode LOOK_MS} ago.
+   */
   finding(): string | undefined;
   /** Marks the file. Where that is impossible it is not: then the next check finds the damage again. */
   write(finding: string): void;
 }
+
+/**
+ * How long after a look there is no other, in milliseconds. Damage is known to another process after a check of
+ * seconds; a look before every batch takes a sixth of a lone client's time.
+ */
+const LOOK_MS = 100;
 
 /**
  * The mark of the file that is at this path now, beside it as `plants.db-damaged`. It is about this one file: a backup
@@ -14,9 +23,15 @@ export interface DamageMark {
  */
 export function damageMark(path: string): DamageMark {
   const [mark, file] = [markPath(path), identityOf(statSync(path, { bigint: true }))];
+  let lookedAt = Number.NEGATIVE_INFINITY;
+  let marked: Mark | undefined;
   return {
     finding() {
-      const marked = read(mark);
+      const now = performance.now();
+      if (now - lookedAt >= LOOK_MS) {
+        lookedAt = now;
+        marked = read(mark);
+      }
       return marked?.file === file ? marked.finding : undefined;
     },
     write(finding) {

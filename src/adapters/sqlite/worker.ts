@@ -1,14 +1,8 @@
 // The Worker that holds the connection: it may hang in an fsync, the server's own thread may not.
 import { connect } from "./connection.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./database.ts";
-import {
-  fromColumns,
-  serializeError,
-  toColumns,
-  type WorkerApi,
-  type WorkerRequest,
-  type WorkerResponse,
-} from "./worker_api.ts";
+import { type BatchMessage, decodeBatch, encodeOutcomes } from "./batch_message.ts";
+import { serializeError, toColumns, type WorkerApi, type WorkerRequest, type WorkerResponse } from "./worker_api.ts";
 
 declare const self: Worker;
 
@@ -28,7 +22,6 @@ const database = () => opened as SqliteDatabase;
 
 const api: WorkerApi = {
   open: async (path) => open(path),
-  add: (columns, options) => database().plants.add(fromColumns(columns), options),
   probe: () => database().plants.probe(),
   pageFrom: async (id) => toColumns(database().pageFrom(id)),
   listTokens: () => database().tokens.list(),
@@ -42,9 +35,17 @@ const api: WorkerApi = {
   close: async () => database()[Symbol.asyncDispose](),
 };
 
-self.addEventListener("message", async ({ data: request }: MessageEvent<WorkerRequest>) => {
-  respond(await handle(request));
+self.addEventListener("message", async ({ data: request }: MessageEvent<WorkerRequest | string>) => {
+  respond(typeof request === "string" ? await addBatch(decodeBatch(request)) : await handle(request));
 });
+
+async function addBatch({ id, timeoutMs, plants }: BatchMessage): Promise<WorkerResponse | string> {
+  try {
+    return encodeOutcomes({ id, outcomes: await database().plants.add(plants, { timeoutMs }) });
+  } catch (error) {
+    return { type: "error", id, error: serializeError(error) };
+  }
+}
 
 async function handle({ id, method, args }: WorkerRequest): Promise<WorkerResponse> {
   try {
@@ -55,6 +56,6 @@ async function handle({ id, method, args }: WorkerRequest): Promise<WorkerRespon
   }
 }
 
-function respond(message: WorkerResponse): void {
+function respond(message: WorkerResponse | string): void {
   self.postMessage(message);
 }

@@ -4,14 +4,14 @@ import type { NewPlant } from "../../plant.ts";
 import type { PlantStore } from "../../plant_store.ts";
 import type { TokenStore } from "../../token_store.ts";
 
-/** A batch by columns: a structured clone of three lists costs less than one of as many objects as there are plants. */
+/** A page by columns: a structured clone of three lists costs less than one of as many objects as there are plants. */
 export interface PlantColumns {
   readonly ids: readonly bigint[];
   readonly names: readonly string[];
   readonly tags: readonly (string | undefined)[];
 }
 
-/** Turns a batch into columns. */
+/** Turns a page into columns. */
 export function toColumns(plants: readonly NewPlant[]): PlantColumns {
   return {
     ids: plants.map(({ id }) => id),
@@ -29,10 +29,9 @@ export function fromColumns({ ids, names, tags }: PlantColumns): NewPlant[] {
   });
 }
 
-/** What the Worker that holds the connection can be asked, one request after the other. */
+/** What the Worker that holds the connection can be asked, one request after the other, beside `BatchMessage`. */
 export interface WorkerApi {
   open(path: string): Promise<void>;
-  add(columns: PlantColumns, options: Parameters<PlantStore["add"]>[1]): ReturnType<PlantStore["add"]>;
   probe: PlantStore["probe"];
   pageFrom(id: bigint): Promise<PlantColumns>;
   listTokens: TokenStore["list"];

@@ -2,12 +2,13 @@ import type { Database } from "../../database.ts";
 import { withDeadline } from "../../deadline.ts";
 import { PlantStoreError } from "../../errors.ts";
 import { keysetPages } from "../../keyset.ts";
+import type { PlantStore } from "../../plant_store.ts";
+import { decodeOutcomes, encodeBatch, type OutcomesMessage } from "./batch_message.ts";
 import { type BackgroundCheck, backgroundCheck } from "./background_check.ts";
 import { checkpointFailures, walSize } from "./metrics.ts";
 import {
   deserializeError,
   fromColumns,
-  toColumns,
   type WorkerApi,
   type WorkerRequest,
   type WorkerResponse,
@@ -38,7 +39,7 @@ export async function openSqliteWorker(path: string, options: SqliteWorkerOption
     failures++;
     onWarning("Checkpoint failed", error);
   });
-  const { call } = worker;
+  const call = callBy(worker);
   await call("open", path).catch((error) => {
     worker.terminate();
     throw error;
@@ -47,7 +48,7 @@ export async function openSqliteWorker(path: string, options: SqliteWorkerOption
   const check = backgroundCheck(path, { onInfo, onWarning, onDamage });
   return {
     plants: {
-      add: (plants, limits) => call("add", toColumns(plants), limits),
+      add: addBy(worker),
       probe: () => call("probe"),
     },
     tokens: {
@@ -76,7 +77,8 @@ function startWorker(onCheckpointFailed: (error: Error) => void) {
   let crash: Error | undefined;
   let lastId = 0;
 
-  worker.addEventListener("message", ({ data: response }: MessageEvent<WorkerResponse>) => {
+  worker.addEventListener("message", ({ data }: MessageEvent<WorkerResponse | string>) => {
+    const response = typeof data === "string" ? resultOf(decodeOutcomes(data)) : data;
     if (response.type === "failed") return failStop(deserializeError(response.error));
     if (response.type === "checkpoint_failed") return onCheckpointFailed(deserializeError(response.error));
     const { resolve, reject } = inFlight.get(response.id) ?? {};
@@ -91,15 +93,29 @@ function startWorker(onCheckpointFailed: (error: Error) => void) {
     failStop(crash);
   });
 
-  function call<Method extends keyof WorkerApi>(method: Method, ...args: Parameters<WorkerApi[Method]>) {
-    if (crash !== undefined) return Promise.reject(crash) as ReturnType<WorkerApi[Method]>;
+  function ask(request: (id: number) => WorkerRequest | string): Promise<unknown> {
+    if (crash !== undefined) return Promise.reject(crash);
     const response = Promise.withResolvers<unknown>();
     inFlight.set(++lastId, response);
-    worker.postMessage({ id: lastId, method, args } as WorkerRequest);
-    return response.promise as ReturnType<WorkerApi[Method]>;
+    worker.postMessage(request(lastId));
+    return response.promise;
   }
 
-  return { call, failed, hasCrashed: () => crash !== undefined, terminate: () => worker.terminate() };
+  return { ask, failed, hasCrashed: () => crash !== undefined, terminate: () => worker.terminate() };
+}
+
+function resultOf({ id, outcomes }: OutcomesMessage): WorkerResponse {
+  return { type: "result", id, result: outcomes };
+}
+
+function addBy({ ask }: SqliteWorker): PlantStore["add"] {
+  return (plants, { timeoutMs }) =>
+    ask((id) => encodeBatch({ id, timeoutMs, plants })) as ReturnType<PlantStore["add"]>;
+}
+
+function callBy({ ask }: SqliteWorker) {
+  return <Method extends keyof WorkerApi>(method: Method, ...args: Parameters<WorkerApi[Method]>) =>
+    ask((id) => ({ id, method, args }) as WorkerRequest) as ReturnType<WorkerApi[Method]>;
 }
 
 /** A hanging disk is not waited for: what was acknowledged is on it, and the next start reads the WAL. */
@@ -113,7 +129,7 @@ async function close(
     // The last connection to be closed removes the WAL: it has to be the one that may write.
     const closed = async () => {
       await check.stop();
-      if (!worker.hasCrashed()) await worker.call("close");
+      if (!worker.hasCrashed()) await callBy(worker)("close");
     };
     await withDeadline(closed(), closeTimeoutMs, notClosed);
   } finally {
