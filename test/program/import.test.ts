@@ -17,14 +17,12 @@ test("an import beside a busy server keeps the WAL within its bound, and both st
   using directory = emptyDirectory();
   writeFileSync(join(directory.path, "plants.ndjson"), Array.from({ length: LINES }, randomLine).join("\n"));
   await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
-  let isImporting = true;
-  const importing = runToEnd({ cwd: directory.path, args: ["import", "plants.ndjson"] }).finally(
-    () => (isImporting = false),
-  );
+  const ended = new AbortController();
+  const importing = runToEnd({ cwd: directory.path, args: ["import", "plants.ndjson"] }).finally(() => ended.abort());
   const sizes: number[] = [];
   const statuses = new Set<number>();
   const client = async () => {
-    while (isImporting) {
+    while (!ended.signal.aborted) {
       statuses.add((await post(server.url, JSON.parse(randomLine()))).status);
       sizes.push(statSync(join(directory.path, "plants.db-wal")).size);
     }
