@@ -13,7 +13,8 @@ import { CODE } from "./json_syntax.ts";
  * ```
  */
 export function isNestedDeeper(text: string, limit: number): boolean {
-  return hasMoreOpenings(text, limit) && hasDeeperLevel(text, limit);
+  // A level is at least a character: most plants are shorter than that.
+  return text.length > limit && hasMoreOpenings(text, limit) && hasDeeperLevel(text, limit);
 }
 
 /** A search is much faster than reading each character, and few texts have that many brackets. */

@@ -51,8 +51,12 @@ function insufficientScope(scope: Scope | undefined): PlantStoreError {
  */
 const CREDENTIALS = /^bearer +([\w\-.~+/]+=*)$/i;
 
+/** What the bearer plugin wants already, as nearly all clients send it: this costs a quarter of taking it apart. */
+const NORMAL_CREDENTIALS = /^Bearer [\w\-.~+/]+=*$/;
+
 function normalizeAuthorization(authorization: string | undefined): string {
   if (authorization === undefined) throw new PlantStoreError("missing_credentials");
+  if (NORMAL_CREDENTIALS.test(authorization)) return authorization;
   const token = CREDENTIALS.exec(authorization)?.[1];
   if (token === undefined) throw invalidCredentials("malformed");
   return `Bearer ${token}`;

@@ -7,32 +7,36 @@ import { PlantStoreError } from "../errors.ts";
  *
  * For a whole body this is one promise and no async function: each would cost as much as parsing the plant.
  *
+ * @param headers Those of the request, as Elysia's context has them: reading `request.headers` costs more.
  * @param maxBytes The most a body may have, in bytes.
  * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large`, or `malformed_json` if the body breaks off.
  */
-export function readJsonBody(request: Request, maxBytes: number): Promise<Uint8Array> {
-  requireJson(request.headers);
-  return readBytes(request, maxBytes).then((bytes) => requireSize(bytes, maxBytes), rethrowAsIncomplete);
+export function readJsonBody(request: Request, headers: ReadHeaders, maxBytes: number): Promise<Uint8Array> {
+  requireJson(headers);
+  return readBytes(request, headers, maxBytes).then((bytes) => requireSize(bytes, maxBytes), rethrowAsIncomplete);
 }
+
+/** Headers by their name in lower case; several of the same name are joined by a comma. */
+type ReadHeaders = Readonly<Record<string, string | undefined>>;
 
 function requireSize(bytes: Uint8Array, maxBytes: number): Uint8Array {
   if (bytes.length > maxBytes) throw tooLarge(maxBytes);
   return bytes;
 }
 
-function requireJson(headers: Headers): void {
-  const contentType = headers.get("content-type");
+function requireJson(headers: ReadHeaders): void {
+  const contentType = headers["content-type"];
   if (contentType !== "application/json" && !isJsonInUtf8(contentType)) {
     throw new PlantStoreError("unsupported_media_type");
   }
-  if (headers.has("content-encoding")) {
+  if (headers["content-encoding"] !== undefined) {
     throw new PlantStoreError("unsupported_media_type", "the body must not have a Content-Encoding");
   }
 }
 
 /** RFC 9110, section 8.3: type, subtype and charset compare without case; other parameters do not matter. */
-function isJsonInUtf8(contentType: string | null): boolean {
-  const { type, parameters } = safeParse(contentType ?? "");
+function isJsonInUtf8(contentType = ""): boolean {
+  const { type, parameters } = safeParse(contentType);
   return type === "application/json" && (parameters["charset"] ?? "utf-8").toLowerCase() === "utf-8";
 }
 
@@ -40,9 +44,9 @@ function isJsonInUtf8(contentType: string | null): boolean {
  * Reading at once is several times cheaper than a stream, and safe where the length is known to be within the
  * limit; without a length (chunked) the bytes are counted as they come.
  */
-function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
-  const length = request.headers.get("content-length");
-  if (length === null || request.headers.has("transfer-encoding")) return readCounted(request.body, maxBytes);
+function readBytes(request: Request, headers: ReadHeaders, maxBytes: number): Promise<Uint8Array> {
+  const length = headers["content-length"];
+  if (length === undefined || headers["transfer-encoding"] !== undefined) return readCounted(request.body, maxBytes);
   if (Number(length) > maxBytes) throw tooLarge(maxBytes);
   // `arrayBuffer()` would work in more bridges to Node, and costs a microsecond more on Bun.
   return request.bytes();

@@ -20,8 +20,8 @@ export function plantsApi({ plants, maxBodyBytes }: PlantsOptions) {
     .model({ NewPlant: NewPlantSchema, Plant: PlantSchema, Error: ErrorSchema })
     .post(
       "/plants",
-      async ({ request }) => {
-        const plant = parsePlant(await readJsonBody(request, maxBodyBytes));
+      async ({ request, headers }) => {
+        const plant = parsePlant(await readJsonBody(request, headers, maxBodyBytes));
         if ((await plants.add(plant)) === "conflict") throw new PlantStoreError("id_taken");
         return plant.tag === undefined ? { name: plant.name } : { name: plant.name, tag: plant.tag };
       },
