@@ -2,7 +2,7 @@
  * What the service costs, beside programs by hand, on other frameworks and on other runtimes: CPU from /proc (so Linux
  * only), on loopback, with fsync on. Prints tables, and writes JSON and the chart.
  *
- * `bun run bench [--part stored|refused|lone|start|growth|tokens|postgres]... [--quick] [--rounds 5] [--warm-up 4]
+ * `bun run bench [--part stored|refused|lone|start|growth|tokens|postgres]... [--quick] [--rounds 5] [--warm-up 8]
  * [--seconds 3] [--stored 1000000] [--out dist] [--charts dist]`
  */
 import { mkdirSync, writeFileSync } from "node:fs";

@@ -12,7 +12,7 @@ import { type Outcome, table } from "./report.ts";
 import { compare, type Rounds } from "./rounds.ts";
 import { GENERATOR } from "./run_load.ts";
 
-const ROUNDS: Rounds = { rounds: 2, warmUp: 3, seconds: 1 };
+const ROUNDS: Rounds = { rounds: 2, warmUp: 4, seconds: 1 };
 const ATTEMPTS = 3;
 
 console.log(`Load by ${GENERATOR}.`);

@@ -14,7 +14,7 @@ export interface Options {
   readonly charts: string;
 }
 
-const FULL: Rounds = { rounds: 5, warmUp: 4, seconds: 3 };
+const FULL: Rounds = { rounds: 5, warmUp: 8, seconds: 3 };
 const QUICK: Rounds = { rounds: 2, warmUp: 2, seconds: 1 };
 
 /**
