@@ -16,20 +16,20 @@ import type { AddOutcome, PlantStore } from "./plant_store.ts";
 /** Options of {@linkcode groupCommit}. */
 export interface GroupCommitOptions {
   /** How many plants may be pending or in flight at once. @default {10_000} */
-  readonly queueLimit?: number;
+  readonly queueLimit?: number | undefined;
   /** How many bytes the texts of those plants may take; a plant alone may take more. @default {67_108_864} */
-  readonly queueBytes?: number;
+  readonly queueBytes?: number | undefined;
   /** How long one `add` may take, in milliseconds. @default {5_000} */
-  readonly timeoutMs?: number;
+  readonly timeoutMs?: number | undefined;
   /** How many batches the store commits at once, as it does with several connections. @default {1} */
-  readonly lanes?: number;
+  readonly lanes?: number | undefined;
   /**
    * Runs a function after the input that is already there was read. A microtask is too early: every batch would hold
-   * one plant. @default `setTimeout` of zero; `setImmediate` is better where there is one
+   * one plant. @default `setImmediate`, which Bun, Deno and Node have; elsewhere `setTimeout` of zero
    */
-  readonly defer?: (run: () => void) => void;
+  readonly defer?: ((run: () => void) => void) | undefined;
   /** Called after every commit that succeeded. @default does nothing */
-  readonly onCommit?: (commit: Commit) => void;
+  readonly onCommit?: ((commit: Commit) => void) | undefined;
 }
 
 /** Takes one plant at a time, and commits many in one transaction. */
@@ -58,7 +58,7 @@ export interface GroupCommit {
  * import assert from "node:assert/strict";
  * import { groupCommit, memoryStore } from "plant-store";
  *
- * const plants = groupCommit(memoryStore(), { defer: (run) => void setImmediate(run) });
+ * const plants = groupCommit(memoryStore());
  *
  * assert.equal(await plants.add({ id: 1n, name: "Fern" }), "added");
  * await plants.drain(1_000);
@@ -92,12 +92,17 @@ const SPACING_MS = 3;
 /** A batch that still grows gathers for at most this many turns of the event loop. */
 const MAX_TURNS = 4;
 
-const DEFER = (run: () => void) => void setTimeout(run, 0);
-const DEFAULTS = { queueLimit: 10_000, queueBytes: 2 ** 26, timeoutMs: 5_000, lanes: 1, defer: DEFER, onCommit() {} };
+/** `setImmediate` is no web standard. A timer of zero milliseconds takes one or more, and a lone plant waits for it. */
+function nextTurn(run: () => void): void {
+  const { setImmediate = setTimeout } = globalThis as { readonly setImmediate?: (run: () => void) => unknown };
+  setImmediate(run);
+}
+
+type AllOptions = { readonly [Name in keyof GroupCommitOptions]-?: NonNullable<GroupCommitOptions[Name]> };
 
 class Batcher implements GroupCommit {
   readonly #store: PlantStore;
-  readonly #options: Required<GroupCommitOptions>;
+  readonly #options: AllOptions;
   readonly #admission: Admission;
   #state: State = { name: "idle" };
   /** The next batch, in the order of arrival. */
@@ -114,7 +119,9 @@ class Batcher implements GroupCommit {
 
   constructor(store: PlantStore, options: GroupCommitOptions) {
     this.#store = store;
-    this.#options = { ...DEFAULTS, ...options };
+    const { queueLimit = 10_000, queueBytes = 2 ** 26, timeoutMs = 5_000, lanes = 1 } = options;
+    const { defer = nextTurn, onCommit = () => {} } = options;
+    this.#options = { queueLimit, queueBytes, timeoutMs, lanes, defer, onCommit };
     this.#admission = new Admission(this.#options);
   }
 
@@ -178,11 +185,18 @@ class Batcher implements GroupCommit {
   }
 
   #returned(size: number): void {
-    if (this.size() === 0) this.#drained?.resolve();
+    if (this.size() === 0) this.#becomeEmpty();
     if (this.#state.name === "gathering") return;
     clearTimeout(this.#lingering);
     if (size > 1 && this.#pending.length > 0) this.#linger(size + this.#pending.length, LINGER_MS);
     else this.#schedule();
+  }
+
+  /** A timer without a plant would only keep the process alive. */
+  #becomeEmpty(): void {
+    this.#drained?.resolve();
+    this.#expiry?.();
+    this.#expiry = undefined;
   }
 
   /** Decides what the next batch waits for. */

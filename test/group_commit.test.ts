@@ -7,7 +7,7 @@ import { type GroupCommitOptions, groupCommit } from "../src/group_commit.ts";
 import type { NewPlant } from "../src/plant.ts";
 import type { AddOutcome } from "../src/plant_store.ts";
 import { postPlant, testApp } from "./support/app.ts";
-import { deferredStore, manualTurns } from "./support/deferred_store.ts";
+import { deferredStore, manualTurns, promisesSettled } from "./support/deferred_store.ts";
 import { emptyDirectory } from "./support/program.ts";
 
 const [FERN, MOSS, IVY] = [plant(1), plant(2), plant(3)];
@@ -576,7 +576,54 @@ describe("with a deferred store, manual turns and fake timers", () => {
     await commits.drain(500);
     expect(jest.getTimerCount()).toBe(0);
   });
+
+  test("once every plant has its outcome no timer is left, which would keep the process alive", async () => {
+    const { commits, batches, run } = deferred({ timeoutMs: 10_000 });
+    void commits.add(FERN);
+    await run();
+    void commits.add(MOSS);
+    batches[0]?.end(["added"]);
+    await run();
+    expect(jest.getTimerCount()).toBe(1);
+    batches[1]?.end(["added"]);
+    await run();
+    expect(jest.getTimerCount()).toBe(0);
+    const late = rejection(commits.add(IVY));
+    await run();
+    jest.advanceTimersByTime(10_000);
+    expect(await late).toMatchObject({ code: "storage_unavailable" });
+  });
+
+  test("by default a lone plant waits for a turn of the event loop, and for no timer", async () => {
+    expect(await groupCommit(memoryStore()).add(FERN)).toBe("added");
+  });
+
+  test("without setImmediate a lone plant waits for a timer of zero", async () => {
+    using _ = withoutSetImmediate();
+    const added = tracked(groupCommit(memoryStore()).add(FERN));
+    await promisesSettled();
+    expect(added.settled).toBe(false);
+    jest.advanceTimersByTime(1);
+    expect(await added.promise).toBe("added");
+  });
+
+  test("an option that is undefined has its default", async () => {
+    const { store, batch } = deferredStore();
+    const options = { queueLimit: undefined, queueBytes: undefined, timeoutMs: undefined, lanes: undefined };
+    const commits = groupCommit(store, { ...options, defer: undefined, onCommit: undefined });
+    const outcomes = [commits.add(FERN), commits.add(MOSS)];
+    const { plants, timeoutMs, end } = await batch(0);
+    expect({ plants, timeoutMs }).toEqual({ plants: [FERN, MOSS], timeoutMs: 5_000 });
+    end(["added", "present"]);
+    expect(await Promise.all(outcomes)).toEqual(["added", "present"]);
+  });
 });
+
+function withoutSetImmediate(): Disposable {
+  const { setImmediate } = globalThis;
+  Reflect.deleteProperty(globalThis, "setImmediate");
+  return { [Symbol.dispose]: () => void Object.assign(globalThis, { setImmediate }) };
+}
 
 // With real timers
 
@@ -646,7 +693,7 @@ async function sqliteApp() {
   const directory = emptyDirectory();
   const path = `${directory.path}/plants.db`;
   const database = await openSqliteWorker(path);
-  const app = testApp({ plants: groupCommit(database.plants, { defer: (run) => void setImmediate(run) }) });
+  const app = testApp({ plants: groupCommit(database.plants) });
   async function post(body: object): Promise<CannedResponse> {
     const response = await app.fetch(postPlant(body));
     return { status: response.status, body: (await response.json()) as CannedResponse["body"] };

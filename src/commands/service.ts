@@ -37,7 +37,6 @@ export async function startService(config: Config, database: Database, { log, lo
     queueLimit: config.queueLimit,
     timeoutMs: config.requestTimeoutMs,
     lanes: await lanesOf(config.database),
-    defer: (run) => void setImmediate(run),
     onCommit: observer.onCommit,
   });
   metrics.registerQueue(() => commits.size());

@@ -19,17 +19,17 @@ export interface AppOptions {
   /** Resolves when a plant could be stored now; throws a `PlantStoreError` when not. */
   readonly ready: () => Promise<void>;
   /** Gets every error and every response. @default prints the internal errors by `console.error`, and nothing else */
-  readonly observer?: Observer;
+  readonly observer?: Observer | undefined;
   /** The most a body may have, in bytes. @default {65_536} */
-  readonly maxBodyBytes?: number;
+  readonly maxBodyBytes?: number | undefined;
   /** The origins whose pages may call, such as `https://app.example.org`. @default none */
-  readonly corsOrigins?: readonly string[];
+  readonly corsOrigins?: readonly string[] | undefined;
   /** The address of a request's client, for logs. @default unknown */
-  readonly clientAddress?: (request: Request) => string | undefined;
+  readonly clientAddress?: ((request: Request) => string | undefined) | undefined;
   /** The files of Swagger UI. @default no documentation pages */
   readonly docsFiles?: DocsFiles | undefined;
   /** Renders `/metrics`. @default no such page */
-  readonly renderMetrics?: RenderMetrics;
+  readonly renderMetrics?: RenderMetrics | undefined;
   /** A plugin around every request, such as tracing. @default none, which costs nothing */
   readonly instrumentation?: AnyElysia | undefined;
 }

@@ -24,7 +24,7 @@ async function measure(delayMs: number, lanes: number): Promise<void> {
   await using database = await openPostgres(parsePostgresUrl(url.href), { lanes });
   const batches: Commit[] = [];
   const onCommit = (commit: Commit) => void batches.push(commit);
-  const commits = groupCommit(database.plants, { lanes, defer: (run) => void setImmediate(run), onCommit });
+  const commits = groupCommit(database.plants, { lanes, onCommit });
   // Every lane has its connection.
   await Promise.all(
     Array.from({ length: lanes * 4 }, () => database.plants.add([{ id: id++, name: "x" }], { timeoutMs: 5_000 })),

@@ -9,11 +9,7 @@ import type { Ledger, Verdict } from "../support/ledger.ts";
 /** What a server has between its requests and the database, without the requests. */
 export async function openService(url: string, { timeoutMs = 20_000 }: { readonly timeoutMs?: number } = {}) {
   const database = await openPostgres(parsePostgresUrl(url));
-  const commits = groupCommit(database.plants, {
-    lanes: LANES,
-    timeoutMs,
-    defer: (run) => void setImmediate(run),
-  });
+  const commits = groupCommit(database.plants, { lanes: LANES, timeoutMs });
   return {
     database,
     add: (plant: NewPlant) => commits.add(plant),

@@ -12,7 +12,6 @@ const { store, release } = storeUnderTest();
 const commits = groupCommit(store, {
   queueLimit: Number(QUEUE_LIMIT),
   timeoutMs: TIMEOUT_MS,
-  defer: (run) => void setTimeout(run),
 });
 
 /** The app that every runtime serves. */

@@ -28,7 +28,11 @@ export function virtualTime() {
     return first;
   }
 
-  Object.assign(globalThis, { setTimeout: schedule, clearTimeout: (id: number) => void timers.delete(id) });
+  Object.assign(globalThis, {
+    setTimeout: schedule,
+    setImmediate: (run: () => void) => schedule(run),
+    clearTimeout: (id: number) => void timers.delete(id),
+  });
   performance.now = () => now;
   return {
     now: () => now,
@@ -57,7 +61,11 @@ export function virtualTime() {
       }
     },
     [Symbol.dispose]() {
-      Object.assign(globalThis, { setTimeout: realSetTimeout, clearTimeout: realClearTimeout });
+      Object.assign(globalThis, {
+        setTimeout: realSetTimeout,
+        setImmediate: realSetImmediate,
+        clearTimeout: realClearTimeout,
+      });
       performance.now = realNow;
     },
   };

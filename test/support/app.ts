@@ -23,7 +23,7 @@ const tracing =
 export function testApp(options: Partial<AppOptions> = {}) {
   const store = memoryStore();
   return createApp({
-    plants: groupCommit(store, { defer: (run) => void setImmediate(run) }),
+    plants: groupCommit(store),
     ready: () => store.probe(),
     authenticate: staticTokens([TOKEN]),
     maxBodyBytes: 65_536,
