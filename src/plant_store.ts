@@ -45,7 +45,8 @@ export interface PlantStore {
    * machine.
    *
    * A plant may stand in the batch more than once: the first one counts, the others are compared with it.
-   * An id already taken is an outcome of that plant only. When the promise rejects, the outcome of the whole
+   * An id already taken is an outcome of that plant only. Several batches may be in flight at once, here and in other
+   * processes, also with the same ids: of each id one plant is `added`. A batch may have 10,000 plants. When the promise rejects, the outcome of the whole
    * batch is unknown, and adding the same batch again is safe.
    *
    * @throws {PlantStoreError} `storage_unavailable` if the database cannot take plants now.

@@ -28,6 +28,11 @@ const CASES: Cases<"plants" | "tokens" | "pages"> = {
     assert.deepEqual(await allOf(database), []);
   },
 
+  async "pages() is empty after plants.probe()"(database) {
+    await database.plants.probe();
+    assert.deepEqual(await allOf(database), []);
+  },
+
   async "pages() gives every plant as it was added, ordered by id"(database) {
     const plants: NewPlant[] = [
       { id: INT64_MIN, name: "" },

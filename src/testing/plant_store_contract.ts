@@ -70,27 +70,76 @@ const CASES: Cases<"plants"> = {
     assert.deepEqual(await add(all), filled(all, "present"));
   },
 
-  async "add() keeps every string exactly"({ plants }) {
-    const add = adderOf(plants);
-    const all = NAMES.map((name, index) => ({ id: BigInt(index), name, tag: name }));
-    assert.deepEqual(await add(all), filled(all, "added"));
-    assert.deepEqual(await add(all), filled(all, "present"));
-    const swapped = all.map((plant, index) => ({ ...plant, name: NAMES.at(index - 1) ?? "" }));
-    assert.deepEqual(await add(swapped), filled(all, "conflict"));
+  async "add() keeps every name exactly"({ plants }) {
+    await assertDistinct(plants, (id, text) => ({ id, name: text }));
+  },
+
+  async "add() keeps every tag exactly"({ plants }) {
+    await assertDistinct(plants, (id, text) => ({ id, name: "Fern", tag: text }));
   },
 
   async "add() of nothing is nothing"({ plants }) {
     assert.deepEqual(await adderOf(plants)([]), []);
   },
 
+  async "add() takes 10,000 plants at once, as many as a full queue has"({ plants }) {
+    const add = adderOf(plants);
+    const all = Array.from({ length: 10_000 }, (_, index) => ({ id: BigInt(index), name: `plant ${index}` }));
+    assert.deepEqual(await add(all), filled(all, "added"));
+    assert.deepEqual(await add(all), filled(all, "present"));
+  },
+
+  async "add() lets one of many different plants have an id, when they are added at the same time"({ plants }) {
+    const add = adderOf(plants);
+    const rivals = Array.from({ length: 20 }, (_, index) => ({ ...FERN, name: `rival ${index}` }));
+    const outcomes = (await Promise.all(rivals.map((rival) => add([rival])))).flat();
+    assert.deepEqual(outcomes.toSorted(), ["added", ...filled(rivals.slice(1), "conflict")]);
+    // And that one is what is stored.
+    const again = outcomes.map((outcome) => (outcome === "added" ? "present" : "conflict"));
+    assert.deepEqual(await add(rivals), again);
+  },
+
+  async "add() stores one of many identical plants that are added at the same time"({ plants }) {
+    const add = adderOf(plants);
+    const twins = Array.from({ length: 20 }, () => MOSS);
+    const outcomes = await Promise.all(twins.map((twin) => add([twin])));
+    assert.deepEqual(outcomes.flat().toSorted(), ["added", ...filled(twins.slice(1), "present")]);
+  },
+
   async "probe() resolves while plants can be stored, and stores none"({ plants }) {
     await plants.probe();
-    assert.deepEqual(await adderOf(plants)([FERN]), ["added"]);
+    const all = [0n, 1n, -1n, INT64_MIN, INT64_MAX].map((id) => ({ id, name: "Fern" }));
+    assert.deepEqual(await adderOf(plants)(all), filled(all, "added"));
   },
 };
 
-/** No two are equal, and each is easily altered on the way. */
-const NAMES = ["", " ", "'", '"', "\\", "é", "e\u0301", "\u{10FFFF}", "\u0001", "\uFEFF", "🌱", "a".repeat(60_000)];
+const LONG = "a".repeat(60_000);
+
+const ASCII = ["", " ", "a", "a ", "E", "e", "?", "'", '"', "\\", "\u0001", LONG, `${LONG}b`, `${LONG}c`];
+const UNICODE = ["é", "e\u0301", "\uFF45", "\uFEFF", "\u200B", "\uFFFD", "\u{10FFFF}", "🌱", "🌿"];
+
+/** No two are equal. Each is easily altered on the way, and some are equal to a comparison that is not exact. */
+const TEXTS = [...ASCII, ...UNICODE];
+
+/** Stores each text under an id of its own, and then has every other text conflict with it. */
+async function assertDistinct(store: PlantStore, plantOf: (id: bigint, text: string) => NewPlant): Promise<void> {
+  const add = adderOf(store);
+  const all = TEXTS.map((text, id) => plantOf(BigInt(id), text));
+  assert.deepEqual(await add(all), filled(all, "added"));
+  assert.deepEqual(await add(all), filled(all, "present"));
+  for (const [id, stored] of TEXTS.entries()) {
+    const others = TEXTS.filter((text) => text !== stored);
+    const outcomes = await add(others.map((text) => plantOf(BigInt(id), text)));
+    const taken = others.filter((_, index) => outcomes[index] !== "conflict");
+    assert.deepEqual(taken.map(shown), [], `The store takes other texts for ${shown(stored)}`);
+  }
+}
+
+/** A text in a message: what is not ASCII is escaped, and of a long one the ends are shown. */
+function shown(text: string): string {
+  const short = text.length > 20 ? `${text.slice(0, 3)}…${text.slice(-3)}` : text;
+  return JSON.stringify(short).replace(/[^ -~…]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
 
 function adderOf(store: PlantStore) {
   return (batch: readonly NewPlant[]) => store.add(batch, { timeoutMs: TIMEOUT_MS });
