@@ -17,7 +17,7 @@ function isStorableText(value: unknown): value is string {
   return typeof value === "string" && value.isWellFormed() && !value.includes("\0");
 }
 
-const id = Type.Unsafe<number | bigint>({
+const id = Type.Unsafe<number>({
   [Kind]: "Int64",
   type: "integer",
   format: "int64",
@@ -42,7 +42,7 @@ function storableText(description: string, example: string) {
 const name = storableText("The name of the plant", "Monstera deliciosa");
 const tag = storableText("Tag that specifies the type of the plant", "indoor");
 
-/** The request body: a plant as a client sends it. Its type is what a body is after validation. */
+/** The request body: a plant as a client sends it. Its type is for clients, and JSON.stringify takes no `bigint`. */
 export const NewPlantSchema = Type.Object(
   { id, name, tag: Type.Optional(tag) },
   {

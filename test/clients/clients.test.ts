@@ -2,11 +2,12 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import { Database } from "bun:sqlite";
 import { join } from "node:path";
 import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
-import { MODULE_RUNTIMES, skipsRuntimes } from "../module/runtimes.ts";
+import { MODULE_RUNTIMES, skipsRuntimes } from "../support/module_runtimes.ts";
 import { TOKEN } from "../support/client.ts";
 import { buildExecutable } from "../support/executable.ts";
 import { emptyDirectory, ROOT, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
+import { createPlant as createPlantByEden } from "./eden_client.ts";
 import type { Connection, CreatePlant, Outcome } from "./generated_client.ts";
 import { bundle, generateClients, load, pythonClient, skipsClients, skipsPython, typeCheck } from "./generators.ts";
 
@@ -18,11 +19,14 @@ const TYPESCRIPT = [
   { client: "@hey-api/openapi-ts", program: "hey_api" },
   { client: "orval", program: "orval" },
 ];
-const PYTHON = { client: "OpenAPI Generator, Python", program: "python" };
+/** Its types are those of the app, and of no document. It has the Content-Type of its own for every plant. */
+const EDEN = { client: "Eden", program: "eden" };
+const PYTHON = { client: "OpenAPI Generator 4.3.1, Python", program: "python" };
 
 const skipped = skipsClients();
 const python = !skipped && !skipsPython();
-const CLIENTS = python ? [...TYPESCRIPT, PYTHON] : TYPESCRIPT;
+const GENERATED = python ? [...TYPESCRIPT, PYTHON] : TYPESCRIPT;
+const CLIENTS = [...GENERATED, EDEN];
 
 describe.skipIf(skipped)("a client generated from the document", () => {
   const stack = new DisposableStack();
@@ -34,8 +38,10 @@ describe.skipIf(skipped)("a client generated from the document", () => {
   });
   afterAll(() => stack.dispose());
 
-  const clientOf = async (program: string): Promise<CreatePlant> =>
-    program === "python" ? pythonClient(clients) : await load(clients, program, "createPlant");
+  const clientOf = async (program: string): Promise<CreatePlant> => {
+    if (program === "eden") return createPlantByEden;
+    return program === "python" ? pythonClient(clients) : await load(clients, program, "createPlant");
+  };
 
   /** A server of the executable in a fresh world: with how to reach it, and what it stores. */
   async function startPlants(env: Record<string, string> = {}) {
@@ -76,7 +82,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     ]);
   });
 
-  test.each(CLIENTS)("reads every error: $client", async ({ program }) => {
+  test.each(GENERATED)("reads every error: $client", async ({ program }) => {
     await using plants = await startPlants({ REQUEST_TIMEOUT_MS: "300" });
     const { connection, metricsToken } = plants;
     const createPlant = await clientOf(program);
@@ -143,7 +149,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     expect(cells).toEqual(await documentedCells(client));
   });
 
-  test.each(TYPESCRIPT)(
+  test.each([...TYPESCRIPT, EDEN])(
     "stores a plant once when a response is lost, with the README's fetch: $client",
     async ({ program }) => {
       await using plants = await startPlants();

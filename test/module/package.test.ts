@@ -5,9 +5,15 @@ import { pathToFileURL } from "node:url";
 import packageJson from "../../package.json" with { type: "json" };
 import { bearer } from "../support/client.ts";
 import { installPackage } from "../support/installed_package.ts";
+import {
+  COMPILERS,
+  MODULE_RUNTIMES,
+  type ModuleRuntime,
+  RUNTIMES_MODULES,
+  skipsRuntimes,
+} from "../support/module_runtimes.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, ROOT, runToEnd, start, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { publicExports } from "./public_exports.ts";
-import { COMPILERS, MODULE_RUNTIMES, type ModuleRuntime, RUNTIMES_MODULES, skipsRuntimes } from "./runtimes.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "../module/runtimes.ts";
+import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "./module_runtimes.ts";
 import { TOKEN } from "./client.ts";
 import { skipsCluster, startCluster } from "./postgres.ts";
 import { emptyDirectory, ROOT, startServer } from "./program.ts";

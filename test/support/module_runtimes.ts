@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { ROOT } from "../support/program.ts";
+import { ROOT } from "./program.ts";
 
 /** Where the pinned runtimes and compilers are, once `bun install --cwd test/runtimes` ran. */
 export const RUNTIMES_MODULES = join(ROOT, "test/runtimes/node_modules");
