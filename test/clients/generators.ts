@@ -57,6 +57,7 @@ const README_FILES = [
   ["fetch_with_retries.ts", "fetchWithRetries"],
   ["int64.ts", "int64"],
   ["store_fern.ts", "storeFern"],
+  ["store_from.ts", "storeFrom"],
 ] as const;
 
 const JAVA_GENERATOR = [
