@@ -5,6 +5,9 @@ import { ROOT } from "./program.ts";
 /** Where the pinned runtimes and compilers are, once `bun install --cwd test/runtimes` ran. */
 export const RUNTIMES_MODULES = join(ROOT, "test/runtimes/node_modules");
 
+/** What the README has a user of Deno allow. */
+const DENO_PERMISSIONS = ["--allow-net", "--allow-env"];
+
 const DENO = join(RUNTIMES_MODULES, "@deno/linux-x64-glibc/deno");
 
 /** A runtime that the module is promised to run on. */
@@ -30,8 +33,8 @@ export const MODULE_RUNTIMES: readonly ModuleRuntime[] = [
   },
   {
     name: "Deno",
-    run: [DENO, "run", "--no-lock", "--allow-all"],
-    test: [DENO, "test", "--no-lock", "--no-check", "--allow-all"],
+    run: [DENO, "run", "--no-lock", ...DENO_PERMISSIONS],
+    test: [DENO, "test", "--no-lock", "--no-check", ...DENO_PERMISSIONS],
     importTest: "const { test } = Deno;",
     heading: "Deno",
   },
