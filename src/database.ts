@@ -5,6 +5,22 @@ import type { TokenStore } from "./token_store.ts";
 /**
  * The port that every database stands behind: what it keeps. The caller that opens it disposes of it.
  * `databaseContract` of `plant-store/testing` holds each adapter to these comments.
+ *
+ * @example How many plants a database has
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { type Database, memoryDatabase } from "plant-store";
+ *
+ * async function countPlants(database: Database): Promise<number> {
+ *   let count = 0;
+ *   for await (const page of database.pages()) count += page.length;
+ *   return count;
+ * }
+ * const database = memoryDatabase();
+ * await database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: 1_000 });
+ *
+ * assert.equal(await countPlants(database), 1);
+ * ```
  */
 export interface Database extends AsyncDisposable {
   readonly plants: PlantStore;

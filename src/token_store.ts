@@ -21,7 +21,22 @@ export interface TokenRecord {
 /** A token to be stored. */
 export type NewToken = Pick<TokenRecord, "name" | "digest" | "createdAt" | "expiresAt" | "scopes">;
 
-/** The port behind which tokens are stored. */
+/**
+ * The port behind which tokens are stored. `tokenStoreContract` of `plant-store/testing` holds each adapter to these
+ * comments.
+ *
+ * @example A token for the greenhouse
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { memoryDatabase, mintToken, sha256, type TokenStore } from "plant-store";
+ *
+ * const tokens: TokenStore = memoryDatabase().tokens;
+ * const digest = sha256(mintToken(sha256));
+ * const createdAt = new Date();
+ *
+ * assert.equal(await tokens.add({ name: "greenhouse", digest, createdAt, expiresAt: null, scopes: ["write"] }), true);
+ * ```
+ */
 export interface TokenStore {
   /** Every token stored, revoked and expired ones too, oldest first. */
   list(): Promise<readonly TokenRecord[]>;

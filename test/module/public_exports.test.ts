@@ -12,7 +12,7 @@ test("every export of the module has a docstring", () => {
 test("every function, class and constant that the module exports has an example", () => {
   const shown = all.filter(({ examples }) => examples.length > 0).map(({ name }) => name);
   expect(all.filter(({ isType, name }) => !isType && !shown.includes(name)).map(({ name }) => name)).toEqual([]);
-  expect(shown).toEqual(expect.arrayContaining(["Authenticate", "Observer", "PlantStore"]));
+  expect(shown).toEqual(expect.arrayContaining(["Authenticate", "Database", "Observer", "PlantStore", "TokenStore"]));
 });
 
 test("every example imports what it is about from the package, and checks something", () => {
