@@ -133,7 +133,7 @@ export function statusOf(code: ErrorCode): number {
 
 /** The part of an error that is for the log only. */
 export interface PlantStoreErrorOptions extends ErrorOptions {
-  /** Why, in words: of credentials that were refused. */
+  /** Why credentials were refused, in words. */
   readonly reason?: string;
 }
 
@@ -158,7 +158,7 @@ export class PlantStoreError extends Error {
   override readonly name = "PlantStoreError";
   /** The cause, from the closed list. */
   readonly code: ErrorCode;
-  /** Why, in words for the log only: of credentials that were refused. */
+  /** Why credentials were refused, in words for the log only. */
   readonly reason: string | undefined;
 
   /**

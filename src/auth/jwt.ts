@@ -21,7 +21,7 @@ export interface JwtOptions extends RemoteJwksOptions {
   /** Which algorithms signatures may have. @default all of {@linkcode JWT_ALGORITHMS} */
   readonly algorithms?: readonly JwtAlgorithm[] | undefined;
   readonly sha256: Sha256;
-  /** The time at which tokens are judged. @default the system's */
+  /** The time at which tokens are validated. @default the system's */
   readonly clock?: () => Date;
 }
 

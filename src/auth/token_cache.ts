@@ -53,7 +53,7 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions):
     authenticate: (token) => {
       const found = find(cache, keyOf(token));
       if (found === undefined) return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
-      return judge(cache, found, now());
+      return validate(cache, found, now());
     },
     size: () => {
       dropExpired(cache, now());
@@ -116,7 +116,7 @@ function find({ accepted, ended }: State, key: string): CachedToken | undefined 
 }
 
 /** Which map holds the token does not decide: it may have expired since. */
-function judge(cache: State, token: CachedToken, now: number): Verdict {
+function validate(cache: State, token: CachedToken, now: number): Verdict {
   if (token.record === undefined) return token.verdict;
   const reason = refusalOf(token.record, now);
   if (reason !== undefined) return refused(reason);

@@ -7,7 +7,7 @@ import type { Config } from "./config.ts";
 import { reasonOf } from "./io.ts";
 
 /**
- * Who may call: our own tokens, which are judged from memory, and the JWTs of an identity provider where one is set. A
+ * Who may call: our own tokens, which are validated from memory, and the JWTs of an identity provider where one is set. A
  * token that is none of our own, and has the three parts of a JWT, is verified with the provider's keys.
  */
 export function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Config, log: Logger): Authenticate {

@@ -78,7 +78,7 @@ export async function addPlants(connection: Connection, batch: readonly NewPlant
   const losers = candidates.filter(({ id }) => !added.has(id));
   if (losers.length > 0) for (const plant of await storedPlants(connection, losers)) stored.set(plant.id, plant);
   return batch.map((plant) => {
-    // The first of an id was added, and those after it are judged against it.
+    // The first of an id was added, and those after it are compared with it.
     if (added.delete(plant.id)) return "added";
     return samePlant(stored.get(plant.id) ?? plant, plant) ? "present" : "conflict";
   });
