@@ -23,14 +23,14 @@ test("the README's response table is the program's", () => {
 
 test("the README names the pinned Bun, and no other", () => {
   const versions = new Set(Array.from(readme.matchAll(/\bbun@(\d+\.\d+\.\d+)/g), ([, version]) => version));
-  expect([...versions]).toEqual([packageJson.engines.bun]);
-  expect(packageJson.packageManager).toBe(`bun@${packageJson.engines.bun}`);
-  expect(Bun.version).toBe(packageJson.engines.bun);
+  expect([...versions]).toEqual([Bun.version]);
+  expect(packageJson.packageManager).toBe(`bun@${Bun.version}`);
 });
 
-test("the README says from which Node and Deno on the module runs", () => {
-  const { deno, node } = packageJson.engines;
+test("the README says from which Bun, Deno and Node on the module runs", () => {
+  const { bun, deno, node } = packageJson.engines;
   const [embed = ""] = /^The package is also a module:[^]*?\n\n/m.exec(readme) ?? [];
+  expect(embed.replace(/\s+/g, " ")).toContain(`on Bun ${bun.replace(">=", "")} and newer`);
   expect(embed.replace(/\s+/g, " ")).toContain(`on Deno ${deno.replace(">=", "")} and newer`);
   expect(embed.replace(/\s+/g, " ")).toContain(`on Node ${node.replace(">=", "")} and newer`);
 });
