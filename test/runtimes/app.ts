@@ -1,5 +1,5 @@
-import { ACCEPTED, accepted, createApp, groupCommit, memoryStore } from "../../src/mod.ts";
-import { type PlantStore, PlantStoreError, readiness, refused, type Verdict } from "../../src/mod.ts";
+import type * as source from "../../src/mod.ts";
+import type { PlantStore, Verdict } from "../../src/mod.ts";
 
 // What is the same on every runtime: the app over a store in memory, and the signals by which a test tells it what to
 // do next.
@@ -7,7 +7,9 @@ import { type PlantStore, PlantStoreError, readiness, refused, type Verdict } fr
 /** Longer than any test takes, in milliseconds: deadlines are not what these programs are for. */
 const TIMEOUT_MS = 60_000;
 
-const { AUTH_TOKENS, METRICS_TOKEN, QUEUE_LIMIT } = process.env;
+const { AUTH_TOKENS, METRICS_TOKEN, QUEUE_LIMIT, MODULE } = process.env;
+const plantStore = MODULE === undefined ? await import("../../src/mod.ts") : await load(MODULE);
+const { ACCEPTED, accepted, createApp, groupCommit, memoryStore, PlantStoreError, readiness, refused } = plantStore;
 const { store, release } = storeUnderTest();
 const commits = groupCommit(store, {
   queueLimit: Number(QUEUE_LIMIT),
@@ -38,6 +40,11 @@ export function underTest(address: string, stop: () => Promise<unknown>): void {
     process.exit(0);
   });
   console.error(`Test app listens on ${address}`);
+}
+
+/** The same module, as it was built. */
+async function load(url: string): Promise<typeof source> {
+  return await import(url);
 }
 
 function authenticate(token: string): Verdict {

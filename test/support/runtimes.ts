@@ -1,6 +1,8 @@
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "./module_runtimes.ts";
 import { TOKEN } from "./client.ts";
+import { installPackage } from "./installed_package.ts";
 import { skipsCluster, startCluster } from "./postgres.ts";
 import { emptyDirectory, ROOT, startServer } from "./program.ts";
 
@@ -42,13 +44,20 @@ export const RUNTIMES: readonly Runtime[] = [
 function testApp({ name, run, heading }: ModuleRuntime): Runtime {
   const kind = KINDS[heading];
   const program = [...run, `serve_${kind}.ts`];
-  return {
-    name,
-    kind,
-    isTestApp: true,
-    skips: () => kind !== "bun" && skipsRuntimes(`the wire suite on ${name}`),
-    start: () => startServer({ program, cwd: join(ROOT, "test/runtimes"), env: TEST_APP_ENV }),
-  };
+  const start = (env: Readonly<Record<string, string>> = {}) =>
+    startServer({ program, cwd: join(ROOT, "test/runtimes"), env: { ...TEST_APP_ENV, ...env } });
+  const skips = () => kind !== "bun" && skipsRuntimes(`the wire suite on ${name}`);
+  const runtime = { name, kind, isTestApp: true, skips };
+  if (name !== "Node 26") return { ...runtime, start: () => start() };
+  return { ...runtime, name: `${name} with the packed module`, start: () => onPackage(start) };
+}
+
+/** On one runtime the app is that of the package, as it is built: what is packed has to meet all cases, too. */
+async function onPackage(start: (env: Record<string, string>) => Promise<RuntimeServer>): Promise<RuntimeServer> {
+  await using stack = new AsyncDisposableStack();
+  const { path } = stack.use(await installPackage());
+  const module = join(path, "node_modules/plant-store/dist/module/mod.js");
+  return withStack(stack, stack.use(await start({ MODULE: pathToFileURL(module).href })));
 }
 
 /** The adapters of a database are Bun's, so it runs on Bun only. */
