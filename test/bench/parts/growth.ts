@@ -6,9 +6,13 @@ import { type Section, thousands } from "../report.ts";
 import type { Rounds } from "../rounds.ts";
 import { pairs } from "./pairs.ts";
 
+/** The table that a larger one is compared with. */
+const FEW_PLANTS = 1_000_000;
+
 /** What a plant of a random id costs over many stored ones, beside ascending ids on a new file. */
 export async function growth(rounds: Rounds, plants: number): Promise<Section> {
-  using directory = emptyDirectory();
+  using stack = new DisposableStack();
+  const sizes = plants > FEW_PLANTS ? [FEW_PLANTS, plants] : [plants];
   return await pairs(
     {
       title: "Growth",
@@ -16,7 +20,7 @@ export async function growth(rounds: Rounds, plants: number): Promise<Section> {
       contenders: [
         ours({ name: "ascending ids, new file" }),
         ours({ name: "random ids, new file", ids: "random" }),
-        overMany(directory.path, plants),
+        ...sizes.map((size) => overStored(stack.use(emptyDirectory()).path, size)),
       ],
       load: { connections: 64 },
       figure: ({ cpuMicros }) => cpuMicros,
@@ -27,7 +31,7 @@ export async function growth(rounds: Rounds, plants: number): Promise<Section> {
   );
 }
 
-function overMany(cwd: string, plants: number): Contender {
+function overStored(cwd: string, plants: number): Contender {
   makePlants(cwd, plants);
   const name = `random ids, ${thousands(plants)} stored`;
   // The check for damage reads the whole file, for seconds.

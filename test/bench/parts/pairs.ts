@@ -1,5 +1,5 @@
 import type { Contender } from "../contenders.ts";
-import { type Outcome, outcome, type Section } from "../report.ts";
+import { type Outcome, outcome, type Section, thousands } from "../report.ts";
 import { compare, figures, type Rounds } from "../rounds.ts";
 import type { LoadOptions } from "../run_load.ts";
 import type { Cost } from "../servers.ts";
@@ -26,12 +26,15 @@ export async function pairs(
   const [base = "", ...others] = contenders.map(({ name }) => name);
   const toBase = (name: string) => ratios(figures(costs, name, figure), figures(costs, base, figure));
   const digits = (value: number) => value.toFixed(value < 10 ? 3 : 1);
+  const p99 = (name: string) => median(figures(costs, name, ({ p99Ms }) => p99Ms)).toFixed(2);
+  const peak = (name: string) => Math.max(...figures(costs, name, ({ peakMemory }) => peakMemory)) / 1e6;
   return {
     title,
     about,
-    columns: ["", unit, `/ ${base}`],
+    columns: ["", unit, `/ ${base}`, "p99 ms", "peak MB"],
     rows: [base, ...others].map((name) => {
-      return [name, digits(median(figures(costs, name, figure))), median(toBase(name)).toFixed(2)];
+      const value = digits(median(figures(costs, name, figure)));
+      return [name, value, median(toBase(name)).toFixed(2), p99(name), thousands(peak(name))];
     }),
     costs: Object.fromEntries(costs),
     goals: others.map((name): Outcome => outcome(`${name} / ${base}`, toBase(name), limit)),
