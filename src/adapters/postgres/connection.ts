@@ -1,6 +1,6 @@
 import { withDeadline } from "../../deadline.ts";
 import { PostgresFailure, toFailure } from "./errors.ts";
-import { type Backend, makeSafe, NONCE } from "./session.ts";
+import { type Backend, makeSafe, NONCE, SESSION_SETTINGS } from "./session.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
 /** A parameter: texts, and arrays as texts, are exact in every client. */
@@ -139,6 +139,7 @@ function clientOptions({ host, port }: PostgresHost, url: PostgresUrl, nonce: st
       application_name: "plant-store",
       statement_timeout: STATEMENT_TIMEOUT_MS,
       [NONCE]: nonce,
+      ...SESSION_SETTINGS,
       // The server must notice a dead connection, too.
       tcp_keepalives_idle: 30,
       tcp_keepalives_interval: 10,

@@ -21,6 +21,17 @@ export interface SessionRequirements {
 export const NONCE = "plant_store.nonce";
 
 /**
+ * What a role, a database or `postgresql.conf` may have otherwise, and would change what statements store or return, or
+ * how the client reads it. Given when a connection starts, these win over all of them.
+ */
+export const SESSION_SETTINGS = {
+  // "off" stores an absent tag as the text 'NULL'.
+  array_nulls: "on",
+  // The client reads no other.
+  bytea_output: "hex",
+} as const;
+
+/**
  * Reads back what a 200 stands on; what must not be, and cannot be changed from here, is refused.
  *
  * @throws {PostgresFailure} `UNSAFE`, or 25006 where it is to take writes and is read-only.
@@ -33,6 +44,10 @@ export async function makeSafe(session: Bun.ReservedSQL, { writable, nonce }: Se
   if (found.encoding !== null && found.encoding !== "UTF8") refuse(`its encoding is ${found.encoding}, not UTF8`);
   if (found.nonce !== nonce) {
     refuse("a pooler in between drops the session's settings: connect to PostgreSQL itself");
+  }
+  for (const [name, value] of Object.entries(SESSION_SETTINGS)) {
+    const other = found[name as keyof typeof SESSION_SETTINGS] ?? value;
+    if (other !== value) refuse(`${name} is ${other} in spite of the session, not ${value}`);
   }
   if (writable && found.read_only === "on") throw new PostgresFailure("25006");
   for (const setting of ["fsync", "full_page_writes", "synchronous_commit"] as const) {
@@ -53,9 +68,11 @@ const SESSION = `SELECT pg_backend_pid() AS pid,
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false) AS synchronous_commit,
   current_setting('transaction_read_only', true) AS read_only,
   current_setting('server_encoding', true) AS encoding,
+  current_setting('array_nulls', true) AS array_nulls,
+  current_setting('bytea_output', true) AS bytea_output,
   current_setting('${NONCE}', true) AS nonce`;
 
-interface Session {
+interface Session extends Readonly<Record<keyof typeof SESSION_SETTINGS, string | null>> {
   readonly pid: number;
   readonly started: string | null;
   readonly fsync: string | null;

@@ -100,6 +100,15 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     }
   });
 
+  test("has no setting of a role that would change a value", async () => {
+    const settings = { array_nulls: ["off", "on"], bytea_output: ["escape", "hex"] } as const;
+    for (const [name, [theirs, ours]] of Object.entries(settings)) {
+      await cluster.run(`ALTER ROLE tls SET ${name} = '${theirs}'`);
+      using connection = await connect(at("tls", "?sslmode=require"));
+      expect(await setting(connection, name)).toBe(ours);
+    }
+  });
+
   test("refuses a server that may lose what it has acknowledged, to write only", async () => {
     for (const name of ["fsync", "full_page_writes"]) {
       await cluster.set(name, "off");
@@ -222,7 +231,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
           "it refuses the session's settings, as a pooler does: connect to PostgreSQL itself (08P01)",
         ],
         [
-          "plant_store.nonce,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
+          "plant_store.nonce,array_nulls,bytea_output,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
           "a pooler in between drops the session's settings: connect to PostgreSQL itself",
         ],
       ] as const) {
