@@ -26,6 +26,11 @@ export interface ConnectionOptions {
   readonly writable: boolean;
   /** How long all of it may take, in milliseconds. */
   readonly timeoutMs: number;
+  /**
+   * A statement that was given up ends by itself after this long, in milliseconds, unless it is about to commit.
+   * @default {30_000}
+   */
+  readonly statementTimeoutMs?: number;
 }
 
 /**
@@ -48,18 +53,15 @@ export function connectorTo(url: PostgresUrl): (options: ConnectionOptions) => P
  * @throws {PostgresFailure} `NO_SERVER`, or `UNSAFE` if all of them would break it; the message names each server and
  * its reason.
  */
-export async function connectPostgres(
-  url: PostgresUrl,
-  { writable, timeoutMs }: ConnectionOptions,
-): Promise<Connection> {
-  const deadline = performance.now() + timeoutMs;
+export async function connectPostgres(url: PostgresUrl, options: ConnectionOptions): Promise<Connection> {
+  const deadline = performance.now() + options.timeoutMs;
   const failures: PostgresFailure[] = [];
   for (const [index, host] of url.hosts.entries()) {
     // One that does not respond leaves the others their share.
     const limitMs = Math.min(url.connectTimeoutMs, (deadline - performance.now()) / (url.hosts.length - index));
     if (limitMs <= 0) break;
     try {
-      return await connectTo(host, url, writable, limitMs);
+      return await connectTo(host, url, { ...options, timeoutMs: limitMs });
     } catch (error) {
       if (!(error instanceof PostgresFailure)) throw error;
       failures.push(new PostgresFailure(error.code, `${describeHost(host)}: ${error.message}`));
@@ -71,24 +73,27 @@ export async function connectPostgres(
   throw new PostgresFailure(isUnsafe ? "UNSAFE" : "NO_SERVER", reasons || "there was no time to try");
 }
 
-/** A statement that was given up ends by itself after this long, in milliseconds, unless it is about to commit. */
-const STATEMENT_TIMEOUT_MS = 30_000;
+/**
+ * How long a statement waits for a lock, in milliseconds, a row's of another transaction too: it is repeated then, as
+ * long as there is time, and nothing is left behind on the server that waits on.
+ */
+const LOCK_TIMEOUT_MS = 500;
 
 async function connectTo(
   host: PostgresHost,
   url: PostgresUrl,
-  writable: boolean,
-  limitMs: number,
+  { writable, timeoutMs, statementTimeoutMs = 30_000 }: ConnectionOptions,
 ): Promise<Connection> {
   let isOpen = true;
   const nonce = crypto.randomUUID();
-  const client = new Bun.SQL({ ...clientOptions(host, url, nonce), onclose: () => void (isOpen = false) });
+  const session = { [NONCE]: nonce, statement_timeout: statementTimeoutMs };
+  const client = new Bun.SQL({ ...clientOptions(host, url, session), onclose: () => void (isOpen = false) });
   const close = () => {
     isOpen = false;
     void client.close({ timeout: 0 });
   };
   try {
-    return await withDeadline(establish(), limitMs, () => {
+    return await withDeadline(establish(), timeoutMs, () => {
       throw new PostgresFailure("DEADLINE");
     });
   } catch (error) {
@@ -98,11 +103,11 @@ async function connectTo(
 
   async function establish(): Promise<Connection> {
     // A reserved connection never turns into another one, whose session was not checked.
-    const session = await client.reserve();
-    const backend = await makeSafe(session, { writable, nonce });
+    const reserved = await client.reserve();
+    const backend = await makeSafe(reserved, { writable, nonce });
     return {
-      query: (statement, parameters = []) => run(() => session.unsafe(statement, [...parameters])),
-      script: (statements) => run(() => session.unsafe(statements).simple()),
+      query: (statement, parameters = []) => run(() => reserved.unsafe(statement, [...parameters])),
+      script: (statements) => run(() => reserved.unsafe(statements).simple()),
       host,
       backend,
       isOpen: () => isOpen,
@@ -119,7 +124,11 @@ async function run<Result>(statement: () => Promise<Result>): Promise<Result> {
   }
 }
 
-function clientOptions({ host, port }: PostgresHost, url: PostgresUrl, nonce: string): Bun.SQL.PostgresOrMySQLOptions {
+function clientOptions(
+  { host, port }: PostgresHost,
+  url: PostgresUrl,
+  session: Readonly<Record<string, string | number>>,
+): Bun.SQL.PostgresOrMySQLOptions {
   const { sslmode = "disable", sslrootcert, sslcert, sslkey } = url;
   const name = host.startsWith("/") ? "localhost" : describeHost({ host, port });
   const files = { ...(sslrootcert && { ca: Bun.file(sslrootcert) }) };
@@ -137,8 +146,8 @@ function clientOptions({ host, port }: PostgresHost, url: PostgresUrl, nonce: st
     max: 1,
     connection: {
       application_name: "plant-store",
-      statement_timeout: STATEMENT_TIMEOUT_MS,
-      [NONCE]: nonce,
+      lock_timeout: LOCK_TIMEOUT_MS,
+      ...session,
       ...SESSION_SETTINGS,
       // The server must notice a dead connection, too.
       tcp_keepalives_idle: 30,

@@ -44,16 +44,15 @@ type Access = "create" | "write" | "read";
 const SCHEMA_TIMEOUT_MS = 10_000;
 /** How long who migrates alone waits, in milliseconds: a change to a large table takes hours, and a signal ends it. */
 const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
-/** How long tokens and pages may take, in milliseconds. */
+/** How long tokens and pages may take, in milliseconds; a page that was given up ends on the server at the same time. */
 const SIDE_TIMEOUT_MS = 10_000;
 /** How long a probe may take, in milliseconds: its verdict is older than a second then. */
 const PROBE_TIMEOUT_MS = 1_000;
 /** Of the time that `add` has, what the database may take: the rest is for telling its caller why it failed. */
 const ADD_SHARE = 0.9;
 
-/** Commits a row as an insert does; a lock on that row, or its table, is not to take a lane from the plants for long. */
-const PROBE = `SET LOCAL lock_timeout = ${PROBE_TIMEOUT_MS / 2};
-  INSERT INTO probes (id, probed_at) VALUES (1, now())
+/** Commits a row as an insert does. */
+const PROBE = `INSERT INTO probes (id, probed_at) VALUES (1, now())
   ON CONFLICT (id) DO UPDATE SET probed_at = excluded.probed_at`;
 
 /**
@@ -71,10 +70,13 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   await connected(url, connector, openOptions, (connection) => requireSchema(connection, access));
   const connect = (timeoutMs: number) => connector({ writable, timeoutMs });
   const lanes = createLanes(laneCount, () => createLane(connect, counts));
-  // Beside the others: a plant is not to wait for a token, nor is reading tokens to wait for writing one.
-  const side = createLanes(2, () => createLane(connect, counts));
-  const write = <Result>(work: Work<Result>) => side.run(work, SIDE_TIMEOUT_MS);
-  const read = <Result>(work: Work<Result>) => side.run(work, SIDE_TIMEOUT_MS, { reads: true });
+  // Beside the others: a plant is not to wait for a token, nor is reading, which waits for no standby, for writing.
+  const writing = createLanes(1, () => createLane(connect, counts));
+  const reading = createLanes(1, () =>
+    createLane((timeoutMs) => connector({ writable, timeoutMs, statementTimeoutMs: SIDE_TIMEOUT_MS }), counts),
+  );
+  const write = <Result>(work: Work<Result>) => writing.run(work, SIDE_TIMEOUT_MS);
+  const read = <Result>(work: Work<Result>) => reading.run(work, SIDE_TIMEOUT_MS);
   return {
     plants: plantStore(lanes),
     tokens: {
@@ -87,11 +89,10 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
       recordUses: (uses) => write((connection) => recordTokenUses(connection, uses)),
     },
     pages: () => keysetPages((from) => readable(url, read(readPage(from)))),
-    metrics: () => databaseMetrics(counts, [lanes, side]),
+    metrics: () => databaseMetrics(counts, [lanes, writing, reading]),
     failed: new Promise(() => {}),
     async [Symbol.asyncDispose]() {
-      lanes.close();
-      side.close();
+      for (const each of [lanes, writing, reading]) each.close();
     },
   };
 }

@@ -50,7 +50,7 @@ export type Remedy = "repeat" | "reconnect" | "refuse" | "fault";
 const REMEDIES: readonly (readonly [code: string, remedy: Remedy])[] = [
   ["40", "repeat"],
   ["57014", "repeat"],
-  // A lock was held for longer than the lock_timeout of the role or the database.
+  // A lock was held for longer than the session's lock_timeout.
   ["55P03", "repeat"],
   ["ROW_GONE", "repeat"],
   ["ABANDONED", "repeat"],
@@ -84,6 +84,7 @@ const REASONS: readonly (readonly [code: string, reason: string])[] = [
   ["XX", "storage has failed"],
   ["DEADLINE", "storage did not finish in time"],
   ["55P03", "storage did not finish in time"],
+  ["ABANDONED", "storage did not finish in time"],
 ];
 
 /** `storage_unavailable`, with the failure as what the log may tell. */

@@ -20,23 +20,25 @@ export type Work<Result> = (connection: Connection, attempt: number) => Promise<
 
 /** What a piece of work is limited to. */
 export interface LaneLimit {
+  /** When to give up, as `performance.now()` has it. */
   readonly deadline: number;
-  /** @default {false} */
-  readonly reads?: boolean;
 }
 
 /** One connection at a time, with one piece of work in flight. */
 export interface Lane {
   /**
    * Runs a piece of work, on a new connection where the one there was lost, and again where that is safe and the time
-   * allows. Work that is late is given up by closing the connection, the only way to end a connection that no longer responds. It is never
-   * cancelled: that turns waiting for a synchronous standby into success.
+   * allows. Work that is late is given up by closing the connection, the only way to end a connection that no longer
+   * responds. It is never cancelled: that turns waiting for a synchronous standby into success.
    *
-   * @param limit `deadline` is when to give up, as `performance.now()` has it; `reads` says that nothing is written, and
-   * so nothing waits for a standby.
    * @throws {PlantStoreError} `storage_unavailable`; what was sent may or may not have been committed.
    */
   run<Result>(work: Work<Result>, limit: LaneLimit): Promise<Result>;
+  /**
+   * Resolves once nothing that was given up here keeps the server busy: what came next would wait behind it. Where the
+   * server does not say, it resolves too, and the next piece of work finds out.
+   */
+  settled(): Promise<void>;
   /** Whether it has a connection. */
   isConnected(): boolean;
   /** Gives up its connection, and whatever is in flight there; it makes no other one, and sends nothing again. */
@@ -78,6 +80,18 @@ class ConnectionLane implements Lane {
     }
   }
 
+  async settled(): Promise<void> {
+    for (let attempt = 0; this.#abandoned !== undefined && !this.#isClosed; attempt++) {
+      const deadline = performance.now() + SETTLE_TIMEOUT_MS;
+      try {
+        await beforeDeadline(deadline, (isLate) => this.#usableConnection({ deadline, isLate }));
+      } catch (error) {
+        if (remedyFor(error) !== "repeat") return this.#disconnect();
+        await pause(backoffMs(attempt));
+      }
+    }
+  }
+
   isConnected(): boolean {
     return this.#connection?.isOpen() === true;
   }
@@ -95,8 +109,7 @@ class ConnectionLane implements Lane {
   }
 
   async #attempt<Result>(work: Work<Result>, attempt: number, limit: Limit): Promise<Result> {
-    const connection = await this.#currentConnection(limit);
-    if (limit.reads !== true) await this.#requireNoneAbandoned(connection);
+    const connection = await this.#usableConnection(limit);
     const start = performance.now();
     const result = await work(connection, attempt);
     this.#counts.done++;
@@ -106,14 +119,16 @@ class ConnectionLane implements Lane {
 
   /**
    * A server process outlives its client, and one that waits for a synchronous standby may do so for ever. A lane leaves
-   * one behind at most: before that one has ended it writes nothing, which would wait behind it.
+   * one behind at most: before that one has ended nothing is sent, which would wait behind it.
    */
-  async #requireNoneAbandoned(connection: Connection): Promise<void> {
-    if (this.#abandoned === undefined) return;
+  async #usableConnection(limit: Limit): Promise<Connection> {
+    const connection = await this.#currentConnection(limit);
+    if (this.#abandoned === undefined) return connection;
     const { pid, startedAt } = this.#abandoned;
     const rows = await connection.query(STILL_WORKS, [pid, startedAt]);
     if (rows.length > 0) throw new PostgresFailure("ABANDONED");
     this.#abandoned = undefined;
+    return connection;
   }
 
   async #currentConnection({ deadline, isLate }: Limit): Promise<Connection> {
@@ -138,7 +153,7 @@ class ConnectionLane implements Lane {
     if (remedy === "fault") throw error;
     const pauseMs = backoffMs(attempt);
     if (remedy === "refuse" || performance.now() + pauseMs >= deadline) throw unavailable(error);
-    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    await pause(pauseMs);
   }
 }
 
@@ -146,12 +161,19 @@ class ConnectionLane implements Lane {
 const STILL_WORKS = `SELECT 1 FROM pg_stat_activity
   WHERE pid = $1::int AND backend_start::text = $2::text AND wait_event_type IS DISTINCT FROM 'Client'`;
 
+/** How long the server may take to say whether it still works on what was given up, in milliseconds. */
+const SETTLE_TIMEOUT_MS = 1_000;
+
 const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 250;
 
 /** Longer each time, with jitter, so that two lanes do not collide again. */
 function backoffMs(attempt: number): number {
   return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** attempt) * (0.5 + Math.random());
+}
+
+function pause(delayMs: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, delayMs));
 }
 
 interface Limit extends LaneLimit {

@@ -67,9 +67,10 @@ export function scriptOf(migration: Migration): string {
   return `BEGIN;\n${statementsOf(migration)}COMMIT;\n`;
 }
 
-/** Rivals wait at the INSERT, not for ever; what changes a large table takes its time. */
+/** Rivals wait at the first statements, not for ever; what changes a large table takes its time. */
 function statementsOf({ tag, when, sql }: Migration): string {
-  return `CREATE TABLE IF NOT EXISTS ${LEDGER} (made_at bigint PRIMARY KEY, tag text NOT NULL);
+  return `SET LOCAL lock_timeout = 0;
+CREATE TABLE IF NOT EXISTS ${LEDGER} (made_at bigint PRIMARY KEY, tag text NOT NULL);
 INSERT INTO ${LEDGER} VALUES (${when}, '${tag}');
 SET LOCAL statement_timeout = 0;
 ${sql.replaceAll("--> statement-breakpoint\n", "").trimEnd()}

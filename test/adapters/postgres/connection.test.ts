@@ -231,7 +231,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
           "it refuses the session's settings, as a pooler does: connect to PostgreSQL itself (08P01)",
         ],
         [
-          "plant_store.nonce,array_nulls,bytea_output,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
+          "plant_store.nonce,array_nulls,bytea_output,lock_timeout,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
           "a pooler in between drops the session's settings: connect to PostgreSQL itself",
         ],
       ] as const) {

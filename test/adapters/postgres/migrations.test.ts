@@ -62,6 +62,19 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     }
   });
 
+  test("waits for another one that makes the tables, past the lock_timeout of its statements", async () => {
+    await using rival = cluster.connect();
+    await rival.unsafe("BEGIN; CREATE TABLE tokens (name text)").simple();
+    const opened = open();
+    const waiting = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    while ((await cluster.run(`${waiting} AND query_start < now() - interval '600ms'`)).length === 0) {
+      await Bun.sleep(20);
+    }
+    await rival.unsafe("ROLLBACK");
+    await using database = await opened;
+    expect(await database.tokens.list()).toEqual([]);
+  });
+
   test("leaves a database alone that belongs to another application", async () => {
     await cluster.run("CREATE TABLE orders (id int)");
     try {
