@@ -87,13 +87,14 @@ async function connectTo(
   let isOpen = true;
   const nonce = crypto.randomUUID();
   const session = { [NONCE]: nonce, statement_timeout: statementTimeoutMs };
-  const client = new Bun.SQL({ ...clientOptions(host, url, session), onclose: () => void (isOpen = false) });
+  let client: Bun.SQL | undefined;
   const close = () => {
     isOpen = false;
-    void client.close({ timeout: 0 });
+    void client?.close({ timeout: 0 });
   };
   try {
-    return await withDeadline(establish(), timeoutMs, () => {
+    client = new Bun.SQL({ ...clientOptions(host, url, session), onclose: () => void (isOpen = false) });
+    return await withDeadline(establish(client), timeoutMs, () => {
       throw new PostgresFailure("DEADLINE");
     });
   } catch (error) {
@@ -101,9 +102,9 @@ async function connectTo(
     throw toFailure(error);
   }
 
-  async function establish(): Promise<Connection> {
+  async function establish(opened: Bun.SQL): Promise<Connection> {
     // A reserved connection never turns into another one, whose session was not checked.
-    const reserved = await client.reserve();
+    const reserved = await opened.reserve();
     const backend = await makeSafe(reserved, { writable, nonce });
     return {
       query: (statement, parameters = []) => run(() => reserved.unsafe(statement, [...parameters])),
@@ -133,10 +134,12 @@ function clientOptions(
   const name = host.startsWith("/") ? "localhost" : describeHost({ host, port });
   const files = { ...(sslrootcert && { ca: Bun.file(sslrootcert) }) };
   const own = sslcert && sslkey ? { cert: Bun.file(sslcert), key: Bun.file(sslkey) } : {};
-  const tls = { ...files, ...own };
+  // Said here, NODE_TLS_REJECT_UNAUTHORIZED does not change it.
+  const verified = sslmode.startsWith("verify-") ? { rejectUnauthorized: true } : {};
+  const tls = { ...files, ...own, ...verified };
   return {
     adapter: "postgres",
-    // With a URL the environment's is not looked at; and what is given beside it wins over the environment.
+    // With a URL the environment's is not looked at; and what is given beside it wins over PGDATABASE and the like.
     url: `postgres://${name}/?sslmode=${sslmode}`,
     ...(host.startsWith("/") && { path: host, port }),
     ...(Object.keys(tls).length > 0 && { tls }),
@@ -144,8 +147,12 @@ function clientOptions(
     username: url.username,
     password: url.password(),
     max: 1,
+    connectionTimeout: url.connectTimeoutMs / 1_000,
+    channelBinding: "disable",
     connection: {
       application_name: "plant-store",
+      // None: PGOPTIONS would be added.
+      options: " ",
       lock_timeout: LOCK_TIMEOUT_MS,
       ...session,
       ...SESSION_SETTINGS,

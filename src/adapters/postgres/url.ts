@@ -71,6 +71,12 @@ export function describeHost({ host, port }: PostgresHost): string {
 }
 
 function decode(text: string): string {
+  const decoded = decodePercent(text);
+  if (/\p{Cc}/u.test(decoded)) throw new RangeError("expected no control character, such as %00");
+  return decoded;
+}
+
+function decodePercent(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -79,10 +85,12 @@ function decode(text: string): string {
 }
 
 function parseHost(text: string): PostgresHost {
-  const [, bracketed, plain, port = "5432"] = /^(?:\[([^\]]+)\]|([^:[\]]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
-  const host = decode(bracketed ?? plain ?? "");
+  const [, bracketed, plain, port = "5432"] = /^(?:\[([\dA-Fa-f:.]+)\]|([^:[\]]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
+  const host = bracketed ?? decode(plain ?? "");
+  // The client puts it into a URL: what ends a host there would hide the sslmode behind it.
+  const isHost = bracketed !== undefined || host.startsWith("/") || /^[\w.-]+$/.test(host);
   const number = Number(port);
-  if (host !== "" && number >= 1 && number <= 65_535) return { host, port: number };
+  if (isHost && number >= 1 && number <= 65_535) return { host, port: number };
   throw new RangeError("expected each host as HOST or HOST:PORT, and a comma between two");
 }
 

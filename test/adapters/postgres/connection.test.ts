@@ -75,21 +75,50 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
   });
 
   test("goes to the URL's database, whatever the environment says", async () => {
+    const env = { PGDATABASE: "missing", PGUSER: "nobody", PGHOST: "192.0.2.1", PGPORT: "1", PGPASSWORD: "no" };
+    const more = { PGSSLMODE: "verify-full", PGCONNECT_TIMEOUT: "soon", PGCHANNELBINDING: "require" };
+    expect(
+      await connectIn(
+        { ...env, ...more, DATABASE_URL: "postgres://192.0.2.1/a", PGOPTIONS: "-c role=tls" },
+        at("secret:pass%20word%2F%25"),
+      ),
+    ).toBe("postgres as secret");
+    expect(await connectIn({ PGSSLMODE: "nonsense" }, at("secret:pass%20word%2F%25"))).toBe(
+      `127.0.0.1:${cluster.port}: the environment's PGSSLMODE is not one that there is: remove it (ERR_INVALID_ARG_VALUE)`,
+    );
+  });
+
+  test("trusts only what sslmode says, whatever the environment says", async () => {
+    const env = { NODE_TLS_REJECT_UNAUTHORIZED: "0" };
+    for (const mode of ["verify-ca", "verify-full"]) {
+      expect(await connectIn(env, at("tls", `?sslmode=${mode}`, "localhost"))).toContain(
+        "its certificate is not trusted: sslrootcert names those that are",
+      );
+    }
+    expect(await connectIn(env, at("tls", "?sslmode=require"))).toBe("postgres as tls");
+  });
+
+  /** Connects in a process with an environment of its own; gives the database and the role, or the refusal. */
+  async function connectIn(env: Readonly<Record<string, string>>, url: string): Promise<string> {
     const script = `
       const { connectPostgres } = await import("./src/adapters/postgres/connection.ts");
       const { parsePostgresUrl } = await import("./src/adapters/postgres/url.ts");
-      const options = { writable: true, timeoutMs: 10_000 };
-      const connection = await connectPostgres(parsePostgresUrl(process.argv[1]), options);
-      console.log(JSON.stringify(await connection.query("SELECT current_database() AS name, current_user AS role")));
-      connection.close();`;
-    const env = { PGDATABASE: "missing", PGUSER: "nobody", PGHOST: "192.0.2.1", PGPORT: "1", PGPASSWORD: "no" };
-    const child = Bun.spawn([process.execPath, "-e", script, at("secret:pass%20word%2F%25")], {
+      try {
+        const connection = await connectPostgres(parsePostgresUrl(process.argv[1]), { writable: true, timeoutMs: 10_000 });
+        const [row] = await connection.query("SELECT current_database() || ' as ' || current_user AS found");
+        console.log(row.found);
+        connection.close();
+      } catch (error) {
+        console.log(error.message);
+      }`;
+    const child = Bun.spawn([process.execPath, "-e", script, url], {
       cwd: ROOT,
-      env: { PATH: process.env["PATH"] ?? "", ...env, DATABASE_URL: "postgres://192.0.2.1/missing" },
-      stderr: "inherit",
+      env: { PATH: process.env["PATH"] ?? "", ...env },
+      // Bun warns of NODE_TLS_REJECT_UNAUTHORIZED.
+      stderr: "ignore",
     });
-    expect(JSON.parse(await new Response(child.stdout).text())).toEqual([{ name: "postgres", role: "secret" }]);
-  });
+    return (await new Response(child.stdout).text()).trim();
+  }
 
   test("turns synchronous_commit on where a role has less, and leaves it where it is more", async () => {
     const modes = { off: "on", local: "on", remote_write: "on", on: "on", remote_apply: "remote_apply" };
@@ -180,6 +209,14 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     expect(await failureOf(at("tls", "?sslmode=verify-full&sslrootcert=/missing.crt"))).toMatchObject({
       message: expect.stringContaining("sslrootcert, sslcert or sslkey names a file that is not there"),
     });
+    for (const [file, reason] of [
+      ["/", "sslrootcert, sslcert or sslkey names a directory (EISDIR)"],
+      [join(ROOT, "package.json"), "names a file that holds no certificate or key in PEM (ERR_BORINGSSL)"],
+    ] as const) {
+      expect(await failureOf(at("tls", `?sslmode=verify-full&sslrootcert=${file}`))).toMatchObject({
+        message: expect.stringContaining(reason),
+      });
+    }
     expect(await failureOf(at("tls", "?sslmode=verify-full", "localhost"))).toMatchObject({
       message: expect.stringContaining("its certificate is not trusted: sslrootcert names those that are"),
     });
@@ -231,7 +268,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
           "it refuses the session's settings, as a pooler does: connect to PostgreSQL itself (08P01)",
         ],
         [
-          "plant_store.nonce,array_nulls,bytea_output,lock_timeout,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
+          "plant_store.nonce,array_nulls,bytea_output,lock_timeout,options,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
           "a pooler in between drops the session's settings: connect to PostgreSQL itself",
         ],
       ] as const) {

@@ -48,6 +48,25 @@ const REFUSED: readonly (readonly [url: string, message: string])[] = [
   [`${USER}/plants`, "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE"],
   [`${USER}db:0/plants`, "expected each host as HOST or HOST:PORT, and a comma between two"],
   [`${USER}db1,,db2/plants`, "expected each host as HOST or HOST:PORT, and a comma between two"],
+  ...[
+    "localhost%3F",
+    "localhost%23",
+    "a%20b",
+    "localhost%2F",
+    "127.0.0.1%40db",
+    "[::1%3F]",
+    "[::1%5D]",
+    "%5B::1%5D",
+  ].map(
+    (host) => [`${USER}${host}/plants`, "expected each host as HOST or HOST:PORT, and a comma between two"] as const,
+  ),
+  ...[
+    "postgres://pl%00ants@localhost/plants",
+    "postgres://plants:%0A@localhost/plants",
+    `${USER}localhost/pl%00ants`,
+  ].map((url) => [url, "expected no control character, such as %00"] as const),
+  [`${USER}localhost%00/plants`, "expected no control character, such as %00"],
+  [`${USER}localhost/plants?sslmode=require&sslrootcert=%00`, "expected no control character, such as %00"],
   [`${USER}127.0.0.1/pl%ants`, "expected % to be followed by two hexadecimal digits; a % itself is %25"],
   [
     `${USER}db/plants`,
