@@ -14,6 +14,23 @@ export interface PendingAdd {
 /** Plants for one transaction, in the order of their deadlines. */
 export type Batch = readonly PendingAdd[];
 
+/**
+ * How many UTF-16 code units the texts of a batch may have; a plant alone may have more. Each batch has its own outcome,
+ * so what is too much for one deadline is stored piece by piece; common names in a full queue are less.
+ */
+const BATCH_UNITS = 2 ** 20;
+
+/** Takes the next batch from the plants that are pending: all of them, unless their texts are too long for one. */
+export function takeBatch(pending: PendingAdd[]): Batch {
+  let units = 0;
+  const end = pending.findIndex(({ plant: { name, tag = "" } }) => {
+    const before = units;
+    units += name.length + tag.length;
+    return before > 0 && units > BATCH_UNITS;
+  });
+  return pending.splice(0, end === -1 ? pending.length : end);
+}
+
 /** One transaction that was committed. */
 export interface Commit {
   /** The outcome of each plant, in the order of the batch. */

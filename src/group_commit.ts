@@ -6,6 +6,7 @@ import {
   earliestDeadline,
   type PendingAdd,
   rejectInFlight,
+  takeBatch,
   withdraw,
 } from "./batch.ts";
 import { startDeadline, withDeadline } from "./deadline.ts";
@@ -106,7 +107,7 @@ class Batcher implements GroupCommit {
   readonly #admission: Admission;
   #state: State = { name: "idle" };
   /** The next batch, in the order of arrival. */
-  #pending: PendingAdd[] = [];
+  readonly #pending: PendingAdd[] = [];
   /** The batches that the store has, not more than there are lanes. */
   readonly #inFlight = new Set<Batch>();
   /** When the last batch left, on the clock of `performance.now()`. */
@@ -171,13 +172,13 @@ class Batcher implements GroupCommit {
 
   async #flush(): Promise<void> {
     clearTimeout(this.#lingering);
-    const batch = this.#pending;
-    this.#pending = [];
+    const batch = takeBatch(this.#pending);
     this.#state = { name: "idle" };
     // All of it may have expired.
     if (batch.length === 0) return this.#returned(0);
     this.#inFlight.add(batch);
     this.#flushedAt = performance.now();
+    if (this.#pending.length > 0) this.#schedule();
     await commitBatch(batch, this.#store, this.#options.onCommit);
     this.#inFlight.delete(batch);
     this.#admission.release(batch);

@@ -44,6 +44,31 @@ describe("with a deferred store, manual turns and fake timers", () => {
     expect(batches.map(({ plants }) => plants)).toEqual([[IVY, FERN, MOSS, FERN]]);
   });
 
+  test("a batch has a megabyte of text, or one plant; what is more has batches and outcomes of its own", async () => {
+    const { commits, batches, run } = deferred({ lanes: 2 });
+    const plants = [600_000, 400_000, 60_000, 2_000_000, 1].map((length, id) => ({
+      id: BigInt(id),
+      name: "x".repeat(length - 1),
+      tag: "x",
+    }));
+    const outcomes = Promise.allSettled(plants.map((one) => commits.add(one)));
+    await run();
+    jest.advanceTimersByTime(3);
+    await run();
+    expect(batches).toHaveLength(2);
+    batches[0]?.end(["added", "added"]);
+    for (let ended = 1; ended < 4; ended++) {
+      await run();
+      jest.advanceTimersByTime(3);
+      await run();
+      if (ended === 1) batches[1]?.fail(new PlantStoreError("storage_unavailable"));
+      else batches[ended]?.end(["added"]);
+    }
+    expect(batches.map(({ plants: batch }) => batch.map(({ id }) => Number(id)))).toEqual([[0, 1], [2], [3], [4]]);
+    const statuses = (await outcomes).map(({ status }) => status);
+    expect(statuses).toEqual(["fulfilled", "fulfilled", "rejected", "fulfilled", "fulfilled"]);
+  });
+
   test("a batch that still grows gathers on, but not for ever", async () => {
     const { commits, batches, turn } = deferred();
     let added = 0;

@@ -1,6 +1,6 @@
+import { plantStore } from "../../src/adapters/postgres/database.ts";
 import { createLane, type LaneCounts } from "../../src/adapters/postgres/lane.ts";
 import { createLanes } from "../../src/adapters/postgres/lanes.ts";
-import { addPlants } from "../../src/adapters/postgres/plants.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { type GroupCommit, groupCommit } from "../../src/group_commit.ts";
 import type { NewPlant } from "../../src/plant.ts";
@@ -87,12 +87,7 @@ export async function simulate(seed: number, options: SimulationOptions = {}): P
 
 function server(model: DatabaseModel, counts: LaneCounts): GroupCommit {
   const lanes = createLanes(LANES, () => createLane((timeoutMs) => model.connect(timeoutMs), counts));
-  const store = {
-    add: (batch: readonly NewPlant[], { timeoutMs }: { timeoutMs: number }) =>
-      lanes.run((connection) => addPlants(connection, batch), timeoutMs * 0.9),
-    probe: async () => {},
-  };
-  return groupCommit(store, { lanes: LANES, timeoutMs: TIMEOUT_MS });
+  return groupCommit(plantStore(lanes), { lanes: LANES, timeoutMs: TIMEOUT_MS });
 }
 
 /** One seed has many faults of a kind, another one none. */

@@ -2,13 +2,13 @@ import { type Database, DatabaseError } from "../../database.ts";
 import { withDeadline } from "../../deadline.ts";
 import { PlantStoreError } from "../../errors.ts";
 import { keysetPages } from "../../keyset.ts";
-import type { AddOutcome, PlantStore } from "../../plant_store.ts";
+import type { PlantStore } from "../../plant_store.ts";
 import { type Connection, type ConnectionOptions, connectorTo } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 import { createLane, type LaneCounts, type Work } from "./lane.ts";
 import { createLanes, type Lanes } from "./lanes.ts";
 import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
-import { addPlants, readPage, splitBatch } from "./plants.ts";
+import { addPlants, readPage } from "./plants.ts";
 import {
   addToken,
   deleteToken,
@@ -97,18 +97,10 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   };
 }
 
-/** The probe is on the lanes of the plants, because what blocks all of them blocks every plant. */
-function plantStore(lanes: Lanes): PlantStore {
+/** The plants' store on their lanes. The probe is on these, too, because what blocks all of them blocks every plant. */
+export function plantStore(lanes: Lanes): PlantStore {
   return {
-    async add(batch, { timeoutMs }) {
-      const deadline = performance.now() + timeoutMs * ADD_SHARE;
-      const outcomes: AddOutcome[] = [];
-      for (const part of splitBatch(batch)) {
-        const leftMs = deadline - performance.now();
-        outcomes.push(...(await lanes.run((connection) => addPlants(connection, part), leftMs)));
-      }
-      return outcomes;
-    },
+    add: (batch, { timeoutMs }) => lanes.run((connection) => addPlants(connection, batch), timeoutMs * ADD_SHARE),
     probe: () => lanes.run((connection) => connection.script(PROBE), PROBE_TIMEOUT_MS),
   };
 }

@@ -41,31 +41,6 @@ interface PlantRow {
 }
 
 /**
- * How many UTF-16 code units the texts of one statement may have; a plant alone may have more. It is above what
- * common names in a full queue have, and takes PostgreSQL less than a tenth of a second.
- */
-const STATEMENT_UNITS = 2 ** 20;
-
-/**
- * Splits a batch, in its order, where its texts are too long for one statement: escaping them and writing them to the
- * socket blocks the thread, and what is too much for the deadline would be so each time it is sent again.
- */
-export function splitBatch(batch: readonly NewPlant[]): readonly (readonly NewPlant[])[] {
-  const parts: NewPlant[][] = [[]];
-  let units = 0;
-  for (const plant of batch) {
-    const length = plant.name.length + (plant.tag?.length ?? 0);
-    if (units > 0 && units + length > STATEMENT_UNITS) {
-      parts.push([]);
-      units = 0;
-    }
-    units += length;
-    parts.at(-1)?.push(plant);
-  }
-  return parts;
-}
-
-/**
  * Adds a batch in one statement that commits by itself, and looks up in a second one what was there before: only
  * a later statement sees what a rival committed in the meantime.
  */
