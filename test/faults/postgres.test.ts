@@ -168,6 +168,26 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     ]);
   });
 
+  test("a probe waits for no other server's, and costs the plants no connection where commits are slow", async () => {
+    await using service = await openService(url);
+    const { plants } = service.database;
+    await using rival = cluster.connect();
+    await rival.unsafe("BEGIN; INSERT INTO probes VALUES (1, now())").simple();
+    await plants.probe();
+    await rival.unsafe("COMMIT");
+    await cluster.run(
+      "CREATE OR REPLACE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1.2); RETURN NEW; END'",
+      "CREATE TRIGGER be_slow BEFORE INSERT ON probes FOR EACH ROW EXECUTE FUNCTION be_slow()",
+    );
+    await expect(plants.probe()).rejects.toMatchObject({
+      code: "storage_unavailable",
+      message: "storage did not finish in time; the plant may or may not be stored, send it again later",
+    });
+    while (service.metric("lanes_busy") > 0) await Bun.sleep(5);
+    expect(await plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+    expect(service.metric("reconnections_total")).toBe(0);
+  });
+
   test("a lock on what the probe writes keeps no plant waiting", async () => {
     await using service = await openService(url);
     const { plants } = service.database;

@@ -4,7 +4,7 @@ import { PlantStoreError } from "../../errors.ts";
 import { keysetPages } from "../../keyset.ts";
 import type { PlantStore } from "../../plant_store.ts";
 import { type Connection, type ConnectionOptions, connectorTo } from "./connection.ts";
-import { PostgresFailure } from "./errors.ts";
+import { PostgresFailure, unavailable } from "./errors.ts";
 import { createLane, type LaneCounts, type Work } from "./lane.ts";
 import { createLanes, type Lanes } from "./lanes.ts";
 import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
@@ -48,12 +48,17 @@ const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 const SIDE_TIMEOUT_MS = 10_000;
 /** How long a probe may take, in milliseconds: its verdict is older than a second then. */
 const PROBE_TIMEOUT_MS = 1_000;
+/** How much later its connection is closed, in milliseconds: commits that are only slow cost the plants' lanes none. */
+const PROBE_GRACE_MS = 2_000;
 /** Of the time that `add` has, what the database may take: the rest is for telling its caller why it failed. */
 const ADD_SHARE = 0.9;
 
 /** Commits a row as an insert does. */
-const PROBE = `INSERT INTO probes (id, probed_at) VALUES (1, now())
+const PROBE = `INSERT INTO probes (id, probed_at) VALUES ($1::int, now())
   ON CONFLICT (id) DO UPDATE SET probed_at = excluded.probed_at`;
+
+/** Servers that probe at once seldom wait for each other's commit. */
+const PROBE_ROWS = 64;
 
 /**
  * Opens a database on PostgreSQL, and brings its schema up to date unless it is only read. Connections are lost and
@@ -101,8 +106,17 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
 export function plantStore(lanes: Lanes): PlantStore {
   return {
     add: (batch, { timeoutMs }) => lanes.run((connection) => addPlants(connection, batch), timeoutMs * ADD_SHARE),
-    probe: () => lanes.run((connection) => connection.script(PROBE), PROBE_TIMEOUT_MS),
+    probe: () => {
+      const probed = lanes.run(probe, PROBE_TIMEOUT_MS, PROBE_GRACE_MS);
+      return withDeadline(probed, PROBE_TIMEOUT_MS, () => {
+        throw unavailable(new PostgresFailure("DEADLINE"));
+      });
+    },
   };
+}
+
+async function probe(connection: Connection): Promise<void> {
+  await connection.query(PROBE, [String(Math.floor(Math.random() * PROBE_ROWS))]);
 }
 
 /**

@@ -56,6 +56,8 @@ const REMEDIES: readonly (readonly [code: string, remedy: Remedy])[] = [
   ["ABANDONED", "repeat"],
   ["08", "reconnect"],
   ["25006", "reconnect"],
+  // The transaction_timeout of the role or the database: PostgreSQL ends the session.
+  ["25P04", "reconnect"],
   ["57", "reconnect"],
   ["ERR_POSTGRES_CONNECTION_", "reconnect"],
   // A prepared statement that is not there: a pooler gave the connection to another server process.
@@ -84,6 +86,7 @@ const REASONS: readonly (readonly [code: string, reason: string])[] = [
   ["XX", "storage has failed"],
   ["DEADLINE", "storage did not finish in time"],
   ["55P03", "storage did not finish in time"],
+  ["25P04", "storage did not finish in time"],
   ["ABANDONED", "storage did not finish in time"],
 ];
 

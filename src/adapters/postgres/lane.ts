@@ -22,6 +22,8 @@ export type Work<Result> = (connection: Connection, attempt: number) => Promise<
 export interface LaneLimit {
   /** When to give up, as `performance.now()` has it. */
   readonly deadline: number;
+  /** When to close the connection of an attempt that began before the deadline. @default {deadline} */
+  readonly closesAt?: number;
 }
 
 /** One connection at a time, with one piece of work in flight. */
@@ -72,7 +74,9 @@ class ConnectionLane implements Lane {
       if (this.#isClosed) throw unavailable(new PostgresFailure("DISPOSED"));
       if (performance.now() >= limit.deadline) throw unavailable(new PostgresFailure("DEADLINE"));
       try {
-        return await beforeDeadline(limit.deadline, (isLate) => this.#attempt(work, attempt, { ...limit, isLate }));
+        return await beforeDeadline(limit.closesAt ?? limit.deadline, (isLate) =>
+          this.#attempt(work, attempt, { ...limit, isLate }),
+        );
       } catch (error) {
         await this.#recover(error, attempt, limit.deadline);
       }

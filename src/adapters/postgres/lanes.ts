@@ -4,8 +4,11 @@ import type { Lane, Work } from "./lane.ts";
 
 /** Several lanes; a caller gets a free one. */
 export interface Lanes {
-  /** See {@linkcode Lane.run}; the time, in milliseconds, counts from now on, waiting for a lane included. */
-  run<Result>(work: Work<Result>, timeoutMs: number): Promise<Result>;
+  /**
+   * See {@linkcode Lane.run}; the time, in milliseconds, counts from now on, waiting for a lane included. An attempt that
+   * began in time may take `graceMs` more.
+   */
+  run<Result>(work: Work<Result>, timeoutMs: number, graceMs?: number): Promise<Result>;
   /** How many have a piece of work, or gave one up that the server still works on. */
   busy(): number;
   /** How many have a connection. */
@@ -22,11 +25,11 @@ export function createLanes(count: number, create: () => Lane): Lanes {
   const free = lanes.toReversed();
   const waiting = new Set<(lane: Lane) => void>();
 
-  async function run<Result>(work: Work<Result>, timeoutMs: number): Promise<Result> {
+  async function run<Result>(work: Work<Result>, timeoutMs: number, graceMs = 0): Promise<Result> {
     const deadline = performance.now() + timeoutMs;
     const lane = free.pop() ?? (await nextFree(timeoutMs));
     try {
-      return await lane.run(work, { deadline });
+      return await lane.run(work, { deadline, closesAt: deadline + graceMs });
     } finally {
       void lane.settled().then(() => release(lane));
     }

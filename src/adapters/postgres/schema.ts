@@ -30,7 +30,7 @@ export const tokenRevision = pgTable("token_revision", {
   revision: bigint({ mode: "bigint" }).notNull(),
 });
 
-/** One row, which a probe writes: that commits as a plant does, and touches none. */
+/** A few rows, one of which a probe writes: that commits as a plant does, and touches none. */
 export const probes = pgTable("probes", {
   id: integer().primaryKey(),
   probedAt: instant("probed_at").notNull(),

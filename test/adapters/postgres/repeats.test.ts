@@ -60,6 +60,18 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     expect(await added).toEqual(["present"]);
   });
 
+  test("adds a plant again whose session the role's transaction_timeout has ended", async () => {
+    await cluster.run("CREATE ROLE hasty SUPERUSER LOGIN", "ALTER ROLE hasty SET transaction_timeout = '50ms'");
+    await using database = await openPostgres(parsePostgresUrl(cluster.url("postgres", "hasty")));
+    await using rival = cluster.connect();
+    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
+    const added = database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
+    added.catch(() => {});
+    while (metric(database, "reconnections_total") === 0) await Bun.sleep(5);
+    await rival.unsafe("COMMIT");
+    expect(await added).toEqual(["present"]);
+  });
+
   test("a statement that is stuck on the server keeps no other plant waiting", async () => {
     await using database = await openPostgres(parsePostgresUrl(url));
     const { plants } = database;
