@@ -19,6 +19,7 @@ import {
   revokeToken,
 } from "./tokens.ts";
 import { databaseMetrics } from "./metrics.ts";
+import { requirePrivileges } from "./privileges.ts";
 import type { PostgresUrl } from "./url.ts";
 
 /** How a PostgreSQL database is opened. */
@@ -150,7 +151,9 @@ async function connected<Result>(
 async function requireSchema(connection: Connection, access: Access): Promise<void> {
   const pending = await pendingMigrations(connection);
   if (access !== "create" && pending.length === MIGRATIONS.length) throw new DatabaseError("no plant-store is in it");
-  if (access !== "read" && pending.length > 0) await migrate(connection);
+  if (access === "read") return;
+  if (pending.length > 0) await migrate(connection);
+  await requirePrivileges(connection);
 }
 
 async function readable<Result>(url: PostgresUrl, result: Promise<Result>): Promise<Result> {

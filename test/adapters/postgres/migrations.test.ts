@@ -111,6 +111,14 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       'Cannot open database "postgres": the user may not create tables: run plant-store migrate once as one who may',
     );
     await (await open())[Symbol.asyncDispose]();
+    await expect(open("write", asGardener)).rejects.toThrow("the user may not do what is needed (42501)");
+    await cluster.run("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO gardener");
+    for (const access of ["create", "write"] as const) {
+      await expect(open(access, asGardener)).rejects.toThrow(
+        'Cannot open database "postgres": the user lacks UPDATE on plants, UPDATE on probes, UPDATE on token_revision, UPDATE on tokens: GRANT it',
+      );
+    }
+    await (await open("read", asGardener))[Symbol.asyncDispose]();
     await cluster.run("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO gardener");
     await using database = await open("create", asGardener);
     const fern = { id: 1n, name: "Fern" };
