@@ -50,11 +50,21 @@ export async function makeSafe(session: Bun.ReservedSQL, { writable, nonce }: Se
     if (other !== value) refuse(`${name} is ${other} in spite of the session, not ${value}`);
   }
   if (writable && found.read_only === "on") throw new PostgresFailure("25006");
-  for (const setting of ["fsync", "full_page_writes", "synchronous_commit"] as const) {
-    if (writable && found[setting] === "off") refuse(`${setting} is off, so it may lose what it has acknowledged`);
+  for (const [setting, unsafe] of UNSAFE_SETTINGS) {
+    if (writable && found[setting] === unsafe) {
+      refuse(`${setting} is ${unsafe}, so it may lose what it has acknowledged`);
+    }
   }
   return { pid: found.pid, startedAt: found.started ?? "" };
 }
+
+/** With `data_sync_retry` on an fsync that failed is tried again, and may succeed without having written anything. */
+const UNSAFE_SETTINGS = [
+  ["fsync", "off"],
+  ["full_page_writes", "off"],
+  ["synchronous_commit", "off"],
+  ["data_sync_retry", "on"],
+] as const;
 
 /**
  * `true`: a server that does not know a setting gives NULL. The commit's mode is set so that no reload changes it: to
@@ -64,6 +74,7 @@ const SESSION = `SELECT pg_backend_pid() AS pid,
   (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()) AS started,
   current_setting('fsync', true) AS fsync,
   current_setting('full_page_writes', true) AS full_page_writes,
+  current_setting('data_sync_retry', true) AS data_sync_retry,
   set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false) AS synchronous_commit,
   current_setting('transaction_read_only', true) AS read_only,
@@ -77,6 +88,7 @@ interface Session extends Readonly<Record<keyof typeof SESSION_SETTINGS, string 
   readonly started: string | null;
   readonly fsync: string | null;
   readonly full_page_writes: string | null;
+  readonly data_sync_retry: string | null;
   readonly synchronous_commit: string | null;
   readonly read_only: string | null;
   readonly encoding: string | null;

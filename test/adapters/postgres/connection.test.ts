@@ -153,6 +153,14 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     expect(await setting(connection, "fsync")).toBe("on");
   });
 
+  test("refuses a server that may take an fsync that failed for one that succeeded", async () => {
+    await using unsafe = await startCluster({ settings: { data_sync_retry: "on" } });
+    expect(await failureOf(unsafe.url("postgres"))).toEqual({
+      code: "UNSAFE",
+      message: `127.0.0.1:${unsafe.port}: data_sync_retry is on, so it may lose what it has acknowledged`,
+    });
+  });
+
   test("passes a server by that may lose what it has acknowledged, where another one can be used", async () => {
     await using unsafe = await startCluster({ settings: { fsync: "off" } });
     const [bad, good] = [`127.0.0.1:${unsafe.port}`, `127.0.0.1:${cluster.port}`];
