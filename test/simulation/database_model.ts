@@ -183,7 +183,9 @@ export class DatabaseModel {
   async #select(node: Node, hasEnded: () => boolean, ids: readonly string[]) {
     const found = ids.flatMap((id) => {
       const row = node.rows.get(id);
-      return row === undefined || row.inProgress ? [] : [{ id, name: row.name, tag: null }];
+      return row === undefined || row.inProgress
+        ? []
+        : [{ id, name: row.name, tag: null, name_digest: null, tag_digest: null }];
     });
     return !this.#locksLosers || (await this.#replicated(node, hasEnded)) ? found : ENDED;
   }

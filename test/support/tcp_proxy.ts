@@ -19,6 +19,8 @@ export interface TcpProxy extends Disposable {
   redirect(port: number): void;
   /** How many replies were lost. */
   lost(): number;
+  /** How many bytes of replies came. */
+  replyBytes(): number;
   /** Resets every connection. */
   reset(): void;
 }
@@ -41,6 +43,7 @@ export function startProxy(target: number, { delayMs = 0 }: ProxyOptions = {}): 
   const links = new Set<Link>();
   let mode: ProxyMode = "forward";
   let lost = 0;
+  let replyBytes = 0;
   let port = target;
 
   function cut(link: Link): void {
@@ -50,6 +53,7 @@ export function startProxy(target: number, { delayMs = 0 }: ProxyOptions = {}): 
   }
 
   function reply(link: Link, chunk: Uint8Array): void {
+    replyBytes += chunk.length;
     if (mode === "black hole") return;
     if (mode !== "forward") {
       if (mode === "lose one reply") mode = "forward";
@@ -102,6 +106,7 @@ export function startProxy(target: number, { delayMs = 0 }: ProxyOptions = {}): 
     set: (next) => void (mode = next),
     redirect: (next) => void (port = next),
     lost: () => lost,
+    replyBytes: () => replyBytes,
     reset: () => links.forEach(cut),
     [Symbol.dispose]() {
       links.forEach(cut);

@@ -1,6 +1,7 @@
 import { gte, lt, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
-import { type NewPlant, type Plant, samePlant } from "../../plant.ts";
+import type { AnyPgColumn } from "drizzle-orm/pg-core";
+import { type NewPlant, samePlant } from "../../plant.ts";
 import type { AddOutcome } from "../../plant_store.ts";
 import { bigintArray, textArray } from "./arrays.ts";
 import type { Connection } from "./connection.ts";
@@ -22,12 +23,25 @@ const INSERT = db
   .returning({ id: plants.id })
   .toSQL().sql;
 
+/** A longer text comes back as its SHA-256: what is stored may be far more than what was sent. */
+const LONGEST_READ_BYTES = sql.raw("256");
+
+const short = (text: AnyPgColumn) => sql`CASE WHEN octet_length(${text}) <= ${LONGEST_READ_BYTES} THEN ${text} END`;
+const digest = (text: AnyPgColumn) =>
+  sql`CASE WHEN octet_length(${text}) > ${LONGEST_READ_BYTES} THEN encode(sha256(convert_to(${text}, 'UTF8')), 'hex') END`;
+
 /**
  * Looks up rows and locks them, which writes: so this, too, is durable and on the synchronous standby when it returns.
  * A row may be visible and not yet there: after a crash of the primary that had committed it, and not replicated it.
  */
 const SELECT_STORED = db
-  .select()
+  .select({
+    id: plants.id,
+    name: short(plants.name).as("name"),
+    tag: short(plants.tag).as("tag"),
+    nameDigest: digest(plants.name).as("name_digest"),
+    tagDigest: digest(plants.tag).as("tag_digest"),
+  })
   .from(plants)
   .where(sql`${plants.id} = ANY(${placeholder("ids")}::bigint[])`)
   .for("key share")
@@ -49,13 +63,15 @@ export async function addPlants(connection: Connection, batch: readonly NewPlant
   const candidates = firstOfEach(batch);
   const inserted = await connection.query<Pick<PlantRow, "id">>(INSERT, columnsOf(candidates));
   const added = new Set(inserted.map(({ id }) => BigInt(id)));
-  const stored = new Map(candidates.map((plant) => [plant.id, plant as Plant]));
   const losers = candidates.filter(({ id }) => !added.has(id));
-  if (losers.length > 0) for (const plant of await storedPlants(connection, losers)) stored.set(plant.id, plant);
+  const stored = await storedRows(connection, losers);
+  const first = new Map(candidates.map((plant) => [plant.id, plant]));
   return batch.map((plant) => {
     // The first of an id was added, and those after it are compared with it.
     if (added.delete(plant.id)) return "added";
-    return samePlant(stored.get(plant.id) ?? plant, plant) ? "present" : "conflict";
+    const row = stored.get(plant.id);
+    const isSame = row === undefined ? samePlant(first.get(plant.id) ?? plant, plant) : holds(row, plant);
+    return isSame ? "present" : "conflict";
   });
 }
 
@@ -74,11 +90,31 @@ function columnsOf(batch: readonly NewPlant[]): string[] {
   ];
 }
 
-async function storedPlants(connection: Connection, losers: readonly NewPlant[]): Promise<readonly NewPlant[]> {
-  const rows = await connection.query<PlantRow>(SELECT_STORED, [bigintArray(losers.map(({ id }) => id))]);
+/** A row to compare a plant with: of a long text it has the digest only. */
+interface StoredRow extends Pick<PlantRow, "id" | "tag"> {
+  readonly name: string | null;
+  readonly name_digest: string | null;
+  readonly tag_digest: string | null;
+}
+
+async function storedRows(
+  connection: Connection,
+  losers: readonly NewPlant[],
+): Promise<ReadonlyMap<bigint, StoredRow>> {
+  if (losers.length === 0) return new Map();
+  const rows = await connection.query<StoredRow>(SELECT_STORED, [bigintArray(losers.map(({ id }) => id))]);
   // The row conflicted with the insert and was deleted since.
   if (rows.length < losers.length) throw new PostgresFailure("ROW_GONE");
-  return rows.map(toPlant);
+  return new Map(rows.map((row) => [BigInt(row.id), row]));
+}
+
+function holds(row: StoredRow, { name, tag }: NewPlant): boolean {
+  return isText(name, row.name, row.name_digest) && isText(tag ?? null, row.tag, row.tag_digest);
+}
+
+function isText(sent: string | null, stored: string | null, storedDigest: string | null): boolean {
+  if (storedDigest === null) return sent === stored;
+  return sent !== null && new Bun.CryptoHasher("sha256").update(sent).digest("hex") === storedDigest;
 }
 
 function toPlant({ id, name, tag }: PlantRow): NewPlant {

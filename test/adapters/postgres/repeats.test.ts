@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import type { NewPlant } from "../../../src/plant.ts";
 import type { Database } from "../../../src/database.ts";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
@@ -58,6 +59,42 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     while (metric(database, "retries_total") === before) await Bun.sleep(5);
     await rival.unsafe("COMMIT");
     expect(await added).toEqual(["present"]);
+  });
+
+  test("compares long texts exactly, and reads none of them back", async () => {
+    using proxy = startProxy(cluster.port);
+    await using database = await openPostgres(parsePostgresUrl(url.replace(`:${cluster.port}/`, `:${proxy.port}/`)));
+    const add = (batch: readonly NewPlant[]) => database.plants.add(batch, { timeoutMs: TEST_TIMEOUT_MS });
+    // Around the length from which on a text is long, in bytes of UTF-8, and far above.
+    const texts = [
+      "",
+      "x".repeat(255),
+      "x".repeat(256),
+      "x".repeat(257),
+      "ü".repeat(128),
+      "ü".repeat(129),
+      "🌱".repeat(100_000),
+    ];
+    const stored = texts.flatMap((name, row) => [
+      { id: BigInt(3 * row), name },
+      ...texts.slice(0, 2).map((tag, column) => ({ id: BigInt(3 * row + column + 1), name, tag })),
+    ]);
+    stored.push(...texts.map((tag, row) => ({ id: BigInt(1_000 + row), name: "Fern", tag })));
+    expect(new Set(await add(stored))).toEqual(new Set(["added"]));
+    const before = proxy.replyBytes();
+    expect(new Set(await add(stored))).toEqual(new Set(["present"]));
+    const others: readonly ((plant: NewPlant) => NewPlant)[] = [
+      ({ id, name, tag }) => ({ id, name: `${name}y`, ...(tag !== undefined && { tag }) }),
+      ({ id, name, tag }) => ({
+        id,
+        name: name === "" ? "y" : name.replace(/.$/u, "y"),
+        ...(tag !== undefined && { tag }),
+      }),
+      ({ id, name, tag }) => (tag === undefined ? { id, name, tag: "" } : { id, name }),
+      ({ id, name, tag = "x" }) => ({ id, name, tag: `${tag}y` }),
+    ];
+    for (const other of others) expect(new Set(await add(stored.map(other)))).toEqual(new Set(["conflict"]));
+    expect(proxy.replyBytes() - before).toBeLessThan(100_000);
   });
 
   test("adds a plant again whose session the role's transaction_timeout has ended", async () => {
