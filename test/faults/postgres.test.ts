@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { NewPlant } from "../../src/plant.ts";
-import { INTACT, makeLedger } from "../support/ledger.ts";
+import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -80,6 +80,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   });
 
   test("connections that are terminated again and again fail no request", async () => {
+    const began = performance.now();
     await using service = await openService(url);
     const ledger = makeLedger();
     const load = startAdding([service], ledger, next("pg_terminate_backend"));
@@ -90,9 +91,83 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       );
     }
     await load.more(50);
-    expect((await load.stop()).unavailable).toBe(0);
+    const { acknowledged, unavailable } = await load.stop();
+    expect(unavailable).toBe(0);
     expect(service.metric("reconnections_total")).toBeGreaterThan(5);
-    expect(await judge(url, ledger)).toEqual(INTACT);
+    const verdict = await judge(url, ledger);
+    expect(
+      printed({ experiment: "pg_terminate_backend", size: `${acknowledged} acknowledged`, verdict, began }),
+    ).toEqual(INTACT);
+  });
+
+  test("replies that are lost under load lose, invent and change no plant", async () => {
+    const began = performance.now();
+    using proxy = startProxy(cluster.port);
+    await using service = await openService(through(proxy));
+    const ledger = makeLedger();
+    const load = startAdding([service], ledger, next("lost replies"));
+    for (let round = 0; round < 20; round++) {
+      const before = proxy.lost();
+      proxy.set("lose one reply");
+      while (proxy.lost() === before) await Bun.sleep(1);
+      await load.more(50);
+    }
+    const { acknowledged, unavailable } = await load.stop();
+    expect(unavailable).toBe(0);
+    const verdict = await judge(url, ledger);
+    expect(printed({ experiment: "lost replies", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(
+      INTACT,
+    );
+  });
+
+  test("black holes under load lose, invent and change no plant", async () => {
+    const began = performance.now();
+    using proxy = startProxy(cluster.port);
+    await using service = await openService(through(proxy), { timeoutMs: 300 });
+    const ledger = makeLedger();
+    const load = startAdding([service], ledger, next("black holes"));
+    for (let round = 0; round < 5; round++) {
+      await load.more(100);
+      proxy.set("black hole");
+      await load.moreRefused(32);
+      proxy.set("forward");
+    }
+    await load.more(100);
+    const { acknowledged } = await load.stop();
+    const verdict = await judge(url, ledger);
+    expect(printed({ experiment: "black holes", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(
+      INTACT,
+    );
+  });
+
+  test("deadlocks under load fail no request, and lose, invent and change no plant", async () => {
+    const began = performance.now();
+    await using service = await openService(url);
+    await using rival = cluster.connect();
+    await rival.unsafe("SET deadlock_timeout = '1min'");
+    const ledger = makeLedger();
+    const load = startAdding([service], ledger, next("deadlocks"));
+    const deadlocks = async () =>
+      Number(
+        (await cluster.run("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"))[0]?.["deadlocks"],
+      );
+    const [before, plant] = [await deadlocks(), next("the rival's")];
+    while ((await deadlocks()) < before + 5) {
+      const { id: some, name: common } = plant();
+      const [low, high] = [some + 10_000n, some + 10_001n].map((id) => ({ id, name: common })) as [NewPlant, NewPlant];
+      [low, high].forEach(ledger.attempt);
+      const adds = [low, high].map((one) => service.add(one));
+      await rival.unsafe("BEGIN");
+      for (const { id, name } of [high, low]) {
+        await rival.unsafe("INSERT INTO plants VALUES ($1, $2) ON CONFLICT DO NOTHING", [String(id), name]);
+      }
+      await rival.unsafe("COMMIT");
+      await Promise.all(adds);
+    }
+    const { acknowledged, unavailable } = await load.stop();
+    expect(unavailable).toBe(0);
+    const verdict = await judge(url, ledger);
+    expect(printed({ experiment: "deadlocks", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(INTACT);
   });
 
   test("a batch that is a deadlock's victim is sent again", async () => {
@@ -234,6 +309,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
 test.skipIf(skipsCluster())(
   "with its synchronous standby gone nothing is acknowledged, and promoting it loses nothing",
   async () => {
+    const began = performance.now();
     await using primary = await startCluster();
     await using standby = await startCluster({ primary });
     await primary.waitForStandby();
@@ -294,8 +370,10 @@ test.skipIf(skipsCluster())(
     await primary.kill();
     await standby.run("SELECT pg_promote()");
     await load.more(200);
-    const { gapMs } = await load.stop();
-    console.log(`failover: ${Math.round(gapMs)} ms without an acknowledgement`);
-    expect(await judge(url, ledger)).toEqual(INTACT);
+    const { gapMs, acknowledged } = await load.stop();
+    const size = `${acknowledged} acknowledged, ${Math.round(gapMs)} ms without`;
+    expect(printed({ experiment: "standby gone, failover", size, verdict: await judge(url, ledger), began })).toEqual(
+      INTACT,
+    );
   },
 );

@@ -56,6 +56,11 @@ export function startAdding(services: readonly Service[], ledger: Ledger, next: 
       const limit = report.acknowledged + count;
       while (report.acknowledged < limit) await Bun.sleep(1);
     },
+    /** Waits for so many more to be refused. */
+    async moreRefused(count: number): Promise<void> {
+      const limit = report.unavailable + count;
+      while (report.unavailable < limit) await Bun.sleep(1);
+    },
     async stop() {
       end.abort();
       await ended;
