@@ -23,7 +23,7 @@ export const GOALS = {
 } as const;
 
 /**
- * The most that CI allows, in times the goal. A busy machine adds up to a tenth to a ratio of two programs in one run
- * (the best of three attempts counts); the rest is what is still above its goal.
+ * The most that CI allows, in times the goal. The best of three attempts counts, and still differs by a third from one
+ * virtual machine to the next; the rest is what is above its goal today. What it finds is a cost that has doubled.
  */
-export const GATE = { stored: 1.5, refused: 2.2 } as const;
+export const GATE = { stored: 2.2, refused: 2.2 } as const;
