@@ -40,7 +40,7 @@ export function chart(bars: readonly Bar[], { theme, emphasized }: ChartOptions)
   const scale = (WIDTH - left - FIGURES) / most;
   const title = "Server CPU for one stored plant, in microseconds: shorter is better";
   const description = bars.map(({ name, micros }) => `${name}: ${micros.toFixed(1)}`).join("; ");
-  const foot = "64 connections, one machine. * Stores nothing: the least that a Bun.serve program can cost.";
+  const foot = "64 connections, one machine. * Stores nothing, and responds to each request alone.";
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}"` +
       ` font-family="${FONT}" font-size="14" role="img" aria-labelledby="title description">`,

@@ -47,7 +47,7 @@ export const BY_HAND = {
   strictWorker: bun("by hand, strict, Worker", "by_hand_worker.ts", "strictly"),
 } as const;
 
-/** `Bun.serve` that checks and responds, and stores nothing: no program in JavaScript on Bun is cheaper. */
+/** `Bun.serve` that checks and responds, and stores nothing: what receiving a plant costs, without keeping it. */
 export const CEILING: Contender = { ...bun("Bun.serve, nothing stored", "peers/ceiling.ts"), stores: false };
 
 /** What its documentation shows, with one transaction a request. */
