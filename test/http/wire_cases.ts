@@ -9,6 +9,7 @@ import {
   OTHER_MEDIA_TYPES,
   STORABLE_STRINGS,
   UNSTORABLE_STRINGS,
+  UNKNOWN_PATHS,
 } from "../support/cases.ts";
 import { TOKEN } from "../support/client.ts";
 import type { WireRequest } from "../support/oracle.ts";
@@ -65,23 +66,7 @@ const AUTHORIZATION = `Authorization: Bearer ${TOKEN}`;
 const TYPE = "Content-Type: application/json";
 const GOOD = [...POST, AUTHORIZATION, TYPE];
 
-const paths: WireCase[] = [
-  "/plants/",
-  "//plants",
-  "/PLANTS",
-  "/plants/1",
-  "/plants;x",
-  "/plants%2F",
-  "/plants%",
-  "/plant",
-  "/v1/plants",
-  "/livez/",
-  "/__proto__",
-  "/%",
-  "/*",
-  "//x/plants",
-  "/\\plants",
-]
+const paths: WireCase[] = [...UNKNOWN_PATHS, "//x/plants", "/\\plants"]
   .flatMap((path) => ["GET", "POST"].map((method) => ({ path, method })))
   .map((line) => change(`${line.method} ${line.path} is unknown`, { ...line, authorization: [] }, "404/4041"));
 

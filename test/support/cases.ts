@@ -246,3 +246,20 @@ export const NOT_IDS: readonly (readonly [what: string, source: string])[] = [
   ["-1e400", "-1e400"],
   ["an exponent past every integer", "1e99999999999999999999"],
 ];
+
+/** Paths that look like one that there is, and are none. */
+export const UNKNOWN_PATHS: readonly string[] = [
+  "/plants/",
+  "//plants",
+  "/PLANTS",
+  "/plants/1",
+  "/plants;x",
+  "/plants%2F",
+  "/plants%",
+  "/plant",
+  "/v1/plants",
+  "/livez/",
+  "/__proto__",
+  "/%",
+  "/*",
+];
