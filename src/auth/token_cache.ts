@@ -1,11 +1,11 @@
-import { SCOPES } from "../scopes.ts";
 import type { NewToken, TokenRecord, TokenStore } from "../token_store.ts";
-import { accepted, ACCEPTED, refused, type Verdict } from "./authenticate.ts";
+import { refused, type Verdict } from "./authenticate.ts";
+import { type CachedToken, cachedToken, expiryOf, refusalOf, staticToken } from "./cached_token.ts";
 import { digestKey, isMistyped, type Sha256, tokenKeys } from "./tokens.ts";
 
-/** The tokens that are accepted now, in memory: judging one reads nothing, and costs the same however many there are. */
+/** The tokens that are accepted now, in memory: validating one reads nothing, and costs the same however many there are. */
 export interface TokenCache {
-  /** Judges a token, and records its use if it is accepted. */
+  /** Validates a token, and records its use if it is accepted. */
   readonly authenticate: (token: string) => Verdict;
   /** How many tokens would be accepted now. */
   readonly size: () => number;
@@ -69,17 +69,6 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions):
   };
 }
 
-/** A token, and what is known of it. */
-interface CachedToken {
-  readonly digest: Uint8Array;
-  /** The verdict while it is neither revoked nor expired. */
-  readonly verdict: Verdict;
-  /** A static token has none. */
-  readonly record: TokenRecord | undefined;
-  /** The minute of its last use that is recorded, in milliseconds since 1970 UTC. */
-  usedAt: number;
-}
-
 interface State {
   readonly store: TokenStore;
   readonly staticTokens: readonly CachedToken[];
@@ -107,10 +96,6 @@ function emptyCache(store: TokenStore, { staticTokens = [], sha256 }: TokenCache
   };
 }
 
-function staticToken(digest: Uint8Array): CachedToken {
-  return { digest, verdict: ACCEPTED, record: undefined, usedAt: 0 };
-}
-
 function find({ accepted, ended }: State, key: string): CachedToken | undefined {
   return accepted.get(key) ?? ended.get(key);
 }
@@ -122,13 +107,6 @@ function validate(cache: State, token: CachedToken, now: number): Verdict {
   if (reason !== undefined) return refused(reason);
   recordUse(cache, token, token.record.name, now);
   return token.verdict;
-}
-
-/** Why a stored token is not accepted at a time, if it is not. */
-function refusalOf({ name, revokedAt, expiresAt }: TokenRecord, now: number): string | undefined {
-  if (revokedAt !== null) return `"${name}" is revoked`;
-  if (expiresAt !== null && expiresAt.getTime() <= now) return `"${name}" is expired`;
-  return undefined;
 }
 
 /** Reads all stored tokens, where something changed. */
@@ -150,17 +128,6 @@ function cacheToken(cache: State, record: TokenRecord): void {
   if (record.revokedAt !== null) return end(cache, key, token);
   cache.accepted.set(key, token);
   cache.nextExpiry = Math.min(cache.nextExpiry, expiryOf(token));
-}
-
-function cachedToken(record: TokenRecord): CachedToken {
-  const { digest, lastUsedAt, scopes } = record;
-  const verdict = SCOPES.every((scope) => scopes.includes(scope)) ? ACCEPTED : accepted(scopes);
-  return { digest, verdict, record, usedAt: lastUsedAt?.getTime() ?? 0 };
-}
-
-/** In milliseconds since 1970 UTC. */
-function expiryOf({ record }: CachedToken): number {
-  return record?.expiresAt?.getTime() ?? Infinity;
 }
 
 /** How many tokens are kept in memory after their end, 5 MB of them: the log calls an older one unknown. */
