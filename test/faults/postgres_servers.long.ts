@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import { run } from "../../src/commands/program.ts";
 import { post, TOKEN } from "../support/client.ts";
@@ -7,6 +7,7 @@ import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { bodyOf, limited, newPlants, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
+import { withEmptyDatabase } from "../support/postgres_hooks.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd, start } from "../support/program.ts";
 import { readError } from "../support/responses.ts";
 import { streamIo } from "../support/stream_io.ts";
@@ -20,13 +21,7 @@ setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
   let cluster: PostgresCluster;
   let url: string;
-  beforeAll(async () => {
-    cluster = await startCluster();
-  });
-  beforeEach(async () => {
-    url = await cluster.emptyDatabase();
-  });
-  afterAll(() => cluster[Symbol.asyncDispose]());
+  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
 
   test("kill -9 of the database under load, again and again, loses, invents and changes no plant", async () => {
     const seed = printedSeed("kill -9 of the database");

@@ -1,10 +1,11 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { cpSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { MIGRATIONS } from "../../../src/adapters/postgres/migrations.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import { withEmptyDatabase } from "../../support/postgres_hooks.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -42,13 +43,7 @@ test("drizzle-kit finds nothing in the schema that no migration makes", async ()
 describe.skipIf(skipsCluster())("openPostgres()", () => {
   let cluster: PostgresCluster;
   let url: string;
-  beforeAll(async () => {
-    cluster = await startCluster();
-  });
-  beforeEach(async () => {
-    url = await cluster.emptyDatabase();
-  });
-  afterAll(() => cluster[Symbol.asyncDispose]());
+  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
 
   const open = (access: "create" | "write" | "read" = "create", at = url) =>
     openPostgres(parsePostgresUrl(at), { access });

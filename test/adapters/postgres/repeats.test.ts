@@ -1,9 +1,10 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { NewPlant } from "../../../src/plant.ts";
 import type { Database } from "../../../src/database.ts";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import { withEmptyDatabase } from "../../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
 
@@ -32,13 +33,7 @@ function metric(database: Database, name: string): number | undefined {
 describe.skipIf(skipsCluster())("openPostgres()", () => {
   let cluster: PostgresCluster;
   let url: string;
-  beforeAll(async () => {
-    cluster = await startCluster();
-  });
-  beforeEach(async () => {
-    url = await cluster.emptyDatabase();
-  });
-  afterAll(() => cluster[Symbol.asyncDispose]());
+  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
 
   /** Waits until the only row of a statement about what is stored says so. */
   async function until(condition: string): Promise<void> {
