@@ -135,7 +135,7 @@ function clientOptions(
   const files = { ...(sslrootcert && { ca: Bun.file(sslrootcert) }) };
   const own = sslcert && sslkey ? { cert: Bun.file(sslcert), key: Bun.file(sslkey) } : {};
   // Said here, NODE_TLS_REJECT_UNAUTHORIZED does not change it.
-  const verified = sslmode.startsWith("verify-") ? { rejectUnauthorized: true } : {};
+  const verified = sslmode.startsWith("verify-") || sslrootcert ? { rejectUnauthorized: true } : {};
   const tls = { ...files, ...own, ...verified };
   return {
     adapter: "postgres",

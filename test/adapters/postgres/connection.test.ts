@@ -96,6 +96,10 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
       );
     }
     expect(await connectIn(env, at("tls", "?sslmode=require"))).toBe("postgres as tls");
+    // As for libpq, `require` with certificates to trust is `verify-ca`.
+    expect(await connectIn(env, at("tls", `?sslmode=require&sslrootcert=${join(TLS, "renewed.crt")}`))).toContain(
+      "its certificate is not trusted",
+    );
   });
 
   /** Connects in a process with an environment of its own; gives the database and the role, or the refusal. */
