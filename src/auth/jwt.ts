@@ -37,7 +37,7 @@ export interface JwtOptions extends RemoteJwksOptions {
  * A token that was accepted is not verified again until it expires or the provider's keys change. One token at a time
  * is verified for every two processors, so that forged ones cannot slow down all other requests.
  *
- * @returns Validates a token. It returns no promise where the token is remembered, or its form is enough to refuse it. It
+ * @returns What validates a token. It returns no promise where the token is remembered, or its form is enough to refuse it. It
  * throws a {@linkcode PlantStoreError} `queue_full` when too many tokens wait for it, and nothing else.
  *
  * @example
