@@ -12,7 +12,5 @@ import type { Sha256 } from "../auth/tokens.ts";
  * assert.equal(sha256("a bearer token").length, 32);
  * ```
  */
-export const sha256: Sha256 = (text, into = new Uint8Array(32)) => {
-  into.set(hash("sha256", text, "buffer"));
-  return into;
-};
+export const sha256 = ((text: string, encoding: "base64" | "buffer" = "buffer") =>
+  hash("sha256", text, encoding)) as Sha256;

@@ -1,9 +1,10 @@
-/**
- * Hashes text (in UTF-8) with SHA-256 (FIPS 180-4). Each runtime brings its own, synchronous one.
- *
- * @param into Holds the digest until the next call that is given it. @default 32 new bytes
- */
-export type Sha256 = (text: string, into?: Uint8Array) => Uint8Array;
+/** Hashes text (in UTF-8) with SHA-256 (FIPS 180-4). Each runtime brings its own, synchronous one. */
+export interface Sha256 {
+  /** The digest, in 32 bytes. */
+  (text: string): Uint8Array;
+  /** The digest in base64 (RFC 4648, section 4), with its padding. */
+  (text: string, encoding: "base64"): string;
+}
 
 const PREFIX = "plant_";
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -67,23 +68,19 @@ export function faultOfStatic(token: string): string | undefined {
   return /^[\w\-.~+/]+=*$/.test(token) ? undefined : "has characters that a bearer token cannot have";
 }
 
-/** Makes what turns a token into its {@linkcode digestKey}. */
+/**
+ * Makes what turns a token into its {@linkcode digestKey}. The runtime writes the digest as text by itself: bytes that
+ * are made for every request, or written as text here, cost as much as the hash.
+ */
 export function tokenKeys(sha256: Sha256): (token: string) => string {
-  // New bytes for every request's digest cost more than the look-up.
-  const digest = new Uint8Array(32);
-  return (token) => digestKey(sha256(token, digest));
+  return (token) => sha256(token, "base64");
 }
 
 /**
- * A SHA-256 digest as the key of a `Map`: its 32 bytes as 16 characters. The look-up does not take constant time, and
- * need not: a client chooses the token and not the digest, so it cannot come closer to a stored digest step by step,
- * and what it could learn of one leads back to no token.
+ * A SHA-256 digest as the key of a `Map`: in base64. The look-up does not take constant time, and need not: a client
+ * chooses the token and not the digest, so it cannot come closer to a stored digest step by step, and what it could
+ * learn of one leads back to no token.
  */
 export function digestKey(digest: Uint8Array): string {
-  bytes.set(digest);
-  // Spreading them costs twice as much.
-  return String.fromCharCode.apply(undefined, characters);
+  return btoa(String.fromCharCode(...digest));
 }
-
-const bytes = new Uint8Array(32);
-const characters = new Uint16Array(bytes.buffer) as unknown as number[];
