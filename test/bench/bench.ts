@@ -2,7 +2,7 @@
  * What the service costs, beside programs by hand, on other frameworks and on other runtimes: CPU from /proc (so Linux
  * only), on loopback, with fsync on. Prints tables, and writes JSON and the chart.
  *
- * `bun run bench [--part stored|refused|lone|start|growth|tokens|postgres]... [--quick] [--rounds 5] [--warm-up 8]
+ * `bun run bench [--part stored|refused|disk|lone|start|growth|tokens|postgres]... [--quick] [--rounds 5] [--warm-up 8]
  * [--seconds 3] [--stored 1000000] [--out dist] [--charts dist]`
  */
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -11,6 +11,7 @@ import { type Bar, chart } from "./chart.ts";
 import { OURS_NAME } from "./contenders.ts";
 import { describeMachine } from "./machine.ts";
 import { parseOptions } from "./options.ts";
+import { disk } from "./parts/disk.ts";
 import { growth } from "./parts/growth.ts";
 import { lone } from "./parts/lone.ts";
 import { postgres } from "./parts/postgres.ts";
@@ -24,7 +25,7 @@ import { GENERATOR, stop } from "./run_load.ts";
 
 type Part = (rounds: Rounds, plants: number) => Promise<Section & { readonly bars?: readonly Bar[] }>;
 
-const PARTS: Readonly<Record<string, Part>> = { stored, refused, lone, start, growth, tokens, postgres };
+const PARTS: Readonly<Record<string, Part>> = { stored, refused, disk, lone, start, growth, tokens, postgres };
 
 // A signal ends the load, and that everything: what is in use is gone at the end of its scope.
 await main().catch((cause: unknown) => {

@@ -11,6 +11,7 @@
  *   SHIM_FAIL_SYNC    n: the n-th fsync fails with EIO
  *   SHIM_FAIL_WRITE   n: the n-th write fails, and those after it while SHIM_FLAGS/sick exists
  *   SHIM_ERRNO        with which error writes fail: a number, EIO by default
+ *   SHIM_SYNC_MS      how much longer each fsync takes, in milliseconds
  *   SHIM_FLAGS        a directory; while one of these files is in it:
  *       hang          an fsync does not return
  *       fail-sync     an fsync fails with EIO
@@ -46,7 +47,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const char *database, *flags;
 static char directory[PATH_MAX];
 static int power, writeback, write_errno;
-static long fail_sync, fail_write, syncs, writes;
+static long fail_sync, fail_write, sync_ms, syncs, writes;
 static unsigned int seed;
 static int lock_file;
 static off_t errors_seen[FILES];
@@ -77,6 +78,7 @@ static void start(void) {
   fail_sync = number("SHIM_FAIL_SYNC", 0);
   fail_write = number("SHIM_FAIL_WRITE", 0);
   write_errno = number("SHIM_ERRNO", EIO);
+  sync_ms = number("SHIM_SYNC_MS", 0);
   if (database != NULL) {
     snprintf(directory, sizeof directory, "%s", database);
     char *slash = strrchr(directory, '/');
@@ -319,6 +321,7 @@ static int write_fails(const char *path) {
 
 static int sync_fails(void) {
   long count = __atomic_add_fetch(&syncs, 1, __ATOMIC_SEQ_CST);
+  if (sync_ms > 0) usleep(sync_ms * 1000);
   for (int seen = 0; has_flag("hang"); usleep(5000))
     if (!seen++) put_flag("hit");
   if (count != fail_sync && !has_flag("fail-sync")) return 0;

@@ -12,6 +12,8 @@ export interface Faults {
   readonly seed?: number;
   /** The number of the fsync that fails. */
   readonly failSync?: number;
+  /** How much longer each fsync takes, in milliseconds. */
+  readonly syncMs?: number;
   /** The number of the write that fails. */
   readonly failWrite?: number;
   /** How writes fail. @default "EIO" */
@@ -97,12 +99,13 @@ function build(library: string): void {
 /** Linux's numbers. */
 const ERRNO = { EIO: 5, ENOSPC: 28, EROFS: 30 };
 
-function environment({ power, writeback, seed, failSync, failWrite, errno }: Faults): Record<string, string> {
+function environment({ power, writeback, seed, failSync, syncMs, failWrite, errno }: Faults): Record<string, string> {
   const settings = {
     SHIM_POWER: power ? 1 : undefined,
     SHIM_WRITEBACK: writeback,
     SHIM_SEED: seed,
     SHIM_FAIL_SYNC: failSync,
+    SHIM_SYNC_MS: syncMs,
     SHIM_FAIL_WRITE: failWrite,
     SHIM_ERRNO: errno && ERRNO[errno],
   };
