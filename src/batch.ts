@@ -33,7 +33,7 @@ export function takeBatch(pending: PendingAdd[]): Batch {
 
 /** One transaction that was committed. */
 export interface Commit {
-  /** The outcome of each plant, in the order of the batch. */
+  /** The outcome of each plant that has one, in the order of the batch. */
   readonly outcomes: readonly AddOutcome[];
   readonly durationMs: number;
 }
@@ -41,21 +41,29 @@ export interface Commit {
 /**
  * Commits a batch: every add gets its own plant's outcome, or all of them get the store's error. An add that was
  * rejected before stays rejected.
+ *
+ * @returns The adds that have neither, because other transactions hold their plants.
  */
 export async function commitBatch(
   batch: Batch,
   store: Pick<PlantStore, "add">,
   onCommit: (commit: Commit) => void,
-): Promise<void> {
+): Promise<Batch> {
   const start = performance.now();
   try {
     const plants = batch.map(({ plant }) => plant);
     const outcomes = await store.add(plants, { timeoutMs: timeLeft(batch, start) });
     if (outcomes.length !== batch.length) throw new Error("The store gave another number of outcomes than plants");
-    batch.forEach(({ resolve }, index) => resolve(outcomes[index] as AddOutcome));
-    onCommit({ outcomes, durationMs: performance.now() - start });
+    const settled = outcomes.filter((outcome) => outcome !== "locked");
+    const locked = settled.length === batch.length ? [] : batch.filter((_, index) => outcomes[index] === "locked");
+    batch.forEach(({ resolve }, index) => {
+      if (outcomes[index] !== "locked") resolve(outcomes[index] as AddOutcome);
+    });
+    if (settled.length > 0) onCommit({ outcomes: settled, durationMs: performance.now() - start });
+    return locked;
   } catch (error) {
     for (const { reject } of batch) reject(error);
+    return [];
   }
 }
 
@@ -65,9 +73,10 @@ function timeLeft(batch: Batch, now: number): number {
   return Math.max(1, Math.ceil(deadline - now));
 }
 
-/** The earliest deadline after `now` of batches that are in the order of arrival themselves. */
+/** The earliest deadline after `now`. */
 export function earliestDeadline(batches: readonly Batch[], now: number): number | undefined {
-  return batches.map((batch) => batch.find(({ deadline }) => deadline > now)?.deadline).find((deadline) => deadline);
+  const deadlines = batches.flatMap((batch) => batch.find(({ deadline }) => deadline > now)?.deadline ?? []);
+  return deadlines.length === 0 ? undefined : Math.min(...deadlines);
 }
 
 /** Rejects the adds of a batch that are past their deadline, and takes them out: their plants are not stored. */

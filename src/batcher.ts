@@ -11,6 +11,7 @@ import {
 } from "./batch.ts";
 import { startDeadline, withDeadline } from "./deadline.ts";
 import { PlantStoreError } from "./errors.ts";
+import { LockedAdds } from "./locked_adds.ts";
 import type { NewPlant } from "./plant.ts";
 import type { AddOutcome, PlantStore } from "./plant_store.ts";
 
@@ -55,11 +56,15 @@ export class Batcher {
   #state: State = { name: "idle" };
   /** The next batch, in the order of arrival. */
   readonly #pending: PendingAdd[] = [];
-  /** The batches that the store has, not more than there are lanes. */
+  /** The plants that other transactions hold, apart from those being tried again. */
+  readonly #locked = new LockedAdds((batch) => this.#commit(batch));
+  /** The batches that the store has, not more than there are lanes; and one of plants that were locked. */
   readonly #inFlight = new Set<Batch>();
   /** When the last batch left, on the clock of `performance.now()`. */
   #flushedAt = Number.NEGATIVE_INFINITY;
   #lingering: ReturnType<typeof setTimeout> | undefined;
+  /** Deadlines up to this time are over, on the same clock. */
+  #expiredAt = Number.NEGATIVE_INFINITY;
   /** Clears what runs at the earliest deadline. */
   #expiry: (() => void) | undefined;
   /** From the first `drain` on. */
@@ -121,13 +126,27 @@ export class Batcher {
     this.#state = { name: "idle" };
     // All of it may have expired.
     if (batch.length === 0) return this.#returned(0);
-    this.#inFlight.add(batch);
     this.#flushedAt = performance.now();
+    const committed = this.#commit(batch);
     if (this.#pending.length > 0) this.#schedule();
-    await commitBatch(batch, this.#store, this.#options.onCommit);
+    await committed;
+  }
+
+  async #commit(batch: Batch): Promise<void> {
+    this.#inFlight.add(batch);
+    const locked = await commitBatch(batch, this.#store, this.#options.onCommit);
     this.#inFlight.delete(batch);
-    this.#admission.release(batch);
+    if (locked.length === 0) this.#admission.release(batch);
+    else this.#keep(batch, locked);
     this.#returned(batch.length);
+  }
+
+  /** Those of a batch that are locked have no outcome yet, unless their time is over. */
+  #keep(batch: Batch, locked: Batch): void {
+    const kept = new Set(locked);
+    this.#admission.release(batch.filter((add) => !kept.has(add)));
+    this.#locked.push(locked);
+    this.#admission.release(this.#locked.withdraw(Math.max(this.#expiredAt, performance.now())));
   }
 
   #returned(size: number): void {
@@ -149,18 +168,18 @@ export class Batcher {
   #schedule(): void {
     const sinceLast = performance.now() - this.#flushedAt;
     if (this.#pending.length === 0) this.#state = { name: "idle" };
-    else if (this.#inFlight.size === this.#options.lanes) this.#state = { name: "in flight" };
+    else if (this.#inFlight.size >= this.#options.lanes) this.#state = { name: "in flight" };
     else if (this.#inFlight.size > 0 && sinceLast < SPACING_MS) this.#linger(Infinity, SPACING_MS - sinceLast);
     else this.#gather();
   }
 
-  /** One timer for all: deadlines are in the order of arrival. */
+  /** One timer for all. */
   #scheduleExpiry(delayMs: number): void {
     this.#expiry = startDeadline(delayMs, () => {
       const now = performance.now();
       this.#expire(now);
       this.#expiry = undefined;
-      const next = earliestDeadline([...this.#inFlight, this.#pending], now);
+      const next = earliestDeadline([...this.#inFlight, this.#pending, this.#locked.waiting], now);
       if (next !== undefined) this.#scheduleExpiry(next - now);
     });
   }
@@ -168,5 +187,7 @@ export class Batcher {
   #expire(now: number): void {
     for (const batch of this.#inFlight) rejectInFlight(batch, now);
     this.#admission.release(withdraw(this.#pending, now));
+    this.#admission.release(this.#locked.withdraw(now));
+    this.#expiredAt = now;
   }
 }

@@ -11,7 +11,10 @@ export interface GroupCommitOptions {
   readonly queueBytes?: number | undefined;
   /** How long one `add` may take, in milliseconds. @default {5_000} */
   readonly timeoutMs?: number | undefined;
-  /** How many batches the store commits at once, as it does with several connections. @default {1} */
+  /**
+   * How many batches the store commits at once, as it does with several connections. Plants that were `locked` are tried
+   * again in one more. @default {1}
+   */
   readonly lanes?: number | undefined;
   /**
    * Runs a function after the input that is already there was read. A microtask is too early: every batch would hold

@@ -31,4 +31,4 @@ export type { NewToken, TokenRecord, TokenStore, TokenUse } from "./token_store.
 export type { CompletedRequest, ObservedRequest, Observer } from "./observer.ts";
 export { type Scope, SCOPES } from "./scopes.ts";
 export { readiness, type ReadinessOptions } from "./readiness.ts";
-export type { AddOptions, AddOutcome, PlantStore } from "./plant_store.ts";
+export type { AddOptions, AddOutcome, PlantStore, StoreOutcome } from "./plant_store.ts";

@@ -8,6 +8,12 @@ import type { NewPlant } from "./plant.ts";
  */
 export type AddOutcome = "added" | "present" | "conflict";
 
+/**
+ * What a store gives for one plant: its outcome, or `locked`, where another transaction holds the plant, and it was not
+ * stored by this call. It may be added again, and its batch does not wait for it.
+ */
+export type StoreOutcome = AddOutcome | "locked";
+
 /** How to add a batch. */
 export interface AddOptions {
   /** How long the store may try, in milliseconds: after it, the caller has given up. */
@@ -42,7 +48,8 @@ export interface PlantStore {
   /**
    * Stores a batch in one transaction, or in several where it is very large, and gives each plant's own outcome, in
    * order. Once the promise resolves, every plant `added` or `present` survives a crash of the process and of the
-   * machine.
+   * machine. A plant whose row another transaction has locked is `locked`, which delays the others a little at most; a
+   * database that knows no such locks never says so.
    *
    * A plant may stand in the batch more than once: the first one counts, the others are compared with it.
    * An id already taken is an outcome of that plant only. Several batches may be in flight at once, here and in other
@@ -51,7 +58,7 @@ export interface PlantStore {
    *
    * @throws {PlantStoreError} `storage_unavailable` if the database cannot take plants now.
    */
-  add(plants: readonly NewPlant[], options: AddOptions): Promise<readonly AddOutcome[]>;
+  add(plants: readonly NewPlant[], options: AddOptions): Promise<readonly StoreOutcome[]>;
 
   /**
    * Resolves when a plant could be stored now: it commits to the database, without touching a plant.

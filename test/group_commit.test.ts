@@ -113,6 +113,212 @@ describe("with a deferred store, manual turns and fake timers", () => {
     expect(waiting()).toBe(0);
   });
 
+  // Plants that other transactions hold
+
+  test("a plant that is locked is tried again until it has an outcome, apart from all others", async () => {
+    const { commits, batches, run } = deferred();
+    const outcomes = [FERN, MOSS, IVY].map((one) => tracked(commits.add(one)));
+    await run();
+    batches[0]?.end(["added", "locked", "conflict"]);
+    await run();
+    expect(outcomes.map(({ settled }) => settled)).toEqual([true, false, true]);
+    expect(commits.size()).toBe(1);
+    const other = commits.add(plant(4));
+    await run();
+    batches[1]?.end(["added"]);
+    expect(await other).toBe("added");
+    for (const [number, outcome] of [
+      [2, "locked"],
+      [3, "present"],
+    ] as const) {
+      jest.advanceTimersByTime(100);
+      await run();
+      expect(batches[number]?.plants).toEqual([MOSS]);
+      batches[number]?.end([outcome]);
+      await run();
+    }
+    expect(await outcomes[1]?.promise).toBe("present");
+    expect(commits.size()).toBe(0);
+    jest.advanceTimersByTime(1_000);
+    expect(batches).toHaveLength(4);
+  });
+
+  test("plants that are locked are tried again together, in the order of their deadlines, one batch at a time", async () => {
+    const { commits, batches, run } = deferred({ lanes: 2, timeoutMs: 1_000 });
+    const outcomes = [tracked(commits.add(FERN))];
+    await run();
+    jest.advanceTimersByTime(10);
+    outcomes.push(tracked(commits.add(MOSS)));
+    await run();
+    batches[1]?.end(["locked"]);
+    batches[0]?.end(["locked"]);
+    await run();
+    jest.advanceTimersByTime(100);
+    await run();
+    expect(batches[2]).toMatchObject({ plants: [FERN, MOSS], timeoutMs: 900 });
+    outcomes.push(tracked(commits.add(IVY)));
+    await run();
+    batches[3]?.end(["locked"]);
+    await run();
+    jest.advanceTimersByTime(500);
+    await run();
+    expect(batches).toHaveLength(4);
+    batches[2]?.end(["added", "conflict"]);
+    await run();
+    jest.advanceTimersByTime(100);
+    await run();
+    expect(batches[4]?.plants).toEqual([IVY]);
+    batches[4]?.end(["added"]);
+    expect(await Promise.all(outcomes.map(({ promise }) => promise))).toEqual(["added", "conflict", "added"]);
+  });
+
+  test("a plant that stays locked is rejected at its deadline, and tried no more", async () => {
+    const { commits, batches, run } = deferred({ timeoutMs: 1_000 });
+    const error = rejection(commits.add(FERN));
+    await run();
+    batches[0]?.end(["locked"]);
+    await run();
+    jest.advanceTimersByTime(100);
+    await run();
+    batches[1]?.end(["locked"]);
+    await run();
+    for (let number = 2; commits.size() > 0; number++) {
+      jest.advanceTimersByTime(100);
+      await run();
+      batches[number]?.end(["locked"]);
+      await run();
+    }
+    expect(await error).toMatchObject({
+      code: "storage_unavailable",
+      message: "storage did not finish in time; the plant may or may not be stored, send it again",
+    });
+    const tries = batches.length;
+    expect(jest.getTimerCount()).toBe(0);
+    jest.advanceTimersByTime(5_000);
+    await run();
+    expect(batches).toHaveLength(tries);
+  });
+
+  test("a plant that is locked keeps its own deadline among those of others", async () => {
+    const { commits, batches, run } = deferred({ lanes: 3, timeoutMs: 1_000 });
+    const adds = [];
+    for (const one of [FERN, MOSS, IVY]) {
+      adds.push(tracked(commits.add(one)));
+      await run();
+      jest.advanceTimersByTime(100);
+      await run();
+      if (one === MOSS) batches[1]?.end(["locked"]);
+      await run();
+    }
+    adds.forEach(({ promise }) => promise.catch(() => {}));
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN], [MOSS], [IVY], [MOSS]]);
+    jest.advanceTimersByTime(700);
+    await run();
+    expect(adds.map(({ settled }) => settled)).toEqual([true, false, false]);
+    jest.advanceTimersByTime(100);
+    await run();
+    expect(adds.map(({ settled }) => settled)).toEqual([true, true, false]);
+  });
+
+  test("a plant whose deadline comes before its next try is rejected at its deadline", async () => {
+    const { commits, batches, run } = deferred({ lanes: 2, timeoutMs: 1_000 });
+    const adds = [tracked(commits.add(FERN))];
+    await run();
+    jest.advanceTimersByTime(50);
+    adds.push(tracked(commits.add(MOSS)));
+    adds.forEach(({ promise }) => promise.catch(() => {}));
+    await run();
+    jest.advanceTimersByTime(910);
+    batches[1]?.end(["locked"]);
+    await run();
+    jest.advanceTimersByTime(89);
+    await run();
+    expect(adds.map(({ settled }) => settled)).toEqual([true, false]);
+    jest.advanceTimersByTime(1);
+    await run();
+    expect(adds.map(({ settled }) => settled)).toEqual([true, true]);
+    expect(batches).toHaveLength(2);
+  });
+
+  test("while plants are tried again no more batches of others are in flight than there are lanes", async () => {
+    const { commits, batches, run } = deferred();
+    const adds = [commits.add(FERN)];
+    await run();
+    batches[0]?.end(["locked"]);
+    await run();
+    adds.push(commits.add(MOSS));
+    await run();
+    jest.advanceTimersByTime(100);
+    await run();
+    adds.push(commits.add(IVY));
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN], [MOSS], [FERN]]);
+    batches[1]?.end(["added"]);
+    batches[2]?.end(["added"]);
+    await run();
+    batches[3]?.end(["added"]);
+    expect(await Promise.all(adds)).toEqual(["added", "added", "added"]);
+  });
+
+  test("a plant that is found locked after its deadline is tried no more", async () => {
+    const { commits, batches, run } = deferred({ timeoutMs: 1_000 });
+    const error = rejection(commits.add(FERN));
+    await run();
+    jest.advanceTimersByTime(1_000);
+    await run();
+    expect(await error).toMatchObject({ code: "storage_unavailable" });
+    batches[0]?.end(["locked"]);
+    await run();
+    expect(commits.size()).toBe(0);
+    jest.advanceTimersByTime(1_000);
+    await run();
+    expect(batches).toHaveLength(1);
+  });
+
+  test("drain() waits for plants that are locked, and rejects them when its time is over", async () => {
+    for (const isLocked of [false, true]) {
+      const { commits, batches, run } = deferred({ timeoutMs: 5_000 });
+      const outcome = tracked(commits.add(FERN).catch(({ code }) => code));
+      await run();
+      batches[0]?.end(["locked"]);
+      await run();
+      const drained = tracked(commits.drain(1_000));
+      jest.advanceTimersByTime(100);
+      await run();
+      expect([outcome.settled, drained.settled]).toEqual([false, false]);
+      if (isLocked) jest.advanceTimersByTime(900);
+      batches[1]?.end([isLocked ? "locked" : "added"]);
+      await run();
+      await drained.promise;
+      expect(await outcome.promise).toBe(isLocked ? "storage_unavailable" : "added");
+      jest.advanceTimersByTime(1_000);
+      await run();
+      expect(batches).toHaveLength(2);
+      expect(commits.size()).toBe(0);
+    }
+  });
+
+  test("onCommit is told of outcomes only, and of no commit where every plant is locked", async () => {
+    const onCommit = jest.fn();
+    const { commits, batches, run } = deferred({ onCommit });
+    const added = [FERN, MOSS].map((one) => commits.add(one));
+    await run();
+    batches[0]?.end(["locked", "added"]);
+    await run();
+    expect(onCommit.mock.calls).toMatchObject([[{ outcomes: ["added"] }]]);
+    for (const [number, outcome] of [
+      [1, "locked"],
+      [2, "present"],
+    ] as const) {
+      jest.advanceTimersByTime(100);
+      await run();
+      batches[number]?.end([outcome]);
+      await run();
+    }
+    expect(await Promise.all(added)).toEqual(["present", "added"]);
+    expect(onCommit.mock.calls).toMatchObject([[{ outcomes: ["added"] }], [{ outcomes: ["present"] }]]);
+  });
+
   // Lanes
 
   test("with several lanes, a plant that comes while a batch is in flight takes a free one, three milliseconds after", async () => {

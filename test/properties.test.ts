@@ -6,7 +6,7 @@ import { parseExactJson } from "../src/exact_json.ts";
 import { groupCommit } from "../src/group_commit.ts";
 import type { NewPlant } from "../src/plant.ts";
 import { checkPlant, NewPlantSchema } from "../src/plant_schema.ts";
-import type { AddOutcome } from "../src/plant_store.ts";
+import type { StoreOutcome } from "../src/plant_store.ts";
 import { readError, readPlant } from "./support/responses.ts";
 import { testApp, TOKEN } from "./support/app.ts";
 import { bodyBytes, bodyText, numberText, storableText, stringText, mostly } from "./support/json_text.ts";
@@ -96,10 +96,10 @@ test("groupCommit() gives each plant the outcome that it would have had alone", 
   });
   const property = fc.asyncProperty(plants, async (plants: NewPlant[]) => {
     const alone = memoryStore();
-    const expected: AddOutcome[] = [];
+    const expected: StoreOutcome[] = [];
     for (const plant of plants) expected.push(...(await alone.add([plant], { timeoutMs: 1_000 })));
     const commits = groupCommit(memoryStore(), { defer: queueMicrotask });
-    expect(await Promise.all(plants.map((plant) => commits.add(plant)))).toEqual(expected);
+    expect<readonly StoreOutcome[]>(await Promise.all(plants.map((plant) => commits.add(plant)))).toEqual(expected);
     await commits.drain(1_000);
   });
   await check(property, 100);

@@ -1,6 +1,7 @@
 import { statSync } from "node:fs";
 import { ERRORS, PlantStoreError } from "../errors.ts";
-import type { PlantStore } from "../plant_store.ts";
+import type { NewPlant } from "../plant.ts";
+import type { PlantStore, StoreOutcome } from "../plant_store.ts";
 import type { DatabaseLocation } from "./config.ts";
 import { CommandError, isSystemError, reasonOf, type StreamIo } from "./io.ts";
 import { openForWriting } from "./open_database.ts";
@@ -104,9 +105,9 @@ function readerOf(stream: ReadableStream<Uint8Array>): ReadableStreamDefaultRead
 
 /** Adds a batch, counts the outcomes, and resolves to a report on the lines that were refused. */
 async function commit({ lines }: LineBatch, store: PlantStore, counts: Counts): Promise<string> {
-  const outcomes = await store.add(
+  const outcomes = await addAll(
     lines.map(({ content }) => content).filter((content) => typeof content !== "string"),
-    { timeoutMs: ADD_TIMEOUT_MS },
+    store,
   );
   let report = "";
   let next = 0;
@@ -122,3 +123,19 @@ async function commit({ lines }: LineBatch, store: PlantStore, counts: Counts): 
   }
   return report;
 }
+
+/** Adds plants, and those again that another transaction holds, as long as the time allows. */
+async function addAll(plants: readonly NewPlant[], store: PlantStore): Promise<readonly StoreOutcome[]> {
+  const deadline = performance.now() + ADD_TIMEOUT_MS;
+  let outcomes = await store.add(plants, { timeoutMs: ADD_TIMEOUT_MS });
+  while (outcomes.includes("locked")) {
+    const timeoutMs = deadline - performance.now();
+    if (timeoutMs <= 0) throw new PlantStoreError("storage_unavailable", undefined, { cause: new Error(LOCKED) });
+    const locked = plants.filter((_, index) => outcomes[index] === "locked");
+    const later = (await store.add(locked, { timeoutMs })).values();
+    outcomes = outcomes.map((outcome) => (outcome === "locked" ? (later.next().value ?? outcome) : outcome));
+  }
+  return outcomes;
+}
+
+const LOCKED = "another transaction held a lock for too long";

@@ -77,7 +77,7 @@ function serveAfter(refusals: number) {
       add: async (plant) => {
         if (requests++ < refusals) throw new PlantStoreError("storage_unavailable");
         const [outcome = "added"] = await store.add([plant], { timeoutMs: 1000 });
-        return outcome;
+        return outcome === "conflict" ? outcome : "added";
       },
     },
   });

@@ -1,12 +1,12 @@
 import type { NewPlant } from "../../src/plant.ts";
-import type { AddOutcome, PlantStore } from "../../src/plant_store.ts";
+import type { PlantStore, StoreOutcome } from "../../src/plant_store.ts";
 
 /** A batch whose commit ends when the test says so, and how. */
 export interface DeferredBatch {
   readonly plants: readonly NewPlant[];
   /** How long the store may try, in milliseconds. */
   readonly timeoutMs: number;
-  readonly end: (outcomes: readonly AddOutcome[]) => void;
+  readonly end: (outcomes: readonly StoreOutcome[]) => void;
   readonly fail: (error: unknown) => void;
 }
 

@@ -1,5 +1,5 @@
 import type { NewPlant } from "../../plant.ts";
-import type { AddOutcome } from "../../plant_store.ts";
+import type { StoreOutcome } from "../../plant_store.ts";
 
 // A batch is one string on its way to the Worker, and one on its way back: Bun copies a string without a structured
 // clone, which took half of the way for a batch of one, and a quarter for a large one.
@@ -46,7 +46,7 @@ export function decodeBatch(message: string): BatchMessage {
 /** The outcomes of a batch on their way back. */
 export interface OutcomesMessage {
   readonly id: number;
-  readonly outcomes: readonly AddOutcome[];
+  readonly outcomes: readonly StoreOutcome[];
 }
 
 /** Writes outcomes as a letter each. */
@@ -56,11 +56,11 @@ export function encodeOutcomes({ id, outcomes }: OutcomesMessage): string {
   return `${id} ${letters}`;
 }
 
-const OUTCOMES: Readonly<Record<string, AddOutcome>> = { a: "added", p: "present", c: "conflict" };
+const OUTCOMES: Readonly<Record<string, StoreOutcome>> = { a: "added", p: "present", c: "conflict", l: "locked" };
 
 /** The inverse of {@linkcode encodeOutcomes}. */
 export function decodeOutcomes(message: string): OutcomesMessage {
   const at = message.indexOf(" ");
-  const outcomes = Array.from(message.slice(at + 1), (letter) => OUTCOMES[letter] as AddOutcome);
+  const outcomes = Array.from(message.slice(at + 1), (letter) => OUTCOMES[letter] as StoreOutcome);
   return { id: Number(message.slice(0, at)), outcomes };
 }

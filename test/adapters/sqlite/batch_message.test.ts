@@ -26,7 +26,7 @@ test("decodeBatch() gives the batch that encodeBatch() was given, exactly", () =
 });
 
 test("decodeOutcomes() gives the outcomes that encodeOutcomes() was given, in order", () => {
-  const outcome = fc.constantFrom("added", "present", "conflict");
+  const outcome = fc.constantFrom("added", "present", "conflict", "locked");
   fc.assert(
     fc.property(fc.nat(), fc.array(outcome), (messageId, outcomes) => {
       const message = { id: messageId, outcomes };
