@@ -104,6 +104,20 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     expect(fromSqlite.split("\n").length).toBe(plants.length + 1);
   });
 
+  test("import waits for a plant that another transaction holds, and counts each once", async () => {
+    using directory = emptyDirectory();
+    const file = join(directory.path, "plants.ndjson");
+    await Bun.write(file, '{"id":1,"name":"Fern"}\n{"id":2,"name":"Moss"}\n{"id":3,"name":"Ivy"}\n');
+    await plantStore(["migrate"]);
+    await using rival = cluster.connect();
+    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (2, 'Ivy')").simple();
+    const imported = plantStore(["import", file]);
+    const othersAreStored = "SELECT 1 AS one FROM plants WHERE id <> 2 HAVING count(*) = 2";
+    while ((await cluster.run(othersAreStored)).length === 0) await Bun.sleep(5);
+    await rival.unsafe("ROLLBACK");
+    expect(await imported).toEqual({ exitCode: 0, stdout: "", stderr: "3 added, 0 already there, 0 refused\n" });
+  });
+
   test("token creates, lists and revokes", async () => {
     const created = await plantStore(["token", "create", "greenhouse", "--expires", "90d"]);
     expect(created).toMatchObject({ exitCode: 0, stdout: expect.stringMatching(/^plant_\w{38}\n$/) });

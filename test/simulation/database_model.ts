@@ -1,4 +1,4 @@
-import type { Connection } from "../../src/adapters/postgres/connection.ts";
+import { type Connection, LOCK_TIMEOUT_MS } from "../../src/adapters/postgres/connection.ts";
 import { PostgresFailure } from "../../src/adapters/postgres/errors.ts";
 import type { VirtualTime } from "./virtual_time.ts";
 
@@ -40,6 +40,13 @@ interface Node {
   readonly working: Set<number>;
 }
 
+/** Where a statement runs, and how long it waits for a lock. */
+interface Session {
+  readonly node: Node;
+  readonly hasEnded: () => boolean;
+  readonly lockTimeoutMs: number;
+}
+
 const ENDED = Symbol("the server's life has ended");
 
 /**
@@ -55,6 +62,8 @@ export class DatabaseModel {
   #hasStandby = true;
   #lastPid = 0;
   readonly #connections = new Set<ModelConnection>();
+  /** Ids that a transaction of somebody else holds; it ends without a change. */
+  readonly #held = new Set<string>();
   #changed = Promise.withResolvers<void>();
   /** Whether statements still fail by chance. */
   faulty = true;
@@ -113,6 +122,15 @@ export class DatabaseModel {
     this.#change();
   }
 
+  /** Holds ids for a time, as an insert that is rolled back in the end does, or a lock on their rows. */
+  async hold(ids: readonly string[], durationMs: number): Promise<void> {
+    const free = ids.filter((id) => !this.#held.has(id) && this.#primary.rows.get(id)?.inProgress !== true);
+    for (const id of free) this.#held.add(id);
+    await this.#time.sleep(durationMs);
+    for (const id of free) this.#held.delete(id);
+    this.#change();
+  }
+
   /** Wakes whoever waits for something in the database. */
   #change(): void {
     this.#changed.resolve();
@@ -123,6 +141,7 @@ export class DatabaseModel {
     this.#primary.isUp = false;
     this.#primary.life++;
     this.#primary.working.clear();
+    this.#held.clear();
     for (const connection of this.#connections) connection.close();
     this.#connections.clear();
     this.#change();
@@ -140,33 +159,48 @@ export class DatabaseModel {
     if (this.#happens(aborted)) throw new PostgresFailure(this.#random() < 0.5 ? "40001" : "40P01");
     const isSilent = this.#happens(blackHole);
     // Over there it goes on, whether anybody is still connected or not.
-    const rows = await this.#execute(connection.backend.pid, statement, parameters);
+    const rows = await this.#execute(connection, statement, parameters);
     if (rows === ENDED || this.#happens(lostReply)) return connection.fail();
     await this.#time.sleep(delayMs / 2);
     return isSilent ? await new Promise<never>(() => {}) : rows;
   }
 
-  async #execute(pid: number, statement: string, parameters: readonly unknown[]): Promise<unknown[] | typeof ENDED> {
+  async #execute(
+    connection: ModelConnection,
+    statement: string,
+    parameters: readonly unknown[],
+  ): Promise<unknown[] | typeof ENDED> {
     const node = this.#primary;
     const { life } = node;
+    const { pid } = connection.backend;
     if (!node.isUp) return ENDED;
     const hasEnded = () => node.life !== life || !node.isUp || node !== this.#primary;
     if (statement.includes("pg_stat_activity")) return node.working.has(Number(parameters[0])) ? [{}] : [];
+    if (statement.includes("set_config")) {
+      connection.lockTimeoutMs = Number(parameters[0]);
+      return [{}];
+    }
     node.working.add(pid);
-    const rows = statement.includes("insert into")
-      ? await this.#insert(node, hasEnded, listOf(parameters[0]), listOf(parameters[1]))
-      : await this.#select(node, hasEnded, listOf(parameters[0]));
-    node.working.delete(pid);
-    return rows;
+    const [ids, names] = [listOf(parameters[0]), listOf(parameters[1])];
+    const session = { node, hasEnded, lockTimeoutMs: connection.lockTimeoutMs };
+    try {
+      return await (statement.includes("insert into") ? this.#insert(session, ids, names) : this.#select(session, ids));
+    } finally {
+      node.working.delete(pid);
+    }
   }
 
-  async #insert(node: Node, hasEnded: () => boolean, ids: readonly string[], names: readonly string[]) {
+  async #insert(session: Session, ids: readonly string[], names: readonly string[]) {
+    const { node, hasEnded } = session;
     const inserted: (readonly [string, Row])[] = [];
     for (const [index, id] of ids.entries()) {
       // It waits for an uncommitted rival.
-      while (node.rows.get(id)?.inProgress === true) {
-        await this.#changed.promise;
+      const isFree = () => node.rows.get(id)?.inProgress !== true && (node.rows.has(id) || !this.#held.has(id));
+      if (!isFree() && !(await this.#waited(session, isFree))) {
         if (hasEnded()) return ENDED;
+        for (const [own] of inserted) node.rows.delete(own);
+        this.#change();
+        throw new PostgresFailure("55P03");
       }
       if (node.rows.has(id)) continue;
       const row = { name: String(names[index]), inProgress: true, isReplicated: false };
@@ -180,7 +214,13 @@ export class DatabaseModel {
     return inserted.map(([id]) => ({ id }));
   }
 
-  async #select(node: Node, hasEnded: () => boolean, ids: readonly string[]) {
+  async #select(session: Session, ids: readonly string[]) {
+    const { node, hasEnded } = session;
+    const isFree = () => !ids.some((id) => this.#held.has(id));
+    if (this.#locksLosers && !isFree() && !(await this.#waited(session, isFree))) {
+      if (hasEnded()) return ENDED;
+      throw new PostgresFailure("55P03");
+    }
     const found = ids.flatMap((id) => {
       const row = node.rows.get(id);
       return row === undefined || row.inProgress
@@ -188,6 +228,14 @@ export class DatabaseModel {
         : [{ id, name: row.name, tag: null, name_digest: null, tag_digest: null }];
     });
     return !this.#locksLosers || (await this.#replicated(node, hasEnded)) ? found : ENDED;
+  }
+
+  /** Waits until others hold something no longer; not past the session's `lock_timeout`, nor the server's end. */
+  async #waited({ hasEnded, lockTimeoutMs }: Session, isFree: () => boolean): Promise<boolean> {
+    const end = this.#time.now() + lockTimeoutMs;
+    const late = this.#time.sleep(lockTimeoutMs);
+    while (!isFree() && this.#time.now() < end && !hasEnded()) await Promise.race([this.#changed.promise, late]);
+    return isFree() && !hasEnded();
   }
 
   /** Waits for the standby to have all that was written so far, for ever if it has to; not past the server's end. */
@@ -207,6 +255,7 @@ type Send = (statement: string, parameters: readonly unknown[]) => Promise<unkno
 class ModelConnection implements Connection {
   readonly host = { host: "model", port: 5432 };
   readonly backend: { readonly pid: number; readonly startedAt: string };
+  lockTimeoutMs = LOCK_TIMEOUT_MS;
   readonly #send: Send;
   readonly #closed = Promise.withResolvers<never>();
   #isOpen = true;

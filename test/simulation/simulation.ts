@@ -102,18 +102,23 @@ function ratesFrom(random: () => number): FaultRates {
   };
 }
 
-/** Restarts, failovers, a standby that goes and comes, and a machine that was suspended. */
+/** Restarts, failovers, a standby that goes and comes, plants that others hold, and a machine that was suspended. */
 async function causeDisasters(model: DatabaseModel, time: ReturnType<typeof virtualTime>, random: () => number) {
   const count = Math.floor(random() * 6);
   for (let disaster = 0; disaster < count; disaster++) {
     await time.sleep(random() * 600);
     const kind = random();
+    if (random() < 0.4) await model.hold(someIds(random), random() * 1_500);
     if (kind < 0.3) await model.restart(random() * 800);
     else if (kind < 0.5) await model.failOver(random() * 800);
     else if (kind < 0.7) model.loseStandby();
     else if (kind < 0.9) model.regainStandby();
     else time.jump(random() * 3_000);
   }
+}
+
+function someIds(random: () => number): string[] {
+  return Array.from({ length: 1 + Math.floor(random() * 5) }, () => String(Math.floor(random() * IDS)));
 }
 
 function seededMathRandom(random: () => number): Disposable {

@@ -75,9 +75,10 @@ export async function connectPostgres(url: PostgresUrl, options: ConnectionOptio
 
 /**
  * How long a statement waits for a lock, in milliseconds, a row's of another transaction too: it is repeated then, as
- * long as there is time, and nothing is left behind on the server that waits on.
+ * long as there is time, and nothing is left behind on the server that waits on. A commit of another server is faster,
+ * and the other plants of a batch have most of their time left.
  */
-const LOCK_TIMEOUT_MS = 500;
+export const LOCK_TIMEOUT_MS = 250;
 
 async function connectTo(
   host: PostgresHost,

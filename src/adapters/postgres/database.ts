@@ -106,7 +106,11 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
 /** The plants' store on their lanes. The probe is on these, too, because what blocks all of them blocks every plant. */
 export function plantStore(lanes: Lanes): PlantStore {
   return {
-    add: (batch, { timeoutMs }) => lanes.run((connection) => addPlants(connection, batch), timeoutMs * ADD_SHARE),
+    add: (batch, { timeoutMs }) => {
+      const limitMs = timeoutMs * ADD_SHARE;
+      const deadline = performance.now() + limitMs;
+      return lanes.run((connection) => addPlants(connection, batch, deadline), limitMs);
+    },
     probe: () => {
       const probed = lanes.run(probe, PROBE_TIMEOUT_MS, PROBE_GRACE_MS);
       return withDeadline(probed, PROBE_TIMEOUT_MS, () => {

@@ -2,11 +2,12 @@ import { gte, lt, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 import type { AnyPgColumn } from "drizzle-orm/pg-core";
 import { type NewPlant, samePlant } from "../../plant.ts";
-import type { AddOutcome } from "../../plant_store.ts";
+import type { StoreOutcome } from "../../plant_store.ts";
 import { bigintArray, textArray } from "./arrays.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 import type { Work } from "./lane.ts";
+import { passLocks, type UnlockedRows } from "./locks.ts";
 import { plants } from "./schema.ts";
 
 const { placeholder } = sql;
@@ -56,19 +57,30 @@ interface PlantRow {
 
 /**
  * Adds a batch in one statement that commits by itself, and looks up in a second one what was there before: only
- * a later statement sees what a rival committed in the meantime.
+ * a later statement sees what a rival committed in the meantime. Plants that other transactions hold are `locked`, and
+ * keep the others waiting for a moment only.
+ *
+ * @param deadline When the caller gives up, as `performance.now()` has it.
  */
-export async function addPlants(connection: Connection, batch: readonly NewPlant[]): Promise<readonly AddOutcome[]> {
+export async function addPlants(
+  connection: Connection,
+  batch: readonly NewPlant[],
+  deadline: number,
+): Promise<readonly StoreOutcome[]> {
   if (batch.length === 0) return [];
   const candidates = firstOfEach(batch);
-  const inserted = await connection.query<Pick<PlantRow, "id">>(INSERT, columnsOf(candidates));
-  const added = new Set(inserted.map(({ id }) => BigInt(id)));
-  const losers = candidates.filter(({ id }) => !added.has(id));
-  const stored = await storedRows(connection, losers);
+  const inserted = await insertRows(connection, candidates, deadline);
+  const added = new Set(inserted.rows.map(({ id }) => BigInt(id)));
+  const locked = new Set(inserted.locked.map(({ id }) => id));
+  const losers = candidates.filter(({ id }) => !added.has(id) && !locked.has(id));
+  const found = await storedRows(connection, losers, deadline);
+  for (const { id } of found.locked) locked.add(id);
+  const stored = new Map(found.rows.map((row) => [BigInt(row.id), row]));
   const first = new Map(candidates.map((plant) => [plant.id, plant]));
   return batch.map((plant) => {
     // The first of an id was added, and those after it are compared with it.
     if (added.delete(plant.id)) return "added";
+    if (locked.has(plant.id)) return "locked";
     const row = stored.get(plant.id);
     const isSame = row === undefined ? samePlant(first.get(plant.id) ?? plant, plant) : holds(row, plant);
     return isSame ? "present" : "conflict";
@@ -80,6 +92,14 @@ function firstOfEach(batch: readonly NewPlant[]): readonly NewPlant[] {
   const first = new Map<bigint, NewPlant>();
   for (const plant of batch) if (!first.has(plant.id)) first.set(plant.id, plant);
   return [...first.values()].toSorted((one, other) => (one.id < other.id ? -1 : 1));
+}
+
+function insertRows(
+  connection: Connection,
+  candidates: readonly NewPlant[],
+  deadline: number,
+): Promise<UnlockedRows<Pick<PlantRow, "id">>> {
+  return passLocks(connection, candidates, (part) => connection.query(INSERT, columnsOf(part)), deadline);
 }
 
 function columnsOf(batch: readonly NewPlant[]): string[] {
@@ -100,12 +120,15 @@ interface StoredRow extends Pick<PlantRow, "id" | "tag"> {
 async function storedRows(
   connection: Connection,
   losers: readonly NewPlant[],
-): Promise<ReadonlyMap<bigint, StoredRow>> {
-  if (losers.length === 0) return new Map();
-  const rows = await connection.query<StoredRow>(SELECT_STORED, [bigintArray(losers.map(({ id }) => id))]);
+  deadline: number,
+): Promise<UnlockedRows<StoredRow>> {
+  if (losers.length === 0) return { rows: [], locked: [] };
+  const statement = (part: readonly NewPlant[]) =>
+    connection.query<StoredRow>(SELECT_STORED, [bigintArray(part.map(({ id }) => id))]);
+  const found = await passLocks(connection, losers, statement, deadline);
   // The row conflicted with the insert and was deleted since.
-  if (rows.length < losers.length) throw new PostgresFailure("ROW_GONE");
-  return new Map(rows.map((row) => [BigInt(row.id), row]));
+  if (found.rows.length + found.locked.length < losers.length) throw new PostgresFailure("ROW_GONE");
+  return found;
 }
 
 function holds(row: StoredRow, { name, tag }: NewPlant): boolean {

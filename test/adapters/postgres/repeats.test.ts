@@ -40,22 +40,6 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     while ((await cluster.run(`SELECT 1 AS one WHERE ${condition}`)).length === 0) await Bun.sleep(5);
   }
 
-  test("adds a plant again that waited for a lock, until its time is over", async () => {
-    await using database = await openPostgres(parsePostgresUrl(url));
-    await using rival = cluster.connect();
-    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
-    const fern = { id: 1n, name: "Fern" };
-    await expect(database.plants.add([fern], { timeoutMs: 2_000 })).rejects.toMatchObject({
-      code: "storage_unavailable",
-      message: "storage did not finish in time; the plant may or may not be stored, send it again later",
-    });
-    const before = metric(database, "retries_total");
-    const added = database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS });
-    while (metric(database, "retries_total") === before) await Bun.sleep(5);
-    await rival.unsafe("COMMIT");
-    expect(await added).toEqual(["present"]);
-  });
-
   test("compares long texts exactly, and reads none of them back", async () => {
     using proxy = startProxy(cluster.port);
     await using database = await openPostgres(parsePostgresUrl(url.replace(`:${cluster.port}/`, `:${proxy.port}/`)));
