@@ -4,7 +4,6 @@ import { join } from "node:path";
 import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
 import { MODULE_RUNTIMES, skipsRuntimes } from "../support/module_runtimes.ts";
 import { TOKEN } from "../support/client.ts";
-import { buildExecutable } from "../support/executable.ts";
 import { emptyDirectory, ROOT, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 import { createPlant as createPlantByEden } from "./eden_client.ts";
@@ -30,10 +29,8 @@ const CLIENTS = [...GENERATED, EDEN];
 
 describe.skipIf(skipped)("a client generated from the document", () => {
   const stack = new DisposableStack();
-  let executable: readonly string[] = [];
   let clients = "";
   beforeAll(async () => {
-    executable = stack.use(await buildExecutable()).program;
     clients = stack.use(await generateClients({ python })).path;
   });
   afterAll(() => stack.dispose());
@@ -47,9 +44,9 @@ describe.skipIf(skipped)("a client generated from the document", () => {
   async function startPlants(env: Record<string, string> = {}) {
     await using stack = new AsyncDisposableStack();
     const { path: cwd } = stack.use(emptyDirectory());
-    const run = async (...args: string[]) => (await runToEnd({ program: executable, args, cwd })).stdout;
+    const run = async (...args: string[]) => (await runToEnd({ args, cwd })).stdout;
     const metricsToken = (await run("token", "create", "prometheus", "--scope", "metrics")).trim();
-    const server = stack.use(await startServer({ program: executable, cwd, env: { AUTH_TOKENS: TOKEN, ...env } }));
+    const server = stack.use(await startServer({ cwd, env: { AUTH_TOKENS: TOKEN, ...env } }));
     const connection: Connection = { baseUrl: server.url, token: TOKEN, fetch: (input, init) => fetch(input, init) };
     const all = stack.move();
     return {

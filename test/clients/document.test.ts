@@ -2,7 +2,7 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import { swaggerUi } from "../../src/adapters/swagger_ui.ts";
 import { testApp } from "../support/app.ts";
-import { FROM_SOURCE, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { MODULES, skipsClients } from "./generators.ts";
 
 setDefaultTimeout(2 * TEST_TIMEOUT_MS);
@@ -31,7 +31,7 @@ describe.skipIf(skipsClients())("Spectral's rules for OpenAPI find nothing", () 
   });
 
   test("in the document that is printed", async () => {
-    const { stdout } = await runToEnd({ program: FROM_SOURCE, args: ["openapi"], cwd: import.meta.dir });
+    const { stdout } = await runToEnd({ args: ["openapi"], cwd: import.meta.dir });
     expect(await problemsOf(JSON.parse(stdout))).toEqual([]);
   });
 

@@ -1,6 +1,7 @@
 import { cpSync, existsSync, mkdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
-import { emptyDirectory, FROM_SOURCE } from "../support/program.ts";
+import { executable } from "../support/executable.ts";
+import { emptyDirectory } from "../support/program.ts";
 import type { Connection, CreatePlant, Outcome, Plant } from "./generated_client.ts";
 import { readmeCode } from "./readme_code.ts";
 
@@ -42,7 +43,7 @@ export async function generateClients({ python }: { readonly python: boolean }) 
   symlinkSync(MODULES, join(path, "node_modules"));
   mkdirSync(join(path, "generated"));
   for (const [file, name] of README_FILES) await Bun.write(join(path, "programs", file), await readmeCode(name));
-  await Bun.write(join(path, "openapi.json"), (await run(path, [...FROM_SOURCE, "openapi"])).stdout);
+  await Bun.write(join(path, "openapi.json"), (await run(path, [...executable(), "openapi"])).stdout);
   await Promise.all([
     run(path, bin("openapi-typescript", "openapi.json", "--output", "programs/plants.d.ts")),
     run(path, bin("openapi-ts", "--input", "openapi.json", "--output", "generated/hey_api", "--no-log-file")),

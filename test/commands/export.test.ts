@@ -8,8 +8,9 @@ import { plantWriter } from "../../src/adapters/sqlite/plants.ts";
 import { exportPlants } from "../../src/commands/export.ts";
 import { parseExactJson } from "../../src/exact_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
+import { executable } from "../support/executable.ts";
 import { shell } from "../support/shell.ts";
-import { emptyDirectory, FROM_SOURCE, runToEnd, start } from "../support/program.ts";
+import { emptyDirectory, runToEnd, start } from "../support/program.ts";
 import { databaseFixture, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
 import { streamIo } from "../support/stream_io.ts";
 
@@ -278,7 +279,7 @@ test.each(["SIGINT", "SIGTERM"] as const)("%s ends an export into a file with ex
     `);
   }
   // The shell becomes the program, so the signal is the program's.
-  const program = ["sh", "-c", 'exec "$@" > plants.ndjson', "sh", ...FROM_SOURCE];
+  const program = ["sh", "-c", 'exec "$@" > plants.ndjson', "sh", ...executable()];
   await using run = start({ program, args: ["export"], cwd: database.directory });
   const file = join(database.directory, "plants.ndjson");
   while (!statSync(file, { throwIfNoEntry: false })?.size) await Bun.sleep(1);

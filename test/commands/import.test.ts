@@ -7,11 +7,12 @@ import { type ImportOptions, importPlants } from "../../src/commands/import.ts";
 import { CommandError } from "../../src/commands/io.ts";
 import { progressBar } from "../../src/commands/progress.ts";
 import { postPlant, testApp } from "../support/app.ts";
+import { executable } from "../support/executable.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";
 import { shell } from "../support/shell.ts";
-import { emptyDirectory, FROM_SOURCE, runToEnd, skipsProc, start, startServer } from "../support/program.ts";
+import { emptyDirectory, runToEnd, skipsProc, start, startServer } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { databaseFixture, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
 import { streamIo, streamOf } from "../support/stream_io.ts";
@@ -230,7 +231,7 @@ test("import that is stopped keeps what it has read, and says how far it got", a
 test.each(["SIGINT", "SIGTERM"] as const)("import keeps what it has read on %s, and exits 1", async (signal) => {
   using directory = emptyDirectory();
   const path = join(directory.path, "plants.db");
-  const child = Bun.spawn([...FROM_SOURCE, "import", "-"], { cwd: directory.path, stdin: "pipe", stderr: "pipe" });
+  const child = Bun.spawn([...executable(), "import", "-"], { cwd: directory.path, stdin: "pipe", stderr: "pipe" });
   await using _ = { [Symbol.asyncDispose]: async () => (child.kill("SIGKILL"), void (await child.exited)) };
   child.stdin.write(linesOf(1_500).join(""));
   await child.stdin.flush();
@@ -327,7 +328,7 @@ test.skipIf(skipsShim())("import says why a plant could not be added, also when 
 test.skipIf(skipsProc())("import holds no more of a line without an end than the most bytes of one", async () => {
   using database = await databaseFixture([]);
   const endless = Bun.spawn(["head", "-c", "300000000", "/dev/zero"]);
-  const program = Bun.spawn([...FROM_SOURCE, "import", "-"], {
+  const program = Bun.spawn([...executable(), "import", "-"], {
     cwd: database.directory,
     stdin: endless.stdout,
     stderr: "pipe",

@@ -2,7 +2,8 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { untilTokenIs } from "../support/client.ts";
-import { FROM_SOURCE, emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
+import { executable } from "../support/executable.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -74,7 +75,7 @@ test.each(refused)("token %p exits with %d", async (args, exitCode, says) => {
 
 /** Runs the program with its standard output on a full disk. */
 function runOnFullDisk(cwd: string, ...args: string[]) {
-  const program = ["sh", "-c", '"$@" > /dev/full', "sh", ...FROM_SOURCE];
+  const program = ["sh", "-c", '"$@" > /dev/full', "sh", ...executable()];
   return runToEnd({ cwd, program, args });
 }
 

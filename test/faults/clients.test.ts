@@ -1,7 +1,8 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { executable } from "../support/executable.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { type Connection, connect, limited, newPlants, postBytes, startLoad, verdictOf } from "../support/load.ts";
-import { FROM_SOURCE, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
+import { TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { get, requireReady } from "./health.ts";
 import { neverReading } from "./slow.ts";
@@ -56,7 +57,7 @@ test("a connection that is reset in the middle of a body stores nothing", async 
 
 test("a process limited to 64 file descriptors recovers when 200 connections are gone", async () => {
   using disk = makeDisk({ shim: false });
-  const program = ["sh", "-c", 'ulimit -n 64; exec "$0" "$@"', ...FROM_SOURCE];
+  const program = ["sh", "-c", 'ulimit -n 64; exec "$0" "$@"', ...executable()];
   await using server = await startServer(disk.server({ program }));
   const connections = await Promise.all(Array.from({ length: 200 }, () => connect(server.url)));
   for (const connection of connections) connection.close("reset");

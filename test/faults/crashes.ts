@@ -11,7 +11,7 @@ export interface CrashOptions {
   readonly seed: number;
   /** Whether the machine goes down with the process: then what was not synced is gone. */
   readonly power: boolean;
-  /** @default the program from source */
+  /** @default the executable */
   readonly program?: readonly string[];
 }
 

@@ -8,7 +8,7 @@ export interface DrainOptions {
   /** How often. */
   readonly times: number;
   readonly seed: number;
-  /** @default the program from source */
+  /** @default the executable */
   readonly program?: readonly string[];
 }
 

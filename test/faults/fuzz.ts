@@ -9,7 +9,7 @@ import { type FuzzCase, fuzzCases } from "./fuzz_cases.ts";
 export interface FuzzOptions {
   readonly cases: number;
   readonly seed: number;
-  /** @default the program from source */
+  /** @default the executable */
   readonly program?: readonly string[];
 }
 

@@ -10,6 +10,7 @@ import { type PostgresCluster, skipsCluster, startCluster } from "../support/pos
 import { withEmptyDatabase } from "../support/postgres_hooks.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd, start } from "../support/program.ts";
 import { readError } from "../support/responses.ts";
+import { shell } from "../support/shell.ts";
 import { streamIo } from "../support/stream_io.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 import { get, requireReady, requireUnavailable, send } from "./health.ts";
@@ -121,8 +122,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     const next = randomPlants(randomFrom(printedSeed("moving")), { longest: 500 });
     const move = async () => {
       const script = `"$@" export | "$@" import --database '${url}' -`;
-      const program = [process.execPath, join(import.meta.dir, "../../src/main.ts")];
-      const ended = await runToEnd({ cwd, program: ["sh", "-c", script, "sh", ...program] });
+      const ended = await runToEnd({ cwd, program: shell(script) });
       expect(ended).toMatchObject({ exitCode: 0, stderr: expect.stringContaining(" 0 refused") });
     };
     {

@@ -18,7 +18,7 @@ export interface ExperimentOptions {
   readonly cluster: PostgresCluster;
   readonly url: string;
   readonly seed: number;
-  /** @default the program from source */
+  /** @default the executable */
   readonly program?: readonly string[];
 }
 

@@ -2,8 +2,9 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { connect, postBytes, printedSeed } from "../support/load.ts";
-import { exitCodeOf, skipsProc, TEST_TIMEOUT_MS, start, startServer, UNDER_NOHUP } from "../support/program.ts";
+import { exitCodeOf, FROM_SOURCE, skipsProc, TEST_TIMEOUT_MS, start, startServer } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
+import { underNohup } from "../support/shell.ts";
 import { makeDisk } from "../support/shim.ts";
 import { drains } from "./drain.ts";
 import { get, send } from "./health.ts";
@@ -57,7 +58,7 @@ test.each(["SIGUSR1", "SIGUSR2"] as const)("%s changes nothing", async (signal) 
 
 test.skipIf(skipsProc())("under nohup SIGHUP changes nothing", async () => {
   using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server({ program: UNDER_NOHUP }));
+  await using server = await startServer(disk.server({ program: underNohup() }));
   const ledger = makeLedger();
   server.child.kill("SIGHUP");
   expect((await send(server.url, ledger, fern)).status).toBe(200);
@@ -81,7 +82,7 @@ test("a second signal ends the server at once", async () => {
 test("a signal at any moment of the start ends the program, and the next one starts", async () => {
   using disk = makeDisk({ shim: false });
   for (let delay = 0; delay <= 240; delay += 60) {
-    await using program = start(onFreePort(disk.server()));
+    await using program = start(onFreePort(disk.server({ program: FROM_SOURCE })));
     await Bun.sleep(delay);
     program.child.kill("SIGTERM");
     // Before its first line runs a program has no handler, and a signal ends it by itself: 128 and 15.

@@ -1,6 +1,5 @@
 import { expect, test } from "bun:test";
 import { loadavg } from "node:os";
-import { buildExecutable } from "../support/executable.ts";
 import { INTACT, printed } from "../support/ledger.ts";
 import { printedSeed } from "../support/load.ts";
 import { skipsProc } from "../support/program.ts";
@@ -22,9 +21,8 @@ test.skipIf(skipsProc())(
   "a server under good, bad and hostile load loses nothing, responds as it should, and does not grow",
   async () => {
     const seed = printedSeed("soak");
-    using executable = await buildExecutable();
     console.log(`load average ${loadavg().map((load) => load.toFixed(1))} before`);
-    const report = await soak({ seconds: SECONDS, seed, program: executable.program });
+    const report = await soak({ seconds: SECONDS, seed });
     expect(printed(report)).toEqual(INTACT);
     printTable(report);
     expect(report.unexpected.slice(0, 10)).toEqual([]);

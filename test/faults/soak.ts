@@ -12,7 +12,6 @@ export interface SoakOptions {
   /** How long it is measured, in seconds, after a warm-up of a tenth. */
   readonly seconds: number;
   readonly seed: number;
-  readonly program: readonly string[];
 }
 
 /** What a server was like for a tenth of the time. */
@@ -53,13 +52,13 @@ const CLOSE_MS = 45_000;
 export const DESCRIPTOR_BOUND = 4;
 
 /** Loads a server with good, bad and hostile clients at once, and compares its last tenth with its first. */
-export async function soak({ seconds, seed, program }: SoakOptions): Promise<Soak> {
+export async function soak({ seconds, seed }: SoakOptions): Promise<Soak> {
   const began = performance.now();
   const key = await signingKey("EdDSA");
   await using provider = jwksServer(key);
   using disk = makeDisk({ shim: false });
   const env = { REQUEST_TIMEOUT_MS: "5000", AUTH_JWKS_URL: provider.url.href, ...JWT_SETTINGS };
-  await using server = await startServer(disk.server({ env, program }));
+  await using server = await startServer(disk.server({ env }));
   const { pid } = server.child;
   const [random, ledger, tally] = [randomFrom(seed), makeLedger(), makeTally()];
   const next = randomPlants(random, { again: 0.2 });

@@ -12,7 +12,7 @@ export interface SyncErrorOptions {
   readonly seed: number;
   /** Whether the plants are large and many, so that the WAL fills and a checkpoint comes. @default {false} */
   readonly heavy?: boolean;
-  /** @default the program from source */
+  /** @default the executable */
   readonly program?: readonly string[];
 }
 

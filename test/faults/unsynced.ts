@@ -10,7 +10,7 @@ export interface UnsyncedOptions {
   readonly how: "killed" | "failed";
   /** How many other plants the next server is sent after what it finds stored: an fsync for them is one for those, too. */
   readonly more: number;
-  /** @default the program from source */
+  /** @default the executable */
   readonly program?: readonly string[];
 }
 

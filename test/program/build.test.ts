@@ -1,22 +1,17 @@
-import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
 import { startCollector } from "../support/collector.ts";
-import { buildExecutable } from "../support/executable.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
+import { executable } from "../support/executable.ts";
+import { emptyDirectory, FROM_SOURCE, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const build = await buildExecutable();
-const { program } = build;
-
-afterAll(() => build[Symbol.dispose]());
-
 test("the build is one file, and it runs in an empty directory", async () => {
-  expect(readdirSync(build.directory)).toEqual(["plant-store"]);
+  expect(readdirSync(dirname(executable()[0]))).toEqual(["plant-store"]);
   using directory = emptyDirectory();
-  await using server = await startServer({ program, cwd: directory.path });
+  await using server = await startServer({ cwd: directory.path });
   const [token] = await server.stderr.until(/plant_\w+/);
   const response = await post(server.url, '{"id": 9223372036854775807, "name": "Fern"}', { token });
   expect({ status: response.status, body: await response.text() }).toEqual({ status: 200, body: '{"name":"Fern"}' });
@@ -24,7 +19,7 @@ test("the build is one file, and it runs in an empty directory", async () => {
 
 test("the executable keeps plants over a restart", async () => {
   using directory = emptyDirectory();
-  const options = { program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
+  const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
   {
     await using server = await startServer(options);
     expect((await post(server.url)).status).toBe(200);
@@ -37,14 +32,14 @@ test("the executable keeps plants over a restart", async () => {
 
 test("the executable serves Swagger UI and its document from inside", async () => {
   using directory = emptyDirectory();
-  await using server = await startServer({ program, cwd: directory.path });
+  await using server = await startServer({ cwd: directory.path });
   for (const file of ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"]) {
     const response = await fetch(`${server.url}/swagger/${file}`);
     const original = Bun.file(join(ROOT, "node_modules/swagger-ui-dist", file));
     expect(response.status).toBe(200);
     expect(Buffer.from(await response.bytes()).equals(Buffer.from(await original.bytes()))).toBe(true);
   }
-  const fromSource = await runToEnd({ cwd: directory.path, args: ["openapi"] });
+  const fromSource = await runToEnd({ program: FROM_SOURCE, cwd: directory.path, args: ["openapi"] });
   // Only a served document can name its server by a relative URL.
   expect(await (await fetch(`${server.url}/swagger/json`)).json()).toEqual({
     ...JSON.parse(fromSource.stdout),
@@ -57,7 +52,7 @@ test("the executable reads neither .env nor bunfig.toml of the working directory
   writeFileSync(join(directory.path, ".env"), "DOCS=off\nAUTH_TOKENS=from-dot-env-0123456789\n");
   writeFileSync(join(directory.path, "bunfig.toml"), 'preload = ["./preload.ts"]\n');
   writeFileSync(join(directory.path, "preload.ts"), 'await Bun.write("preloaded", "");\n');
-  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   expect((await fetch(`${server.url}/swagger`)).status).toBe(200);
   expect((await post(server.url)).status).toBe(200);
   expect((await post(server.url, undefined, { token: "from-dot-env-0123456789" })).status).toBe(401);
@@ -66,7 +61,7 @@ test("the executable reads neither .env nor bunfig.toml of the working directory
 
 test("the executable's errors tell nothing more when NODE_ENV is not set", async () => {
   using directory = emptyDirectory();
-  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   const responses = await Promise.all([post(server.url, "{"), post(server.url, "[]"), fetch(`${server.url}/nowhere`)]);
   const bodies = await Promise.all(responses.map((response) => response.json() as Promise<object>));
   expect(bodies.map((body) => Object.keys(body))).toEqual([1, 2, 3].map(() => ["error", "message"]));
@@ -75,7 +70,7 @@ test("the executable's errors tell nothing more when NODE_ENV is not set", async
 
 test("the executable checks its database beside the server, and by hand", async () => {
   using directory = emptyDirectory();
-  const options = { program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
+  const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
   await using server = await startServer(options);
   expect((await post(server.url)).status).toBe(200);
   await server.stderr.until(/"Integrity check passed"/);
@@ -91,7 +86,7 @@ test("the executable sends traces", async () => {
   using directory = emptyDirectory();
   using collector = startCollector();
   const env = { AUTH_TOKENS: TOKEN, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url };
-  await using server = await startServer({ program, cwd: directory.path, env });
+  await using server = await startServer({ cwd: directory.path, env });
   expect((await post(server.url)).status).toBe(200);
   server.child.kill("SIGTERM");
   expect(await server.child.exited).toBe(0);
@@ -100,14 +95,14 @@ test("the executable sends traces", async () => {
 
 test("the executable makes no token in production", async () => {
   using directory = emptyDirectory();
-  await using server = await startServer({ program, cwd: directory.path, env: { NODE_ENV: "production" } });
+  await using server = await startServer({ cwd: directory.path, env: { NODE_ENV: "production" } });
   await server.stderr.until(/every call will be answered 401/);
   expect(server.stderr.text()).not.toContain("plant_");
 });
 
 test("the executable writes nothing to stderr but its log", async () => {
   using directory = emptyDirectory();
-  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   expect((await post(server.url)).status).toBe(200);
   server.child.kill("SIGTERM");
   await server.child.exited;

@@ -1,17 +1,12 @@
-import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { bearer, post, TOKEN } from "../support/client.ts";
-import { buildExecutable } from "../support/executable.ts";
+import { executable } from "../support/executable.ts";
 import { bodyOf, limited, randomFrom, printedSeed, randomPlants } from "../support/load.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
-
-const build = await buildExecutable();
-const { program } = build;
-
-afterAll(() => build[Symbol.dispose]());
 
 const readme = await Bun.file(join(ROOT, "README.md")).text();
 
@@ -52,10 +47,10 @@ test("an operator's year: start, tokens, load, metrics, backup, restore, export,
   using home = emptyDirectory();
   using elsewhere = emptyDirectory();
   const seed = printedSeed("operator");
-  const call = (cwd: string, ...args: string[]) => runToEnd({ program, cwd, args });
+  const call = (cwd: string, ...args: string[]) => runToEnd({ cwd, args });
 
   // The first start, with the token that it prints, and one of the operator's own.
-  await using server = await startServer({ program, cwd: home.path });
+  await using server = await startServer({ cwd: home.path });
   const [first] = await server.stderr.until(/plant_\w{38}/);
   expect(await postAll(server.url, first, ['{"id": 1, "name": "Fern"}'])).toHaveLength(1);
   const created = await call(home.path, "token", "create", "greenhouse", "--expires", "90d");
@@ -103,7 +98,7 @@ test("an operator's year: start, tokens, load, metrics, backup, restore, export,
 
   // The restored store serves, with the tokens that it knew.
   {
-    await using again = await startServer({ program, cwd: elsewhere.path });
+    await using again = await startServer({ cwd: elsewhere.path });
     expect(await postAll(again.url, token, early.slice(0, 20))).toHaveLength(20);
     expect(await statusOf(again.url, first)).toBe(401);
   }
@@ -118,7 +113,7 @@ function idOf(line: string): string {
 
 test("the operator's chapters, followed to the letter", async () => {
   using home = emptyDirectory();
-  const env = { PATH: `${build.directory}:${process.env["PATH"]}`, PORT: "0" };
+  const env = { PATH: `${dirname(executable()[0])}:${process.env["PATH"]}`, PORT: "0" };
   const follow = (script: string) => runToEnd({ program: ["sh", "-ec", script], cwd: home.path, env });
   const serve = () => startServer({ program: ["plant-store"], cwd: home.path, env });
 

@@ -3,7 +3,8 @@ import { spawnSync } from "node:child_process";
 import { chmodSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, FROM_SOURCE, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { executable } from "../support/executable.ts";
+import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -12,7 +13,7 @@ const OTHER_USER = 65_534;
 
 /** Runs the program to its end as another user. */
 function runAsOther(cwd: string, ...args: string[]) {
-  const [program = "", ...rest] = [...FROM_SOURCE, ...args];
+  const [program = "", ...rest] = [...executable(), ...args];
   const { status, stdout, stderr } = spawnSync(program, rest, { cwd, uid: OTHER_USER, gid: OTHER_USER, env: {} });
   return { exitCode: status, stdout: String(stdout), stderr: String(stderr) };
 }

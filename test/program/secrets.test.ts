@@ -3,7 +3,7 @@ import { chmodSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { run } from "../../src/commands/program.ts";
 import { post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, FROM_SOURCE, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { streamIo } from "../support/stream_io.ts";
 
@@ -162,7 +162,7 @@ test("a new database and the files beside it are its owner's only; the mode of o
     expect(await server.child.exited).toBe(0);
   }
   chmodSync(join(directory.path, "plants.db"), 0o640);
-  await using server = await startServer({ program: FROM_SOURCE, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   expect((await post(server.url)).status).toBe(200);
   expect(modes()["plants.db"]).toBe("640");
 });

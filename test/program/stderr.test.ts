@@ -1,7 +1,8 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { post, TOKEN } from "../support/client.ts";
+import { executable } from "../support/executable.ts";
 import { shell } from "../support/shell.ts";
-import { emptyDirectory, FROM_SOURCE, start, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, start, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -20,7 +21,7 @@ test("a server whose log is on a full disk serves on, and SIGTERM exits 0", asyn
 test("a server whose log nobody reads any more serves on, and SIGTERM exits 0", async () => {
   using directory = emptyDirectory();
   const port = freePort();
-  await using child = Bun.spawn([...FROM_SOURCE, "--port", String(port)], {
+  await using child = Bun.spawn([...executable(), "--port", String(port)], {
     cwd: directory.path,
     env: { PATH: process.env["PATH"] ?? "", ...ENV },
     stdout: "ignore",

@@ -4,16 +4,10 @@ import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { connect, type ConnectionOptions } from "node:tls";
 import { TOKEN } from "../support/client.ts";
+import { executable } from "../support/executable.ts";
 import { connect as connectTo, type Connection, postBytes } from "../support/load.ts";
-import {
-  emptyDirectory,
-  FROM_SOURCE,
-  ROOT,
-  start,
-  startServer,
-  TEST_TIMEOUT_MS,
-  UNDER_NOHUP,
-} from "../support/program.ts";
+import { emptyDirectory, ROOT, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { underNohup } from "../support/shell.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -28,7 +22,7 @@ function tlsFiles(cwd: string) {
   return { use, cert, env: { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key } };
 }
 
-async function tlsServer(cwd: string, program = FROM_SOURCE) {
+async function tlsServer(cwd: string, program: readonly string[] = executable()) {
   const { env, ...files } = tlsFiles(cwd);
   return { ...(await startServer({ program, cwd, env })), ...files };
 }
@@ -110,7 +104,7 @@ async function expectRenewal(server: Awaited<ReturnType<typeof tlsServer>>): Pro
 
 test("SIGHUP changes the certificate under nohup, too", async () => {
   using directory = emptyDirectory();
-  await using server = await tlsServer(directory.path, UNDER_NOHUP);
+  await using server = await tlsServer(directory.path, underNohup());
   await expectRenewal(server);
 });
 

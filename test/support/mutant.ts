@@ -17,7 +17,7 @@ export interface Mutation {
  */
 export function mutant(mutations: readonly Mutation[]) {
   const directory = emptyDirectory();
-  for (const name of ["package.json", "tsconfig.json", "bunfig.toml", "src", "drizzle", "test"]) {
+  for (const name of ["package.json", "bun.lock", "tsconfig.json", "bunfig.toml", "src", "drizzle", "test"]) {
     cpSync(join(ROOT, name), join(directory.path, name), { recursive: true });
   }
   symlinkSync(join(ROOT, "node_modules"), join(directory.path, "node_modules"));

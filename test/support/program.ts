@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { withDeadline } from "../../src/deadline.ts";
 import { assertNoSecrets } from "./assert_no_secrets.ts";
+import { executable } from "./executable.ts";
 import { scaled } from "./scale.ts";
 
 /** What one of the long tests may take, in milliseconds: it goes on for minutes by design. */
@@ -16,9 +17,6 @@ export const ROOT = join(import.meta.dir, "../..");
 
 /** The program from source, as `bun start` runs it. */
 export const FROM_SOURCE = [process.execPath, join(ROOT, "src/main.ts")];
-
-/** The program as `nohup` starts it. */
-export const UNDER_NOHUP = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", ...FROM_SOURCE];
 
 /** Whether what a process holds cannot be seen here. Says so, for the tests that skip themselves. */
 export function skipsProc(): boolean {
@@ -35,7 +33,7 @@ export function emptyDirectory() {
 
 /** How to start the program. */
 export interface StartOptions {
-  /** The program and its first arguments. @default from source */
+  /** The program and its first arguments. @default the executable */
   readonly program?: readonly string[];
   readonly args?: readonly string[];
   readonly cwd: string;
@@ -47,7 +45,7 @@ export interface StartOptions {
  * Starts the program; whatever happens, it is gone at the end of the scope. What it logged is searched for tokens and
  * bodies, whatever the test was about.
  */
-export function start({ program = FROM_SOURCE, args = [], cwd, env = {} }: StartOptions) {
+export function start({ program = executable(), args = [], cwd, env = {} }: StartOptions) {
   const child = Bun.spawn([...program, ...args], {
     cwd,
     env: { PATH: process.env["PATH"] ?? "", ...env },

@@ -1,6 +1,11 @@
-import { FROM_SOURCE } from "./program.ts";
+import { executable } from "./executable.ts";
 
 /** A shell that runs a script; in it `"$@"` is the program, and its commands are appended. */
 export function shell(script: string): string[] {
-  return ["sh", "-c", script, "sh", ...FROM_SOURCE];
+  return ["sh", "-c", script, "sh", ...executable()];
+}
+
+/** The program as `nohup` starts it. */
+export function underNohup(): string[] {
+  return shell('trap "" HUP; exec "$@"');
 }

@@ -39,7 +39,7 @@ export interface DiskServerOptions {
   readonly faults?: Faults;
   /** More of the environment. */
   readonly env?: Record<string, string>;
-  /** @default the program from source */
+  /** @default the executable */
   readonly program?: readonly string[] | undefined;
 }
 
