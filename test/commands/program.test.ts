@@ -1,7 +1,6 @@
 import { expect, test } from "bun:test";
-import { run } from "../../src/commands/program.ts";
 import { SETTINGS } from "../../src/commands/settings.ts";
-import { streamIo } from "../support/stream_io.ts";
+import { runCommand } from "../support/stream_io.ts";
 
 /** Every command, with the arguments and the flags that it has. */
 const COMMANDS = [
@@ -18,11 +17,8 @@ const COMMANDS = [
   { command: "openapi", args: "", flags: ["--server"] },
 ];
 
-async function call(...args: string[]) {
-  // A server that starts by mistake ends at once.
-  const { io, output, stderr } = streamIo({ stop: AbortSignal.abort() });
-  return { exitCode: await run(args, {}, io), stdout: output(), stderr: stderr() };
-}
+/** A server that starts by mistake ends at once. */
+const call = (...args: string[]) => runCommand(args, {}, { stop: AbortSignal.abort() });
 
 /** With its second and third letter in each other's place. */
 function mistype(word: string): string {

@@ -1,19 +1,14 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
-import type { StreamIo } from "../../src/commands/io.ts";
-import { run } from "../../src/commands/program.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { bodyOf, getBytes, newPlants, postBytes, verdictOf } from "../support/load.ts";
 import { ask } from "../faults/health.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
-import { streamIo } from "../support/stream_io.ts";
+import { runCommand } from "../support/stream_io.ts";
 import { emptyDirectory, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
-
-/** A commit that waits for a synchronous standby. */
-const WAITS_FOR_STANDBY = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 /** A statement that waits for another transaction to end. */
 const WAITS_FOR_LOCK = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
@@ -30,17 +25,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   });
   afterAll(() => cluster[Symbol.asyncDispose]());
 
-  /** Runs a command in this process: starting another costs more than all that it does. */
-  async function plantStore(args: readonly string[], url = database, options: Partial<StreamIo> = {}) {
-    const { io, output, stderr } = streamIo(options);
-    const exitCode = await run(args, { DATABASE_URL: url }, io);
-    return { exitCode, stdout: output(), stderr: stderr() };
-  }
-
-  async function tables(): Promise<unknown[]> {
-    const rows = await cluster.run("SELECT tablename AS name FROM pg_tables WHERE schemaname = 'public'");
-    return rows.map(({ name }) => name);
-  }
+  const plantStore = (args: readonly string[], url = database) => runCommand(args, { DATABASE_URL: url });
 
   test("serve stores plants, says what is ready and what there is to watch, and ends cleanly", async () => {
     using directory = emptyDirectory();
@@ -164,87 +149,6 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     async function lastProbe(): Promise<unknown> {
       return (await cluster.run("SELECT max(probed_at)::text AS at FROM probes"))[0]?.["at"];
     }
-  });
-
-  test("migrate prints the SQL, then applies it, then finds nothing to do", async () => {
-    const dry = await plantStore(["migrate", "--dry-run"]);
-    expect(dry).toMatchObject({ exitCode: 0, stderr: "", stdout: expect.stringContaining('CREATE TABLE "plants"') });
-    expect(await tables()).toEqual([]);
-    expect(await plantStore(["migrate"])).toEqual({
-      exitCode: 0,
-      stdout: "",
-      stderr: "Applied 0000_plants_and_tokens\n",
-    });
-    const again = { exitCode: 0, stdout: "", stderr: "Nothing to do: the schema is up to date\n" };
-    expect(await plantStore(["migrate"])).toEqual(again);
-    expect(await plantStore(["migrate", "--dry-run"])).toEqual(again);
-    expect(await plantStore(["migrate", "--database", "file:plants.db"])).toEqual({
-      exitCode: 2,
-      stdout: "",
-      stderr: "Cannot migrate a SQLite database alone: whatever opens it brings it up to date\n",
-    });
-  });
-
-  test("what migrate prints is one transaction for any client, and not cut off by a statement_timeout", async () => {
-    const { stdout: script } = await plantStore(["migrate", "--dry-run"]);
-    for (const [end, made] of [
-      ["COMMIT", false],
-      ["ROLLBACK", true],
-    ] as const) {
-      await using rival = cluster.connect();
-      await rival.unsafe("BEGIN; CREATE TABLE tokens (name text)").simple();
-      await using client = cluster.connect();
-      await client.unsafe("SET statement_timeout = '300ms'");
-      const applied = runEach(client, script);
-      while ((await cluster.run(`${WAITS_FOR_LOCK} AND query_start < now() - interval '600ms'`)).length === 0) {
-        await Bun.sleep(20);
-      }
-      await rival.unsafe(end);
-      expect(await applied).toBe(made);
-      if (made) continue;
-      expect(await tables()).toEqual(["tokens"]);
-      await rival.unsafe("DROP TABLE tokens");
-    }
-    expect(await plantStore(["migrate"])).toMatchObject({ stderr: "Nothing to do: the schema is up to date\n" });
-
-    /** Sends one statement after another, and goes on after one that fails, as psql does. */
-    async function runEach(client: Bun.SQL, statements: string): Promise<boolean> {
-      let failures = 0;
-      for (const statement of statements.split(/;$/m))
-        await client
-          .unsafe(statement)
-          .simple()
-          .catch(() => failures++);
-      return failures === 0;
-    }
-  });
-
-  test("serve says so when the schema cannot be made in time, and migrate waits until it is asked to end", async () => {
-    await cluster.set("synchronous_standby_names", "nobody");
-    try {
-      const stop = new AbortController();
-      const stopped = plantStore(["migrate"], database, { stop: stop.signal });
-      while ((await cluster.run(WAITS_FOR_STANDBY)).length === 0) await Bun.sleep(5);
-      stop.abort();
-      expect(await stopped).toEqual({
-        exitCode: 1,
-        stdout: "",
-        stderr: "Stopped: the schema may or may not be up to date\n",
-      });
-      const late = {
-        exitCode: 1,
-        stdout: "",
-        stderr: 'Cannot open database "postgres": it did not respond in time (DEADLINE)\n',
-      };
-      expect(await plantStore(["serve", "--port", "0"])).toEqual(late);
-    } finally {
-      await cluster.set("synchronous_standby_names", "");
-    }
-    while ((await cluster.run(WAITS_FOR_STANDBY)).length > 0) await Bun.sleep(5);
-    expect(await plantStore(["migrate"])).toMatchObject({
-      exitCode: 0,
-      stderr: "Nothing to do: the schema is up to date\n",
-    });
   });
 
   test("backup leaves that to PostgreSQL's own tools", async () => {

@@ -1,4 +1,5 @@
 import type { StreamIo } from "../../src/commands/io.ts";
+import { run } from "../../src/commands/program.ts";
 
 /** Streams that keep what is written to them; every part can be replaced. */
 export function streamIo(options: Partial<StreamIo> = {}) {
@@ -22,6 +23,17 @@ export function streamIo(options: Partial<StreamIo> = {}) {
     /** What was written to stderr: messages for people. */
     stderr: () => errors,
   };
+}
+
+/** Runs a command in this process: starting another costs more than all that it does. */
+export async function runCommand(
+  args: readonly string[],
+  environment: Readonly<Record<string, string>>,
+  options: Partial<StreamIo> = {},
+) {
+  const { io, output, stderr } = streamIo(options);
+  const exitCode = await run(args, environment, io);
+  return { exitCode, stdout: output(), stderr: stderr() };
 }
 
 /** A stream of these chunks. */
