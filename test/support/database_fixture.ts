@@ -3,11 +3,11 @@ import { connect } from "../../src/adapters/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/adapters/sqlite/database.ts";
 import type { DatabaseLocation } from "../../src/commands/config.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS } from "./program.ts";
+import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 
 /** A directory with a database that holds these plants, and is not in use; gone at the end of the scope. */
 export async function databaseFixture(plants: readonly NewPlant[]) {
-  const directory = emptyDirectory();
+  const directory = emptyDirectory(memoryDirectory());
   const path = join(directory.path, "plants.db");
   {
     await using database = sqliteDatabase(connect(path));

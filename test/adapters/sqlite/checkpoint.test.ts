@@ -3,7 +3,7 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import { openSqliteWorker } from "../../../src/adapters/sqlite/worker_client.ts";
 import type { Database } from "../../../src/database.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -22,7 +22,7 @@ test("two servers that write to one file at once keep its WAL within the bound",
 });
 
 test("asking whether it is ready does not grow the WAL without end", async () => {
-  using directory = emptyDirectory();
+  using directory = emptyDirectory(memoryDirectory());
   const path = join(directory.path, "plants.db");
   await using database = await openSqliteWorker(path);
   // One page each: more than a checkpoint moves at once.

@@ -3,7 +3,7 @@ import { sqliteDatabase } from "../../../src/adapters/sqlite/database.ts";
 import { openSqliteWorker } from "../../../src/adapters/sqlite/worker_client.ts";
 import type { Database } from "../../../src/database.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
-import { emptyDirectory } from "../../support/program.ts";
+import { emptyDirectory, memoryDirectory } from "../../support/program.ts";
 
 testDatabaseContract("sqliteDatabase()", () => inDirectory(async (path) => sqliteDatabase(connect(path))));
 
@@ -11,7 +11,7 @@ testDatabaseContract("openSqliteWorker()", () => inDirectory(openSqliteWorker));
 
 /** A database whose file is gone when it is closed. */
 async function inDirectory(open: (path: string) => Promise<Database>): Promise<Database> {
-  const directory = emptyDirectory();
+  const directory = emptyDirectory(memoryDirectory());
   const database = await open(`${directory.path}/plants.db`);
   return {
     ...database,
