@@ -3,7 +3,7 @@ import { cpSync, readdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import packageJson from "../../package.json" with { type: "json" };
-import { bearer } from "../support/client.ts";
+import { bearer, post, TOKEN } from "../support/client.ts";
 import { installPackage } from "../support/installed_package.ts";
 import {
   COMPILERS,
@@ -12,7 +12,15 @@ import {
   RUNTIMES_MODULES,
   skipsRuntimes,
 } from "../support/module_runtimes.ts";
-import { emptyDirectory, LONG_TEST_TIMEOUT_MS, ROOT, runToEnd, start, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  LONG_TEST_TIMEOUT_MS,
+  ROOT,
+  runToEnd,
+  start,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { publicExports } from "./public_exports.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -42,6 +50,21 @@ test("the package has JavaScript, declarations and the program, and nothing of t
   expect(files).toContainValues(["dist/module/testing.js", "dist/module/testing.d.ts", "CHANGELOG.md"]);
   expect(files.filter((file) => /^(?:test|node_modules|dist\/plant-store)/.test(file))).toEqual([]);
   expect(packageJson).not.toHaveProperty("private");
+});
+
+test("bunx plant-store runs from the packed tarball, and finds there all that it needs", async () => {
+  const bunx = [process.execPath, "x", "--no-install", "plant-store"];
+  const version = await runToEnd({ program: bunx, cwd: project.path, args: ["--version"] });
+  expect(version).toEqual({ exitCode: 0, stdout: `${packageJson.version}\n`, stderr: "" });
+
+  // Without bunx in between, which would be killed in the place of the server.
+  const program = [process.execPath, join(project.path, "node_modules/.bin/plant-store")];
+  using directory = emptyDirectory();
+  const env = { AUTH_TOKENS: TOKEN };
+  await using server = await startServer({ program, cwd: directory.path, env });
+  const response = await post(server.url);
+  expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
+  expect((await fetch(`${server.url}/swagger`)).status).toBe(200);
 });
 
 test("what is built has nothing of Bun, and of Node only what all runtimes have", async () => {
