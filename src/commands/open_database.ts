@@ -1,9 +1,5 @@
 import { clearDamageMark } from "../adapters/sqlite/damage_mark.ts";
-import {
-  type IntegrityProgress,
-  type IntegrityResult,
-  startIntegrityCheck,
-} from "../adapters/sqlite/integrity_client.ts";
+import { type IntegrityProgress, type IntegrityResult, integrityChecker } from "../adapters/sqlite/integrity_client.ts";
 import { type LockWaitOptions, waitForLock } from "../adapters/sqlite/lock_wait.ts";
 import { openSqliteWorker, type SqliteWorkerOptions } from "../adapters/sqlite/worker_client.ts";
 import type { Database } from "../database.ts";
@@ -77,7 +73,7 @@ export async function checkDatabase(
   stop: AbortSignal,
   onProgress: (progress: IntegrityProgress) => void,
 ): Promise<IntegrityResult> {
-  const { result } = startIntegrityCheck(path, { background: false, onProgress });
+  const result = integrityChecker(path).check({ background: false, onProgress });
   // SQLite may be in the middle of a step that takes seconds: the process ends without it.
   const ended = (await Promise.race([result, aborted(stop)])) ?? { type: "stopped" };
   if (ended.type === "sound") clearDamageMark(path);

@@ -24,6 +24,24 @@ test("out of file descriptors, the server says so once, refuses whom it cannot s
   expect(await server.child.exited).toBe(0);
 });
 
+// It begins a second after the start, and Bun ends a process that has none for a new Worker.
+test("a server that listens has the file descriptors that its check for damage needs", async () => {
+  using directory = emptyDirectory();
+  await using server = await startWithFewest(directory.path);
+  await server.stderr.until(/Integrity check (passed|not finished)/);
+  server.child.kill("SIGTERM");
+  expect(await server.child.exited).toBe(0);
+});
+
+/** The server under the lowest limit with which it starts. */
+async function startWithFewest(cwd: string): Promise<Awaited<ReturnType<typeof startServer>>> {
+  for (let limit = 10; ; limit++) {
+    const program = shell(`ulimit -n ${limit} && exec "$@"`);
+    const server = await startServer({ program, cwd, env: { AUTH_TOKENS: TOKEN } }).catch(() => undefined);
+    if (server !== undefined) return server;
+  }
+}
+
 async function isAlive(url: string): Promise<boolean> {
   const connection = await connect(url).catch(() => undefined);
   const response = await connection?.request(getBytes("/livez"));

@@ -1,4 +1,4 @@
-import { type IntegrityCheck, type IntegrityResult, startIntegrityCheck } from "./integrity_client.ts";
+import { integrityChecker, type IntegrityResult } from "./integrity_client.ts";
 
 /** Where a server hears of its check. */
 export interface BackgroundCheckOptions {
@@ -17,23 +17,24 @@ export interface BackgroundCheck {
 /** When the check begins, in milliseconds: a start has the processors to itself. */
 const DELAY_MS = 1_000;
 
-/** Checks a database for damage once, soon after a server has opened it. */
-export function backgroundCheck(path: string, options: BackgroundCheckOptions): BackgroundCheck {
-  let check: IntegrityCheck | undefined;
-  const timer = setTimeout(start, DELAY_MS);
-  timer.unref();
-
-  function start(): void {
+/**
+ * Checks a database for damage once, soon after a server has opened it. Resolves once the Worker that will do it runs:
+ * Bun ends a process that has no file descriptors for a new Worker, and clients could take the last ones until then.
+ */
+export async function backgroundCheck(path: string, options: BackgroundCheckOptions): Promise<BackgroundCheck> {
+  const checker = integrityChecker(path);
+  await checker.ready;
+  const timer = setTimeout(async () => {
     const begin = performance.now();
     options.onInfo("Integrity check started", {});
-    check = startIntegrityCheck(path, { background: true });
-    void check.result.then((result) => report(result, Math.round(performance.now() - begin), options));
-  }
-
+    const result = await checker.check({ background: true });
+    report(result, Math.round(performance.now() - begin), options);
+  }, DELAY_MS);
+  timer.unref();
   return {
     async stop() {
       clearTimeout(timer);
-      await check?.stop();
+      await checker.stop();
     },
   };
 }

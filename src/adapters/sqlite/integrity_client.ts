@@ -26,7 +26,7 @@ export interface IntegrityProgress {
 }
 
 /** What the Worker sends. */
-export type IntegrityReport = IntegrityProgress | IntegrityResult;
+export type IntegrityReport = { readonly type: "ready" } | IntegrityProgress | IntegrityResult;
 
 /** How to check. */
 export interface IntegrityCheckOptions {
@@ -39,29 +39,43 @@ export interface IntegrityCheckOptions {
   readonly onProgress?: (progress: IntegrityProgress) => void;
 }
 
-/** A check in progress. */
-export interface IntegrityCheck {
-  /** Never rejects. */
-  readonly result: Promise<IntegrityResult>;
-  /** Ends the check after the step it is in. Resolves when its connection is closed. */
+/** A Worker that checks a database once. */
+export interface IntegrityChecker {
+  /** Resolves once the Worker runs. From then on it needs file descriptors for the database only. */
+  readonly ready: Promise<void>;
+  /** Begins the check. Never rejects. */
+  check(options: IntegrityCheckOptions): Promise<IntegrityResult>;
+  /** Ends the check after the step it is in, or before it begins. Resolves when its connection is closed. */
   stop(): Promise<void>;
 }
 
-/** Checks a plant-store's database for damage in a Worker of its own, also while a server writes to it. */
-export function startIntegrityCheck(path: string, options: IntegrityCheckOptions): IntegrityCheck {
-  const { background, onProgress = () => {} } = options;
+/**
+ * Starts a Worker that checks a plant-store's database for damage, also while a server writes to it. It keeps the process
+ * alive until its check has ended or was stopped.
+ */
+export function integrityChecker(path: string): IntegrityChecker {
   const worker = new Worker(new URL("./integrity_worker.ts", import.meta.url));
   const { promise, resolve } = Promise.withResolvers<IntegrityResult>();
+  const { promise: ready, resolve: started } = Promise.withResolvers<void>();
+  let onProgress: IntegrityCheckOptions["onProgress"];
   worker.addEventListener("message", ({ data: report }: MessageEvent<IntegrityReport>) => {
-    if (report.type === "progress") onProgress(report);
+    if (report.type === "ready") started();
+    else if (report.type === "progress") onProgress?.(report);
     else resolve(report);
   });
-  worker.addEventListener("error", ({ message }) => resolve({ type: "failed", reason: message }));
+  worker.addEventListener("error", ({ message }) => {
+    started();
+    resolve({ type: "failed", reason: message });
+  });
   const send = (request: IntegrityRequest | IntegrityStop) => worker.postMessage(request);
-  send({ type: "check", path, background });
   const result = promise.finally(() => worker.terminate());
   return {
-    result,
+    ready,
+    check({ background, ...options }) {
+      onProgress = options.onProgress;
+      send({ type: "check", path, background });
+      return result;
+    },
     async stop() {
       send({ type: "stop" });
       await result;

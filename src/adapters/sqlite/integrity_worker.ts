@@ -13,15 +13,18 @@ const REST = 4;
 /** Up to how many pages all are checked together beside a server: a third of a second, in which the WAL grows. 100 MB. */
 const WHOLE_PAGES = 25_000;
 
-let stopped = false;
+let [checking, stopped] = [false, false];
 
 self.addEventListener("message", async ({ data: request }: MessageEvent<IntegrityRequest | IntegrityStop>) => {
-  if (request.type === "stop") stopped = true;
-  else respond(await check(request));
+  if (request.type === "check") return respond(await check(request));
+  stopped = true;
+  if (!checking) respond({ type: "stopped" });
 });
+respond({ type: "ready" });
 
 /** The connection is closed when this resolves: the last one to close a database removes its WAL. */
 async function check({ path, background }: IntegrityRequest): Promise<IntegrityReport> {
+  checking = true;
   try {
     using client = connect(path, { access: "read" });
     const pages = pragma(client, "page_count");

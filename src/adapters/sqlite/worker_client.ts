@@ -45,7 +45,7 @@ export async function openSqliteWorker(path: string, options: SqliteWorkerOption
     throw error;
   });
   const onDamage = (finding: string) => void call("reportDamage", finding);
-  const check = backgroundCheck(path, { onInfo, onWarning, onDamage });
+  const check = await backgroundCheck(path, { onInfo, onWarning, onDamage });
   return {
     plants: {
       add: addBy(worker),
