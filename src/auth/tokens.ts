@@ -82,5 +82,6 @@ export function tokenKeys(sha256: Sha256): (token: string) => string {
  * learn of one leads back to no token.
  */
 export function digestKey(digest: Uint8Array): string {
-  return btoa(String.fromCharCode(...digest));
+  // ES2026, and ten times as fast; Node 22 does not have it.
+  return digest.toBase64?.() ?? btoa(String.fromCharCode(...digest));
 }

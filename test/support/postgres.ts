@@ -238,7 +238,8 @@ function readStatus(data: string): string {
 
 /** Its children would notice a moment later, and until then hold the shared memory that a new one needs. */
 async function killAll(server: ChildProcess, data: string): Promise<void> {
-  const ended = server.exitCode === null && new Promise((resolve) => server.once("exit", resolve));
+  const hasEnded = server.exitCode !== null || server.signalCode !== null;
+  const ended = hasEnded ? undefined : new Promise((resolve) => server.once("exit", resolve));
   for (let left = processesOf(data); left.length > 0; left = processesOf(data)) {
     for (const pid of left) sendSignal(pid, "SIGKILL");
     await Bun.sleep(5);

@@ -9,12 +9,14 @@ import { DamageError, findingOf, isFailedSync, translate } from "./errors.ts";
 import { fileIdentity } from "./file_identity.ts";
 import { checkpointFailures, walSize } from "./metrics.ts";
 import { plantReader, plantWriter } from "./plants.ts";
-import { sqliteTokens } from "./tokens.ts";
+import { sqliteTokens, type TokenPage, tokenReader } from "./tokens.ts";
 
 /** A SQLite database on this thread. */
 export interface SqliteDatabase extends Database {
   /** A page of plants, ordered by id, from this id on. */
   pageFrom(id: bigint): readonly NewPlant[];
+  /** A page of tokens, in the order of their rows, behind this one. */
+  tokensAfter(row: bigint): TokenPage;
   /** Takes what a check found out: the file is damaged. It is marked, and the database is failed. */
   reportDamage(finding: string): void;
 }
@@ -44,7 +46,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
   const setBusyTimeout = busyTimeoutOf(client);
   const runCheckpoint = checkpointer(client, setBusyTimeout);
   const checkpoint = deferredCheckpoint(() => failStop.run(runCheckpoint), onCheckpointFailed);
-  const [addAll, pageFrom] = [plantWriter(client), plantReader(client)];
+  const [addAll, pageFrom, tokensAfter] = [plantWriter(client), plantReader(client), tokenReader(client)];
 
   function read<Result>(call: () => Result): Result {
     setBusyTimeout(busyTimeoutMs);
@@ -67,6 +69,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
     },
     tokens: tokenStore(sqliteTokens(client), read, write),
     pageFrom,
+    tokensAfter: (row) => read(() => tokensAfter(row)),
     reportDamage: (finding) => void failStop.fail(new DamageError(finding)),
     pages: () => keysetPages(pageFrom),
     metrics: () => [walSize(client.filename), checkpointFailures(checkpoint.failures())],

@@ -1,5 +1,5 @@
 import type { Changes, Database } from "bun:sqlite";
-import { and, asc, eq, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
+import { and, asc, eq, getTableColumns, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 import { formatScopes, parseScopes } from "../../scopes.ts";
 import type { NewToken, TokenRecord, TokenUse } from "../../token_store.ts";
@@ -25,7 +25,7 @@ export function sqliteTokens(client: Database) {
   }).immediate;
 
   return {
-    list: (): readonly TokenRecord[] => list.all().map((row) => ({ ...row, scopes: parseScopes(row.scopes) })),
+    list: (): readonly TokenRecord[] => list.all().map(toRecord),
     revision: () => String(revision.get()?.revision),
     add(token: NewToken) {
       const row = { ...token, scopes: formatScopes(token.scopes) };
@@ -40,6 +40,37 @@ export function sqliteTokens(client: Database) {
     recordUses: client.transaction((uses: readonly TokenUse[]) => uses.forEach(recordUse)).immediate,
   };
 }
+
+/** Some of the tokens. */
+export interface TokenPage {
+  readonly tokens: readonly TokenRecord[];
+  /** The row of the last one. */
+  readonly last: bigint | undefined;
+}
+
+/** How many tokens are read at once: some ten milliseconds. */
+const PAGE_TOKENS = 1_000;
+
+/** Makes what reads the tokens behind a row, in the order of their rows: reading all at once would keep plants waiting. */
+export function tokenReader(client: Database): (row: bigint) => TokenPage {
+  const page = drizzle({ client })
+    .select({ ...getTableColumns(tokens), row: sql<bigint>`rowid` })
+    .from(tokens)
+    .where(sql`rowid > ${sql.placeholder("row")}`)
+    .orderBy(sql`rowid`)
+    .limit(PAGE_TOKENS)
+    .prepare();
+  return (row) => {
+    const rows = page.all({ row });
+    return { tokens: rows.map(toRecord), last: rows.at(-1)?.row };
+  };
+}
+
+function toRecord({ name, digest, createdAt, expiresAt, revokedAt, lastUsedAt, scopes }: TokenRow): TokenRecord {
+  return { name, digest, createdAt, expiresAt, revokedAt, lastUsedAt, scopes: parseScopes(scopes) };
+}
+
+type TokenRow = typeof tokens.$inferSelect;
 
 /** A use changes no revision: it would make every server read all tokens every minute. */
 function useRecorder(client: Database): (use: TokenUse) => void {

@@ -2,6 +2,7 @@
 import { connect } from "./connection.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./database.ts";
 import { type BatchMessage, decodeBatch, encodeOutcomes } from "./batch_message.ts";
+import { toTokenColumns } from "./token_columns.ts";
 import { serializeError, toColumns, type WorkerApi, type WorkerRequest, type WorkerResponse } from "./worker_api.ts";
 
 declare const self: Worker;
@@ -24,7 +25,7 @@ const api: WorkerApi = {
   open: async (path) => open(path),
   probe: () => database().plants.probe(),
   pageFrom: async (id) => toColumns(database().pageFrom(id)),
-  listTokens: () => database().tokens.list(),
+  tokensAfter: async (row) => toTokenColumns(database().tokensAfter(row)),
   tokenRevision: () => database().tokens.revision(),
   addToken: (token) => database().tokens.add(token),
   revokeToken: (name, at) => database().tokens.revoke(name, at),

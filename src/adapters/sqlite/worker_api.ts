@@ -3,6 +3,7 @@ import { type ErrorCode, PlantStoreError } from "../../errors.ts";
 import type { NewPlant } from "../../plant.ts";
 import type { PlantStore } from "../../plant_store.ts";
 import type { TokenStore } from "../../token_store.ts";
+import type { TokenColumns } from "./token_columns.ts";
 
 /** A page by columns: a structured clone of three lists costs less than one of as many objects as there are plants. */
 export interface PlantColumns {
@@ -34,7 +35,7 @@ export interface WorkerApi {
   open(path: string): Promise<void>;
   probe: PlantStore["probe"];
   pageFrom(id: bigint): Promise<PlantColumns>;
-  listTokens: TokenStore["list"];
+  tokensAfter(row: bigint): Promise<TokenColumns>;
   tokenRevision: TokenStore["revision"];
   addToken: TokenStore["add"];
   revokeToken: TokenStore["revoke"];

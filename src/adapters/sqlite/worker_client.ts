@@ -5,6 +5,7 @@ import { keysetPages } from "../../keyset.ts";
 import type { PlantStore } from "../../plant_store.ts";
 import { decodeOutcomes, encodeBatch, type OutcomesMessage } from "./batch_message.ts";
 import { type BackgroundCheck, backgroundCheck } from "./background_check.ts";
+import { allTokens } from "./token_columns.ts";
 import { checkpointFailures, walSize } from "./metrics.ts";
 import {
   deserializeError,
@@ -52,7 +53,7 @@ export async function openSqliteWorker(path: string, options: SqliteWorkerOption
       probe: () => call("probe"),
     },
     tokens: {
-      list: () => call("listTokens"),
+      list: () => allTokens((row) => call("tokensAfter", row)),
       revision: () => call("tokenRevision"),
       add: (token) => call("addToken", token),
       revoke: (name, at) => call("revokeToken", name, at),

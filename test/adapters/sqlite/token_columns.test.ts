@@ -1,0 +1,36 @@
+import { expect, test } from "bun:test";
+import * as fc from "fast-check";
+import { allTokens, toTokenColumns } from "../../../src/adapters/sqlite/token_columns.ts";
+import { SCOPES } from "../../../src/scopes.ts";
+import type { TokenRecord } from "../../../src/token_store.ts";
+
+const time = fc.date({ noInvalidDate: true });
+const token = fc.record({
+  name: fc.string({ unit: "binary" }),
+  digest: fc.uint8Array({ minLength: 32, maxLength: 32 }),
+  createdAt: time,
+  expiresAt: fc.option(time),
+  revokedAt: fc.option(time),
+  lastUsedAt: fc.option(time),
+  scopes: fc.subarray([...SCOPES]),
+});
+
+test("allTokens() gives the tokens of all pages, exactly, and oldest first", async () => {
+  const pages = fc.array(fc.array(token), { maxLength: 5 });
+  await fc.assert(
+    fc.asyncProperty(pages, async (pages) => {
+      const pageAfter = async (row: bigint) => {
+        const page = pages[Number(row)];
+        return structuredClone(toTokenColumns({ tokens: page ?? [], last: page && row + 1n }));
+      };
+      const oldestFirst = pages.flat().toSorted((one, other) => +one.createdAt - +other.createdAt);
+      const tokens = await allTokens(pageAfter);
+      expect(tokens.map(({ createdAt }) => createdAt)).toEqual(oldestFirst.map(({ createdAt }) => createdAt));
+      expect(new Set(tokens.map(identity))).toEqual(new Set(oldestFirst.map(identity)));
+    }),
+  );
+});
+
+function identity({ digest, ...token }: TokenRecord): string {
+  return JSON.stringify({ ...token, digest: digest.toHex() });
+}
