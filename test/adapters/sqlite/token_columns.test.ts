@@ -1,8 +1,12 @@
 import { expect, test } from "bun:test";
+import { join } from "node:path";
 import * as fc from "fast-check";
 import { allTokens, toTokenColumns } from "../../../src/adapters/sqlite/token_columns.ts";
+import { openSqliteWorker } from "../../../src/adapters/sqlite/worker_client.ts";
 import { SCOPES } from "../../../src/scopes.ts";
 import type { TokenRecord } from "../../../src/token_store.ts";
+import { makeTokens } from "../../bench/prefilled.ts";
+import { emptyDirectory } from "../../support/program.ts";
 
 const time = fc.date({ noInvalidDate: true });
 const token = fc.record({
@@ -29,6 +33,15 @@ test("allTokens() gives the tokens of all pages, exactly, and oldest first", asy
       expect(new Set(tokens.map(identity))).toEqual(new Set(oldestFirst.map(identity)));
     }),
   );
+});
+
+test("a Worker's list has every token of several pages, once", async () => {
+  using directory = emptyDirectory();
+  makeTokens(directory.path, 2_500);
+  await using database = await openSqliteWorker(join(directory.path, "plants.db"));
+  const names = (await database.tokens.list()).map(({ name }) => name);
+  expect(names).toHaveLength(2_500);
+  expect(new Set(names).size).toBe(2_500);
 });
 
 function identity({ digest, ...token }: TokenRecord): string {
