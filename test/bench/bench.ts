@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { type Bar, chart } from "./chart.ts";
 import { OURS_NAME } from "./contenders.ts";
 import { describeMachine } from "./machine.ts";
-import { parseOptions } from "./options.ts";
+import { type Options, parseOptions } from "./options.ts";
 import { disk } from "./parts/disk.ts";
 import { growth } from "./parts/growth.ts";
 import { lone } from "./parts/lone.ts";
@@ -28,13 +28,22 @@ type Part = (rounds: Rounds, plants: number) => Promise<Section & { readonly bar
 const PARTS: Readonly<Record<string, Part>> = { stored, refused, disk, lone, start, growth, tokens, postgres };
 
 // A signal ends the load, and that everything: what is in use is gone at the end of its scope.
-await main().catch((cause: unknown) => {
+await main(readOptions()).catch((cause: unknown) => {
   if (!stop.signal.aborted) throw cause;
   process.exitCode = 130;
 });
 
-async function main(): Promise<void> {
-  const { parts, rounds, plants, out, charts } = parseOptions(process.argv.slice(2), Object.keys(PARTS));
+/** What is wrong with the command line is said in one line. */
+function readOptions(): Options {
+  try {
+    return parseOptions(process.argv.slice(2), Object.keys(PARTS));
+  } catch (cause) {
+    console.error(cause instanceof Error ? cause.message : cause);
+    process.exit(2);
+  }
+}
+
+async function main({ parts, rounds, plants, out, charts }: Options): Promise<void> {
   const machine = describeMachine();
   console.log(`${machine}\n${rounds.rounds} rounds of ${rounds.seconds} s, medians. Load by ${GENERATOR}.\n`);
   for (const directory of [out, charts]) mkdirSync(directory, { recursive: true });
