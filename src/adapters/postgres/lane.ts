@@ -161,9 +161,9 @@ class ConnectionLane implements Lane {
   }
 }
 
-/** A process that waits for its client has finished its statement. */
-const STILL_WORKS = `SELECT 1 FROM pg_stat_activity
-  WHERE pid = $1::int AND backend_start::text = $2::text AND wait_event_type IS DISTINCT FROM 'Client'`;
+// After `ALTER ROLE … SET role` PostgreSQL hides all but the number. A process that waits for its client has finished.
+const STILL_WORKS = `SELECT 1 FROM pg_stat_activity WHERE pid = $1::int
+  AND coalesce(backend_start::text = nullif($2::text, ''), true) AND wait_event_type IS DISTINCT FROM 'Client'`;
 
 /** How long the server may take to say whether it still works on what was given up, in milliseconds. */
 const SETTLE_TIMEOUT_MS = 1_000;

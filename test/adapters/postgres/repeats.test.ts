@@ -18,13 +18,14 @@ function tokenNamed(name: string, expiresAt: Date | null = null) {
 }
 
 /** A statement that waits for no lock of PostgreSQL's that ends by lock_timeout. */
-const SLOW_FUNCTION = `CREATE OR REPLACE FUNCTION be_stuck() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-  SET LOCAL lock_timeout = 0;
-  PERFORM pg_advisory_xact_lock(1);
-  RETURN NEW;
+const SLOW_FUNCTION = `CREATE OR REPLACE FUNCTION be_stuck(name text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+  IF name = 'stuck' THEN
+    SET LOCAL lock_timeout = 0;
+    PERFORM pg_advisory_xact_lock(1);
+  END IF;
+  RETURN true;
 END $$`;
-const SLOW_TRIGGER = `CREATE TRIGGER be_stuck BEFORE INSERT ON plants FOR EACH ROW WHEN (NEW.name = 'stuck')
-  EXECUTE FUNCTION be_stuck()`;
+const SLOW_CONSTRAINT = "ALTER TABLE plants ADD CHECK (be_stuck(name))";
 
 function metric(database: Database, name: string): number | undefined {
   return database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value;
@@ -92,7 +93,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     await using database = await openPostgres(parsePostgresUrl(url));
     const { plants } = database;
     const pids = `SELECT pid FROM pg_stat_activity WHERE application_name = 'plant-store'`;
-    await cluster.run(SLOW_FUNCTION, SLOW_TRIGGER);
+    await cluster.run(SLOW_FUNCTION, SLOW_CONSTRAINT);
     await using rival = cluster.connect();
     await rival.unsafe("SELECT pg_advisory_lock(1)");
     try {
@@ -122,6 +123,29 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     }
     while (metric(database, "lanes_busy") !== 0) await Bun.sleep(5);
     expect(await plants.add([{ id: 5n, name: "stuck" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
+  });
+
+  test("leaves one connection behind for each lane, also where the current role is not the one that logged in", async () => {
+    await cluster.run("CREATE ROLE holder", "CREATE ROLE app LOGIN IN ROLE holder", "ALTER ROLE app SET role = holder");
+    await cluster.run("GRANT ALL ON SCHEMA public TO holder");
+    const waiting = "SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND wait_event = 'SyncRep'";
+    try {
+      await using database = await openPostgres(parsePostgresUrl(cluster.url("postgres", "app")), { lanes: 1 });
+      expect(await database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+      await cluster.set("synchronous_standby_names", "nobody");
+      for (const id of [2n, 3n, 4n]) {
+        await expect(database.plants.add([{ id, name: "Fern" }], { timeoutMs: 1_000 })).rejects.toMatchObject({
+          code: "storage_unavailable",
+          message: expect.stringMatching(/^storage did not finish in time;/),
+        });
+      }
+      expect(await cluster.run(waiting)).toHaveLength(1);
+      await cluster.set("synchronous_standby_names", "");
+      expect(await database.plants.add([{ id: 3n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+    } finally {
+      await cluster.set("synchronous_standby_names", "");
+      await cluster.run("DROP OWNED BY holder CASCADE");
+    }
   });
 
   test("begins no batch that waited for a lane past its deadline", async () => {
