@@ -8,7 +8,7 @@ import { aborted } from "./waiting.ts";
 
 /** How a server's database is opened. */
 export interface OpenForServingOptions {
-  /** What only SQLite has: PostgreSQL reports nothing, and closes at once. */
+  /** What only SQLite has: PostgreSQL takes its `onWarning`, and closes at once. */
   readonly sqlite: SqliteWorkerOptions;
 }
 
@@ -20,7 +20,7 @@ export interface OpenForServingOptions {
 export async function openForServing(location: DatabaseLocation, { sqlite }: OpenForServingOptions): Promise<Database> {
   if (location.adapter === "sqlite") return openSqliteWorker(location.path, sqlite);
   const { openPostgres } = await postgres();
-  return openPostgres(location.url);
+  return openPostgres(location.url, { onWarning: sqlite.onWarning });
 }
 
 /** How many batches a server's database commits at once. */

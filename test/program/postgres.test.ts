@@ -159,6 +159,25 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     });
   });
 
+  test("serve logs an index that somebody added, and ends in one line where a crash would lose plants", async () => {
+    using directory = emptyDirectory();
+    await plantStore(["migrate"]);
+    await cluster.run("CREATE INDEX by_name ON plants (name)");
+    const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database };
+    await using server = await startServer({ cwd: directory.path, env });
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(0);
+    const warning = '"level":"WARN","message":"Index on plants that plant-store did not make: by_name"';
+    expect((await server.stderr.end).split(warning)).toHaveLength(2);
+    await cluster.run("ALTER TABLE plants SET UNLOGGED");
+    expect(await plantStore(["serve", "--port", "0"])).toEqual({
+      exitCode: 1,
+      stdout: "",
+      stderr:
+        'Cannot open database "postgres": plants is UNLOGGED, so a crash of PostgreSQL would empty it: ALTER TABLE plants SET LOGGED\n',
+    });
+  });
+
   test("says in one line what is wrong with a database, and ends", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     const { port } = cluster;

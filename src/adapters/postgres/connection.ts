@@ -31,6 +31,8 @@ export interface ConnectionOptions {
    * @default {30_000}
    */
   readonly statementTimeoutMs?: number;
+  /** Looks at what the connection finds there, and rejects where it cannot be used. @default accepts it */
+  readonly verify?: (connection: Pick<Connection, "query">) => Promise<void>;
 }
 
 /**
@@ -83,7 +85,7 @@ export const LOCK_TIMEOUT_MS = 250;
 async function connectTo(
   host: PostgresHost,
   url: PostgresUrl,
-  { writable, timeoutMs, statementTimeoutMs = 30_000 }: ConnectionOptions,
+  { writable, timeoutMs, statementTimeoutMs = 30_000, verify }: ConnectionOptions,
 ): Promise<Connection> {
   let isOpen = true;
   const nonce = crypto.randomUUID();
@@ -107,8 +109,11 @@ async function connectTo(
     // A reserved connection never turns into another one, whose session was not checked.
     const reserved = await opened.reserve();
     const backend = await makeSafe(reserved, { writable, nonce });
+    const query: Connection["query"] = (statement, parameters = []) =>
+      run(() => reserved.unsafe(statement, [...parameters]));
+    await verify?.({ query });
     return {
-      query: (statement, parameters = []) => run(() => reserved.unsafe(statement, [...parameters])),
+      query,
       script: (statements) => run(() => reserved.unsafe(statements).simple()),
       host,
       backend,

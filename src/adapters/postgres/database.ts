@@ -20,6 +20,7 @@ import {
 } from "./tokens.ts";
 import { databaseMetrics } from "./metrics.ts";
 import { requirePrivileges } from "./privileges.ts";
+import { tablesVerifier } from "./tables.ts";
 import type { PostgresUrl } from "./url.ts";
 
 /** How a PostgreSQL database is opened. */
@@ -28,6 +29,8 @@ export interface PostgresOptions {
   readonly access?: Access;
   /** How many batches may be in flight at once, each on a connection of its own. @default {LANES} */
   readonly lanes?: number;
+  /** Called with a problem that an operator should know of; no data is lost by it. @default does nothing */
+  readonly onWarning?: ((message: string) => void) | undefined;
 }
 
 /**
@@ -68,18 +71,23 @@ const PROBE_ROWS = 64;
  * @throws {DatabaseError} If it cannot be used now; the message says why, in one line.
  */
 export async function openPostgres(url: PostgresUrl, options: PostgresOptions = {}): Promise<Database> {
-  const { access = "create", lanes: laneCount = LANES } = options;
+  const { access = "create", lanes: laneCount = LANES, onWarning = () => {} } = options;
   const counts: LaneCounts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
   const writable = access !== "read";
   const connector = connectorTo(url);
   const openOptions = { writable, timeoutMs: SCHEMA_TIMEOUT_MS };
-  await connected(url, connector, openOptions, (connection) => requireSchema(connection, access));
-  const connect = (timeoutMs: number) => connector({ writable, timeoutMs });
+  const verify = tablesVerifier({ writable, onWarning });
+  await connected(url, connector, openOptions, async (connection) => {
+    await requireSchema(connection, access);
+    await verify(connection);
+    if (writable) await requirePrivileges(connection);
+  });
+  const connect = (timeoutMs: number) => connector({ writable, timeoutMs, verify });
   const lanes = createLanes(laneCount, () => createLane(connect, counts));
   // Beside the others: a plant is not to wait for a token, nor is reading, which waits for no standby, for writing.
   const writing = createLanes(1, () => createLane(connect, counts));
   const reading = createLanes(1, () =>
-    createLane((timeoutMs) => connector({ writable, timeoutMs, statementTimeoutMs: SIDE_TIMEOUT_MS }), counts),
+    createLane((timeoutMs) => connector({ writable, timeoutMs, verify, statementTimeoutMs: SIDE_TIMEOUT_MS }), counts),
   );
   const write = <Result>(work: Work<Result>) => writing.run(work, SIDE_TIMEOUT_MS);
   const read = <Result>(work: Work<Result>) => reading.run(work, SIDE_TIMEOUT_MS);
@@ -155,9 +163,7 @@ async function connected<Result>(
 async function requireSchema(connection: Connection, access: Access): Promise<void> {
   const pending = await pendingMigrations(connection);
   if (access !== "create" && pending.length === MIGRATIONS.length) throw new DatabaseError("no plant-store is in it");
-  if (access === "read") return;
-  if (pending.length > 0) await migrate(connection);
-  await requirePrivileges(connection);
+  if (access !== "read" && pending.length > 0) await migrate(connection);
 }
 
 async function readable<Result>(url: PostgresUrl, result: Promise<Result>): Promise<Result> {

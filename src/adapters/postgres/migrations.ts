@@ -33,25 +33,37 @@ function sqlOf(tag: string): string {
 /** Keeps what was applied; and who finds it knows that the schema is a plant-store's. */
 const LEDGER = "plant_store_migrations";
 
-/** What is in the schema where tables are made. A role sees here also those that it may not read. */
+/** What is in the schema where tables are made, and where else a plant-store is. A role sees here what it may not read. */
 const CONTENTS = `SELECT current_schema() AS schema, coalesce((SELECT string_agg(tablename, ',')
-  FROM pg_catalog.pg_tables WHERE schemaname = current_schema()), '') AS tables`;
+  FROM pg_catalog.pg_tables WHERE schemaname = current_schema()), '') AS tables,
+  (SELECT min(schemaname) FROM pg_catalog.pg_tables WHERE tablename = '${LEDGER}') AS other`;
+
+interface Contents {
+  readonly schema: string | null;
+  readonly tables: string;
+  readonly other: string | null;
+}
 
 /**
  * Which migrations are to be applied; all of them where the schema is empty.
  *
- * @throws {DatabaseError} If the schema is another application's, or a newer plant-store's.
+ * @throws {DatabaseError} If the schema is another application's or a newer plant-store's, or the tables are in another.
  */
 export async function pendingMigrations(connection: Connection): Promise<readonly Migration[]> {
-  const [contents] = await connection.query<{ schema: string | null; tables: string }>(CONTENTS);
+  const [contents] = await connection.query<Contents>(CONTENTS);
   if (contents === undefined || contents.schema === null) {
     throw new DatabaseError("its search_path names no schema that there is");
   }
   const tables = contents.tables.split(",").filter((table) => table !== "");
-  if (tables.length > 0 && !tables.includes(LEDGER)) {
-    throw new DatabaseError(`schema "${contents.schema}" belongs to another application`);
-  }
-  return tables.length === 0 ? MIGRATIONS : await unapplied(connection);
+  if (tables.includes(LEDGER)) return await unapplied(connection);
+  if (contents.other !== null) throw new DatabaseError(elsewhere(contents.schema, contents.other));
+  if (tables.length > 0) throw new DatabaseError(`schema "${contents.schema}" belongs to another application`);
+  return MIGRATIONS;
+}
+
+/** A second, empty set of tables would take every id again. */
+function elsewhere(schema: string, other: string): string {
+  return `search_path leads to schema "${schema}", but plant-store's tables are in "${other}": set search_path to it`;
 }
 
 async function unapplied(connection: Connection): Promise<readonly Migration[]> {

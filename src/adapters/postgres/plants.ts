@@ -20,7 +20,8 @@ const INSERT = db
   .select(
     sql`SELECT * FROM unnest(${placeholder("ids")}::bigint[], ${placeholder("names")}::text[], ${placeholder("tags")}::text[])`,
   )
-  .onConflictDoNothing()
+  // Of the id only: in another unique index, which somebody added, a conflict is an error and no plant that is stored.
+  .onConflictDoNothing({ target: plants.id })
   .returning({ id: plants.id })
   .toSQL().sql;
 

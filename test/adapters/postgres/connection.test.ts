@@ -134,7 +134,11 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
   });
 
   test("has no setting of a role that would change a value", async () => {
-    const settings = { array_nulls: ["off", "on"], bytea_output: ["escape", "hex"] } as const;
+    const settings = {
+      array_nulls: ["off", "on"],
+      bytea_output: ["escape", "hex"],
+      row_security: ["on", "off"],
+    } as const;
     for (const [name, [theirs, ours]] of Object.entries(settings)) {
       await cluster.run(`ALTER ROLE tls SET ${name} = '${theirs}'`);
       using connection = await connect(at("tls", "?sslmode=require"));
@@ -280,7 +284,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
           "it refuses the session's settings, as a pooler does: connect to PostgreSQL itself (08P01)",
         ],
         [
-          "plant_store.nonce,array_nulls,bytea_output,lock_timeout,options,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
+          "plant_store.nonce,array_nulls,bytea_output,lock_timeout,options,row_security,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
           "a pooler in between drops the session's settings: connect to PostgreSQL itself",
         ],
       ] as const) {
