@@ -25,7 +25,7 @@ export async function exportPlants(
   { format }: ExportOptions,
   io: StreamIo,
 ): Promise<number> {
-  await using reader = await openForReading(database);
+  await using reader = await openForReading(database, (message) => io.stderr(`${message}\n`));
   try {
     for await (const chunk of chunksOf(reader.pages(), FORMATS[format])) {
       if (!(await isDone(io.write(chunk), io.stop))) return stopped(io);

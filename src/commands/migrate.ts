@@ -20,7 +20,7 @@ export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOpt
   if (database.adapter === "sqlite") {
     throw new ConfigError("Cannot migrate a SQLite database alone: whatever opens it brings it up to date");
   }
-  const migrating = migrateDatabase(database, dryRun);
+  const migrating = migrateDatabase(database, dryRun, (message) => io.stderr(`${message}\n`));
   if (!(await isDone(migrating, io.stop))) {
     io.stderr("Stopped: the schema may or may not be up to date\n");
     return 1;

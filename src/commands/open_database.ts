@@ -56,11 +56,29 @@ export async function openForWriting(
   return lockWait ? { ...database, plants: waitForLock(database.plants, lockWait) } : database;
 }
 
-/** Opens a database for a command that only reads it. Makes none, and changes none. */
-export async function openForReading(location: DatabaseLocation): Promise<Pick<Database, "pages"> & AsyncDisposable> {
-  if (location.adapter === "postgres") return (await postgres()).openPostgres(location.url, { access: "read" });
+/** Takes a line for the user: what is read may not be all that there is. */
+export type OnWarning = (message: string) => void;
+
+/** Opens a database for a command that only reads its plants. Makes none, and changes none. */
+export async function openForReading(
+  location: DatabaseLocation,
+  onWarning: OnWarning,
+): Promise<Pick<Database, "pages"> & AsyncDisposable> {
+  if (location.adapter === "postgres") return openPostgresReader(location, onWarning);
   const { openSqliteReader } = await import("../adapters/sqlite/reader.ts");
   return openSqliteReader(location.path);
+}
+
+/** Opens a database for a command that only reads its tokens. Makes none. */
+export async function openForListing(
+  location: DatabaseLocation,
+  onWarning: OnWarning,
+): Promise<Pick<Database, "tokens"> & AsyncDisposable> {
+  return location.adapter === "postgres" ? openPostgresReader(location, onWarning) : openForWriting(location);
+}
+
+async function openPostgresReader({ url }: PostgresLocation, onWarning: OnWarning): Promise<Database> {
+  return (await postgres()).openPostgres(url, { access: "read", onWarning });
 }
 
 /**
@@ -103,9 +121,13 @@ export interface MigrationStep {
  * @param dryRun Whether to change nothing.
  * @returns The steps that were necessary.
  */
-export async function migrateDatabase({ url }: PostgresLocation, dryRun: boolean): Promise<readonly MigrationStep[]> {
+export async function migrateDatabase(
+  { url }: PostgresLocation,
+  dryRun: boolean,
+  onWarning: OnWarning,
+): Promise<readonly MigrationStep[]> {
   const { migratePostgres } = await postgres();
   const { scriptOf } = await import("../adapters/postgres/migrations.ts");
-  const migrations = await migratePostgres(url, dryRun);
+  const migrations = await migratePostgres(url, dryRun, onWarning);
   return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
 }

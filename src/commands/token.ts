@@ -4,7 +4,7 @@ import { type Scope, SCOPES } from "../scopes.ts";
 import type { TokenRecord, TokenStore } from "../token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
 import { CommandError, escapeControls, type Io, type StreamIo, writeOutput } from "./io.ts";
-import { openForWriting } from "./open_database.ts";
+import { openForListing, openForWriting } from "./open_database.ts";
 
 /** How to create a token. */
 export interface CreateTokenOptions {
@@ -54,7 +54,7 @@ export async function listTokens(
   { json }: { json: boolean },
   io: StreamIo,
 ): Promise<number> {
-  await using opened = await openForWriting(database);
+  await using opened = await openForListing(database, (message) => io.stderr(`${message}\n`));
   const rows = (await opened.tokens.list()).map(describe);
   await writeOutput(io, json ? `${JSON.stringify(rows, null, 2)}\n` : table(rows));
   return 0;

@@ -254,6 +254,7 @@ type Send = (statement: string, parameters: readonly unknown[]) => Promise<unkno
 /** A connection to the model; whatever is in flight rejects when it is closed. */
 class ModelConnection implements Connection {
   readonly host = { host: "model", port: 5432 };
+  readonly isStandby = false;
   readonly backend: { readonly pid: number; readonly startedAt: string };
   lockTimeoutMs = LOCK_TIMEOUT_MS;
   readonly #send: Send;

@@ -13,6 +13,8 @@ export interface Connection {
   /** Runs statements without parameters; several are one transaction. */
   script(statements: string): Promise<void>;
   readonly host: PostgresHost;
+  /** Whether it may lack what was acknowledged last; looked at only where it is to read. */
+  readonly isStandby: boolean;
   /** The server process behind this connection. */
   readonly backend: Backend;
   isOpen(): boolean;
@@ -22,7 +24,7 @@ export interface Connection {
 
 /** What a connection is for. */
 export interface ConnectionOptions {
-  /** Whether it has to take writes. */
+  /** Whether it has to take writes. Where not, a standby is used only if no other server can be. */
   readonly writable: boolean;
   /** How long all of it may take, in milliseconds. */
   readonly timeoutMs: number;
@@ -38,15 +40,25 @@ export interface ConnectionOptions {
 /**
  * Makes what connects to the first server that can be used; the one that was used last is tried before the others, for
  * one that does not respond takes its time.
+ *
+ * @param onWarning Is told of the first standby that is read from.
  */
-export function connectorTo(url: PostgresUrl): (options: ConnectionOptions) => Promise<Connection> {
+export function connectorTo(
+  url: PostgresUrl,
+  onWarning: (message: string) => void = () => {},
+): (options: ConnectionOptions) => Promise<Connection> {
   let { hosts } = url;
+  let hasWarned = false;
   return async (options) => {
     const connection = await connectPostgres({ ...url, hosts }, options);
     hosts = [connection.host, ...url.hosts.filter((host) => host !== connection.host)];
+    if (connection.isStandby && !hasWarned) onWarning(`${describeHost(connection.host)} ${LAGS}`);
+    hasWarned ||= connection.isStandby;
     return connection;
   };
 }
+
+const LAGS = "is a standby, and no other server can be used: it may lack the newest plants and tokens";
 
 /**
  * Connects to the first server that can be used, and makes its session safe. One that would break what a 200 promises
@@ -58,17 +70,26 @@ export function connectorTo(url: PostgresUrl): (options: ConnectionOptions) => P
 export async function connectPostgres(url: PostgresUrl, options: ConnectionOptions): Promise<Connection> {
   const deadline = performance.now() + options.timeoutMs;
   const failures: PostgresFailure[] = [];
+  let standby: Connection | undefined;
   for (const [index, host] of url.hosts.entries()) {
     // One that does not respond leaves the others their share.
     const limitMs = Math.min(url.connectTimeoutMs, (deadline - performance.now()) / (url.hosts.length - index));
     if (limitMs <= 0) break;
     try {
-      return await connectTo(host, url, { ...options, timeoutMs: limitMs });
+      const connection = await connectTo(host, url, { ...options, timeoutMs: limitMs });
+      if (!connection.isStandby) {
+        standby?.close();
+        return connection;
+      }
+      // Another host may be the primary, which has everything.
+      if (standby === undefined) standby = connection;
+      else connection.close();
     } catch (error) {
       if (!(error instanceof PostgresFailure)) throw error;
       failures.push(new PostgresFailure(error.code, `${describeHost(host)}: ${error.message}`));
     }
   }
+  if (standby !== undefined) return standby;
   // Another server may be back in a moment; settings stay as they are.
   const isUnsafe = failures.length === url.hosts.length && failures.every(({ code }) => code === "UNSAFE");
   const reasons = failures.map(({ message }) => message).join("; ");
@@ -109,6 +130,8 @@ async function connectTo(
     // A reserved connection never turns into another one, whose session was not checked.
     const reserved = await opened.reserve();
     const backend = await makeSafe(reserved, { writable, nonce });
+    const isStandby = !writable && (await isInRecovery(reserved));
+    if (isStandby && !url.readsStandby) throw new PostgresFailure("25006");
     const query: Connection["query"] = (statement, parameters = []) =>
       run(() => reserved.unsafe(statement, [...parameters]));
     await verify?.({ query });
@@ -116,11 +139,17 @@ async function connectTo(
       query,
       script: (statements) => run(() => reserved.unsafe(statements).simple()),
       host,
+      isStandby,
       backend,
       isOpen: () => isOpen,
       close,
     };
   }
+}
+
+async function isInRecovery(session: Bun.ReservedSQL): Promise<boolean> {
+  const [found] = (await session.unsafe("SELECT pg_is_in_recovery() AS is_standby")) as [{ is_standby: boolean }];
+  return found.is_standby;
 }
 
 async function run<Result>(statement: () => Promise<Result>): Promise<Result> {
@@ -151,7 +180,8 @@ function clientOptions(
     ...(Object.keys(tls).length > 0 && { tls }),
     database: url.database,
     username: url.username,
-    password: url.password(),
+    // A function: an empty text would be replaced by PGPASSWORD.
+    password: url.password,
     max: 1,
     connectionTimeout: url.connectTimeoutMs / 1_000,
     channelBinding: "disable",

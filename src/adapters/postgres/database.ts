@@ -74,7 +74,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const { access = "create", lanes: laneCount = LANES, onWarning = () => {} } = options;
   const counts: LaneCounts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
   const writable = access !== "read";
-  const connector = connectorTo(url);
+  const connector = connectorTo(url, onWarning);
   const openOptions = { writable, timeoutMs: SCHEMA_TIMEOUT_MS };
   const verify = tablesVerifier({ writable, onWarning });
   await connected(url, connector, openOptions, async (connection) => {
@@ -138,9 +138,13 @@ async function probe(connection: Connection): Promise<void> {
  * @returns What was to be done.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
-export function migratePostgres(url: PostgresUrl, dryRun: boolean): Promise<readonly Migration[]> {
+export function migratePostgres(
+  url: PostgresUrl,
+  dryRun: boolean,
+  onWarning: (message: string) => void,
+): Promise<readonly Migration[]> {
   const options = { writable: !dryRun, timeoutMs: MIGRATE_TIMEOUT_MS };
-  return connected(url, connectorTo(url), options, dryRun ? pendingMigrations : migrate);
+  return connected(url, connectorTo(url, onWarning), options, dryRun ? pendingMigrations : migrate);
 }
 
 /** Connects once, so that what is wrong is said at the start. */

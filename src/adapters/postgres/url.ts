@@ -13,6 +13,8 @@ export interface PostgresUrl {
   /** The paths of the client's own certificate and key, in PEM, if it has any. */
   readonly sslcert: string | undefined;
   readonly sslkey: string | undefined;
+  /** Whether who only reads may do so from a standby, where no other server can be used. @default {true} */
+  readonly readsStandby: boolean;
   /** How long to try one host at most, in milliseconds. @default {2_000} */
   readonly connectTimeoutMs: number;
 }
@@ -57,10 +59,10 @@ export function parsePostgresUrl(url: string): PostgresUrl {
     sslmode: parseSslMode(parameters.sslmode),
     sslrootcert: parameters.sslrootcert,
     ...parseCertificate(parameters),
+    readsStandby: parseReadsStandby(parameters.target_session_attrs),
     connectTimeoutMs: parseTimeout(parameters.connect_timeout),
   };
   requireExplicitTls(parsed);
-  requireWritable(parameters.target_session_attrs);
   const secret = decode(password);
   return { ...parsed, password: () => secret };
 }
@@ -99,13 +101,22 @@ function parseParameters(query: string): Parameters {
   const parameters = new Map<string, string>();
   for (const pair of pairs) {
     const [name = "", ...value] = pair.split("=");
-    if (!PARAMETERS.some((known) => known === name)) {
-      throw new RangeError(`the parameter "${name}" is not known; there are ${PARAMETERS.join(", ")}`);
-    }
+    if (!PARAMETERS.some((known) => known === name)) throw unknownParameter(name, query);
     if (parameters.has(name)) throw new RangeError(`expected the parameter "${name}" once`);
     parameters.set(name, decode(value.join("=")));
   }
   return Object.fromEntries(parameters);
+}
+
+/** What follows a `?` of the password looks like parameters: then an `@` is there, too, and the name may be a secret. */
+function unknownParameter(name: string, query: string): RangeError {
+  const known = `there are ${PARAMETERS.join(", ")}`;
+  if (/^\w{1,40}$/.test(name) && !query.includes("@")) {
+    return new RangeError(`the parameter "${name}" is not known; ${known}`);
+  }
+  return new RangeError(
+    `a parameter is not known; ${known}; special characters of the password must be percent-encoded, such as ? as %3F`,
+  );
 }
 
 function parseSslMode(text: string | undefined): SslMode | undefined {
@@ -140,8 +151,8 @@ function isLocal({ host }: PostgresHost): boolean {
   return host.startsWith("/") || host === "localhost" || host === "::1" || /^127(?:\.\d+){3}$/.test(host);
 }
 
-/** A server that may not write is never used, whatever the URL says. */
-function requireWritable(target = "read-write"): void {
-  if (["read-write", "primary", "any"].includes(target)) return;
+/** To write, a server that may not is never used, whatever the URL says. */
+function parseReadsStandby(target = "any"): boolean {
+  if (["read-write", "primary", "any"].includes(target)) return target === "any";
   throw new RangeError("expected target_session_attrs to be read-write: plants are written");
 }

@@ -83,6 +83,11 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
         at("secret:pass%20word%2F%25"),
       ),
     ).toBe("postgres as secret");
+    for (const user of ["secret", "secret:"]) {
+      expect(await connectIn({ PGPASSWORD: "pass word/%" }, at(user))).toContain(
+        "it refuses this user or password (28",
+      );
+    }
     expect(await connectIn({ PGSSLMODE: "nonsense" }, at("secret:pass%20word%2F%25"))).toBe(
       `127.0.0.1:${cluster.port}: the environment's PGSSLMODE is not one that there is: remove it (ERR_INVALID_ARG_VALUE)`,
     );

@@ -19,6 +19,7 @@ test("parsePostgresUrl() reads hosts, database, user and password", () => {
     sslrootcert: undefined,
     sslcert: undefined,
     sslkey: undefined,
+    readsStandby: true,
     connectTimeoutMs: 2_000,
   });
   expect(password()).toBe("p@ss/word");
@@ -32,6 +33,7 @@ test("parsePostgresUrl() reads every parameter that it knows", () => {
     sslrootcert: "/ca.pem",
     sslcert: "/me.pem",
     sslkey: "/me.key",
+    readsStandby: false,
     connectTimeoutMs: 7_000,
   });
 });
@@ -41,6 +43,9 @@ test("parsePostgresUrl() wants no sslmode where there is no network in between",
     expect(parsePostgresUrl(`postgresql://plants@${host}/plants`).sslmode).toBeUndefined();
   }
 });
+
+const UNKNOWN_PARAMETER =
+  "a parameter is not known; there are sslmode, sslrootcert, sslcert, sslkey, connect_timeout, target_session_attrs; special characters of the password must be percent-encoded, such as ? as %3F";
 
 const REFUSED: readonly (readonly [url: string, message: string])[] = [
   ["postgres://db/plants", "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE"],
@@ -83,6 +88,12 @@ const REFUSED: readonly (readonly [url: string, message: string])[] = [
     `${USER}db/plants?sslmode=require&search_path=x`,
     'the parameter "search_path" is not known; there are sslmode, sslrootcert, sslcert, sslkey, connect_timeout, target_session_attrs',
   ],
+  ...["p@ss/word?word@localhost/plants", "p@ss/word?word=1@localhost/plants"].map(
+    (rest) => [`postgres://plants:${rest}`, UNKNOWN_PARAMETER] as const,
+  ),
+  ...["\u001b[31mword", "a\nb=1", "x".repeat(41)].map(
+    (query) => [`${USER}localhost/plants?${query}`, UNKNOWN_PARAMETER] as const,
+  ),
   [`${USER}db/plants?sslmode=verify-full&sslmode=disable`, 'expected the parameter "sslmode" once'],
   [`${USER}127.0.0.1/plants?connect_timeout=0`, "expected connect_timeout to be 1 to 999 seconds"],
   [
