@@ -24,6 +24,7 @@ import { type HttpServer, listen } from "./http_server.ts";
 import { reasonOf, type StreamIo } from "./io.ts";
 import { createObserver } from "./observe.ts";
 import { lanesOf } from "./open_database.ts";
+import { toCommandError } from "./storage_refusal.ts";
 import { shutDown, writeUses } from "./shutdown.ts";
 import { repeat } from "./waiting.ts";
 
@@ -41,7 +42,7 @@ export async function startService(config: Config, database: Database, { log, lo
   });
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
-  const tokens = await tokenCache(database.tokens, { staticTokens: config.authTokens, sha256 });
+  const tokens = await readTokens(database, config);
   const app = createApp({
     plants: commits,
     ready: readyUntil(io.stop, database.plants),
@@ -67,6 +68,14 @@ export async function startService(config: Config, database: Database, { log, lo
       return shutDown({ server, commits, tokens, tracing }, { config, log, hasFailed });
     },
   };
+}
+
+async function readTokens({ tokens }: Database, { authTokens, database }: Config): Promise<TokenCache> {
+  try {
+    return await tokenCache(tokens, { staticTokens: authTokens, sha256 });
+  } catch (error) {
+    throw toCommandError(error, { action: "read the tokens", database });
+  }
 }
 
 /** Loads tracing only where there is a collector: it is large, and instruments every request. */

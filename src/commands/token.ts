@@ -3,8 +3,10 @@ import { ConfigError, type DatabaseLocation } from "./config.ts";
 import { type Scope, SCOPES } from "../scopes.ts";
 import type { TokenRecord, TokenStore } from "../token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
+import type { Database } from "../database.ts";
 import { CommandError, escapeControls, type Io, type StreamIo, writeOutput } from "./io.ts";
 import { openForListing, openForWriting } from "./open_database.ts";
+import { type RefusedAction, toCommandError } from "./storage_refusal.ts";
 
 /** How to create a token. */
 export interface CreateTokenOptions {
@@ -17,7 +19,8 @@ export interface CreateTokenOptions {
 /**
  * `plant-store token create`: prints a new token, this once; the database keeps its SHA-256.
  *
- * @throws {CommandError} If the name is taken, or the token cannot be printed: then there is none.
+ * @throws {CommandError} If the name is taken, or the token cannot be printed: then there is none. If storage does not
+ * respond in time there may be one, which the message says.
  */
 export async function createToken(
   database: DatabaseLocation,
@@ -29,10 +32,13 @@ export async function createToken(
   const createdAt = new Date();
   const expiresAt = expires === undefined ? null : new Date(createdAt.getTime() + parseLifetime(expires));
   const token = mintToken(sha256);
-  await using opened = await openForWriting(database, { create: true });
   const record = { name, digest: sha256(token), createdAt, expiresAt, scopes: scope ? [scope] : SCOPES };
-  if (!(await opened.tokens.add(record))) throw new CommandError(`Cannot create token "${name}": the name is taken`);
-  await printOrDelete(token, name, opened.tokens, io);
+  const advice = `a token of this name may exist now although its secret was not shown: remove it with plant-store token delete ${name}`;
+  const refused = { action: `create token "${name}"`, database, advice };
+  await withTokens(openForWriting(database, { create: true }), refused, async (tokens) => {
+    if (!(await tokens.add(record))) throw new CommandError(`Cannot create token "${name}": the name is taken`);
+    await printOrDelete(token, name, tokens, io);
+  });
   const end = expiresAt ? `It expires ${expiresAt.toISOString()}.` : "It does not expire.";
   io.stderr(`Token "${name}" is shown only now. ${end}\n`);
   return 0;
@@ -54,26 +60,29 @@ export async function listTokens(
   { json }: { json: boolean },
   io: StreamIo,
 ): Promise<number> {
-  await using opened = await openForListing(database, (message) => io.stderr(`${message}\n`));
-  const rows = (await opened.tokens.list()).map(describe);
+  const opening = openForListing(database, (message) => io.stderr(`${message}\n`));
+  const records = await withTokens(opening, { action: "list the tokens", database }, (tokens) => tokens.list());
+  const rows = records.map(describe);
   await writeOutput(io, json ? `${JSON.stringify(rows, null, 2)}\n` : table(rows));
   return 0;
 }
 
 /** `plant-store token revoke`: the token is accepted no more, on running servers within seconds. */
 export async function revokeToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
-  await using opened = await openForWriting(database);
-  if (await opened.tokens.revoke(name, new Date())) io.stderr(`Token "${name}" is revoked.\n`);
-  else if ((await opened.tokens.list()).some((token) => token.name === name))
-    io.stderr(`Token "${name}" was revoked before.\n`);
-  else throw new CommandError(`Cannot revoke token ${quoted(name)}: there is none of that name`);
-  return 0;
+  const refused = { action: `revoke token ${quoted(name)}`, database, advice: RUN_AGAIN };
+  return withTokens(openForWriting(database), refused, async (tokens) => {
+    if (await tokens.revoke(name, new Date())) io.stderr(`Token "${name}" is revoked.\n`);
+    else if ((await tokens.list()).some((token) => token.name === name))
+      io.stderr(`Token "${name}" was revoked before.\n`);
+    else throw new CommandError(`Cannot revoke token ${quoted(name)}: there is none of that name`);
+    return 0;
+  });
 }
 
 /** `plant-store token delete`: as `revoke`, and the name is free again. */
 export async function deleteToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
-  await using opened = await openForWriting(database);
-  if (!(await opened.tokens.delete(name))) {
+  const refused = { action: `delete token ${quoted(name)}`, database, advice: RUN_AGAIN };
+  if (!(await withTokens(openForWriting(database), refused, (tokens) => tokens.delete(name)))) {
     throw new CommandError(`Cannot delete token ${quoted(name)}: there is none of that name`);
   }
   io.stderr(`Token "${name}" is deleted.\n`);
@@ -82,10 +91,27 @@ export async function deleteToken(database: DatabaseLocation, name: string, io: 
 
 /** `plant-store token prune`: deletes the tokens that are revoked or expired. */
 export async function pruneTokens(database: DatabaseLocation, io: Io): Promise<number> {
-  await using opened = await openForWriting(database);
-  const count = await opened.tokens.prune(new Date());
+  const refused = { action: "prune the tokens", database, advice: RUN_AGAIN };
+  const count = await withTokens(openForWriting(database), refused, (tokens) => tokens.prune(new Date()));
   io.stderr(`${count} revoked or expired ${count === 1 ? "token is" : "tokens are"} deleted.\n`);
   return 0;
+}
+
+/** What was sent and had no response may still be committed. */
+const RUN_AGAIN = "it may or may not be done, run it again";
+
+/** Runs what a command does with the tokens of a database that is being opened, and closes it. */
+async function withTokens<Result>(
+  opening: Promise<Pick<Database, "tokens"> & AsyncDisposable>,
+  refused: RefusedAction,
+  run: (tokens: TokenStore) => Promise<Result>,
+): Promise<Result> {
+  try {
+    await using opened = await opening;
+    return await run(opened.tokens);
+  } catch (error) {
+    throw toCommandError(error, refused);
+  }
 }
 
 /** A name is typed in shells and read in tables. */
