@@ -85,9 +85,12 @@ export interface PostgresLocation {
   readonly url: PostgresUrl;
 }
 
-/** Parses `file:PATH`, or the same as an absolute URL, `file:///PATH` (RFC 8089); or a `postgres://…`. */
+/**
+ * Parses `file:PATH`, or the same as an absolute URL, `file:///PATH` (RFC 8089); or a `postgres://…`, of which a secret
+ * often has a newline behind it. The path of a file may end with one.
+ */
 export function parseDatabaseUrl(name: string, url: string): DatabaseLocation {
-  if (/^postgres(?:ql)?:/.test(url)) return { adapter: "postgres", url: parsePostgres(name, url) };
+  if (/^postgres(?:ql)?:/.test(url)) return { adapter: "postgres", url: parsePostgres(name, url.trimEnd()) };
   const path = /^file:(?:\/\/(?=\/))?([^?#]+)$/.exec(url)?.[1];
   // A memory database would lose every plant, and two slashes name a host.
   if (path !== undefined && !path.startsWith("//") && path !== ":memory:") return { adapter: "sqlite", path };

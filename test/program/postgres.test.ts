@@ -191,6 +191,8 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       [`postgres://secret:wrong-sesame@127.0.0.1:${port}/postgres`, 1, "it refuses this user or password (28P01)"],
       [`postgres://postgres@127.0.0.1:${port}/missing`, 1, "it has no such database (3D000)"],
       ["postgres://postgres@127.0.0.1:1/postgres", 1, "127.0.0.1:1: nothing listens there"],
+      [`postgres://postgres@127.0.0.1:${port}/missing\r\n`, 1, "it has no such database (3D000)"],
+      [`postgres://postgres@127.0.0.1:1/postgres?connect_timeout=1 `, 1, "127.0.0.1:1: nothing listens there"],
       [`postgres://a@127.0.0.1:${silent.port}/b?connect_timeout=1`, 1, "it did not respond in time"],
     ] as const) {
       const { stderr, ...ended } = await plantStore(["serve", "--port", "0"], url);

@@ -88,6 +88,7 @@ const REASONS: readonly (readonly [code: string, reason: string])[] = [
   ["55P03", "storage did not finish in time"],
   ["25P04", "storage did not finish in time"],
   ["ABANDONED", "storage did not finish in time"],
+  ["ROW_GONE", "storage has lost a row to another transaction"],
 ];
 
 /** `storage_unavailable`, with the failure as what the log may tell. */
@@ -98,6 +99,9 @@ export function unavailable(cause: unknown): PlantStoreError {
   return new PlantStoreError("storage_unavailable", message, { cause });
 }
 
+const NAME_TAKEN =
+  "a view, a type or a table of another application has a name that plant-store needs: use a schema of its own";
+
 /** What an operator can act on, in words of our own. */
 const WORDS: readonly (readonly [code: string, words: string])[] = [
   ["28", "it refuses this user or password"],
@@ -107,6 +111,14 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
   ["57P03", "it is starting or stopping"],
   ["08P01", "it refuses the session's settings, as a pooler does: connect to PostgreSQL itself"],
   ["25006", "it is read-only"],
+  ["25P04", "a transaction_timeout ended the session: raise that of the role or the database"],
+  ["57014", "the statement was cancelled, or took longer than its statement_timeout"],
+  ["57P01", "the connection was ended by an operator, or by a shutdown"],
+  ["53100", "its disk is full"],
+  ["42P01", "a table of plant-store's is not there: restore the backup"],
+  ["42P07", NAME_TAKEN],
+  ["42710", NAME_TAKEN],
+  ["42703", "a table has the name of plant-store's and not its columns: use a schema of its own"],
   ["ERR_POSTGRES_CONNECTION_REFUSED", "nothing listens there"],
   ["ERR_POSTGRES_TLS_NOT_AVAILABLE", "it does not speak TLS"],
   ["ERR_POSTGRES_CONNECTION_TIMEOUT", "it did not respond in time"],
@@ -117,12 +129,16 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
   ["SELF_SIGNED_", "its certificate is not trusted: sslrootcert names those that are"],
   ["UNABLE_TO_", "its certificate is not trusted: sslrootcert names those that are"],
   ["ERR_TLS_CERT_ALTNAME_INVALID", "its certificate is for another host"],
+  ["CERT_HAS_EXPIRED", "its certificate, or one above it, has expired: renew it"],
+  ["CERT_NOT_YET_VALID", "its certificate, or one above it, is not valid yet: look at the clocks"],
   ["EPROTO", "the TLS handshake failed: it may not trust sslcert"],
   ["ERR_INVALID_ARG_VALUE", "the environment's PGSSLMODE is not one that there is: remove it"],
+  ["ERR_INVALID_ARG_TYPE", "sslrootcert, sslcert or sslkey names an empty file"],
   ["EISDIR", "sslrootcert, sslcert or sslkey names a directory"],
   ["ERR_BORINGSSL", "sslrootcert, sslcert or sslkey names a file that holds no certificate or key in PEM"],
   ["ENOENT", "sslrootcert, sslcert or sslkey names a file that is not there"],
   ["ABANDONED", "it still works on a statement that was given up"],
+  ["ROW_GONE", "another transaction deleted a plant meanwhile"],
   ["DISPOSED", "it was closed"],
 ];
 

@@ -230,7 +230,11 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     expect(await failureOf(at("tls", "?sslmode=verify-full&sslrootcert=/missing.crt"))).toMatchObject({
       message: expect.stringContaining("sslrootcert, sslcert or sslkey names a file that is not there"),
     });
+    using directory = emptyDirectory();
+    const empty = join(directory.path, "empty.crt");
+    writeFileSync(empty, "");
     for (const [file, reason] of [
+      [empty, "sslrootcert, sslcert or sslkey names an empty file (ERR_INVALID_ARG_TYPE)"],
       ["/", "sslrootcert, sslcert or sslkey names a directory (EISDIR)"],
       [join(ROOT, "package.json"), "names a file that holds no certificate or key in PEM (ERR_BORINGSSL)"],
     ] as const) {

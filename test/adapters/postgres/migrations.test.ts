@@ -84,6 +84,26 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     }
   });
 
+  test("says in words that something else has the name of a table, or that one is not there", async () => {
+    const refusal = (reason: string) => `Cannot open database "postgres": ${reason}`;
+    const lacksColumn = "a table has the name of plant-store's and not its columns: use a schema of its own (42703)";
+    const taken =
+      "a view, a type or a table of another application has a name that plant-store needs: use a schema of its own";
+    for (const [made, dropped, message] of [
+      ["CREATE VIEW plants AS SELECT 1", "DROP VIEW plants", `${taken} (42P07)`],
+      ["CREATE TYPE plants AS ENUM ()", "DROP TYPE plants", `${taken} (42710)`],
+      ["CREATE TABLE plant_store_migrations (id int)", "DROP TABLE plant_store_migrations", lacksColumn],
+    ] as const) {
+      await cluster.run(made);
+      await expect(open()).rejects.toThrow(refusal(message));
+      await cluster.run(dropped);
+    }
+    await (await open())[Symbol.asyncDispose]();
+    await cluster.run("ALTER TABLE probes RENAME TO other");
+    await expect(open()).rejects.toThrow(refusal("a table of plant-store's is not there: restore the backup (42P01)"));
+    await cluster.run("ALTER TABLE other RENAME TO probes");
+  });
+
   test("refuses a newer plant-store's database", async () => {
     await (await open())[Symbol.asyncDispose]();
     await cluster.run("INSERT INTO plant_store_migrations VALUES (9999999999999, '9999_from_the_future')");
