@@ -69,7 +69,7 @@ export async function listTokens(
 
 /** `plant-store token revoke`: the token is accepted no more, on running servers within seconds. */
 export async function revokeToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
-  const refused = { action: `revoke token ${quoted(name)}`, database, advice: RUN_AGAIN };
+  const refused = { action: `revoke token ${quoted(name)}`, database, advice: LOOK };
   return withTokens(openForWriting(database), refused, async (tokens) => {
     if (await tokens.revoke(name, new Date())) io.stderr(`Token "${name}" is revoked.\n`);
     else if ((await tokens.list()).some((token) => token.name === name))
@@ -81,7 +81,7 @@ export async function revokeToken(database: DatabaseLocation, name: string, io: 
 
 /** `plant-store token delete`: as `revoke`, and the name is free again. */
 export async function deleteToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
-  const refused = { action: `delete token ${quoted(name)}`, database, advice: RUN_AGAIN };
+  const refused = { action: `delete token ${quoted(name)}`, database, advice: LOOK };
   if (!(await withTokens(openForWriting(database), refused, (tokens) => tokens.delete(name)))) {
     throw new CommandError(`Cannot delete token ${quoted(name)}: there is none of that name`);
   }
@@ -91,14 +91,14 @@ export async function deleteToken(database: DatabaseLocation, name: string, io: 
 
 /** `plant-store token prune`: deletes the tokens that are revoked or expired. */
 export async function pruneTokens(database: DatabaseLocation, io: Io): Promise<number> {
-  const refused = { action: "prune the tokens", database, advice: RUN_AGAIN };
+  const refused = { action: "prune the tokens", database, advice: LOOK };
   const count = await withTokens(openForWriting(database), refused, (tokens) => tokens.prune(new Date()));
   io.stderr(`${count} revoked or expired ${count === 1 ? "token is" : "tokens are"} deleted.\n`);
   return 0;
 }
 
 /** What was sent and had no response may still be committed. */
-const RUN_AGAIN = "it may or may not be done, run it again";
+const LOOK = "plant-store token list shows whether it was done";
 
 /** Runs what a command does with the tokens of a database that is being opened, and closes it. */
 async function withTokens<Result>(

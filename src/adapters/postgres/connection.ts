@@ -85,7 +85,10 @@ export async function connectPostgres(url: PostgresUrl, options: ConnectionOptio
       if (standby === undefined) standby = connection;
       else connection.close();
     } catch (error) {
-      if (!(error instanceof PostgresFailure)) throw error;
+      if (!(error instanceof PostgresFailure)) {
+        standby?.close();
+        throw error;
+      }
       failures.push(new PostgresFailure(error.code, `${describeHost(host)}: ${error.message}`));
     }
   }
