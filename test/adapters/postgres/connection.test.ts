@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type Connection, connectPostgres } from "../../../src/adapters/postgres/connection.ts";
+import type { Connection } from "../../../src/adapters/postgres/connection.ts";
+import { connectPostgres } from "../../../src/adapters/postgres/connector.ts";
 import { PostgresFailure } from "../../../src/adapters/postgres/errors.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
 import { freePort, type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
@@ -110,7 +111,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
   /** Connects in a process with an environment of its own; gives the database and the role, or the refusal. */
   async function connectIn(env: Readonly<Record<string, string>>, url: string): Promise<string> {
     const script = `
-      const { connectPostgres } = await import("./src/adapters/postgres/connection.ts");
+      const { connectPostgres } = await import("./src/adapters/postgres/connector.ts");
       const { parsePostgresUrl } = await import("./src/adapters/postgres/url.ts");
       try {
         const connection = await connectPostgres(parsePostgresUrl(process.argv[1]), { writable: true, timeoutMs: 10_000 });

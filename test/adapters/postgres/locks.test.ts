@@ -1,5 +1,6 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import { type Connection, connectPostgres } from "../../../src/adapters/postgres/connection.ts";
+import type { Connection } from "../../../src/adapters/postgres/connection.ts";
+import { connectPostgres } from "../../../src/adapters/postgres/connector.ts";
 import { LANES, openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { addPlants } from "../../../src/adapters/postgres/plants.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
