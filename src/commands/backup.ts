@@ -11,7 +11,7 @@ import { copyDatabase } from "./open_database.ts";
  * @returns 0, or 1 when it was stopped.
  * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.
  * @throws {CommandError} If the file is there already or cannot be written.
- * @throws {DatabaseError} If the database cannot be read, or not be copied.
+ * @throws {DatabaseError} If the database cannot be read, or not be copied, or is marked as damaged.
  */
 export async function backup(database: DatabaseLocation, target: string, io: Io): Promise<number> {
   if (database.adapter !== "sqlite") throw new ConfigError("Cannot back up PostgreSQL: use pg_dump");

@@ -1,7 +1,7 @@
 import type { NewPlant } from "../plant.ts";
 import type { DatabaseLocation } from "./config.ts";
 import { CommandError, isDone, reasonOf, type StreamIo } from "./io.ts";
-import { openForReading } from "./open_database.ts";
+import { openForReading, watchDamage } from "./open_database.ts";
 import { eventLoopTurn } from "./waiting.ts";
 
 /** How plants are written. */
@@ -14,10 +14,10 @@ export interface ExportOptions {
 
 /**
  * `plant-store export`: writes every plant that was stored before it began, ordered by id, from a database that may be
- * in use. Memory does not grow with the number of plants.
+ * in use. Memory does not grow with the number of plants. Of a file that is marked as damaged it writes what can be read.
  *
  * @returns 0, also when the reader of a pipe ended early; 1 when it was stopped.
- * @throws {CommandError} If the output cannot be written.
+ * @throws {CommandError} If the output cannot be written; at the end, if the file is marked as damaged.
  * @throws {DatabaseError} If the database cannot be read.
  */
 export async function exportPlants(
@@ -26,8 +26,16 @@ export async function exportPlants(
   io: StreamIo,
 ): Promise<number> {
   await using reader = await openForReading(database, (message) => io.stderr(`${message}\n`));
+  const damage = watchDamage(database);
+  const exitCode = await writeAll(chunksOf(reader.pages(), FORMATS[format]), io);
+  // At the end: a server may have found it meanwhile, and all that can be read is written.
+  requireUndamaged(damage());
+  return exitCode;
+}
+
+async function writeAll(chunks: AsyncIterable<string>, io: StreamIo): Promise<number> {
   try {
-    for await (const chunk of chunksOf(reader.pages(), FORMATS[format])) {
+    for await (const chunk of chunks) {
       if (!(await isDone(io.write(chunk), io.stop))) return stopped(io);
       // A file takes every chunk at once.
       await eventLoopTurn();
@@ -37,6 +45,12 @@ export async function exportPlants(
     if (codeOf(error) === "EPIPE") return 0;
     throw codeOf(error) === undefined ? error : new CommandError(`Cannot write the export: ${reasonOf(error)}`);
   }
+}
+
+/** A row that SQLite does not reach from the root is missing without an error. */
+function requireUndamaged(finding: string | undefined): void {
+  if (finding === undefined) return;
+  throw new CommandError(`Plants may be missing in the export: the database is damaged (${finding})`);
 }
 
 async function* chunksOf(pages: AsyncIterable<readonly NewPlant[]>, { head, record }: Format): AsyncIterable<string> {

@@ -1,4 +1,4 @@
-import { clearDamageMark } from "../adapters/sqlite/damage_mark.ts";
+import { clearDamageMark, damageMark } from "../adapters/sqlite/damage_mark.ts";
 import { type IntegrityProgress, type IntegrityResult, integrityChecker } from "../adapters/sqlite/integrity_client.ts";
 import { type LockWaitOptions, waitForLock } from "../adapters/sqlite/lock_wait.ts";
 import { openSqliteWorker, type SqliteWorkerOptions } from "../adapters/sqlite/worker_client.ts";
@@ -79,6 +79,15 @@ export async function openForListing(
 
 async function openPostgresReader({ url }: PostgresLocation, onWarning: OnWarning): Promise<Database> {
   return (await postgres()).openPostgres(url, { access: "read", onWarning });
+}
+
+/**
+ * Watches the mark of a file that is damaged, from the moment on that it was opened. PostgreSQL has none.
+ *
+ * @returns What was found by now, in one line; nothing where no damage is known.
+ */
+export function watchDamage(location: DatabaseLocation): () => string | undefined {
+  return location.adapter === "sqlite" ? damageMark(location.path).finding : () => undefined;
 }
 
 /**

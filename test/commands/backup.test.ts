@@ -13,6 +13,7 @@ import {
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { connect } from "../../src/adapters/sqlite/connection.ts";
+import { damageMark } from "../../src/adapters/sqlite/damage_mark.ts";
 import { DatabaseError } from "../../src/database.ts";
 import { APPLICATION_ID } from "../../src/adapters/sqlite/migrations.ts";
 import { plantWriter } from "../../src/adapters/sqlite/plants.ts";
@@ -189,6 +190,29 @@ test.each([
   await expect(run).rejects.toThrow(DatabaseError);
   await expect(run).rejects.toThrow(`Cannot read database "${path}": ${says}`);
   expect(filesIn(directory.path)).toEqual(before);
+});
+
+const MARKED =
+  "it is damaged (found before); save what can be read: plant-store export; or check it: plant-store check";
+
+test("backup of a file that is marked as damaged fails with one clear line: its copy could be sound, and lack plants", async () => {
+  using database = await databaseFixture(HOSTILE_PLANTS);
+  damageMark(database.path).write("found before");
+  const run = backup(sqliteAt(database.path), join(database.directory, "backup.db"), streamIo().io);
+  await expect(run).rejects.toThrow(DatabaseError);
+  await expect(run).rejects.toThrow(`Cannot copy database "${database.path}": ${MARKED}`);
+  expect(filesIn(database.directory)).toEqual(["plants.db", "plants.db-damaged"]);
+});
+
+test("backup of a file that is marked as damaged in the meantime leaves nothing", async () => {
+  using database = await databaseFixture([]);
+  fill(database.path);
+  const run = backup(sqliteAt(database.path), join(database.directory, "backup.db"), streamIo().io);
+  run.catch(() => {});
+  while (!readdirSync(database.directory).some((name) => name.startsWith("."))) await Bun.sleep(1);
+  damageMark(database.path).write("found before");
+  await expect(run).rejects.toThrow(`Cannot copy database "${database.path}": ${MARKED}`);
+  expect(filesIn(database.directory)).toEqual(["plants.db", "plants.db-damaged"]);
 });
 
 test("backup onto a disk that takes no more fails with one clear line, and leaves nothing", async () => {

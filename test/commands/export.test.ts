@@ -3,16 +3,18 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../src/adapters/sqlite/connection.ts";
+import { damageMark } from "../../src/adapters/sqlite/damage_mark.ts";
 import { DatabaseError } from "../../src/database.ts";
 import { plantWriter } from "../../src/adapters/sqlite/plants.ts";
 import { exportPlants } from "../../src/commands/export.ts";
+import { CommandError } from "../../src/commands/io.ts";
 import { parseExactJson } from "../../src/exact_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
 import { executable } from "../support/executable.ts";
 import { shell } from "../support/shell.ts";
 import { emptyDirectory, runToEnd, start } from "../support/program.ts";
 import { databaseFixture, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
-import { streamIo } from "../support/stream_io.ts";
+import { runCommand, streamIo } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
 setDefaultTimeout(60_000);
@@ -239,6 +241,24 @@ test.each(refused)("export refuses %s, and writes and makes nothing", async (_wh
   await run.catch(() => {});
   expect(output()).toBe("");
   expect(filesIn(directory.path)).toEqual(before);
+});
+
+test("export of a file that is marked as damaged writes what can be read, says so in one line, and fails", async () => {
+  using database = await databaseFixture([FERN]);
+  damageMark(database.path).write("found before");
+  expect(await runCommand(["export", "--database", `file:${database.path}`], {})).toEqual({
+    exitCode: 1,
+    stdout: '{"id":1,"name":"Fern"}\n',
+    stderr: "Plants may be missing in the export: the database is damaged (found before)\n",
+  });
+});
+
+test("export says so, too, where the file is marked only in the meantime", async () => {
+  using database = await databaseFixture([FERN]);
+  const { io } = streamIo({ write: async () => damageMark(database.path).write("found now") });
+  const run = exportPlants(sqliteAt(database.path), NDJSON, io);
+  await expect(run).rejects.toThrow(CommandError);
+  await expect(run).rejects.toThrow("Plants may be missing in the export: the database is damaged (found now)");
 });
 
 test("export that is stopped ends at once, although nobody takes what it wrote, and says so", async () => {
