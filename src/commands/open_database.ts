@@ -1,4 +1,4 @@
-import { clearDamageMark, damageMark } from "../adapters/sqlite/damage_mark.ts";
+import { clearableMark, damageMark } from "../adapters/sqlite/damage_mark.ts";
 import { type IntegrityProgress, type IntegrityResult, integrityChecker } from "../adapters/sqlite/integrity_client.ts";
 import { type LockWaitOptions, waitForLock } from "../adapters/sqlite/lock_wait.ts";
 import { openSqliteWorker, type SqliteWorkerOptions } from "../adapters/sqlite/worker_client.ts";
@@ -91,7 +91,8 @@ export function watchDamage(location: DatabaseLocation): () => string | undefine
 }
 
 /**
- * Reads a whole database for damage. A file that is sound is no longer marked as damaged.
+ * Reads a whole database for damage. A file that is sound is no longer marked as damaged, unless another process has
+ * marked it during the check.
  *
  * @param stop Ends the check.
  */
@@ -100,10 +101,11 @@ export async function checkDatabase(
   stop: AbortSignal,
   onProgress: (progress: IntegrityProgress) => void,
 ): Promise<IntegrityResult> {
+  const clearMark = clearableMark(path);
   const result = integrityChecker(path).check({ background: false, onProgress });
   // SQLite may be in the middle of a step that takes seconds: the process ends without it.
   const ended = (await Promise.race([result, aborted(stop)])) ?? { type: "stopped" };
-  if (ended.type === "sound") clearDamageMark(path);
+  if (ended.type === "sound") clearMark();
   return ended;
 }
 

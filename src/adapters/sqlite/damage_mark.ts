@@ -1,4 +1,4 @@
-import { type BigIntStats, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { type BigIntStats, existsSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs";
 
 /** Remembers beside a database file that it is damaged: a file that is damaged cannot be trusted to hold that itself. */
 export interface DamageMark {
@@ -32,7 +32,7 @@ export function damageMark(path: string): DamageMark {
         lookedAt = now;
         marked = read(mark);
       }
-      return marked?.file === file ? marked.finding : undefined;
+      return marked && isAbout(marked, file) ? marked.finding : undefined;
     },
     write(finding) {
       try {
@@ -45,9 +45,27 @@ export function damageMark(path: string): DamageMark {
   };
 }
 
-/** Removes the mark of whatever file is or was at this path. */
-export function clearDamageMark(path: string): void {
-  rmSync(markPath(path), { force: true });
+/**
+ * Takes note of the mark at this path before a check.
+ *
+ * @returns Removes it, when the check has found nothing: not a mark that was written meanwhile, and none once another
+ * file is at the path.
+ */
+export function clearableMark(path: string): () => void {
+  // Without a file there is no mark, and the check says what is wrong.
+  if (!existsSync(path)) return () => {};
+  const mark = markPath(path);
+  const [file, content] = [identityAt(path), contentOf(mark)];
+  return () => {
+    if (content === undefined || identityAt(path) !== file) return;
+    if (contentOf(mark) === content) rmSync(mark, { force: true });
+  };
+}
+
+/** Which file is at this path, on its device; nothing where there is none. */
+export function identityAt(path: string): string | undefined {
+  const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
+  return stats && identityOf(stats);
 }
 
 /** What the mark holds, as JSON: an operator may read it. */
@@ -62,17 +80,37 @@ function markPath(path: string): string {
   return `${realpathSync(path)}-damaged`;
 }
 
-/** Writing changes none of these. Of a file that was deleted the next one may get the inode, but not the birth time. */
-function identityOf({ dev, ino, birthtimeNs }: BigIntStats): string {
-  return `${dev}:${ino}:${birthtimeNs}`;
+/**
+ * Writing changes none of these. Of a file that was deleted the next one may get the inode, but not the birth time. The
+ * number of the device is no part of it: after a boot or a mount it can be another one, and the mark lies beside the file.
+ */
+function identityOf({ ino, birthtimeNs }: BigIntStats): string {
+  return `${ino}:${birthtimeNs}`;
+}
+
+/** Older marks have the number of the device before the rest. */
+function isAbout(mark: Mark, file: string): boolean {
+  return `:${mark.file}`.endsWith(`:${file}`);
 }
 
 function read(mark: string): Mark | undefined {
+  const content = contentOf(mark);
+  if (content === undefined) return undefined;
+  try {
+    return (JSON.parse(content) ?? undefined) as Mark | undefined;
+  } catch {
+    // It was cut off by a crash: then the next check finds the damage again.
+    return undefined;
+  }
+}
+
+function contentOf(mark: string): string | undefined {
+  // An error costs more than a look, and there is nearly never a mark.
   if (statSync(mark, { throwIfNoEntry: false }) === undefined) return undefined;
   try {
-    return JSON.parse(readFileSync(mark, "utf8")) as Mark;
+    return readFileSync(mark, "utf8");
   } catch {
-    // It was cut off by a crash, or is being removed: then the next check finds the damage again.
+    // It is being removed, or cannot be read: the next check finds the damage again.
     return undefined;
   }
 }
