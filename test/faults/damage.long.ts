@@ -4,6 +4,7 @@ import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, writeFil
 import { join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
 import { type Damage, damage, makeLargeDatabase, truncate } from "../support/damage.ts";
+import { mutant } from "../support/mutant.ts";
 import { emptyDirectory, exitCodeOf, runToEnd, startServer, LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -150,6 +151,25 @@ test("a plant that meets damage before the check does ends the service, too", as
   expect(await response.json()).toEqual({ error: 5032, message: "storage is damaged; send the plant again later" });
   expect(await exitCodeOf(server.child)).toBe(1);
   expect(await store.call()).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(REFUSED) });
+});
+
+/** No bug: the check beside the server rests for a minute or more after its first step. */
+const LONG_REST = {
+  file: "src/adapters/sqlite/integrity_worker.ts",
+  from: "const REST = 4;",
+  to: "const REST = 1_000_000;",
+};
+
+test("a server that is stopped while its check rests closes its database", async () => {
+  using store = home();
+  using copy = mutant([LONG_REST]);
+  await using server = await startServer({ ...store.options, program: copy.program });
+  expect((await post(server.url)).status).toBe(200);
+  await server.stderr.until(/Integrity check started/);
+  server.child.kill("SIGTERM");
+  expect(await exitCodeOf(server.child)).toBe(0);
+  expect(await server.stderr.end).not.toContain("Database not closed");
+  expect(existsSync(`${store.database}-wal`)).toBe(false);
 });
 
 test("check says in one line that a database is sound, also beside a server, and changes nothing", async () => {

@@ -1,3 +1,4 @@
+import { identityAt } from "./damage_mark.ts";
 import { integrityChecker, type IntegrityResult } from "./integrity_client.ts";
 
 /** Where a server hears of its check. */
@@ -22,12 +23,14 @@ const DELAY_MS = 1_000;
  * Bun ends a process that has no file descriptors for a new Worker, and clients could take the last ones until then.
  */
 export async function backgroundCheck(path: string, options: BackgroundCheckOptions): Promise<BackgroundCheck> {
+  // It was opened just now. Later there can be another one at the path.
+  const file = identityAt(path);
   const checker = integrityChecker(path);
   await checker.ready;
   const timer = setTimeout(async () => {
     const begin = performance.now();
     options.onInfo("Integrity check started", {});
-    const result = await checker.check({ background: true });
+    const result = await checker.check({ background: true, file });
     report(result, Math.round(performance.now() - begin), options);
   }, DELAY_MS);
   timer.unref();

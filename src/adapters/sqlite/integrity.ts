@@ -16,10 +16,10 @@ export interface IntegrityOptions {
  * the other tables with their indexes first, then the plants in ranges of their ids, and all pages together at the end.
  * The time grows with the number of plants: about a microsecond each.
  *
- * @returns How many plants are checked, after each step.
+ * @returns How many plants are checked: yielded between two steps, and returned after the last one.
  * @throws {DamageError} If it is damaged: where, and what was found.
  */
-export function* checkIntegrity(client: Database, { whole }: IntegrityOptions): Generator<number> {
+export function* checkIntegrity(client: Database, { whole }: IntegrityOptions): Generator<number, number> {
   // Without it SQLite reads a page whose cells lie outside of it, and may not notice.
   client.run("PRAGMA cell_size_check = ON");
   for (const table of otherTables(client)) {
@@ -27,9 +27,11 @@ export function* checkIntegrity(client: Database, { whole }: IntegrityOptions): 
     yield 0;
   }
   const plants = yield* checkPlants(client);
-  if (!whole) return;
-  at("the whole file", () => requireSound(client, "integrity_check"));
-  yield plants;
+  if (whole) {
+    yield plants;
+    at("the whole file", () => requireSound(client, "integrity_check"));
+  }
+  return plants;
 }
 
 function otherTables(client: Database): string[] {
@@ -69,8 +71,8 @@ function* checkPlants(client: Database): Generator<number, number> {
     checked += rows.length;
     // A plant can be of 10 bytes or of 60,000.
     limit = Math.ceil(limit * (performance.now() - begin < RANGE_MS ? 2 : 0.5));
-    yield checked;
     if (isLast || last === INT64_MIN) return checked;
+    yield checked;
   }
 }
 

@@ -3,6 +3,7 @@ export interface IntegrityRequest {
   readonly type: "check";
   readonly path: string;
   readonly background: boolean;
+  readonly file: string | undefined;
 }
 export interface IntegrityStop {
   readonly type: "stop";
@@ -35,6 +36,8 @@ export interface IntegrityCheckOptions {
    * pages hang together in small files only.
    */
   readonly background: boolean;
+  /** Which file to check, as of `identityAt`: with another one at the path the check fails. @default any */
+  readonly file?: string | undefined;
   /** Takes the progress of a check that is not in the background. @default does nothing */
   readonly onProgress?: (progress: IntegrityProgress) => void;
 }
@@ -71,9 +74,9 @@ export function integrityChecker(path: string): IntegrityChecker {
   const result = promise.finally(() => worker.terminate());
   return {
     ready,
-    check({ background, ...options }) {
+    check({ background, file, ...options }) {
       onProgress = options.onProgress;
-      send({ type: "check", path, background });
+      send({ type: "check", path, background, file });
       return result;
     },
     async stop() {

@@ -46,6 +46,15 @@ test("checkIntegrity() counts every plant of a sound database once, in more than
   expect(new Set(counts).size).toBeGreaterThan(3);
 });
 
+test("checkIntegrity() ends with its last step: beside a server it would rest once more", () => {
+  using directory = emptyDirectory();
+  using client = connect(join(directory.path, "plants.db"));
+  plantWriter(client)(HOSTILE_PLANTS);
+  const yielded = (whole: boolean) => [...checkIntegrity(client, { whole })].filter((plants) => plants > 0);
+  expect(yielded(false)).toEqual([]);
+  expect(yielded(true)).toEqual([HOSTILE_PLANTS.length]);
+});
+
 test("checkIntegrity() holds no read transaction between its steps", () => {
   using directory = emptyDirectory();
   const path = join(directory.path, "plants.db");
