@@ -192,6 +192,13 @@ test.skipIf(skipsTmpfs())("a database on a read-only file system is refused with
   const run = await runToEnd(onFreePort(disk.server()));
   expect(run.exitCode).toBe(1);
   expect(run.stderr).toMatch(/^Cannot open database "[^"]+": [^\n]*\n$/);
+  for (const args of [["check"], ["export"], ["backup", "/dev/shm/backup.db"]]) {
+    expect(await runToEnd({ ...disk.server(), args })).toEqual({
+      exitCode: 1,
+      stdout: "",
+      stderr: expect.stringMatching(/^Cannot read database "[^"]+": SQLite has to be able to write [^\n]+\n$/),
+    });
+  }
 });
 
 test.skipIf(skipsShim())(

@@ -1,5 +1,6 @@
 import { Database, SQLiteError } from "bun:sqlite";
 import { accessSync, closeSync, constants, existsSync, openSync, statSync } from "node:fs";
+import { dirname } from "node:path";
 import { DatabaseError } from "../../database.ts";
 import { damageMark } from "./damage_mark.ts";
 import { findingOf } from "./errors.ts";
@@ -149,10 +150,14 @@ function pragma(client: Database, name: string): unknown {
 /** In one line that names the file: what SQLite or the checks above say. Anything else is a bug, and stays as it is. */
 export function toDatabaseError(action: string, path: string, error: unknown): unknown {
   if (!(error instanceof DatabaseError || error instanceof SQLiteError)) return error;
-  return new DatabaseError(`Cannot ${action} database "${path}": ${reasonOf(error)}`, { cause: error });
+  return new DatabaseError(`Cannot ${action} database "${path}": ${reasonOf(path, error)}`, { cause: error });
 }
 
-function reasonOf(error: Error): string {
+function reasonOf(path: string, error: Error): string {
+  // On a read-only file system SQLite cannot make the WAL, and does not say why to whom only reads.
+  if (error instanceof SQLiteError && error.code === "SQLITE_CANTOPEN" && existsSync(path)) {
+    return canWrite(dirname(path)) ? error.message : NOT_WRITABLE;
+  }
   if (error instanceof SQLiteError && error.code?.startsWith("SQLITE_READONLY")) {
     // The last process to close the database removes the WAL, and the next one to open it makes it again.
     return NOT_WRITABLE;
