@@ -1,4 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../../src/adapters/sqlite/connection.ts";
 import { findingOf } from "../../../src/adapters/sqlite/errors.ts";
@@ -33,6 +34,21 @@ test.each(Object.keys(DAMAGES) as Damage[])("checkIntegrity() finds %s without r
   const finding = what.includes("index of tokens") ? /^tokens: [^\n]+$/ : /^plants[^\n]*: [^\n]+$/;
   expect(findingIn(path, false)).toMatch(finding);
   expect(findingIn(path, true)).toMatch(finding);
+});
+
+test("checkIntegrity() finds damage in the list of free pages without reading the whole at once", () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  makeLargeDatabase(path, PLANTS);
+  {
+    using client = connect(path);
+    client.run("DELETE FROM plants");
+  }
+  const bytes = readFileSync(path);
+  // The number of free pages: https://www.sqlite.org/fileformat.html#the_database_header
+  bytes.writeUInt32BE(bytes.readUInt32BE(36) + 1, 36);
+  writeFileSync(path, bytes);
+  expect(findingIn(path, false)).toMatch(/^sqlite_schema: .*Freelist: size is \d+ but should be \d+$/);
 });
 
 test("checkIntegrity() counts every plant of a sound database once, in more than one range", () => {
