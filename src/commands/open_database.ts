@@ -91,8 +91,8 @@ export function watchDamage(location: DatabaseLocation): () => string | undefine
 }
 
 /**
- * Reads a whole database for damage. A file that is sound is no longer marked as damaged, unless another process has
- * marked it during the check.
+ * Reads a whole database for damage. A file that is sound is no longer marked as damaged; it counts as damaged where
+ * another process has marked it during the check.
  *
  * @param stop Ends the check.
  */
@@ -105,8 +105,8 @@ export async function checkDatabase(
   const result = integrityChecker(path).check({ background: false, onProgress });
   // SQLite may be in the middle of a step that takes seconds: the process ends without it.
   const ended = (await Promise.race([result, aborted(stop)])) ?? { type: "stopped" };
-  if (ended.type === "sound") clearMark();
-  return ended;
+  const finding = ended.type === "sound" ? clearMark() : undefined;
+  return finding === undefined ? ended : { type: "damaged", finding };
 }
 
 /**

@@ -49,16 +49,17 @@ export function damageMark(path: string): DamageMark {
  * Takes note of the mark at this path before a check.
  *
  * @returns Removes it, when the check has found nothing: not a mark that was written meanwhile, and none once another
- * file is at the path.
+ * file is at the path. Returns what another process has found in the file meanwhile.
  */
-export function clearableMark(path: string): () => void {
+export function clearableMark(path: string): () => string | undefined {
   // Without a file there is no mark, and the check says what is wrong.
-  if (!existsSync(path)) return () => {};
-  const mark = markPath(path);
+  if (!existsSync(path)) return () => undefined;
+  const [mark, { finding }] = [markPath(path), damageMark(path)];
   const [file, content] = [identityAt(path), contentOf(mark)];
+  const isAsBefore = () => content !== undefined && contentOf(mark) === content && identityAt(path) === file;
   return () => {
-    if (content === undefined || identityAt(path) !== file) return;
-    if (contentOf(mark) === content) rmSync(mark, { force: true });
+    if (isAsBefore()) rmSync(mark, { force: true });
+    return finding();
   };
 }
 

@@ -51,29 +51,31 @@ test.each(["", "null", "5", "[]", "{}", '{"file":5}', '{"file":'])(
   },
 );
 
-/** Checks a sound database, and does something else in the meantime. */
-async function checkDuring(path: string, act: () => void): Promise<void> {
+/** Checks a sound database, and does something else in the meantime. Resolves to the result. */
+async function checkDuring(path: string, act: () => void) {
   let hasActed = false;
   const result = await checkDatabase({ adapter: "sqlite", path }, new AbortController().signal, () => {
     if (!hasActed) act();
     hasActed = true;
   });
-  expect([hasActed, result.type]).toEqual([true, "sound"]);
+  expect(hasActed).toBe(true);
+  return result;
 }
 
 test("a check that finds nothing removes the mark that was there before", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
   damageMark(database.path).write("found before");
-  await checkDuring(database.path, () => {});
+  expect(await checkDuring(database.path, () => {})).toMatchObject({ type: "sound", plants: HOSTILE_PLANTS.length });
   expect(existsSync(`${database.path}-damaged`)).toBe(false);
 });
 
-test("a check that finds nothing keeps a mark that was written in the meantime", async () => {
+test("a check that finds nothing keeps a mark that was written in the meantime, and says what it says", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
-  await checkDuring(database.path, () => damageMark(database.path).write("found by a server"));
-  expect(damageMark(database.path).finding()).toBe("found by a server");
-  await checkDuring(database.path, () => damageMark(database.path).write("found again"));
-  expect(damageMark(database.path).finding()).toBe("found again");
+  for (const finding of ["found by a server", "found again"]) {
+    const result = await checkDuring(database.path, () => damageMark(database.path).write(finding));
+    expect(result).toEqual({ type: "damaged", finding });
+    expect(damageMark(database.path).finding()).toBe(finding);
+  }
 });
 
 test("a check that finds nothing keeps the mark of a file that has replaced the checked one", async () => {
@@ -82,6 +84,7 @@ test("a check that finds nothing keeps the mark of a file that has replaced the 
   copyFileSync(database.path, `${database.path}-new`);
   damageMark(`${database.path}-new`).write("found before");
   renameSync(`${database.path}-new-damaged`, `${database.path}-damaged`);
-  await checkDuring(database.path, () => renameSync(`${database.path}-new`, database.path));
+  const result = await checkDuring(database.path, () => renameSync(`${database.path}-new`, database.path));
+  expect(result).toMatchObject({ type: "sound" });
   expect(damageMark(database.path).finding()).toBe("found before");
 });
