@@ -24,6 +24,7 @@ export function makeLargeDatabase(path: string, plants: number): void {
 export const DAMAGES = {
   "a zeroed page in the middle": (pages) => pages.leaf.fill(0),
   "flipped bits in a page in the middle": (pages) => flip(pages.leaf, 8, 200),
+  "a zeroed first page of plants": (pages) => pages.first.fill(0),
   "a page in the place of another": (pages) => pages.leaf.set(pages.other),
   "an id that is out of order": ({ leaf }) => flip(leaf, cellOf(leaf, 0) + 2, 1),
   "a name that is no text": ({ leaf }) => (leaf[nameTypeOf(leaf)] = 0),
@@ -52,7 +53,9 @@ interface Pages {
   readonly inner: Buffer;
   /** A page that holds plants, from the middle of those. */
   readonly leaf: Buffer;
-  /** The one before it. */
+  /** The one that holds the plants of the lowest ids. */
+  readonly first: Buffer;
+  /** The one before the leaf in the middle. */
   readonly other: Buffer;
   /** The index of the names of tokens. */
   readonly tokensIndex: Buffer;
@@ -70,6 +73,7 @@ function pagesOf(bytes: Buffer, path: string): Pages {
   return {
     inner,
     leaf: child(inner, middle),
+    first: child(inner, 0),
     other: child(inner, middle - 1),
     tokensIndex: page(rootOf("sqlite_autoindex_tokens_1")),
   };

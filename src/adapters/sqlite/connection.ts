@@ -2,6 +2,7 @@ import { Database, SQLiteError } from "bun:sqlite";
 import { accessSync, closeSync, constants, existsSync, openSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseError } from "../../database.ts";
+import { closeWithoutCheckpoint } from "./close.ts";
 import { damageMark } from "./damage_mark.ts";
 import { findingOf } from "./errors.ts";
 import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
@@ -20,7 +21,7 @@ export interface ConnectOptions {
 /**
  * Connects to a database file, checks that it is a plant-store's, and brings it to the newest schema unless it is only
  * read. To write, it also looks for damage where that takes as long for any number of plants: `checkIntegrity` reads
- * the rest. A file that cannot be used is left as it was.
+ * the rest. A file that cannot be used is left as it was, with its WAL.
  *
  * @throws {DatabaseError} If the file is not a database, is damaged, belongs to another application or a newer
  * plant-store, or cannot be opened.
@@ -37,7 +38,7 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
     prepare(client, options);
     return client;
   } catch (error) {
-    client?.close();
+    if (client !== undefined) closeWithoutCheckpoint(client);
     throw toDatabaseError(access === "read" ? "read" : "open", path, error);
   }
 }

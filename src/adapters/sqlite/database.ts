@@ -4,7 +4,8 @@ import { keysetPages } from "../../keyset.ts";
 import type { NewPlant } from "../../plant.ts";
 import type { TokenStore } from "../../token_store.ts";
 import { checkpointer } from "./checkpoint.ts";
-import { type DamageMark, damageMark } from "./damage_mark.ts";
+import { closeWithoutCheckpoint } from "./close.ts";
+import { damageMark } from "./damage_mark.ts";
 import { DamageError, findingOf, isFailedSync, translate } from "./errors.ts";
 import { fileIdentity } from "./file_identity.ts";
 import { checkpointFailures, walSize } from "./metrics.ts";
@@ -42,20 +43,23 @@ const LOCK_SHARE = 0.9;
 export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
   const { busyTimeoutMs = 5_000, onCheckpointFailed } = options;
   const requireSameFiles = fileIdentity(client.filename);
-  const failStop = failStopOf(damageMark(client.filename));
+  const failStop = failStopOf(client);
   const setBusyTimeout = busyTimeoutOf(client);
   const runCheckpoint = checkpointer(client, setBusyTimeout);
   const checkpoint = deferredCheckpoint(() => failStop.run(runCheckpoint), onCheckpointFailed);
   const [addAll, pageFrom, tokensAfter] = [plantWriter(client), plantReader(client), tokenReader(client)];
 
-  function read<Result>(call: () => Result): Result {
-    setBusyTimeout(busyTimeoutMs);
-    return failStop.run(call);
+  function run<Result>(call: () => Result, timeoutMs: number): Result {
+    return failStop.run(() => {
+      setBusyTimeout(timeoutMs);
+      return call();
+    });
   }
 
+  const read: Run = (call) => run(call, busyTimeoutMs);
+
   function write<Result>(call: () => Result, timeoutMs = busyTimeoutMs): Result {
-    setBusyTimeout(timeoutMs);
-    const result = failStop.run(call);
+    const result = run(call, timeoutMs);
     requireSameFiles();
     checkpoint.schedule();
     return result;
@@ -76,7 +80,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
     failed: failStop.failed,
     async [Symbol.asyncDispose]() {
       checkpoint.cancel();
-      close(client, failStop.isFailed());
+      if (!failStop.isFailed()) failStop.run(() => close(client));
     },
   };
 }
@@ -99,15 +103,22 @@ function requireSound(finding: string | undefined): void {
   if (finding !== undefined) throw new DamageError(finding);
 }
 
-/** Runs calls of SQLite and translates what they throw; after a failed fsync, or damage, it runs no other. */
-function failStopOf(mark: DamageMark) {
+/**
+ * Runs calls of SQLite and translates what they throw; after a failed fsync, or damage, it runs no other. The connection
+ * is closed at once, without a checkpoint: Bun makes one of what is open when a Worker or the process ends.
+ */
+function failStopOf(client: Client) {
+  const mark = damageMark(client.filename);
   const { promise: failed, resolve } = Promise.withResolvers<Error>();
   let failure: unknown;
 
   function fail(error: unknown): unknown {
     const [translated, finding] = [translate(error), findingOf(error)];
     if (finding !== undefined) mark.write(finding);
-    if (finding !== undefined || isFailedSync(error)) resolve((failure = translated) as Error);
+    if (failure === undefined && (finding !== undefined || isFailedSync(error))) {
+      resolve((failure = translated) as Error);
+      closeWithoutCheckpoint(client);
+    }
     return translated;
   }
 
@@ -159,14 +170,15 @@ function deferredCheckpoint(checkpoint: () => void, onFailed: (error: Error) => 
 
 /**
  * Leaves one file: the WAL is moved into the database, and an error in doing so surfaces. Where another process uses
- * the database, that one does it. What is failed is left as it is: the next start reads what the disk has.
+ * the database, that one does it.
  */
-function close(client: Client, isFailed: boolean): void {
+function close(client: Client): void {
+  client.run("PRAGMA busy_timeout = 0");
   try {
-    if (isFailed) return;
-    client.run("PRAGMA busy_timeout = 0");
     client.run("PRAGMA wal_checkpoint(TRUNCATE)");
-  } finally {
-    client.close();
+  } catch (error) {
+    closeWithoutCheckpoint(client);
+    throw error;
   }
+  client.close(true);
 }

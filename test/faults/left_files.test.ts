@@ -1,0 +1,114 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { post, TOKEN } from "../support/client.ts";
+import { damage, makeLargeDatabase } from "../support/damage.ts";
+import { emptyDirectory, exitCodeOf, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { makeDisk, skipsShim } from "../support/shim.ts";
+import { onFreePort } from "./settle.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+/** The database and its WAL, as digests. */
+function digests(database: string): readonly string[] {
+  const digest = (path: string) => new Bun.CryptoHasher("sha256").update(readFileSync(path)).digest("hex");
+  return [database, `${database}-wal`].map(digest);
+}
+
+/** A directory with a database of some thousand plants; gone at the end of the scope. */
+function home() {
+  const directory = emptyDirectory();
+  const database = join(directory.path, "plants.db");
+  makeLargeDatabase(database, 20_000);
+  return {
+    database,
+    options: { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } },
+    [Symbol.dispose]: () => directory[Symbol.dispose](),
+  };
+}
+
+/** Leaves plants in the WAL, and with them the last page of plants. */
+async function killedServer({ options }: ReturnType<typeof home>): Promise<void> {
+  await using server = await startServer(options);
+  await storeSome(server.url);
+  server.child.kill("SIGKILL");
+  await server.child.exited;
+}
+
+/** Behind all ids that are there. */
+async function storeSome(url: string): Promise<void> {
+  for (let id = 10 ** 9; id < 10 ** 9 + 10; id++) expect((await post(url, { id, name: "Fern" })).status).toBe(200);
+}
+
+test("a start that is refused for damage leaves the file and its WAL as they were", async () => {
+  using store = home();
+  await killedServer(store);
+  damage(store.database, "a zeroed first page of plants");
+  const before = digests(store.database);
+  const { exitCode, stderr } = await runToEnd(onFreePort(store.options));
+  expect(exitCode).toBe(1);
+  expect(stderr).toMatch(/^Cannot open database "plants\.db": it is damaged \([^\n]+\)\n$/);
+  expect(digests(store.database)).toEqual(before);
+});
+
+test("damage that is found while serving ends with the file and its WAL as they were", async () => {
+  using store = home();
+  damage(store.database, "a zeroed page in the middle");
+  await using server = await startServer(store.options);
+  await storeSome(server.url);
+  const before = digests(store.database);
+  expect(await exitCodeOf(server.child)).toBe(1);
+  expect(await server.stderr.end).toContain("storage is damaged");
+  expect(digests(store.database)).toEqual(before);
+});
+
+test.skipIf(skipsShim())("after a failed fsync the WAL is not moved into the file", async () => {
+  using disk = makeDisk({ shim: true });
+  // Later ones succeed: nothing but the server itself keeps the WAL from being moved.
+  await using server = await startServer(disk.server({ faults: { failSync: 8 } }));
+  const [file] = digests(disk.database);
+  const response = await firstRefusal(server.url);
+  expect(response.status).toBe(503);
+  expect(await response.json()).toMatchObject({ error: 5032 });
+  expect(await exitCodeOf(server.child)).toBe(1);
+  expect(digests(disk.database)[0]).toBe(file as string);
+  expect(readFileSync(`${disk.database}-wal`).length).toBeGreaterThan(0);
+});
+
+/** Sends plants until one is not stored. */
+async function firstRefusal(url: string): Promise<Response> {
+  for (let id = 1; ; id++) {
+    const response = await post(url, { id, name: "Fern" });
+    if (response.status !== 200) return response;
+  }
+}
+
+/** What another application leaves that was killed: a table in the WAL. */
+const OTHER_APPLICATION = `
+  import { Database } from "bun:sqlite";
+  const client = new Database("plants.db");
+  client.run("PRAGMA journal_mode = WAL");
+  client.run("CREATE TABLE notes (text)");
+  process.kill(process.pid, "SIGKILL");`;
+
+test("another application's database is refused and left as it was, with its WAL", async () => {
+  using directory = emptyDirectory();
+  const [database, script] = [join(directory.path, "plants.db"), join(directory.path, "other.ts")];
+  writeFileSync(script, OTHER_APPLICATION);
+  await using other = start({ program: [process.execPath, script], cwd: directory.path });
+  await other.child.exited;
+  const before = digests(database);
+  const { exitCode, stderr } = await runToEnd(onFreePort({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } }));
+  expect(exitCode).toBe(1);
+  expect(stderr).toBe('Cannot open database "plants.db": it belongs to another application\n');
+  expect(digests(database)).toEqual(before);
+});
+
+test("a server that is asked to stop leaves one file, with what a killed one left in the WAL", async () => {
+  using store = home();
+  await killedServer(store);
+  await using server = await startServer(store.options);
+  server.child.kill("SIGTERM");
+  expect(await exitCodeOf(server.child)).toBe(0);
+  expect([existsSync(`${store.database}-wal`), existsSync(`${store.database}-shm`)]).toEqual([false, false]);
+});
