@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
-import { damage, makeLargeDatabase } from "../support/damage.ts";
+import { type Damage, damage, makeLargeDatabase } from "../support/damage.ts";
 import { emptyDirectory, exitCodeOf, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { onFreePort } from "./settle.ts";
@@ -40,16 +40,19 @@ async function storeSome(url: string): Promise<void> {
   for (let id = 10 ** 9; id < 10 ** 9 + 10; id++) expect((await post(url, { id, name: "Fern" })).status).toBe(200);
 }
 
-test("a start that is refused for damage leaves the file and its WAL as they were", async () => {
-  using store = home();
-  await killedServer(store);
-  damage(store.database, "a zeroed first page of plants");
-  const before = digests(store.database);
-  const { exitCode, stderr } = await runToEnd(onFreePort(store.options));
-  expect(exitCode).toBe(1);
-  expect(stderr).toMatch(/^Cannot open database "plants\.db": it is damaged \([^\n]+\)\n$/);
-  expect(digests(store.database)).toEqual(before);
-});
+test.each(["a zeroed first page of plants", "a zeroed table of the revision of tokens"] satisfies Damage[])(
+  "a start that is refused for %s leaves the file and its WAL as they were",
+  async (what) => {
+    using store = home();
+    await killedServer(store);
+    damage(store.database, what);
+    const before = digests(store.database);
+    const { exitCode, stderr } = await runToEnd(onFreePort(store.options));
+    expect(exitCode).toBe(1);
+    expect(stderr).toMatch(/^Cannot open database "plants\.db": it is damaged \([^\n]+\)\n$/);
+    expect(digests(store.database)).toEqual(before);
+  },
+);
 
 test("damage that is found while serving ends with the file and its WAL as they were", async () => {
   using store = home();

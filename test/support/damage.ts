@@ -25,6 +25,7 @@ export const DAMAGES = {
   "a zeroed page in the middle": (pages) => pages.leaf.fill(0),
   "flipped bits in a page in the middle": (pages) => flip(pages.leaf, 8, 200),
   "a zeroed first page of plants": (pages) => pages.first.fill(0),
+  "a zeroed table of the revision of tokens": (pages) => pages.tokenRevision.fill(0),
   "a page in the place of another": (pages) => pages.leaf.set(pages.other),
   "an id that is out of order": ({ leaf }) => flip(leaf, cellOf(leaf, 0) + 2, 1),
   "a name that is no text": ({ leaf }) => (leaf[nameTypeOf(leaf)] = 0),
@@ -57,6 +58,8 @@ interface Pages {
   readonly first: Buffer;
   /** The one before the leaf in the middle. */
   readonly other: Buffer;
+  /** The table that counts the changes of tokens. */
+  readonly tokenRevision: Buffer;
   /** The index of the names of tokens. */
   readonly tokensIndex: Buffer;
 }
@@ -75,6 +78,7 @@ function pagesOf(bytes: Buffer, path: string): Pages {
     leaf: child(inner, middle),
     first: child(inner, 0),
     other: child(inner, middle - 1),
+    tokenRevision: page(rootOf("token_revision")),
     tokensIndex: page(rootOf("sqlite_autoindex_tokens_1")),
   };
 }

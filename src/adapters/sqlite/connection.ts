@@ -6,6 +6,7 @@ import { closeWithoutCheckpoint } from "./close.ts";
 import { damageMark } from "./damage_mark.ts";
 import { findingOf } from "./errors.ts";
 import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
+import { checkOnOpening } from "./opening_check.ts";
 import { resetWal } from "./reset_wal.ts";
 
 /** How to connect. */
@@ -93,7 +94,7 @@ function prepare(client: Database, { access, busyTimeoutMs = 5_000, beginWal = f
   // First of all, so that whatever follows waits for a lock instead of failing.
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   if (access === "read") return requireReadable(client);
-  if (requireApplicationId(client)) requireEnds(client);
+  if (requireApplicationId(client)) checkOnOpening(client);
   makeDurable(client);
   if (beginWal) resetWal(client, busyTimeoutMs);
   migrate(client);
@@ -115,19 +116,6 @@ function requireApplicationId(client: Database): boolean {
     throw new DatabaseError("it belongs to another application");
   }
   return tables > 0n;
-}
-
-/**
- * Reads the pages from the root of the plants to their two ends, and the tokens, which a server reads next. SQLite
- * itself compares the size of the file with its header.
- */
-function requireEnds(client: Database): void {
-  client.run("PRAGMA cell_size_check = ON");
-  client
-    .query("SELECT (SELECT min(id) FROM plants), (SELECT max(id) FROM plants), (SELECT sum(created_at) FROM tokens)")
-    .values();
-  // It would cost each page that is read later a tenth of what an insert does.
-  client.run("PRAGMA cell_size_check = OFF");
 }
 
 function makeDurable(client: Database): void {

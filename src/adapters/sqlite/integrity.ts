@@ -39,7 +39,13 @@ function otherTables(client: Database): string[] {
   return ["sqlite_schema", ...names.map(([name]) => String(name))];
 }
 
-function requireSound(client: Database, check: string): void {
+/**
+ * Runs one of SQLite's own checks.
+ *
+ * @param check The pragma, with its argument.
+ * @throws {DamageError} If it finds something.
+ */
+export function requireSound(client: Database, check: string): void {
   const [result] = client.query(`PRAGMA ${check}`).values()[0] ?? [];
   if (result !== "ok") throw damaged(String(result));
 }

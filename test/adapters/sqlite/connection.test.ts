@@ -48,6 +48,27 @@ function ours(path: string): void {
   connect(path).close();
 }
 
+/** Makes a database with free pages, and damages it. The header's fields: https://www.sqlite.org/fileformat2.html */
+function damagedBy(damage: (bytes: Buffer, rootOf: (table: string) => number) => void): (path: string) => void {
+  return (path) => {
+    ours(path);
+    databaseFrom("CREATE TABLE some (text)", "INSERT INTO some VALUES (zeroblob(100000))", "DROP TABLE some")(path);
+    using database = new Database(path);
+    database.run("PRAGMA wal_checkpoint(TRUNCATE)");
+    const find = database.query<{ rootpage: number }, [string]>("SELECT rootpage FROM sqlite_schema WHERE name = ?");
+    const bytes = readFileSync(path);
+    damage(bytes, (table) => find.get(table)?.rootpage as number);
+    database.close(true);
+    writeFileSync(path, bytes);
+  };
+}
+
+/** Where the header has the first page of the list of free pages, and how many are free. */
+const [FREE_LIST, FREE_COUNT, PAGE_BYTES] = [32, 36, 4_096];
+
+const zeroed = (table: string) =>
+  damagedBy((bytes, rootOf) => bytes.fill(0, (rootOf(table) - 1) * PAGE_BYTES, rootOf(table) * PAGE_BYTES));
+
 const refused: [string, (path: string) => void, string][] = [
   ["text", (path) => writeFileSync(path, "This is no database.".repeat(100)), "file is not a database"],
   ["another application's database", databaseFrom("CREATE TABLE notes (text)"), "belongs to another application"],
@@ -72,6 +93,30 @@ const refused: [string, (path: string) => void, string][] = [
       writeFileSync(path, bytes.fill(0xa5, 4096));
     },
     "is damaged",
+  ],
+  ["a damaged table of tokens", zeroed("tokens"), "it is damaged (database disk image is malformed)"],
+  ["a damaged table of their revision", zeroed("token_revision"), "it is damaged (database disk image is malformed)"],
+  ["a damaged table of migrations", zeroed("__drizzle_migrations"), "it is damaged (database disk image is malformed)"],
+  [
+    "a list of free pages that begins beyond the end",
+    damagedBy((bytes) => bytes.writeUInt32BE(9_999, FREE_LIST)),
+    "Freelist: invalid page number 9999)",
+  ],
+  [
+    "a list of free pages that begins at the plants",
+    damagedBy((bytes, rootOf) => bytes.writeUInt32BE(rootOf("plants"), FREE_LIST)),
+    "Freelist: ",
+  ],
+  [
+    "a list of free pages of garbage",
+    damagedBy((bytes) => bytes.fill(0xab, (bytes.readUInt32BE(FREE_LIST) - 1) * PAGE_BYTES)),
+    "Freelist: ",
+  ],
+  ["a wrong number of free pages", damagedBy((bytes) => bytes.writeUInt32BE(5, FREE_COUNT)), "but should be 5)"],
+  [
+    "more free pages than pages",
+    damagedBy((bytes) => bytes.writeUInt32BE(1_000_000, FREE_COUNT)),
+    "it is damaged (1000000 pages are free of ",
   ],
 ];
 

@@ -31,7 +31,7 @@ test.each(Object.keys(DAMAGES) as Damage[])("checkIntegrity() finds %s without r
   expect(findingIn(path, false)).toBeUndefined();
   damage(path, what);
   // Which range of the plants it is depends on how fast the machine is.
-  const finding = what.includes("index of tokens") ? /^tokens: [^\n]+$/ : /^plants[^\n]*: [^\n]+$/;
+  const finding = what.includes("of tokens") ? /^token[^\n]*: [^\n]+$/ : /^plants[^\n]*: [^\n]+$/;
   expect(findingIn(path, false)).toMatch(finding);
   expect(findingIn(path, true)).toMatch(finding);
 });
