@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
 import { type Damage, damage, makeLargeDatabase } from "../support/damage.ts";
@@ -65,6 +65,30 @@ test("damage that is found while serving ends with the file and its WAL as they 
   expect(digests(store.database)).toEqual(before);
 });
 
+test("damage that one of two servers finds ends both with the file and its WAL as they were", async () => {
+  using store = home();
+  await using other = await startServer(store.options);
+  damage(store.database, "a zeroed page in the middle");
+  // A start moves the WAL into the file: what is cheap to know is sound.
+  await using finder = await startServer(store.options);
+  await storeSome(other.url);
+  const before = digests(store.database);
+  expect([await exitCodeOf(finder.child), await exitCodeOf(other.child)]).toEqual([1, 1]);
+  expect(digests(store.database)).toEqual(before);
+});
+
+test("a symbolic link to another application's database leaves that as it was, with its WAL", async () => {
+  using directory = emptyDirectory();
+  const database = await otherApplication(directory.path);
+  symlinkSync(database, join(directory.path, "link.db"));
+  const before = digests(database);
+  const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN }, args: ["--database", "file:link.db"] };
+  const { exitCode, stderr } = await runToEnd(onFreePort(options));
+  expect(exitCode).toBe(1);
+  expect(stderr).toBe('Cannot open database "link.db": it belongs to another application\n');
+  expect(digests(database)).toEqual(before);
+});
+
 test.skipIf(skipsShim())("after a failed fsync the WAL is not moved into the file", async () => {
   using disk = makeDisk({ shim: true });
   // Later ones succeed: nothing but the server itself keeps the WAL from being moved.
@@ -94,12 +118,17 @@ const OTHER_APPLICATION = `
   client.run("CREATE TABLE notes (text)");
   process.kill(process.pid, "SIGKILL");`;
 
+async function otherApplication(directory: string): Promise<string> {
+  const script = join(directory, "other.ts");
+  writeFileSync(script, OTHER_APPLICATION);
+  await using other = start({ program: [process.execPath, script], cwd: directory });
+  await other.child.exited;
+  return join(directory, "plants.db");
+}
+
 test("another application's database is refused and left as it was, with its WAL", async () => {
   using directory = emptyDirectory();
-  const [database, script] = [join(directory.path, "plants.db"), join(directory.path, "other.ts")];
-  writeFileSync(script, OTHER_APPLICATION);
-  await using other = start({ program: [process.execPath, script], cwd: directory.path });
-  await other.child.exited;
+  const database = await otherApplication(directory.path);
   const before = digests(database);
   const { exitCode, stderr } = await runToEnd(onFreePort({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } }));
   expect(exitCode).toBe(1);

@@ -1,5 +1,5 @@
 import { Database } from "bun:sqlite";
-import { statSync } from "node:fs";
+import { existsSync, realpathSync, statSync } from "node:fs";
 
 /**
  * Closes a connection and leaves its database as it is: the file, and the WAL beside it. Otherwise the last connection
@@ -16,9 +16,10 @@ export function closeWithoutCheckpoint(client: Database): void {
   reader?.close(true);
 }
 
-/** Without a WAL there is nothing to move, and the reader would leave an empty one. */
+/** Without a WAL there is nothing to move, and the reader would leave an empty one. It is beside the file, not a link. */
 function hasWal(path: string): boolean {
-  return (statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0) > 0;
+  if (!existsSync(path)) return false;
+  return (statSync(`${realpathSync(path)}-wal`, { throwIfNoEntry: false })?.size ?? 0) > 0;
 }
 
 function openReader(path: string): Database | undefined {
