@@ -1,5 +1,6 @@
 import { Database } from "bun:sqlite";
-import { existsSync, realpathSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
+import { walFile } from "./wal_file.ts";
 
 /**
  * Closes a connection and leaves its database as it is: the file, and the WAL beside it. Otherwise the last connection
@@ -16,10 +17,9 @@ export function closeWithoutCheckpoint(client: Database): void {
   reader?.close(true);
 }
 
-/** Without a WAL there is nothing to move, and the reader would leave an empty one. It is beside the file, not a link. */
+/** Without a WAL there is nothing to move, and the reader would leave an empty one. */
 function hasWal(path: string): boolean {
-  if (!existsSync(path)) return false;
-  return (statSync(`${realpathSync(path)}-wal`, { throwIfNoEntry: false })?.size ?? 0) > 0;
+  return (statSync(walFile(path), { throwIfNoEntry: false })?.size ?? 0) > 0;
 }
 
 function openReader(path: string): Database | undefined {

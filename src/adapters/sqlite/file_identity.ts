@@ -1,5 +1,6 @@
 import { statSync } from "node:fs";
 import { PlantStoreError } from "../../errors.ts";
+import { walFile } from "./wal_file.ts";
 
 /**
  * Watches that a database's files are still the ones that were opened. SQLite would go on writing into files that
@@ -10,7 +11,7 @@ import { PlantStoreError } from "../../errors.ts";
  */
 export function fileIdentity(path: string): () => void {
   // A WAL that is deleted takes with it what is not checkpointed yet.
-  const opened = [path, `${path}-wal`].map((file) => ({ file, identity: identityOf(file) }));
+  const opened = [path, walFile(path)].map((file) => ({ file, identity: identityOf(file) }));
   return () => {
     for (const { file, identity } of opened) {
       if (identityOf(file) !== identity) {
