@@ -10,7 +10,7 @@ export function openByHand(): (batch: readonly HandPlant[]) => Outcome[] {
   database.run("PRAGMA busy_timeout = 5000");
   database.run("PRAGMA journal_mode = WAL");
   database.run("PRAGMA synchronous = FULL");
-  database.run("PRAGMA wal_autocheckpoint = 1000");
+  database.run("PRAGMA wal_autocheckpoint = 4000");
   database.run("CREATE TABLE IF NOT EXISTS plants (id INTEGER PRIMARY KEY, name TEXT NOT NULL, tag TEXT) STRICT");
   const insert = database.prepare("INSERT INTO plants VALUES (?, ?, ?) ON CONFLICT DO NOTHING");
   const select = database.prepare<HandPlant, [HandPlant["id"]]>("SELECT name, tag FROM plants WHERE id = ?");

@@ -13,7 +13,7 @@ export const SYNCHRONOUS_NORMAL: readonly Mutation[] = [
  * No bug: checkpoints come two hundred times as often, so that a short load has those that make writers wait (RESTART), too.
  */
 export const FREQUENT_CHECKPOINTS: readonly Mutation[] = [
-  { file: "src/adapters/sqlite/checkpoint.ts", from: "const PAGES = 1_000;", to: "const PAGES = 20;" },
+  { file: "src/adapters/sqlite/checkpoint.ts", from: "const PAGES = 4_000;", to: "const PAGES = 20;" },
 ];
 
 /** Acknowledges a batch before the store has committed it. */

@@ -86,7 +86,7 @@ func open() *sql.DB {
 	database, err := sql.Open("sqlite3", "file:plants.db?_busy_timeout=5000&_journal_mode=WAL&_synchronous=FULL&_txlock=immediate")
 	must(err)
 	database.SetMaxOpenConns(1)
-	_, err = database.Exec("PRAGMA wal_autocheckpoint = 1000")
+	_, err = database.Exec("PRAGMA wal_autocheckpoint = 4000")
 	must(err)
 	_, err = database.Exec("CREATE TABLE IF NOT EXISTS plants (id INTEGER PRIMARY KEY, name TEXT NOT NULL, tag TEXT) STRICT")
 	must(err)
