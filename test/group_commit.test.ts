@@ -5,7 +5,7 @@ import { openSqliteWorker } from "../src/adapters/sqlite/worker_client.ts";
 import { PlantStoreError } from "../src/errors.ts";
 import { type GroupCommitOptions, groupCommit } from "../src/group_commit.ts";
 import type { NewPlant } from "../src/plant.ts";
-import type { AddOutcome } from "../src/plant_store.ts";
+import type { AddOutcome, StoreOutcome } from "../src/plant_store.ts";
 import { postPlant, testApp } from "./support/app.ts";
 import { deferredStore, manualTurns, promisesSettled } from "./support/deferred_store.ts";
 import { emptyDirectory } from "./support/program.ts";
@@ -127,16 +127,8 @@ describe("with a deferred store, manual turns and fake timers", () => {
     await run();
     batches[1]?.end(["added"]);
     expect(await other).toBe("added");
-    for (const [number, outcome] of [
-      [2, "locked"],
-      [3, "present"],
-    ] as const) {
-      jest.advanceTimersByTime(100);
-      await run();
-      expect(batches[number]?.plants).toEqual([MOSS]);
-      batches[number]?.end([outcome]);
-      await run();
-    }
+    await endRetries({ batches, run }, 2, ["locked", "present"]);
+    expect(batches.slice(2).map(({ plants }) => plants)).toEqual([[MOSS], [MOSS]]);
     expect(await outcomes[1]?.promise).toBe("present");
     expect(commits.size()).toBe(0);
     jest.advanceTimersByTime(1_000);
@@ -306,15 +298,7 @@ describe("with a deferred store, manual turns and fake timers", () => {
     batches[0]?.end(["locked", "added"]);
     await run();
     expect(onCommit.mock.calls).toMatchObject([[{ outcomes: ["added"] }]]);
-    for (const [number, outcome] of [
-      [1, "locked"],
-      [2, "present"],
-    ] as const) {
-      jest.advanceTimersByTime(100);
-      await run();
-      batches[number]?.end([outcome]);
-      await run();
-    }
+    await endRetries({ batches, run }, 1, ["locked", "present"]);
     expect(await Promise.all(added)).toEqual(["present", "added"]);
     expect(onCommit.mock.calls).toMatchObject([[{ outcomes: ["added"] }], [{ outcomes: ["present"] }]]);
   });
@@ -952,6 +936,20 @@ function deferred(options: GroupCommitOptions = {}) {
   const { store, batches } = deferredStore();
   const turns = manualTurns();
   return { commits: groupCommit(store, { defer: turns.defer, ...options }), batches, ...turns };
+}
+
+/** Ends the next tries of plants that are locked, from this batch on. */
+async function endRetries(
+  { batches, run }: Pick<ReturnType<typeof deferred>, "batches" | "run">,
+  from: number,
+  outcomes: readonly StoreOutcome[],
+): Promise<void> {
+  for (const [index, outcome] of outcomes.entries()) {
+    jest.advanceTimersByTime(100);
+    await run();
+    batches[from + index]?.end([outcome]);
+    await run();
+  }
 }
 
 function tracked<Value>(promise: Promise<Value>) {
