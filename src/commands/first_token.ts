@@ -5,7 +5,7 @@ import { mintToken } from "../auth/tokens.ts";
 import { SCOPES } from "../scopes.ts";
 import type { Config } from "./config.ts";
 import type { StreamIo } from "./io.ts";
-import { refusalOf } from "./storage_refusal.ts";
+import { reasonOfRefusal } from "./storage_refusal.ts";
 
 /** What {@linkcode offerFirstToken} needs to know of the server. */
 export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
@@ -29,7 +29,7 @@ export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOpt
     // Of two servers that start together on a new file, the slower one has read the token of the other by now.
     else if (tokens.size() === 0) log.warning(WARNING);
   } catch (error) {
-    const reason = refusalOf(error);
+    const reason = reasonOfRefusal(error);
     if (reason === undefined) throw error;
     log.warning(NOT_MADE, { reason });
   }

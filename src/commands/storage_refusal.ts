@@ -14,7 +14,7 @@ export interface RefusedAction {
 
 /** A refusal of the storage in one line for a command's user; any other error comes back unchanged. */
 export function toCommandError(error: unknown, { action, database, advice }: RefusedAction): unknown {
-  const reason = refusalOf(error);
+  const reason = reasonOfRefusal(error);
   if (reason === undefined) return error;
   const name = database.adapter === "postgres" ? database.url.database : database.path;
   const ending = advice === undefined ? "" : `; ${advice}`;
@@ -22,9 +22,9 @@ export function toCommandError(error: unknown, { action, database, advice }: Ref
 }
 
 /** Why storage refused, in words for an operator: those of the error itself are for who sends plants. */
-export function refusalOf(error: unknown): string | undefined {
+export function reasonOfRefusal(error: unknown): string | undefined {
   // Closing the database failed, too; the first error says more.
-  if (error instanceof SuppressedError) return refusalOf(error.suppressed);
+  if (error instanceof SuppressedError) return reasonOfRefusal(error.suppressed);
   if (error instanceof PostgresFailure) return error.message;
   if (!(error instanceof PlantStoreError) || error.code !== "storage_unavailable") return undefined;
   return reasonOf(error.cause ?? "storage is unavailable");
