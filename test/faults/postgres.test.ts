@@ -73,7 +73,8 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const { plants } = service.database;
     const adds = [1n, 2n, 3n, 4n].map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS }));
     expect(await Promise.all(adds)).toEqual([["added"], ["added"], ["added"], ["added"]]);
-    expect(service.metric("connections")).toBe(4);
+    // The first that connects may serve all; the others come after it.
+    while (service.metric("connections") !== 4) await Bun.sleep(5);
     expect(asked).toBe(1);
   });
 

@@ -1,4 +1,5 @@
 import { withDeadline } from "../../deadline.ts";
+import { backoffMs, pause } from "./backoff.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, remedyFor, unavailable } from "./errors.ts";
 import type { Backend } from "./session.ts";
@@ -36,6 +37,8 @@ export interface Lane {
    * @throws {PlantStoreError} `storage_unavailable`; what was sent may or may not have been committed.
    */
   run<Result>(work: Work<Result>, limit: LaneLimit): Promise<Result>;
+  /** Makes sure of a connection within a time, in milliseconds; rejects with why there is none. Sends no work. */
+  connect(timeoutMs: number): Promise<void>;
   /**
    * Resolves once nothing that was given up here keeps the server busy: what came next would wait behind it. Where the
    * server does not say, it resolves too, and the next piece of work finds out.
@@ -84,13 +87,22 @@ class ConnectionLane implements Lane {
     }
   }
 
+  async connect(timeoutMs: number): Promise<void> {
+    const deadline = performance.now() + timeoutMs;
+    try {
+      await beforeDeadline(deadline, (isLate) => this.#usableConnection({ deadline, isLate }));
+    } catch (error) {
+      if (remedyFor(error) !== "repeat") this.#disconnect();
+      throw error;
+    }
+  }
+
   async settled(): Promise<void> {
     for (let attempt = 0; this.#abandoned !== undefined && !this.#isClosed; attempt++) {
-      const deadline = performance.now() + SETTLE_TIMEOUT_MS;
       try {
-        await beforeDeadline(deadline, (isLate) => this.#usableConnection({ deadline, isLate }));
+        await this.connect(SETTLE_TIMEOUT_MS);
       } catch (error) {
-        if (remedyFor(error) !== "repeat") return this.#disconnect();
+        if (remedyFor(error) !== "repeat") return;
         await pause(backoffMs(attempt));
       }
     }
@@ -167,18 +179,6 @@ const STILL_WORKS = `SELECT 1 FROM pg_stat_activity WHERE pid = $1::int
 
 /** How long the server may take to say whether it still works on what was given up, in milliseconds. */
 const SETTLE_TIMEOUT_MS = 1_000;
-
-const FIRST_PAUSE_MS = 10;
-const LONGEST_PAUSE_MS = 250;
-
-/** Longer each time, with jitter, so that two lanes do not collide again. */
-function backoffMs(attempt: number): number {
-  return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** attempt) * (0.5 + Math.random());
-}
-
-function pause(delayMs: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, delayMs));
-}
 
 interface Limit extends LaneLimit {
   /** Whether it was given up. */

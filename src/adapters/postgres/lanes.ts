@@ -1,5 +1,6 @@
 import { withDeadline } from "../../deadline.ts";
-import { PostgresFailure, unavailable } from "./errors.ts";
+import { backoffMs, pause } from "./backoff.ts";
+import { PostgresFailure, remedyFor, unavailable } from "./errors.ts";
 import type { Lane, Work } from "./lane.ts";
 
 /** Several lanes; a caller gets a free one. */
@@ -9,7 +10,7 @@ export interface Lanes {
    * began in time may take `graceMs` more.
    */
   run<Result>(work: Work<Result>, timeoutMs: number, graceMs?: number): Promise<Result>;
-  /** How many have a piece of work, or gave one up that the server still works on. */
+  /** How many have a piece of work, gave one up that the server still works on, or connect. */
   busy(): number;
   /** How many have a connection. */
   connected(): number;
@@ -17,44 +18,107 @@ export interface Lanes {
 }
 
 /**
- * Makes lanes. The one that was used last is used first: the others connect only when it is busy. One whose work was
- * given up is used again once the server has ended it, so that a stuck statement keeps only its own caller waiting.
+ * Makes lanes. The connected one that was used last is used first; another one connects when all that are connected are
+ * busy. A piece of work waits for no connection in particular: where the server takes no more of them, or a new one
+ * hangs, those that are there serve all. A lane whose work was given up is used again once the server has ended it, so
+ * that a stuck statement keeps only its own caller waiting.
  */
 export function createLanes(count: number, create: () => Lane): Lanes {
-  const lanes = Array.from({ length: count }, create);
-  const free = lanes.toReversed();
-  const waiting = new Set<(lane: Lane) => void>();
+  return new LanePool(Array.from({ length: count }, create));
+}
 
-  async function run<Result>(work: Work<Result>, timeoutMs: number, graceMs = 0): Promise<Result> {
+class LanePool implements Lanes {
+  readonly #lanes: readonly Lane[];
+  readonly #free: Lane[];
+  readonly #waiting = new Set<Waiting>();
+  /** How often connecting failed since it last succeeded, and why. */
+  #failures = 0;
+  #lastFailure: unknown;
+
+  constructor(lanes: readonly Lane[]) {
+    this.#lanes = lanes;
+    this.#free = lanes.toReversed();
+  }
+
+  async run<Result>(work: Work<Result>, timeoutMs: number, graceMs = 0): Promise<Result> {
     const deadline = performance.now() + timeoutMs;
-    const lane = free.pop() ?? (await nextFree(timeoutMs));
+    const lane = this.#takeConnected() ?? (await this.#nextConnected(deadline));
     try {
       return await lane.run(work, { deadline, closesAt: deadline + graceMs });
     } finally {
-      void lane.settled().then(() => release(lane));
+      void lane.settled().then(() => this.#release(lane));
     }
   }
 
-  function nextFree(timeoutMs: number): Promise<Lane> {
-    const { promise, resolve } = Promise.withResolvers<Lane>();
-    waiting.add(resolve);
-    return withDeadline(promise, timeoutMs, () => {
-      waiting.delete(resolve);
-      throw unavailable(new PostgresFailure("DEADLINE"));
+  busy(): number {
+    return this.#lanes.length - this.#free.length;
+  }
+
+  connected(): number {
+    return this.#lanes.filter((lane) => lane.isConnected()).length;
+  }
+
+  close(): void {
+    for (const lane of this.#lanes) lane.close();
+  }
+
+  #takeConnected(): Lane | undefined {
+    const index = this.#free.findLastIndex((lane) => lane.isConnected());
+    return index < 0 ? undefined : this.#free.splice(index, 1)[0];
+  }
+
+  #nextConnected(deadline: number): Promise<Lane> {
+    const { promise, resolve, reject } = Promise.withResolvers<Lane>();
+    const entry = { deadline, resolve, reject };
+    this.#waiting.add(entry);
+    const lane = this.#free.pop();
+    if (lane !== undefined) void this.#connect(lane);
+    return withDeadline(promise, deadline - performance.now(), () => {
+      this.#waiting.delete(entry);
+      throw unavailable(this.#lastFailure ?? new PostgresFailure("DEADLINE"));
     });
   }
 
-  function release(lane: Lane): void {
-    const [next] = waiting;
-    if (next === undefined) return void free.push(lane);
-    waiting.delete(next);
-    next(lane);
+  /** Tries for as long as somebody waits, whom another lane may serve in the meantime. */
+  async #connect(lane: Lane): Promise<void> {
+    while (this.#waiting.size > 0 && !lane.isConnected()) {
+      const latest = Math.max(...[...this.#waiting].map(({ deadline }) => deadline));
+      try {
+        await lane.connect(latest - performance.now());
+        this.#failures = 0;
+        this.#lastFailure = undefined;
+      } catch (error) {
+        this.#lastFailure = error;
+        if (isFinal(error) && this.connected() === 0) this.#rejectAll(error);
+        await pause(backoffMs(this.#failures++));
+      }
+    }
+    this.#release(lane);
   }
 
-  return {
-    run,
-    busy: () => lanes.length - free.length,
-    connected: () => lanes.filter((lane) => lane.isConnected()).length,
-    close: () => lanes.forEach((lane) => lane.close()),
-  };
+  #rejectAll(error: unknown): void {
+    for (const { reject } of this.#waiting) reject(remedyFor(error) === "fault" ? error : unavailable(error));
+    this.#waiting.clear();
+  }
+
+  #release(lane: Lane): void {
+    const [next] = this.#waiting;
+    if (next === undefined) return void this.#free.push(lane);
+    if (!lane.isConnected()) return void this.#connect(lane);
+    this.#waiting.delete(next);
+    next.resolve(lane);
+  }
+}
+
+/** Somebody who needs a connected lane until a deadline, as `performance.now()` has it. */
+interface Waiting {
+  readonly deadline: number;
+  readonly resolve: (lane: Lane) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Whether connecting again in a moment would fail again: a setting, the end of this program, or a bug. */
+function isFinal(error: unknown): boolean {
+  const code = error instanceof PostgresFailure ? error.code : "";
+  return code === "UNSAFE" || code === "DISPOSED" || remedyFor(error) === "fault";
 }

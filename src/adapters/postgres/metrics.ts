@@ -13,7 +13,7 @@ export function databaseMetrics(counts: LaneCounts, all: readonly Lanes[]): read
     ),
     gauge(
       "lanes_busy",
-      "Lanes with a statement in flight or given up and not ended, or waiting for a connection",
+      "Lanes with a statement in flight or given up and not ended, or connecting",
       sum((lanes) => lanes.busy()),
     ),
     counter("reconnections_total", "Connections opened in the place of one that was lost", counts.reconnections),

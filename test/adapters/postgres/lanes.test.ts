@@ -1,0 +1,71 @@
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import type { Database } from "../../../src/database.ts";
+import { openPostgres } from "../../../src/adapters/postgres/database.ts";
+import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
+import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import { withEmptyDatabase } from "../../support/postgres_hooks.ts";
+import { TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { range } from "../../support/scale.ts";
+import { startProxy, type TcpProxy } from "../../support/tcp_proxy.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+/** How long a commit takes: long enough for batches to meet, in milliseconds. */
+const COMMIT_MS = 20;
+
+describe.skipIf(skipsCluster())("lanes", () => {
+  let cluster: PostgresCluster;
+  let url: string;
+  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
+
+  const open = (proxy: TcpProxy, role = "postgres") => {
+    const { pathname } = new URL(url);
+    return openPostgres(parsePostgresUrl(`postgres://${role}@127.0.0.1:${proxy.port}${pathname}`));
+  };
+
+  test("where the server takes one connection, that one serves all", async () => {
+    await cluster.run(
+      "CREATE ROLE single LOGIN CONNECTION LIMIT 1",
+      "GRANT CREATE ON SCHEMA public TO single",
+      "GRANT pg_read_all_settings TO single",
+    );
+    using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
+    await using database = await open(proxy, "single");
+    expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
+    expect(metric(database, "connections")).toBe(1);
+  });
+
+  test("a new connection that hangs keeps no plant waiting while another one serves", async () => {
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+    using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
+    await using database = await open(proxy);
+    expect(await addAtOnce(database, [1])).toEqual(["added"]);
+    proxy.redirect(silent.port);
+    expect(await addAtOnce(database, range(2, 20))).toEqual(range(2, 20).map(() => "added"));
+    expect(metric(database, "lanes_busy")).toBeGreaterThan(0);
+    expect(metric(database, "connections")).toBe(1);
+  });
+
+  test("once the server takes more connections, more batches are in flight", async () => {
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+    using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
+    await using database = await open(proxy);
+    await addAtOnce(database, [1]);
+    proxy.redirect(silent.port);
+    await addAtOnce(database, range(2, 10), 2_000);
+    expect(metric(database, "connections")).toBe(1);
+    proxy.redirect(cluster.port);
+    for (let id = 100; metric(database, "connections") === 1; id += 10) await addAtOnce(database, range(id, id + 9));
+    expect(metric(database, "reconnections_total")).toBe(0);
+  });
+});
+
+/** Each as a batch of its own. */
+async function addAtOnce({ plants }: Database, ids: readonly number[], timeoutMs = 5_000): Promise<readonly string[]> {
+  const batches = ids.map((id) => plants.add([{ id: BigInt(id), name: "Fern" }], { timeoutMs }));
+  return (await Promise.all(batches)).flat();
+}
+
+function metric(database: Database, name: string): number | undefined {
+  return database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value;
+}
