@@ -9,7 +9,9 @@ export type ProxyMode =
   /** Hands on what the client sends; at the first reply it closes both connections instead of handing it on. */
   | "lose the reply"
   /** Does so once, and forwards from then on. */
-  | "lose one reply";
+  | "lose one reply"
+  /** Hands on zeros in the place of the first reply, and forwards from then on. */
+  | "damage one reply";
 
 /** A TCP proxy on this machine, between a client and a server. */
 export interface TcpProxy extends Disposable {
@@ -55,6 +57,10 @@ export function startProxy(target: number, { delayMs = 0 }: ProxyOptions = {}): 
   function reply(link: Link, chunk: Uint8Array): void {
     replyBytes += chunk.length;
     if (mode === "black hole") return;
+    if (mode === "damage one reply") {
+      mode = "forward";
+      return void link.client.write(new Uint8Array(chunk.length));
+    }
     if (mode !== "forward") {
       if (mode === "lose one reply") mode = "forward";
       lost++;

@@ -9,7 +9,7 @@ import { PostgresFailure, unavailable } from "./errors.ts";
 import { createLane, type LaneCounts, type Work } from "./lane.ts";
 import { createLanes, type Lanes } from "./lanes.ts";
 import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
-import { addPlants, readPage } from "./plants.ts";
+import { addNothing, addPlants, readPage } from "./plants.ts";
 import {
   addToken,
   deleteToken,
@@ -130,6 +130,7 @@ export function plantStore(lanes: Lanes): PlantStore {
 }
 
 async function probe(connection: Connection): Promise<void> {
+  await addNothing(connection);
   await connection.query(PROBE, [String(Math.floor(Math.random() * PROBE_ROWS))]);
 }
 

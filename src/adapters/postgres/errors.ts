@@ -60,6 +60,9 @@ const REMEDIES: readonly (readonly [code: string, remedy: Remedy])[] = [
   ["25P04", "reconnect"],
   ["57", "reconnect"],
   ["ERR_POSTGRES_CONNECTION_", "reconnect"],
+  // Bytes on the way were damaged, so nothing is known of what was sent.
+  ["ERR_POSTGRES_INVALID_MESSAGE", "reconnect"],
+  ["ERR_POSTGRES_UNEXPECTED_MESSAGE", "reconnect"],
   // A prepared statement that is not there: a pooler gave the connection to another server process.
   ["26000", "reconnect"],
   ["53300", "reconnect"],

@@ -17,7 +17,7 @@ export function databaseMetrics(counts: LaneCounts, all: readonly Lanes[]): read
       sum((lanes) => lanes.busy()),
     ),
     counter("reconnections_total", "Connections opened in the place of one that was lost", counts.reconnections),
-    counter("retries_total", "Statements sent again after a failure", counts.retries),
+    counter("retries_total", "Further attempts at a piece of work after one that failed", counts.retries),
     counter("statements_total", "Batches, probes and other pieces of work done", counts.done),
     counter("statement_seconds_total", "How long they took together", counts.durationMs / 1_000),
   ];

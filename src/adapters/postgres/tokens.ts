@@ -50,10 +50,15 @@ export async function revisionOfTokens(connection: Connection): Promise<string> 
   return row?.revision ?? "";
 }
 
-/** A statement that changes tokens and returns which, and tells every server if it changed any; in one transaction. */
+/**
+ * A statement that changes tokens and returns which, and tells every server if it changed any; in one transaction. The
+ * revision is random: after a failover that lost the last change, counting would give the next one the same number, and
+ * a server that knows that number would not see it.
+ */
 function changing(statement: SQLWrapper): string {
-  const revised = sql`INSERT INTO ${tokenRevision} (id, revision) SELECT DISTINCT 1, 1 FROM changed
-    ON CONFLICT (id) DO UPDATE SET revision = ${tokenRevision.revision} + 1`;
+  const revised = sql`INSERT INTO ${tokenRevision} (id, revision)
+    SELECT 1, (random() * 9007199254740991)::bigint WHERE EXISTS (SELECT FROM changed)
+    ON CONFLICT (id) DO UPDATE SET revision = excluded.revision`;
   // Drizzle puts the parentheses around the statement.
   const all = sql`WITH changed AS ${statement}, revised AS (${revised}) SELECT name FROM changed`;
   return new PgDialect().sqlToQuery(all).sql;

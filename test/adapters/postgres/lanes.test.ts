@@ -58,6 +58,15 @@ describe.skipIf(skipsCluster())("lanes", () => {
     for (let id = 100; metric(database, "connections") === 1; id += 10) await addAtOnce(database, range(id, id + 9));
     expect(metric(database, "reconnections_total")).toBe(0);
   });
+
+  test("a plant is sent again where the reply to it was damaged on the way", async () => {
+    using proxy = startProxy(cluster.port);
+    await using database = await open(proxy);
+    await addAtOnce(database, [1]);
+    proxy.set("damage one reply");
+    expect(await addAtOnce(database, [2])).toEqual(["present"]);
+    expect(metric(database, "reconnections_total")).toBe(1);
+  });
 });
 
 /** Each as a batch of its own. */
