@@ -7,10 +7,11 @@ import { SCOPES } from "../../../src/scopes.ts";
 import type { TokenRecord } from "../../../src/token_store.ts";
 import { makeTokens } from "../../bench/prefilled.ts";
 import { emptyDirectory } from "../../support/program.ts";
+import { anyCharacter } from "../../support/unicode.ts";
 
 const time = fc.date({ noInvalidDate: true });
 const token = fc.record({
-  name: fc.string({ unit: "binary" }),
+  name: fc.string({ unit: anyCharacter }),
   digest: fc.uint8Array({ minLength: 32, maxLength: 32 }),
   createdAt: time,
   expiresAt: fc.option(time),
