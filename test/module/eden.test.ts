@@ -1,9 +1,8 @@
 import { expect, test } from "bun:test";
 import { treaty } from "@elysiajs/eden";
-import type { createApp } from "../../src/mod.ts";
+import { createApp, groupCommit, memoryStore, staticTokens } from "../../src/mod.ts";
 import type { Same } from "../clients/generated_client.ts";
-import { bearer } from "../support/client.ts";
-import { testApp } from "../support/app.ts";
+import { bearer, TOKEN } from "../support/client.ts";
 
 type Client = ReturnType<typeof treaty<ReturnType<typeof createApp>>>;
 type CreatePlant = Client["plants"]["post"];
@@ -30,13 +29,13 @@ test("Eden infers the route, its body and the response of each status", () => {
 });
 
 test("a client of Eden stores a plant", async () => {
-  const { plants } = treaty(testApp());
+  const { plants } = clientOfApp();
   const { data, status } = await plants.post({ id: 1, name: "Fern", tag: "indoor" }, { headers: bearer() });
   expect({ data, status }).toEqual({ data: { name: "Fern", tag: "indoor" }, status: 200 });
 });
 
 test("a client of Eden gets the error of each status with its type", async () => {
-  const { plants } = treaty(testApp());
+  const { plants } = clientOfApp();
   await plants.post({ id: 1, name: "Fern" }, { headers: bearer() });
   const { error } = await plants.post({ id: 1, name: "Moss" }, { headers: bearer() });
   if (error?.status !== 409) throw new Error(`Expected 409, got ${error?.status}`);
@@ -49,3 +48,9 @@ test("a client of Eden gets the error of each status with its type", async () =>
     error: { error: 4011, message: "the Authorization header must carry a bearer token" },
   });
 });
+
+function clientOfApp() {
+  const store = memoryStore();
+  const authenticate = staticTokens([TOKEN]);
+  return treaty(createApp({ plants: groupCommit(store), ready: () => store.probe(), authenticate }));
+}
