@@ -123,7 +123,10 @@ test("10,000 tokens are remembered: the one accepted first makes room for anothe
   for (let i = 0; others.length < 9_999; i++)
     others.push(...variants(await signed(idp.key, { ...CLAIMS, jti: `${i}` })));
   others.length = 9_999;
-  for (const token of others) expect(await idp.check(token)).toBe(true);
+  for (let i = 0; i < others.length; i += 500) {
+    const verdicts = await Promise.all(others.slice(i, i + 500).map((token) => idp.check(token)));
+    expect([...new Set(verdicts)]).toEqual([true]);
+  }
   expect(idp.check(first)).toBe(true);
   expect(await idp.verdict(signed(idp.key, { ...CLAIMS, jti: "last" }))).toBe(true);
   expect(idp.check(others[0] ?? "")).toBe(true);
