@@ -1,4 +1,4 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { untilTokenIs } from "../support/client.ts";
@@ -7,31 +7,34 @@ import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../suppo
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-test("a token that is created, revoked and listed beside a running server counts there, or no more, within seconds", async () => {
-  using directory = emptyDirectory();
-  const cwd = directory.path;
-  await using server = await startServer({ cwd, env: { NODE_ENV: "production" } });
-  const created = await runToEnd({ cwd, args: ["token", "create", "greenhouse", "--expires", "90d"] });
-  expect(created.exitCode).toBe(0);
-  expect(created.stdout).toMatch(/^plant_\w{38}\n$/);
-  const token = created.stdout.trim();
-  await untilTokenIs(200, server.url, token);
-  expect((await runToEnd({ cwd, args: ["token", "revoke", "greenhouse"] })).exitCode).toBe(0);
-  await untilTokenIs(401, server.url, token);
-  const { stdout } = await runToEnd({ cwd, args: ["token", "list", "--json"] });
-  expect(JSON.parse(stdout)).toEqual([
-    {
-      name: "greenhouse",
-      scopes: ["write", "metrics"],
-      created: expect.stringMatching(/Z$/),
-      expires: expect.stringMatching(/Z$/),
-      lastUsed: expect.stringMatching(/:00\.000Z$/),
-      revoked: expect.stringMatching(/Z$/),
-    },
-  ]);
-});
+test.concurrent(
+  "a token that is created, revoked and listed beside a running server counts there, or no more, within seconds",
+  async () => {
+    using directory = emptyDirectory();
+    const cwd = directory.path;
+    await using server = await startServer({ cwd, env: { NODE_ENV: "production" } });
+    const created = await runToEnd({ cwd, args: ["token", "create", "greenhouse", "--expires", "90d"] });
+    expect(created.exitCode).toBe(0);
+    expect(created.stdout).toMatch(/^plant_\w{38}\n$/);
+    const token = created.stdout.trim();
+    await untilTokenIs(200, server.url, token);
+    expect((await runToEnd({ cwd, args: ["token", "revoke", "greenhouse"] })).exitCode).toBe(0);
+    await untilTokenIs(401, server.url, token);
+    const { stdout } = await runToEnd({ cwd, args: ["token", "list", "--json"] });
+    expect(JSON.parse(stdout)).toEqual([
+      {
+        name: "greenhouse",
+        scopes: ["write", "metrics"],
+        created: expect.stringMatching(/Z$/),
+        expires: expect.stringMatching(/Z$/),
+        lastUsed: expect.stringMatching(/:00\.000Z$/),
+        revoked: expect.stringMatching(/Z$/),
+      },
+    ]);
+  },
+);
 
-test("the database holds no token, whoever copies it", async () => {
+test.concurrent("the database holds no token, whoever copies it", async () => {
   using directory = emptyDirectory();
   const { stdout } = await runToEnd({ cwd: directory.path, args: ["token", "create", "greenhouse"] });
   const file = readFileSync(join(directory.path, "plants.db"));
@@ -40,7 +43,7 @@ test("the database holds no token, whoever copies it", async () => {
   expect(file.includes(stdout.trim().slice("plant_".length, -6))).toBe(false);
 });
 
-test("token list is a table with a header, and says nothing of the tokens themselves", async () => {
+test.concurrent("token list is a table with a header, and says nothing of the tokens themselves", async () => {
   using directory = emptyDirectory();
   const cwd = directory.path;
   const { stdout: token } = await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
@@ -51,6 +54,13 @@ test("token list is a table with a header, and says nothing of the tokens themse
   expect(rest).toEqual([]);
   expect(stdout).not.toContain(token.trim());
 });
+
+/** Where there is one token, named "taken", for the tests that change nothing. */
+const home = emptyDirectory();
+beforeAll(async () => {
+  expect((await runToEnd({ cwd: home.path, args: ["token", "create", "taken"] })).exitCode).toBe(0);
+});
+afterAll(() => home[Symbol.dispose]());
 
 const refused: [string[], number, string][] = [
   [["create", "a b"], 2, 'Cannot use token name "a b"'],
@@ -64,11 +74,8 @@ const refused: [string[], number, string][] = [
   [["creat", "x"], 2, "Did you mean create?"],
 ];
 
-test.each(refused)("token %p exits with %d", async (args, exitCode, says) => {
-  using directory = emptyDirectory();
-  const cwd = directory.path;
-  expect((await runToEnd({ cwd, args: ["token", "create", "taken"] })).exitCode).toBe(0);
-  const run = await runToEnd({ cwd, args: ["token", ...args] });
+test.concurrent.each(refused)("token %p exits with %d", async (args, exitCode, says) => {
+  const run = await runToEnd({ cwd: home.path, args: ["token", ...args] });
   expect({ exitCode: run.exitCode, stdout: run.stdout }).toEqual({ exitCode, stdout: "" });
   expect(run.stderr).toContain(says);
 });
@@ -79,7 +86,7 @@ function runOnFullDisk(cwd: string, ...args: string[]) {
   return runToEnd({ cwd, program, args });
 }
 
-test("a token that cannot be printed is not there, and the exit code says so", async () => {
+test.concurrent("a token that cannot be printed is not there, and the exit code says so", async () => {
   using directory = emptyDirectory();
   const cwd = directory.path;
   const created = await runOnFullDisk(cwd, "token", "create", "greenhouse");
@@ -87,18 +94,15 @@ test("a token that cannot be printed is not there, and the exit code says so", a
   expect((await runToEnd({ cwd, args: ["token", "list", "--json"] })).stdout).toBe("[]\n");
 });
 
-test.each(["token list", "token list --json", "openapi", "--help", "--version"])(
+test.concurrent.each(["token list", "token list --json", "openapi", "--help", "--version"])(
   "%s into a full disk exits 1 with one line",
   async (command) => {
-    using directory = emptyDirectory();
-    const cwd = directory.path;
-    await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
-    const run = await runOnFullDisk(cwd, ...command.split(" "));
+    const run = await runOnFullDisk(home.path, ...command.split(" "));
     expect(run).toMatchObject({ exitCode: 1, stderr: "Cannot write the output: no space left on device\n" });
   },
 );
 
-test("a deleted token's name can be used again, and prune deletes what is revoked or expired", async () => {
+test.concurrent("a deleted token's name can be used again, and prune deletes what is revoked or expired", async () => {
   using directory = emptyDirectory();
   const cwd = directory.path;
   const token = (...args: string[]) => runToEnd({ cwd, args: ["token", ...args] });
@@ -121,14 +125,14 @@ test("a deleted token's name can be used again, and prune deletes what is revoke
   expect(await names()).toEqual(["garden"]);
 });
 
-test("a name that is refused is printed without its control characters", async () => {
+test.concurrent("a name that is refused is printed without its control characters", async () => {
   using directory = emptyDirectory();
   const run = await runToEnd({ cwd: directory.path, args: ["token", "create", "a\u001b[31mb\u009b\u202e"] });
   expect(run.exitCode).toBe(2);
   expect(run.stderr).toStartWith('Cannot use token name "a\\u{1b}[31mb\\u{9b}\\u{202e}": expected');
 });
 
-test("a lifetime that is refused is printed without its control characters", async () => {
+test.concurrent("a lifetime that is refused is printed without its control characters", async () => {
   using directory = emptyDirectory();
   const run = await runToEnd({
     cwd: directory.path,

@@ -8,7 +8,7 @@ import { emptyDirectory, FROM_SOURCE, TEST_TIMEOUT_MS, ROOT, runToEnd, startServ
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-test("the build is one file, and it runs in an empty directory", async () => {
+test.concurrent("the build is one file, and it runs in an empty directory", async () => {
   expect(readdirSync(dirname(executable()[0]))).toEqual(["plant-store"]);
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path });
@@ -17,7 +17,7 @@ test("the build is one file, and it runs in an empty directory", async () => {
   expect({ status: response.status, body: await response.text() }).toEqual({ status: 200, body: '{"name":"Fern"}' });
 });
 
-test("the executable keeps plants over a restart", async () => {
+test.concurrent("the executable keeps plants over a restart", async () => {
   using directory = emptyDirectory();
   const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
   {
@@ -30,7 +30,7 @@ test("the executable keeps plants over a restart", async () => {
   expect((await post(server.url, '{"id": 1, "name": "Ivy"}')).status).toBe(409);
 });
 
-test("the executable serves Swagger UI and its document from inside", async () => {
+test.concurrent("the executable serves Swagger UI and its document from inside", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path });
   for (const file of ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"]) {
@@ -47,7 +47,7 @@ test("the executable serves Swagger UI and its document from inside", async () =
   });
 });
 
-test("the executable reads neither .env nor bunfig.toml of the working directory", async () => {
+test.concurrent("the executable reads neither .env nor bunfig.toml of the working directory", async () => {
   using directory = emptyDirectory();
   writeFileSync(join(directory.path, ".env"), "DOCS=off\nAUTH_TOKENS=from-dot-env-0123456789\n");
   writeFileSync(join(directory.path, "bunfig.toml"), 'preload = ["./preload.ts"]\n');
@@ -59,7 +59,7 @@ test("the executable reads neither .env nor bunfig.toml of the working directory
   expect(existsSync(join(directory.path, "preloaded"))).toBe(false);
 });
 
-test("the executable's errors tell nothing more when NODE_ENV is not set", async () => {
+test.concurrent("the executable's errors tell nothing more when NODE_ENV is not set", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   const responses = await Promise.all([post(server.url, "{"), post(server.url, "[]"), fetch(`${server.url}/nowhere`)]);
@@ -68,7 +68,7 @@ test("the executable's errors tell nothing more when NODE_ENV is not set", async
   expect(bodies.map((body) => "error" in body && body.error)).toEqual([4001, 4002, 4041]);
 });
 
-test("the executable checks its database beside the server, and by hand", async () => {
+test.concurrent("the executable checks its database beside the server, and by hand", async () => {
   using directory = emptyDirectory();
   const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
   await using server = await startServer(options);
@@ -82,7 +82,7 @@ test("the executable checks its database beside the server, and by hand", async 
   });
 });
 
-test("the executable sends traces", async () => {
+test.concurrent("the executable sends traces", async () => {
   using directory = emptyDirectory();
   using collector = startCollector();
   const env = { AUTH_TOKENS: TOKEN, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url };
@@ -93,14 +93,14 @@ test("the executable sends traces", async () => {
   expect(collector.requestSpans().map(({ name }) => name)).toEqual(["POST /plants"]);
 });
 
-test("the executable makes no token in production", async () => {
+test.concurrent("the executable makes no token in production", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path, env: { NODE_ENV: "production" } });
   await server.stderr.until(/every call will be answered 401/);
   expect(server.stderr.text()).not.toContain("plant_");
 });
 
-test("the executable writes nothing to stderr but its log", async () => {
+test.concurrent("the executable writes nothing to stderr but its log", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   expect((await post(server.url)).status).toBe(200);

@@ -23,16 +23,19 @@ async function logOf(env: Record<string, string>, use: (url: string) => Promise<
   return lines.map((line) => JSON.parse(line) as Line).filter(({ message }) => !message.startsWith("Integrity"));
 }
 
-test("away from a terminal, each line of the log is a JSON object with time, level and message", async () => {
-  const lines = await logOf({}, async () => {});
-  for (const line of lines) {
-    expect(line["@timestamp"]).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
-    expect(["INFO", "WARN", "ERROR"]).toContain(line.level);
-  }
-  expect(lines.map(({ message }) => message.split(" ")[0])).toEqual(["Plant", "Configuration", "Stopping:"]);
-});
+test.concurrent(
+  "away from a terminal, each line of the log is a JSON object with time, level and message",
+  async () => {
+    const lines = await logOf({}, async () => {});
+    for (const line of lines) {
+      expect(line["@timestamp"]).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
+      expect(["INFO", "WARN", "ERROR"]).toContain(line.level);
+    }
+    expect(lines.map(({ message }) => message.split(" ")[0])).toEqual(["Plant", "Configuration", "Stopping:"]);
+  },
+);
 
-test("the configuration in force is logged, without its secrets", async () => {
+test.concurrent("the configuration in force is logged, without its secrets", async () => {
   const [, configuration] = await logOf({ QUEUE_LIMIT: "77" }, async () => {});
   expect(configuration).toMatchObject({
     queueLimit: 77,
@@ -41,22 +44,29 @@ test("the configuration in force is logged, without its secrets", async () => {
   });
 });
 
-test("refused credentials are logged with the reason and the response's request id, a thousand of them in few lines", async () => {
-  const ids: string[] = [];
-  const lines = await logOf({}, async (url) => {
-    for (const authorization of ["Bearer plant_mistyped-0123456", "Bearer unknown-token-0123", "Basic dXNlcjpwYXNz"]) {
-      ids.push((await post(url, undefined, { headers: { authorization } })).headers.get("x-request-id") ?? "");
-    }
-    for (let i = 0; i < 20; i++)
-      await Promise.all(Array.from({ length: 50 }, () => post(url, undefined, { token: null })));
-  });
-  const refused = lines.filter(({ message }) => message === "Refused credentials");
-  expect(refused.slice(0, 3).map(({ reason }) => reason)).toEqual(["mistyped", "unknown", "malformed"]);
-  expect(refused.slice(0, 3).map(({ requestId }) => requestId)).toEqual(ids);
-  expect(refused.length).toBeLessThan(100);
-});
+test.concurrent(
+  "refused credentials are logged with the reason and the response's request id, a thousand of them in few lines",
+  async () => {
+    const ids: string[] = [];
+    const lines = await logOf({}, async (url) => {
+      for (const authorization of [
+        "Bearer plant_mistyped-0123456",
+        "Bearer unknown-token-0123",
+        "Basic dXNlcjpwYXNz",
+      ]) {
+        ids.push((await post(url, undefined, { headers: { authorization } })).headers.get("x-request-id") ?? "");
+      }
+      for (let i = 0; i < 20; i++)
+        await Promise.all(Array.from({ length: 50 }, () => post(url, undefined, { token: null })));
+    });
+    const refused = lines.filter(({ message }) => message === "Refused credentials");
+    expect(refused.slice(0, 3).map(({ reason }) => reason)).toEqual(["mistyped", "unknown", "malformed"]);
+    expect(refused.slice(0, 3).map(({ requestId }) => requestId)).toEqual(ids);
+    expect(refused.length).toBeLessThan(100);
+  },
+);
 
-test("a flood of unknown tokens does not hide that a revoked one is in use", async () => {
+test.concurrent("a flood of unknown tokens does not hide that a revoked one is in use", async () => {
   using directory = emptyDirectory();
   const cwd = directory.path;
   const { stdout } = await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
@@ -68,7 +78,7 @@ test("a flood of unknown tokens does not hide that a revoked one is in use", asy
   expect(server.stderr.text().match(/"Refused credentials".*"unknown"/g)).toHaveLength(10);
 });
 
-test("with ACCESS_LOG=on every request is a line, with its id; with no such setting none is", async () => {
+test.concurrent("with ACCESS_LOG=on every request is a line, with its id; with no such setting none is", async () => {
   const use = (url: string) => post(url, undefined, { headers: { "x-request-id": "mine-1" } });
   const on = await logOf({ ACCESS_LOG: "on" }, use);
   expect(on.filter(({ message }) => message === "Answered")).toMatchObject([
@@ -85,26 +95,29 @@ test("with ACCESS_LOG=on every request is a line, with its id; with no such sett
   expect(off.filter(({ message }) => message === "Answered")).toEqual([]);
 });
 
-test("refused credentials are logged with the client's address: a proxy's word for it counts with TRUST_PROXY=on", async () => {
-  const use = async (url: string) => {
-    await post(url, undefined, { token: null, headers: { "x-forwarded-for": "198.51.100.7, 192.0.2.1" } });
-    await post(url, undefined, { token: null, headers: { forwarded: 'for="[2001:db8::1]"' } });
-    await post(url, undefined, { token: null });
-  };
-  const clients = (lines: Line[]) =>
-    lines.filter(({ message }) => message === "Refused credentials").map(({ client }) => client);
-  expect(clients(await logOf({}, use))).toEqual(["127.0.0.1", "127.0.0.1", "127.0.0.1"]);
-  expect(clients(await logOf({ TRUST_PROXY: "on" }, use))).toEqual(["192.0.2.1", "2001:db8::1", "127.0.0.1"]);
-});
+test.concurrent(
+  "refused credentials are logged with the client's address: a proxy's word for it counts with TRUST_PROXY=on",
+  async () => {
+    const use = async (url: string) => {
+      await post(url, undefined, { token: null, headers: { "x-forwarded-for": "198.51.100.7, 192.0.2.1" } });
+      await post(url, undefined, { token: null, headers: { forwarded: 'for="[2001:db8::1]"' } });
+      await post(url, undefined, { token: null });
+    };
+    const clients = (lines: Line[]) =>
+      lines.filter(({ message }) => message === "Refused credentials").map(({ client }) => client);
+    expect(clients(await logOf({}, use))).toEqual(["127.0.0.1", "127.0.0.1", "127.0.0.1"]);
+    expect(clients(await logOf({ TRUST_PROXY: "on" }, use))).toEqual(["192.0.2.1", "2001:db8::1", "127.0.0.1"]);
+  },
+);
 
-test("LOG_FORMAT=pretty is for people", async () => {
+test.concurrent("LOG_FORMAT=pretty is for people", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN, LOG_FORMAT: "pretty" } });
   expect(server.stderr.text()).toMatch(/INF.* Plant Store listens on http:/);
   expect(server.stderr.text()).not.toContain('"level"');
 });
 
-test("no log holds a token or a body, however they came", async () => {
+test.concurrent("no log holds a token or a body, however they came", async () => {
   const secrets = [
     TOKEN,
     "unknown-secret-0123456789",

@@ -10,7 +10,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const FERN = { id: 1, name: "Fern", tag: "indoor" };
 
-test("the first start prints a token and a curl line that works as it stands", async () => {
+test.concurrent("the first start prints a token and a curl line that works as it stands", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path });
   const [curl] = await server.stderr.until(/curl .*\n/);
@@ -20,7 +20,7 @@ test("the first start prints a token and a curl line that works as it stands", a
   expect(response).toEndWith('{"name":"Monstera deliciosa","tag":"indoor"}');
 });
 
-test("a restart knows the plants and the token, and makes no other token", async () => {
+test.concurrent("a restart knows the plants and the token, and makes no other token", async () => {
   using directory = emptyDirectory();
   let token = "";
   {
@@ -37,7 +37,7 @@ test("a restart knows the plants and the token, and makes no other token", async
   expect(server.stderr.text()).not.toContain("plant_");
 });
 
-test("the database file holds a plant with its exact id, and no token", async () => {
+test.concurrent("the database file holds a plant with its exact id, and no token", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path });
   const [token] = await server.stderr.until(/plant_\w+/);
@@ -53,7 +53,7 @@ test("the database file holds a plant with its exact id, and no token", async ()
   expect(Buffer.from(await Bun.file(file).bytes()).includes(token)).toBe(false);
 });
 
-test("with AUTH_TOKENS no token is made", async () => {
+test.concurrent("with AUTH_TOKENS no token is made", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: `${TOKEN},another-token-0123` } });
   expect((await post(server.url, FERN)).status).toBe(200);
@@ -62,7 +62,7 @@ test("with AUTH_TOKENS no token is made", async () => {
   expect(server.stderr.text()).not.toContain("plant_");
 });
 
-test("in production no token is made, and a warning says how to get one", async () => {
+test.concurrent("in production no token is made, and a warning says how to get one", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path, env: { NODE_ENV: "production" } });
   await server.stderr.until(/every call will be answered 401/);
@@ -70,7 +70,7 @@ test("in production no token is made, and a warning says how to get one", async 
   expect((await post(server.url, FERN)).status).toBe(401);
 });
 
-test("two servers that start at once on one new file both serve", async () => {
+test.concurrent("two servers that start at once on one new file both serve", async () => {
   using directory = emptyDirectory();
   const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
   const started = await Promise.all([startServer(options), startServer(options)]);
@@ -80,7 +80,7 @@ test("two servers that start at once on one new file both serve", async () => {
   expect((await post(other.url, { ...FERN, name: "Ivy" })).status).toBe(409);
 });
 
-test("a second server on a taken port fails with one clear line", async () => {
+test.concurrent("a second server on a taken port fails with one clear line", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path });
   const { port } = new URL(server.url);
@@ -90,6 +90,7 @@ test("a second server on a taken port fails with one clear line", async () => {
   expect(second.stderr.trimEnd()).not.toContain("\n");
 });
 
+// Not beside the others: a server that stops refuses requests for a moment only.
 test.each(["SIGTERM", "SIGINT"] as const)(
   "%s answers what was accepted, refuses the rest and exits 0",
   async (signal) => {
@@ -106,7 +107,7 @@ test.each(["SIGTERM", "SIGINT"] as const)(
   },
 );
 
-test("in production a token that is revoked, and one that is expired, are as none at all", async () => {
+test.concurrent("in production a token that is revoked, and one that is expired, are as none at all", async () => {
   using directory = emptyDirectory();
   const cwd = directory.path;
   const expired = await runToEnd({ cwd, args: ["token", "create", "expired", "--expires", "1m"] });
@@ -126,7 +127,7 @@ test("in production a token that is revoked, and one that is expired, are as non
     expect((await post(server.url, FERN, { token: stdout.trim() })).status).toBe(401);
 });
 
-test("in production there is no warning where a token is accepted, or JWTs are", async () => {
+test.concurrent("in production there is no warning where a token is accepted, or JWTs are", async () => {
   using directory = emptyDirectory();
   const provider = { AUTH_JWKS_URL: "http://127.0.0.1:9/", AUTH_ISSUER: "me", AUTH_AUDIENCE: "plant-store" };
   for (const settings of [{ AUTH_TOKENS: TOKEN }, provider]) {
@@ -136,7 +137,7 @@ test("in production there is no warning where a token is accepted, or JWTs are",
   }
 });
 
-test("a start that cannot make the first token, because an old one has its name, warns", async () => {
+test.concurrent("a start that cannot make the first token, because an old one has its name, warns", async () => {
   using directory = emptyDirectory();
   const cwd = directory.path;
   expect(await runToEnd({ cwd, args: ["token", "create", "first-start"] })).toMatchObject({ exitCode: 0 });
@@ -146,7 +147,7 @@ test("a start that cannot make the first token, because an old one has its name,
   expect(server.stderr.text()).not.toContain("plant_");
 });
 
-test("bad settings and flags stop the start with one line and exit code 2", async () => {
+test.concurrent("bad settings and flags stop the start with one line and exit code 2", async () => {
   using directory = emptyDirectory();
   const calls = [
     { args: ["--port", "http"], says: 'Cannot use PORT "http"' },
@@ -168,7 +169,7 @@ test("bad settings and flags stop the start with one line and exit code 2", asyn
   expect(readdirSync(directory.path)).toEqual([]);
 });
 
-test("--version and --help print on stdout, with exit code 0", async () => {
+test.concurrent("--version and --help print on stdout, with exit code 0", async () => {
   using directory = emptyDirectory();
   const version = await runToEnd({ cwd: directory.path, args: ["--version"] });
   expect(version).toMatchObject({ exitCode: 0, stdout: `${packageJson.version}\n`, stderr: "" });

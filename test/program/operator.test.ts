@@ -43,7 +43,7 @@ function* bodies(seed: number, count: number): Generator<string> {
   for (let plant = next(); plant !== undefined; plant = next()) yield bodyOf(plant);
 }
 
-test("an operator's year: start, tokens, load, metrics, backup, restore, export, import, stop", async () => {
+test.concurrent("an operator's year: start, tokens, load, metrics, backup, restore, export, import, stop", async () => {
   using home = emptyDirectory();
   using elsewhere = emptyDirectory();
   const seed = printedSeed("operator");
@@ -56,10 +56,10 @@ test("an operator's year: start, tokens, load, metrics, backup, restore, export,
   const created = await call(home.path, "token", "create", "greenhouse", "--expires", "90d");
   expect(created.exitCode).toBe(0);
   const token = created.stdout.trim();
-  while ((await statusOf(server.url, token)) !== 200) await Bun.sleep(50);
 
   // The other one is revoked, and a copied database gives nobody access.
   expect((await call(home.path, "token", "revoke", "first-start")).exitCode).toBe(0);
+  while ((await statusOf(server.url, token)) !== 200) await Bun.sleep(50);
   while ((await statusOf(server.url, first)) !== 401) await Bun.sleep(50);
   expect(readFileSync(join(home.path, "plants.db")).includes(token)).toBe(false);
 
@@ -69,6 +69,7 @@ test("an operator's year: start, tokens, load, metrics, backup, restore, export,
   // The metrics are rendered at most once a second.
   let added = before;
   while (added < before + early.length) {
+    await Bun.sleep(50);
     added = await counted(server.url, token, 'plant_store_plants_total{outcome="added"}');
   }
   expect(added).toBe(before + early.length);
@@ -111,7 +112,7 @@ function idOf(line: string): string {
   return /^\{"id": ?(-?\d+)/.exec(line)?.[1] ?? "";
 }
 
-test("the operator's chapters, followed to the letter", async () => {
+test.concurrent("the operator's chapters, followed to the letter", async () => {
   using home = emptyDirectory();
   const env = { PATH: `${dirname(executable()[0])}:${process.env["PATH"]}`, PORT: "0" };
   const follow = (script: string) => runToEnd({ program: ["sh", "-ec", script], cwd: home.path, env });
@@ -157,7 +158,7 @@ interface Rules {
   readonly groups: readonly { readonly rules: readonly { readonly alert: string; readonly expr: string }[] }[];
 }
 
-test("the scrape configuration and the alerts name what there is", async () => {
+test.concurrent("the scrape configuration and the alerts name what there is", async () => {
   using home = emptyDirectory();
   await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
   expect(await postNumbered(server.url, TOKEN, 1)).toBe(200);

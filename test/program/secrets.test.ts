@@ -16,12 +16,15 @@ async function lifetimes(cwd: string): Promise<(number | null)[]> {
   return tokens.map(({ created, expires }) => (expires === null ? null : Date.parse(expires) - Date.parse(created)));
 }
 
-test("the first token expires after 24 hours where it is not printed on a terminal, and the text says so", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path });
-  await server.stderr.until(/This is no terminal but may be a log, so it expires in 24 hours\./);
-  expect(await lifetimes(directory.path)).toEqual([86_400_000]);
-});
+test.concurrent(
+  "the first token expires after 24 hours where it is not printed on a terminal, and the text says so",
+  async () => {
+    using directory = emptyDirectory();
+    await using server = await startServer({ cwd: directory.path });
+    await server.stderr.until(/This is no terminal but may be a log, so it expires in 24 hours\./);
+    expect(await lifetimes(directory.path)).toEqual([86_400_000]);
+  },
+);
 
 test("the first token does not expire where it is printed on a terminal", async () => {
   using directory = emptyDirectory();
@@ -39,7 +42,7 @@ test("the first token does not expire where it is printed on a terminal", async 
   expect(await lifetimes(directory.path)).toEqual([null]);
 });
 
-test("AUTH_TOKENS_FILE names a file of more tokens, one a line or comma-separated", async () => {
+test.concurrent("AUTH_TOKENS_FILE names a file of more tokens, one a line or comma-separated", async () => {
   using directory = emptyDirectory();
   const file = join(directory.path, "tokens");
   writeFileSync(file, "one-token-0123456789\r\n\nsecond-token-0123456789,third-token-0123456789\n");
@@ -55,7 +58,7 @@ test("AUTH_TOKENS_FILE names a file of more tokens, one a line or comma-separate
   expect(statuses).toEqual([200, 200, 200, 200, 401]);
 });
 
-test("an AUTH_TOKENS_FILE that cannot be used stops the start with one line and exit code 2", async () => {
+test.concurrent("an AUTH_TOKENS_FILE that cannot be used stops the start with one line and exit code 2", async () => {
   using directory = emptyDirectory();
   writeFileSync(join(directory.path, "short"), "one-token-0123456789\nshort\n");
   for (const [file, says] of [
@@ -68,61 +71,67 @@ test("an AUTH_TOKENS_FILE that cannot be used stops the start with one line and 
   expect(readdirSync(directory.path)).toEqual(["short"]);
 });
 
-test("DATABASE_URL_FILE names a file with the DATABASE_URL, for every command; --database replaces it", async () => {
-  using directory = emptyDirectory();
-  writeFileSync(join(directory.path, "url"), "file:greenhouse.db\r\n\n");
-  const env = { DATABASE_URL_FILE: "url" };
-  {
-    await using server = await startServer({ cwd: directory.path, env: { ...env, AUTH_TOKENS: TOKEN } });
-    expect((await post(server.url)).status).toBe(200);
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
-    const [, configuration = ""] = /"Configuration in force",(.*)/.exec(server.stderr.text()) ?? [];
-    expect(configuration).toContain('"database":{"adapter":"sqlite","path":"greenhouse.db"},"databaseUrlFile":"url"');
-  }
-  const exported = await runToEnd({ cwd: directory.path, args: ["export"], env });
-  expect(exported).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("Fern") });
-  const created = await runToEnd({ cwd: directory.path, args: ["token", "create", "one"], env });
-  expect(created).toMatchObject({ exitCode: 0 });
-  const replaced = await runToEnd({
-    cwd: directory.path,
-    args: ["token", "list", "--database", "file:greenhouse.db"],
-    env: { DATABASE_URL_FILE: "missing", DATABASE_URL: "file:other.db" },
-  });
-  expect(replaced).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("one") });
-  expect(readdirSync(directory.path).toSorted()).toEqual(["greenhouse.db", "url"]);
-});
+test.concurrent(
+  "DATABASE_URL_FILE names a file with the DATABASE_URL, for every command; --database replaces it",
+  async () => {
+    using directory = emptyDirectory();
+    writeFileSync(join(directory.path, "url"), "file:greenhouse.db\r\n\n");
+    const env = { DATABASE_URL_FILE: "url" };
+    {
+      await using server = await startServer({ cwd: directory.path, env: { ...env, AUTH_TOKENS: TOKEN } });
+      expect((await post(server.url)).status).toBe(200);
+      server.child.kill("SIGTERM");
+      expect(await server.child.exited).toBe(0);
+      const [, configuration = ""] = /"Configuration in force",(.*)/.exec(server.stderr.text()) ?? [];
+      expect(configuration).toContain('"database":{"adapter":"sqlite","path":"greenhouse.db"},"databaseUrlFile":"url"');
+    }
+    const exported = await runToEnd({ cwd: directory.path, args: ["export"], env });
+    expect(exported).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("Fern") });
+    const created = await runToEnd({ cwd: directory.path, args: ["token", "create", "one"], env });
+    expect(created).toMatchObject({ exitCode: 0 });
+    const replaced = await runToEnd({
+      cwd: directory.path,
+      args: ["token", "list", "--database", "file:greenhouse.db"],
+      env: { DATABASE_URL_FILE: "missing", DATABASE_URL: "file:other.db" },
+    });
+    expect(replaced).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("one") });
+    expect(readdirSync(directory.path).toSorted()).toEqual(["greenhouse.db", "url"]);
+  },
+);
 
-test("a DATABASE_URL_FILE that cannot be used stops a command with one line and exit code 2, and is not quoted", async () => {
-  using directory = emptyDirectory();
-  const at = (name: string) => join(directory.path, name);
-  writeFileSync(at("empty"), "\n");
-  writeFileSync(at("password"), "greenhouse-password\n");
-  writeFileSync(at("lines"), "postgres://me:greenhouse-password@localhost/plants\nfile:plants.db\n");
-  writeFileSync(at("network"), "postgres://me:greenhouse-password@db.example.org/plants\n");
-  const refusals: [path: string, reason: string][] = [
-    [at("missing"), "no such file or directory"],
-    [directory.path, "illegal operation on a directory"],
-    [at("empty"), "it is empty"],
-    ["/dev/zero", "expected at most 65536 bytes"],
-    [at("password"), "expected one line, file:PATH or postgres://…"],
-    [at("lines"), "expected one line, file:PATH or postgres://…"],
-  ];
-  for (const args of [["--port", "0"], ["export"]]) {
-    for (const [path, reason] of refusals) {
-      expect(await refusalOf(args, { DATABASE_URL_FILE: path })).toBe(
-        `Cannot use DATABASE_URL_FILE "${path}": ${reason}\n`,
+test.concurrent(
+  "a DATABASE_URL_FILE that cannot be used stops a command with one line and exit code 2, and is not quoted",
+  async () => {
+    using directory = emptyDirectory();
+    const at = (name: string) => join(directory.path, name);
+    writeFileSync(at("empty"), "\n");
+    writeFileSync(at("password"), "greenhouse-password\n");
+    writeFileSync(at("lines"), "postgres://me:greenhouse-password@localhost/plants\nfile:plants.db\n");
+    writeFileSync(at("network"), "postgres://me:greenhouse-password@db.example.org/plants\n");
+    const refusals: [path: string, reason: string][] = [
+      [at("missing"), "no such file or directory"],
+      [directory.path, "illegal operation on a directory"],
+      [at("empty"), "it is empty"],
+      ["/dev/zero", "expected at most 65536 bytes"],
+      [at("password"), "expected one line, file:PATH or postgres://…"],
+      [at("lines"), "expected one line, file:PATH or postgres://…"],
+    ];
+    for (const args of [["--port", "0"], ["export"]]) {
+      for (const [path, reason] of refusals) {
+        expect(await refusalOf(args, { DATABASE_URL_FILE: path })).toBe(
+          `Cannot use DATABASE_URL_FILE "${path}": ${reason}\n`,
+        );
+      }
+      const env = { DATABASE_URL_FILE: at("network") };
+      expect(await refusalOf(args, env)).toStartWith(
+        'Cannot use DATABASE_URL_FILE "postgres://…": a host on a network needs sslmode',
+      );
+      expect(await refusalOf(args, { ...env, DATABASE_URL: "file:plants.db" })).toBe(
+        "Cannot use both DATABASE_URL and DATABASE_URL_FILE\n",
       );
     }
-    const env = { DATABASE_URL_FILE: at("network") };
-    expect(await refusalOf(args, env)).toStartWith(
-      'Cannot use DATABASE_URL_FILE "postgres://…": a host on a network needs sslmode',
-    );
-    expect(await refusalOf(args, { ...env, DATABASE_URL: "file:plants.db" })).toBe(
-      "Cannot use both DATABASE_URL and DATABASE_URL_FILE\n",
-    );
-  }
-});
+  },
+);
 
 /** What the program prints that is called wrongly. */
 async function refusalOf(args: readonly string[], environment: Record<string, string>): Promise<string> {
@@ -131,7 +140,7 @@ async function refusalOf(args: readonly string[], environment: Record<string, st
   return stderr();
 }
 
-test("the log warns of static tokens that are easy to guess, without showing them", async () => {
+test.concurrent("the log warns of static tokens that are easy to guess, without showing them", async () => {
   using directory = emptyDirectory();
   const env = { AUTH_TOKENS: `${TOKEN},changemechangeme,${"0123456789abcdef".repeat(2)}` };
   await using server = await startServer({ cwd: directory.path, env });
@@ -144,25 +153,28 @@ test("the log warns of static tokens that are easy to guess, without showing the
   ]);
 });
 
-test("a new database and the files beside it are its owner's only; the mode of one that is there stays", async () => {
-  using directory = emptyDirectory();
-  const program = shell('umask 0 && exec "$@"');
-  const modes = () =>
-    Object.fromEntries(
-      readdirSync(directory.path).map((name) => [
-        name,
-        (statSync(join(directory.path, name)).mode & 0o777).toString(8),
-      ]),
-    );
-  {
-    await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+test.concurrent(
+  "a new database and the files beside it are its owner's only; the mode of one that is there stays",
+  async () => {
+    using directory = emptyDirectory();
+    const program = shell('umask 0 && exec "$@"');
+    const modes = () =>
+      Object.fromEntries(
+        readdirSync(directory.path).map((name) => [
+          name,
+          (statSync(join(directory.path, name)).mode & 0o777).toString(8),
+        ]),
+      );
+    {
+      await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+      expect((await post(server.url)).status).toBe(200);
+      expect(modes()).toEqual({ "plants.db": "600", "plants.db-shm": "600", "plants.db-wal": "600" });
+      server.child.kill("SIGTERM");
+      expect(await server.child.exited).toBe(0);
+    }
+    chmodSync(join(directory.path, "plants.db"), 0o640);
+    await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
     expect((await post(server.url)).status).toBe(200);
-    expect(modes()).toEqual({ "plants.db": "600", "plants.db-shm": "600", "plants.db-wal": "600" });
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
-  }
-  chmodSync(join(directory.path, "plants.db"), 0o640);
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
-  expect((await post(server.url)).status).toBe(200);
-  expect(modes()["plants.db"]).toBe("640");
-});
+    expect(modes()["plants.db"]).toBe("640");
+  },
+);

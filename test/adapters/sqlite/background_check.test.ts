@@ -1,5 +1,6 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, renameSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { openSqliteWorker } from "../../../src/adapters/sqlite/worker_client.ts";
 import { type Damage, damage, makeLargeDatabase } from "../../support/damage.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -12,25 +13,31 @@ const REPLACEMENTS: [string, (path: string) => void][] = [
   ["a sound one", () => {}],
 ];
 
-test.each(REPLACEMENTS)("the check beside a server says nothing of a file that was replaced by %s", async (_, make) => {
-  using directory = emptyDirectory();
-  const [path, other] = [`${directory.path}/plants.db`, `${directory.path}/other.db`];
-  makeLargeDatabase(path, 30_000);
-  copyFileSync(path, other);
-  make(other);
-  const warning = Promise.withResolvers<unknown[]>();
-  const messages: string[] = [];
-  await using database = await openSqliteWorker(path, {
-    onWarning: (...problem) => warning.resolve(problem),
-    onInfo: (message) => void messages.push(message),
-  });
-  renameSync(other, path);
-  const failed = database.failed.then(({ message }) => [message]);
-  expect(await Promise.race([warning.promise, failed])).toEqual([
-    "Integrity check not finished",
-    "the file was removed or replaced",
-  ]);
-  expect(messages).toEqual(["Integrity check started"]);
-  await expect(database.plants.probe()).rejects.toThrow("storage is gone; send the plant again later");
-  expect(existsSync(`${path}-damaged`)).toBe(false);
-});
+const large = emptyDirectory();
+beforeAll(() => makeLargeDatabase(join(large.path, "plants.db"), 30_000));
+afterAll(() => large[Symbol.dispose]());
+
+test.concurrent.each(REPLACEMENTS)(
+  "the check beside a server says nothing of a file that was replaced by %s",
+  async (_, make) => {
+    using directory = emptyDirectory();
+    const [path, other] = [`${directory.path}/plants.db`, `${directory.path}/other.db`];
+    for (const copy of [path, other]) copyFileSync(join(large.path, "plants.db"), copy);
+    make(other);
+    const warning = Promise.withResolvers<unknown[]>();
+    const messages: string[] = [];
+    await using database = await openSqliteWorker(path, {
+      onWarning: (...problem) => warning.resolve(problem),
+      onInfo: (message) => void messages.push(message),
+    });
+    renameSync(other, path);
+    const failed = database.failed.then(({ message }) => [message]);
+    expect(await Promise.race([warning.promise, failed])).toEqual([
+      "Integrity check not finished",
+      "the file was removed or replaced",
+    ]);
+    expect(messages).toEqual(["Integrity check started"]);
+    await expect(database.plants.probe()).rejects.toThrow("storage is gone; send the plant again later");
+    expect(existsSync(`${path}-damaged`)).toBe(false);
+  },
+);
