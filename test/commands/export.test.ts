@@ -289,7 +289,7 @@ test("export onto a full disk fails with one clear line", async () => {
   expect(run).toMatchObject({ exitCode: 1, stderr: "Cannot write the export: no space left on device\n" });
 });
 
-test.each(["SIGINT", "SIGTERM"] as const)("%s ends an export into a file with exit code 1", async (signal) => {
+test("SIGINT and SIGTERM end an export into a file with exit code 1", async () => {
   using database = await databaseFixture([]);
   {
     using client = connect(database.path);
@@ -298,12 +298,18 @@ test.each(["SIGINT", "SIGTERM"] as const)("%s ends an export into a file with ex
       INSERT INTO plants SELECT id, 'plant ' || id, NULL FROM ids
     `);
   }
-  // The shell becomes the program, so the signal is the program's.
-  const program = ["sh", "-c", 'exec "$@" > plants.ndjson', "sh", ...executable()];
-  await using run = start({ program, args: ["export"], cwd: database.directory });
-  const file = join(database.directory, "plants.ndjson");
-  while (!statSync(file, { throwIfNoEntry: false })?.size) await Bun.sleep(1);
-  run.child.kill(signal);
-  expect(await run.child.exited).toBe(1);
-  expect(await run.stderr.end).toBe("Stopped: the export is incomplete\n");
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    // The shell becomes the program, so the signal is the program's.
+    const program = ["sh", "-c", `exec "$@" > ${signal}.ndjson`, "sh", ...executable()];
+    await using run = start({ program, args: ["export"], cwd: database.directory });
+    const file = join(database.directory, `${signal}.ndjson`);
+    while (!statSync(file, { throwIfNoEntry: false })?.size) await Bun.sleep(1);
+    run.child.kill(signal);
+    const exitCode = await run.child.exited;
+    expect({ signal, exitCode, stderr: await run.stderr.end }).toEqual({
+      signal,
+      exitCode: 1,
+      stderr: "Stopped: the export is incomplete\n",
+    });
+  }
 });

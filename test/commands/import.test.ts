@@ -12,7 +12,7 @@ import { makeLedger } from "../support/ledger.ts";
 import { TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";
 import { shell } from "../support/shell.ts";
-import { emptyDirectory, runToEnd, skipsProc, start, startServer } from "../support/program.ts";
+import { emptyDirectory, memoryDirectory, runToEnd, skipsProc, start, startServer } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { databaseFixture, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
 import { streamIo, streamOf } from "../support/stream_io.ts";
@@ -64,7 +64,7 @@ test("import of a file gives the same export, whatever the order of its lines", 
 });
 
 test("import makes the database where there is none", async () => {
-  using directory = emptyDirectory();
+  using directory = emptyDirectory(memoryDirectory());
   const path = join(directory.path, "plants.db");
   expect(await imported(path, [FERN])).toMatchObject({ exitCode: 0 });
   expect(await exported(path)).toBe(FERN);
@@ -192,7 +192,7 @@ test.each([
   ["that is not there", () => {}, "no such file or directory"],
   ["that is a directory", (path: string) => mkdirSync(path), "illegal operation on a directory"],
 ])("import of a file %s fails with one clear line, and makes no database", async (_what, make, says) => {
-  using directory = emptyDirectory();
+  using directory = emptyDirectory(memoryDirectory());
   const [path, file] = [join(directory.path, "plants.db"), join(directory.path, "plants.ndjson")];
   make(file);
   const { io, stderr } = streamIo();
@@ -229,7 +229,7 @@ test("import that is stopped keeps what it has read, and says how far it got", a
 });
 
 test.each(["SIGINT", "SIGTERM"] as const)("import keeps what it has read on %s, and exits 1", async (signal) => {
-  using directory = emptyDirectory();
+  using directory = emptyDirectory(memoryDirectory());
   const path = join(directory.path, "plants.db");
   const child = Bun.spawn([...executable(), "import", "-"], { cwd: directory.path, stdin: "pipe", stderr: "pipe" });
   await using _ = { [Symbol.asyncDispose]: async () => (child.kill("SIGKILL"), void (await child.exited)) };
@@ -246,18 +246,21 @@ test.each(["SIGINT", "SIGTERM"] as const)("import keeps what it has read on %s, 
   expect(await exported(path)).toBe(linesOf(Number(line)).join(""));
 });
 
-test.each(["SIGINT", "SIGTERM"] as const)("%s ends an import of a file with exit code 1", async (signal) => {
-  using directory = emptyDirectory();
+test("SIGINT and SIGTERM end an import of a file with exit code 1", async () => {
+  using directory = emptyDirectory(memoryDirectory());
   const count = 1_000_000;
   writeFileSync(join(directory.path, "plants.ndjson"), linesOf(count).join(""));
-  await using program = start({ args: ["import", "plants.ndjson"], cwd: directory.path });
-  const path = join(directory.path, "plants.db");
-  while (!existsSync(`${path}-wal`)) await Bun.sleep(5);
-  program.child.kill(signal);
-  expect(await program.child.exited).toBe(1);
-  const [, line = ""] = /^Stopped after line (\d+), import it again to go on: /.exec(await program.stderr.end) ?? [];
-  expect(Number(line)).toBeLessThan(count);
-  expect((await exported(path)).split("\n").length - 1).toBe(Number(line));
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    const path = join(directory.path, `${signal}.db`);
+    const args = ["import", "plants.ndjson", "--database", `file:${path}`];
+    await using program = start({ args, cwd: directory.path });
+    while (!existsSync(`${path}-wal`)) await Bun.sleep(5);
+    program.child.kill(signal);
+    expect({ signal, exitCode: await program.child.exited }).toEqual({ signal, exitCode: 1 });
+    const [, line = ""] = /^Stopped after line (\d+), import it again to go on: /.exec(await program.stderr.end) ?? [];
+    expect(Number(line)).toBeLessThan(count);
+    expect((await exported(path)).split("\n").length - 1).toBe(Number(line));
+  }
 });
 
 test("a plant that is larger than a body may be by default exports and imports", async () => {
@@ -285,7 +288,7 @@ test("import waits for another process's lock, and says so", async () => {
 });
 
 test("import into a database that a server serves holds up nobody", async () => {
-  using directory = emptyDirectory();
+  using directory = emptyDirectory(memoryDirectory());
   await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   const ledger = makeLedger();
   let [id, isOver] = [1n << 40n, false];
@@ -303,7 +306,7 @@ test("import into a database that a server serves holds up nobody", async () => 
 });
 
 test("import onto a disk that takes no more keeps what it has added, and fails with one clear line", async () => {
-  using directory = emptyDirectory();
+  using directory = emptyDirectory(memoryDirectory());
   writeFileSync(join(directory.path, "lines"), linesOf(50_000).join(""));
   // No file may grow beyond this, as if the disk was full; without the trap that would be a signal.
   const program = shell('trap "" XFSZ; ulimit -f 3000; exec "$@" import lines');

@@ -7,7 +7,7 @@ import { checkIntegrity } from "../../../src/adapters/sqlite/integrity.ts";
 import { plantWriter } from "../../../src/adapters/sqlite/plants.ts";
 import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -37,7 +37,7 @@ function findingIn(path: string, whole: boolean): string | undefined {
 }
 
 test.each(Object.keys(DAMAGES) as Damage[])("checkIntegrity() finds %s without reading the whole at once", (what) => {
-  using directory = emptyDirectory();
+  using directory = emptyDirectory(memoryDirectory());
   const path = join(directory.path, "plants.db");
   makeSound(path);
   damage(path, what);
@@ -48,7 +48,7 @@ test.each(Object.keys(DAMAGES) as Damage[])("checkIntegrity() finds %s without r
 });
 
 test("checkIntegrity() finds damage in the list of free pages without reading the whole at once", () => {
-  using directory = emptyDirectory();
+  using directory = emptyDirectory(memoryDirectory());
   const path = join(directory.path, "plants.db");
   makeSound(path);
   {
@@ -63,7 +63,7 @@ test("checkIntegrity() finds damage in the list of free pages without reading th
 });
 
 test("checkIntegrity() counts every plant of a sound database once, in more than one range", () => {
-  using directory = emptyDirectory();
+  using directory = emptyDirectory(memoryDirectory());
   const path = join(directory.path, "plants.db");
   makeSound(path);
   using client = connect(path);
@@ -74,7 +74,7 @@ test("checkIntegrity() counts every plant of a sound database once, in more than
 });
 
 test("checkIntegrity() ends with its last step: beside a server it would rest once more", () => {
-  using directory = emptyDirectory();
+  using directory = emptyDirectory(memoryDirectory());
   using client = connect(join(directory.path, "plants.db"));
   plantWriter(client)(HOSTILE_PLANTS);
   const yielded = (whole: boolean) => [...checkIntegrity(client, { whole })].filter((plants) => plants > 0);
@@ -83,7 +83,7 @@ test("checkIntegrity() ends with its last step: beside a server it would rest on
 });
 
 test("checkIntegrity() holds no read transaction between its steps", () => {
-  using directory = emptyDirectory();
+  using directory = emptyDirectory(memoryDirectory());
   const path = join(directory.path, "plants.db");
   makeSound(path);
   using writer = connect(path);

@@ -6,7 +6,7 @@ import { openSqliteWorker } from "../../../src/adapters/sqlite/worker_client.ts"
 import { SCOPES } from "../../../src/scopes.ts";
 import type { TokenRecord } from "../../../src/token_store.ts";
 import { makeTokens } from "../../bench/prefilled.ts";
-import { emptyDirectory } from "../../support/program.ts";
+import { emptyDirectory, memoryDirectory } from "../../support/program.ts";
 import { anyCharacter } from "../../support/unicode.ts";
 
 const time = fc.date({ noInvalidDate: true });
@@ -37,7 +37,7 @@ test("allTokens() gives the tokens of all pages, exactly, and oldest first", asy
 });
 
 test("a Worker's list has every token of several pages, once", async () => {
-  using directory = emptyDirectory();
+  using directory = emptyDirectory(memoryDirectory());
   makeTokens(directory.path, 2_500);
   await using database = await openSqliteWorker(join(directory.path, "plants.db"));
   const names = (await database.tokens.list()).map(({ name }) => name);
