@@ -1,10 +1,12 @@
-import { afterAll } from "bun:test";
+import { afterAll, setDefaultTimeout } from "bun:test";
 import { connect } from "../../../src/adapters/sqlite/connection.ts";
 import { sqliteDatabase } from "../../../src/adapters/sqlite/database.ts";
 import { openSqliteWorker } from "../../../src/adapters/sqlite/worker_client.ts";
 import type { Database } from "../../../src/database.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
-import { emptyDirectory, memoryDirectory } from "../../support/program.ts";
+import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 testDatabaseContract("sqliteDatabase()", async () => {
   const directory = emptyDirectory(memoryDirectory());

@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { allTokens, toTokenColumns } from "../../../src/adapters/sqlite/token_columns.ts";
@@ -6,8 +6,10 @@ import { openSqliteWorker } from "../../../src/adapters/sqlite/worker_client.ts"
 import { SCOPES } from "../../../src/scopes.ts";
 import type { TokenRecord } from "../../../src/token_store.ts";
 import { makeTokens } from "../../bench/prefilled.ts";
-import { emptyDirectory, memoryDirectory } from "../../support/program.ts";
+import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { anyCharacter } from "../../support/unicode.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const time = fc.date({ noInvalidDate: true });
 const token = fc.record({
