@@ -28,9 +28,16 @@ export function tablesVerifier({ writable, onWarning }: TablesOptions) {
       if (problem !== undefined) throw new PostgresFailure("UNSAFE", problem);
     }
     schema = expected;
-    const more = tables[0]?.more_indexes ?? null;
-    if (isFirst && more !== null) onWarning(`Index on plants that plant-store did not make: ${more}`);
+    if (isFirst && tables[0] !== undefined) for (const warning of warningsOf(tables[0])) onWarning(warning);
   };
+}
+
+/** What may refuse a plant, and changes none. */
+function warningsOf({ more_indexes, more_constraints }: Table): readonly string[] {
+  const more = Object.entries({ Index: more_indexes, Constraint: more_constraints });
+  return more.flatMap(([kind, names]) =>
+    names === null ? [] : [`${kind} on plants that plant-store did not make: ${names}`],
+  );
 }
 
 function misplaced({ name, is_root, schema, has_row_security }: Table, expected: string): string | undefined {
@@ -42,12 +49,21 @@ function misplaced({ name, is_root, schema, has_row_security }: Table, expected:
   return undefined;
 }
 
-function unsafe({ relation, kind, persistence, other_types, has_key, triggers, rules }: Table): string | undefined {
+function unsafe(table: Table): string | undefined {
+  const { name, relation, is_root, is_partition, kind, persistence } = table;
   if (!TABLE_KINDS.has(kind)) return `${relation} is not a table of this database: restore plant-store's`;
+  if (!is_root && !is_partition) {
+    return `${relation} inherits from ${name}, whose primary key does not cover it: move its rows into ${name}, and drop it`;
+  }
   if (persistence !== "p") {
     return `${relation} is UNLOGGED, so a crash of PostgreSQL would empty it: ALTER TABLE ${relation} SET LOGGED`;
   }
+  return unfit(table);
+}
+
+function unfit({ relation, other_types, refusing_columns, has_key, triggers, rules }: Table): string | undefined {
   if (other_types !== null) return `${other_types}: restore plant-store's type`;
+  if (refusing_columns !== null) return `${refusing_columns}, which refuses plants: restore plant-store's columns`;
   if (!has_key) return `${relation} has no valid primary key on id: ALTER TABLE ${relation} ADD PRIMARY KEY (id)`;
   if (triggers !== null) return `${relation} has a trigger on INSERT, which may change plants: drop ${triggers}`;
   if (rules !== null) return `${relation} has a rule, which may change plants: drop ${rules}`;
@@ -57,20 +73,23 @@ function unsafe({ relation, kind, persistence, other_types, has_key, triggers, r
 /** A table, and one with partitions. */
 const TABLE_KINDS = new Set(["r", "p"]);
 
-/** A table, or a partition of one. */
+/** A table, or a partition of one, or what else inherits from it. */
 interface Table {
   /** The table's name; and that of its partition. */
   readonly name: string;
   readonly relation: string;
   readonly is_root: boolean;
+  readonly is_partition: boolean;
   /** Null where there is no such table, and so is the rest. */
   readonly schema: string | null;
   readonly kind: string;
   readonly persistence: string;
   readonly has_row_security: boolean;
   readonly other_types: string | null;
+  readonly refusing_columns: string | null;
   readonly has_key: boolean;
   readonly more_indexes: string | null;
+  readonly more_constraints: string | null;
   readonly triggers: string | null;
   readonly rules: string | null;
 }
@@ -81,12 +100,21 @@ const IS_KEY = `indisunique AND indisvalid AND indimmediate AND indpred IS NULL 
 
 const PLANTS = "name = 'plants' AND member = root";
 
+/** Why a column lets no plant be added, or none without a tag; else null. Defaults and identity are those of the root. */
+const REFUSAL = `CASE
+    WHEN attname IN ('id', 'name', 'tag') AND attgenerated <> '' THEN 'GENERATED'
+    WHEN attname IN ('id', 'name', 'tag') AND attidentity = 'a' AND member = root THEN 'GENERATED ALWAYS AS IDENTITY'
+    WHEN attname = 'tag' AND attnotnull THEN 'NOT NULL'
+    WHEN attname NOT IN ('id', 'name', 'tag') AND attnotnull AND NOT atthasdef AND attidentity = '' AND member = root
+      AND (SELECT typdefault IS NULL FROM pg_catalog.pg_type WHERE pg_type.oid = atttypid) THEN 'NOT NULL without a default'
+  END`;
+
 /** One row for each table and partition, plants first. It takes no lock, and so waits for nobody. */
 const TABLES = `WITH RECURSIVE members AS (
     SELECT name, to_regclass(name)::oid AS root, to_regclass(name)::oid AS member
     FROM unnest(ARRAY['plants', 'probes', 'token_revision', 'tokens']) AS name
     UNION SELECT name, root, inhrelid FROM members JOIN pg_catalog.pg_inherits ON inhparent = member)
-  SELECT name, relname AS relation, member = root AS is_root, nspname AS schema,
+  SELECT name, relname AS relation, member = root AS is_root, relispartition AS is_partition, nspname AS schema,
     relkind::text AS kind, relpersistence::text AS persistence,
     member = root AND row_security_active(member) AS has_row_security,
     (SELECT string_agg(format('%s.%s is %s, not %s', name, "column", coalesce(found, 'missing'), type), ', ')
@@ -94,9 +122,15 @@ const TABLES = `WITH RECURSIVE members AS (
       LEFT JOIN (SELECT attname, format_type(atttypid, atttypmod) AS found FROM pg_catalog.pg_attribute
         WHERE attrelid = member AND NOT attisdropped) AS columns ON attname = "column"
       WHERE ${PLANTS} AND found IS DISTINCT FROM type) AS other_types,
+    (SELECT string_agg(format('%s.%s is %s', relname, attname, ${REFUSAL}), ', ' ORDER BY attnum)
+      FROM pg_catalog.pg_attribute WHERE name = 'plants' AND attrelid = member AND attnum > 0 AND NOT attisdropped
+        AND ${REFUSAL} IS NOT NULL) AS refusing_columns,
     NOT (${PLANTS}) OR EXISTS (SELECT FROM pg_catalog.pg_index WHERE indrelid = member AND ${IS_KEY}) AS has_key,
     (SELECT string_agg(indexrelid::regclass::text, ', ') FROM pg_catalog.pg_index
       WHERE ${PLANTS} AND indrelid = member AND NOT (${IS_KEY})) AS more_indexes,
+    (SELECT string_agg(DISTINCT quote_ident(conname), ', ') FROM pg_catalog.pg_constraint
+      WHERE ${PLANTS} AND contype IN ('c', 'f') AND conrelid IN (SELECT other.member FROM members AS other WHERE other.name = 'plants')
+    ) AS more_constraints,
     (SELECT string_agg(tgname, ', ') FROM pg_catalog.pg_trigger WHERE name = 'plants' AND tgrelid = member
       AND NOT tgisinternal AND tgenabled <> 'D' AND tgtype & 4 <> 0) AS triggers,
     (SELECT string_agg(rulename, ', ') FROM pg_catalog.pg_rewrite
