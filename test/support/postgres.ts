@@ -38,20 +38,29 @@ const SUPERUSER = "postgres";
 
 /** A PostgreSQL with a database for tests; a cluster of its own unless `TEST_DATABASE_URL` names another. */
 export async function startDatabase() {
-  if (OWN_DATABASE !== undefined)
-    return { emptyDatabase: () => emptyDatabase(OWN_DATABASE), async [Symbol.asyncDispose]() {} };
-  return await startCluster();
+  return OWN_DATABASE === undefined ? await startCluster() : ownDatabase(OWN_DATABASE);
+}
+
+function ownDatabase(url: string) {
+  const { username, pathname } = new URL(url);
+  const client = createClient(() => new SQL({ url, username, database: pathname.slice(1), max: 1, prepare: false }));
+  return {
+    async emptyDatabase(): Promise<string> {
+      await removeTables(client.run);
+      return url;
+    },
+    removeRows: () => client.run(REMOVE_ROWS),
+    [Symbol.asyncDispose]: client.disconnect,
+  };
 }
 
 /** Nothing is removed from a database that a plant-store has not made its own. */
-async function emptyDatabase(url: string): Promise<string> {
-  const { username, pathname } = new URL(url);
-  const client = new SQL({ url, username, database: pathname.slice(1), max: 1 });
-  const [found] = await client`SELECT to_regclass('plant_store_migrations') IS NOT NULL AS is_ours`;
-  if (found.is_ours) await client.unsafe("DROP TABLE plants, tokens, token_revision, probes, plant_store_migrations");
-  await client.close({ timeout: 0 });
-  return url;
+async function removeTables(run: PostgresCluster["run"]): Promise<void> {
+  const [found] = await run("SELECT to_regclass('plant_store_migrations') IS NOT NULL AS is_ours");
+  if (found?.["is_ours"]) await run("DROP TABLE plants, tokens, token_revision, probes, plant_store_migrations");
 }
+
+const REMOVE_ROWS = "TRUNCATE plants, tokens, token_revision, probes";
 
 /** How to start a cluster. */
 export interface ClusterOptions {
@@ -92,6 +101,7 @@ export async function startCluster(options: ClusterOptions = {}) {
   configure(data, { ...SETTINGS, ...settings, port: String(port) });
   if (isRoot) giveToServer(directory);
   let server = await startServer(template, data);
+  const administrator = createClient(() => connectTo(port, "postgres"));
 
   return {
     port,
@@ -99,24 +109,33 @@ export async function startCluster(options: ClusterOptions = {}) {
     /** A client of one connection. */
     connect: () => connectTo(port, "postgres"),
     /** Removes what a plant-store made, and gives the database's URL: much faster than making another. */
-    emptyDatabase: () => emptyDatabase(urlOf(port, "postgres")),
+    async emptyDatabase(): Promise<string> {
+      await removeTables(administrator.run);
+      return urlOf(port, "postgres");
+    },
+    /** Removes what a plant-store stored: much faster than making the tables again. */
+    removeRows: () => administrator.run(REMOVE_ROWS),
     url: (database: string, username = SUPERUSER) => urlOf(port, database, username),
     /** Changes a setting, and waits for new connections to have it. */
     async set(name: string, value: string): Promise<void> {
-      await runOn(port, [`ALTER SYSTEM SET ${name} = '${value}'`, "SELECT pg_reload_conf()"]);
+      await administrator.run(`ALTER SYSTEM SET ${name} = '${value}'`, "SELECT pg_reload_conf()");
+      // PostgreSQL's parent process, of which connections are made, reads the settings before any other does.
       const isSet = async () =>
-        (await runOn(port, [`SELECT current_setting('${name}') AS value`]))[0]?.["value"] === value;
+        (await administrator.run(`SELECT current_setting('${name}') AS value`))[0]?.["value"] === value;
       while (!(await isSet())) await Bun.sleep(5);
     },
     /** Runs statements as who may do everything; gives the rows of the last one. */
-    run: (...statements: string[]) => runOn(port, statements),
+    run: administrator.run,
     /** Ends it as a loss of power to the process would: nothing is written any more. */
-    kill: () => killAll(server, data),
+    async kill(): Promise<void> {
+      await administrator.disconnect();
+      await killAll(server, data);
+    },
     /** Makes commits wait for its standby, from when it has all that there is. */
     async waitForStandby(): Promise<void> {
-      await runOn(port, ["ALTER SYSTEM SET synchronous_standby_names = 'standby'", "SELECT pg_reload_conf()"]);
+      await administrator.run("ALTER SYSTEM SET synchronous_standby_names = 'standby'", "SELECT pg_reload_conf()");
       const isSync = async () =>
-        (await runOn(port, ["SELECT 1 AS one FROM pg_stat_replication WHERE sync_state = 'sync'"])).length > 0;
+        (await administrator.run("SELECT 1 AS one FROM pg_stat_replication WHERE sync_state = 'sync'")).length > 0;
       while (!(await isSync())) await Bun.sleep(10);
     },
     /** Starts it again on the same port, on what is there. */
@@ -129,6 +148,7 @@ export async function startCluster(options: ClusterOptions = {}) {
     /** Stops every process of it, or lets them go on: to others it looks like a machine that hangs. */
     signalAll: (signal: "SIGSTOP" | "SIGCONT") => processesOf(data).forEach((pid) => sendSignal(pid, signal)),
     async [Symbol.asyncDispose]() {
+      await administrator.disconnect();
       await killAll(server, data);
       rmSync(directory, { recursive: true, force: true });
     },
@@ -287,13 +307,24 @@ function urlOf(port: number, database: string, username = SUPERUSER): string {
 }
 
 function connectTo(port: number, database: string): SQL {
-  return new SQL({ url: urlOf(port, database), username: SUPERUSER, database, max: 1 });
+  // Not prepared: a statement may be run again after the tables were made anew, with other columns.
+  return new SQL({ url: urlOf(port, database), username: SUPERUSER, database, max: 1, prepare: false });
 }
 
-async function runOn(port: number, statements: readonly string[]): Promise<readonly Record<string, unknown>[]> {
-  const client = connectTo(port, "postgres");
-  let rows: readonly Record<string, unknown>[] = [];
-  for (const statement of statements) rows = [...(await client.unsafe(statement))];
-  await client.close({ timeout: 0 });
-  return rows;
+/** A client on one connection that is kept: a new one costs PostgreSQL more than most statements. */
+function createClient(connect: () => SQL) {
+  let client: SQL | undefined;
+  return {
+    /** Runs statements, and gives the rows of the last one. */
+    async run(...statements: string[]): Promise<readonly Record<string, unknown>[]> {
+      client ??= connect();
+      let rows: readonly Record<string, unknown>[] = [];
+      for (const statement of statements) rows = [...(await client.unsafe(statement))];
+      return rows;
+    },
+    async disconnect(): Promise<void> {
+      await client?.close({ timeout: 0 });
+      client = undefined;
+    },
+  };
 }
