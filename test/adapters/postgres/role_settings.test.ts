@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
+import type { Database } from "../../../src/database.ts";
 import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -26,10 +27,18 @@ const STRANGE = {
 
 describe.skipIf(skipsCluster())("openPostgres() as a role with settings of its own", () => {
   let cluster: PostgresCluster;
+  /** Who has none of these settings. */
+  let reader: Database;
   beforeAll(async () => {
     cluster = await startCluster();
+    const url = parsePostgresUrl(cluster.url("postgres"));
+    await (await openPostgres(url))[Symbol.asyncDispose]();
+    reader = await openPostgres(url, { access: "read" });
   });
-  afterAll(() => cluster[Symbol.asyncDispose]());
+  afterAll(async () => {
+    await reader[Symbol.asyncDispose]();
+    await cluster[Symbol.asyncDispose]();
+  });
 
   test.each(Object.entries(STRANGE))("%s = %s stores and returns the same", async (name, value) => {
     await cluster.emptyDatabase();
@@ -50,8 +59,6 @@ describe.skipIf(skipsCluster())("openPostgres() as a role with settings of its o
     await database.tokens.add(token);
     expect(await database.tokens.list()).toEqual([{ ...token, revokedAt: null, lastUsedAt: null }]);
     expect((await Array.fromAsync(database.pages())).flat()).toEqual([...HOSTILE_PLANTS]);
-    // Read by who has none of these settings.
-    await using other = await openPostgres(parsePostgresUrl(cluster.url("postgres")), { access: "read" });
-    expect((await Array.fromAsync(other.pages())).flat()).toEqual([...HOSTILE_PLANTS]);
+    expect((await Array.fromAsync(reader.pages())).flat()).toEqual([...HOSTILE_PLANTS]);
   });
 });
