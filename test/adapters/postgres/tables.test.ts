@@ -197,8 +197,13 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
   withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
 
   const open = (options: PostgresOptions = {}, at = url) => openPostgres(parsePostgresUrl(at), options);
-  const disconnect = () =>
-    cluster.run("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'plant-store'");
+
+  /** PostgreSQL itself would look only ten times a second whether they have ended. */
+  async function disconnect(): Promise<void> {
+    const connections = "FROM pg_stat_activity WHERE application_name = 'plant-store'";
+    await cluster.run(`SELECT pg_terminate_backend(pid) ${connections}`);
+    while ((await cluster.run(`SELECT pid ${connections}`)).length > 0) await Bun.sleep(1);
+  }
 
   /** What `add` rejects with: to the client, and to the log. */
   async function refusalOf(added: Promise<unknown>): Promise<object> {
