@@ -5,6 +5,8 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { SQL } from "bun";
+import { openPostgres } from "../../src/adapters/postgres/database.ts";
+import { parsePostgresUrl } from "../../src/adapters/postgres/url.ts";
 import { memoryDirectory, ROOT } from "./program.ts";
 
 /** Where npm has put PostgreSQL's own programs: `initdb`, `pg_ctl` and `postgres`. */
@@ -79,6 +81,9 @@ export interface ClusterOptions {
   readonly files?: Readonly<Record<string, string>>;
 }
 
+/** A database of a cluster, with the tables of a plant-store. */
+export type PostgresTestDatabase = Awaited<ReturnType<PostgresCluster["newDatabase"]>>;
+
 /** A PostgreSQL that runs; with everything it stored it is gone at the end of the scope. */
 export type PostgresCluster = Awaited<ReturnType<typeof startCluster>>;
 
@@ -102,6 +107,8 @@ export async function startCluster(options: ClusterOptions = {}) {
   if (isRoot) giveToServer(directory);
   let server = await startServer(template, data);
   const administrator = createClient(() => connectTo(port, "postgres"));
+  let migrated: Promise<void> | undefined;
+  let databases = 0;
 
   return {
     port,
@@ -115,6 +122,25 @@ export async function startCluster(options: ClusterOptions = {}) {
     },
     /** Removes what a plant-store stored: much faster than making the tables again. */
     removeRows: () => administrator.run(REMOVE_ROWS),
+    /**
+     * Makes a database of its own for a test that runs beside others, with a plant-store's empty tables. It is there as
+     * long as the cluster.
+     */
+    async newDatabase() {
+      await (migrated ??= migrateTemplate(port, administrator.run));
+      const name = `plants_${++databases}`;
+      await administrator.run(`CREATE DATABASE ${name} TEMPLATE ${MIGRATED} STRATEGY file_copy`);
+      const client = createClient(() => connectTo(port, name));
+      return {
+        name,
+        url: urlOf(port, name),
+        /** A client of one connection. */
+        connect: () => connectTo(port, name),
+        /** Runs statements as who may do everything; gives the rows of the last one. */
+        run: client.run,
+        [Symbol.asyncDispose]: client.disconnect,
+      };
+    },
     url: (database: string, username = SUPERUSER) => urlOf(port, database, username),
     /** Changes a setting, and waits for new connections to have it. */
     async set(name: string, value: string): Promise<void> {
@@ -153,6 +179,18 @@ export async function startCluster(options: ClusterOptions = {}) {
       rmSync(directory, { recursive: true, force: true });
     },
   };
+}
+
+/** The database that others are copies of: making the tables takes longer than copying them. */
+const MIGRATED = "migrated";
+
+async function migrateTemplate(port: number, run: PostgresCluster["run"]): Promise<void> {
+  await run(`CREATE DATABASE ${MIGRATED} STRATEGY file_copy`);
+  const database = await openPostgres(parsePostgresUrl(urlOf(port, MIGRATED)));
+  await database[Symbol.asyncDispose]();
+  // PostgreSQL copies only what nobody is connected to, and looks itself ten times a second.
+  const connected = `SELECT pid FROM pg_stat_activity WHERE datname = '${MIGRATED}'`;
+  while ((await run(connected)).length > 0) await Bun.sleep(1);
 }
 
 /** What every cluster has: nothing that lets a commit be lost. */

@@ -1,4 +1,4 @@
-import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { Connection } from "../../../src/adapters/postgres/connection.ts";
 import { connectPostgres } from "../../../src/adapters/postgres/connector.ts";
 import { LANES, openPostgres } from "../../../src/adapters/postgres/database.ts";
@@ -6,8 +6,7 @@ import { addPlants } from "../../../src/adapters/postgres/plants.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
 import type { Database } from "../../../src/database.ts";
 import { type GroupCommit, groupCommit } from "../../../src/group_commit.ts";
-import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
-import { withEmptyDatabase } from "../../support/postgres_hooks.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { LONG_TEST_TIMEOUT_MS, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { range } from "../../support/scale.ts";
 
@@ -19,16 +18,33 @@ const REFUSED =
 /** A statement that was given up at the deadline may still have waited, and stored the plant. */
 const STORED = /^(?:added|present)$/;
 
+/** How long a plant may wait that is to be refused, in milliseconds; others have enough to be stored, beside other tests too. */
+const DEADLINE_MS = 3_000;
+
 describe.skipIf(skipsCluster())("plants that other transactions hold", () => {
   let cluster: PostgresCluster;
-  let url: string;
-  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
+  beforeAll(async () => {
+    cluster = await startCluster();
+  });
+  afterAll(() => cluster[Symbol.asyncDispose]());
 
-  /** A server's group commit over its database, and what it adds. */
+  /** A server's group commit over a database of its own, and another client of it. */
   async function openCommits(timeoutMs: number) {
-    const database = await openPostgres(parsePostgresUrl(url));
+    await using stack = new AsyncDisposableStack();
+    const { url, connect, run } = stack.use(await cluster.newDatabase());
+    const database = stack.use(await openPostgres(parsePostgresUrl(url)));
+    const rival = stack.use(connect());
     const commits = groupCommit(database.plants, { lanes: LANES, timeoutMs });
-    return { database, commits, [Symbol.asyncDispose]: () => database[Symbol.asyncDispose]() };
+    const opened = stack.move();
+    return {
+      database,
+      commits,
+      rival,
+      async storedIds(): Promise<readonly number[]> {
+        return (await run("SELECT id::int AS id FROM plants ORDER BY id")).map(({ id }) => Number(id));
+      },
+      [Symbol.asyncDispose]: () => opened.disposeAsync(),
+    };
   }
 
   /** Adds a plant under each id, at once, and tells the outcome of each, or why it has none. */
@@ -36,137 +52,129 @@ describe.skipIf(skipsCluster())("plants that other transactions hold", () => {
     return Promise.all(ids.map((id) => commits.add(fern(id)).catch(({ code, message }) => `${code}: ${message}`)));
   }
 
-  async function storedIds(): Promise<readonly number[]> {
-    return (await cluster.run("SELECT id::int AS id FROM plants ORDER BY id")).map(({ id }) => Number(id));
-  }
-
-  test("of 50 all are stored but the one that an insert holds, which is refused at its deadline", async () => {
-    await using server = await openCommits(2_500);
-    await using rival = cluster.connect();
-    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (17, 'Ivy')").simple();
-    const outcomes = await addAll(server.commits, range(1, 50));
-    expect(outcomes.splice(16, 1)).toEqual([expect.stringMatching(REFUSED)]);
-    expect(new Set(outcomes)).toEqual(new Set(["added"]));
-    expect(await storedIds()).toEqual(range(1, 50).filter((id) => id !== 17));
-    await rival.unsafe("ROLLBACK");
-    expect(await addAll(server.commits, [17])).toEqual([expect.stringMatching(STORED)]);
-  });
+  test.concurrent(
+    "of 50 all are stored but the one that an insert holds, which is refused at its deadline",
+    async () => {
+      await using server = await openCommits(DEADLINE_MS);
+      const { commits, rival, storedIds } = server;
+      await rival.unsafe("BEGIN; INSERT INTO plants VALUES (17, 'Ivy')").simple();
+      const outcomes = await addAll(commits, range(1, 50));
+      expect(outcomes.splice(16, 1)).toEqual([expect.stringMatching(REFUSED)]);
+      expect(new Set(outcomes)).toEqual(new Set(["added"]));
+      expect(await storedIds()).toEqual(range(1, 50).filter((id) => id !== 17));
+      await rival.unsafe("ROLLBACK");
+      expect(await addAll(commits, [17])).toEqual([expect.stringMatching(STORED)]);
+    },
+  );
 
   for (const held of [
     [17, 18],
     [1, 50],
     [1, 10, 20, 30, 40, 50],
   ]) {
-    test(`of 50 those that an insert holds wait, and no others: ${held.join(", ")}`, async () => {
+    test.concurrent(`of 50 those that an insert holds wait, and no others: ${held.join(", ")}`, async () => {
       await using server = await openCommits(TEST_TIMEOUT_MS);
-      await using rival = cluster.connect();
+      const { commits, rival, storedIds } = server;
       await rival.unsafe(`BEGIN; INSERT INTO plants SELECT unnest('{${held}}'::bigint[]), 'Ivy'`).simple();
       const others = range(1, 50).filter((id) => !held.includes(id));
-      const [late, outcomes] = [addAll(server.commits, held), await addAll(server.commits, others)];
+      const [late, outcomes] = [addAll(commits, held), await addAll(commits, others)];
       expect(new Set(outcomes)).toEqual(new Set(["added"]));
       expect(await storedIds()).toEqual(others);
-      expect(server.commits.size()).toBe(held.length);
+      expect(commits.size()).toBe(held.length);
       await rival.unsafe("ROLLBACK");
       expect(new Set(await late)).toEqual(new Set(["added"]));
     });
   }
 
-  test("of 50 those wait whose rows another transaction has locked or deleted, and no others", async () => {
+  test.concurrent("of 50 those wait whose rows another transaction has locked or deleted, and no others", async () => {
     await using server = await openCommits(TEST_TIMEOUT_MS);
-    await addAll(server.commits, range(1, 25));
-    await using rival = cluster.connect();
+    const { commits, rival, storedIds } = server;
+    await addAll(commits, range(1, 25));
     await rival
       .unsafe("BEGIN; SELECT FROM plants WHERE id IN (3, 4) FOR UPDATE; DELETE FROM plants WHERE id = 20")
       .simple();
     const present = range(1, 25).filter((id) => ![3, 4, 20].includes(id));
-    const late = addAll(server.commits, [3, 4, 20]);
-    const outcomes = await Promise.all([present, range(26, 50)].map((ids) => addAll(server.commits, ids)));
+    const late = addAll(commits, [3, 4, 20]);
+    const outcomes = await Promise.all([present, range(26, 50)].map((ids) => addAll(commits, ids)));
     expect(outcomes.map((some) => [...new Set(some)])).toEqual([["present"], ["added"]]);
-    expect(server.commits.size()).toBe(3);
+    expect(commits.size()).toBe(3);
     await rival.unsafe("COMMIT");
     expect(await late).toEqual(["present", "present", "added"]);
     expect(await storedIds()).toEqual(range(1, 50));
   });
 
-  test("a plant whose lock ends before its deadline is stored, and so are the others before", async () => {
+  test.concurrent("a plant whose lock ends before its deadline is stored, and so are the others before", async () => {
     await using server = await openCommits(TEST_TIMEOUT_MS);
-    await using rival = cluster.connect();
+    const { commits, rival } = server;
     await rival.unsafe("BEGIN; INSERT INTO plants VALUES (8, 'Fern'), (9, 'Ivy'), (10, 'Fern')").simple();
-    const held = addAll(server.commits, [8, 9]);
-    expect(new Set(await addAll(server.commits, [...range(1, 7), ...range(11, 50)]))).toEqual(new Set(["added"]));
+    const held = addAll(commits, [8, 9]);
+    expect(new Set(await addAll(commits, [...range(1, 7), ...range(11, 50)]))).toEqual(new Set(["added"]));
     await rival.unsafe("COMMIT");
     expect(await held).toEqual(["present", "conflict"]);
   });
 
-  test("more batches with a locked plant than there are lanes keep no other plant waiting", async () => {
-    await using server = await openCommits(2_500);
-    await using rival = cluster.connect();
+  test.concurrent("more batches with a locked plant than there are lanes keep no other plant waiting", async () => {
+    await using server = await openCommits(DEADLINE_MS);
+    const { commits, rival } = server;
     await rival.unsafe("BEGIN; INSERT INTO plants SELECT generate_series(1, 20), 'Ivy'").simple();
     const held: Promise<string[]>[] = [];
     const others: Promise<string[]>[] = [];
     for (const id of range(1, 20)) {
-      held.push(addAll(server.commits, [id]));
-      others.push(addAll(server.commits, range(1_000 * id, 1_000 * id + 4)));
+      held.push(addAll(commits, [id]));
+      others.push(addAll(commits, range(1_000 * id, 1_000 * id + 4)));
       // Each is in a batch of its own.
       await Bun.sleep(10);
     }
     // One after another: each would wait for a lane if the locked ones kept them.
-    for (const id of range(101, 110)) expect(await server.commits.add(fern(id))).toBe("added");
+    for (const id of range(101, 110)) expect(await commits.add(fern(id))).toBe("added");
     expect(new Set((await Promise.all(others)).flat())).toEqual(new Set(["added"]));
     for (const outcome of (await Promise.all(held)).flat()) expect(outcome).toMatch(REFUSED);
   });
 
   for (const mode of ["ACCESS EXCLUSIVE", "SHARE"]) {
-    test(`a table locked in ${mode} mode refuses all in time, and takes all that still wait when it ends`, async () => {
-      await using server = await openCommits(1_500);
-      await using rival = cluster.connect();
-      await rival.unsafe(`BEGIN; LOCK TABLE plants IN ${mode} MODE`).simple();
-      for (const outcome of await addAll(server.commits, range(1, 50))) expect(outcome).toMatch(REFUSED);
-      const [before, added] = [statements(server.database), addAll(server.commits, range(1, 50))];
-      while (statements(server.database) === before) await Bun.sleep(5);
-      await rival.unsafe("COMMIT");
-      for (const outcome of await added) expect(outcome).toMatch(STORED);
-    });
+    test.concurrent(
+      `a table locked in ${mode} mode refuses all in time, and takes all that still wait when it ends`,
+      async () => {
+        await using server = await openCommits(DEADLINE_MS);
+        const { database, commits, rival } = server;
+        await rival.unsafe(`BEGIN; LOCK TABLE plants IN ${mode} MODE`).simple();
+        for (const outcome of await addAll(commits, range(1, 50))) expect(outcome).toMatch(REFUSED);
+        const [before, added] = [statements(database), addAll(commits, range(1, 50))];
+        while (statements(database) === before) await Bun.sleep(5);
+        await rival.unsafe("COMMIT");
+        for (const outcome of await added) expect(outcome).toMatch(STORED);
+      },
+    );
   }
 
   describe("addPlants()", () => {
-    /** A connection that counts its statements. */
+    /** A connection to a database of its own that counts its statements, and another client of it. */
     async function countingConnection() {
+      await using stack = new AsyncDisposableStack();
+      const { url, connect } = stack.use(await cluster.newDatabase());
       const connection = await connectPostgres(parsePostgresUrl(url), { writable: true, timeoutMs: TEST_TIMEOUT_MS });
+      stack.defer(() => connection.close());
+      const rival = stack.use(connect());
+      const opened = stack.move();
       let statements = 0;
       const query: Connection["query"] = (statement, parameters) => {
         statements++;
         return connection.query(statement, parameters);
       };
       return {
+        rival,
         add: (ids: readonly number[], timeoutMs = TEST_TIMEOUT_MS) =>
           addPlants({ ...connection, query }, ids.map(fern), performance.now() + timeoutMs),
         statements: () => statements,
         lockTimeout: async () =>
           (await connection.query<{ lock_timeout: string }>("SHOW lock_timeout"))[0]?.lock_timeout,
-        [Symbol.dispose]: () => connection.close(),
+        [Symbol.asyncDispose]: () => opened.disposeAsync(),
       };
     }
 
-    test("finds one lock among 1,000 plants by halving, and waits for locks as before afterwards", async () => {
-      await using _ = await openPostgres(parsePostgresUrl(url));
-      using connection = await countingConnection();
-      await using rival = cluster.connect();
-      await rival.unsafe("BEGIN; INSERT INTO plants VALUES (617, 'Ivy')").simple();
-      const before = await connection.lockTimeout();
-      const outcomes = await connection.add(range(1, 1_000));
-      expect(outcomes.flatMap((outcome, index) => (outcome === "added" ? [] : [[index + 1, outcome]]))).toEqual([
-        [617, "locked"],
-      ]);
-      // All, two settings, none, and two halves at each of ten levels.
-      expect(connection.statements()).toBeLessThanOrEqual(24);
-      expect(await connection.lockTimeout()).toBe(before);
-    });
-
-    test("halves nothing where the whole table is locked, one plant is, or no time is left", async () => {
-      await using _ = await openPostgres(parsePostgresUrl(url));
-      using connection = await countingConnection();
-      await using rival = cluster.connect();
+    test.concurrent("halves nothing where the whole table is locked, one plant is, or no time is left", async () => {
+      await using connection = await countingConnection();
+      const { rival } = connection;
       await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Ivy')").simple();
       expect(await connection.add([1])).toEqual(["locked"]);
       expect(connection.statements()).toBe(1);
@@ -177,10 +185,9 @@ describe.skipIf(skipsCluster())("plants that other transactions hold", () => {
       expect(connection.statements()).toBe(6);
     });
 
-    test("ends halving where too many plants are locked, and finds others when called again", async () => {
-      await using _ = await openPostgres(parsePostgresUrl(url));
-      using connection = await countingConnection();
-      await using rival = cluster.connect();
+    test.concurrent("ends halving where too many plants are locked, and finds others when called again", async () => {
+      await using connection = await countingConnection();
+      const { rival } = connection;
       // Whichever half is always the first, it takes all the time there is.
       const held = [...range(1, 150), ...range(851, 1_000)];
       await rival.unsafe(`BEGIN; INSERT INTO plants SELECT unnest('{${held}}'::bigint[]), 'Ivy'`).simple();
@@ -193,6 +200,21 @@ describe.skipIf(skipsCluster())("plants that other transactions hold", () => {
         found = outcomes.filter((outcome) => outcome === "added").length;
       }
       expect(found).toBeGreaterThan(0);
+    });
+
+    // Not beside others: it has a second for all of its statements.
+    test("finds one lock among 1,000 plants by halving, and waits for locks as before afterwards", async () => {
+      await using connection = await countingConnection();
+      const { rival } = connection;
+      await rival.unsafe("BEGIN; INSERT INTO plants VALUES (617, 'Ivy')").simple();
+      const before = await connection.lockTimeout();
+      const outcomes = await connection.add(range(1, 1_000));
+      expect(outcomes.flatMap((outcome, index) => (outcome === "added" ? [] : [[index + 1, outcome]]))).toEqual([
+        [617, "locked"],
+      ]);
+      // All, two settings, none, and two halves at each of ten levels.
+      expect(connection.statements()).toBeLessThanOrEqual(24);
+      expect(await connection.lockTimeout()).toBe(before);
     });
   });
 });
