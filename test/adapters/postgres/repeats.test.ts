@@ -133,8 +133,13 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       await using database = await openPostgres(parsePostgresUrl(cluster.url("postgres", "app")), { lanes: 1 });
       expect(await database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
       await cluster.set("synchronous_standby_names", "nobody");
-      for (const id of [2n, 3n, 4n]) {
-        await expect(database.plants.add([{ id, name: "Fern" }], { timeoutMs: 1_000 })).rejects.toMatchObject({
+      // Only the first one has to get as far as to its commit.
+      for (const [id, timeoutMs] of [
+        [2n, 1_000],
+        [3n, 300],
+        [4n, 300],
+      ] as const) {
+        await expect(database.plants.add([{ id, name: "Fern" }], { timeoutMs })).rejects.toMatchObject({
           code: "storage_unavailable",
           message: expect.stringMatching(/^storage did not finish in time;/),
         });
