@@ -264,7 +264,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     });
   });
 
-  test("refuses a server that does not respond within the time that is set", async () => {
+  test.concurrent("refuses a server that does not respond within the time that is set", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     const url = `postgres://plants@127.0.0.1:${silent.port}/plants?connect_timeout=1`;
     expect(await failureOf(url)).toEqual({
@@ -273,7 +273,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     });
   });
 
-  test("leaves time for the other hosts where one does not respond", async () => {
+  test.concurrent("leaves time for the other hosts where one does not respond", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     const hosts = `127.0.0.1:${silent.port},127.0.0.1:${silent.port},127.0.0.1`;
     const url = parsePostgresUrl(at("postgres", "?connect_timeout=9", hosts));
