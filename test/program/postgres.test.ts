@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { post, TOKEN, untilTokenIs } from "../support/client.ts";
@@ -11,26 +11,30 @@ import { emptyDirectory, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/p
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** A statement that waits for another transaction to end. */
-const WAITS_FOR_LOCK = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+const WAITS_FOR_LOCK =
+  "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
 
 describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   let cluster: PostgresCluster;
-  let database: string;
   beforeAll(async () => {
     cluster = await startCluster({ hba: "host all secret 127.0.0.1/32 scram-sha-256\nhost all all all trust\n" });
     await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'open-sesame'");
   });
-  beforeEach(async () => {
-    database = await cluster.emptyDatabase();
-  });
   afterAll(() => cluster[Symbol.asyncDispose]());
 
-  const plantStore = (args: readonly string[], url = database) => runCommand(args, { DATABASE_URL: url });
+  const plantStore = (args: readonly string[], url: string) => runCommand(args, { DATABASE_URL: url });
 
-  test("serve stores plants, says what is ready and what there is to watch, and ends cleanly", async () => {
+  /** A database with nothing in it, and what runs a command on it. */
+  async function emptyDatabase() {
+    const database = await cluster.newDatabase({ tables: false });
+    return { ...database, plantStore: (...args: string[]) => plantStore(args, database.url) };
+  }
+
+  test.concurrent("serve stores plants, says what is ready and what there is to watch, and ends cleanly", async () => {
     using directory = emptyDirectory();
-    await cluster.run("GRANT ALL ON SCHEMA public TO secret");
-    const url = database.replace("postgres@", "secret:open-sesame@");
+    await using database = await emptyDatabase();
+    await database.run("GRANT ALL ON SCHEMA public TO secret");
+    const url = database.url.replace("postgres@", "secret:open-sesame@");
     const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, LOG_LEVEL: "debug" };
     await using server = await startServer({ cwd: directory.path, env });
     const fern = { id: 2n ** 53n + 1n, name: "Fern", tag: "🌱" };
@@ -52,14 +56,14 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     server.child.kill("SIGTERM");
     expect(await server.child.exited).toBe(0);
     const log = await server.stderr.end;
-    expect(log).toContain(`"database":"postgres","username":"secret"`);
+    expect(log).toContain(`"database":"${database.name}","username":"secret"`);
     expect(log).not.toContain("open-sesame");
-    expect(await cluster.run("SELECT * FROM plants")).toEqual([{ ...fern, id: String(fern.id) }]);
-    await cluster.run("DROP OWNED BY secret");
+    expect(await database.run("SELECT * FROM plants")).toEqual([{ ...fern, id: String(fern.id) }]);
   });
 
-  test("export and import move plants from SQLite to PostgreSQL and back, byte for byte", async () => {
+  test.concurrent("export and import move plants from SQLite to PostgreSQL and back, byte for byte", async () => {
     using directory = emptyDirectory();
+    await using database = await emptyDatabase();
     const move = async (args: string[], url: string) => {
       const { exitCode, stdout } = await plantStore(args, url);
       expect(exitCode).toBe(0);
@@ -80,60 +84,61 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     await move(["import", file], first);
     const fromSqlite = await move(["export"], first);
     await Bun.write(file, fromSqlite);
-    await move(["import", file], database);
-    expect(await move(["export"], database)).toBe(fromSqlite);
-    const csv = await move(["export", "--format", "csv"], database);
+    await move(["import", file], database.url);
+    expect(await move(["export"], database.url)).toBe(fromSqlite);
+    const csv = await move(["export", "--format", "csv"], database.url);
     expect(csv).toBe(await move(["export", "--format", "csv"], first));
     await move(["import", file], second);
     expect(await move(["export"], second)).toBe(fromSqlite);
     expect(fromSqlite.split("\n").length).toBe(plants.length + 1);
   });
 
-  test("import waits for a plant that another transaction holds, and counts each once", async () => {
+  test.concurrent("import waits for a plant that another transaction holds, and counts each once", async () => {
     using directory = emptyDirectory();
+    await using database = await emptyDatabase();
     const file = join(directory.path, "plants.ndjson");
     await Bun.write(file, '{"id":1,"name":"Fern"}\n{"id":2,"name":"Moss"}\n{"id":3,"name":"Ivy"}\n');
-    await plantStore(["migrate"]);
-    await using rival = cluster.connect();
+    await database.plantStore("migrate");
+    await using rival = database.connect();
     await rival.unsafe("BEGIN; INSERT INTO plants VALUES (2, 'Ivy')").simple();
-    const imported = plantStore(["import", file]);
+    const imported = database.plantStore("import", file);
     const othersAreStored = "SELECT 1 AS one FROM plants WHERE id <> 2 HAVING count(*) = 2";
-    while ((await cluster.run(othersAreStored)).length === 0) await Bun.sleep(5);
+    while ((await database.run(othersAreStored)).length === 0) await Bun.sleep(5);
     await rival.unsafe("ROLLBACK");
     expect(await imported).toEqual({ exitCode: 0, stdout: "", stderr: "3 added, 0 already there, 0 refused\n" });
   });
 
-  test("token creates, lists and revokes", async () => {
-    const created = await plantStore(["token", "create", "greenhouse", "--expires", "90d"]);
+  test.concurrent("token creates, lists and revokes", async () => {
+    await using database = await emptyDatabase();
+    const { plantStore } = database;
+    const created = await plantStore("token", "create", "greenhouse", "--expires", "90d");
     expect(created).toMatchObject({ exitCode: 0, stdout: expect.stringMatching(/^plant_\w{38}\n$/) });
-    expect(await plantStore(["token", "create", "greenhouse"])).toMatchObject({
+    expect(await plantStore("token", "create", "greenhouse")).toMatchObject({
       exitCode: 1,
       stderr: 'Cannot create token "greenhouse": the name is taken\n',
     });
-    expect(await plantStore(["token", "revoke", "greenhouse"])).toMatchObject({
+    expect(await plantStore("token", "revoke", "greenhouse")).toMatchObject({
       exitCode: 0,
       stderr: 'Token "greenhouse" is revoked.\n',
     });
-    const { stdout } = await plantStore(["token", "list", "--json"]);
+    const { stdout } = await plantStore("token", "list", "--json");
     expect(JSON.parse(stdout)).toMatchObject([{ name: "greenhouse", revoked: expect.stringContaining("T") }]);
   });
 
-  test("a server is ready and stores plants while the tokens are locked, and reads them once they are not", async () => {
-    using directory = emptyDirectory();
-    const create = async (name: string) => (await plantStore(["token", "create", name])).stdout.trim();
-    const [front, back] = [await create("front"), await create("back")];
-    const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database };
-    await using server = await startServer({ cwd: directory.path, env });
-    const next = newPlants("locked tokens");
-    for (const [lock, token] of [
-      ["SELECT FROM tokens FOR UPDATE", front],
-      ["LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE", back],
-    ] as const) {
-      await using rival = cluster.connect();
+  test.concurrent.each(["SELECT FROM tokens FOR UPDATE", "LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE"])(
+    "a server is ready and stores plants while the tokens are locked, and reads them once they are not: %s",
+    async (lock) => {
+      using directory = emptyDirectory();
+      await using database = await emptyDatabase();
+      const token = (await database.plantStore("token", "create", "greenhouse")).stdout.trim();
+      const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database.url };
+      await using server = await startServer({ cwd: directory.path, env });
+      const next = newPlants("locked tokens");
+      await using rival = database.connect();
       await rival.unsafe(`BEGIN; ${lock}`).simple();
       // That it was used is to be recorded, and waits.
       expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
-      while ((await cluster.run(WAITS_FOR_LOCK)).length === 0) await Bun.sleep(5);
+      while ((await database.run(WAITS_FOR_LOCK)).length === 0) await Bun.sleep(5);
       const probedAt = await lastProbe();
       while ((await lastProbe()) === probedAt) {
         expect(verdictOf(await ask(server.url, getBytes("/readyz")))).toBe("200");
@@ -141,47 +146,50 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         await Bun.sleep(20);
       }
       await rival.unsafe("COMMIT");
-    }
-    expect(await plantStore(["token", "revoke", "back"])).toMatchObject({ exitCode: 0 });
-    await untilTokenIs(401, server.url, back);
-    while ((await cluster.run("SELECT FROM tokens WHERE last_used_at IS NULL")).length > 0) await Bun.sleep(20);
+      expect(await database.plantStore("token", "revoke", "greenhouse")).toMatchObject({ exitCode: 0 });
+      await untilTokenIs(401, server.url, token);
+      while ((await database.run("SELECT FROM tokens WHERE last_used_at IS NULL")).length > 0) await Bun.sleep(20);
 
-    async function lastProbe(): Promise<unknown> {
-      return (await cluster.run("SELECT max(probed_at)::text AS at FROM probes"))[0]?.["at"];
-    }
-  });
+      async function lastProbe(): Promise<unknown> {
+        return (await database.run("SELECT max(probed_at)::text AS at FROM probes"))[0]?.["at"];
+      }
+    },
+  );
 
-  test("backup leaves that to PostgreSQL's own tools", async () => {
-    expect(await plantStore(["backup", "plants-backup.db"])).toEqual({
+  test.concurrent("backup leaves that to PostgreSQL's own tools", async () => {
+    expect(await plantStore(["backup", "plants-backup.db"], cluster.url("postgres"))).toEqual({
       exitCode: 2,
       stdout: "",
       stderr: "Cannot back up PostgreSQL: use pg_dump\n",
     });
   });
 
-  test("serve logs an index that somebody added, and ends in one line where a crash would lose plants", async () => {
-    using directory = emptyDirectory();
-    await plantStore(["migrate"]);
-    await cluster.run("CREATE INDEX by_name ON plants (name)");
-    const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database };
-    await using server = await startServer({ cwd: directory.path, env });
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
-    const warning = '"level":"WARN","message":"Index on plants that plant-store did not make: by_name"';
-    expect((await server.stderr.end).split(warning)).toHaveLength(2);
-    await cluster.run("ALTER TABLE plants SET UNLOGGED");
-    expect(await plantStore(["serve", "--port", "0"])).toEqual({
-      exitCode: 1,
-      stdout: "",
-      stderr:
-        'Cannot open database "postgres": plants is UNLOGGED, so a crash of PostgreSQL would empty it: ALTER TABLE plants SET LOGGED\n',
-    });
-  });
+  test.concurrent(
+    "serve logs an index that somebody added, and ends in one line where a crash would lose plants",
+    async () => {
+      using directory = emptyDirectory();
+      await using database = await emptyDatabase();
+      await database.plantStore("migrate");
+      await database.run("CREATE INDEX by_name ON plants (name)");
+      const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database.url };
+      await using server = await startServer({ cwd: directory.path, env });
+      server.child.kill("SIGTERM");
+      expect(await server.child.exited).toBe(0);
+      const warning = '"level":"WARN","message":"Index on plants that plant-store did not make: by_name"';
+      expect((await server.stderr.end).split(warning)).toHaveLength(2);
+      await database.run("ALTER TABLE plants SET UNLOGGED");
+      expect(await database.plantStore("serve", "--port", "0")).toEqual({
+        exitCode: 1,
+        stdout: "",
+        stderr: `Cannot open database "${database.name}": plants is UNLOGGED, so a crash of PostgreSQL would empty it: ALTER TABLE plants SET LOGGED\n`,
+      });
+    },
+  );
 
-  test("says in one line what is wrong with a database, and ends", async () => {
+  test.concurrent("says in one line what is wrong with a database, and ends", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     const { port } = cluster;
-    for (const [url, exitCode, line] of [
+    const refused = [
       [
         "postgres://secret:wrong-sesame@db/plants",
         2,
@@ -194,12 +202,15 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       [`postgres://postgres@127.0.0.1:${port}/missing\r\n`, 1, "it has no such database (3D000)"],
       [`postgres://postgres@127.0.0.1:1/postgres?connect_timeout=1 `, 1, "127.0.0.1:1: nothing listens there"],
       [`postgres://a@127.0.0.1:${silent.port}/b?connect_timeout=1`, 1, "it did not respond in time"],
-    ] as const) {
-      const { stderr, ...ended } = await plantStore(["serve", "--port", "0"], url);
-      expect(ended).toEqual({ exitCode, stdout: "" });
-      expect(stderr).toMatch(/^[^\n]+\n$/);
-      expect(stderr).toContain(line);
-      expect(stderr).not.toContain("sesame");
-    }
+    ] as const;
+    await Promise.all(
+      refused.map(async ([url, exitCode, line]) => {
+        const { stderr, ...ended } = await plantStore(["serve", "--port", "0"], url);
+        expect(ended).toEqual({ exitCode, stdout: "" });
+        expect(stderr).toMatch(/^[^\n]+\n$/);
+        expect(stderr).toContain(line);
+        expect(stderr).not.toContain("sesame");
+      }),
+    );
   });
 });

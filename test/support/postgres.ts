@@ -81,9 +81,6 @@ export interface ClusterOptions {
   readonly files?: Readonly<Record<string, string>>;
 }
 
-/** A database of a cluster, with the tables of a plant-store. */
-export type PostgresTestDatabase = Awaited<ReturnType<PostgresCluster["newDatabase"]>>;
-
 /** A PostgreSQL that runs; with everything it stored it is gone at the end of the scope. */
 export type PostgresCluster = Awaited<ReturnType<typeof startCluster>>;
 
@@ -123,13 +120,15 @@ export async function startCluster(options: ClusterOptions = {}) {
     /** Removes what a plant-store stored: much faster than making the tables again. */
     removeRows: () => administrator.run(REMOVE_ROWS),
     /**
-     * Makes a database of its own for a test that runs beside others, with a plant-store's empty tables. It is there as
-     * long as the cluster.
+     * Makes a database of its own for a test that runs beside others. It is there as long as the cluster.
+     *
+     * @param options.tables Whether it has a plant-store's tables.
      */
-    async newDatabase() {
-      await (migrated ??= migrateTemplate(port, administrator.run));
+    async newDatabase({ tables = true } = {}) {
+      if (tables) await (migrated ??= migrateTemplate(port, administrator.run));
       const name = `plants_${++databases}`;
-      await administrator.run(`CREATE DATABASE ${name} TEMPLATE ${MIGRATED} STRATEGY file_copy`);
+      const template = tables ? MIGRATED : "template0";
+      await administrator.run(`CREATE DATABASE ${name} TEMPLATE ${template} STRATEGY file_copy`);
       const client = createClient(() => connectTo(port, name));
       return {
         name,
