@@ -1,6 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { StreamIo } from "../../src/commands/io.ts";
 import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
+import { shortenDeadlines } from "../support/deadlines.ts";
 import { withEmptyDatabase } from "../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
@@ -80,6 +81,7 @@ describe.skipIf(skipsCluster())("the schema on PostgreSQL", () => {
   });
 
   test("serve says so when the schema cannot be made in time, and migrate waits until it is asked to end", async () => {
+    using _ = shortenDeadlines();
     await cluster.set("synchronous_standby_names", "nobody");
     try {
       const stop = new AbortController();
