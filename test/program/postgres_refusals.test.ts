@@ -1,16 +1,19 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { post, TOKEN, untilTokenIs } from "../support/client.ts";
+import { run } from "../../src/commands/program.ts";
+import { LATE, LATE_COMMANDS, LOOK, SECRET_NOT_SHOWN } from "../faults/postgres_refusals.ts";
+import { assertNoSecrets } from "../support/assert_no_secrets.ts";
+import { post, untilTokenIs } from "../support/client.ts";
+import { shortenDeadlines } from "../support/deadlines.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
-import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
-import { runCommand } from "../support/stream_io.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
+import { runCommand, streamIo } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** Of a lock that does not end, the wait for it or the whole time ends first. */
-const LATE = String.raw`(?:another transaction held a lock for too long \(55P03\)|it did not respond in time \(DEADLINE\))`;
-const LOOK = "; plant-store token list shows whether it was done";
-const SECRET_NOT_SHOWN =
-  "; a token of this name may exist now although its secret was not shown: remove it with plant-store token delete new";
+/** How long reading and changing tokens may take, in milliseconds. */
+const DEADLINE_MS = 10_000;
+
+const WAITS_FOR_LOCK = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
 
 describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () => {
   let cluster: PostgresCluster;
@@ -26,35 +29,71 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
 
   const plantStore = (args: readonly string[]) => runCommand(args, { DATABASE_URL: database });
 
+  /** Waits until so many connections have waited for another transaction: each ends that after a while, and begins again. */
+  async function waitForLocks(count: number): Promise<void> {
+    const pids = new Set<unknown>();
+    while (pids.size < count) {
+      for (const { pid } of await cluster.run(WAITS_FOR_LOCK)) pids.add(pid);
+      await Bun.sleep(5);
+    }
+  }
+
+  /** A server in this process, where its deadlines come sooner. */
+  async function serve() {
+    const stop = new AbortController();
+    const { io, stderr } = streamIo({ stop: stop.signal });
+    const exited = run(["serve", "--port", "0"], { DATABASE_URL: database }, io);
+    let hasEnded = false;
+    void exited.finally(() => (hasEnded = true));
+    const until = async (pattern: RegExp): Promise<RegExpExecArray> => {
+      for (let match = pattern.exec(stderr()); ; match = pattern.exec(stderr())) {
+        if (match !== null) return match;
+        if (hasEnded) throw new Error(`The server ended without ${pattern}:\n${stderr()}`);
+        await Bun.sleep(5);
+      }
+    };
+    const [, url = ""] = await until(/listens on (http:\/\/[^\s",]+)/);
+    return {
+      url,
+      until,
+      async stop(): Promise<number> {
+        stop.abort();
+        return await exited;
+      },
+      async [Symbol.asyncDispose]() {
+        stop.abort();
+        await exited;
+        assertNoSecrets(stderr());
+      },
+    };
+  }
+
   test("ends commands on tokens, and the start of a server, in one line", async () => {
-    using directory = emptyDirectory();
+    using clock = shortenDeadlines();
     await using rival = cluster.connect();
     await rival.unsafe("BEGIN; LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE").simple();
-    const env = { DATABASE_URL: database, AUTH_TOKENS: TOKEN };
-    const refusals: readonly (readonly [args: string, action: string, advice: string])[] = [
-      ["token list", "list the tokens", ""],
-      ["token create new", 'create token "new"', SECRET_NOT_SHOWN],
-      ["token revoke old", 'revoke token "old"', LOOK],
-      ["token delete old", 'delete token "old"', LOOK],
-      ["token prune", "prune the tokens", LOOK],
-      ["serve --port 0", "read the tokens", ""],
-    ];
-    await Promise.all(
-      refusals.map(async ([args, action, advice]) => {
-        const { stderr, ...ended } = await runToEnd({ cwd: directory.path, args: args.split(" "), env });
+    const refused = Promise.all(
+      LATE_COMMANDS.map(async ([args, action, advice]) => {
+        const { stderr, ...ended } = await plantStore(args.split(" "));
         expect(ended).toEqual({ exitCode: 1, stdout: "" });
         expect(stderr).toMatch(new RegExp(`^Cannot ${action} in database "postgres": ${LATE}${advice}\n$`));
       }),
     );
+    await waitForLocks(LATE_COMMANDS.length);
+    clock.pass(DEADLINE_MS);
+    await refused;
     await rival.unsafe("ROLLBACK");
   });
 
   test("lets a server go on without a first token, and a token without a secret can be deleted", async () => {
-    using directory = emptyDirectory();
+    using clock = shortenDeadlines();
     await cluster.set("synchronous_standby_names", "nobody");
     const creating = plantStore(["token", "create", "new"]);
-    await using server = await startServer({ cwd: directory.path, env: { DATABASE_URL: database } });
-    await server.stderr.until(
+    await using server = await serve();
+    // Of the two one waits for the other's.
+    await waitForLocks(1);
+    clock.pass(DEADLINE_MS);
+    await server.until(
       new RegExp(`"No first token could be made, .* plant-store token delete first-start",.*"reason":"${LATE}"`),
     );
     expect((await post(server.url)).status).toBe(401);
@@ -66,14 +105,13 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
       ),
     });
     await cluster.set("synchronous_standby_names", "");
-    // Its commit went on waiting, and was there after all; of the two one waited for the other's.
+    // Its commit went on waiting, and was there after all.
     while ((await cluster.run("SELECT FROM tokens")).length === 0) await Bun.sleep(5);
     await Promise.all(["new", "first-start"].map((name) => plantStore(["token", "delete", name])));
     expect(await plantStore(["token", "list", "--json"])).toMatchObject({ stdout: "[]\n" });
     const { stdout } = await plantStore(["token", "create", "new"]);
     await untilTokenIs(200, server.url, stdout.trim());
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
+    expect(await server.stop()).toBe(0);
   });
 
   test("says in one line that a role may not delete tokens", async () => {

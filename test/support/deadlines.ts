@@ -4,11 +4,21 @@ import { spyOn } from "bun:test";
 const LONG_MS = 5_000;
 
 /**
- * Lets deadlines of more than five seconds come after a tenth of their time, in this process and to the end of the
- * scope: for tests of what happens then.
+ * For tests of what happens at a deadline of seconds, to the end of the scope: its timer ends after a tenth of its time in
+ * this process, and what looks at the clock finds as much time passed as the test says.
  */
-export function shortenDeadlines(): Disposable {
+export function shortenDeadlines() {
   const { setTimeout } = globalThis;
+  const now = performance.now.bind(performance);
   const sooner = (run: () => void, ms = 0) => setTimeout(run, ms > LONG_MS ? ms / 10 : ms);
-  return spyOn(globalThis, "setTimeout").mockImplementation(sooner as unknown as typeof setTimeout);
+  let passedMs = 0;
+  using stack = new DisposableStack();
+  stack.use(spyOn(globalThis, "setTimeout").mockImplementation(sooner as unknown as typeof setTimeout));
+  stack.use(spyOn(performance, "now").mockImplementation(() => now() + passedMs));
+  const spies = stack.move();
+  return {
+    /** Lets time pass at once, in milliseconds. */
+    pass: (ms: number) => void (passedMs += ms),
+    [Symbol.dispose]: () => spies.dispose(),
+  };
 }
