@@ -4,6 +4,7 @@ import { readlinkSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync 
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
+import { Database } from "bun:sqlite";
 import { SQL } from "bun";
 import { openPostgres } from "../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../src/adapters/postgres/url.ts";
@@ -218,18 +219,26 @@ function templateDirectory(): string {
   const { version } = JSON.parse(readFileSync(join(PACKAGE, "package.json"), "utf8")) as { version: string };
   const user = process.getuid?.() ?? 0;
   const path = join(tmpdir(), `plant-store-postgres-${version}-${user}`);
-  // Where everybody may make files, one that somebody else made is not run.
-  if (existsSync(path) && statSync(path).uid === user) return path;
+  if (isMadeBy(user, path)) return path;
+  // Of test files that start together one makes it. A lock of SQLite's ends with its process, however that ends.
+  using lock = new Database(`${path}.lock`);
+  lock.run("PRAGMA busy_timeout = 120000");
+  lock.run("BEGIN EXCLUSIVE");
+  if (isMadeBy(user, path)) return path;
   const made = mkdtempSync(`${path}-`);
   try {
     makeTemplate(made);
     renameSync(made, path);
   } catch (error) {
     rmSync(made, { recursive: true, force: true });
-    // Of two test files that start together the slower one finds the other's.
-    if (!existsSync(path)) throw error;
+    throw error;
   }
   return path;
+}
+
+/** Where everybody may make files, one that somebody else made is not run. */
+function isMadeBy(user: number, path: string): boolean {
+  return existsSync(path) && statSync(path).uid === user;
 }
 
 function makeTemplate(directory: string): void {
