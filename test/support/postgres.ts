@@ -142,13 +142,13 @@ export async function startCluster(options: ClusterOptions = {}) {
       };
     },
     url: (database: string, username = SUPERUSER) => urlOf(port, database, username),
-    /** Changes a setting, and waits for new connections to have it. */
+    /** Changes a setting, and waits for all connections to have it. */
     async set(name: string, value: string): Promise<void> {
       await administrator.run(`ALTER SYSTEM SET ${name} = '${value}'`, "SELECT pg_reload_conf()");
-      // PostgreSQL's parent process, of which connections are made, reads the settings before any other does.
-      const isSet = async () =>
-        (await administrator.run(`SELECT current_setting('${name}') AS value`))[0]?.["value"] === value;
-      while (!(await isSet())) await Bun.sleep(5);
+      // Who makes a new connection has told the processes that there are; and a checkpoint is made by the one process
+      // that says to all whether commits wait for a standby.
+      while ((await newSetting(port, name)) !== value) await Bun.sleep(5);
+      await administrator.run("CHECKPOINT");
     },
     /** Runs statements as who may do everything; gives the rows of the last one. */
     run: administrator.run,
@@ -355,6 +355,13 @@ function urlOf(port: number, database: string, username = SUPERUSER): string {
 function connectTo(port: number, database: string): SQL {
   // Not prepared: a statement may be run again after the tables were made anew, with other columns.
   return new SQL({ url: urlOf(port, database), username: SUPERUSER, database, max: 1, prepare: false });
+}
+
+async function newSetting(port: number, name: string): Promise<unknown> {
+  const client = createClient(() => connectTo(port, "postgres"));
+  const [row] = await client.run(`SELECT current_setting('${name}') AS value`);
+  await client.disconnect();
+  return row?.["value"];
 }
 
 /** A client on one connection that is kept: a new one costs PostgreSQL more than most statements. */
