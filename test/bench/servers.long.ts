@@ -10,29 +10,40 @@ import { startContender } from "./servers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-test.skipIf(!canRequireFsync)("requireFsync() refuses a program that answers 200 without an fsync", async () => {
-  await expect(requireFsync(CEILING)).rejects.toThrow("Bun.serve, nothing stored answers 200 without an fsync");
-  await requireFsync(BY_HAND.lean);
-  await requireFsync(BY_HAND.leanWorker);
-});
+test.concurrent.skipIf(!canRequireFsync)(
+  "requireFsync() refuses a program that answers 200 without an fsync",
+  async () => {
+    await Promise.all([
+      expect(requireFsync(CEILING)).rejects.toThrow("Bun.serve, nothing stored answers 200 without an fsync"),
+      requireFsync(BY_HAND.lean),
+      requireFsync(BY_HAND.leanWorker),
+    ]);
+  },
+);
 
-test.skipIf(skipsProc())("startContender() measures a load, and finds every plant that was answered 200", async () => {
-  await using server = await startContender(BY_HAND.lean);
-  const cost = await server.load({ connections: 4, seconds: 1 });
-  expect(cost.responses).toBeGreaterThan(0);
-  expect(cost.cpuMicros).toBeGreaterThan(0);
-  expect(cost.peakMemory).toBeGreaterThan(1e6);
-});
+test.concurrent.skipIf(skipsProc())(
+  "startContender() measures a load, and finds every plant that was answered 200",
+  async () => {
+    await using server = await startContender(BY_HAND.lean);
+    const cost = await server.load({ connections: 4, seconds: 1 });
+    expect(cost.responses).toBeGreaterThan(0);
+    expect(cost.cpuMicros).toBeGreaterThan(0);
+    expect(cost.peakMemory).toBeGreaterThan(1e6);
+  },
+);
 
-test.skipIf(skipsProc())("startContender() fails where fewer plants are stored than were answered 200", async () => {
-  const run = async () => {
-    await using server = await startContender({ ...CEILING, stores: true, count: async () => 0 });
-    await server.load({ connections: 4, seconds: 1 });
-  };
-  await expect(run()).rejects.toThrow(/^Bun\.serve, nothing stored answered 200 to \d+ plants, and stored 0$/);
-});
+test.concurrent.skipIf(skipsProc())(
+  "startContender() fails where fewer plants are stored than were answered 200",
+  async () => {
+    const run = async () => {
+      await using server = await startContender({ ...CEILING, stores: true, count: async () => 0 });
+      await server.load({ connections: 4, seconds: 1 });
+    };
+    await expect(run()).rejects.toThrow(/^Bun\.serve, nothing stored answered 200 to \d+ plants, and stored 0$/);
+  },
+);
 
-test.skipIf(skipsProc())("load() fails on a response of another status", async () => {
+test.concurrent.skipIf(skipsProc())("load() fails on a response of another status", async () => {
   const run = async () => {
     await using server = await startContender(BY_HAND.lean);
     await server.load({ connections: 4, seconds: 1, request: rawRequest({ token: null }) });
@@ -40,7 +51,7 @@ test.skipIf(skipsProc())("load() fails on a response of another status", async (
   await expect(run()).rejects.toThrow(/^(?:Expected status 200 for every request|The load on \S+ ended early)/);
 });
 
-test("the bundled generator sends as many plants as it is told, each with an id of its own", async () => {
+test.concurrent("the bundled generator sends as many plants as it is told, each with an id of its own", async () => {
   using directory = emptyDirectory();
   const { program } = BY_HAND.lean;
   await using server = await startServer({ program, cwd: directory.path, env: CREDENTIALS });
