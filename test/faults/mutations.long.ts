@@ -15,6 +15,7 @@ import {
   REPLACE_ON_CONFLICT,
   STOP_WITHOUT_GRACE,
   SWAP_OUTCOMES,
+  SYNCHRONOUS_NORMAL,
   TRUST_CONTENT_LENGTH,
   TRUST_PAGE_CACHE,
 } from "./mutations.ts";
@@ -50,6 +51,12 @@ test("kill -9 notices a plant that is replaced by another one", async () => {
   using bug = programOf(REPLACE_ON_CONFLICT);
   const verdict = printed(await crashes({ times: 5, power: false, ...bug }));
   expect(verdict.changed).toBeGreaterThan(0);
+});
+
+test.skipIf(skipsShim())("the power loss notices synchronous=NORMAL", async () => {
+  using bug = programOf(SYNCHRONOUS_NORMAL);
+  const verdict = printed(await crashes({ times: 10, power: true, ...bug }));
+  expect(verdict.lost).toBeGreaterThan(0);
 });
 
 test.skipIf(skipsShim())("the failed fsync notices a server that goes on after it", async () => {
