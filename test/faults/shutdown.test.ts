@@ -5,7 +5,7 @@ import { connect, postBytes, printedSeed } from "../support/load.ts";
 import { exitCodeOf, FROM_SOURCE, skipsProc, TEST_TIMEOUT_MS, start, startServer } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { underNohup } from "../support/shell.ts";
-import { makeDisk } from "../support/shim.ts";
+import { type DiskServerOptions, makeDisk } from "../support/shim.ts";
 import { drains } from "./drain.ts";
 import { get, send } from "./health.ts";
 import { onFreePort } from "./settle.ts";
@@ -27,7 +27,7 @@ test("SIGTERM under 64-way load leaves no request without a response", async () 
   expect(printed(await drains({ times: scaled(2, 60), seed }))).toEqual(INTACT);
 });
 
-test.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"] as const)(
+test.concurrent.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"] as const)(
   "%s with a half-sent body open exits 0 and leaves one file",
   async (signal) => {
     using disk = makeDisk({ shim: false });
@@ -43,7 +43,7 @@ test.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"] as const)(
   },
 );
 
-test.each(["SIGUSR1", "SIGUSR2"] as const)("%s changes nothing", async (signal) => {
+test.concurrent.each(["SIGUSR1", "SIGUSR2"] as const)("%s changes nothing", async (signal) => {
   using disk = makeDisk({ shim: false });
   await using server = await startServer(disk.server());
   const ledger = makeLedger();
@@ -56,7 +56,7 @@ test.each(["SIGUSR1", "SIGUSR2"] as const)("%s changes nothing", async (signal) 
   expect(ledger.judge(disk.database)).toEqual(INTACT);
 });
 
-test.skipIf(skipsProc())("under nohup SIGHUP changes nothing", async () => {
+test.concurrent.skipIf(skipsProc())("under nohup SIGHUP changes nothing", async () => {
   using disk = makeDisk({ shim: false });
   await using server = await startServer(disk.server({ program: underNohup() }));
   const ledger = makeLedger();
@@ -69,7 +69,7 @@ test.skipIf(skipsProc())("under nohup SIGHUP changes nothing", async () => {
   expect(ledger.judge(disk.database)).toEqual(INTACT);
 });
 
-test("a second signal ends the server at once", async () => {
+test.concurrent("a second signal ends the server at once", async () => {
   using disk = makeDisk({ shim: false });
   await using server = await startServer(disk.server({ env: { SHUTDOWN_TIMEOUT_MS: "600000" } }));
   await halfSent(server.url);
@@ -79,10 +79,16 @@ test("a second signal ends the server at once", async () => {
   expect(await exitCodeOf(server.child)).toBe(1);
 });
 
-test("a signal at any moment of the start ends the program, and the next one starts", async () => {
+// From source a start takes three times as long, and has more moments.
+const { delays, ...options } = scaled<DiskServerOptions & { readonly delays: readonly number[] }>(
+  { delays: [0, 20, 40, 60, 80] },
+  { delays: [0, 60, 120, 180, 240], program: FROM_SOURCE },
+);
+
+test.concurrent("a signal at any moment of the start ends the program, and the next one starts", async () => {
   using disk = makeDisk({ shim: false });
-  for (let delay = 0; delay <= 240; delay += 60) {
-    await using program = start(onFreePort(disk.server({ program: FROM_SOURCE })));
+  for (const delay of delays) {
+    await using program = start(onFreePort(disk.server(options)));
     await Bun.sleep(delay);
     program.child.kill("SIGTERM");
     // Before its first line runs a program has no handler, and a signal ends it by itself: 128 and 15.
