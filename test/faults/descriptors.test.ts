@@ -6,26 +6,29 @@ import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-test("out of file descriptors, the server says so once, refuses whom it cannot serve, and recovers", async () => {
-  using directory = emptyDirectory();
-  const program = shell('ulimit -n 64 && exec "$@"');
-  await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
-  // The system takes them all; the server has no descriptor for most of them.
-  const held = await Promise.all(Array.from({ length: 100 }, () => connect(server.url)));
-  await server.stderr.until(/Out of file descriptors: new connections are refused until some are free/);
-  await Promise.any(held.map(({ closed }) => closed));
-  await expect(connect(server.url)).rejects.toThrow();
+test.concurrent(
+  "out of file descriptors, the server says so once, refuses whom it cannot serve, and recovers",
+  async () => {
+    using directory = emptyDirectory();
+    const program = shell('ulimit -n 64 && exec "$@"');
+    await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+    // The system takes them all; the server has no descriptor for most of them.
+    const held = await Promise.all(Array.from({ length: 100 }, () => connect(server.url)));
+    await server.stderr.until(/Out of file descriptors: new connections are refused until some are free/);
+    await Promise.any(held.map(({ closed }) => closed));
+    await expect(connect(server.url)).rejects.toThrow();
 
-  for (const connection of held) connection.close();
-  // The test's own time limit ends it.
-  while (!(await isAlive(server.url))) await Bun.sleep(50);
-  expect(server.stderr.text().match(/Out of file descriptors/g)).toHaveLength(1);
-  server.child.kill("SIGTERM");
-  expect(await server.child.exited).toBe(0);
-});
+    for (const connection of held) connection.close();
+    // The test's own time limit ends it.
+    while (!(await isAlive(server.url))) await Bun.sleep(50);
+    expect(server.stderr.text().match(/Out of file descriptors/g)).toHaveLength(1);
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(0);
+  },
+);
 
 // It begins a second after the start, and Bun ends a process that has none for a new Worker.
-test("a server that listens has the file descriptors that its check for damage needs", async () => {
+test.concurrent("a server that listens has the file descriptors that its check for damage needs", async () => {
   using directory = emptyDirectory();
   await using server = await startWithFewest(directory.path);
   await server.stderr.until(/Integrity check (passed|not finished)/);

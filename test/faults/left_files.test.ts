@@ -40,7 +40,7 @@ async function storeSome(url: string): Promise<void> {
   for (let id = 10 ** 9; id < 10 ** 9 + 10; id++) expect((await post(url, { id, name: "Fern" })).status).toBe(200);
 }
 
-test.each(["a zeroed first page of plants", "a zeroed table of the revision of tokens"] satisfies Damage[])(
+test.concurrent.each(["a zeroed first page of plants", "a zeroed table of the revision of tokens"] satisfies Damage[])(
   "a start that is refused for %s leaves the file and its WAL as they were",
   async (what) => {
     using store = home();
@@ -54,30 +54,7 @@ test.each(["a zeroed first page of plants", "a zeroed table of the revision of t
   },
 );
 
-test("damage that is found while serving ends with the file and its WAL as they were", async () => {
-  using store = home();
-  damage(store.database, "a zeroed page in the middle");
-  await using server = await startServer(store.options);
-  await storeSome(server.url);
-  const before = digests(store.database);
-  expect(await exitCodeOf(server.child)).toBe(1);
-  expect(await server.stderr.end).toContain("storage is damaged");
-  expect(digests(store.database)).toEqual(before);
-});
-
-test("damage that one of two servers finds ends both with the file and its WAL as they were", async () => {
-  using store = home();
-  await using other = await startServer(store.options);
-  damage(store.database, "a zeroed page in the middle");
-  // A start moves the WAL into the file: what is cheap to know is sound.
-  await using finder = await startServer(store.options);
-  await storeSome(other.url);
-  const before = digests(store.database);
-  expect([await exitCodeOf(finder.child), await exitCodeOf(other.child)]).toEqual([1, 1]);
-  expect(digests(store.database)).toEqual(before);
-});
-
-test("a symbolic link to another application's database leaves that as it was, with its WAL", async () => {
+test.concurrent("a symbolic link to another application's database leaves that as it was, with its WAL", async () => {
   using directory = emptyDirectory();
   const database = await otherApplication(directory.path);
   symlinkSync(database, join(directory.path, "link.db"));
@@ -89,7 +66,7 @@ test("a symbolic link to another application's database leaves that as it was, w
   expect(digests(database)).toEqual(before);
 });
 
-test.skipIf(skipsShim())("after a failed fsync the WAL is not moved into the file", async () => {
+test.concurrent.skipIf(skipsShim())("after a failed fsync the WAL is not moved into the file", async () => {
   using disk = makeDisk({ shim: true });
   // Later ones succeed: nothing but the server itself keeps the WAL from being moved.
   await using server = await startServer(disk.server({ faults: { failSync: 8 } }));
@@ -126,6 +103,17 @@ async function otherApplication(directory: string): Promise<string> {
   return join(directory, "plants.db");
 }
 
+test.concurrent("a server that is asked to stop leaves one file, with what a killed one left in the WAL", async () => {
+  using store = home();
+  await killedServer(store);
+  await using server = await startServer(store.options);
+  server.child.kill("SIGTERM");
+  expect(await exitCodeOf(server.child)).toBe(0);
+  expect([existsSync(`${store.database}-wal`), existsSync(`${store.database}-shm`)]).toEqual([false, false]);
+});
+
+// On its own, so that the servers below do not start beside those above: they have a second from their start until damage
+// is found, in which plants are to be stored.
 test("another application's database is refused and left as it was, with its WAL", async () => {
   using directory = emptyDirectory();
   const database = await otherApplication(directory.path);
@@ -136,11 +124,25 @@ test("another application's database is refused and left as it was, with its WAL
   expect(digests(database)).toEqual(before);
 });
 
-test("a server that is asked to stop leaves one file, with what a killed one left in the WAL", async () => {
+test.concurrent("damage that is found while serving ends with the file and its WAL as they were", async () => {
   using store = home();
-  await killedServer(store);
+  damage(store.database, "a zeroed page in the middle");
   await using server = await startServer(store.options);
-  server.child.kill("SIGTERM");
-  expect(await exitCodeOf(server.child)).toBe(0);
-  expect([existsSync(`${store.database}-wal`), existsSync(`${store.database}-shm`)]).toEqual([false, false]);
+  await storeSome(server.url);
+  const before = digests(store.database);
+  expect(await exitCodeOf(server.child)).toBe(1);
+  expect(await server.stderr.end).toContain("storage is damaged");
+  expect(digests(store.database)).toEqual(before);
+});
+
+test.concurrent("damage that one of two servers finds ends both with the file and its WAL as they were", async () => {
+  using store = home();
+  damage(store.database, "a zeroed page in the middle");
+  const servers = await Promise.all([startServer(store.options), startServer(store.options)]);
+  await using one = servers[0];
+  await using other = servers[1];
+  await storeSome(other.url);
+  const before = digests(store.database);
+  expect([await exitCodeOf(one.child), await exitCodeOf(other.child)]).toEqual([1, 1]);
+  expect(digests(store.database)).toEqual(before);
 });

@@ -49,7 +49,7 @@ function countRows(path: string): number {
   return Number(database.query("SELECT count(*) FROM plants").values()[0]?.[0]);
 }
 
-test.skipIf(skipsShim())("while the disk hangs, what does not need it gets its response", async () => {
+test.concurrent.skipIf(skipsShim())("while the disk hangs, what does not need it gets its response", async () => {
   await using stuck = await stuckServer({ QUEUE_LIMIT: "8" }, 8);
   const { url } = stuck.server;
   const [notJson, noToken] = [postBytes("{"), postBytes("{}", "unknown-token-0123456789")];
@@ -65,26 +65,32 @@ test.skipIf(skipsShim())("while the disk hangs, what does not need it gets its r
   expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
 });
 
-test.skipIf(skipsShim())("requests that a hanging disk keeps waiting are answered at their deadline", async () => {
-  await using stuck = await stuckServer({ REQUEST_TIMEOUT_MS: "300" }, 20);
-  expect(await stuck.responses()).toEqual(Array.from({ length: 20 }, () => "503/5032"));
-  expect(await get(stuck.server.url, "/livez")).toBe("200");
-  stuck.disk.clear("hang");
-  await requireReady(stuck.server.url, stuck.ledger, stuck.next);
-  expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
-});
+test.concurrent.skipIf(skipsShim())(
+  "requests that a hanging disk keeps waiting are answered at their deadline",
+  async () => {
+    await using stuck = await stuckServer({ REQUEST_TIMEOUT_MS: "300" }, 20);
+    expect(await stuck.responses()).toEqual(Array.from({ length: 20 }, () => "503/5032"));
+    expect(await get(stuck.server.url, "/livez")).toBe("200");
+    stuck.disk.clear("hang");
+    await requireReady(stuck.server.url, stuck.ledger, stuck.next);
+    expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
+  },
+);
 
-test.skipIf(skipsShim())("a plant that waited for a hanging disk until its deadline is not stored later", async () => {
-  await using stuck = await stuckServer({ REQUEST_TIMEOUT_MS: "300" }, 20);
-  await stuck.responses();
-  stuck.disk.clear("hang");
-  await requireReady(stuck.server.url, stuck.ledger, () => ({ id: 1n, name: "Fern" }));
-  // The first of the twenty was being committed; the others had not begun.
-  const rows = countRows(stuck.disk.database);
-  expect(rows).toBe(2);
-});
+test.concurrent.skipIf(skipsShim())(
+  "a plant that waited for a hanging disk until its deadline is not stored later",
+  async () => {
+    await using stuck = await stuckServer({ REQUEST_TIMEOUT_MS: "300" }, 20);
+    await stuck.responses();
+    stuck.disk.clear("hang");
+    await requireReady(stuck.server.url, stuck.ledger, () => ({ id: 1n, name: "Fern" }));
+    // The first of the twenty was being committed; the others had not begun.
+    const rows = countRows(stuck.disk.database);
+    expect(rows).toBe(2);
+  },
+);
 
-test.skipIf(skipsShim())("SIGTERM while the disk hangs answers everybody and ends the server", async () => {
+test.concurrent.skipIf(skipsShim())("SIGTERM while the disk hangs answers everybody and ends the server", async () => {
   await using stuck = await stuckServer({ SHUTDOWN_TIMEOUT_MS: "1000" }, 20);
   stuck.server.child.kill("SIGTERM");
   expect(await stuck.responses()).toEqual(Array.from({ length: 20 }, () => "503/5032"));

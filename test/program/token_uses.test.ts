@@ -6,7 +6,7 @@ import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../suppo
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-test("a revoked token ends on a running server, also while no use of a token can be written", async () => {
+test.concurrent("a revoked token ends on a running server, also while no use of a token can be written", async () => {
   using directory = emptyDirectory();
   const cwd = directory.path;
   const { stdout } = await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
@@ -20,7 +20,7 @@ test("a revoked token ends on a running server, also while no use of a token can
   await server.stderr.until(/"greenhouse\\?" is revoked/);
 });
 
-test("the last use of a token is not lost when the server stops right behind it", async () => {
+test.concurrent("the last use of a token is not lost when the server stops right behind it", async () => {
   using directory = emptyDirectory();
   const cwd = directory.path;
   const { stdout } = await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
