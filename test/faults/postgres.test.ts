@@ -1,9 +1,10 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { NewPlant } from "../../src/plant.ts";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
+import { scaled } from "../support/scale.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 import { judge, openService, startAdding } from "./postgres.ts";
 
@@ -13,43 +14,27 @@ const FERN = { id: 1n, name: "Fern" };
 const MOSS = { id: 2n, name: "Moss" };
 
 /** A statement that waits for another transaction to end. */
-const WAITING = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'transactionid'";
+const WAITING =
+  "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'transactionid' AND datname = current_database()";
 
 const next = (experiment: string) => randomPlants(randomFrom(printedSeed(experiment)), { ids: 5_000, longest: 500 });
 
 describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   let cluster: PostgresCluster;
-  let url: string;
   beforeAll(async () => {
-    cluster = await startCluster({ settings: { deadlock_timeout: "100ms" } });
-  });
-  beforeEach(async () => {
-    url = await cluster.emptyDatabase();
+    cluster = await startCluster({ settings: { deadlock_timeout: "100ms", max_connections: "200" } });
   });
   afterAll(() => cluster[Symbol.asyncDispose]());
 
-  function through(proxy: { readonly port: number }): string {
+  function through(proxy: { readonly port: number }, url: string): string {
     return url.replace(`:${cluster.port}/`, `:${proxy.port}/`);
   }
 
-  test("a commit whose reply is lost is sent again, and found", async () => {
+  test.concurrent("a black hole is left at the deadline, and the way after it is used again", async () => {
+    const { url } = await cluster.newDatabase();
     using proxy = startProxy(cluster.port);
-    await using service = await openService(through(proxy));
-    expect(await service.add(FERN)).toBe("added");
-    proxy.set("lose the reply");
-    const added = service.add(MOSS);
-    while (proxy.lost() === 0) await Bun.sleep(1);
-    expect(await cluster.run("SELECT name FROM plants WHERE id = 2")).toEqual([{ name: "Moss" }]);
-    proxy.set("forward");
-    expect(await added).toBe("present");
-    expect(service.metric("retries_total")).toBeGreaterThan(0);
-    expect(service.metric("reconnections_total")).toBeGreaterThan(0);
-  });
-
-  test("a black hole is left at the deadline, and the way after it is used again", async () => {
-    using proxy = startProxy(cluster.port);
-    await using service = await openService(through(proxy), { timeoutMs: 300 });
-    expect(await service.add(FERN)).toBe("added");
+    await using service = await openService(through(proxy, url), { timeoutMs: 300 });
+    expect(await service.database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
     proxy.set("black hole");
     for (const plant of [MOSS, { id: 3n, name: "Ivy" }]) {
       const error = await service.add(plant).catch((reason) => reason);
@@ -58,13 +43,14 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const probe = await service.database.plants.probe().catch((reason) => reason);
     expect(probe).toMatchObject({ code: "storage_unavailable" });
     proxy.set("forward");
-    await using patient = await openService(through(proxy));
+    await using patient = await openService(through(proxy, url));
     expect(await patient.add(MOSS)).toBe("added");
     expect(await service.database.plants.add([MOSS], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
     await service.database.plants.probe();
   });
 
-  test("a host that is silent is asked once, as long as another one responds", async () => {
+  test.concurrent("a host that is silent is asked once, as long as another one responds", async () => {
+    const { url } = await cluster.newDatabase();
     let asked = 0;
     const socket = { open: () => void asked++, data() {} };
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
@@ -78,157 +64,10 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     expect(asked).toBe(1);
   });
 
-  test("connections that are terminated again and again fail no request", async () => {
-    const began = performance.now();
-    await using service = await openService(url);
-    const ledger = makeLedger();
-    const load = startAdding([service], ledger, next("pg_terminate_backend"));
-    for (let round = 0; round < 10; round++) {
-      await load.more(50);
-      await cluster.run(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'plant-store'",
-      );
-    }
-    await load.more(50);
-    const { acknowledged, unavailable } = await load.stop();
-    expect(unavailable).toBe(0);
-    expect(service.metric("reconnections_total")).toBeGreaterThan(5);
-    const verdict = await judge(url, ledger);
-    expect(
-      printed({ experiment: "pg_terminate_backend", size: `${acknowledged} acknowledged`, verdict, began }),
-    ).toEqual(INTACT);
-  });
-
-  test("replies that are lost under load lose, invent and change no plant", async () => {
-    const began = performance.now();
-    using proxy = startProxy(cluster.port);
-    await using service = await openService(through(proxy));
-    const ledger = makeLedger();
-    const load = startAdding([service], ledger, next("lost replies"));
-    for (let round = 0; round < 20; round++) {
-      const before = proxy.lost();
-      proxy.set("lose one reply");
-      while (proxy.lost() === before) await Bun.sleep(1);
-      await load.more(50);
-    }
-    const { acknowledged, unavailable } = await load.stop();
-    expect(unavailable).toBe(0);
-    const verdict = await judge(url, ledger);
-    expect(printed({ experiment: "lost replies", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(
-      INTACT,
-    );
-  });
-
-  test("black holes under load lose, invent and change no plant", async () => {
-    const began = performance.now();
-    using proxy = startProxy(cluster.port);
-    await using service = await openService(through(proxy), { timeoutMs: 300 });
-    const ledger = makeLedger();
-    const load = startAdding([service], ledger, next("black holes"));
-    for (let round = 0; round < 5; round++) {
-      await load.more(100);
-      proxy.set("black hole");
-      await load.moreRefused(32);
-      proxy.set("forward");
-    }
-    await load.more(100);
-    const { acknowledged } = await load.stop();
-    const verdict = await judge(url, ledger);
-    expect(printed({ experiment: "black holes", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(
-      INTACT,
-    );
-  });
-
-  test("deadlocks under load fail no request, and lose, invent and change no plant", async () => {
-    const began = performance.now();
-    await using service = await openService(url);
-    await using rival = cluster.connect();
-    await rival.unsafe("SET deadlock_timeout = '1min'");
-    const ledger = makeLedger();
-    const load = startAdding([service], ledger, next("deadlocks"));
-    const deadlocks = async () =>
-      Number(
-        (await cluster.run("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"))[0]?.["deadlocks"],
-      );
-    const [before, plant] = [await deadlocks(), next("the rival's")];
-    while ((await deadlocks()) < before + 5) {
-      const { id: some, name: common } = plant();
-      const [low, high] = [some + 10_000n, some + 10_001n].map((id) => ({ id, name: common })) as [NewPlant, NewPlant];
-      [low, high].forEach(ledger.attempt);
-      const adds = [low, high].map((one) => service.add(one));
-      await rival.unsafe("BEGIN");
-      for (const { id, name } of [high, low]) {
-        await rival.unsafe("INSERT INTO plants VALUES ($1, $2) ON CONFLICT DO NOTHING", [String(id), name]);
-      }
-      await rival.unsafe("COMMIT");
-      await Promise.all(adds);
-    }
-    const { acknowledged, unavailable } = await load.stop();
-    expect(unavailable).toBe(0);
-    const verdict = await judge(url, ledger);
-    expect(printed({ experiment: "deadlocks", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(INTACT);
-  });
-
-  test("a batch that is a deadlock's victim is sent again", async () => {
-    await using service = await openService(url);
-    const rival = cluster.connect();
-    await rival.unsafe("SET deadlock_timeout = '1min'");
-    await rival.unsafe("BEGIN");
-    await rival.unsafe("INSERT INTO plants VALUES (2, 'Ivy')");
-    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: TEST_TIMEOUT_MS });
-    while ((await cluster.run(WAITING)).length === 0) await Bun.sleep(5);
-    await rival.unsafe("INSERT INTO plants VALUES (1, 'Ivy') ON CONFLICT DO NOTHING");
-    await rival.unsafe("COMMIT");
-    await rival.close({ timeout: 0 });
-    expect(await outcomes).toEqual(["conflict", "conflict"]);
-    expect(service.metric("retries_total")).toBe(1);
-  });
-
-  test("overlapping batches never wait for each other in a circle, whatever the order of their plants", async () => {
-    await using one = await openService(url);
-    await using other = await openService(url);
-    const plants = Array.from({ length: 600 }, (_, index) => ({ id: BigInt(index), name: "Fern" }));
-    for (let round = 0; round < 5; round++) {
-      await cluster.run("TRUNCATE plants");
-      const batches = [plants, plants.toReversed(), plants, plants.toReversed()];
-      const adds = batches.map((batch, index) =>
-        (index < 2 ? one : other).database.plants.add(batch, { timeoutMs: TEST_TIMEOUT_MS }),
-      );
-      expect((await Promise.all(adds)).flat().filter((outcome) => outcome === "added")).toHaveLength(600);
-    }
-    expect(one.metric("retries_total") + other.metric("retries_total")).toBe(0);
-  });
-
-  test("a batch that cannot be serialized is sent again, where every transaction is serializable", async () => {
-    await cluster.set("default_transaction_isolation", "serializable");
-    await using service = await openService(url);
-    const rival = cluster.connect();
-    await rival.unsafe("BEGIN");
-    await rival.unsafe("INSERT INTO plants VALUES (2, 'Ivy')");
-    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: TEST_TIMEOUT_MS });
-    while ((await cluster.run(WAITING)).length === 0) await Bun.sleep(5);
-    await rival.unsafe("COMMIT");
-    await rival.close({ timeout: 0 });
-    expect(await outcomes).toEqual(["added", "conflict"]);
-    expect(service.metric("retries_total")).toBe(1);
-    await cluster.set("default_transaction_isolation", "read committed");
-  });
-
-  test("a thousand long names that are nothing but quotes are stored in statements of a bounded size", async () => {
-    await using service = await openService(url);
-    const name = '"\\'.repeat(15_000);
-    const adds = Array.from({ length: 1_000 }, (_, index) => service.add({ id: BigInt(index), name }));
-    expect(new Set(await Promise.all(adds))).toEqual(new Set(["added"]));
-    // A statement has a megabyte of text.
-    expect(service.metric("statements_total")).toBeGreaterThanOrEqual(29);
-    expect(await cluster.run("SELECT count(*)::int AS count, min(name) = max(name) AS same FROM plants")).toEqual([
-      { count: 1_000, same: true },
-    ]);
-  });
-
-  test("of plants that are too long for one batch those are stored that nothing holds up", async () => {
+  test.concurrent("of plants that are too long for one batch those are stored that nothing holds up", async () => {
+    const { url, connect } = await cluster.newDatabase();
     await using service = await openService(url, { timeoutMs: 2_000 });
-    await using rival = cluster.connect();
+    await using rival = connect();
     await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
     const name = "x".repeat(600_000);
     const adds = [0n, 1n, 2n, 3n].map((id) => service.add({ id, name }).catch((error) => error));
@@ -242,30 +81,38 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     ]);
   });
 
-  test("a probe waits for no other server's, and costs the plants no connection where commits are slow", async () => {
-    await using service = await openService(url);
-    const { plants } = service.database;
-    await using rival = cluster.connect();
-    await rival.unsafe("BEGIN; INSERT INTO probes VALUES (1, now())").simple();
-    await plants.probe();
-    await rival.unsafe("COMMIT");
-    await cluster.run(
-      "CREATE OR REPLACE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1.2); RETURN NEW; END'",
-      "CREATE TRIGGER be_slow BEFORE INSERT ON probes FOR EACH ROW EXECUTE FUNCTION be_slow()",
-    );
-    await expect(plants.probe()).rejects.toMatchObject({
-      code: "storage_unavailable",
-      message: "storage did not finish in time; the plant may or may not be stored, send it again later",
-    });
-    while (service.metric("lanes_busy") > 0) await Bun.sleep(5);
-    expect(await plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
-    expect(service.metric("reconnections_total")).toBe(0);
-  });
+  test.concurrent(
+    "a probe waits for no other server's, and costs the plants no connection where commits are slow",
+    async () => {
+      const { url, connect, run } = await cluster.newDatabase();
+      await using service = await openService(url);
+      const { plants } = service.database;
+      expect(await plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+      await using rival = connect();
+      await rival.unsafe("BEGIN; INSERT INTO probes VALUES (1, now())").simple();
+      // Each writes a row of 64 at random, which may be the rival's.
+      await Promise.any([1, 2, 3].map(() => plants.probe()));
+      await rival.unsafe("COMMIT");
+      // Between the second that a probe has, which a busy machine extends, and the third, when its connection is closed.
+      await run(
+        "CREATE OR REPLACE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN NEW; END'",
+        "CREATE TRIGGER be_slow BEFORE INSERT ON probes FOR EACH ROW EXECUTE FUNCTION be_slow()",
+      );
+      await expect(plants.probe()).rejects.toMatchObject({
+        code: "storage_unavailable",
+        message: "storage did not finish in time; the plant may or may not be stored, send it again later",
+      });
+      while (service.metric("lanes_busy") > 0) await Bun.sleep(5);
+      expect(await plants.add([MOSS], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+      expect(service.metric("reconnections_total")).toBe(0);
+    },
+  );
 
-  test("a lock on what the probe writes keeps no plant waiting", async () => {
+  test.concurrent("a lock on what the probe writes keeps no plant waiting", async () => {
+    const { url, connect } = await cluster.newDatabase();
     await using service = await openService(url);
     const { plants } = service.database;
-    await using rival = cluster.connect();
+    await using rival = connect();
     await rival.unsafe("BEGIN; LOCK TABLE probes").simple();
     const probes = await Promise.allSettled([1, 2, 3, 4].map(() => plants.probe()));
     for (const probe of probes) expect(probe).toMatchObject({ reason: { code: "storage_unavailable" } });
@@ -275,16 +122,17 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await plants.probe();
   });
 
-  test("plants are exported while writing tokens waits for a lock", async () => {
+  test.concurrent("plants are exported while writing tokens waits for a lock", async () => {
+    const { url, connect, run } = await cluster.newDatabase();
     await using service = await openService(url);
     const { plants, tokens, pages } = service.database;
     await plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS });
     const createdAt = new Date("2026-01-01T00:00:00.001Z");
     await tokens.add({ name: "gate", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] });
-    await using rival = cluster.connect();
+    await using rival = connect();
     await rival.unsafe("BEGIN; SELECT FROM tokens FOR UPDATE").simple();
     const recorded = tokens.recordUses([{ name: "gate", at: createdAt }]);
-    while ((await cluster.run(WAITING)).length === 0) await Bun.sleep(5);
+    while ((await run(WAITING)).length === 0) await Bun.sleep(5);
     expect(await Array.fromAsync(pages())).toEqual([[FERN]]);
     expect(await tokens.list()).toMatchObject([{ name: "gate", lastUsedAt: null }]);
     await rival.unsafe("COMMIT");
@@ -292,7 +140,187 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     expect(await tokens.list()).toMatchObject([{ name: "gate", lastUsedAt: createdAt }]);
   });
 
+  test("a commit whose reply is lost is sent again, and found", async () => {
+    const { url, run } = await cluster.newDatabase();
+    using proxy = startProxy(cluster.port);
+    await using service = await openService(through(proxy, url));
+    expect(await service.add(FERN)).toBe("added");
+    proxy.set("lose the reply");
+    const added = service.add(MOSS);
+    while (proxy.lost() === 0) await Bun.sleep(1);
+    expect(await run("SELECT name FROM plants WHERE id = 2")).toEqual([{ name: "Moss" }]);
+    proxy.set("forward");
+    expect(await added).toBe("present");
+    expect(service.metric("retries_total")).toBeGreaterThan(0);
+    expect(service.metric("reconnections_total")).toBeGreaterThan(0);
+  });
+
+  test("connections that are terminated again and again fail no request", async () => {
+    const { url, run } = await cluster.newDatabase();
+    const began = performance.now();
+    await using service = await openService(url);
+    const ledger = makeLedger();
+    const load = startAdding([service], ledger, next("pg_terminate_backend"));
+    const rounds = scaled(4, 10);
+    for (let round = 0; round < rounds; round++) {
+      await load.more(50);
+      await run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'plant-store' AND datname = current_database()",
+      );
+    }
+    await load.more(50);
+    const { acknowledged, unavailable } = await load.stop();
+    expect(unavailable).toBe(0);
+    expect(service.metric("reconnections_total")).toBeGreaterThan(rounds / 2);
+    const verdict = await judge(url, ledger);
+    expect(
+      printed({ experiment: "pg_terminate_backend", size: `${acknowledged} acknowledged`, verdict, began }),
+    ).toEqual(INTACT);
+  });
+
+  test("replies that are lost under load lose, invent and change no plant", async () => {
+    const { url } = await cluster.newDatabase();
+    const began = performance.now();
+    using proxy = startProxy(cluster.port);
+    await using service = await openService(through(proxy, url));
+    const ledger = makeLedger();
+    const load = startAdding([service], ledger, next("lost replies"));
+    for (let round = 0; round < scaled(5, 20); round++) {
+      const before = proxy.lost();
+      proxy.set("lose one reply");
+      while (proxy.lost() === before) await Bun.sleep(1);
+      await load.more(50);
+    }
+    const { acknowledged, unavailable } = await load.stop();
+    expect(unavailable).toBe(0);
+    const verdict = await judge(url, ledger);
+    expect(printed({ experiment: "lost replies", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(
+      INTACT,
+    );
+  });
+
+  test("a batch that is a deadlock's victim is sent again", async () => {
+    const { url, connect, run } = await cluster.newDatabase();
+    await using service = await openService(url);
+    const rival = connect();
+    await rival.unsafe("SET deadlock_timeout = '1min'");
+    await rival.unsafe("BEGIN");
+    await rival.unsafe("INSERT INTO plants VALUES (2, 'Ivy')");
+    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: TEST_TIMEOUT_MS });
+    while ((await run(WAITING)).length === 0) await Bun.sleep(5);
+    await rival.unsafe("INSERT INTO plants VALUES (1, 'Ivy') ON CONFLICT DO NOTHING");
+    await rival.unsafe("COMMIT");
+    await rival.close({ timeout: 0 });
+    expect(await outcomes).toEqual(["conflict", "conflict"]);
+    // Sent again before the rival goes on, it is the victim once more.
+    expect(service.metric("retries_total")).toBeGreaterThan(0);
+  });
+
+  test("overlapping batches never wait for each other in a circle, whatever the order of their plants", async () => {
+    const { url, run } = await cluster.newDatabase();
+    await using one = await openService(url);
+    await using other = await openService(url);
+    const plants = Array.from({ length: 600 }, (_, index) => ({ id: BigInt(index), name: "Fern" }));
+    for (let round = 0; round < 5; round++) {
+      await run("TRUNCATE plants");
+      const batches = [plants, plants.toReversed(), plants, plants.toReversed()];
+      const adds = batches.map((batch, index) =>
+        (index < 2 ? one : other).database.plants.add(batch, { timeoutMs: TEST_TIMEOUT_MS }),
+      );
+      expect((await Promise.all(adds)).flat().filter((outcome) => outcome === "added")).toHaveLength(600);
+    }
+    expect(one.metric("retries_total") + other.metric("retries_total")).toBe(0);
+  });
+
+  test("a batch that cannot be serialized is sent again, where every transaction is serializable", async () => {
+    const { name, url, connect, run } = await cluster.newDatabase();
+    await run(`ALTER DATABASE ${name} SET default_transaction_isolation = 'serializable'`);
+    await using service = await openService(url);
+    const rival = connect();
+    await rival.unsafe("BEGIN");
+    await rival.unsafe("INSERT INTO plants VALUES (2, 'Ivy')");
+    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: TEST_TIMEOUT_MS });
+    while ((await run(WAITING)).length === 0) await Bun.sleep(5);
+    await rival.unsafe("COMMIT");
+    await rival.close({ timeout: 0 });
+    expect(await outcomes).toEqual(["added", "conflict"]);
+    expect(service.metric("retries_total")).toBe(1);
+  });
+
+  test("a thousand long names that are nothing but quotes are stored in statements of a bounded size", async () => {
+    const { url, run } = await cluster.newDatabase();
+    await using service = await openService(url);
+    const name = '"\\'.repeat(15_000);
+    const adds = Array.from({ length: 1_000 }, (_, index) => service.add({ id: BigInt(index), name }));
+    expect(new Set(await Promise.all(adds))).toEqual(new Set(["added"]));
+    // A statement has a megabyte of text.
+    expect(service.metric("statements_total")).toBeGreaterThanOrEqual(29);
+    expect(await run("SELECT count(*)::int AS count, min(name) = max(name) AS same FROM plants")).toEqual([
+      { count: 1_000, same: true },
+    ]);
+  });
+
+  test.concurrent("black holes under load lose, invent and change no plant", async () => {
+    const { url } = await cluster.newDatabase();
+    const began = performance.now();
+    using proxy = startProxy(cluster.port);
+    await using service = await openService(through(proxy, url), { timeoutMs: 300 });
+    const ledger = makeLedger();
+    const load = startAdding([service], ledger, next("black holes"));
+    for (let round = 0; round < scaled(2, 5); round++) {
+      await load.more(100);
+      proxy.set("black hole");
+      await load.moreRefused(32);
+      proxy.set("forward");
+    }
+    await load.more(100);
+    const { acknowledged } = await load.stop();
+    const verdict = await judge(url, ledger);
+    expect(printed({ experiment: "black holes", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(
+      INTACT,
+    );
+  });
+
+  test.concurrent("deadlocks under load fail no request, and lose, invent and change no plant", async () => {
+    const { name, url, connect, run } = await cluster.newDatabase();
+    const began = performance.now();
+    const deadlocks = scaled(2, 5);
+    const ledger = makeLedger();
+    const { acknowledged, unavailable } = await addInDeadlocks();
+    expect(unavailable).toBe(0);
+    // A process of the server counts what happened to it when it ends.
+    const counted = `SELECT deadlocks::int FROM pg_stat_database WHERE datname = '${name}'`;
+    while (Number((await run(counted))[0]?.["deadlocks"]) < deadlocks) await Bun.sleep(5);
+    const verdict = await judge(url, ledger);
+    expect(printed({ experiment: "deadlocks", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(INTACT);
+
+    async function addInDeadlocks() {
+      await using service = await openService(url);
+      await using rival = connect();
+      await rival.unsafe("SET deadlock_timeout = '1min'");
+      const load = startAdding([service], ledger, next("deadlocks"));
+      const plant = next("the rival's");
+      while (service.metric("retries_total") < deadlocks) {
+        const { id: some, name: common } = plant();
+        const [low, high] = [some + 10_000n, some + 10_001n].map((id) => ({ id, name: common })) as [
+          NewPlant,
+          NewPlant,
+        ];
+        [low, high].forEach(ledger.attempt);
+        const adds = [low, high].map((one) => service.add(one));
+        await rival.unsafe("BEGIN");
+        for (const { id, name } of [high, low]) {
+          await rival.unsafe("INSERT INTO plants VALUES ($1, $2) ON CONFLICT DO NOTHING", [String(id), name]);
+        }
+        await rival.unsafe("COMMIT");
+        await Promise.all(adds);
+      }
+      return await load.stop();
+    }
+  });
+
   test("a database that is killed under load, and started again, loses, invents and changes no plant", async () => {
+    const { url } = await cluster.newDatabase();
     await using service = await openService(url);
     const ledger = makeLedger();
     const load = startAdding([service], ledger, next("kill -9 of the database"));
