@@ -9,7 +9,7 @@ import { get } from "./health.ts";
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** So many plants fill more of the WAL than it takes for a checkpoint, 4,000 pages of 4 KiB. */
-const PLANTS = 400;
+const PLANTS = 300;
 const NAME = "x".repeat(60_000);
 
 test.skipIf(skipsShim())(

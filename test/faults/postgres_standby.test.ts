@@ -33,13 +33,13 @@ test.skipIf(skipsCluster())(
     await standby.kill();
     const waiting = addWithin(2_000, { id: 0n, name: "Moss" });
     while ((await primary.run(WAITING_FOR_STANDBY)).length === 0) await Bun.sleep(5);
-    expect(await waiting).toMatchObject(unavailable);
     for (let round = 1n; round < 4n; round++) {
       const ids = [0n, 1n, 2n, 3n].map((lane) => 10n * round + lane);
       const tried = await Promise.all(ids.map((id) => addWithin(100, { id, name: "Moss" })));
       expect(tried).toMatchObject([unavailable, unavailable, unavailable, unavailable]);
     }
     expect(await plants.probe().catch((error) => error)).toMatchObject(unavailable);
+    expect(await waiting).toMatchObject(unavailable);
     // Who may call is still known: reading waits for no standby, and for nobody who writes.
     const createdAt = new Date("2026-01-01T00:00:00.001Z");
     const created = ["a", "b"].map((name) =>
