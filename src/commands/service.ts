@@ -32,14 +32,12 @@ import { repeat } from "./waiting.ts";
 export async function startService(config: Config, database: Database, { log, logThrottled }: Log, io: StreamIo) {
   const tracing = await loadTracing(config, log);
   const metrics = createMetrics();
-  const eventLoop = watchEventLoop(log);
+  using timers = new DisposableStack();
+  const eventLoop = timers.adopt(watchEventLoop(log), stop);
   const observer = createObserver({ log, logThrottled, metrics, tracing, eventLoop }, config);
-  const commits = groupCommit(database.plants, {
-    queueLimit: config.queueLimit,
-    timeoutMs: config.requestTimeoutMs,
-    lanes: await lanesOf(config.database),
-    onCommit: observer.onCommit,
-  });
+  const { queueLimit, requestTimeoutMs: timeoutMs } = config;
+  const lanes = await lanesOf(config.database);
+  const commits = groupCommit(database.plants, { queueLimit, timeoutMs, lanes, onCommit: observer.onCommit });
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
   const tokens = await readTokens(database, config);
@@ -59,15 +57,22 @@ export async function startService(config: Config, database: Database, { log, lo
   if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
   logStartup(log, config, server.address);
   await offerFirstToken(tokens, { address: server.address, jwt: config.jwt, production: config.production, io, log });
-  const repeated = [eventLoop, watchDescriptors(server, log), keepFresh(tokens, log)];
+  timers.adopt(watchDescriptors(server, log), stop);
+  timers.adopt(keepFresh(tokens, log), stop);
+  const repeated = timers.move();
   return {
     /** Responds to what was accepted, or for a moment only where the storage failed. */
     stop(hasFailed: boolean): Promise<void> {
       io.onHangup(() => {});
-      repeated.forEach((each) => each.stop());
+      repeated.dispose();
       return shutDown({ server, commits, tokens, tracing }, { config, log, hasFailed });
     },
   };
+}
+
+/** Ends what is repeated: also where the start fails, no timer is left behind. */
+function stop(each: { stop(): void }): void {
+  each.stop();
 }
 
 async function readTokens({ tokens }: Database, { authTokens, database }: Config): Promise<TokenCache> {

@@ -203,12 +203,12 @@ async function authorize(page: Page, token: string): Promise<void> {
 /** Sends a plant as it is typed here, or as the page offers it, and reads what the page shows of the response. */
 async function tryOut(page: Page, typed?: string) {
   await openOperation(page);
-  // The second takes away the response to an earlier plant.
-  for (const button of ["Try it out", "Clear"].map((name) => page.getByRole("button", { name }))) {
-    if (await button.isVisible()) await button.click();
-  }
+  const execute = page.getByRole("button", { name: "Execute" });
+  // Tried before, the page shows the response to that: it is taken away.
+  const first = (await execute.isVisible()) ? "Clear" : "Try it out";
+  await page.getByRole("button", { name: first }).click();
   if (typed !== undefined) await page.locator(".body-param__text").fill(typed);
-  await page.getByRole("button", { name: "Execute" }).click();
+  await execute.click();
   const response = page.locator(".live-responses-table .response");
   return {
     status: await response.locator(".response-col_status").innerText(),
