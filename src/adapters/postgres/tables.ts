@@ -105,8 +105,9 @@ const REFUSAL = `CASE
     WHEN attname IN ('id', 'name', 'tag') AND attgenerated <> '' THEN 'GENERATED'
     WHEN attname IN ('id', 'name', 'tag') AND attidentity = 'a' AND member = root THEN 'GENERATED ALWAYS AS IDENTITY'
     WHEN attname = 'tag' AND attnotnull THEN 'NOT NULL'
-    WHEN attname NOT IN ('id', 'name', 'tag') AND attnotnull AND NOT atthasdef AND attidentity = '' AND member = root
-      AND (SELECT typdefault IS NULL FROM pg_catalog.pg_type WHERE pg_type.oid = atttypid) THEN 'NOT NULL without a default'
+    WHEN attname NOT IN ('id', 'name', 'tag') AND NOT atthasdef AND attidentity = '' AND member = root
+      AND (SELECT typdefault IS NULL AND (attnotnull OR typnotnull) FROM pg_catalog.pg_type WHERE pg_type.oid = atttypid)
+    THEN 'NOT NULL without a default'
   END`;
 
 /** One row for each table and partition, plants first. It takes no lock, and so waits for nobody. */

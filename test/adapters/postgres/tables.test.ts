@@ -118,6 +118,11 @@ const UNSAFE: readonly (readonly [name: string, changes: readonly string[], refu
     refusing("plants.garden is NOT NULL without a default"),
   ],
   [
+    "one more column of a domain that is required",
+    ["TRUNCATE plants", "CREATE DOMAIN required AS text NOT NULL", "ALTER TABLE plants ADD garden required"],
+    refusing("plants.garden is NOT NULL without a default"),
+  ],
+  [
     "a domain",
     ["CREATE DOMAIN label AS text CHECK (value <> '')", "ALTER TABLE plants ALTER name TYPE label"],
     "plants.name is label, not text: restore plant-store's type",
