@@ -4,6 +4,7 @@ import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { bodyOf, getBytes, newPlants, postBytes, verdictOf } from "../support/load.ts";
 import { ask } from "../faults/health.ts";
+import { executable } from "../support/executable.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { runCommand } from "../support/stream_io.ts";
 import { emptyDirectory, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -17,6 +18,8 @@ const WAITS_FOR_LOCK =
 describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   let cluster: PostgresCluster;
   beforeAll(async () => {
+    // Building it stops this process, where the deadlines of commands run.
+    executable();
     cluster = await startCluster({ hba: "host all secret 127.0.0.1/32 scram-sha-256\nhost all all all trust\n" });
     await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'open-sesame'");
   });
@@ -200,7 +203,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       [`postgres://postgres@127.0.0.1:${port}/missing`, 1, "it has no such database (3D000)"],
       ["postgres://postgres@127.0.0.1:1/postgres", 1, "127.0.0.1:1: nothing listens there"],
       [`postgres://postgres@127.0.0.1:${port}/missing\r\n`, 1, "it has no such database (3D000)"],
-      [`postgres://postgres@127.0.0.1:1/postgres?connect_timeout=1 `, 1, "127.0.0.1:1: nothing listens there"],
+      [`postgres://postgres@127.0.0.1:1/postgres?connect_timeout=10 `, 1, "127.0.0.1:1: nothing listens there"],
       [`postgres://a@127.0.0.1:${silent.port}/b?connect_timeout=1`, 1, "it did not respond in time"],
     ] as const;
     await Promise.all(
