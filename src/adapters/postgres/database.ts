@@ -9,7 +9,7 @@ import { PostgresFailure, unavailable } from "./errors.ts";
 import { createLane, type LaneCounts, type Work } from "./lane.ts";
 import { createLanes, type Lanes } from "./lanes.ts";
 import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
-import { addNothing, addPlants, readPage } from "./plants.ts";
+import { addPlants, readPage } from "./plants.ts";
 import {
   addToken,
   deleteToken,
@@ -22,6 +22,7 @@ import {
 import { databaseMetrics } from "./metrics.ts";
 import { requirePrivileges } from "./privileges.ts";
 import { tablesVerifier } from "./tables.ts";
+import { probe } from "./probe.ts";
 import type { PostgresUrl } from "./url.ts";
 
 /** How a PostgreSQL database is opened. */
@@ -51,19 +52,14 @@ const SCHEMA_TIMEOUT_MS = 10_000;
 const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 /** How long tokens and pages may take, in milliseconds; a page that was given up ends on the server at the same time. */
 const SIDE_TIMEOUT_MS = 10_000;
+/** How long they wait for a connection of their own before they take one of the plants', in milliseconds. */
+const SIDE_CONNECT_MS = 1_000;
 /** How long a probe may take, in milliseconds: its verdict is older than a second then. */
 const PROBE_TIMEOUT_MS = 1_000;
 /** How much later its connection is closed, in milliseconds: commits that are only slow cost the plants' lanes none. */
 const PROBE_GRACE_MS = 2_000;
 /** Of the time that `add` has, what the database may take: the rest is for telling its caller why it failed. */
 const ADD_SHARE = 0.9;
-
-/** Commits a row as an insert does. */
-const PROBE = `INSERT INTO probes (id, probed_at) VALUES ($1::int, now())
-  ON CONFLICT (id) DO UPDATE SET probed_at = excluded.probed_at`;
-
-/** Servers that probe at once seldom wait for each other's commit. */
-const PROBE_ROWS = 64;
 
 /**
  * Opens a database on PostgreSQL, and brings its schema up to date unless it is only read. Connections are lost and
@@ -90,8 +86,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const reading = createLanes(1, () =>
     createLane((timeoutMs) => connector({ writable, timeoutMs, verify, statementTimeoutMs: SIDE_TIMEOUT_MS }), counts),
   );
-  const write = <Result>(work: Work<Result>) => writing.run(work, SIDE_TIMEOUT_MS);
-  const read = <Result>(work: Work<Result>) => reading.run(work, SIDE_TIMEOUT_MS);
+  const [write, read] = [beside(lanes, writing), beside(lanes, reading)];
   return {
     plants: plantStore(lanes),
     tokens: {
@@ -112,6 +107,14 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   };
 }
 
+/** Runs work on lanes of its own; or on those of the plants, which may be all that the server takes connections for. */
+function beside(plants: Lanes, own: Lanes) {
+  return async <Result>(work: Work<Result>): Promise<Result> => {
+    const lanes = (await own.ready(SIDE_CONNECT_MS)) ? own : plants;
+    return lanes.run(work, SIDE_TIMEOUT_MS);
+  };
+}
+
 /** The plants' store on their lanes. The probe is on these, too, because what blocks all of them blocks every plant. */
 export function plantStore(lanes: Lanes): PlantStore {
   return {
@@ -127,11 +130,6 @@ export function plantStore(lanes: Lanes): PlantStore {
       });
     },
   };
-}
-
-async function probe(connection: Connection): Promise<void> {
-  await addNothing(connection);
-  await connection.query(PROBE, [String(Math.floor(Math.random() * PROBE_ROWS))]);
 }
 
 /**

@@ -2,7 +2,7 @@ import { withDeadline } from "../../deadline.ts";
 import { backoffMs, pause } from "./backoff.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, remedyFor, unavailable } from "./errors.ts";
-import type { Backend } from "./session.ts";
+import { type Backend, stillWorks } from "./session.ts";
 
 /** What happened on lanes, counted. */
 export interface LaneCounts {
@@ -46,6 +46,8 @@ export interface Lane {
   settled(): Promise<void>;
   /** Whether it has a connection. */
   isConnected(): boolean;
+  /** Whether work would be sent at once: on a connection, and behind nothing that was given up. */
+  isReady(): boolean;
   /** Gives up its connection, and whatever is in flight there; it makes no other one, and sends nothing again. */
   close(): void;
 }
@@ -112,6 +114,10 @@ class ConnectionLane implements Lane {
     return this.#connection?.isOpen() === true;
   }
 
+  isReady(): boolean {
+    return this.isConnected() && this.#abandoned === undefined;
+  }
+
   close(): void {
     this.#isClosed = true;
     this.#disconnect();
@@ -140,9 +146,7 @@ class ConnectionLane implements Lane {
   async #usableConnection(limit: Limit): Promise<Connection> {
     const connection = await this.#currentConnection(limit);
     if (this.#abandoned === undefined) return connection;
-    const { pid, startedAt } = this.#abandoned;
-    const rows = await connection.query(STILL_WORKS, [pid, startedAt]);
-    if (rows.length > 0) throw new PostgresFailure("ABANDONED");
+    if (await stillWorks(this.#abandoned, connection)) throw new PostgresFailure("ABANDONED");
     this.#abandoned = undefined;
     return connection;
   }
@@ -150,6 +154,7 @@ class ConnectionLane implements Lane {
   async #currentConnection({ deadline, isLate }: Limit): Promise<Connection> {
     if (this.#connection?.isOpen() === true) return this.#connection;
     this.#disconnect();
+    if (this.#isClosed) throw new PostgresFailure("DISPOSED");
     const opened = await this.#connect(deadline - performance.now());
     if (isLate() || this.#isClosed) {
       // Another piece of work may have begun in the meantime.
@@ -172,10 +177,6 @@ class ConnectionLane implements Lane {
     await pause(pauseMs);
   }
 }
-
-// After `ALTER ROLE … SET role` PostgreSQL hides all but the number. A process that waits for its client has finished.
-const STILL_WORKS = `SELECT 1 FROM pg_stat_activity WHERE pid = $1::int
-  AND coalesce(backend_start::text = nullif($2::text, ''), true) AND wait_event_type IS DISTINCT FROM 'Client'`;
 
 /** How long the server may take to say whether it still works on what was given up, in milliseconds. */
 const SETTLE_TIMEOUT_MS = 1_000;

@@ -10,6 +10,8 @@ export interface Lanes {
    * began in time may take `graceMs` more.
    */
   run<Result>(work: Work<Result>, timeoutMs: number, graceMs?: number): Promise<Result>;
+  /** Whether a lane has a connection, or gets one within this time, in milliseconds. */
+  ready(timeoutMs: number): Promise<boolean>;
   /** How many have a piece of work, gave one up that the server still works on, or connect. */
   busy(): number;
   /** How many have a connection. */
@@ -18,10 +20,10 @@ export interface Lanes {
 }
 
 /**
- * Makes lanes. The connected one that was used last is used first; another one connects when all that are connected are
- * busy. A piece of work waits for no connection in particular: where the server takes no more of them, or a new one
- * hangs, those that are there serve all. A lane whose work was given up is used again once the server has ended it, so
- * that a stuck statement keeps only its own caller waiting.
+ * Makes lanes. The one that is ready and was used last is used first; another one connects when all that are ready are
+ * busy. Work that has not begun waits for no connection in particular: where the server takes no more of them, or a new
+ * one hangs, those that are there serve all. A lane whose work was given up is used again once the server has ended it,
+ * so that a stuck statement keeps only its own caller waiting.
  */
 export function createLanes(count: number, create: () => Lane): Lanes {
   return new LanePool(Array.from({ length: count }, create));
@@ -42,7 +44,7 @@ class LanePool implements Lanes {
 
   async run<Result>(work: Work<Result>, timeoutMs: number, graceMs = 0): Promise<Result> {
     const deadline = performance.now() + timeoutMs;
-    const lane = this.#takeConnected() ?? (await this.#nextConnected(deadline));
+    const lane = this.#takeReady() ?? (await this.#nextReady(deadline));
     try {
       return await lane.run(work, { deadline, closesAt: deadline + graceMs });
     } finally {
@@ -58,16 +60,27 @@ class LanePool implements Lanes {
     return this.#lanes.filter((lane) => lane.isConnected()).length;
   }
 
-  close(): void {
-    for (const lane of this.#lanes) lane.close();
+  async ready(timeoutMs: number): Promise<boolean> {
+    if (this.connected() > 0) return true;
+    try {
+      this.#release(await this.#nextReady(performance.now() + timeoutMs));
+      return true;
+    } catch {
+      return false;
+    }
   }
 
-  #takeConnected(): Lane | undefined {
-    const index = this.#free.findLastIndex((lane) => lane.isConnected());
+  close(): void {
+    for (const lane of this.#lanes) lane.close();
+    this.#reject(this.#waiting, new PostgresFailure("DISPOSED"));
+  }
+
+  #takeReady(): Lane | undefined {
+    const index = this.#free.findLastIndex((lane) => lane.isReady());
     return index < 0 ? undefined : this.#free.splice(index, 1)[0];
   }
 
-  #nextConnected(deadline: number): Promise<Lane> {
+  #nextReady(deadline: number): Promise<Lane> {
     const { promise, resolve, reject } = Promise.withResolvers<Lane>();
     const entry = { deadline, resolve, reject };
     this.#waiting.add(entry);
@@ -81,36 +94,37 @@ class LanePool implements Lanes {
 
   /** Tries for as long as somebody waits, whom another lane may serve in the meantime. */
   async #connect(lane: Lane): Promise<void> {
-    while (this.#waiting.size > 0 && !lane.isConnected()) {
-      const latest = Math.max(...[...this.#waiting].map(({ deadline }) => deadline));
+    while (this.#waiting.size > 0 && !lane.isReady()) {
+      const waiting = [...this.#waiting];
+      const latest = Math.max(...waiting.map(({ deadline }) => deadline));
       try {
         await lane.connect(latest - performance.now());
         this.#failures = 0;
         this.#lastFailure = undefined;
       } catch (error) {
         this.#lastFailure = error;
-        if (isFinal(error) && this.connected() === 0) this.#rejectAll(error);
+        if (isFinal(error) && this.connected() === 0) this.#reject(waiting, error);
         await pause(backoffMs(this.#failures++));
       }
     }
     this.#release(lane);
   }
 
-  #rejectAll(error: unknown): void {
-    for (const { reject } of this.#waiting) reject(remedyFor(error) === "fault" ? error : unavailable(error));
-    this.#waiting.clear();
+  #reject(waiting: Iterable<Waiting>, error: unknown): void {
+    const reason = remedyFor(error) === "fault" ? error : unavailable(error);
+    for (const each of waiting) if (this.#waiting.delete(each)) each.reject(reason);
   }
 
   #release(lane: Lane): void {
     const [next] = this.#waiting;
     if (next === undefined) return void this.#free.push(lane);
-    if (!lane.isConnected()) return void this.#connect(lane);
+    if (!lane.isReady()) return void this.#connect(lane);
     this.#waiting.delete(next);
     next.resolve(lane);
   }
 }
 
-/** Somebody who needs a connected lane until a deadline, as `performance.now()` has it. */
+/** Somebody who needs a lane that is ready until a deadline, as `performance.now()` has it. */
 interface Waiting {
   readonly deadline: number;
   readonly resolve: (lane: Lane) => void;

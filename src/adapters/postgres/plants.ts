@@ -88,12 +88,6 @@ export async function addPlants(
   });
 }
 
-/** Adds no plant by the statements that add some: it fails without the locks and the rights that those need. */
-export async function addNothing(connection: Connection): Promise<void> {
-  await connection.query(INSERT, columnsOf([]));
-  await connection.query(SELECT_STORED, [bigintArray([])]);
-}
-
 /** One for each id, in the order of ids: two batches that overlap in another order would wait for each other. */
 function firstOfEach(batch: readonly NewPlant[]): readonly NewPlant[] {
   const first = new Map<bigint, NewPlant>();

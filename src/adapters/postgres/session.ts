@@ -7,6 +7,20 @@ export interface Backend {
   readonly startedAt: string;
 }
 
+// After `ALTER ROLE … SET role` PostgreSQL hides all but the number. A process that waits for its client has finished.
+const STILL_WORKS = `SELECT 1 FROM pg_stat_activity WHERE pid = $1::int
+  AND coalesce(backend_start::text = nullif($2::text, ''), true) AND wait_event_type IS DISTINCT FROM 'Client'`;
+
+/** What runs a statement with its parameters, and gives the rows. */
+interface Queryable {
+  query(statement: string, parameters: readonly (string | number)[]): Promise<readonly unknown[]>;
+}
+
+/** Whether a server process works on a statement, as another connection finds. */
+export async function stillWorks({ pid, startedAt }: Backend, other: Queryable): Promise<boolean> {
+  return (await other.query(STILL_WORKS, [pid, startedAt])).length > 0;
+}
+
 /** What a session has to be. */
 export interface SessionRequirements {
   /** Whether it has to take writes. */

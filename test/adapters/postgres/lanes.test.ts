@@ -59,6 +59,39 @@ describe.skipIf(skipsCluster())("lanes", () => {
     expect(metric(database, "reconnections_total")).toBe(0);
   });
 
+  test("tokens are read and written where the plants have all connections that the server takes", async () => {
+    await cluster.run(
+      "DROP ROLE IF EXISTS four",
+      "CREATE ROLE four LOGIN CONNECTION LIMIT 4",
+      "GRANT CREATE ON SCHEMA public TO four",
+    );
+    using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
+    await using database = await open(proxy, "four");
+    while (metric(database, "connections") !== 4) await addAtOnce(database, range(1, 20));
+    const createdAt = new Date("2026-01-01T00:00:00.001Z");
+    const token = { name: "garden", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] };
+    await database.tokens.add(token);
+    expect(await database.tokens.list()).toMatchObject([{ name: "garden" }]);
+    expect(metric(database, "connections")).toBe(4);
+  });
+
+  test("no work waits for a connection, or makes one, once the database is closed", async () => {
+    using proxy = startProxy(cluster.port);
+    const database = await open(proxy);
+    const connected: unknown[] = [];
+    const socket = { open: (client: unknown) => void connected.push(client), data() {} };
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
+    proxy.redirect(silent.port);
+    const disposed = { code: "storage_unavailable", cause: { code: "DISPOSED" } };
+    const waiting = addAtOnce(database, [1]).catch((error: unknown) => error);
+    while (connected.length === 0) await Bun.sleep(1);
+    await database[Symbol.asyncDispose]();
+    expect(await waiting).toMatchObject(disposed);
+    const before = connected.length;
+    expect(await addAtOnce(database, [2]).catch((error: unknown) => error)).toMatchObject(disposed);
+    expect(connected).toHaveLength(before);
+  });
+
   test("a plant is sent again where the reply to it was damaged on the way", async () => {
     using proxy = startProxy(cluster.port);
     await using database = await open(proxy);
