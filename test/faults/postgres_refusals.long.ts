@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { post, TOKEN, untilTokenIs } from "../support/client.ts";
+import { TOKEN } from "../support/client.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { emptyDirectory, runToEnd, startServer, LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
-import { LATE, LATE_COMMANDS, SECRET_NOT_SHOWN } from "./postgres_refusals.ts";
+import { expectDeletable, expectLateCommands, NO_FIRST_TOKEN } from "./postgres_refusals.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -26,13 +26,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in ten seconds
     await using rival = cluster.connect();
     await rival.unsafe("BEGIN; LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE").simple();
     const env = { DATABASE_URL: database, AUTH_TOKENS: TOKEN };
-    await Promise.all(
-      LATE_COMMANDS.map(async ([args, action, advice]) => {
-        const { stderr, ...ended } = await runToEnd({ cwd: directory.path, args: args.split(" "), env });
-        expect(ended).toEqual({ exitCode: 1, stdout: "" });
-        expect(stderr).toMatch(new RegExp(`^Cannot ${action} in database "postgres": ${LATE}${advice}\n$`));
-      }),
-    );
+    await expectLateCommands((args) => runToEnd({ cwd: directory.path, args, env }));
     await rival.unsafe("ROLLBACK");
   });
 
@@ -41,24 +35,8 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in ten seconds
     await cluster.set("synchronous_standby_names", "nobody");
     const creating = plantStore(["token", "create", "new"]);
     await using server = await startServer({ cwd: directory.path, env: { DATABASE_URL: database } });
-    await server.stderr.until(
-      new RegExp(`"No first token could be made, .* plant-store token delete first-start",.*"reason":"${LATE}"`),
-    );
-    expect((await post(server.url)).status).toBe(401);
-    expect(await creating).toEqual({
-      exitCode: 1,
-      stdout: "",
-      stderr: expect.stringMatching(
-        new RegExp(`^Cannot create token "new" in database "postgres": ${LATE}${SECRET_NOT_SHOWN}\n$`),
-      ),
-    });
-    await cluster.set("synchronous_standby_names", "");
-    // Its commit went on waiting, and was there after all; of the two one waited for the other's.
-    while ((await cluster.run("SELECT FROM tokens")).length === 0) await Bun.sleep(5);
-    await Promise.all(["new", "first-start"].map((name) => plantStore(["token", "delete", name])));
-    expect(await plantStore(["token", "list", "--json"])).toMatchObject({ stdout: "[]\n" });
-    const { stdout } = await plantStore(["token", "create", "new"]);
-    await untilTokenIs(200, server.url, stdout.trim());
+    await server.stderr.until(NO_FIRST_TOKEN);
+    await expectDeletable({ cluster, plantStore, creating, url: server.url });
     server.child.kill("SIGTERM");
     expect(await server.child.exited).toBe(0);
   });

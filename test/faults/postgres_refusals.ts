@@ -1,11 +1,15 @@
+import { expect } from "bun:test";
+import { post, untilTokenIs } from "../support/client.ts";
+import type { PostgresCluster } from "../support/postgres.ts";
+
 /** Of a lock that does not end, the wait for it or the whole time ends first. */
-export const LATE = String.raw`(?:another transaction held a lock for too long \(55P03\)|it did not respond in time \(DEADLINE\))`;
+const LATE = String.raw`(?:another transaction held a lock for too long \(55P03\)|it did not respond in time \(DEADLINE\))`;
 
 /** What to do after a change whose outcome is unknown. */
 export const LOOK = "; plant-store token list shows whether it was done";
 
 /** What to do after a token was made, or was not. */
-export const SECRET_NOT_SHOWN =
+const SECRET_NOT_SHOWN =
   "; a token of this name may exist now although its secret was not shown: remove it with plant-store token delete new";
 
 /** Commands that read or change tokens: how each says that it could not in time. */
@@ -17,3 +21,50 @@ export const LATE_COMMANDS: readonly (readonly [args: string, action: string, ad
   ["token prune", "prune the tokens", LOOK],
   ["serve --port 0", "read the tokens", ""],
 ];
+
+/** The line of a server that goes on without a first token. */
+export const NO_FIRST_TOKEN = new RegExp(
+  `"No first token could be made, .* plant-store token delete first-start",.*"reason":"${LATE}"`,
+);
+
+/** Runs a command to its end. */
+type Run = (args: readonly string[]) => Promise<{ exitCode: number; stdout: string; stderr: string }>;
+
+/** Runs all of them at once, while nobody gets at the tokens: each has to end in one line. */
+export async function expectLateCommands(run: Run): Promise<void> {
+  await Promise.all(
+    LATE_COMMANDS.map(async ([args, action, advice]) => {
+      const { stderr, ...ended } = await run(args.split(" "));
+      expect(ended).toEqual({ exitCode: 1, stdout: "" });
+      expect(stderr).toMatch(lateLine(action, advice));
+    }),
+  );
+}
+
+/** What there is while two tokens wait for a standby that never was. */
+export interface WaitingTokens {
+  readonly cluster: PostgresCluster;
+  readonly plantStore: Run;
+  /** `token create new`, begun before. */
+  readonly creating: ReturnType<Run>;
+  /** A server that goes on without a first token. */
+  readonly url: string;
+}
+
+/** Waits until the creation is given up; then lets the commits end, deletes the tokens, and makes one that counts. */
+export async function expectDeletable({ cluster, plantStore, creating, url }: WaitingTokens): Promise<void> {
+  expect((await post(url)).status).toBe(401);
+  const stderr = expect.stringMatching(lateLine('create token "new"', SECRET_NOT_SHOWN));
+  expect(await creating).toEqual({ exitCode: 1, stdout: "", stderr });
+  await cluster.set("synchronous_standby_names", "");
+  // Its commit went on waiting, and was there after all; of the two one waited for the other's.
+  while ((await cluster.run("SELECT FROM tokens")).length === 0) await Bun.sleep(5);
+  await Promise.all(["new", "first-start"].map((name) => plantStore(["token", "delete", name])));
+  expect(await plantStore(["token", "list", "--json"])).toMatchObject({ stdout: "[]\n" });
+  const { stdout } = await plantStore(["token", "create", "new"]);
+  await untilTokenIs(200, url, stdout.trim());
+}
+
+function lateLine(action: string, advice: string): RegExp {
+  return new RegExp(`^Cannot ${action} in database "postgres": ${LATE}${advice}\n$`);
+}

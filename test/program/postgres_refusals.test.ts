@@ -1,8 +1,13 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { run } from "../../src/commands/program.ts";
-import { LATE, LATE_COMMANDS, LOOK, SECRET_NOT_SHOWN } from "../faults/postgres_refusals.ts";
+import {
+  expectDeletable,
+  expectLateCommands,
+  LATE_COMMANDS,
+  LOOK,
+  NO_FIRST_TOKEN,
+} from "../faults/postgres_refusals.ts";
 import { assertNoSecrets } from "../support/assert_no_secrets.ts";
-import { post, untilTokenIs } from "../support/client.ts";
 import { shortenDeadlines } from "../support/deadlines.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -72,13 +77,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     using clock = shortenDeadlines();
     await using rival = cluster.connect();
     await rival.unsafe("BEGIN; LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE").simple();
-    const refused = Promise.all(
-      LATE_COMMANDS.map(async ([args, action, advice]) => {
-        const { stderr, ...ended } = await plantStore(args.split(" "));
-        expect(ended).toEqual({ exitCode: 1, stdout: "" });
-        expect(stderr).toMatch(new RegExp(`^Cannot ${action} in database "postgres": ${LATE}${advice}\n$`));
-      }),
-    );
+    const refused = expectLateCommands(plantStore);
     await waitForLocks(LATE_COMMANDS.length);
     clock.pass(DEADLINE_MS);
     await refused;
@@ -93,24 +92,8 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     // Of the two one waits for the other's.
     await waitForLocks(1);
     clock.pass(DEADLINE_MS);
-    await server.until(
-      new RegExp(`"No first token could be made, .* plant-store token delete first-start",.*"reason":"${LATE}"`),
-    );
-    expect((await post(server.url)).status).toBe(401);
-    expect(await creating).toEqual({
-      exitCode: 1,
-      stdout: "",
-      stderr: expect.stringMatching(
-        new RegExp(`^Cannot create token "new" in database "postgres": ${LATE}${SECRET_NOT_SHOWN}\n$`),
-      ),
-    });
-    await cluster.set("synchronous_standby_names", "");
-    // Its commit went on waiting, and was there after all.
-    while ((await cluster.run("SELECT FROM tokens")).length === 0) await Bun.sleep(5);
-    await Promise.all(["new", "first-start"].map((name) => plantStore(["token", "delete", name])));
-    expect(await plantStore(["token", "list", "--json"])).toMatchObject({ stdout: "[]\n" });
-    const { stdout } = await plantStore(["token", "create", "new"]);
-    await untilTokenIs(200, server.url, stdout.trim());
+    await server.until(NO_FIRST_TOKEN);
+    await expectDeletable({ cluster, plantStore, creating, url: server.url });
     expect(await server.stop()).toBe(0);
   });
 
