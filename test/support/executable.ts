@@ -1,7 +1,7 @@
-import { Database } from "bun:sqlite";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
+import { processLock } from "./process_lock.ts";
 
 const ROOT = join(import.meta.dir, "../..");
 
@@ -30,10 +30,7 @@ function buildOf(digest: string): string {
   const path = join(BUILDS, digest);
   if (existsSync(path)) return path;
   mkdirSync(BUILDS, { recursive: true });
-  // A lock of SQLite's ends with its process, however that ends.
-  using lock = new Database(join(BUILDS, "lock.db"));
-  lock.run("PRAGMA busy_timeout = 120000");
-  lock.run("BEGIN EXCLUSIVE");
+  using _ = processLock(join(BUILDS, "lock.db"));
   if (!existsSync(path)) buildInto(path);
   return path;
 }

@@ -4,10 +4,10 @@ import { readlinkSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync 
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
-import { Database } from "bun:sqlite";
 import { SQL } from "bun";
 import { openPostgres } from "../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../src/adapters/postgres/url.ts";
+import { processLock } from "./process_lock.ts";
 import { memoryDirectory, ROOT } from "./program.ts";
 
 /** Where npm has put PostgreSQL's own programs: `initdb`, `pg_ctl` and `postgres`. */
@@ -220,10 +220,7 @@ function templateDirectory(): string {
   const user = process.getuid?.() ?? 0;
   const path = join(tmpdir(), `plant-store-postgres-${version}-${user}`);
   if (isMadeBy(user, path)) return path;
-  // Of test files that start together one makes it. A lock of SQLite's ends with its process, however that ends.
-  using lock = new Database(`${path}.lock`);
-  lock.run("PRAGMA busy_timeout = 120000");
-  lock.run("BEGIN EXCLUSIVE");
+  using _ = processLock(`${path}.lock`);
   if (isMadeBy(user, path)) return path;
   const made = mkdtempSync(`${path}-`);
   try {
