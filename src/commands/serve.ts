@@ -37,6 +37,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   await using database = opened;
   const { startService } = await loading;
   const service = await startService({ ...config, authTokens: staticTokens }, database, logging, io);
+  if (service === undefined) return 0;
   const failure = await Promise.race([stopped, database.failed]);
   if (failure === undefined) log.info("Stopping: responding to what was accepted");
   else log.error("Stopping: the storage failed", { cause: failure });

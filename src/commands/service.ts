@@ -21,14 +21,18 @@ import { watchDescriptors } from "./descriptors.ts";
 import { watchEventLoop } from "./event_loop.ts";
 import { offerFirstToken } from "./first_token.ts";
 import { type HttpServer, listen } from "./http_server.ts";
-import { reasonOf, type StreamIo } from "./io.ts";
+import { isDone, reasonOf, type StreamIo } from "./io.ts";
 import { createObserver } from "./observe.ts";
 import { lanesOf } from "./open_database.ts";
 import { toCommandError } from "./storage_refusal.ts";
 import { shutDown, writeUses } from "./shutdown.ts";
-import { repeat } from "./waiting.ts";
+import { aborted, repeat } from "./waiting.ts";
 
-/** Everything between the database and the socket. */
+/**
+ * Everything between the database and the socket. A database that does not respond keeps no signal waiting.
+ *
+ * @returns Nothing where `io.stop` came before it listened.
+ */
 export async function startService(config: Config, database: Database, { log, logThrottled }: Log, io: StreamIo) {
   const tracing = await loadTracing(config, log);
   const metrics = createMetrics();
@@ -40,7 +44,8 @@ export async function startService(config: Config, database: Database, { log, lo
   const commits = groupCommit(database.plants, { queueLimit, timeoutMs, lanes, onCommit: observer.onCommit });
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
-  const tokens = await readTokens(database, config);
+  const tokens = await Promise.race([readTokens(database, config), aborted(io.stop)]);
+  if (tokens === undefined) return undefined;
   const app = createApp({
     plants: commits,
     ready: readyUntil(io.stop, database.plants),
@@ -56,7 +61,7 @@ export async function startService(config: Config, database: Database, { log, lo
   const server = await listen(config, { fetch: app.fetch, error: (cause) => internalError(cause, observer) });
   if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
   logStartup(log, config, server.address);
-  await offerFirstToken(tokens, { address: server.address, jwt: config.jwt, production: config.production, io, log });
+  await isDone(offerFirstToken(tokens, { ...config, address: server.address, io, log }), io.stop);
   timers.adopt(watchDescriptors(server, log), stop);
   timers.adopt(keepFresh(tokens, log), stop);
   const repeated = timers.move();

@@ -22,6 +22,7 @@ const DEADLINE_MS = 10_000;
 const CLOCK_PASSED = /^.*"message":"Event loop blocked".*\n/m;
 
 const WAITS_FOR_LOCK = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+const WAITS_FOR_STANDBY = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () => {
   let cluster: PostgresCluster;
@@ -63,6 +64,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     const [, url = ""] = await until(/listens on (http:\/\/[^\s",]+)/);
     return {
       url,
+      stderr,
       until,
       async stop(): Promise<number> {
         stop.abort();
@@ -101,6 +103,26 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     await server.until(NO_FIRST_TOKEN);
     await expectDeletable({ cluster, plantStore, creating, url: server.url });
     expect(await server.stop()).toBe(0);
+  });
+
+  test("ends the start of a server at a signal, while it waits for the tokens", async () => {
+    await using rival = cluster.connect();
+    await rival.unsafe("BEGIN; LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE").simple();
+    const stop = new AbortController();
+    const starting = runCommand(["serve", "--port", "0"], { DATABASE_URL: database }, { stop: stop.signal });
+    await waitForLocks(1);
+    stop.abort();
+    expect(await starting).toEqual({ exitCode: 0, stdout: "", stderr: "" });
+    await rival.unsafe("ROLLBACK");
+  });
+
+  test("ends a server at a signal, while it waits for its first token to be stored", async () => {
+    await cluster.set("synchronous_standby_names", "nobody");
+    await using server = await serve();
+    while ((await cluster.run(WAITS_FOR_STANDBY)).length === 0) await Bun.sleep(5);
+    expect(await server.stop()).toBe(0);
+    expect(server.stderr()).not.toMatch(NO_FIRST_TOKEN);
+    await cluster.set("synchronous_standby_names", "");
   });
 
   test("says in one line that a role may not delete tokens", async () => {
