@@ -2,7 +2,7 @@
  * Waits for a promise, but no longer than a deadline. The timer is cleared either way; how the promise settles
  * after the deadline is ignored, also if it rejects.
  *
- * @param timeoutMs How long to wait, in milliseconds.
+ * @param timeoutMs How long to wait, in milliseconds; less than none is none.
  * @param onTimeout Called at the deadline: what it returns takes the promise's place, what it throws rejects.
  * @throws Whatever the promise rejects with, or `onTimeout` throws.
  * @example
@@ -30,11 +30,12 @@ const MAX_EXTENSION_MS = 1_000;
  * @returns A function that clears the deadline.
  */
 export function startDeadline(timeoutMs: number, onTimeout: () => void): () => void {
-  const deadline = performance.now() + timeoutMs;
+  const delayMs = Math.max(0, timeoutMs);
+  const deadline = performance.now() + delayMs;
   let timer = setTimeout(() => {
     const lateMs = performance.now() - deadline;
     if (lateMs < BLOCKED_MS) onTimeout();
     else timer = setTimeout(onTimeout, Math.min(lateMs, MAX_EXTENSION_MS));
-  }, timeoutMs);
+  }, delayMs);
   return () => clearTimeout(timer);
 }

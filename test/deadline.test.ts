@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, jest, test } from "bun:test";
+import { afterEach, beforeEach, expect, jest, spyOn, test } from "bun:test";
 import { withDeadline } from "../src/deadline.ts";
 import { promisesSettled } from "./support/deferred_store.ts";
 
@@ -39,6 +39,14 @@ test("withDeadline() rejects with what onTimeout() throws", async () => {
   });
   jest.advanceTimersByTime(100);
   await expect(waiting).rejects.toBe(error);
+});
+
+test("withDeadline() ends at once where the time is over, and sets no negative timer, which the runtime warns of", async () => {
+  using setTimeout = spyOn(globalThis, "setTimeout");
+  const waiting = withDeadline(never(), -200, () => "late");
+  jest.advanceTimersByTime(1);
+  expect(await waiting).toBe("late");
+  expect(setTimeout.mock.calls.map(([, delayMs]) => delayMs)).toEqual([0]);
 });
 
 test("withDeadline() does not call onTimeout() when the promise settles in time", async () => {
