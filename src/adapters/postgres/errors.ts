@@ -122,7 +122,7 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
   ["42P07", NAME_TAKEN],
   ["42710", NAME_TAKEN],
   ["42703", "a table has the name of plant-store's and not its columns: use a schema of its own"],
-  ["ERR_POSTGRES_CONNECTION_REFUSED", "nothing listens there"],
+  ["ERR_POSTGRES_CONNECTION_REFUSED", "nothing listens there, or no host has this name"],
   ["ERR_POSTGRES_TLS_NOT_AVAILABLE", "it does not speak TLS"],
   ["ERR_POSTGRES_CONNECTION_TIMEOUT", "it did not respond in time"],
   ["ERR_POSTGRES_CONNECTION_CLOSED", "the connection was closed"],

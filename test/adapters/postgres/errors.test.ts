@@ -8,6 +8,7 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
   ["57014", "the statement was cancelled, or took longer than its statement_timeout"],
   ["57P01", "the connection was ended by an operator, or by a shutdown"],
   ["53100", "its disk is full"],
+  ["ERR_POSTGRES_CONNECTION_REFUSED", "nothing listens there, or no host has this name"],
 ];
 
 test.each(WORDS)("PostgresFailure says in words what %s means", (code, words) => {
