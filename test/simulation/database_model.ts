@@ -1,5 +1,6 @@
 import { type Connection, LOCK_TIMEOUT_MS } from "../../src/adapters/postgres/connection.ts";
 import { PostgresFailure } from "../../src/adapters/postgres/errors.ts";
+import type { Backend } from "../../src/adapters/postgres/session.ts";
 import type { VirtualTime } from "./virtual_time.ts";
 
 /** How likely what is, of each statement. */
@@ -255,14 +256,14 @@ type Send = (statement: string, parameters: readonly unknown[]) => Promise<unkno
 class ModelConnection implements Connection {
   readonly host = { host: "model", port: 5432 };
   readonly isStandby = false;
-  readonly backend: { readonly pid: number; readonly startedAt: string };
+  readonly backend: Backend;
   lockTimeoutMs = LOCK_TIMEOUT_MS;
   readonly #send: Send;
   readonly #closed = Promise.withResolvers<never>();
   #isOpen = true;
 
   constructor(pid: number, send: Send) {
-    this.backend = { pid, startedAt: "" };
+    this.backend = { pid, startedAt: "", serverStartedAt: "" };
     this.#send = send;
     this.#closed.promise.catch(() => {});
   }

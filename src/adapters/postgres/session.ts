@@ -5,10 +5,13 @@ export interface Backend {
   readonly pid: number;
   /** Empty where PostgreSQL hides it from the current role. */
   readonly startedAt: string;
+  /** When its server was started: in a container the numbers begin anew then. */
+  readonly serverStartedAt: string;
 }
 
-// After `ALTER ROLE … SET role` PostgreSQL hides all but the number. A process that waits for its client has finished.
-const STILL_WORKS = `SELECT 1 FROM pg_stat_activity WHERE pid = $1::int
+// PostgreSQL hides all but the number of what another user runs, and after `ALTER ROLE … SET role` of what this one does.
+// A process that waits for its client has finished.
+const STILL_WORKS = `SELECT 1 FROM pg_stat_activity WHERE pid = $1::int AND pg_postmaster_start_time()::text = $3::text
   AND coalesce(backend_start::text = nullif($2::text, ''), true) AND wait_event_type IS DISTINCT FROM 'Client'`;
 
 /** What runs a statement with its parameters, and gives the rows. */
@@ -17,8 +20,8 @@ interface Queryable {
 }
 
 /** Whether a server process works on a statement, as another connection finds. */
-export async function stillWorks({ pid, startedAt }: Backend, other: Queryable): Promise<boolean> {
-  return (await other.query(STILL_WORKS, [pid, startedAt])).length > 0;
+export async function stillWorks({ pid, startedAt, serverStartedAt }: Backend, other: Queryable): Promise<boolean> {
+  return (await other.query(STILL_WORKS, [pid, startedAt, serverStartedAt])).length > 0;
 }
 
 /** What a session has to be. */
@@ -72,7 +75,7 @@ export async function makeSafe(session: Bun.ReservedSQL, { writable, nonce }: Se
       refuse(`${setting} is ${unsafe}, so it may lose what it has acknowledged`);
     }
   }
-  return { pid: found.pid, startedAt: found.started ?? "" };
+  return { pid: found.pid, startedAt: found.started ?? "", serverStartedAt: found.server_started };
 }
 
 /** With `data_sync_retry` on an fsync that failed is tried again, and may succeed without having written anything. */
@@ -89,6 +92,7 @@ const UNSAFE_SETTINGS = [
  */
 const SESSION = `SELECT pg_backend_pid() AS pid,
   (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()) AS started,
+  pg_postmaster_start_time()::text AS server_started,
   current_setting('fsync', true) AS fsync,
   current_setting('full_page_writes', true) AS full_page_writes,
   current_setting('data_sync_retry', true) AS data_sync_retry,
@@ -104,6 +108,7 @@ const SESSION = `SELECT pg_backend_pid() AS pid,
 interface Session extends Readonly<Record<keyof typeof SESSION_SETTINGS, string | null>> {
   readonly pid: number;
   readonly started: string | null;
+  readonly server_started: string;
   readonly fsync: string | null;
   readonly full_page_writes: string | null;
   readonly data_sync_retry: string | null;
