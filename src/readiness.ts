@@ -15,7 +15,8 @@ export interface ReadinessOptions {
  * waits for the probe, and rejects once the probe has run for `timeoutMs`.
  *
  * @param probe Resolves when a plant could be stored now.
- * @returns The check. It rejects with what the probe rejects with, or with `storage_unavailable` while it hangs.
+ * @returns The check. It rejects with the probe's `PlantStoreError`, or with `storage_unavailable` where the probe hangs or
+ * rejects with anything else: a request may tell a bug from the storage, but neither of them is ready.
  *
  * @example
  * ```ts
@@ -33,7 +34,9 @@ export function readiness(probe: () => Promise<void>, options: ReadinessOptions 
   let staleAt = Number.NEGATIVE_INFINITY;
 
   function startProbe(): void {
-    const probing = probe();
+    const probing = probe().catch((cause: unknown) => {
+      throw cause instanceof PlantStoreError ? cause : new PlantStoreError("storage_unavailable", undefined, { cause });
+    });
     verdict = withDeadline(probing, timeoutMs, () => {
       throw new PlantStoreError("storage_unavailable");
     });

@@ -37,6 +37,14 @@ test("readiness() probes once for many who check at once, and again only when th
   await check;
 });
 
+test("readiness() rejects with storage_unavailable where the probe fails in a way that nobody foresaw", async () => {
+  const { ready, probes } = deferredProbe();
+  const check = outcome(ready());
+  const cause = new Error("42501");
+  probes[0]?.reject(cause);
+  expect(await check).toMatchObject({ ...HANGS, cause });
+});
+
 test("readiness() keeps a probe's error no longer than its success", async () => {
   const { ready, probes } = deferredProbe({ maxAgeMs: 500 });
   const first = outcome(ready());

@@ -159,6 +159,32 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     },
   );
 
+  test.concurrent(
+    "clients are told of a database that is read-only, and no load balancer that a lost right is ready",
+    async () => {
+      using directory = emptyDirectory();
+      await using database = await emptyDatabase();
+      await database.run("CREATE ROLE gardener LOGIN", "GRANT ALL ON SCHEMA public TO gardener");
+      const url = database.url.replace("postgres@", "gardener@");
+      const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, REQUEST_TIMEOUT_MS: "1000" };
+      await using server = await startServer({ cwd: directory.path, env });
+      const endSessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gardener'";
+      await database.run("ALTER ROLE gardener SET default_transaction_read_only = on", endSessions);
+      const refused = await post(server.url);
+      expect(refused.status).toBe(503);
+      expect(await refused.json()).toMatchObject({
+        error: 5032,
+        message: expect.stringContaining("storage is read-only"),
+      });
+      await database.run("ALTER ROLE gardener RESET default_transaction_read_only");
+      expect((await post(server.url)).status).toBe(200);
+      await database.run("ALTER TABLE plants OWNER TO postgres");
+      expect(verdictOf(await ask(server.url, getBytes("/readyz")))).toBe("503/5032");
+      await database.run("ALTER TABLE plants OWNER TO gardener");
+      while ((await fetch(`${server.url}/readyz`)).status !== 200) await Bun.sleep(50);
+    },
+  );
+
   test.concurrent("backup leaves that to PostgreSQL's own tools", async () => {
     expect(await plantStore(["backup", "plants-backup.db"], cluster.url("postgres"))).toEqual({
       exitCode: 2,

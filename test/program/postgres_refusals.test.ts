@@ -118,11 +118,14 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
 
   test("ends a server at a signal, while it waits for its first token to be stored", async () => {
     await cluster.set("synchronous_standby_names", "nobody");
-    await using server = await serve();
-    while ((await cluster.run(WAITS_FOR_STANDBY)).length === 0) await Bun.sleep(5);
-    expect(await server.stop()).toBe(0);
-    expect(server.stderr()).not.toMatch(NO_FIRST_TOKEN);
-    await cluster.set("synchronous_standby_names", "");
+    try {
+      await using server = await serve();
+      while ((await cluster.run(WAITS_FOR_STANDBY)).length === 0) await Bun.sleep(5);
+      expect(await server.stop()).toBe(0);
+      expect(server.stderr()).not.toMatch(NO_FIRST_TOKEN);
+    } finally {
+      await cluster.set("synchronous_standby_names", "");
+    }
   });
 
   test("says in one line that a role may not delete tokens", async () => {

@@ -29,8 +29,8 @@ const LAGS = "is a standby, and no other server can be used: it may lack the new
  * Connects to the first server that can be used, and makes its session safe. One that would break what a 200 promises
  * is passed by as one that is down.
  *
- * @throws {PostgresFailure} `NO_SERVER`, or `UNSAFE` if all of them would break it; the message names each server and
- * its reason.
+ * @throws {PostgresFailure} `NO_SERVER`, or what all of them have in common: `UNSAFE` if they would break it, 25006 if
+ * they are read-only. The message names each server and its reason.
  */
 export async function connectPostgres(url: PostgresUrl, options: ConnectionOptions): Promise<Connection> {
   const deadline = performance.now() + options.timeoutMs;
@@ -58,8 +58,10 @@ export async function connectPostgres(url: PostgresUrl, options: ConnectionOptio
     }
   }
   if (standby !== undefined) return standby;
-  // Another server may be back in a moment; settings stay as they are.
-  const isUnsafe = failures.length === url.hosts.length && failures.every(({ code }) => code === "UNSAFE");
+  const all = (code: string) => failures.length === url.hosts.length && failures.every((each) => each.code === code);
   const reasons = failures.map(({ message }) => message).join("; ");
-  throw new PostgresFailure(isUnsafe ? "UNSAFE" : "NO_SERVER", reasons || "there was no time to try");
+  throw new PostgresFailure(SHARED_CODES.find(all) ?? "NO_SERVER", reasons || "there was no time to try");
 }
+
+/** Settings stay as they are, and clients are told of a database that is read-only; another server may be back in a moment. */
+const SHARED_CODES = ["UNSAFE", "25006"] as const;

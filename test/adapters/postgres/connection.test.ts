@@ -195,9 +195,11 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
   test("passes a server by that is read-only, or where nothing listens", async () => {
     await cluster.run("ALTER ROLE tls SET default_transaction_read_only = on");
     const url = at("tls", "?sslmode=require");
-    expect(await failureOf(url)).toEqual({
+    const reason = `127.0.0.1:${cluster.port}: it is read-only (25006)`;
+    expect(await failureOf(url)).toEqual({ code: "25006", message: reason });
+    expect(await failureOf(url.replace("127.0.0.1", "127.0.0.1:1,127.0.0.1"))).toEqual({
       code: "NO_SERVER",
-      message: `127.0.0.1:${cluster.port}: it is read-only (25006)`,
+      message: `127.0.0.1:1: nothing listens there, or no host has this name (ERR_POSTGRES_CONNECTION_REFUSED); ${reason}`,
     });
     using reader = await connect(url, false);
     expect(await setting(reader, "transaction_read_only")).toBe("on");
