@@ -19,6 +19,12 @@ export interface Contender {
   readonly stores?: boolean;
   /** How many plants are stored, asked once it has ended. @default those in `plants.db` */
   readonly count?: () => Promise<number>;
+  /** How many of it run on the same database. @default {1} */
+  readonly servers?: number;
+  /** Whether they share the connections of a load; else each has as many. @default {false} */
+  readonly sharesConnections?: boolean;
+  /** The processes of a database that is apart. @default none */
+  readonly databaseProcesses?: () => readonly number[];
 }
 
 const EXECUTABLE = join(ROOT, "dist/plant-store");
@@ -49,6 +55,9 @@ export const BY_HAND = {
 
 /** `Bun.serve` that checks and responds, and stores nothing: what receiving a plant costs, without keeping it. */
 export const CEILING: Contender = { ...bun("Bun.serve, nothing stored", "peers/ceiling.ts"), stores: false };
+
+/** What PostgreSQL is usually given: one INSERT a request, over a pool. */
+export const POOL = bun("one INSERT a request, pool of 10", "by_hand_pool.ts");
 
 /** What its documentation shows, with one transaction a request. */
 export const ELYSIA_DRIZZLE = bun("Elysia + Drizzle", "peers/elysia_drizzle.ts");

@@ -20,6 +20,10 @@ export const GOALS = {
   tokens: 1.1,
   /** Server CPU of a plant on PostgreSQL, in times that on SQLite. */
   postgres: 1.15,
+  /** PostgreSQL's own CPU of a plant, in times that of one INSERT a request over a pool. */
+  database: 0.2,
+  /** Server CPU of a plant on three servers, in times that on one. */
+  threeServers: 1.3,
 } as const;
 
 /**

@@ -9,6 +9,11 @@ export function cpuMicros(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) * 10_000;
 }
 
+/** Likewise, of several processes. */
+export function cpuMicrosOf(pids: readonly number[]): number {
+  return pids.reduce((sum, pid) => sum + cpuMicros(pid), 0);
+}
+
 /** The most memory that a process has had at once, in bytes: VmHWM in proc_pid_status(5). */
 export function peakMemory(pid: number): number {
   const status = readFileSync(`/proc/${pid}/status`, "latin1");

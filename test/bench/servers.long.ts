@@ -1,8 +1,9 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
+import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { emptyDirectory, skipsProc, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
-import { BY_HAND, CEILING, CREDENTIALS } from "./contenders.ts";
+import { BY_HAND, CEILING, CREDENTIALS, POOL } from "./contenders.ts";
 import { canRequireFsync, requireFsync } from "./durability.ts";
 import type { GeneratorResult } from "./load.ts";
 import { rawRequest } from "./requests.ts";
@@ -40,6 +41,27 @@ test.concurrent.skipIf(skipsProc())(
       await server.load({ connections: 4, seconds: 1 });
     };
     await expect(run()).rejects.toThrow(/^Bun\.serve, nothing stored answered 200 to \d+ plants, and stored 0$/);
+  },
+);
+
+test.concurrent.skipIf(skipsProc() || skipsCluster())(
+  "startContender() loads several servers on one database together, and measures the database apart",
+  async () => {
+    await using cluster = await startCluster();
+    const count = async () => (await cluster.run("SELECT FROM plants")).length;
+    const env = { DATABASE_URL: cluster.url("postgres") };
+    const pools = { ...POOL, env, count, databaseProcesses: cluster.processes, servers: 2, sharesConnections: true };
+    // At the end all that both have stored is compared with what both have answered.
+    await using servers = await startContender(pools);
+    const cost = await servers.load({ connections: 8, seconds: 1 });
+    // The ids of each load begin in a range of their own.
+    expect(await cluster.run("SELECT count(DISTINCT id / 100000000000) AS loads FROM plants")).toEqual([
+      { loads: "2" },
+    ]);
+    expect(await count()).toBeGreaterThanOrEqual(cost.responses);
+    expect(await count()).toBeLessThanOrEqual(cost.responses + 8);
+    expect(cost.cpuMicros).toBeGreaterThan(0);
+    expect(cost.databaseMicros).toBeGreaterThan(0);
   },
 );
 

@@ -3,13 +3,15 @@ import { join } from "node:path";
 import { emptyDirectory, startServer } from "../support/program.ts";
 import { type Contender, CREDENTIALS } from "./contenders.ts";
 import type { GeneratorResult } from "./load.ts";
-import { cpuMicros, peakMemory } from "./process.ts";
+import { cpuMicrosOf, peakMemory } from "./process.ts";
 import { GENERATOR, type LoadOptions, runLoad } from "./run_load.ts";
 
-/** What a load cost a server. */
+/** What a load cost a server, or several together. */
 export interface Cost extends GeneratorResult {
   /** Of all threads, for one response. */
   readonly cpuMicros: number;
+  /** Of a database that is apart, for one response. */
+  readonly databaseMicros: number;
   /** Responses. */
   readonly perSecond: number;
   /** So far, in bytes. */
@@ -25,40 +27,69 @@ export type Server = Awaited<ReturnType<typeof startContender>>;
  * @throws {Error} At the end of the scope, if a plant that was answered 200 is missing, or one is there that nobody sent.
  */
 export async function startContender(contender: Contender) {
-  const { name, program, env, ids = "ascending" } = contender;
+  const { name, ids = "ascending", servers = 1, sharesConnections = false, databaseProcesses = () => [] } = contender;
   const stack = new AsyncDisposableStack();
   const cwd = contender.cwd ?? stack.use(emptyDirectory()).path;
   const count = contender.count ?? (async () => countPlants(cwd));
   const before = contender.stores === false ? 0 : await count().catch(() => 0);
-  const server = stack.use(await startServer({ program, cwd, env: { ...CREDENTIALS, ...env } }));
-  if (contender.settled !== undefined) await server.stderr.until(contender.settled);
-  const { pid } = server.child;
+  const started: Process[] = [];
+  for (let index = 0; index < servers; index++) started.push(stack.use(await startProcess(contender, cwd)));
+  const pids = started.map(({ child }) => child.pid);
   let [stored, unknown] = [0, 0];
 
   async function load(options: LoadOptions): Promise<Cost> {
-    const begin = cpuMicros(pid);
-    const result = await runLoad(server.url, { ids, ...options });
-    const spent = cpuMicros(pid) - begin;
+    const connections = sharesConnections ? Math.ceil(options.connections / servers) : options.connections;
+    const spent = () => [cpuMicrosOf(pids), cpuMicrosOf(databaseProcesses())] as const;
+    const begin = spent();
+    const results = await Promise.all(started.map(({ url }) => runLoad(url, { ids, ...options, connections })));
+    const end = spent();
+    const result = together(results);
     if ((options.status ?? 200) === 200) {
       stored += result.responses;
       // wrk closes its connections at the end, whatever is in flight.
-      unknown += GENERATOR === "wrk" ? options.connections : 0;
+      unknown += GENERATOR === "wrk" ? connections * servers : 0;
     }
-    const { responses, seconds } = result;
-    const memory = peakMemory(pid);
-    return { ...result, cpuMicros: spent / responses, perSecond: responses / seconds, peakMemory: memory };
+    return {
+      ...result,
+      cpuMicros: (end[0] - begin[0]) / result.responses,
+      databaseMicros: (end[1] - begin[1]) / result.responses,
+      peakMemory: Math.max(...pids.map(peakMemory)),
+    };
   }
 
   return {
     name,
-    url: server.url,
+    url: started[0]?.url ?? "",
     load,
     async [Symbol.asyncDispose]() {
       await using _ = stack;
-      server.child.kill("SIGKILL");
-      await server.child.exited;
+      for (const { child } of started) child.kill("SIGKILL");
+      await Promise.all(started.map(({ child }) => child.exited));
       if (contender.stores !== false) requireRows(name, (await count()) - before, stored, unknown);
     },
+  };
+}
+
+type Process = Awaited<ReturnType<typeof startServer>>;
+
+async function startProcess({ program, env, settled }: Contender, cwd: string): Promise<Process> {
+  const server = await startServer({ program, cwd, env: { ...CREDENTIALS, ...env } });
+  if (settled !== undefined) await server.stderr.until(settled);
+  return server;
+}
+
+/** Loads that ran at once, as one; the times are those of the slowest server. */
+function together(results: readonly GeneratorResult[]): GeneratorResult & Pick<Cost, "perSecond"> {
+  const sum = (figure: (result: GeneratorResult) => number) => results.reduce((all, result) => all + figure(result), 0);
+  const most = (figure: (result: GeneratorResult) => number) => Math.max(...results.map(figure));
+  return {
+    responses: sum(({ responses }) => responses),
+    refused: sum(({ refused }) => refused),
+    broken: sum(({ broken }) => broken),
+    seconds: most(({ seconds }) => seconds),
+    p50Ms: most(({ p50Ms }) => p50Ms),
+    p99Ms: most(({ p99Ms }) => p99Ms),
+    perSecond: sum(({ responses, seconds }) => responses / seconds),
   };
 }
 
