@@ -93,7 +93,8 @@ test.concurrent("a signal at any moment of the start ends the program, and the n
     program.child.kill("SIGTERM");
     // Before its first line runs a program has no handler, and a signal ends it by itself: 128 and 15.
     expect([0, 143]).toContain(await exitCodeOf(program.child));
-    expect((await program.stderr.end).replaceAll(/^\{"@timestamp":.*"level":"INFO".*\n/gm, "")).toBe("");
+    const usual = /^\{"@timestamp":.*"(?:level":"INFO|message":"Event loop blocked)".*\n/gm;
+    expect((await program.stderr.end).replaceAll(usual, "")).toBe("");
   }
   await using server = await startServer(disk.server());
   const ledger = makeLedger();

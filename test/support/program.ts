@@ -91,6 +91,14 @@ export async function startServer({ args = [], ...options }: StartOptions) {
   return { ...program, url };
 }
 
+/**
+ * Whether a server logs this message on a slow machine only, whatever is done with it: there it lives long enough for its
+ * check to begin, and waits for the processor.
+ */
+export function isFromSlowMachine(message: string): boolean {
+  return message.startsWith("Integrity check ") || message === "Event loop blocked";
+}
+
 /** Waits for a program to end by itself. The limit is there for a program that never would. */
 export function exitCodeOf(child: Bun.Subprocess, limitMs = 20_000): Promise<number> {
   return withDeadline(child.exited, limitMs, () => {
