@@ -1,5 +1,5 @@
 import { Database } from "bun:sqlite";
-import { afterEach, beforeEach, describe, expect, jest, spyOn, test } from "bun:test";
+import { afterEach, beforeEach, describe, expect, jest, setDefaultTimeout, spyOn, test } from "bun:test";
 import { memoryStore } from "../src/adapters/memory.ts";
 import { openSqliteWorker } from "../src/adapters/sqlite/worker_client.ts";
 import { PlantStoreError } from "../src/errors.ts";
@@ -8,7 +8,9 @@ import type { NewPlant } from "../src/plant.ts";
 import type { AddOutcome, StoreOutcome } from "../src/plant_store.ts";
 import { postPlant, testApp } from "./support/app.ts";
 import { deferredStore, manualTurns, promisesSettled } from "./support/deferred_store.ts";
-import { emptyDirectory } from "./support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS } from "./support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const [FERN, MOSS, IVY] = [plant(1), plant(2), plant(3)];
 

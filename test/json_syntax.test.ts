@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import * as fc from "fast-check";
 import { syntaxErrorOffset } from "../src/json_syntax.ts";
 import { bodyText, numberText, stringText } from "./support/json_text.ts";
+import { TEST_TIMEOUT_MS } from "./support/program.ts";
 import { anyCharacter } from "./support/unicode.ts";
 
 /** Each text stops being JSON at the mark. */
@@ -85,23 +86,34 @@ const anyText = fc.oneof(
   fc.string({ unit: fc.constantFrom(...'[]{}:,"\\ue01-+.eE \n\ttruefalsn\u0000\u00A0é'), maxLength: 12 }),
 );
 
-test("syntaxErrorOffset() finds nothing exactly where JSON.parse does", () => {
-  const property = fc.property(anyText, (text) => {
-    expect(syntaxErrorOffset(text) === undefined).toBe(isJson(text));
-  });
-  fc.assert(property, { numRuns: 5_000 });
-});
+// The time limits of these two are wide, because a busy machine may make many texts for long.
+const properties = { timeout: TEST_TIMEOUT_MS };
 
-test("syntaxErrorOffset() depends on nothing behind the place that it finds", () => {
-  const property = fc.property(anyText, (text) => {
-    const offset = syntaxErrorOffset(text);
-    if (offset === undefined) return;
-    const before = text.slice(0, offset);
-    expect(syntaxErrorOffset(before) ?? offset).toBe(offset);
-    if (offset < text.length) expect(syntaxErrorOffset(text.slice(0, offset + 1))).toBe(offset);
-  });
-  fc.assert(property, { numRuns: 2_000 });
-});
+test(
+  "syntaxErrorOffset() finds nothing exactly where JSON.parse does",
+  () => {
+    const property = fc.property(anyText, (text) => {
+      expect(syntaxErrorOffset(text) === undefined).toBe(isJson(text));
+    });
+    fc.assert(property, { numRuns: 5_000 });
+  },
+  properties,
+);
+
+test(
+  "syntaxErrorOffset() depends on nothing behind the place that it finds",
+  () => {
+    const property = fc.property(anyText, (text) => {
+      const offset = syntaxErrorOffset(text);
+      if (offset === undefined) return;
+      const before = text.slice(0, offset);
+      expect(syntaxErrorOffset(before) ?? offset).toBe(offset);
+      if (offset < text.length) expect(syntaxErrorOffset(text.slice(0, offset + 1))).toBe(offset);
+    });
+    fc.assert(property, { numRuns: 2_000 });
+  },
+  properties,
+);
 
 const LONG = 300_000;
 

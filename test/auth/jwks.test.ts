@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { base64url, exportJWK, type JWK } from "jose";
 import {
   type CannedResponse,
@@ -13,6 +13,9 @@ import {
   signingKey,
   UTF8,
 } from "../support/jwks.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 // Caching
 

@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import { sha256 } from "../../src/adapters/sha256.ts";
 import { connect } from "../../src/adapters/sqlite/connection.ts";
@@ -10,7 +10,9 @@ import { tokenCache } from "../../src/auth/token_cache.ts";
 import { mintToken } from "../../src/auth/tokens.ts";
 import { type Scope, SCOPES } from "../../src/scopes.ts";
 import type { TokenStore } from "../../src/token_store.ts";
-import { emptyDirectory } from "../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const CREATED = new Date("2026-01-01T00:00:00Z");
 const TOKEN = mintToken(sha256);

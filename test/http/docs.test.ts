@@ -1,7 +1,10 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { swaggerUi } from "../../src/adapters/swagger_ui.ts";
 import { type DocsFiles } from "../../src/http/docs.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { testApp } from "../support/app.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const app = testApp({ docsFiles: swaggerUi });
 

@@ -1,8 +1,11 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { memoryDatabase } from "../../src/adapters/memory.ts";
 import { type NewPlant, type Plant, samePlant } from "../../src/plant.ts";
 import type { AddOutcome, PlantStore } from "../../src/plant_store.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { type ContractCase, databaseContract, plantStoreContract } from "../../src/testing.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** What is wrong with a store; nothing, where it is empty. */
 interface Bug {
