@@ -93,7 +93,6 @@ export async function startCluster(options: ClusterOptions = {}) {
   const directory = mkdtempSync(join(disk === "memory" ? memoryDirectory() : tmpdir(), "plant-store-pg-"));
   const data = join(directory, "data");
   cpSync(join(template, "data"), data, { recursive: true });
-  const port = await freePort();
   if (hba !== undefined) writeFileSync(join(data, "pg_hba.conf"), hba);
   for (const [name, text] of Object.entries(files)) writeFileSync(join(data, name), text, { mode: 0o600 });
   if (primary !== undefined) {
@@ -101,9 +100,11 @@ export async function startCluster(options: ClusterOptions = {}) {
     const conninfo = `host=127.0.0.1 port=${primary.port} user=${SUPERUSER} application_name=standby`;
     settings = { primary_conninfo: conninfo, wal_retrieve_retry_interval: "50ms", ...settings };
   }
-  configure(data, { ...SETTINGS, ...settings, port: String(port) });
+  configure(data, { ...SETTINGS, ...settings });
   if (isRoot) giveToServer(directory);
-  let server = await startServer(template, data);
+  const started = await startOnFreePort(template, data);
+  const { port } = started;
+  let { server } = started;
   const administrator = createClient(() => connectTo(port, "postgres"));
   let migrated: Promise<void> | undefined;
   let databases = 0;
@@ -274,6 +275,19 @@ function giveToServer(directory: string): void {
 
 /** Ends the server when its standard input ends: also when the tests are killed, nothing is left. */
 const SUPERVISED = `exec 3<&0; "$0" "$@" 3<&- & server=$!; { cat <&3 >/dev/null; kill -9 $server 2>/dev/null; } & wait $server`;
+
+/** Between finding a port and listening on it another test may take it: then it is another port. */
+async function startOnFreePort(template: string, data: string): Promise<{ server: ChildProcess; port: number }> {
+  for (let triesLeft = 5; ; triesLeft--) {
+    const port = await freePort();
+    configure(data, { port: String(port) });
+    try {
+      return { server: await startServer(template, data), port };
+    } catch (error) {
+      if (triesLeft === 0 || !String(error).includes("could not create any TCP/IP sockets")) throw error;
+    }
+  }
+}
 
 async function startServer(template: string, data: string): Promise<ChildProcess> {
   const server = spawn("sh", ["-c", SUPERVISED, join(template, "native/bin/postgres"), "-D", data], {
