@@ -5,7 +5,7 @@ import { TOKEN } from "../support/client.ts";
 import { connect, getBytes, postBytes, printedSeed, verdictOf, type WireResponse } from "../support/load.ts";
 import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
-import { QUEUE_LIMIT, type Runtime, RUNTIMES, type RuntimeServer } from "../support/runtimes.ts";
+import { QUEUE_LIMIT, type Runtime, RUNTIMES, type RuntimeHost, type RuntimeServer } from "../support/runtimes.ts";
 import { scaled } from "../support/scale.ts";
 import { REFUSED, WIRE_CASES, type WireCase } from "./wire_cases.ts";
 
@@ -17,16 +17,23 @@ interface Subject {
   readonly runtime: Runtime;
   /** The server, once the suite has begun. */
   readonly server: () => RuntimeServer;
+  /** Starts a server for one test alone. */
+  readonly start: () => Promise<RuntimeServer>;
 }
 
 for (const runtime of RUNTIMES) {
   describe.skipIf(runtime.skips())(`on ${runtime.name}`, () => {
+    let host: RuntimeHost;
     let server: RuntimeServer;
-    const subject: Subject = { runtime, server: () => server };
+    const subject: Subject = { runtime, server: () => server, start: () => host.start() };
     beforeAll(async () => {
-      server = await runtime.start();
+      host = await runtime.prepare();
+      server = await host.start();
     });
-    afterAll(() => server[Symbol.asyncDispose]());
+    afterAll(async () => {
+      await server[Symbol.asyncDispose]();
+      await host[Symbol.asyncDispose]();
+    });
     oneRequest(subject);
     oneConnection(subject);
     unreadBodies(subject);
@@ -36,7 +43,6 @@ for (const runtime of RUNTIMES) {
     if (!runtime.isTestApp) return;
     lostResponses(subject);
     fullQueues(subject);
-    // The last one: it ends the server.
     drains(subject);
   });
 }
@@ -67,8 +73,9 @@ async function inParallel<Item, Result>(items: readonly Item[], run: (item: Item
 }
 
 /** Sends the request, and gives what came: the verdict, if all that goes with it is right. */
-async function send(url: string, { what, bytes, name }: WireCase): Promise<string> {
+async function send(url: string, { what, before, bytes, name }: WireCase): Promise<string> {
   const connection = await connect(url);
+  if (before !== undefined) expect(await connection.request(before)).toMatchObject({ status: 200 });
   const response = await connection.request(bytes);
   connection.close("reset");
   const seen = seenIn(response, bytes);
@@ -271,9 +278,11 @@ function hostileCases(): readonly FuzzCase[] {
   return hostile;
 }
 
-function hostileRequests({ server }: Subject): void {
+function hostileRequests({ start }: Subject): void {
   test("requests of every kind get the response of the oracle", async () => {
-    const { unexpected } = await sendFuzzCases(server().url, hostileCases().values());
+    // On its own: these plants have ids of others.
+    await using server = await start();
+    const { unexpected } = await sendFuzzCases(server.url, hostileCases().values());
     expect(unexpected).toEqual([]);
   });
 }
@@ -318,9 +327,10 @@ function fullQueues({ server }: Subject): void {
   });
 }
 
-function drains({ runtime, server }: Subject): void {
+function drains({ runtime, start }: Subject): void {
   test("a drain refuses what is new with 503/5033, responds to what was accepted, and ends", async () => {
-    const { url, child, stderr } = server();
+    await using server = await start();
+    const { url, child, stderr } = server;
     const [inFlight, idle, halfSent] = [await connect(url), await connect(url), await connect(url)];
     expect(await idle.request(getBytes("/livez"))).toMatchObject({ status: 200 });
     const held = inFlight.request(postBytes({ id: 620n, name: "held" }));

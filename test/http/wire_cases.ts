@@ -19,6 +19,8 @@ import { METRICS_TOKEN, type RuntimeKind } from "../support/runtimes.ts";
 /** One request on a connection of its own, and its response. */
 export interface WireCase {
   readonly what: string;
+  /** A request that goes before it on its connection, and gets 200. @default none */
+  readonly before?: Buffer;
   readonly bytes: Buffer;
   readonly verdict: Verdict;
   /** The name of the plant that a 200 has, and its tag if it has one. @default any */
@@ -263,7 +265,9 @@ const ids: WireCase[] = EXACT_IDS.map(([source]) =>
 
 // Another name under the id as plain digits: what was stored before is exactly that id.
 const takenIds: WireCase[] = EXACT_IDS.map(([source, id]) =>
-  change(`the id ${source} is ${id}`, { body: `{"id": ${id}, "name": "Ivy"}` }, "409/4091"),
+  change(`the id ${source} is ${id}`, { body: `{"id": ${id}, "name": "Ivy"}` }, "409/4091", {
+    before: bytesOf({ body: `{"id": ${source}, "name": "Fern"}` }),
+  }),
 );
 
 const badIds: WireCase[] = NOT_IDS.map(([what, source]) =>
@@ -316,7 +320,7 @@ const fullStorage = [
   change("a storage that is full", { body: `{"id": ${++lastId}, "name": "full"}` }, "503/5032", { isForTestApp: true }),
 ];
 
-/** Every row of the table of responses that needs one request only, and what is on its edges. In this order. */
+/** Every row of the table of responses that needs one request only, and what is on its edges. */
 export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
   "unknown paths": paths,
   methods,

@@ -17,6 +17,12 @@ export interface Runtime {
   readonly isTestApp: boolean;
   /** Whether it is missing here. Says so; with `CI` set it throws. */
   readonly skips: () => boolean;
+  readonly prepare: () => Promise<RuntimeHost>;
+}
+
+/** What a runtime's servers stand on, such as a database server; it is gone at the end of the scope. */
+export interface RuntimeHost extends AsyncDisposable {
+  /** Starts a server that has stored nothing. */
   readonly start: () => Promise<RuntimeServer>;
 }
 
@@ -36,8 +42,8 @@ const KINDS = { Bun: "bun", Deno: "deno", Node: "node" } as const;
 /** All that the wire suite runs against. */
 export const RUNTIMES: readonly Runtime[] = [
   ...MODULE_RUNTIMES.map(testApp),
-  program("the program on SQLite", { skips: () => false, start: onSqlite }),
-  program("the program on PostgreSQL", { skips: skipsCluster, start: onPostgres }),
+  program("the program on SQLite", { skips: () => false, prepare: async () => hostOf(() => startProgram()) }),
+  program("the program on PostgreSQL", { skips: skipsCluster, prepare: withCluster }),
 ];
 
 /** The app over a store in memory. */
@@ -48,35 +54,41 @@ function testApp({ name, run, heading }: ModuleRuntime): Runtime {
     startServer({ program, cwd: join(ROOT, "test/runtimes"), env: { ...TEST_APP_ENV, ...env } });
   const skips = () => kind !== "bun" && skipsRuntimes(`the wire suite on ${name}`);
   const runtime = { name, kind, isTestApp: true, skips };
-  if (name !== "Node 26") return { ...runtime, start: () => start() };
-  return { ...runtime, name: `${name} with the packed module`, start: () => onPackage(start) };
+  if (name !== "Node 26") return { ...runtime, prepare: async () => hostOf(() => start()) };
+  return { ...runtime, name: `${name} with the packed module`, prepare: () => withPackage(start) };
+}
+
+/** Servers that stand on this, or on nothing. */
+function hostOf(start: RuntimeHost["start"], host: Partial<AsyncDisposable> = {}): RuntimeHost {
+  return { start, [Symbol.asyncDispose]: async () => host[Symbol.asyncDispose]?.() };
 }
 
 /** On one runtime the app is that of the package, as it is built: what is packed has to meet all cases, too. */
-async function onPackage(start: (env: Record<string, string>) => Promise<RuntimeServer>): Promise<RuntimeServer> {
-  await using stack = new AsyncDisposableStack();
-  const { path } = stack.use(await installPackage());
-  const module = join(path, "node_modules/plant-store/dist/module/mod.js");
-  return withStack(stack, stack.use(await start({ MODULE: pathToFileURL(module).href })));
+async function withPackage(start: (env: Record<string, string>) => Promise<RuntimeServer>): Promise<RuntimeHost> {
+  const installed = await installPackage();
+  const module = join(installed.path, "node_modules/plant-store/dist/module/mod.js");
+  const host = { [Symbol.asyncDispose]: async () => installed[Symbol.dispose]() };
+  return hostOf(() => start({ MODULE: pathToFileURL(module).href }), host);
 }
 
 /** The adapters of a database are Bun's, so it runs on Bun only. */
-function program(name: string, { skips, start }: Pick<Runtime, "skips" | "start">): Runtime {
-  return { name, kind: "bun", isTestApp: false, skips, start };
+function program(name: string, host: Pick<Runtime, "skips" | "prepare">): Runtime {
+  return { name, kind: "bun", isTestApp: false, ...host };
 }
 
-async function onSqlite(): Promise<RuntimeServer> {
-  await using stack = new AsyncDisposableStack();
-  const { path: cwd } = stack.use(emptyDirectory());
-  return withStack(stack, stack.use(await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } })));
+async function withCluster(): Promise<RuntimeHost> {
+  const cluster = await startCluster();
+  return hostOf(async () => {
+    await using stack = new AsyncDisposableStack();
+    const { url } = stack.use(await cluster.newDatabase({ tables: false }));
+    return withStack(stack, stack.use(await startProgram({ DATABASE_URL: url })));
+  }, cluster);
 }
 
-async function onPostgres(): Promise<RuntimeServer> {
+async function startProgram(env: Readonly<Record<string, string>> = {}): Promise<RuntimeServer> {
   await using stack = new AsyncDisposableStack();
   const { path: cwd } = stack.use(emptyDirectory());
-  const cluster = stack.use(await startCluster());
-  const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: cluster.url("postgres") };
-  return withStack(stack, stack.use(await startServer({ cwd, env })));
+  return withStack(stack, stack.use(await startServer({ cwd, env: { AUTH_TOKENS: TOKEN, ...env } })));
 }
 
 /** The server, with all that it stands on. */
