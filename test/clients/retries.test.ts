@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { memoryStore } from "../../src/adapters/memory.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { testApp } from "../support/app.ts";
-import { bearer, TOKEN } from "../support/client.ts";
+import { bearer, CLOSED_PORT, TOKEN } from "../support/client.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 import type { Connection } from "./generated_client.ts";
@@ -148,21 +148,16 @@ test("the README's fetchWithRetries() gives up after eight attempts, with the la
 
 test("the README's fetchWithRetries() gives up after eight attempts, with the last error", async () => {
   skipWaits();
-  const error = await send(`http://127.0.0.1:${closedPort()}`).catch((error: unknown) => error);
+  const error = await send(`http://127.0.0.1:${CLOSED_PORT}`).catch((error: unknown) => error);
   expect(error).toBeInstanceOf(TypeError);
   expect(waits).toEqual([100, 200, 400, 800, 1600, 3200, 5000]);
 });
 
 test("the README's fetchWithRetries() ends with its caller's signal", async () => {
   skipWaits();
-  const error = await send(`http://127.0.0.1:${closedPort()}`, undefined, AbortSignal.abort()).catch(
+  const error = await send(`http://127.0.0.1:${CLOSED_PORT}`, undefined, AbortSignal.abort()).catch(
     (error: unknown) => error,
   );
   expect(error).toMatchObject({ name: "AbortError" });
   expect(waits).toEqual([]);
 });
-
-function closedPort(): number {
-  using server = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-  return server.port;
-}

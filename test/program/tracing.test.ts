@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { post, TOKEN } from "../support/client.ts";
+import { CLOSED_PORT, post, TOKEN } from "../support/client.ts";
 import { startCollector } from "../support/collector.ts";
 import { emptyDirectory, exitCodeOf, TEST_TIMEOUT_MS, ROOT, startServer } from "../support/program.ts";
 
@@ -141,18 +141,11 @@ test("the app answers the same under a trace, and no token, body or query leaves
   expect(new Set(collector.requests.map(({ path }) => path))).toEqual(new Set(["/v1/traces"]));
 });
 
-// Not beside the others: one of their collectors could get the address of the one that is gone.
-test("a collector that is gone costs a warning, and neither a plant nor the stop", async () => {
+test.concurrent("a collector that is gone costs a warning, and neither a plant nor the stop", async () => {
   using directory = emptyDirectory();
-  const url = gone();
-  await using server = await startServer({ cwd: directory.path, env: traced(url) });
+  await using server = await startServer({ cwd: directory.path, env: traced(`http://127.0.0.1:${CLOSED_PORT}`) });
   expect((await post(server.url)).status).toBe(200);
   await server.stderr.until(/"Traces not sent".*"reason":"[^"]+"/);
   server.child.kill("SIGTERM");
   expect(await exitCodeOf(server.child)).toBe(0);
 });
-
-function gone(): string {
-  using collector = startCollector();
-  return collector.url;
-}

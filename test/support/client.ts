@@ -1,6 +1,12 @@
 /** The token that the programs under test are given as `AUTH_TOKENS`, and test apps know. */
 export const TOKEN = "known-token-0123456789";
 
+/**
+ * Where nobody listens: the port of the discard service (RFC 863), which no system runs any more. One that was free a
+ * moment ago could be another test's by now.
+ */
+export const CLOSED_PORT = 9;
+
 /** What a request has beside its body. */
 export interface PostOptions {
   /** The bearer token; `null` for no credentials. @default {@linkcode TOKEN} */
