@@ -102,7 +102,7 @@ export async function startCluster(options: ClusterOptions = {}) {
   }
   configure(data, { ...SETTINGS, ...settings });
   if (isRoot) giveToServer(directory);
-  const started = await startOnFreePort(template, data);
+  const started = await startOn(freePort, template, data);
   const { port } = started;
   let { server } = started;
   const administrator = createClient(() => connectTo(port, "postgres"));
@@ -168,7 +168,7 @@ export async function startCluster(options: ClusterOptions = {}) {
     /** Starts it again on the same port, on what is there. */
     async restart(changed: Readonly<Record<string, string>> = {}): Promise<void> {
       configure(data, changed);
-      server = await startServer(template, data);
+      ({ server } = await startOn(async () => port, template, data));
     },
     /** The server and its children, as they are now. */
     processes: () => processesOf(data),
@@ -276,15 +276,19 @@ function giveToServer(directory: string): void {
 /** Ends the server when its standard input ends: also when the tests are killed, nothing is left. */
 const SUPERVISED = `exec 3<&0; "$0" "$@" 3<&- & server=$!; { cat <&3 >/dev/null; kill -9 $server 2>/dev/null; } & wait $server`;
 
-/** Between finding a port and listening on it another test may take it: then it is another port. */
-async function startOnFreePort(template: string, data: string): Promise<{ server: ChildProcess; port: number }> {
-  for (let triesLeft = 5; ; triesLeft--) {
-    const port = await freePort();
+/**
+ * Between finding a port and listening on it, and while a cluster is down, another test may be given the port: then the
+ * next one is tried, or the same one again.
+ */
+async function startOn(findPort: () => Promise<number>, template: string, data: string) {
+  for (let triesLeft = 100; ; triesLeft--) {
+    const port = await findPort();
     configure(data, { port: String(port) });
     try {
       return { server: await startServer(template, data), port };
     } catch (error) {
       if (triesLeft === 0 || !String(error).includes("could not create any TCP/IP sockets")) throw error;
+      await Bun.sleep(100);
     }
   }
 }
