@@ -10,7 +10,7 @@ import { scaled } from "./scale.ts";
 export const LONG_TEST_TIMEOUT_MS = 600_000;
 
 /** What a test that starts programs may take, in milliseconds: one that hangs is ended, one on a busy machine is not. */
-export const TEST_TIMEOUT_MS = scaled(60_000, LONG_TEST_TIMEOUT_MS);
+export const TEST_TIMEOUT_MS = scaled(120_000, LONG_TEST_TIMEOUT_MS);
 
 /** The repository's root. */
 export const ROOT = join(import.meta.dir, "../..");
