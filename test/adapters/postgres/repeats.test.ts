@@ -78,7 +78,9 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   });
 
   test("adds a plant again whose session the role's transaction_timeout has ended", async () => {
-    await cluster.run("CREATE ROLE hasty SUPERUSER LOGIN", "ALTER ROLE hasty SET transaction_timeout = '50ms'");
+    // Making the tables may take longer on a busy machine; waiting for a lock ends by itself after 250 ms.
+    await (await openPostgres(parsePostgresUrl(url)))[Symbol.asyncDispose]();
+    await cluster.run("CREATE ROLE hasty SUPERUSER LOGIN", "ALTER ROLE hasty SET transaction_timeout = '100ms'");
     await using database = await openPostgres(parsePostgresUrl(cluster.url("postgres", "hasty")));
     await using rival = cluster.connect();
     await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
