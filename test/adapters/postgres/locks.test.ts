@@ -19,7 +19,7 @@ const REFUSED =
 const STORED = /^(?:added|present)$/;
 
 /** How long a plant may wait that is to be refused, in milliseconds; others have enough to be stored, beside other tests too. */
-const DEADLINE_MS = 3_000;
+const DEADLINE_MS = 6_000;
 
 describe.skipIf(skipsCluster())("plants that other transactions hold", () => {
   let cluster: PostgresCluster;
