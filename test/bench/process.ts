@@ -1,17 +1,16 @@
 import { readFileSync } from "node:fs";
 
-/** What a process has spent on the CPU so far, all its threads together, in microseconds: proc_pid_stat(5). */
-export function cpuMicros(pid: number): number {
+/** What processes have spent on the CPU so far, all their threads together, in microseconds: proc_pid_stat(5). */
+export function cpuMicros(pids: readonly number[]): number {
+  return pids.map(cpuMicrosOf).reduce((sum, micros) => sum + micros, 0);
+}
+
+function cpuMicrosOf(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
   // The second field, the name in parentheses, may itself have spaces.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   // Linux counts in hundredths of a second for programs, whatever its own clock.
   return (Number(fields[11]) + Number(fields[12])) * 10_000;
-}
-
-/** Likewise, of several processes. */
-export function cpuMicrosOf(pids: readonly number[]): number {
-  return pids.reduce((sum, pid) => sum + cpuMicros(pid), 0);
 }
 
 /** The most memory that a process has had at once, in bytes: VmHWM in proc_pid_status(5). */

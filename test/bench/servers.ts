@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { emptyDirectory, startServer } from "../support/program.ts";
 import { type Contender, CREDENTIALS } from "./contenders.ts";
 import type { GeneratorResult } from "./load.ts";
-import { cpuMicrosOf, peakMemory } from "./process.ts";
+import { cpuMicros, peakMemory } from "./process.ts";
 import { GENERATOR, type LoadOptions, runLoad } from "./run_load.ts";
 
 /** What a load cost a server, or several together. */
@@ -39,7 +39,7 @@ export async function startContender(contender: Contender) {
 
   async function load(options: LoadOptions): Promise<Cost> {
     const connections = sharesConnections ? Math.ceil(options.connections / servers) : options.connections;
-    const spent = () => [cpuMicrosOf(pids), cpuMicrosOf(databaseProcesses())] as const;
+    const spent = () => [cpuMicros(pids), cpuMicros(databaseProcesses())] as const;
     const begin = spent();
     const results = await Promise.all(started.map(({ url }) => runLoad(url, { ids, ...options, connections })));
     const end = spent();
