@@ -16,7 +16,7 @@ export interface ReadinessOptions {
  *
  * @param probe Resolves when a plant could be stored now.
  * @returns The check. It rejects with the probe's `PlantStoreError`, or with `storage_unavailable` where the probe hangs or
- * rejects with anything else: a request may tell a bug from the storage, but neither of them is ready.
+ * rejects with anything else: with a bug, too, requests are better sent elsewhere.
  *
  * @example
  * ```ts

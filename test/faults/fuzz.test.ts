@@ -19,7 +19,7 @@ test("requests of every kind get the response of section 2, and the plants of a 
 
 test("the fuzz expects a 200 where damage made GET / of a request, and nowhere else", async () => {
   using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server({}));
+  await using server = await startServer(disk.server());
   const request = { ...goodRequest(TOKEN, '{"id": 1, "name": "Fern"}'), method: "GET" };
   const plant = { id: 1n, name: "Fern" };
   const damaged = ["/", "/?lants", "/plants/.."].map((path): FuzzCase => {
