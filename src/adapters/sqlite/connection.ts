@@ -4,7 +4,7 @@ import { dirname } from "node:path";
 import { DatabaseError } from "../../database.ts";
 import { closeWithoutCheckpoint } from "./close.ts";
 import { damageMark } from "./damage_mark.ts";
-import { findingOf } from "./errors.ts";
+import { findingOf, isLocked } from "./errors.ts";
 import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { resetWal } from "./reset_wal.ts";
@@ -95,6 +95,7 @@ function prepare(client: Database, { access, busyTimeoutMs = 5_000, beginWal = f
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   if (access === "read") return requireReadable(client);
   if (requireApplicationId(client)) checkOnOpening(client);
+  beginWalMode(client, busyTimeoutMs);
   makeDurable(client);
   if (beginWal) resetWal(client, busyTimeoutMs);
   migrate(client);
@@ -118,8 +119,26 @@ function requireApplicationId(client: Database): boolean {
   return tables > 0n;
 }
 
+/** How long to wait before the next try, in milliseconds: another process makes the file in a few fsyncs. */
+const TRY_AGAIN_MS = 5;
+
+/**
+ * Where the file has no WAL yet, SQLite does not wait for another process's lock before it begins one: of two processes
+ * that make a file together, one would fail.
+ */
+function beginWalMode(client: Database, busyTimeoutMs: number): void {
+  const deadline = performance.now() + busyTimeoutMs;
+  for (;;) {
+    try {
+      return set(client, "journal_mode", "WAL", "wal");
+    } catch (error) {
+      if (!isLocked(error) || performance.now() >= deadline) throw error;
+    }
+    Bun.sleepSync(TRY_AGAIN_MS);
+  }
+}
+
 function makeDurable(client: Database): void {
-  set(client, "journal_mode", "WAL", "wal");
   set(client, "synchronous", "FULL", 2n);
   // SQLite's own checkpoint hides a failed fsync: `checkpointer` makes it instead.
   set(client, "wal_autocheckpoint", 0, 0n);

@@ -37,6 +37,33 @@ test("connect() of a file that it made finds what was stored", () => {
   expect(add()).toEqual(["present"]);
 });
 
+/** Takes the lock of writers in a file that has no WAL yet, and gives it back by itself: `connect()` holds the thread. */
+const HOLD_LOCK = `
+  import { Database } from "bun:sqlite";
+  const database = new Database(process.argv[1], { create: true });
+  database.run("BEGIN IMMEDIATE");
+  console.log("locked");
+  Bun.sleepSync(200);
+  database.close(true);
+`;
+
+test("connect() of a file that another process is making waits for it", async () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  await using holder = Bun.spawn([process.execPath, "-e", HOLD_LOCK, path]);
+  expect((await holder.stdout.getReader().read()).value).toBeDefined();
+  using database = connect(path);
+  expect(plantWriter(database)([{ id: 1n, name: "Fern" }])).toEqual(["added"]);
+});
+
+test("connect() of a file that another process does not let go of ends", () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  using holder = new Database(path);
+  holder.run("BEGIN IMMEDIATE");
+  expect(() => connect(path, { busyTimeoutMs: 50 })).toThrow(`Cannot open database "${path}": database is locked`);
+});
+
 function databaseFrom(...statements: string[]): (path: string) => void {
   return (path) => {
     using database = new Database(path);
