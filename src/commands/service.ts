@@ -6,6 +6,7 @@ import { sha256 } from "../adapters/sha256.ts";
 import { swaggerUi } from "../adapters/swagger_ui.ts";
 import type { Tracing } from "../adapters/tracing.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
+import type { Commit } from "../batch.ts";
 import type { Database } from "../database.ts";
 import { PlantStoreError } from "../errors.ts";
 import { groupCommit } from "../group_commit.ts";
@@ -39,13 +40,12 @@ export async function startService(config: Config, database: Database, { log, lo
   using timers = new DisposableStack();
   const eventLoop = timers.adopt(watchEventLoop(log), stop);
   const observer = createObserver({ log, logThrottled, metrics, tracing, eventLoop }, config);
-  const { queueLimit, requestTimeoutMs: timeoutMs } = config;
-  const lanes = await lanesOf(config.database);
-  const commits = groupCommit(database.plants, { queueLimit, timeoutMs, lanes, onCommit: observer.onCommit });
+  const commits = await startCommits(database, config, observer.onCommit);
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
   const tokens = await Promise.race([readTokens(database, config), aborted(io.stop)]);
   if (tokens === undefined) return undefined;
+  let isShuttingDown = false;
   const app = createApp({
     plants: commits,
     ready: readyUntil(io.stop, database.plants),
@@ -56,23 +56,29 @@ export async function startService(config: Config, database: Database, { log, lo
     clientAddress: (request) => (config.trustProxy && forwardedFor(request.headers)) || server.peerOf(request),
     docsFiles: config.docs ? swaggerUi : undefined,
     renderMetrics: metrics.render,
+    isShuttingDown: () => isShuttingDown,
     instrumentation: tracing?.plugin,
   });
   const server = await listen(config, { fetch: app.fetch, error: (cause) => internalError(cause, observer) });
   if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
   logStartup(log, config, server.address);
   await isDone(offerFirstToken(tokens, { ...config, address: server.address, io, log }), io.stop);
-  timers.adopt(watchDescriptors(server, log), stop);
-  timers.adopt(keepFresh(tokens, log), stop);
+  for (const each of [watchDescriptors(server, log), keepFresh(tokens, log)]) timers.adopt(each, stop);
   const repeated = timers.move();
   return {
     /** Responds to what was accepted, or for a moment only where the storage failed. */
     stop(hasFailed: boolean): Promise<void> {
       io.onHangup(() => {});
       repeated.dispose();
+      isShuttingDown = true;
       return shutDown({ server, commits, tokens, tracing }, { config, log, hasFailed });
     },
   };
+}
+
+async function startCommits({ plants }: Database, config: Config, onCommit: (commit: Commit) => void) {
+  const { queueLimit, requestTimeoutMs: timeoutMs } = config;
+  return groupCommit(plants, { queueLimit, timeoutMs, lanes: await lanesOf(config.database), onCommit });
 }
 
 /** Ends what is repeated: also where the start fails, no timer is left behind. */

@@ -30,6 +30,8 @@ export interface AppOptions {
   readonly docsFiles?: DocsFiles | undefined;
   /** Renders `/metrics`. @default no such page */
   readonly renderMetrics?: RenderMetrics | undefined;
+  /** Whether the server is shutting down: then every response asks its client to close the connection. @default never */
+  readonly isShuttingDown?: (() => boolean) | undefined;
   /** A plugin around every request, such as tracing. @default none, which costs nothing */
   readonly instrumentation?: AnyElysia | undefined;
 }
@@ -77,13 +79,14 @@ export function createApp(options: AppOptions) {
     corsOrigins = [],
     docsFiles,
     instrumentation,
+    isShuttingDown = () => false,
     maxBodyBytes = 65_536,
     observer = CONSOLE,
     renderMetrics,
   } = options;
   const api = plantsApi({ plants: options.plants, maxBodyBytes });
   const allowed = new Map<string, string>();
-  const app = lifecycle({ observer, allowed, maxBodyBytes, clientAddress, corsOrigins });
+  const app = lifecycle({ observer, allowed, maxBodyBytes, clientAddress, corsOrigins, isShuttingDown });
   // A plugin that is used later wraps those before it.
   if (instrumentation !== undefined) app.use(instrumentation);
   app.use(health(options.ready)).use(home({ docs: docsFiles !== undefined }));

@@ -17,6 +17,8 @@ export interface LifecycleOptions {
   readonly corsOrigins: readonly string[];
   /** The address of a request's client. */
   readonly clientAddress: (request: Request) => string | undefined;
+  /** Whether the connection of every response is to be closed. */
+  readonly isShuttingDown: () => boolean;
 }
 
 /**
@@ -88,11 +90,10 @@ interface Received {
 }
 
 function finished(response: Response, { request, path, start }: Received, options: Observed): Response {
-  const { observer, allowed, errors, maxBodyBytes } = options;
+  const { observer, allowed, errors } = options;
   const requestId = requestIdOf(request);
   response.headers.set(REQUEST_ID, requestId);
-  // RFC 9112, section 9.6: what is left of the body would have to be read to its end.
-  if (leavesMuchUnread(request, maxBodyBytes)) response.headers.set("connection", "close");
+  if (isLastOfConnection(request, options)) response.headers.set("connection", "close");
   const completed = {
     method: request.method,
     path: allowed.has(path) ? path : "other",
@@ -105,6 +106,14 @@ function finished(response: Response, { request, path, start }: Received, option
   if (error !== undefined) observer.onError(error, completed);
   observer.onResponse(completed);
   return response;
+}
+
+/**
+ * RFC 9112, section 9.6: what is left of the body would have to be read to its end, or the client would send its next
+ * request to a server that has stopped when this response comes late.
+ */
+function isLastOfConnection(request: Request, { maxBodyBytes, isShuttingDown }: LifecycleOptions): boolean {
+  return isShuttingDown() || leavesMuchUnread(request, maxBodyBytes);
 }
 
 /** RFC 9110, section 15.5.6: a known path says which methods it takes. */

@@ -1,4 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { Database } from "bun:sqlite";
 import { readdirSync } from "node:fs";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { connect, postBytes, printedSeed } from "../support/load.ts";
@@ -43,6 +44,36 @@ test.concurrent.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"] as const)(
     expect(ledger.judge(disk.database)).toEqual(INTACT);
   },
 );
+
+/** Waits until no new connection is taken: whoever is connected then has a request in flight, or is closed. */
+async function untilNothingListens(url: string): Promise<void> {
+  const isTaken = () =>
+    connect(url).then(
+      (connection) => (connection.close(), true),
+      () => false,
+    );
+  while (await isTaken()) await Bun.sleep(10);
+}
+
+test.concurrent("a response that comes after the server stopped listening asks to close its connection", async () => {
+  using disk = makeDisk({ shim: false });
+  await using server = await startServer(disk.server());
+  const ledger = makeLedger();
+  using other = new Database(disk.database);
+  other.run("BEGIN IMMEDIATE");
+  ledger.attempt(fern);
+  const connection = await connect(server.url);
+  connection.send(postBytes(fern));
+  expect(await get(server.url, "/livez")).toBe("200");
+  server.child.kill("SIGTERM");
+  await untilNothingListens(server.url);
+  other.run("ROLLBACK");
+  const response = await connection.response();
+  expect([response?.status, response?.headers.get("connection")]).toEqual([200, "close"]);
+  ledger.acknowledge(fern);
+  expect(await exitCodeOf(server.child)).toBe(0);
+  expect(ledger.judge(disk.database)).toEqual(INTACT);
+});
 
 test.concurrent.each(["SIGUSR1", "SIGUSR2"] as const)("%s changes nothing", async (signal) => {
   using disk = makeDisk({ shim: false });

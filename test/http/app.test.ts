@@ -352,6 +352,21 @@ test("shutting down is 503 with Retry-After and Connection: close", async () => 
   });
 });
 
+test("while the server shuts down every response asks to close its connection, whether it began before or not", async () => {
+  const { store, batch } = deferredStore();
+  let isShuttingDown = false;
+  const app = testApp({ plants: groupCommit(store), isShuttingDown: () => isShuttingDown });
+  const first = app.fetch(postPlant(FERN));
+  const { end } = await batch(0);
+  isShuttingDown = true;
+  end(["added"]);
+  const responses = [await first, await app.fetch(new Request("http://localhost:3000/livez"))];
+  expect(responses.map(({ status, headers }) => [status, headers.get("connection")])).toEqual([
+    [200, "close"],
+    [200, "close"],
+  ]);
+});
+
 function failing(error: unknown): PlantStore {
   const fail = () => Promise.reject(error);
   return { add: fail, probe: fail };
