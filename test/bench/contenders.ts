@@ -21,8 +21,8 @@ export interface Contender {
   readonly count?: () => Promise<number>;
   /** How many of it run on the same database. @default {1} */
   readonly servers?: number;
-  /** Whether they share the connections of a load; else each has as many. @default {false} */
-  readonly sharesConnections?: boolean;
+  /** Each of them gets this share of the connections of a load. @default {1} */
+  readonly connectionsShare?: number;
   /** The processes of a database that is apart. @default none */
   readonly databaseProcesses?: () => readonly number[];
 }

@@ -5,7 +5,7 @@ import { type Cost, type Server, startContender } from "./servers.ts";
 /** How often and for how long everything is measured. */
 export interface Rounds {
   readonly rounds: number;
-  /** Before the first round, in seconds: a server runs for years, and is compiled by then. */
+  /** Before the first round, in seconds for each server of a contender: it runs for years, and is compiled by then. */
   readonly warmUp: number;
   /** Of each measurement. */
   readonly seconds: number;
@@ -24,7 +24,8 @@ export async function compare(
   const servers = new Map<string, Server>();
   for (const contender of contenders) {
     const server = stack.use(await startContender(contender));
-    await server.load({ ...load, seconds: warmUp });
+    // Several servers get the processors one after the other.
+    await server.load({ ...load, seconds: warmUp * (contender.servers ?? 1) });
     servers.set(contender.name, server);
   }
   return await interleave(servers, rounds, (server) => server.load({ ...load, seconds }));

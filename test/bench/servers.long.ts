@@ -50,7 +50,7 @@ test.concurrent.skipIf(skipsProc() || skipsCluster())(
     await using cluster = await startCluster();
     const count = async () => (await cluster.run("SELECT FROM plants")).length;
     const env = { DATABASE_URL: cluster.url("postgres") };
-    const pools = { ...POOL, env, count, databaseProcesses: cluster.processes, servers: 2, sharesConnections: true };
+    const pools = { ...POOL, env, count, databaseProcesses: cluster.processes, servers: 2, connectionsShare: 1 / 2 };
     // At the end all that both have stored is compared with what both have answered.
     await using servers = await startContender(pools);
     const cost = await servers.load({ connections: 8, seconds: 1 });

@@ -27,7 +27,7 @@ export type Server = Awaited<ReturnType<typeof startContender>>;
  * @throws {Error} At the end of the scope, if a plant that was answered 200 is missing, or one is there that nobody sent.
  */
 export async function startContender(contender: Contender) {
-  const { name, ids = "ascending", servers = 1, sharesConnections = false, databaseProcesses = () => [] } = contender;
+  const { name, ids = "ascending", servers = 1, connectionsShare = 1, databaseProcesses = () => [] } = contender;
   const stack = new AsyncDisposableStack();
   const cwd = contender.cwd ?? stack.use(emptyDirectory()).path;
   const count = contender.count ?? (async () => countPlants(cwd));
@@ -38,7 +38,7 @@ export async function startContender(contender: Contender) {
   let [stored, unknown] = [0, 0];
 
   async function load(options: LoadOptions): Promise<Cost> {
-    const connections = sharesConnections ? Math.ceil(options.connections / servers) : options.connections;
+    const connections = Math.ceil(options.connections * connectionsShare);
     const spent = () => [cpuMicros(pids), cpuMicros(databaseProcesses())] as const;
     const begin = spent();
     const results = await Promise.all(started.map(({ url }) => runLoad(url, { ids, ...options, connections })));

@@ -13,6 +13,7 @@ const NAMES = {
   postgres: "PostgreSQL",
   three: "three servers, as many connections each",
   sharing: "three servers, a third of the connections each",
+  alone: "one server, a third of the connections",
   pool: POOL.name,
 } as const;
 
@@ -53,7 +54,9 @@ async function contenders(cluster: PostgresCluster, stack: AsyncDisposableStack)
     ours({ name: NAMES.sqlite, ids: "random" }),
     await onPostgres(ours({ name: NAMES.postgres })),
     await onPostgres(ours({ name: NAMES.three, servers: 3 })),
-    await onPostgres(ours({ name: NAMES.sharing, servers: 3, sharesConnections: true })),
+    await onPostgres(ours({ name: NAMES.sharing, servers: 3, connectionsShare: 1 / 3 })),
+    // What each of the three costs on a machine of its own.
+    await onPostgres(ours({ name: NAMES.alone, connectionsShare: 1 / 3 })),
     await onPostgres(POOL),
   ];
 }
@@ -83,6 +86,7 @@ function goals(costs: Costs, connections: number): Outcome[] {
     goal("database", NAMES.postgres, NAMES.pool, GOALS.database),
     goal("server", NAMES.three, NAMES.postgres, GOALS.threeServers),
     goal("server", NAMES.sharing, NAMES.postgres, GOALS.threeServers),
+    goal("server", NAMES.alone, NAMES.postgres, GOALS.threeServers),
   ];
 }
 
