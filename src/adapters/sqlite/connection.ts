@@ -69,8 +69,9 @@ function canWrite(path: string): boolean {
   try {
     accessSync(path, constants.W_OK);
     return true;
-  } catch {
-    return false;
+  } catch (error) {
+    // The last process to close the database has removed its WAL just now.
+    return (error as NodeJS.ErrnoException).code === "ENOENT";
   }
 }
 

@@ -64,6 +64,36 @@ test("connect() of a file that another process does not let go of ends", () => {
   expect(() => connect(path, { busyTimeoutMs: 50 })).toThrow(`Cannot open database "${path}": database is locked`);
 });
 
+/** Makes and removes the files beside a database again and again, as processes do that open and close it. */
+const MAKE_AND_REMOVE = `
+  import { closeSync, openSync, unlinkSync } from "node:fs";
+  const files = ["-wal", "-shm"].map((suffix) => process.argv[1] + suffix);
+  for (let times = 1; ; times++) {
+    for (const file of files) closeSync(openSync(file, "w"));
+    for (const file of files) unlinkSync(file);
+    if (times === 1_000) console.log("running");
+  }
+`;
+
+test("connect() beside a process that removes the WAL just now says nothing of files that may not be written", async () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  await using other = Bun.spawn([process.execPath, "-e", MAKE_AND_REMOVE, path]);
+  expect((await other.stdout.getReader().read()).value).toBeDefined();
+  const reasons = new Set(Array.from({ length: 5_000 }, () => refusal(path)));
+  other.kill("SIGKILL");
+  // There is no file at all, which is found after the files beside it were looked at.
+  expect([...reasons]).toEqual([`Cannot open database "${path}": unable to open database file`]);
+});
+
+function refusal(path: string): unknown {
+  try {
+    return connect(path, { access: "write" });
+  } catch (error) {
+    return (error as DatabaseError).message;
+  }
+}
+
 function databaseFrom(...statements: string[]): (path: string) => void {
   return (path) => {
     using database = new Database(path);
