@@ -215,10 +215,19 @@ function newerOnes(path: string): void {
   client.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', 9999999999999)");
 }
 
+/** As a server leaves a new file for some milliseconds, or one that is killed then. */
+function beganWal(path: string): void {
+  using client = new Database(path);
+  client.run("PRAGMA journal_mode = WAL");
+}
+
+const EMPTY = "it is empty: no plant-store has made its tables yet";
+
 const refused: [string, (path: string) => void, string][] = [
   ["a file that is not there", () => {}, "there is no such file"],
   ["a directory", (path) => mkdirSync(path), "it is not a file"],
-  ["an empty file", (path) => writeFileSync(path, ""), "it is not a plant-store's database"],
+  ["a file that another process begins to make", (path) => writeFileSync(path, ""), EMPTY],
+  ["a file that has its WAL, and no tables yet", beganWal, EMPTY],
   ["text", (path) => writeFileSync(path, "This is no database.".repeat(100)), "file is not a database"],
   ["another application's database", otherApplications, "it is not a plant-store's database"],
   ["a newer plant-store's database", newerOnes, "it was made by a newer plant-store"],

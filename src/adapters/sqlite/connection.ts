@@ -103,6 +103,8 @@ function prepare(client: Database, { access, busyTimeoutMs = 5_000, beginWal = f
 }
 
 function requireReadable(client: Database): void {
+  // First, because another process may make the tables now: the id comes in the same transaction.
+  if (!hasTables(client)) throw new DatabaseError("it is empty: no plant-store has made its tables yet");
   if (pragma(client, "application_id") !== BigInt(APPLICATION_ID)) {
     throw new DatabaseError("it is not a plant-store's database");
   }
@@ -113,10 +115,15 @@ function requireReadable(client: Database): void {
 
 /** Returns whether there is something in the file. */
 function requireApplicationId(client: Database): boolean {
-  const { tables } = client.query("SELECT count(*) AS tables FROM sqlite_schema").get() as { tables: bigint };
-  if (tables > 0n && pragma(client, "application_id") !== BigInt(APPLICATION_ID)) {
+  const isNew = !hasTables(client);
+  if (!isNew && pragma(client, "application_id") !== BigInt(APPLICATION_ID)) {
     throw new DatabaseError("it belongs to another application");
   }
+  return !isNew;
+}
+
+function hasTables(client: Database): boolean {
+  const { tables } = client.query("SELECT count(*) AS tables FROM sqlite_schema").get() as { tables: bigint };
   return tables > 0n;
 }
 
