@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync, statSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../src/adapters/sqlite/connection.ts";
 import { damageMark } from "../../src/adapters/sqlite/damage_mark.ts";
@@ -221,6 +221,18 @@ function beganWal(path: string): void {
   client.run("PRAGMA journal_mode = WAL");
 }
 
+/** What a kill leaves of a file that has no WAL, in the middle of a transaction: some of its pages, and the journal. */
+function interruptedWrite(path: string): void {
+  const original = `${path}.original`;
+  connect(original).close();
+  using client = new Database(original);
+  client.run("PRAGMA journal_mode = DELETE");
+  client.run("PRAGMA cache_size = 1");
+  client.run("BEGIN");
+  for (let id = 0; id < 1_000; id++) client.run("INSERT INTO plants VALUES (?, ?, NULL)", [id, "Fern".repeat(100)]);
+  for (const suffix of ["", "-journal"]) copyFileSync(original + suffix, path + suffix);
+}
+
 const EMPTY = "it is empty: no plant-store has made its tables yet";
 
 const refused: [string, (path: string) => void, string][] = [
@@ -228,6 +240,7 @@ const refused: [string, (path: string) => void, string][] = [
   ["a directory", (path) => mkdirSync(path), "it is not a file"],
   ["a file that another process begins to make", (path) => writeFileSync(path, ""), EMPTY],
   ["a file that has its WAL, and no tables yet", beganWal, EMPTY],
+  ["a file that a kill left in the middle of a write", interruptedWrite, "a write to it was interrupted, and only who"],
   ["text", (path) => writeFileSync(path, "This is no database.".repeat(100)), "file is not a database"],
   ["another application's database", otherApplications, "it is not a plant-store's database"],
   ["a newer plant-store's database", newerOnes, "it was made by a newer plant-store"],

@@ -77,6 +77,9 @@ function canWrite(path: string): boolean {
 
 const NOT_WRITABLE = "SQLite has to be able to write to it and beside it; run this as the user who runs the server";
 
+const INTERRUPTED =
+  "a write to it was interrupted, and only who writes can undo that: start a server, or list its tokens";
+
 /** SQLite's own error is the same for a missing file and for one that may not be read. */
 function requireFile(path: string): void {
   const stats = statSync(path, { throwIfNoEntry: false });
@@ -174,6 +177,8 @@ function reasonOf(path: string, error: Error): string {
   if (error instanceof SQLiteError && error.code === "SQLITE_CANTOPEN" && existsSync(path)) {
     return canWrite(dirname(path)) ? error.message : NOT_WRITABLE;
   }
+  // A kill while the file had no WAL yet: https://www.sqlite.org/lockingv3.html#hot_journals
+  if (error instanceof SQLiteError && error.code === "SQLITE_READONLY_ROLLBACK") return INTERRUPTED;
   if (error instanceof SQLiteError && error.code?.startsWith("SQLITE_READONLY")) {
     // The last process to close the database removes the WAL, and the next one to open it makes it again.
     return NOT_WRITABLE;
