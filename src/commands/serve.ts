@@ -9,7 +9,7 @@ import { aborted } from "./waiting.ts";
 /**
  * `plant-store serve`: serves until `io.stop`, then responds to what was accepted and closes the database.
  *
- * @returns 0 after a stop that was asked for, 1 when the storage failed.
+ * @returns 0 after a stop that was asked for, 1 when the storage failed, also during the stop.
  */
 export async function serve(config: Config, io: StreamIo): Promise<number> {
   // Until the server listens it has no certificate to change, and SIGHUP must not stop it.
@@ -42,5 +42,8 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   if (failure === undefined) log.info("Stopping: responding to what was accepted");
   else log.error("Stopping: the storage failed", { cause: failure });
   await service.stop(failure !== undefined);
-  return failure ? 1 : 0;
+  if (failure !== undefined) return 1;
+  const failedSince = await Promise.race([database.failed, undefined]);
+  if (failedSince !== undefined) log.error("The storage failed while stopping", { cause: failedSince });
+  return failedSince ? 1 : 0;
 }

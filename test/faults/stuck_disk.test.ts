@@ -99,3 +99,15 @@ test.concurrent.skipIf(skipsShim())("SIGTERM while the disk hangs answers everyb
   expect(await stuck.server.stderr.end).toContain("Database not closed: the disk does not respond");
   expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
 });
+
+test.concurrent.skipIf(skipsShim())("an fsync that fails after SIGTERM is exit code 1", async () => {
+  await using stuck = await stuckServer({}, 1);
+  const { child, stderr } = stuck.server;
+  child.kill("SIGTERM");
+  await stderr.until(/Stopping: responding to what was accepted/);
+  stuck.disk.raise("fail-sync");
+  stuck.disk.clear("hang");
+  expect(await stuck.responses()).toEqual(["503/5032"]);
+  expect(await exitCodeOf(child)).toBe(1);
+  expect(await stderr.end).toContain('"level":"ERROR","message":"The storage failed while stopping"');
+});
