@@ -105,8 +105,8 @@ class BunHttpServer implements HttpServer {
   }
 
   async stop(timeoutMs: number): Promise<void> {
-    this.#drainFormer();
-    this.#drain(this.#current);
+    // For good: a certificate that is still being read must not make it listen again.
+    this.pause();
     await Promise.all(Array.from(this.#draining, (server) => stop(server, timeoutMs)));
   }
 

@@ -1,7 +1,10 @@
 import { expect, test } from "bun:test";
+import { open } from "node:fs/promises";
+import { join } from "node:path";
 import { type HttpServer, listen } from "../../src/commands/http_server.ts";
 import { parseConfig } from "../../src/commands/config.ts";
 import { connect, getBytes, postBytes } from "../support/load.ts";
+import { emptyDirectory, ROOT } from "../support/program.ts";
 
 /** A server that echoes bodies, and a connection on which it has half of one. */
 async function halfSent() {
@@ -46,4 +49,25 @@ test("after a pause stop() closes a connection from before it when the time is o
   await pauseAndResume(server);
   await server.stop(1);
   await connection.closed;
+});
+
+test("a certificate that is read when the server stops does not make it listen again", async () => {
+  using directory = emptyDirectory();
+  const file = (name: string) => Bun.file(join(ROOT, "test/support/tls", name));
+  const [cert, key] = [join(directory.path, "server.crt"), join(directory.path, "server.key")];
+  for (const path of [cert, key]) await Bun.write(path, file(`localhost${path.slice(-4)}`));
+  const server = await listen(parseConfig({ TLS_CERT_FILE: cert, TLS_KEY_FILE: key }, { port: "0" }), {
+    fetch: () => new Response("a response"),
+    error: () => new Response(null, { status: 500 }),
+  });
+  await Bun.file(cert).delete();
+  expect(Bun.spawnSync(["mkfifo", cert]).exitCode).toBe(0);
+  const renewed = server.renewCertificate();
+  // A pipe opens when its reader is there.
+  const pipe = await open(cert, "w");
+  await server.stop(60_000);
+  await pipe.writeFile(await file("localhost.crt").bytes());
+  await pipe.close();
+  await renewed;
+  await expect(connect(server.address)).rejects.toThrow();
 });
