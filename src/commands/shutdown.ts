@@ -63,24 +63,25 @@ export async function writeUses(tokens: Pick<TokenCache, "writeUses">, log: Logg
 async function drain(server: HttpServer, commits: GroupCommit, timeoutMs: number): Promise<void> {
   const deadline = performance.now() + timeoutMs;
   const drained = commits.drain(timeoutMs / 2);
-  await untilQuiet(server, timeoutMs / 4);
+  await untilQuiet(() => `${server.received()}:${commits.size()}`, timeoutMs / 4);
   await Promise.all([drained, server.stop(deadline - performance.now())]);
 }
 
 /**
  * Requests that are still arriving need a response, too: every new one is answered 503 with `Connection: close` until
- * for this long none came, in milliseconds.
+ * for this long none came, and none got its response, in milliseconds: its client may connect again at that moment.
  */
 const GRACE_MS = 250;
 
-async function untilQuiet(server: HttpServer, limitMs: number): Promise<void> {
+/** @param activity Changes with every request that comes, and with every commit that ends. */
+async function untilQuiet(activity: () => string, limitMs: number): Promise<void> {
   const deadline = performance.now() + limitMs;
-  let received: number;
+  let before: string;
   do {
-    received = server.received();
+    before = activity();
     await Bun.sleep(Math.min(GRACE_MS, limitMs));
     // Timers run before sockets are read: on a busy machine requests may have waited there for as long.
     await eventLoopTurn();
     await eventLoopTurn();
-  } while (server.received() !== received && performance.now() < deadline);
+  } while (activity() !== before && performance.now() < deadline);
 }

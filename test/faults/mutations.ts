@@ -74,7 +74,11 @@ export const TRUST_PAGE_CACHE: readonly Mutation[] = [
 
 /** Stops listening right at the signal, without a grace period. */
 export const STOP_WITHOUT_GRACE: readonly Mutation[] = [
-  { file: "src/commands/shutdown.ts", from: "await untilQuiet(server, timeoutMs / 4);", to: "" },
+  {
+    file: "src/commands/shutdown.ts",
+    from: "await untilQuiet(() => `${server.received()}:${commits.size()}`, timeoutMs / 4);",
+    to: "",
+  },
 ];
 
 /** Writes on into files that were replaced or unlinked. */
