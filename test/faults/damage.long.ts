@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
 import { type Damage, damage, makeLargeDatabase, truncate } from "../support/damage.ts";
@@ -26,6 +26,11 @@ function home() {
     database: file("plants.db"),
     options,
     call: (...args: string[]) => runToEnd({ ...options, args }),
+    /** Makes the database as it was at first, with no mark. */
+    restore(): void {
+      for (const suffix of ["-wal", "-shm", "-damaged"]) rmSync(file(`plants.db${suffix}`), { force: true });
+      copyFileSync(file("backup.db"), file("plants.db"));
+    },
     [Symbol.dispose]: () => directory[Symbol.dispose](),
   };
 }
@@ -43,18 +48,36 @@ async function postUntilGone(url: string): Promise<string[]> {
   }
 }
 
-/** A server starts at once, stores plants, and ends when it has found the damage. */
-async function serveUntilFound({ options }: Home): Promise<void> {
+/**
+ * A server starts at once on a damaged file, stores plants, and ends when it has found the damage. It does so a second
+ * after its start, and refuses plants for a moment: where a busy machine kept either side waiting for that long, so that
+ * none was stored or none refused, it is done once more.
+ */
+async function serveUntilFound(store: Home, what: Damage): Promise<void> {
+  for (let triesLeft = 5; ; triesLeft--) {
+    damage(store.database, what);
+    const responses = await responsesUntilFound(store);
+    const isComplete = responses[0] === "200" && responses.at(-1) !== "200";
+    if (!isComplete && triesLeft > 0) {
+      store.restore();
+      continue;
+    }
+    expect(responses[0]).toBe("200");
+    expect(responses.at(-1)).toMatch(/^503\/503[23]$/);
+    return;
+  }
+}
+
+async function responsesUntilFound({ options }: Home): Promise<string[]> {
   await using server = await startServer(options);
   const responses = await postUntilGone(server.url);
   expect(await exitCodeOf(server.child)).toBe(1);
-  expect(responses[0]).toBe("200");
-  expect(responses.at(-1)).toMatch(/^503\/503[23]$/);
   expect(responses.filter((response) => !/^(?:200|503\/503[23])$/.test(response))).toEqual([]);
   const lines = (await server.stderr.end).trim().split("\n");
   const errors = lines.filter((line) => line.includes("Stopping: the storage failed"));
   expect(errors).toHaveLength(1);
   expect(errors[0]).toContain("storage is damaged");
+  return responses;
 }
 
 /** Moves those of the files away that there are. */
@@ -69,8 +92,7 @@ test.each([
   "a damaged page of the index of tokens",
 ] satisfies Damage[])("a server finds %s while it serves, and none starts until a backup is restored", async (what) => {
   using store = home();
-  damage(store.database, what);
-  await serveUntilFound(store);
+  await serveUntilFound(store, what);
   const left = readFileSync(store.database);
   expect(await store.call()).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(REFUSED) });
   expect(await store.call("token", "prune")).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(REFUSED) });
@@ -94,8 +116,7 @@ test.each([
 test("a file that is marked and sound is refused until a check has read it", async () => {
   using store = home();
   const sound = readFileSync(store.database);
-  damage(store.database, "a zeroed page in the middle");
-  await serveUntilFound(store);
+  await serveUntilFound(store, "a zeroed page in the middle");
   // The same file, with the content of before: its identity does not tell.
   writeFileSync(store.database, sound);
   moveAway(store, "plants.db-wal", "plants.db-shm");
@@ -142,14 +163,32 @@ function damagedId({ database }: Home): number {
   return Array.from({ length: PLANTS }, (_, index) => (index + 1) * 1000).find((id) => !isReadable(id)) as number;
 }
 
+/** Sends a plant to a server whose file is damaged where the plant belongs, and waits for its end. */
+async function meetDamage(store: Home) {
+  damage(store.database, "a zeroed page in the middle");
+  const plant = { id: damagedId(store), name: "Fern" };
+  await using server = await startServer(store.options);
+  const response = await post(server.url, plant).catch(() => undefined);
+  const exitCode = await exitCodeOf(server.child);
+  // The check may begin while the server stops.
+  const isByCheck = /Integrity check started[^]*Stopping: the storage failed/.test(await server.stderr.end);
+  return { response, exitCode, isByCheck };
+}
+
 test("a plant that meets damage before the check does ends the service, too", async () => {
   using store = home();
-  damage(store.database, "a zeroed page in the middle");
-  await using server = await startServer(store.options);
-  const response = await post(server.url, { id: damagedId(store), name: "Fern" });
-  expect(response.status).toBe(503);
-  expect(await response.json()).toEqual({ error: 5032, message: "storage is damaged; send the plant again later" });
-  expect(await exitCodeOf(server.child)).toBe(1);
+  let met = await meetDamage(store);
+  // The check begins a second after the start: where that was too short, on a busy machine, it is done once more.
+  for (let triesLeft = 5; met.isByCheck && triesLeft > 0; triesLeft--) {
+    store.restore();
+    met = await meetDamage(store);
+  }
+  expect(met).toMatchObject({ exitCode: 1, isByCheck: false });
+  expect(met.response?.status).toBe(503);
+  expect(await met.response?.json()).toEqual({
+    error: 5032,
+    message: "storage is damaged; send the plant again later",
+  });
   expect(await store.call()).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(REFUSED) });
 });
 
