@@ -1,5 +1,5 @@
 import { cpSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { emptyDirectory, ROOT } from "./program.ts";
 
 /** One change to the source: a text that occurs exactly once in a file, and what takes its place. */
@@ -18,7 +18,7 @@ export interface Mutation {
 export function mutant(mutations: readonly Mutation[]) {
   const directory = emptyDirectory();
   for (const name of ["package.json", "bun.lock", "tsconfig.json", "bunfig.toml", "src", "drizzle", "test"]) {
-    cpSync(join(ROOT, name), join(directory.path, name), { recursive: true });
+    cpSync(join(ROOT, name), join(directory.path, name), { recursive: true, filter: isOurs });
   }
   symlinkSync(join(ROOT, "node_modules"), join(directory.path, "node_modules"));
   for (const mutation of mutations) apply(directory.path, mutation);
@@ -28,6 +28,11 @@ export function mutant(mutations: readonly Mutation[]) {
     program: [process.execPath, join(directory.path, "src/main.ts")],
     [Symbol.dispose]: () => directory[Symbol.dispose](),
   };
+}
+
+/** What other runtimes and the generators of clients install is 700 MB, which no copy needs. */
+function isOurs(path: string): boolean {
+  return basename(path) !== "node_modules";
 }
 
 function apply(root: string, { file, from, to }: Mutation): void {
