@@ -69,7 +69,11 @@ export const CHECKPOINT_INSIDE_SQLITE: readonly Mutation[] = [
 
 /** Takes what a server before left in the page cache for stored. */
 export const TRUST_PAGE_CACHE: readonly Mutation[] = [
-  { file: "src/adapters/sqlite/connection.ts", from: "if (beginWal) resetWal(client, busyTimeoutMs);", to: "" },
+  {
+    file: "src/adapters/sqlite/connection.ts",
+    from: "if (beginWal || unsyncedMark(client.filename).isThere()) resetWal(client, busyTimeoutMs);",
+    to: "",
+  },
 ];
 
 /** Stops listening right at the signal, without a grace period. */

@@ -1,7 +1,9 @@
+import { Database } from "bun:sqlite";
 import { makeLedger, type Report } from "../support/ledger.ts";
 import { limited, randomFrom, randomPlants, startLoad } from "../support/load.ts";
-import { exitCodeOf, startServer } from "../support/program.ts";
+import { exitCodeOf, start, startServer, type StartOptions } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
+import { onFreePort } from "./settle.ts";
 
 /** How to leave plants behind that are written and not synced. */
 export interface UnsyncedOptions {
@@ -10,6 +12,8 @@ export interface UnsyncedOptions {
   readonly how: "killed" | "failed";
   /** How many other plants the next server is sent after what it finds stored: an fsync for them is one for those, too. */
   readonly more: number;
+  /** Whether somebody who only reads is there before the next server, which has to wait for that. @default {false} */
+  readonly reads?: boolean;
   /** @default the executable */
   readonly program?: readonly string[];
 }
@@ -18,7 +22,7 @@ export interface UnsyncedOptions {
  * Ends a server in the middle of an fsync, sends what it left in the page cache to a next server, which finds it
  * stored, and some plants more, and then loses power: what is acknowledged may not rest on what was never synced.
  */
-export async function unsynced({ seed, how, more, program }: UnsyncedOptions): Promise<Report> {
+export async function unsynced({ seed, how, more, program, reads = false }: UnsyncedOptions): Promise<Report> {
   const began = performance.now();
   using disk = makeDisk({ shim: true });
   const options = disk.server({ faults: { power: true, seed }, program });
@@ -35,6 +39,7 @@ export async function unsynced({ seed, how, more, program }: UnsyncedOptions): P
     await Promise.all([load.end, exitCodeOf(server.child)]);
   }
   disk.clear(how === "killed" ? "hang" : "fail-sync");
+  if (reads) await requireRefused(options, disk.database);
   const unknown = ledger.unknown();
   let left = more;
   {
@@ -47,4 +52,15 @@ export async function unsynced({ seed, how, more, program }: UnsyncedOptions): P
   disk.losePower();
   const experiment = `an fsync ${how === "killed" ? "cut by kill -9" : "that failed"}, re-sends, ${more} more, power loss`;
   return { experiment, size: `${ledger.acknowledgements()} acknowledged`, verdict: ledger.judge(disk.database), began };
+}
+
+/** Reads what the failed fsync left, and requires that no server starts meanwhile. */
+async function requireRefused(options: StartOptions, database: string): Promise<void> {
+  using reader = new Database(database, { readonly: true });
+  reader.run("BEGIN");
+  reader.query("SELECT count(*) FROM plants").get();
+  await using program = start(onFreePort(options));
+  const [exitCode, stderr] = [await exitCodeOf(program.child), await program.stderr.end];
+  if (exitCode === 1 && stderr.includes("another process reads what that left in the WAL")) return;
+  throw new Error(`A server beside the reader ended with ${exitCode}\n${stderr}`);
 }

@@ -4,10 +4,11 @@ import { dirname } from "node:path";
 import { DatabaseError } from "../../database.ts";
 import { closeWithoutCheckpoint } from "./close.ts";
 import { damageMark } from "./damage_mark.ts";
-import { findingOf, isLocked } from "./errors.ts";
+import { findingOf, isFailedSync, isLocked } from "./errors.ts";
 import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { resetWal } from "./reset_wal.ts";
+import { unsyncedMark } from "./unsynced_mark.ts";
 
 /** How to connect. */
 export interface ConnectOptions {
@@ -15,7 +16,7 @@ export interface ConnectOptions {
   readonly access?: "create" | "write" | "read";
   /** How long to wait for another process's lock, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;
-  /** Whether to begin the WAL anew, which others who write wait for. @default {false} */
+  /** Whether to begin the WAL anew, which others who write wait for; after a failed fsync it is always. @default {false} */
   readonly beginWal?: boolean;
 }
 
@@ -39,6 +40,7 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
     prepare(client, options);
     return client;
   } catch (error) {
+    if (client !== undefined && isFailedSync(error)) unsyncedMark(path).write();
     if (client !== undefined) closeWithoutCheckpoint(client);
     throw toDatabaseError(access === "read" ? "read" : "open", path, error);
   }
@@ -101,7 +103,7 @@ function prepare(client: Database, { access, busyTimeoutMs = 5_000, beginWal = f
   if (requireApplicationId(client)) checkOnOpening(client);
   beginWalMode(client, busyTimeoutMs);
   makeDurable(client);
-  if (beginWal) resetWal(client, busyTimeoutMs);
+  if (beginWal || unsyncedMark(client.filename).isThere()) resetWal(client, busyTimeoutMs);
   migrate(client);
 }
 

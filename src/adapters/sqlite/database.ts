@@ -11,6 +11,7 @@ import { fileIdentity } from "./file_identity.ts";
 import { checkpointFailures, walSize } from "./metrics.ts";
 import { plantReader, plantWriter } from "./plants.ts";
 import { sqliteTokens, type TokenPage, tokenReader } from "./tokens.ts";
+import { unsyncedMark } from "./unsynced_mark.ts";
 
 /** A SQLite database on this thread. */
 export interface SqliteDatabase extends Database {
@@ -108,13 +109,14 @@ function requireSound(finding: string | undefined): void {
  * is closed at once, without a checkpoint: Bun makes one of what is open when a Worker or the process ends.
  */
 function failStopOf(client: Client) {
-  const mark = damageMark(client.filename);
+  const [mark, unsynced] = [damageMark(client.filename), unsyncedMark(client.filename)];
   const { promise: failed, resolve } = Promise.withResolvers<Error>();
   let failure: unknown;
 
   function fail(error: unknown): unknown {
     const [translated, finding] = [translate(error), findingOf(error)];
     if (finding !== undefined) mark.write(finding);
+    if (isFailedSync(error)) unsynced.write();
     if (failure === undefined && (finding !== undefined || isFailedSync(error))) {
       resolve((failure = translated) as Error);
       closeWithoutCheckpoint(client);
