@@ -67,6 +67,7 @@ function requireWritable(path: string): void {
   if ([path, `${path}-wal`, `${path}-shm`].some(isReadOnly)) throw new DatabaseError(NOT_WRITABLE);
 }
 
+/** Whether this process may write to a file, or there is none. */
 function canWrite(path: string): boolean {
   try {
     accessSync(path, constants.W_OK);
@@ -120,11 +121,11 @@ function requireReadable(client: Database): void {
 
 /** Returns whether there is something in the file. */
 function requireApplicationId(client: Database): boolean {
-  const isNew = !hasTables(client);
-  if (!isNew && pragma(client, "application_id") !== BigInt(APPLICATION_ID)) {
+  const isMade = hasTables(client);
+  if (isMade && pragma(client, "application_id") !== BigInt(APPLICATION_ID)) {
     throw new DatabaseError("it belongs to another application");
   }
-  return !isNew;
+  return isMade;
 }
 
 function hasTables(client: Database): boolean {

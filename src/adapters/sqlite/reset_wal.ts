@@ -13,7 +13,7 @@ const BUSY_TIMEOUT_MS = 100;
  * a response of 200 could rest on them. Takes time with the size of the WAL.
  *
  * While another process uses the WAL, the WAL is synced and not begun anew. That is not enough after an fsync that
- * failed: one who only reads may have found such transactions first, and this waits for it.
+ * failed: a process that only reads may have found such transactions first, and this waits for it.
  *
  * @param client Has the database open in WAL mode, and no transaction.
  * @param busyTimeoutMs Set again at the end, in milliseconds; how long to wait where an fsync failed before.
