@@ -24,7 +24,7 @@ test.skipIf(skipsShim()).each(ends)(
   },
 );
 
-test.skipIf(skipsShim())("after a failed fsync no server begins beside somebody who reads what it left", async () => {
+test.skipIf(skipsShim())("after a failed fsync no server starts beside a process that reads what it left", async () => {
   const seed = printedSeed("unsynced, beside a reader");
   expect(printed(await unsynced({ seed, how: "failed", more: 8, reads: true }))).toEqual(INTACT);
 });

@@ -12,7 +12,7 @@ export interface UnsyncedOptions {
   readonly how: "killed" | "failed";
   /** How many other plants the next server is sent after what it finds stored: an fsync for them is one for those, too. */
   readonly more: number;
-  /** Whether somebody who only reads is there before the next server, which has to wait for that. @default {false} */
+  /** Whether a process that only reads is there before the next server, which must not start beside it. @default {false} */
   readonly reads?: boolean;
   /** @default the executable */
   readonly program?: readonly string[];
@@ -60,7 +60,8 @@ async function requireRefused(options: StartOptions, database: string): Promise<
   reader.run("BEGIN");
   reader.query("SELECT count(*) FROM plants").get();
   await using program = start(onFreePort(options));
-  const [exitCode, stderr] = [await exitCodeOf(program.child), await program.stderr.end];
-  if (exitCode === 1 && stderr.includes("another process reads what that left in the WAL")) return;
-  throw new Error(`A server beside the reader ended with ${exitCode}\n${stderr}`);
+  const [line] = await program.stderr.until(/listens on|another process reads what that left in the WAL/);
+  if (line === "listens on") throw new Error("A server listens beside the reader");
+  const exitCode = await exitCodeOf(program.child);
+  if (exitCode !== 1) throw new Error(`A server beside the reader ended with ${exitCode}`);
 }

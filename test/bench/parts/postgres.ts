@@ -55,7 +55,7 @@ async function contenders(cluster: PostgresCluster, stack: AsyncDisposableStack)
     await onPostgres(ours({ name: NAMES.postgres })),
     await onPostgres(ours({ name: NAMES.three, servers: 3 })),
     await onPostgres(ours({ name: NAMES.sharing, servers: 3, connectionsShare: 1 / 3 })),
-    // What each of the three costs on a machine of its own.
+    // What each of the three costs without the other two.
     await onPostgres(ours({ name: NAMES.alone, connectionsShare: 1 / 3 })),
     await onPostgres(POOL),
   ];
