@@ -166,7 +166,8 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       await using database = await emptyDatabase();
       await database.run("CREATE ROLE gardener LOGIN", "GRANT ALL ON SCHEMA public TO gardener");
       const url = database.url.replace("postgres@", "gardener@");
-      const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, REQUEST_TIMEOUT_MS: "1000" };
+      // A tenth of it is for saying why: on a busy machine a tenth of a second is too short.
+      const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, REQUEST_TIMEOUT_MS: "4000" };
       await using server = await startServer({ cwd: directory.path, env });
       const endSessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gardener'";
       await database.run("ALTER ROLE gardener SET default_transaction_read_only = on", endSessions);
