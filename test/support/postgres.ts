@@ -7,6 +7,7 @@ import { basename, dirname, join } from "node:path";
 import { SQL } from "bun";
 import { openPostgres } from "../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../src/adapters/postgres/url.ts";
+import { guardCluster } from "./postgres_guard.ts";
 import { processLock } from "./process_lock.ts";
 import { memoryDirectory, ROOT } from "./program.ts";
 
@@ -91,6 +92,7 @@ export async function startCluster(options: ClusterOptions = {}) {
   let { settings = {} } = options;
   const template = templateDirectory();
   const directory = mkdtempSync(join(disk === "memory" ? memoryDirectory() : tmpdir(), "plant-store-pg-"));
+  const guard = guardCluster(directory);
   const data = join(directory, "data");
   cpSync(join(template, "data"), data, { recursive: true });
   if (hba !== undefined) writeFileSync(join(data, "pg_hba.conf"), hba);
@@ -100,7 +102,7 @@ export async function startCluster(options: ClusterOptions = {}) {
     const conninfo = `host=127.0.0.1 port=${primary.port} user=${SUPERUSER} application_name=standby`;
     settings = { primary_conninfo: conninfo, wal_retrieve_retry_interval: "50ms", ...settings };
   }
-  configure(data, { ...SETTINGS, ...settings });
+  configure(data, { ...SETTINGS, ...(disk === "memory" ? IN_MEMORY : {}), ...settings });
   if (isRoot) giveToServer(directory);
   const started = await startOn(freePort, template, data);
   const { port } = started;
@@ -173,11 +175,11 @@ export async function startCluster(options: ClusterOptions = {}) {
     /** The server and its children, as they are now. */
     processes: () => processesOf(data),
     /** Stops every process of it, or lets them go on: to others it looks like a machine that hangs. */
-    signalAll: (signal: "SIGSTOP" | "SIGCONT") => processesOf(data).forEach((pid) => sendSignal(pid, signal)),
+    signalAll: (signal: "SIGSTOP" | "SIGCONT") => signalAll(data, signal),
     async [Symbol.asyncDispose]() {
       await administrator.disconnect();
-      await killAll(server, data);
-      rmSync(directory, { recursive: true, force: true });
+      signalAll(data, "SIGCONT");
+      await guard.end();
     },
   };
 }
@@ -205,6 +207,9 @@ const SETTINGS = {
   // A machine that runs tests may be busy: autovacuum and checkpoints are not what they are about.
   autovacuum: "off",
 };
+
+/** Its files of shared memory are in the data directory, and are removed with it, also after a SIGKILL. */
+const IN_MEMORY = { dynamic_shared_memory_type: "mmap" };
 
 /** The last one of a name counts. */
 function configure(data: string, settings: Readonly<Record<string, string>>): void {
@@ -273,9 +278,6 @@ function giveToServer(directory: string): void {
   if (status !== 0) throw new Error("chown failed");
 }
 
-/** Ends the server when its standard input ends: also when the tests are killed, nothing is left. */
-const SUPERVISED = `exec 3<&0; "$0" "$@" 3<&- & server=$!; { cat <&3 >/dev/null; kill -9 $server 2>/dev/null; } & wait $server`;
-
 /**
  * Between finding a port and listening on it, and while a cluster is down, another test may be given the port: then the
  * next one is tried, or the same one again.
@@ -294,13 +296,13 @@ async function startOn(findPort: () => Promise<number>, template: string, data: 
 }
 
 async function startServer(template: string, data: string): Promise<ChildProcess> {
-  const server = spawn("sh", ["-c", SUPERVISED, join(template, "native/bin/postgres"), "-D", data], {
+  const server = spawn(join(template, "native/bin/postgres"), ["-D", data], {
     ...asServer,
     env: { PATH: process.env["PATH"] },
-    stdio: ["pipe", "ignore", "pipe"],
+    stdio: ["ignore", "ignore", "pipe"],
   });
   let log = "";
-  server.stderr?.on("data", (chunk) => (log += chunk));
+  server.stderr.on("data", (chunk) => (log += chunk));
   // The last line of this file says what state it is in.
   while (!/(?:ready|standby)\s*$/.test(readStatus(data))) {
     if (server.exitCode !== null) throw new Error(`PostgreSQL did not start:\n${log}`);
@@ -319,6 +321,7 @@ function readStatus(data: string): string {
 
 /** Its children would notice a moment later, and until then hold the shared memory that a new one needs. */
 async function killAll(server: ChildProcess, data: string): Promise<void> {
+  const status = readStatus(data);
   const hasEnded = server.exitCode !== null || server.signalCode !== null;
   const ended = hasEnded ? undefined : new Promise((resolve) => server.once("exit", resolve));
   for (let left = processesOf(data); left.length > 0; left = processesOf(data)) {
@@ -326,8 +329,16 @@ async function killAll(server: ChildProcess, data: string): Promise<void> {
     await Bun.sleep(5);
   }
   await ended;
-  server.stdin?.destroy();
+  removeSharedMemory(status);
   rmSync(join(data, "postmaster.pid"), { force: true });
+}
+
+/** Whoever is killed leaves a segment behind, and a system has only some thousands of them. */
+function removeSharedMemory(status: string): void {
+  const id = /^ *\d+ +(\d+) *$/m.exec(status)?.[1];
+  if (id === undefined) return;
+  const { status: exitCode, stderr } = spawnSync("ipcrm", ["--shmem-id", id], { encoding: "utf8" });
+  if (exitCode !== 0) throw new Error(`ipcrm failed:\n${stderr}`);
 }
 
 /** The server and its children: each works in the data directory. */
@@ -342,6 +353,10 @@ function processesOf(data: string): number[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name) && isIn(name))
     .map(Number);
+}
+
+function signalAll(data: string, signal: NodeJS.Signals): void {
+  for (const pid of processesOf(data)) sendSignal(pid, signal);
 }
 
 /** It may have ended by itself in the meantime. */
