@@ -27,11 +27,12 @@ export function guardCluster(directory: string) {
   const guard = spawn("sh", ["-c", GUARD, directory], { detached: true, stdio: ["pipe", "ignore", "ignore"] });
   // A program that could not start its cluster ends with its error, and waits for nothing.
   guard.unref();
+  const exited = once(guard, "exit");
   return {
     async end(): Promise<void> {
       guard.ref();
       guard.stdin.end();
-      await once(guard, "exit");
+      await exited;
     },
   };
 }
