@@ -7,7 +7,7 @@ import { basename, dirname, join } from "node:path";
 import { SQL } from "bun";
 import { openPostgres } from "../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../src/adapters/postgres/url.ts";
-import { guardCluster } from "./postgres_guard.ts";
+import { startReaper } from "./postgres_reaper.ts";
 import { processLock } from "./process_lock.ts";
 import { memoryDirectory, ROOT } from "./program.ts";
 
@@ -92,7 +92,7 @@ export async function startCluster(options: ClusterOptions = {}) {
   let { settings = {} } = options;
   const template = templateDirectory();
   const directory = mkdtempSync(join(disk === "memory" ? memoryDirectory() : tmpdir(), "plant-store-pg-"));
-  const guard = guardCluster(directory);
+  const reaper = startReaper(directory);
   const data = join(directory, "data");
   cpSync(join(template, "data"), data, { recursive: true });
   if (hba !== undefined) writeFileSync(join(data, "pg_hba.conf"), hba);
@@ -179,7 +179,7 @@ export async function startCluster(options: ClusterOptions = {}) {
     async [Symbol.asyncDispose]() {
       await administrator.disconnect();
       signalAll(data, "SIGCONT");
-      await guard.end();
+      await reaper.end();
     },
   };
 }
@@ -208,7 +208,7 @@ const SETTINGS = {
   autovacuum: "off",
 };
 
-/** Its files of shared memory are in the data directory, and are removed with it, also after a SIGKILL. */
+/** PostgreSQL's files of shared memory are in the data directory, and are removed with it, also after a SIGKILL. */
 const IN_MEMORY = { dynamic_shared_memory_type: "mmap" };
 
 /** The last one of a name counts. */
@@ -333,7 +333,7 @@ async function killAll(server: ChildProcess, data: string): Promise<void> {
   rmSync(join(data, "postmaster.pid"), { force: true });
 }
 
-/** Whoever is killed leaves a segment behind, and a system has only some thousands of them. */
+/** A server that is killed leaves a System V segment behind, and Linux has 4,096 of them. */
 function removeSharedMemory(status: string): void {
   const id = /^ *\d+ +(\d+) *$/m.exec(status)?.[1];
   if (id === undefined) return;

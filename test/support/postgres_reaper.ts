@@ -6,7 +6,7 @@ import { once } from "node:events";
  * the shared memory, which a SIGKILL leaves behind. A server that is stopped by a signal continues first. A process id
  * may belong to another program by then: only a process that works in the data directory is the server.
  */
-const GUARD = `
+const REAPER = `
 cat > /dev/null
 pid=$(head -n 1 "$0/data/postmaster.pid")
 while [ "$(readlink "/proc/$pid/cwd")" = "$0/data" ]; do
@@ -22,16 +22,16 @@ rm -rf "$0"`;
  *
  * @param directory The absolute path of the directory that has the data directory, `data`.
  */
-export function guardCluster(directory: string) {
-  // In a session of its own: Ctrl-C ends the tests and not the guard.
-  const guard = spawn("sh", ["-c", GUARD, directory], { detached: true, stdio: ["pipe", "ignore", "ignore"] });
+export function startReaper(directory: string) {
+  // In a session of its own: Ctrl-C ends the tests and not the reaper.
+  const reaper = spawn("sh", ["-c", REAPER, directory], { detached: true, stdio: ["pipe", "ignore", "ignore"] });
   // A program that could not start its cluster ends with its error, and waits for nothing.
-  guard.unref();
-  const exited = once(guard, "exit");
+  reaper.unref();
+  const exited = once(reaper, "exit");
   return {
     async end(): Promise<void> {
-      guard.ref();
-      guard.stdin.end();
+      reaper.ref();
+      reaper.stdin.end();
       await exited;
     },
   };
