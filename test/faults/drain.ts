@@ -48,7 +48,7 @@ export async function drains({ times, seed, program }: DrainOptions): Promise<Re
     answered += load.answered();
     verdict = worse(verdict, ledger.judge(disk.database));
   }
-  const size = `${times} drains and ${late} of late clients, ${answered} answered, ${ledger.acknowledgements()} acknowledged, 0 unanswered`;
+  const size = `${times} drains with 0 unanswered, ${late} of late clients, ${answered} answered, ${ledger.acknowledgements()} acknowledged`;
   return { experiment: "SIGTERM under 64-way load", size, verdict, began };
 }
 
