@@ -43,6 +43,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   else log.error("Stopping: the storage failed", { cause: failure });
   await service.stop(failure !== undefined);
   if (failure !== undefined) return 1;
+  // What has failed by now, without waiting for a failure.
   const failedSince = await Promise.race([database.failed, undefined]);
   if (failedSince !== undefined) log.error("The storage failed while stopping", { cause: failedSince });
   return failedSince ? 1 : 0;
