@@ -86,7 +86,6 @@ function goals(costs: Costs, connections: number): Outcome[] {
     goal("database", NAMES.postgres, NAMES.pool, GOALS.database),
     goal("server", NAMES.three, NAMES.postgres, GOALS.threeServers),
     goal("server", NAMES.sharing, NAMES.postgres, GOALS.threeServers),
-    goal("server", NAMES.alone, NAMES.postgres, GOALS.threeServers),
   ];
 }
 
