@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
-import { figures, interleave } from "./rounds.ts";
+import { figures, interleave, steadyCost } from "./rounds.ts";
+import type { LoadOptions } from "./run_load.ts";
 import type { Cost } from "./servers.ts";
 
 test("interleave() measures every subject once a round, and turns the order", async () => {
@@ -16,4 +17,12 @@ test("interleave() measures every subject once a round, and turns the order", as
   expect(order).toEqual([1, 2, 3, 3, 2, 1, 1, 2, 3]);
   expect(figures(costs, "b", ({ cpuMicros }) => cpuMicros)).toEqual([2, 5, 8]);
   expect(() => figures(costs, "d", ({ cpuMicros }) => cpuMicros)).toThrow('"d" did not run');
+});
+
+test("steadyCost() does not count the first load after a pause", async () => {
+  const loads: LoadOptions[] = [];
+  const load = async (options: LoadOptions) => ({ cpuMicros: loads.push(options) }) as Cost;
+  const options = { connections: 64, seconds: 3 };
+  expect((await steadyCost({ load }, options)).cpuMicros).toBe(2);
+  expect(loads).toEqual([options, options]);
 });

@@ -7,7 +7,7 @@ export interface Rounds {
   readonly rounds: number;
   /** Before the first round, in seconds for each server of a contender: it runs for years, and is compiled by then. */
   readonly warmUp: number;
-  /** Of each measurement. */
+  /** Of each measurement. {@linkcode compare} loads for as long before it. */
   readonly seconds: number;
 }
 
@@ -28,7 +28,16 @@ export async function compare(
     await server.load({ ...load, seconds: warmUp * (contender.servers ?? 1) });
     servers.set(contender.name, server);
   }
-  return await interleave(servers, rounds, (server) => server.load({ ...load, seconds }));
+  return await interleave(servers, rounds, (server) => steadyCost(server, { ...load, seconds }));
+}
+
+/**
+ * What a load costs once the server has been under it for as long. A server that waits for its turn has nothing to do,
+ * and its runtime discards compiled code: in its first seconds it compiles again, and costs more.
+ */
+export async function steadyCost(server: Pick<Server, "load">, load: LoadOptions): Promise<Cost> {
+  await server.load(load);
+  return await server.load(load);
 }
 
 /** Each subject once a round, in turns from either end: what else the machine does meets all of them alike. */
