@@ -1,6 +1,6 @@
 import { getBytes } from "../support/load.ts";
 
-/** A client that asks for a large file again and again, and reads nothing of it. */
+/** A client that asks for a large file, and reads nothing of it. */
 export async function neverReading(url: string) {
   const { hostname, port } = new URL(url);
   const closed = Promise.withResolvers<void>();
