@@ -11,6 +11,7 @@ import {
 } from "./batch.ts";
 import { startDeadline, withDeadline } from "./deadline.ts";
 import { PlantStoreError } from "./errors.ts";
+import { LingerTime } from "./linger_time.ts";
 import { LockedAdds } from "./locked_adds.ts";
 import type { NewPlant } from "./plant.ts";
 import type { AddOutcome, PlantStore } from "./plant_store.ts";
@@ -23,14 +24,10 @@ type State =
   | { readonly name: "gathering" }
   /** For a lane: each has a batch in flight. */
   | { readonly name: "in flight" }
+  /** For some time after the batch before it left, which is in flight. */
+  | { readonly name: "spacing" }
   /** For others who are likely to come: until `size` plants are pending, or the timer ends. */
   | { readonly name: "lingering"; readonly size: number };
-
-/**
- * How long a batch lingers after one of several plants came back, in milliseconds (Kafka's `linger.ms`). Clients that
- * just got a response often send again in less, and one commit for all of them costs about half of what two do.
- */
-const LINGER_MS = 1;
 
 /** How far apart two batches leave while one is in flight, in milliseconds: a fast commit is back before. */
 const SPACING_MS = 3;
@@ -62,7 +59,9 @@ export class Batcher {
   readonly #inFlight = new Set<Batch>();
   /** When the last batch left, on the clock of `performance.now()`. */
   #flushedAt = Number.NEGATIVE_INFINITY;
-  #lingering: ReturnType<typeof setTimeout> | undefined;
+  readonly #lingerTime = new LingerTime();
+  /** Ends "spacing" or "lingering". */
+  #timer: ReturnType<typeof setTimeout> | undefined;
   /** Deadlines up to this time are over, on the same clock. */
   #expiredAt = Number.NEGATIVE_INFINITY;
   /** Clears what runs at the earliest deadline. */
@@ -115,16 +114,17 @@ export class Batcher {
     defer(turn);
   }
 
-  #linger(size: number, delayMs: number): void {
-    this.#state = { name: "lingering", size };
-    this.#lingering = setTimeout(() => this.#flush(), delayMs);
+  #wait(state: State, delayMs: number): void {
+    this.#state = state;
+    this.#timer = setTimeout(() => this.#flush(), delayMs);
   }
 
   async #flush(): Promise<void> {
-    clearTimeout(this.#lingering);
+    clearTimeout(this.#timer);
+    if (this.#state.name === "lingering") this.#lingerTime.record(this.#pending.length >= this.#state.size);
     const batch = takeBatch(this.#pending);
     this.#state = { name: "idle" };
-    // All of it may have expired.
+    // Nobody came while it lingered, or all of it expired.
     if (batch.length === 0) return this.#returned(0);
     this.#flushedAt = performance.now();
     const committed = this.#commit(batch);
@@ -138,7 +138,7 @@ export class Batcher {
     this.#inFlight.delete(batch);
     if (locked.length === 0) this.#admission.release(batch);
     else this.#keep(batch, locked);
-    this.#returned(batch.length);
+    this.#returned(batch.length - locked.length);
   }
 
   /** Those of a batch that are locked have no outcome yet, unless their time is over. */
@@ -152,9 +152,9 @@ export class Batcher {
   #returned(size: number): void {
     if (this.size() === 0) this.#becomeEmpty();
     if (this.#state.name === "gathering") return;
-    clearTimeout(this.#lingering);
-    if (size > 1 && this.#pending.length > 0) this.#linger(size + this.#pending.length, LINGER_MS);
-    else this.#schedule();
+    clearTimeout(this.#timer);
+    if (size < 2 || this.#drained !== undefined) this.#schedule();
+    else this.#wait({ name: "lingering", size: size + this.#pending.length }, this.#lingerTime.ms);
   }
 
   /** A timer without a plant would only keep the process alive. */
@@ -169,7 +169,7 @@ export class Batcher {
     const sinceLast = performance.now() - this.#flushedAt;
     if (this.#pending.length === 0) this.#state = { name: "idle" };
     else if (this.#inFlight.size >= this.#options.lanes) this.#state = { name: "in flight" };
-    else if (this.#inFlight.size > 0 && sinceLast < SPACING_MS) this.#linger(Infinity, SPACING_MS - sinceLast);
+    else if (this.#inFlight.size > 0 && sinceLast < SPACING_MS) this.#wait({ name: "spacing" }, SPACING_MS - sinceLast);
     else this.#gather();
   }
 

@@ -126,6 +126,7 @@ describe("with a deferred store, manual turns and fake timers", () => {
     expect(outcomes.map(({ settled }) => settled)).toEqual([true, false, true]);
     expect(commits.size()).toBe(1);
     const other = commits.add(plant(4));
+    jest.advanceTimersByTime(1);
     await run();
     batches[1]?.end(["added"]);
     expect(await other).toBe("added");
@@ -443,7 +444,69 @@ describe("with a deferred store, manual turns and fake timers", () => {
     expect(batches.map(({ plants }) => plants)).toEqual([[FERN], [MOSS]]);
   });
 
-  test("drain() lets the last batch linger no longer than that", async () => {
+  test("after a commit of several, the next batch lingers also where nothing is pending yet", async () => {
+    const { commits, batches, run } = deferred();
+    await commitTwo({ commits, batches, run });
+    void commits.add(FERN);
+    await run();
+    expect(batches).toHaveLength(1);
+    void commits.add(MOSS);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([
+      [FERN, MOSS],
+      [FERN, MOSS],
+    ]);
+  });
+
+  test("when nobody sends again, nothing is flushed, and a plant that comes later does not wait", async () => {
+    const { commits, batches, run } = deferred();
+    await commitTwo({ commits, batches, run });
+    jest.advanceTimersByTime(1);
+    await run();
+    expect(batches).toHaveLength(1);
+    expect(jest.getTimerCount()).toBe(0);
+    void commits.add(IVY);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN, MOSS], [IVY]]);
+  });
+
+  test("each four batches in a row that were complete let the next one linger a millisecond longer, for three at most", async () => {
+    for (const [complete, expectedMs] of [
+      [0, 1],
+      [3, 1],
+      [4, 2],
+      [7, 2],
+      [8, 3],
+      [40, 3],
+    ] as const) {
+      const group = deferred();
+      await commitTwo(group);
+      for (let count = 0; count < complete; count++) await commitTwo(group);
+      expect([complete, await lingerMs(group)]).toEqual([complete, expectedMs]);
+    }
+  });
+
+  test("after a batch that was not complete, the next one lingers for a millisecond again", async () => {
+    const group = deferred();
+    for (let count = 0; count < 9; count++) await commitTwo(group);
+    expect(await lingerMs(group)).toBe(3);
+    await commitTwo(group);
+    expect(await lingerMs(group)).toBe(1);
+  });
+
+  test("a plant that is locked sends nothing again: the next batch does not linger for it", async () => {
+    const { commits, batches, run } = deferred();
+    commits.add(FERN).catch(() => {});
+    void commits.add(MOSS);
+    await run();
+    batches[0]?.end(["locked", "added"]);
+    await run();
+    void commits.add(IVY);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN, MOSS], [IVY]]);
+  });
+
+  test("during drain() nobody can come: the last batch does not linger", async () => {
     const { commits, batches, run } = deferred();
     void commits.add(FERN);
     void commits.add(MOSS);
@@ -452,8 +515,7 @@ describe("with a deferred store, manual turns and fake timers", () => {
     const drained = commits.drain(60_000);
     batches[0]?.end(["added", "added"]);
     await run();
-    jest.advanceTimersByTime(1);
-    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN, MOSS], [IVY]]);
     batches[1]?.end(["added"]);
     expect(await last).toBe("added");
     await drained;
@@ -493,6 +555,7 @@ describe("with a deferred store, manual turns and fake timers", () => {
     batches[0]?.end(["added", "added"]);
     expect(await Promise.all(outcomes)).toEqual(["added", "added"]);
     const later = commits.add(IVY);
+    jest.advanceTimersByTime(1);
     await run();
     batches[1]?.end(["added"]);
     expect(await later).toBe("added");
@@ -940,9 +1003,11 @@ function deferred(options: GroupCommitOptions = {}) {
   return { commits: groupCommit(store, { defer: turns.defer, ...options }), batches, ...turns };
 }
 
+type Group = Pick<ReturnType<typeof deferred>, "commits" | "batches" | "run">;
+
 /** Ends the next tries of plants that are locked, from this batch on. */
 async function endRetries(
-  { batches, run }: Pick<ReturnType<typeof deferred>, "batches" | "run">,
+  { batches, run }: Omit<Group, "commits">,
   from: number,
   outcomes: readonly StoreOutcome[],
 ): Promise<void> {
@@ -952,6 +1017,30 @@ async function endRetries(
     batches[from + index]?.end([outcome]);
     await run();
   }
+}
+
+/** Two plants at once, in one batch that is back at the end. */
+async function commitTwo({ commits, batches, run }: Group): Promise<void> {
+  void commits.add(FERN);
+  void commits.add(MOSS);
+  await run();
+  batches.at(-1)?.end(["added", "added"]);
+  await run();
+}
+
+/** How long a batch lingers that is not complete, in milliseconds; it is back at the end. */
+async function lingerMs({ commits, batches, run }: Group): Promise<number> {
+  const before = batches.length;
+  void commits.add(IVY);
+  await run();
+  let ms = 0;
+  for (; batches.length === before && ms < 100; ms++) {
+    jest.advanceTimersByTime(1);
+    await run();
+  }
+  batches.at(-1)?.end(["added"]);
+  await run();
+  return ms;
 }
 
 function tracked<Value>(promise: Promise<Value>) {
