@@ -24,10 +24,10 @@ type State =
   | { readonly name: "gathering" }
   /** For a lane: each has a batch in flight. */
   | { readonly name: "in flight" }
-  /** For some time after the batch before it left, which is in flight. */
+  /** For some time after the batch before it left, while one is in flight. */
   | { readonly name: "spacing" }
   /** For others who are likely to come: until `size` plants are pending, or the timer ends. */
-  | { readonly name: "lingering"; readonly size: number };
+  | { readonly name: "lingering"; size: number };
 
 /** How far apart two batches leave while one is in flight, in milliseconds: a fast commit is back before. */
 const SPACING_MS = 3;
@@ -95,6 +95,8 @@ export class Batcher {
     this.#drained ??= Promise.withResolvers();
     const { promise, resolve } = this.#drained;
     if (this.size() === 0) resolve();
+    // Nobody can come any more.
+    if (this.#state.name === "lingering") void this.#flush();
     await withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
     resolve();
     this.#expiry?.();
@@ -149,11 +151,14 @@ export class Batcher {
     this.#admission.release(this.#locked.withdraw(Math.max(this.#expiredAt, performance.now())));
   }
 
+  /** `size`: how many have their outcome, and may send again. */
   #returned(size: number): void {
     if (this.size() === 0) this.#becomeEmpty();
     if (this.#state.name === "gathering") return;
+    if (this.#state.name === "lingering") return void (this.#state.size += size);
     clearTimeout(this.#timer);
-    if (size < 2 || this.#drained !== undefined) this.#schedule();
+    const isFull = this.#inFlight.size >= this.#options.lanes;
+    if (size < 2 || isFull || this.#drained !== undefined) this.#schedule();
     else this.#wait({ name: "lingering", size: size + this.#pending.length }, this.#lingerTime.ms);
   }
 

@@ -44,7 +44,8 @@ export interface GroupCommit {
 
 /**
  * Gathers concurrent adds into batches over any store: while one batch is in flight the next gathers, so load makes
- * batches larger and fsyncs rarer. A lone plant does not wait for others. Slow commits are in flight on several lanes.
+ * batches larger and fsyncs rarer. A lone plant waits for others only right after a batch of several, whose clients
+ * often send again, and for three milliseconds at most. Slow commits are in flight on several lanes.
  *
  * @example
  * ```ts

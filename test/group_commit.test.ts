@@ -506,6 +506,60 @@ describe("with a deferred store, manual turns and fake timers", () => {
     expect(batches.map(({ plants }) => plants)).toEqual([[FERN, MOSS], [IVY]]);
   });
 
+  test("with several lanes, a batch that is back during a linger makes it wait for more plants, and no longer", async () => {
+    const group = deferred({ lanes: 2 });
+    const { commits, batches, run } = group;
+    for (let count = 0; count < 5; count++) await commitTwo(group);
+    const inFlight = [FERN, MOSS, IVY, plant(4)].map((one) => commits.add(one));
+    await run();
+    jest.advanceTimersByTime(3);
+    await run();
+    const [first, second] = batches.slice(-2);
+    first?.end(["added", "added"]);
+    await run();
+    jest.advanceTimersByTime(1);
+    second?.end(["added", "added"]);
+    expect(await Promise.all(inFlight)).toEqual(["added", "added", "added", "added"]);
+    for (const one of [FERN, MOSS, IVY]) void commits.add(one);
+    await run();
+    expect(batches.at(-1)).toBe(second);
+    jest.advanceTimersByTime(1);
+    await run();
+    expect(batches.at(-1)?.plants).toEqual([FERN, MOSS, IVY]);
+  });
+
+  test("while all lanes are taken, what comes back from a lock starts no linger, and no further batch", async () => {
+    const { commits, batches, run } = deferred();
+    const locked = [FERN, MOSS].map((one) => commits.add(one));
+    await run();
+    batches[0]?.end(["locked", "locked"]);
+    await run();
+    void commits.add(IVY);
+    await run();
+    jest.advanceTimersByTime(100);
+    await run();
+    void commits.add(plant(4));
+    batches[2]?.end(["added", "added"]);
+    expect(await Promise.all(locked)).toEqual(["added", "added"]);
+    jest.advanceTimersByTime(10);
+    await run();
+    expect(batches.map(({ plants }) => plants)).toEqual([[FERN, MOSS], [IVY], [FERN, MOSS]]);
+  });
+
+  test("drain() ends a linger: what is pending is flushed at once, and where nothing is no timer is left", async () => {
+    for (const pending of [[], [IVY]]) {
+      const group = deferred();
+      await commitTwo(group);
+      for (const one of pending) void group.commits.add(one);
+      const drained = group.commits.drain(60_000);
+      await group.run();
+      expect(group.batches.slice(1).map(({ plants }) => plants)).toEqual(pending.map((one) => [one]));
+      group.batches[1]?.end(["added"]);
+      await drained;
+      expect(jest.getTimerCount()).toBe(0);
+    }
+  });
+
   test("during drain() nobody can come: the last batch does not linger", async () => {
     const { commits, batches, run } = deferred();
     void commits.add(FERN);
