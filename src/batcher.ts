@@ -184,6 +184,7 @@ export class Batcher {
       const now = performance.now();
       this.#expire(now);
       this.#expiry = undefined;
+      if (this.size() === 0) this.#becomeEmpty();
       const next = earliestDeadline([...this.#inFlight, this.#pending, this.#locked.waiting], now);
       if (next !== undefined) this.#scheduleExpiry(next - now);
     });

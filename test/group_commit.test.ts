@@ -293,6 +293,20 @@ describe("with a deferred store, manual turns and fake timers", () => {
     }
   });
 
+  test("drain() resolves as soon as the deadline of the last plant is over, which waits for its next try", async () => {
+    const { commits, batches, run } = deferred({ timeoutMs: 1_000 });
+    const error = rejection(commits.add(FERN));
+    await run();
+    jest.advanceTimersByTime(950);
+    batches[0]?.end(["locked"]);
+    await run();
+    const drained = tracked(commits.drain(60_000));
+    jest.advanceTimersByTime(50);
+    await run();
+    expect(await error).toMatchObject({ code: "storage_unavailable" });
+    expect(drained.settled).toBe(true);
+  });
+
   test("onCommit is told of outcomes only, and of no commit where every plant is locked", async () => {
     const onCommit = jest.fn();
     const { commits, batches, run } = deferred({ onCommit });
