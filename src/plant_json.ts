@@ -1,6 +1,6 @@
 import { PlantStoreError } from "./errors.ts";
 import { parseExactJson } from "./exact_json.ts";
-import { isNestedDeeper } from "./json_depth.ts";
+import { emptyNested, isNestedDeeper, mayBeNested } from "./json_depth.ts";
 import { syntaxErrorOffset } from "./json_syntax.ts";
 import type { NewPlant } from "./plant.ts";
 import { checkPlant, type Subject } from "./plant_schema.ts";
@@ -43,11 +43,17 @@ function parseJson(text: string, subject: Subject): unknown {
     throw new PlantStoreError("malformed_json", `${subject} must not be nested deeper than ${MAX_DEPTH} levels`);
   }
   try {
-    return parseExactJson(text);
+    return parseExactJson(mayBeNested(text) ? withoutNested(text) : text);
   } catch (cause) {
     // A parser's message quotes the text, and no response may contain a body: so it stays in `cause`.
     throw new PlantStoreError("malformed_json", `${subject} must be valid JSON${placeOfError(text)}`, { cause });
   }
+}
+
+/** No member of a plant is an array or an object: what is in one is checked, and not built. */
+function withoutNested(text: string): string {
+  if (syntaxErrorOffset(text) !== undefined) throw new SyntaxError("It is not JSON");
+  return emptyNested(text);
 }
 
 /** The parser itself does not say where, in every runtime. Only what is refused is read a second time. */

@@ -1,4 +1,5 @@
-import { decodeProtectedHeader, type JWTHeaderParameters } from "jose";
+import { base64url, decodeProtectedHeader, type JWTHeaderParameters } from "jose";
+import { hasMoreOpenings } from "../json_depth.ts";
 import type { JwtRefusal } from "./jwt_refusal.ts";
 
 const RSA = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] as const;
@@ -45,10 +46,19 @@ const TYPE = /^(?:application\/)?(?:at\+)?jwt$/i;
 /** RFC 7515, section 7.1; an empty signature is one of `none`. */
 const COMPACT = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 
+/**
+ * How many arrays and objects a header may have: itself, a `jwk`, an `x5c` (RFC 7515, section 4.1), and some to spare. Each
+ * can cost a parser as much as a thousand characters, and who sends it needs no key for that.
+ */
+const MAX_CONTAINERS = 8;
+
 function protectedHeader(token: string): Record<string, unknown> | undefined {
   try {
-    return decodeProtectedHeader(token);
+    const text = utf8.decode(base64url.decode(token.slice(0, token.indexOf("."))));
+    return hasMoreOpenings(text, MAX_CONTAINERS) ? undefined : decodeProtectedHeader(token);
   } catch {
     return undefined;
   }
 }
+
+const utf8 = new TextDecoder();

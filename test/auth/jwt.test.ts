@@ -443,6 +443,17 @@ test.each([[[]], ["exp"], [["exp", 1]], [null]])("a token with `crit` %p is refu
   expect(await idp.verdict(`${header}.${payload}.${signature}`)).toBe("malformed");
 });
 
+test.each<[header: string, verdict: "malformed" | true]>([
+  ['{"jwk":{"kty":"EC","x":"A"},"x5c":["A","B"]}', true],
+  ['{"a":[[[[[[[]]]]]]]}', true],
+  ['{"a":[[[[[[[[]]]]]]]]}', "malformed"],
+  [`{"a":[${Array(400).fill('{"999":0}').join()}]}`, "malformed"],
+])("a token with many arrays and objects in its header is refused: case %#", async (header, verdict) => {
+  await using idp = await identityProvider();
+  const token = await signed(idp.key, CLAIMS, JSON.parse(header) as Record<string, unknown>);
+  expect(await idp.verdict(token)).toBe(verdict);
+});
+
 test("a token with an unencoded payload (RFC 7797) is refused", async () => {
   await using idp = await identityProvider();
   const payload = base64url.encode(JSON.stringify(CLAIMS));

@@ -1,9 +1,10 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { post, TOKEN } from "../support/client.ts";
 import { INTACT, printed } from "../support/ledger.ts";
-import { TEST_TIMEOUT_MS, skipsProc } from "../support/program.ts";
+import { emptyDirectory, skipsProc, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { printedSeed } from "../support/load.ts";
 import { scaled } from "../support/scale.ts";
-import { overload } from "./overload.ts";
+import { memoryOf, overload } from "./overload.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -24,3 +25,21 @@ test.skipIf(skipsProc())("five times too many plants are stored or refused, in b
   // What the load took comes back.
   expect(result.memory.after).toBeLessThan(100 * MEGABYTE);
 });
+
+// JavaScriptCore makes an array of a thousand elements for each of these objects: 50 MB of a body of 60 kB.
+test.skipIf(skipsProc())(
+  "bodies full of objects that look like large arrays take no more memory than others",
+  async () => {
+    using directory = emptyDirectory();
+    await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+    const send = async (key: string) => {
+      const body = `{"id":1,"name":"Fern","x":[${Array(6_000).fill(`{"${key}":0}`).join()}]}`;
+      const responses = await Promise.all(Array.from({ length: 20 }, () => post(server.url, body)));
+      expect(responses.map(({ status }) => status)).toEqual(Array(20).fill(200));
+    };
+    await send("a");
+    const { most } = memoryOf(server.child.pid);
+    await send("999");
+    expect(memoryOf(server.child.pid).most - most).toBeLessThan(50 * MEGABYTE);
+  },
+);

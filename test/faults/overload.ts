@@ -42,7 +42,8 @@ export async function overload({ queueLimit, plants, seed, restMs }: OverloadOpt
   return { experiment: "overload", size, verdict: ledger.judge(disk.database), began, load, memory };
 }
 
-function memoryOf(pid: number): { now: number; most: number } {
+/** What a process holds in memory now, and has held at its most; in bytes. */
+export function memoryOf(pid: number): { now: number; most: number } {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   const bytes = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, "m").exec(status)?.[1]) * 1024;
   return { now: bytes("VmRSS"), most: bytes("VmHWM") };
