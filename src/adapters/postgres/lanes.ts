@@ -117,10 +117,16 @@ class LanePool implements Lanes {
 
   #release(lane: Lane): void {
     const [next] = this.#waiting;
-    if (next === undefined) return void this.#free.push(lane);
+    if (next === undefined) return this.#putBack(lane);
     if (!lane.isReady()) return void this.#connect(lane);
     this.#waiting.delete(next);
     next.resolve(lane);
+  }
+
+  /** One that may have left a statement behind on the server is tried after all that have not. */
+  #putBack(lane: Lane): void {
+    if (lane.isReady()) this.#free.push(lane);
+    else this.#free.unshift(lane);
   }
 }
 

@@ -128,6 +128,31 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     expect(await plants.add([{ id: 5n, name: "stuck" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
   });
 
+  test("a lane whose statement is stuck, and which could not ask whether it still is, is the last one that is taken", async () => {
+    using proxy = startProxy(cluster.port);
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+    const throughProxy = new URL(url);
+    throughProxy.port = String(proxy.port);
+    await using database = await openPostgres(parsePostgresUrl(throughProxy.href));
+    const add = (id: bigint, timeoutMs: number) => database.plants.add([{ id, name: "Fern" }], { timeoutMs });
+    await cluster.run(SLOW_FUNCTION, SLOW_CONSTRAINT);
+    await using rival = cluster.connect();
+    await rival.unsafe("SELECT pg_advisory_lock(1)");
+    try {
+      // One lane is connected: a lone client needs no other.
+      expect(await add(6n, TEST_TIMEOUT_MS)).toEqual(["added"]);
+      proxy.redirect(silent.port);
+      await expect(database.plants.add([{ id: 7n, name: "stuck" }], { timeoutMs: 500 })).rejects.toMatchObject({
+        code: "storage_unavailable",
+      });
+      while (metric(database, "lanes_busy") !== 0) await Bun.sleep(5);
+      proxy.redirect(cluster.port);
+      expect(await add(8n, 10_000)).toEqual(["added"]);
+    } finally {
+      await rival.unsafe("SELECT pg_advisory_unlock(1)");
+    }
+  });
+
   test("leaves one connection behind for each lane, also where the current role is not the one that logged in", async () => {
     await cluster.run("CREATE ROLE holder", "CREATE ROLE app LOGIN IN ROLE holder", "ALTER ROLE app SET role = holder");
     await cluster.run("GRANT ALL ON SCHEMA public TO holder");
