@@ -10,6 +10,7 @@ import { exportPlants } from "../../src/commands/export.ts";
 import { CommandError } from "../../src/commands/io.ts";
 import { parseExactJson } from "../../src/exact_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
+import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { executable } from "../support/executable.ts";
 import { shell } from "../support/shell.ts";
 import { emptyDirectory, runToEnd, start } from "../support/program.ts";
@@ -272,6 +273,22 @@ test("export of a file that is marked as damaged writes what can be read, says s
     exitCode: 1,
     stdout: '{"id":1,"name":"Fern"}\n',
     stderr: "Plants may be missing in the export: the database is damaged (found before)\n",
+  });
+});
+
+test("export of a file with a damaged page writes every plant before it, and fails with one line", async () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  // All of them would be one page of the export.
+  makeLargeDatabase(path, 3_000);
+  const whole = await exported(path);
+  damage(path, "a zeroed page in the middle");
+  const { exitCode, stdout, stderr } = await runCommand(["export", "--database", `file:${path}`], {});
+  expect(whole.startsWith(stdout)).toBe(true);
+  expect(plantsOn(stdout).length).toBeWithin(1_000, 2_000);
+  expect({ exitCode, stderr }).toEqual({
+    exitCode: 1,
+    stderr: `Cannot read database "${path}": it is damaged (database disk image is malformed)\n`,
   });
 });
 

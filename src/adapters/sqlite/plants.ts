@@ -74,14 +74,21 @@ const PAGE_PLANTS = 4_000;
 /** when it holds this many characters, because a name may be long. */
 const PAGE_CHARACTERS = 2 ** 20;
 
-/** Leaving the loop early resets the statement, which ends its read transaction. */
+/**
+ * A page ends also before a row that cannot be read: the next one begins there, and throws. Leaving the loop early resets
+ * the statement, which ends its read transaction.
+ */
 function pageOf(rows: Iterable<PlantRow>): NewPlant[] {
   const page: NewPlant[] = [];
   let characters = 0;
-  for (const { id, name, tag } of rows) {
-    page.push(tag === null ? { id, name } : { id, name, tag });
-    characters += name.length + (tag?.length ?? 0);
-    if (characters >= PAGE_CHARACTERS) break;
+  try {
+    for (const { id, name, tag } of rows) {
+      page.push(tag === null ? { id, name } : { id, name, tag });
+      characters += name.length + (tag?.length ?? 0);
+      if (characters >= PAGE_CHARACTERS) break;
+    }
+  } catch (error) {
+    if (page.length === 0) throw error;
   }
   return page;
 }
