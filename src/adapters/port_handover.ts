@@ -8,9 +8,9 @@ import { readdirSync } from "node:fs";
  *
  * @param port The port, which a socket of this process listens on.
  * @param listen Makes the new socket listen, with `SO_REUSEPORT`.
- * @throws {Error} If this is not Linux with glibc, or `listen` throws: then the old socket listens as before.
+ * @throws {Error} If this is not Linux with glibc, or `listen` throws: then only the old socket listens, as before.
  */
-export function handOverPort<Server>(port: number, listen: () => Server): Server {
+export function handOverPort<Server extends { stop(): unknown }>(port: number, listen: () => Server): Server {
   const { symbols: libc } = dlopen("libc.so.6", LIBC);
   const socket = readdirSync("/proc/self/fd")
     .map(Number)
@@ -18,8 +18,13 @@ export function handOverPort<Server>(port: number, listen: () => Server): Server
   if (socket === undefined) throw new Error(`No socket listens on port ${port}`);
   setOption(libc, socket, SO_REUSEPORT, new Int32Array([1]));
   const server = listen();
-  // The sockets of a port are numbered in the order in which they began to listen.
-  setOption(libc, socket, SO_ATTACH_REUSEPORT_CBPF, programThatReturns(1));
+  try {
+    // The sockets of a port are numbered in the order in which they began to listen.
+    setOption(libc, socket, SO_ATTACH_REUSEPORT_CBPF, programThatReturns(1));
+  } catch (error) {
+    server.stop();
+    throw error;
+  }
   return server;
 }
 

@@ -2,6 +2,7 @@ import { handOverPort } from "../adapters/port_handover.ts";
 import { withDeadline } from "../deadline.ts";
 import { type BunServer, type BunServerOptions, type Handlers, IDLE_TIMEOUT_S, serve } from "./bun_server.ts";
 import type { Config } from "./config.ts";
+import { CommandError } from "./io.ts";
 import { type Certificate, readCertificate } from "./tls_files.ts";
 
 /** A server that listens. */
@@ -16,7 +17,7 @@ export interface HttpServer {
    * Reads the TLS files again, for new connections: open ones keep the old certificate, and are closed after their next
    * response. Resolves to the new certificate, or to nothing without HTTPS.
    *
-   * @throws {CommandError} If the files cannot be used: the old certificate stays.
+   * @throws {CommandError} If the files cannot be used, or a new socket cannot listen: the old certificate stays.
    */
   renewCertificate(): Promise<Certificate | undefined>;
   /** Stops listening for a while, and closes idle connections. Requests in flight get their responses. */
@@ -137,7 +138,9 @@ class BunHttpServer implements HttpServer {
 function takeOver(server: BunServer, options: Options): BunServer {
   try {
     return handOverPort(options.port, () => serve(options, { reusePort: true }));
-  } catch {
+  } catch (error) {
+    // Another socket could not listen either: the one that is there goes on.
+    if (error instanceof CommandError) throw error;
     void server.stop();
     return serve(options);
   }

@@ -1,10 +1,10 @@
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { type HttpServer, listen } from "../../src/commands/http_server.ts";
 import { parseConfig } from "../../src/commands/config.ts";
 import { connect, getBytes, postBytes } from "../support/load.ts";
-import { emptyDirectory, ROOT } from "../support/program.ts";
+import { emptyDirectory, ROOT, skipsProc } from "../support/program.ts";
 
 /** A server that echoes bodies, and a connection on which it has half of one. */
 async function halfSent() {
@@ -71,3 +71,25 @@ test("a certificate that is read when the server stops does not make it listen a
   await renewed;
   await expect(connect(server.address)).rejects.toThrow();
 });
+
+// Elsewhere the old socket is closed before.
+test.skipIf(skipsProc())(
+  "where it cannot listen with a new certificate, as on an address that is gone, the server goes on with the old one",
+  async () => {
+    const file = (name: string) => join(ROOT, "test/support/tls", name);
+    const tls = { TLS_CERT_FILE: file("localhost.crt"), TLS_KEY_FILE: file("localhost.key") };
+    const server = await listen(parseConfig(tls, { port: "0" }), {
+      fetch: () => new Response("a response"),
+      error: () => new Response(null, { status: 500 }),
+    });
+    {
+      using _ = spyOn(Bun, "serve").mockImplementation(() => {
+        throw new Error("the address is gone");
+      });
+      await expect(server.renewCertificate()).rejects.toThrow("the address is gone");
+    }
+    const response = await fetch(server.address, { tls: { ca: Bun.file(file("localhost.crt")) } });
+    expect(await response.text()).toBe("a response");
+    await server.stop(60_000);
+  },
+);
