@@ -1,4 +1,5 @@
 import { startLogging } from "../adapters/logging.ts";
+import { PlantStoreError } from "../errors.ts";
 import type { Config } from "./config.ts";
 import type { StreamIo } from "./io.ts";
 import { openForServing } from "./open_database.ts";
@@ -34,7 +35,8 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   // It can wait for a lock, or a disk, and a signal may stop it: nothing is lost.
   const opened = await Promise.race([opening, stopped]);
   if (opened === undefined) return 0;
-  await using database = opened;
+  await using resources = new AsyncDisposableStack();
+  const database = resources.use(opened);
   const { startService } = await loading;
   const service = await startService({ ...config, authTokens: staticTokens }, database, logging, io);
   if (service === undefined) return 0;
@@ -42,9 +44,20 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   if (failure === undefined) log.info("Stopping: responding to what was accepted");
   else log.error("Stopping: the storage failed", { cause: failure });
   await service.stop(failure !== undefined);
-  if (failure !== undefined) return 1;
-  // What has failed by now, without waiting for a failure.
-  const failedSince = await Promise.race([database.failed, undefined]);
-  if (failedSince !== undefined) log.error("The storage failed while stopping", { cause: failedSince });
-  return failedSince ? 1 : 0;
+  const failedSince = await close(resources.move(), database.failed);
+  if (failure === undefined && failedSince !== undefined) {
+    log.error("The storage failed while stopping", { cause: failedSince });
+  }
+  return failure === undefined && failedSince === undefined ? 0 : 1;
+}
+
+/** Closes the database, and resolves to what has failed by then, without waiting for a failure. */
+async function close(resources: AsyncDisposableStack, failed: Promise<Error>): Promise<Error | undefined> {
+  try {
+    await resources.disposeAsync();
+  } catch (error) {
+    if (error instanceof PlantStoreError) return error;
+    throw error;
+  }
+  return await Promise.race([failed, undefined]);
 }

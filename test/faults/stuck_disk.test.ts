@@ -1,5 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { post } from "../support/client.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { connect, getBytes, postBytes, randomFrom, randomPlants, verdictOf, printedSeed } from "../support/load.ts";
 import { exitCodeOf, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
@@ -111,3 +112,17 @@ test.concurrent.skipIf(skipsShim())("an fsync that fails after SIGTERM is exit c
   expect(await exitCodeOf(child)).toBe(1);
   expect(await stderr.end).toContain('"level":"ERROR","message":"The storage failed while stopping"');
 });
+
+test.concurrent.skipIf(skipsShim())(
+  "an fsync that fails while the database is closed is exit code 1 and a line of the log",
+  async () => {
+    using disk = makeDisk({ shim: true });
+    await using server = await startServer(disk.server());
+    expect((await post(server.url)).status).toBe(200);
+    disk.raise("fail-sync");
+    server.child.kill("SIGTERM");
+    expect(await exitCodeOf(server.child)).toBe(1);
+    const lines = (await server.stderr.end).trimEnd().split("\n");
+    expect(lines.at(-1)).toContain('"level":"ERROR","message":"The storage failed while stopping"');
+  },
+);
