@@ -6,7 +6,7 @@ import type { PlantStore } from "../../plant_store.ts";
 import type { Connection, ConnectionOptions } from "./connection.ts";
 import { connectorTo } from "./connector.ts";
 import { PostgresFailure, unavailable } from "./errors.ts";
-import { createLane, type LaneCounts, type Work } from "./lane.ts";
+import { createLane, type Work } from "./lane.ts";
 import { createLanes, type Lanes } from "./lanes.ts";
 import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { addPlants, readPage } from "./plants.ts";
@@ -19,7 +19,7 @@ import {
   revisionOfTokens,
   revokeToken,
 } from "./tokens.ts";
-import { databaseMetrics } from "./metrics.ts";
+import { databaseMetrics, type LaneCounts } from "./metrics.ts";
 import { requirePrivileges } from "./privileges.ts";
 import { tablesVerifier } from "./tables.ts";
 import { probe } from "./probe.ts";

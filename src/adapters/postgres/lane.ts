@@ -2,19 +2,8 @@ import { withDeadline } from "../../deadline.ts";
 import { backoffMs, pause } from "./backoff.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, remedyFor, unavailable } from "./errors.ts";
+import type { LaneCounts } from "./metrics.ts";
 import { type Backend, stillWorks } from "./session.ts";
-
-/** What happened on lanes, counted. */
-export interface LaneCounts {
-  /** Connections opened in the place of one that was lost or given up. */
-  reconnections: number;
-  /** Pieces of work that were begun again. */
-  retries: number;
-  /** Pieces of work that were done, */
-  done: number;
-  /** and how long they took, in milliseconds. */
-  durationMs: number;
-}
 
 /** Something to run on a connection; `attempt` counts from 0, and a later one may find what an earlier one did. */
 export type Work<Result> = (connection: Connection, attempt: number) => Promise<Result>;
@@ -48,6 +37,8 @@ export interface Lane {
   isConnected(): boolean;
   /** Whether work would be sent at once: on a connection, and behind nothing that was given up. */
   isReady(): boolean;
+  /** Whether something that was given up here may still keep the server busy. */
+  isStuck(): boolean;
   /** Gives up its connection, and whatever is in flight there; it makes no other one, and sends nothing again. */
   close(): void;
 }
@@ -115,7 +106,11 @@ class ConnectionLane implements Lane {
   }
 
   isReady(): boolean {
-    return this.isConnected() && this.#abandoned === undefined;
+    return this.isConnected() && !this.isStuck();
+  }
+
+  isStuck(): boolean {
+    return this.#abandoned !== undefined;
   }
 
   close(): void {

@@ -123,10 +123,10 @@ class LanePool implements Lanes {
     next.resolve(lane);
   }
 
-  /** One that may have left a statement behind on the server is tried after all that have not. */
+  /** One that may be stuck is tried after all others. */
   #putBack(lane: Lane): void {
-    if (lane.isReady()) this.#free.push(lane);
-    else this.#free.unshift(lane);
+    if (lane.isStuck()) this.#free.unshift(lane);
+    else this.#free.push(lane);
   }
 }
 
