@@ -151,15 +151,15 @@ export class Batcher {
     this.#admission.release(this.#locked.withdraw(Math.max(this.#expiredAt, performance.now())));
   }
 
-  /** `size`: how many have their outcome, and may send again. */
-  #returned(size: number): void {
+  /** @param settled How many plants have their outcome: their clients may send again. */
+  #returned(settled: number): void {
     if (this.size() === 0) this.#becomeEmpty();
     if (this.#state.name === "gathering") return;
-    if (this.#state.name === "lingering") return void (this.#state.size += size);
+    if (this.#state.name === "lingering") return void (this.#state.size += settled);
     clearTimeout(this.#timer);
     const isFull = this.#inFlight.size >= this.#options.lanes;
-    if (size < 2 || isFull || this.#drained !== undefined) this.#schedule();
-    else this.#wait({ name: "lingering", size: size + this.#pending.length }, this.#lingerTime.ms);
+    if (settled < 2 || isFull || this.#drained !== undefined) this.#schedule();
+    else this.#wait({ name: "lingering", size: settled + this.#pending.length }, this.#lingerTime.ms);
   }
 
   /** A timer without a plant would only keep the process alive. */

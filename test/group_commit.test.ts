@@ -400,24 +400,30 @@ describe("with a deferred store, manual turns and fake timers", () => {
 
   // Lingering
 
-  test("after a commit of several, the next batch lingers for as many, and is flushed when all have sent again", async () => {
-    const { commits, batches, run } = deferred();
-    void commits.add(FERN);
-    void commits.add(MOSS);
-    await run();
-    void commits.add(IVY);
-    batches[0]?.end(["added", "added"]);
-    await run();
-    void commits.add(FERN);
-    await run();
-    expect(batches).toHaveLength(1);
-    void commits.add(MOSS);
-    await run();
-    expect(batches.map(({ plants }) => plants)).toEqual([
-      [FERN, MOSS],
-      [IVY, FERN, MOSS],
-    ]);
-  });
+  test.each([
+    ["some are", [IVY]],
+    ["none are", []],
+  ] as const)(
+    "after a commit of several, the next batch lingers for as many more than are pending, where %s",
+    async (_, pending) => {
+      const { commits, batches, run } = deferred();
+      void commits.add(FERN);
+      void commits.add(MOSS);
+      await run();
+      for (const one of pending) void commits.add(one);
+      batches[0]?.end(["added", "added"]);
+      await run();
+      void commits.add(FERN);
+      await run();
+      expect(batches).toHaveLength(1);
+      void commits.add(MOSS);
+      await run();
+      expect(batches.map(({ plants }) => plants)).toEqual([
+        [FERN, MOSS],
+        [...pending, FERN, MOSS],
+      ]);
+    },
+  );
 
   test("after a commit of several, the next batch lingers for a millisecond at most", async () => {
     const { commits, batches, run } = deferred();
@@ -456,20 +462,6 @@ describe("with a deferred store, manual turns and fake timers", () => {
     batches[0]?.end(["added"]);
     await run();
     expect(batches.map(({ plants }) => plants)).toEqual([[FERN], [MOSS]]);
-  });
-
-  test("after a commit of several, the next batch lingers also where nothing is pending yet", async () => {
-    const { commits, batches, run } = deferred();
-    await commitTwo({ commits, batches, run });
-    void commits.add(FERN);
-    await run();
-    expect(batches).toHaveLength(1);
-    void commits.add(MOSS);
-    await run();
-    expect(batches.map(({ plants }) => plants)).toEqual([
-      [FERN, MOSS],
-      [FERN, MOSS],
-    ]);
   });
 
   test("when nobody sends again, nothing is flushed, and a plant that comes later does not wait", async () => {
