@@ -1,7 +1,7 @@
 import { plantStore } from "../../src/adapters/postgres/database.ts";
 import { createLane } from "../../src/adapters/postgres/lane.ts";
 import { createLanes } from "../../src/adapters/postgres/lanes.ts";
-import type { LaneCounts } from "../../src/adapters/postgres/metrics.ts";
+import type { LaneCounts } from "../../src/adapters/postgres/lane_counts.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { type GroupCommit, groupCommit } from "../../src/group_commit.ts";
 import type { NewPlant } from "../../src/plant.ts";

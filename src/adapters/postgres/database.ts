@@ -7,6 +7,7 @@ import type { Connection, ConnectionOptions } from "./connection.ts";
 import { connectorTo } from "./connector.ts";
 import { PostgresFailure, unavailable } from "./errors.ts";
 import { createLane, type Work } from "./lane.ts";
+import type { LaneCounts } from "./lane_counts.ts";
 import { createLanes, type Lanes } from "./lanes.ts";
 import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { addPlants, readPage } from "./plants.ts";
@@ -19,7 +20,7 @@ import {
   revisionOfTokens,
   revokeToken,
 } from "./tokens.ts";
-import { databaseMetrics, type LaneCounts } from "./metrics.ts";
+import { databaseMetrics } from "./metrics.ts";
 import { requirePrivileges } from "./privileges.ts";
 import { tablesVerifier } from "./tables.ts";
 import { probe } from "./probe.ts";

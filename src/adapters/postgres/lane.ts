@@ -2,7 +2,7 @@ import { withDeadline } from "../../deadline.ts";
 import { backoffMs, pause } from "./backoff.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, remedyFor, unavailable } from "./errors.ts";
-import type { LaneCounts } from "./metrics.ts";
+import type { LaneCounts } from "./lane_counts.ts";
 import { type Backend, stillWorks } from "./session.ts";
 
 /** Something to run on a connection; `attempt` counts from 0, and a later one may find what an earlier one did. */

@@ -1,17 +1,6 @@
 import type { DatabaseMetric } from "../../database.ts";
+import type { LaneCounts } from "./lane_counts.ts";
 import type { Lanes } from "./lanes.ts";
-
-/** What happened on lanes, counted. */
-export interface LaneCounts {
-  /** Connections opened in the place of one that was lost or given up. */
-  reconnections: number;
-  /** Pieces of work that were begun again. */
-  retries: number;
-  /** Pieces of work that were done, */
-  done: number;
-  /** and how long they took, in milliseconds. */
-  durationMs: number;
-}
 
 /** The metrics of the lanes. */
 export function databaseMetrics(counts: LaneCounts, all: readonly Lanes[]): readonly DatabaseMetric[] {

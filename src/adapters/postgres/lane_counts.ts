@@ -1,0 +1,11 @@
+/** What happened on lanes, counted. */
+export interface LaneCounts {
+  /** Connections opened in the place of one that was lost or given up. */
+  reconnections: number;
+  /** Pieces of work that were begun again. */
+  retries: number;
+  /** Pieces of work that were done, */
+  done: number;
+  /** and how long they took, in milliseconds. */
+  durationMs: number;
+}
