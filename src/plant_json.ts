@@ -42,26 +42,26 @@ function parseJson(text: string, subject: Subject): unknown {
   if (isNestedDeeper(text, MAX_DEPTH)) {
     throw new PlantStoreError("malformed_json", `${subject} must not be nested deeper than ${MAX_DEPTH} levels`);
   }
+  // No member of a plant is an array or an object: what is in one is checked, and not built.
+  const isNested = mayBeNested(text);
+  const offset = isNested ? syntaxErrorOffset(text) : undefined;
+  if (offset !== undefined) throw notJson(text, offset, subject);
   try {
-    return parseExactJson(mayBeNested(text) ? withoutNested(text) : text);
+    return parseExactJson(isNested ? emptyNested(text) : text);
   } catch (cause) {
-    // A parser's message quotes the text, and no response may contain a body: so it stays in `cause`.
-    throw new PlantStoreError("malformed_json", `${subject} must be valid JSON${placeOfError(text)}`, { cause });
+    // The parser itself does not say where, in every runtime. Only what is refused is read a second time.
+    throw notJson(text, syntaxErrorOffset(text), subject, cause);
   }
 }
 
-/** No member of a plant is an array or an object: what is in one is checked, and not built. */
-function withoutNested(text: string): string {
-  if (syntaxErrorOffset(text) !== undefined) throw new SyntaxError("It is not JSON");
-  return emptyNested(text);
+/** A parser's message quotes the text, and no response may contain a body: so it stays in `cause`. */
+function notJson(text: string, offset: number | undefined, subject: Subject, cause?: unknown): PlantStoreError {
+  const where = offset === undefined ? "" : `; it ${placeOfError(text, offset)}`;
+  return new PlantStoreError("malformed_json", `${subject} must be valid JSON${where}`, { cause });
 }
 
-/** The parser itself does not say where, in every runtime. Only what is refused is read a second time. */
-function placeOfError(text: string): string {
-  const offset = syntaxErrorOffset(text);
-  if (offset === undefined) return "";
-  const verb = offset === text.length ? "ends too early, at" : "breaks at";
-  return `; it ${verb} ${place(text, offset)}`;
+function placeOfError(text: string, offset: number): string {
+  return `${offset === text.length ? "ends too early, at" : "breaks at"} ${place(text, offset)}`;
 }
 
 /** Line and column as an editor shows them: from 1, in UTF-16 code units. A line is named where there are several. */
