@@ -48,7 +48,7 @@ const COMPACT = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 
 /**
  * How many arrays and objects a header may have: itself, a `jwk`, an `x5c` (RFC 7515, section 4.1), and some to spare. Each
- * can cost a parser as much as a thousand characters, and who sends it needs no key for that.
+ * can cost a parser as much as hundreds of characters, and 8 kB of memory; who sends it needs no key for that.
  */
 const MAX_CONTAINERS = 8;
 
