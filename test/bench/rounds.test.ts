@@ -19,10 +19,10 @@ test("interleave() measures every subject once a round, and turns the order", as
   expect(() => figures(costs, "d", ({ cpuMicros }) => cpuMicros)).toThrow('"d" did not run');
 });
 
-test("steadyCost() does not count the first load after a pause", async () => {
+test("steadyCost() does not count the first load after a pause, as long for each of several servers", async () => {
   const loads: LoadOptions[] = [];
   const load = async (options: LoadOptions) => ({ cpuMicros: loads.push(options) }) as Cost;
   const options = { connections: 64, seconds: 3 };
-  expect((await steadyCost({ load }, options)).cpuMicros).toBe(2);
-  expect(loads).toEqual([options, options]);
+  expect((await steadyCost({ load, servers: 3 }, options)).cpuMicros).toBe(2);
+  expect(loads).toEqual([{ ...options, seconds: 9 }, options]);
 });

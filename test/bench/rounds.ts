@@ -7,7 +7,7 @@ export interface Rounds {
   readonly rounds: number;
   /** Before the first round, in seconds for each server of a contender: it runs for years, and is compiled by then. */
   readonly warmUp: number;
-  /** Of each measurement. {@linkcode compare} loads for as long before it. */
+  /** Of each measurement. {@linkcode compare} loads for as long before it, for each server of a contender. */
   readonly seconds: number;
 }
 
@@ -24,8 +24,7 @@ export async function compare(
   const servers = new Map<string, Server>();
   for (const contender of contenders) {
     const server = stack.use(await startContender(contender));
-    // Several servers get the processors one after the other.
-    await server.load({ ...load, seconds: warmUp * (contender.servers ?? 1) });
+    await server.load({ ...load, seconds: warmUp * server.servers });
     servers.set(contender.name, server);
   }
   return await interleave(servers, rounds, (server) => steadyCost(server, { ...load, seconds }));
@@ -33,10 +32,11 @@ export async function compare(
 
 /**
  * What a load costs once the server has been under it for as long. A server that waits for its turn has nothing to do,
- * and its runtime discards compiled code: in its first seconds it compiles again, and costs more.
+ * and its runtime discards compiled code: in its first seconds it compiles again, and costs more. Several servers share
+ * the processors, and each needs as many requests as one alone until it is compiled: they are loaded that much longer.
  */
-export async function steadyCost(server: Pick<Server, "load">, load: LoadOptions): Promise<Cost> {
-  await server.load(load);
+export async function steadyCost(server: Pick<Server, "load" | "servers">, load: LoadOptions): Promise<Cost> {
+  await server.load({ ...load, seconds: load.seconds * server.servers });
   return await server.load(load);
 }
 

@@ -60,6 +60,8 @@ export async function startContender(contender: Contender) {
   return {
     name,
     url: started[0]?.url ?? "",
+    /** How many processes it is. */
+    servers,
     load,
     async [Symbol.asyncDispose]() {
       await using _ = stack;
