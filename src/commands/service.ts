@@ -134,8 +134,14 @@ const REFRESH_MS = 2_000;
 
 /** Two loops: revocations are read whether or not uses can be written, and however long that takes. */
 function keepFresh(tokens: TokenCache, log: Logger): { stop(): void } {
+  const refresh = () => tokens.refresh();
   const loops = [
-    repeat(REFRESH_MS, () => tokens.refresh().catch((cause) => log.warning("Tokens not read", { cause }))),
+    // At once a second time: a connection that hung is closed then, and there may be another one.
+    repeat(REFRESH_MS, () =>
+      refresh()
+        .catch(refresh)
+        .catch((cause) => log.warning("Tokens not read", { cause })),
+    ),
     repeat(REFRESH_MS, () => writeUses(tokens, log)),
   ];
   return { stop: () => loops.forEach((loop) => loop.stop()) };

@@ -49,6 +49,28 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await service.database.plants.probe();
   });
 
+  test.concurrent("whether tokens changed is asked again sooner than other reading is given up", async () => {
+    const { url, run } = await cluster.newDatabase();
+    await using one = await openService(url);
+    await using other = await openService(url);
+    const revisions = await Promise.all([one, other].map(({ database }) => database.tokens.revision()));
+    const reading = await run(
+      `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^select "revision"'`,
+    );
+    const pids = reading.map(({ pid }) => Number(pid));
+    expect(pids).toHaveLength(2);
+    for (const pid of pids) process.kill(pid, "SIGSTOP");
+    try {
+      const listed = one.database.tokens.list().catch((error) => error);
+      const asked = other.database.tokens.revision();
+      await expect(asked).rejects.toMatchObject({ code: "storage_unavailable" });
+      expect(await Promise.race([listed, other.database.tokens.revision()])).toBe(revisions[1]);
+      expect(await listed).toMatchObject({ code: "storage_unavailable" });
+    } finally {
+      for (const pid of pids) process.kill(pid, "SIGCONT");
+    }
+  });
+
   test.concurrent("a host that is silent is asked once, as long as another one responds", async () => {
     const { url } = await cluster.newDatabase();
     let asked = 0;

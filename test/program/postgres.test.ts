@@ -159,6 +159,32 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     },
   );
 
+  test.concurrent("a revocation is known although the connection that tokens are read on hangs", async () => {
+    using directory = emptyDirectory();
+    await using database = await emptyDatabase();
+    const token = (await database.plantStore("token", "create", "greenhouse")).stdout.trim();
+    await using server = await startServer({ cwd: directory.path, env: { DATABASE_URL: database.url } });
+    const next = newPlants("a hanging connection");
+    expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
+    const reading =
+      "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^select \"revision\"'";
+    // It has read the tokens, and asks from now on whether there are others.
+    let found: Record<string, unknown>[];
+    do found = await database.run(reading);
+    while (found.length === 0);
+    const pid = Number(found[0]?.["pid"]);
+    process.kill(pid, "SIGSTOP");
+    try {
+      expect(await database.plantStore("token", "revoke", "greenhouse")).toMatchObject({ exitCode: 0 });
+      await untilTokenIs(401, server.url, token);
+      server.child.kill("SIGTERM");
+      expect(await server.child.exited).toBe(0);
+      expect(await server.stderr.end).not.toContain("Tokens not read");
+    } finally {
+      process.kill(pid, "SIGCONT");
+    }
+  });
+
   test.concurrent(
     "clients are told of a database that is read-only, and no load balancer that a lost right is ready",
     async () => {
@@ -215,6 +241,23 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       });
     },
   );
+
+  test.concurrent("says in one line that a database is another application's, or a newer plant-store's", async () => {
+    await using foreign = await emptyDatabase();
+    await foreign.run("CREATE TABLE orders (id int)");
+    await using newer = await emptyDatabase();
+    await newer.plantStore("migrate");
+    await newer.run("INSERT INTO plant_store_migrations VALUES (9999999999999, '9999_from_the_future')");
+    for (const [{ name, plantStore }, reason] of [
+      [foreign, 'schema "public" belongs to another application'],
+      [newer, "it was made by a newer plant-store"],
+    ] as const) {
+      for (const args of [["serve", "--port", "0"], ["migrate"], ["export"], ["token", "list"]]) {
+        const stderr = `Cannot open database "${name}": ${reason}\n`;
+        expect(await plantStore(...args)).toEqual({ exitCode: 1, stdout: "", stderr });
+      }
+    }
+  });
 
   test.concurrent("says in one line what is wrong with a database, and ends", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });

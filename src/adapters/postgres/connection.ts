@@ -137,10 +137,11 @@ function clientOptions(
       lock_timeout: LOCK_TIMEOUT_MS,
       ...session,
       ...SESSION_SETTINGS,
-      // The server must notice a dead connection, too.
+      // The server must notice a dead connection, too: by the last where it waits for the client to have its reply.
       tcp_keepalives_idle: 30,
       tcp_keepalives_interval: 10,
       tcp_keepalives_count: 3,
+      tcp_user_timeout: 60_000,
     },
   };
 }

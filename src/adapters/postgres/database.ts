@@ -6,24 +6,17 @@ import type { PlantStore } from "../../plant_store.ts";
 import type { Connection, ConnectionOptions } from "./connection.ts";
 import { connectorTo } from "./connector.ts";
 import { PostgresFailure, unavailable } from "./errors.ts";
-import { createLane, type Work } from "./lane.ts";
+import { createLane } from "./lane.ts";
 import type { LaneCounts } from "./lane_counts.ts";
 import { createLanes, type Lanes } from "./lanes.ts";
 import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { addPlants, readPage } from "./plants.ts";
-import {
-  addToken,
-  deleteToken,
-  listTokens,
-  pruneTokens,
-  recordTokenUses,
-  revisionOfTokens,
-  revokeToken,
-} from "./tokens.ts";
+import { addToken, deleteToken, listTokens, pruneTokens, recordTokenUses, revokeToken } from "./tokens.ts";
 import { databaseMetrics } from "./metrics.ts";
 import { requirePrivileges } from "./privileges.ts";
 import { tablesVerifier } from "./tables.ts";
 import { probe } from "./probe.ts";
+import { beside, revisionReader, SIDE_TIMEOUT_MS } from "./side_work.ts";
 import type { PostgresUrl } from "./url.ts";
 
 /** How a PostgreSQL database is opened. */
@@ -37,7 +30,7 @@ export interface PostgresOptions {
 }
 
 /**
- * With eight, a plant waits as long for commits of 5 ms, and an eighth less for commits of 20 ms; and its batch is half as
+ * With eight, a plant waits as long for commits of 5 ms, and a tenth less for commits of 20 ms; and its batch is half as
  * large, while each lane is one of the database's connections (`test/bench/lanes.ts`).
  */
 export const LANES = 4;
@@ -51,10 +44,6 @@ type Access = "create" | "write" | "read";
 const SCHEMA_TIMEOUT_MS = 10_000;
 /** How long who migrates alone waits, in milliseconds: a change to a large table takes hours, and a signal ends it. */
 const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
-/** How long tokens and pages may take, in milliseconds; a page that was given up ends on the server at the same time. */
-const SIDE_TIMEOUT_MS = 10_000;
-/** How long they wait for a connection of their own before they take one of the plants', in milliseconds. */
-const SIDE_CONNECT_MS = 1_000;
 /** How long a probe may take, in milliseconds: its verdict is older than a second then. */
 const PROBE_TIMEOUT_MS = 1_000;
 /** How much later its connection is closed, in milliseconds: commits that are only slow cost the plants' lanes none. */
@@ -92,7 +81,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
     plants: plantStore(lanes),
     tokens: {
       list: () => read(listTokens),
-      revision: () => read(revisionOfTokens),
+      revision: revisionReader(read),
       add: (token) => write((connection, attempt) => addToken(connection, token, attempt)),
       revoke: (name, at) => write((connection, attempt) => revokeToken(connection, name, at, attempt)),
       delete: async (name) => (await write(deleteToken(name))) > 0,
@@ -105,14 +94,6 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
     async [Symbol.asyncDispose]() {
       for (const each of [lanes, writing, reading]) each.close();
     },
-  };
-}
-
-/** Runs work on lanes of its own; or on those of the plants, which may be all that the server takes connections for. */
-function beside(plants: Lanes, own: Lanes) {
-  return async <Result>(work: Work<Result>): Promise<Result> => {
-    const lanes = (await own.ready(SIDE_CONNECT_MS)) ? own : plants;
-    return lanes.run(work, SIDE_TIMEOUT_MS);
   };
 }
 

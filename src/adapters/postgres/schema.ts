@@ -24,7 +24,7 @@ export const tokens = pgTable("tokens", {
   scopes: text().notNull(),
 });
 
-/** One row: how often tokens were added, revoked or deleted. Servers read it to know whether to read the tokens. */
+/** One row, another number after each change of the tokens. Servers read it to know whether to read the tokens. */
 export const tokenRevision = pgTable("token_revision", {
   id: integer().primaryKey(),
   revision: bigint({ mode: "bigint" }).notNull(),

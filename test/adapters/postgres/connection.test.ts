@@ -19,6 +19,7 @@ host all secret 127.0.0.1/32 scram-sha-256
 hostssl all tls all trust
 host all tls all reject
 host all all all trust
+local all all trust
 `;
 
 describe.skipIf(skipsCluster())("connectPostgres()", () => {
@@ -26,7 +27,13 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
   beforeAll(async () => {
     cluster = await startCluster({
       hba: HBA,
-      settings: { ssl: "on", ssl_ca_file: "server.crt", listen_addresses: "127.0.0.1,::1" },
+      settings: {
+        ssl: "on",
+        ssl_ca_file: "server.crt",
+        listen_addresses: "127.0.0.1,127.0.0.2,::1",
+        // The data directory.
+        unix_socket_directories: ".",
+      },
       files: {
         "server.crt": readFileSync(join(TLS, "localhost.crt"), "utf8"),
         "server.key": readFileSync(join(TLS, "localhost.key"), "utf8"),
@@ -73,6 +80,24 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
       code: "NO_SERVER",
       message: `${where}: it has no such database (3D000)`,
     });
+  });
+
+  test("connects through a unix socket, where the user may not through TCP without TLS", async () => {
+    using connection = await connect(at("tls", "", encodeURIComponent(cluster.data)));
+    expect(await setting(connection, "is_superuser")).toBe("off");
+    expect([...(await connection.query("SELECT inet_client_addr() AS address"))]).toEqual([{ address: null }]);
+    expect(await failureOf(at("tls", "", "%2Fmissing"))).toMatchObject({
+      message: expect.stringContaining("/missing:"),
+    });
+  });
+
+  test("has the server end a connection whose client is gone within a minute", async () => {
+    using connection = await connect(at("postgres"));
+    const settings = { tcp_keepalives_idle: "30", tcp_keepalives_interval: "10", tcp_keepalives_count: "3" };
+    // What the socket has: while a reply is not acknowledged, no keepalive is sent.
+    for (const [name, value] of Object.entries({ ...settings, tcp_user_timeout: "60000" })) {
+      expect(await setting(connection, name)).toBe(value);
+    }
   });
 
   test("goes to the URL's database, whatever the environment says", async () => {
@@ -221,12 +246,18 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     for (const [mode, host] of [
       ["sslmode=require", "127.0.0.1"],
       [`sslmode=verify-ca&${root}`, "127.0.0.1"],
+      [`sslmode=verify-ca&${root}`, "127.0.0.2"],
       [`sslmode=verify-full&${root}`, "localhost"],
     ] as const) {
       using connection = await connect(at("tls", `?${mode}`, host));
       const rows = await connection.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
       expect([...rows]).toEqual([{ ssl: true }]);
     }
+    // Its certificate is for localhost and 127.0.0.1.
+    expect(await failureOf(at("tls", `?sslmode=verify-full&${root}`, "127.0.0.2"))).toEqual({
+      code: "NO_SERVER",
+      message: `127.0.0.2:${cluster.port}: its certificate is for another host (ERR_TLS_CERT_ALTNAME_INVALID)`,
+    });
     expect(await failureOf(at("tls", "?sslmode=disable"))).toMatchObject({
       message: `127.0.0.1:${cluster.port}: it refuses this user or password (28000)`,
     });
@@ -298,7 +329,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
           "it refuses the session's settings, as a pooler does: connect to PostgreSQL itself (08P01)",
         ],
         [
-          "plant_store.nonce,array_nulls,bytea_output,lock_timeout,options,row_security,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
+          "plant_store.nonce,array_nulls,bytea_output,lock_timeout,options,row_security,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout",
           "a pooler in between drops the session's settings: connect to PostgreSQL itself",
         ],
       ] as const) {

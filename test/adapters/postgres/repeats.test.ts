@@ -25,6 +25,11 @@ const SLOW_FUNCTION = `CREATE OR REPLACE FUNCTION be_stuck(name text) RETURNS bo
   END IF;
   RETURN true;
 END $$`;
+/** Fails with the SQLSTATE that a plant has for a name: once, for a sequence is not rolled back, or always. */
+const FAILING_FUNCTION = `CREATE OR REPLACE FUNCTION fail(name text, tag text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+  IF tag = 'always' OR nextval('attempts') % 2 = 1 THEN RAISE EXCEPTION 'no' USING ERRCODE = name; END IF;
+  RETURN true;
+END $$`;
 const SLOW_CONSTRAINT = "ALTER TABLE plants ADD CHECK (be_stuck(name))";
 
 function metric(database: Database, name: string): number | undefined {
@@ -91,6 +96,34 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     expect(await added).toEqual(["present"]);
   });
 
+  test("sends again what an error of PostgreSQL did not store, and says what storage cannot do", async () => {
+    await using database = await openPostgres(parsePostgresUrl(url));
+    const add = (id: bigint, name: string, tag = "once") =>
+      database.plants.add([{ id, name, tag }], { timeoutMs: TEST_TIMEOUT_MS });
+    await cluster.run("CREATE SEQUENCE attempts", FAILING_FUNCTION, "ALTER TABLE plants ADD CHECK (fail(name, tag))");
+    const again = ["40001", "40P01", "57014", "08006", "25006", "25P04", "57P01", "57P03", "26000", "53300"];
+    for (const [index, code] of again.entries()) {
+      const before = metric(database, "retries_total") ?? Number.NaN;
+      expect([code, await add(BigInt(index + 1), code)]).toEqual([code, ["added"]]);
+      expect([code, metric(database, "retries_total")]).toEqual([code, before + 1]);
+    }
+    for (const [code, reason] of [
+      ["53100", "storage is full"],
+      ["53200", "storage is gone"],
+      ["53400", "storage is gone"],
+      ["58030", "storage has failed to read or write"],
+      ["XX001", "storage has failed"],
+    ] as const) {
+      await expect(add(100n, code, "always")).rejects.toMatchObject({
+        code: "storage_unavailable",
+        message: `${reason}; the plant may or may not be stored, send it again later`,
+      });
+    }
+    for (const code of ["22012", "23505", "42883", "P0001"]) {
+      await expect(add(100n, code, "always")).rejects.toMatchObject({ name: "PostgresFailure", code });
+    }
+  });
+
   test("a statement that is stuck on the server keeps no other plant waiting", async () => {
     await using database = await openPostgres(parsePostgresUrl(url));
     const { plants } = database;
@@ -153,12 +186,37 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     }
   });
 
+  /** A user whose current role is another one: PostgreSQL hides from it what its own connections do. */
+  async function urlOfHidden(): Promise<string> {
+    await cluster.run(
+      "DO $$ BEGIN CREATE ROLE holder; CREATE ROLE app LOGIN IN ROLE holder; EXCEPTION WHEN duplicate_object THEN END $$",
+      "ALTER ROLE app SET role = holder",
+      "GRANT ALL ON SCHEMA public TO holder",
+    );
+    return cluster.url("postgres", "app");
+  }
+
+  test("replaces a connection that was silently dropped, also where the current role is not the one that logged in", async () => {
+    await using database = await openPostgres(parsePostgresUrl(await urlOfHidden()), { lanes: 1 });
+    const add = (id: bigint, timeoutMs: number) => database.plants.add([{ id, name: "Fern" }], { timeoutMs });
+    expect(await add(1n, TEST_TIMEOUT_MS)).toEqual(["added"]);
+    const [backend] = await cluster.run("SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND query ~ '^insert'");
+    process.kill(Number(backend?.["pid"]), "SIGSTOP");
+    try {
+      await expect(add(2n, 300)).rejects.toMatchObject({ code: "storage_unavailable" });
+      expect(await add(2n, TEST_TIMEOUT_MS / 2)).toEqual(["added"]);
+    } finally {
+      process.kill(Number(backend?.["pid"]), "SIGCONT");
+    }
+    await database[Symbol.asyncDispose]();
+    await cluster.run("DROP OWNED BY holder CASCADE");
+  });
+
   test("leaves one connection behind for each lane, also where the current role is not the one that logged in", async () => {
-    await cluster.run("CREATE ROLE holder", "CREATE ROLE app LOGIN IN ROLE holder", "ALTER ROLE app SET role = holder");
-    await cluster.run("GRANT ALL ON SCHEMA public TO holder");
+    const hidden = await urlOfHidden();
     const waiting = "SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND wait_event = 'SyncRep'";
     try {
-      await using database = await openPostgres(parsePostgresUrl(cluster.url("postgres", "app")), { lanes: 1 });
+      await using database = await openPostgres(parsePostgresUrl(hidden), { lanes: 1 });
       expect(await database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
       await cluster.set("synchronous_standby_names", "nobody");
       // Only the first one has to get as far as to its commit.

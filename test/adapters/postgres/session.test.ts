@@ -2,7 +2,7 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { connectPostgres } from "../../../src/adapters/postgres/connector.ts";
 import { stillWorks } from "../../../src/adapters/postgres/session.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { skipsCluster, startCluster } from "../../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -17,20 +17,15 @@ describe.skipIf(skipsCluster())("stillWorks()", () => {
     const { backend } = await connect();
     await cluster.kill();
     await cluster.restart();
-    const pid = await walWriter(cluster);
+    await using rival = cluster.connect();
+    await rival.unsafe("BEGIN");
+    const [{ pid }] = await rival.unsafe("SELECT pg_backend_pid() AS pid");
     const other = await connect();
     expect(await stillWorks({ ...backend, pid }, other)).toBe(false);
     expect(await stillWorks({ ...backend, startedAt: "", pid }, other)).toBe(false);
     expect(await stillWorks({ ...other.backend, startedAt: "", pid }, other)).toBe(true);
+    await rival.unsafe("COMMIT");
+    expect(await stillWorks({ ...other.backend, startedAt: "", pid }, other)).toBe(false);
     other.close();
   });
 });
-
-/** The number of a process that waits for no client. After a start it may not be there yet. */
-async function walWriter(cluster: PostgresCluster): Promise<number> {
-  for (;;) {
-    const [process] = await cluster.run("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'");
-    if (process !== undefined) return Number(process["pid"]);
-    await Bun.sleep(5);
-  }
-}

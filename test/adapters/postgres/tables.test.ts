@@ -294,6 +294,22 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     expect(await cluster.run("SELECT id FROM plants")).toEqual([{ id: "1" }]);
   });
 
+  test("takes no plant for stored that a foreign key refuses at the commit", async () => {
+    await (await open())[Symbol.asyncDispose]();
+    await cluster.run(
+      "CREATE TABLE names (name text PRIMARY KEY)",
+      "ALTER TABLE plants ADD FOREIGN KEY (name) REFERENCES names DEFERRABLE INITIALLY DEFERRED",
+    );
+    try {
+      await using database = await open();
+      const added = database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS });
+      await expect(added).rejects.toMatchObject({ name: "PostgresFailure", code: "23503" });
+      expect(await cluster.run("SELECT id FROM plants")).toEqual([]);
+    } finally {
+      await cluster.run("DROP TABLE names CASCADE");
+    }
+  });
+
   test("refuses tables of another schema than those at the start", async () => {
     await cluster.run("CREATE ROLE moved SUPERUSER LOGIN");
     const asMoved = cluster.url("postgres", "moved");

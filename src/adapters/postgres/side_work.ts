@@ -1,0 +1,36 @@
+import type { Work } from "./lane.ts";
+import type { Lanes } from "./lanes.ts";
+import { revisionOfTokens } from "./tokens.ts";
+
+/** How long tokens and pages may take, in milliseconds; a page that was given up ends on the server at the same time. */
+export const SIDE_TIMEOUT_MS = 10_000;
+/** How long they wait for a connection of their own before they take one of the plants', in milliseconds. */
+const SIDE_CONNECT_MS = 1_000;
+/**
+ * How long reading whether tokens were changed may take, in milliseconds: a connection that hangs is to be left before a
+ * revocation is unknown for long.
+ */
+const REVISION_TIMEOUT_MS = 1_000;
+
+/** Runs work on lanes of its own; or on those of the plants, which may be all that the server takes connections for. */
+export function beside(plants: Lanes, own: Lanes) {
+  return async <Result>(work: Work<Result>, timeoutMs = SIDE_TIMEOUT_MS): Promise<Result> => {
+    const lanes = (await own.ready(SIDE_CONNECT_MS)) ? own : plants;
+    return lanes.run(work, timeoutMs);
+  };
+}
+
+/**
+ * Reads whether tokens were changed. At the start, and where the database is only slow, there is more time: after each
+ * failure twice as much.
+ */
+export function revisionReader(read: ReturnType<typeof beside>): () => Promise<string> {
+  let timeoutMs = SIDE_TIMEOUT_MS;
+  return async () => {
+    const limitMs = timeoutMs;
+    timeoutMs = Math.min(2 * limitMs, SIDE_TIMEOUT_MS);
+    const revision = await read(revisionOfTokens, limitMs);
+    timeoutMs = REVISION_TIMEOUT_MS;
+    return revision;
+  };
+}
