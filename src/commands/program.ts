@@ -3,7 +3,7 @@ import { DatabaseError } from "../database.ts";
 import { declareProgram } from "./command_line.ts";
 import { ConfigError, parseConfig } from "./config.ts";
 import { withDatabaseUrlFile } from "./database_url_file.ts";
-import { CommandError, type Io, type StreamIo, writeOutput } from "./io.ts";
+import { CommandError, escapeControls, type Io, type StreamIo, writeOutput } from "./io.ts";
 import type { Environment } from "./setting_table.ts";
 
 /** The exit codes of the program, beside 0. */
@@ -63,6 +63,7 @@ function toExitCode(error: unknown, { stderr }: Io): number {
   // Commander has printed its own line.
   if (error instanceof CommanderError) return CALLED_WRONGLY;
   const isExpected = error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
-  stderr(`${isExpected ? error.message : Bun.inspect(error)}\n`);
+  // It may quote a value that ends with a newline, as a file of a secret does.
+  stderr(`${isExpected ? escapeControls(error.message) : Bun.inspect(error)}\n`);
   return error instanceof ConfigError ? CALLED_WRONGLY : FAILED;
 }

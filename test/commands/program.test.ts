@@ -56,6 +56,14 @@ test("--help lists the commands, and token --help its own", async () => {
   expect(await listed("token", "--help")).toEqual(["create", "list", "revoke", "delete", "prune", "help"]);
 });
 
+test("a value that ends with a newline is refused in one line", async () => {
+  expect(await runCommand([], { LOG_LEVEL: "info\n" }, { stop: AbortSignal.abort() })).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr: expect.stringMatching(/^Cannot use LOG_LEVEL "info\\u\{a\}": expected [^\n]+\n$/),
+  });
+});
+
 test("serve --help tells every variable, in the order of the table", async () => {
   const { stdout } = await call("serve", "--help");
   const told = Array.from(stdout.matchAll(/\b[A-Z]+(?:_[A-Z]+)+\b|\b(?:HOST|PORT|DOCS)\b/g), ([name]) => name);

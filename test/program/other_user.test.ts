@@ -1,7 +1,8 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { spawnSync } from "node:child_process";
-import { chmodSync, readdirSync, writeFileSync } from "node:fs";
+import { chmodSync, chownSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { damageMark } from "../../src/adapters/sqlite/damage_mark.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -40,6 +41,39 @@ test.skipIf(skipsOtherUser())("a user who may only read a served database gets o
       exitCode: 1,
       stdout: "",
       stderr: expect.stringMatching(/^Cannot open database "plants\.db": [^\n]* as the user who runs the server\n$/),
+    });
+  }
+});
+
+test.skipIf(skipsOtherUser())(
+  "damage that root has found is known to whose the database is, also by a mark it may not read",
+  async () => {
+    using directory = emptyDirectory();
+    const { path: cwd } = directory;
+    chownSync(cwd, OTHER_USER, OTHER_USER);
+    expect(runAsOther(cwd, "token", "create", "garden").exitCode).toBe(0);
+    const database = join(cwd, "plants.db");
+    damageMark(database).write("page 7 is gone");
+    const list = () => runAsOther(cwd, "token", "list").stderr;
+    expect(list()).toContain("it is damaged (page 7 is gone);");
+    chownSync(`${database}-damaged`, 0, 0);
+    expect(list()).toContain("it is damaged (as its mark may say, which cannot be read);");
+    rmSync(`${database}-damaged`);
+    expect(list()).toBe("");
+  },
+);
+
+test.skipIf(skipsOtherUser())("who may not enter the directory of a database gets one line", () => {
+  using directory = emptyDirectory();
+  const database = join(directory.path, "plants.db");
+  writeFileSync(database, "");
+  for (const args of [["export"], ["backup", "copy.db"], ["token", "list"]]) {
+    const ended = runAsOther("/", ...args, "--database", `file:${database}`);
+    expect({ args, ...ended }).toEqual({
+      args,
+      exitCode: 1,
+      stdout: "",
+      stderr: expect.stringMatching(/^Cannot (?:read|open) database "[^"]+": [^\n]+\n$/),
     });
   }
 });

@@ -1,10 +1,11 @@
 import { Database, SQLiteError } from "bun:sqlite";
-import { accessSync, closeSync, constants, existsSync, openSync, statSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseError } from "../../database.ts";
 import { closeWithoutCheckpoint } from "./close.ts";
 import { damageMark } from "./damage_mark.ts";
 import { findingOf, isFailedSync, isLocked } from "./errors.ts";
+import { canWrite, createPrivate, NOT_WRITABLE, requireFile, requireWritable } from "./file_access.ts";
 import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { resetWal } from "./reset_wal.ts";
@@ -52,42 +53,8 @@ const MODES = {
   read: { readonly: true },
 } as const;
 
-/** Makes the file where there is none, for its owner only; SQLite gives the files beside it the same mode. */
-function createPrivate(path: string): void {
-  try {
-    closeSync(openSync(path, "ax", 0o600));
-  } catch {
-    // It is there, or cannot be made: that SQLite finds, too, and says it better.
-  }
-}
-
-/** Where the WAL is there already, SQLite opens for reading what it may not write, and fails at the first write. */
-function requireWritable(path: string): void {
-  const isReadOnly = (file: string) => existsSync(file) && !canWrite(file);
-  if ([path, `${path}-wal`, `${path}-shm`].some(isReadOnly)) throw new DatabaseError(NOT_WRITABLE);
-}
-
-/** Whether this process may write to a file, or there is none. */
-function canWrite(path: string): boolean {
-  try {
-    accessSync(path, constants.W_OK);
-    return true;
-  } catch (error) {
-    // The last process to close the database has removed its WAL just now.
-    return (error as NodeJS.ErrnoException).code === "ENOENT";
-  }
-}
-
-const NOT_WRITABLE = "SQLite has to be able to write to it and beside it; run this as the user who runs the server";
-
 const INTERRUPTED =
   "a write to it was interrupted, and only who writes can undo that: start a server, or list its tokens";
-
-/** SQLite's own error is the same for a missing file and for one that may not be read. */
-function requireFile(path: string): void {
-  const stats = statSync(path, { throwIfNoEntry: false });
-  if (!stats?.isFile()) throw new DatabaseError(stats ? "it is not a file" : "there is no such file");
-}
 
 /** Damage that was found before: only a check of the whole file, or another file, ends it. */
 function requireUnmarked(path: string): void {
@@ -101,7 +68,10 @@ function prepare(client: Database, { access, busyTimeoutMs = 5_000, beginWal = f
   // First of all, so that whatever follows waits for a lock instead of failing.
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   if (access === "read") return requireReadable(client);
-  if (requireApplicationId(client)) checkOnOpening(client);
+  if (requireApplicationId(client)) {
+    checkOnOpening(client);
+    requireKnownSchema(client);
+  }
   beginWalMode(client, busyTimeoutMs);
   makeDurable(client);
   if (beginWal || unsyncedMark(client.filename).isThere()) resetWal(client, busyTimeoutMs);
@@ -114,6 +84,11 @@ function requireReadable(client: Database): void {
   if (pragma(client, "application_id") !== BigInt(APPLICATION_ID)) {
     throw new DatabaseError("it is not a plant-store's database");
   }
+  requireKnownSchema(client);
+}
+
+/** Before anything is written: what is in the WAL of a newer one stays there, too. */
+function requireKnownSchema(client: Database): void {
   const last = client.query("SELECT max(created_at) FROM __drizzle_migrations").values()[0]?.[0];
   // A newer one may keep more of a plant than is known here.
   if (Number(last) > newestMigration()) throw new DatabaseError("it was made by a newer plant-store");

@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../../src/adapters/sqlite/connection.ts";
 import { DatabaseError } from "../../../src/database.ts";
@@ -192,4 +192,18 @@ test("connect() refuses a path in a directory that is not there", () => {
   using directory = emptyDirectory();
   const path = join(directory.path, "missing", "plants.db");
   expect(() => connect(path)).toThrow(`Cannot open database "${path}": unable to open database file`);
+});
+
+test("connect() leaves the WAL of a newer plant-store that was killed as it was", () => {
+  using directory = emptyDirectory();
+  const [path, killed] = ["plants.db", "killed.db"].map((name) => join(directory.path, name)) as [string, string];
+  const files = [killed, `${killed}-wal`];
+  {
+    using newer = connect(path);
+    newer.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', 9999999999999)");
+    for (const suffix of ["", "-wal"]) copyFileSync(path + suffix, killed + suffix);
+  }
+  const before = files.map((file) => readFileSync(file));
+  expect(() => connect(killed, { beginWal: true })).toThrow("it was made by a newer plant-store");
+  expect(files.map((file, index) => readFileSync(file).equals(before[index] as Buffer))).toEqual([true, true]);
 });

@@ -1,0 +1,56 @@
+import { accessSync, closeSync, constants, existsSync, openSync, type Stats, statSync } from "node:fs";
+import { DatabaseError } from "../../database.ts";
+
+/**
+ * Requires a file to be there. SQLite's own error is the same for a missing one and for one that may not be read.
+ *
+ * @throws {DatabaseError} If there is none, it is not a file, or it cannot be reached.
+ */
+export function requireFile(path: string): void {
+  const stats = statsOf(path);
+  if (!stats?.isFile()) throw new DatabaseError(stats ? "it is not a file" : "there is no such file");
+}
+
+function statsOf(path: string): Stats | undefined {
+  try {
+    return statSync(path, { throwIfNoEntry: false });
+  } catch (error) {
+    // Such as a directory above it that this user may not enter.
+    throw new DatabaseError(`it cannot be reached (${(error as NodeJS.ErrnoException).code})`);
+  }
+}
+
+/** Makes the file where there is none, for its owner only; SQLite gives the files beside it the same mode. */
+export function createPrivate(path: string): void {
+  try {
+    closeSync(openSync(path, "ax", 0o600));
+  } catch {
+    // It is there, or cannot be made: that SQLite finds, too, and says it better.
+  }
+}
+
+/**
+ * Requires that this process may write to what is there of a database. Where the WAL is there already, SQLite opens for
+ * reading what it may not write, and fails at the first write.
+ *
+ * @throws {DatabaseError} If it may not.
+ */
+export function requireWritable(path: string): void {
+  const isReadOnly = (file: string) => existsSync(file) && !canWrite(file);
+  if ([path, `${path}-wal`, `${path}-shm`].some(isReadOnly)) throw new DatabaseError(NOT_WRITABLE);
+}
+
+/** Whether this process may write to a file, or there is none. */
+export function canWrite(path: string): boolean {
+  try {
+    accessSync(path, constants.W_OK);
+    return true;
+  } catch (error) {
+    // The last process to close the database has removed its WAL just now.
+    return (error as NodeJS.ErrnoException).code === "ENOENT";
+  }
+}
+
+/** What whoever may not write is to do. */
+export const NOT_WRITABLE =
+  "SQLite has to be able to write to it and beside it; run this as the user who runs the server";
