@@ -6,6 +6,7 @@ import {
   getThrottlingFilter,
   type Logger,
   type LogRecord,
+  type ThrottlingFilterSummary,
   type TextFormatter,
 } from "@logtape/logtape";
 
@@ -49,10 +50,13 @@ export type LogThrottled = (
   reason?: string,
 ) => void;
 
-/** Sets up the process's log, and returns it. An error that comes a thousand times a second does not flood it. */
-export function startLogging({ level, format, write }: LoggingOptions): Log {
+/**
+ * Sets up the process's log, and returns it. An error that comes a thousand times a second does not flood it: what was
+ * dropped is counted every few seconds, and at the end of the log's scope.
+ */
+export function startLogging({ level, format, write }: LoggingOptions): Log & Disposable {
   const line = format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty();
-  const summary = { logger: getLogger(["plant-store", "summary"]) };
+  const summary = { logger: getLogger(["plant-store", "summary"]), level: levelOf };
   const throttle = getThrottlingFilter({ limit: LOGGED_PER_WINDOW, windowMs: WINDOW_MS, key: kindOf, summary });
   const isRoutine = (record: LogRecord) => record.level === "debug" || record.level === "info";
   configureSync({
@@ -65,7 +69,19 @@ export function startLogging({ level, format, write }: LoggingOptions): Log {
     ],
   });
   const log = getLogger("plant-store");
-  return { log, logThrottled: throttled(log, throttle) };
+  const count = () => throttle[Symbol.dispose]();
+  // By itself the throttle counts when the next one of the same kind comes, which may be never.
+  const timer = setInterval(count, WINDOW_MS).unref();
+  const stop = () => {
+    clearInterval(timer);
+    count();
+  };
+  return { log, logThrottled: throttled(log, throttle), [Symbol.dispose]: stop };
+}
+
+/** As severe as what was dropped: otherwise the level in force would drop it, too. */
+function levelOf({ lastRecord }: ThrottlingFilterSummary): LogRecord["level"] {
+  return lastRecord.level;
 }
 
 /** Marks the properties of a line that the throttle has let through. */

@@ -15,14 +15,15 @@ import { aborted } from "./waiting.ts";
 export async function serve(config: Config, io: StreamIo): Promise<number> {
   // Until the server listens it has no certificate to change, and SIGHUP must not stop it.
   if (config.tls !== undefined) io.onHangup(() => {});
-  const logging = startLogging({
+  using logging = startLogging({
     level: config.logLevel,
     format: config.logFormat ?? (io.isTerminal ? "pretty" : "json"),
     write: io.stderr,
   });
   const { log } = logging;
-  const staticTokens = await readStaticTokens(config, log);
   const stopped = aborted(io.stop);
+  const staticTokens = await Promise.race([readStaticTokens(config, log), stopped]);
+  if (staticTokens === undefined) return 0;
   const opening = openForServing(config.database, {
     sqlite: {
       closeTimeoutMs: shutdownBudget(config).closeMs,

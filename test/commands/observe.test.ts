@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { startLogging } from "../../src/adapters/logging.ts";
+import { type LogLevel, startLogging } from "../../src/adapters/logging.ts";
 import { createMetrics } from "../../src/adapters/metrics.ts";
 import { watchEventLoop } from "../../src/commands/event_loop.ts";
 import { createObserver } from "../../src/commands/observe.ts";
@@ -48,12 +48,23 @@ test("a flood of refused credentials is logged ten times, and only for those lin
   expect(lookups).toBe(10);
 });
 
+test.each(["warning", "error"] as const)(
+  "at the end of the log the lines that the throttle dropped are counted, with the level %s, too",
+  (level) => {
+    const { logging, logged } = memoryLog(level);
+    for (let i = 0; i < 50; i++) logging.logThrottled("error", "Storage unavailable", () => ({}));
+    logging[Symbol.dispose]();
+    const ten = Array.from({ length: 10 }, () => ["ERROR", "Storage unavailable"]);
+    expect(logged).toEqual([...ten, ["ERROR", "Last log message was suppressed 40 times."]] as typeof logged);
+  },
+);
+
 /** A log, and the level and message of each of its lines. */
-function memoryLog() {
+function memoryLog(level: LogLevel = "info") {
   const logged: [level: string, message: string][] = [];
   const write = (line: string) => {
     const { level, message } = JSON.parse(line) as { level: string; message: string };
     logged.push([level, message]);
   };
-  return { logging: startLogging({ level: "info", format: "json", write }), logged };
+  return { logging: startLogging({ level, format: "json", write }), logged };
 }

@@ -62,6 +62,9 @@ test.concurrent(
     expect(refused.slice(0, 3).map(({ reason }) => reason)).toEqual(["mistyped", "unknown", "malformed"]);
     expect(refused.slice(0, 3).map(({ requestId }) => requestId)).toEqual(ids);
     expect(refused.length).toBeLessThan(100);
+    const counts = lines.filter(({ key }) => String(key).includes("Refused credentials"));
+    const counted = counts.reduce((sum, { suppressed }) => sum + Number(suppressed), 0);
+    expect(refused.length + counted).toBe(1_003);
   },
 );
 

@@ -1,9 +1,10 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { run } from "../../src/commands/program.ts";
 import { post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, exitCodeOf, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { streamIo } from "../support/stream_io.ts";
 
@@ -56,6 +57,18 @@ test.concurrent("AUTH_TOKENS_FILE names a file of more tokens, one a line or com
     ),
   );
   expect(statuses).toEqual([200, 200, 200, 200, 401]);
+});
+
+test.concurrent("a signal ends a start that waits for the end of AUTH_TOKENS_FILE, as of a pipe", async () => {
+  using directory = emptyDirectory();
+  const file = join(directory.path, "tokens");
+  expect(Bun.spawnSync(["mkfifo", file]).exitCode).toBe(0);
+  await using server = start({ cwd: directory.path, args: ["--port", "0"], env: { AUTH_TOKENS_FILE: file } });
+  // It opens when its reader is there.
+  const pipe = await open(file, "w");
+  server.child.kill("SIGTERM");
+  expect(await exitCodeOf(server.child)).toBe(0);
+  await pipe.close();
 });
 
 test.concurrent("an AUTH_TOKENS_FILE that cannot be used stops the start with one line and exit code 2", async () => {
