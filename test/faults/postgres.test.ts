@@ -65,7 +65,6 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       const asked = other.database.tokens.revision();
       await expect(asked).rejects.toMatchObject({ code: "storage_unavailable" });
       expect(await Promise.race([listed, other.database.tokens.revision()])).toBe(revisions[1]);
-      expect(await listed).toMatchObject({ code: "storage_unavailable" });
     } finally {
       for (const pid of pids) process.kill(pid, "SIGCONT");
     }

@@ -169,7 +169,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     const reading =
       "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^select \"revision\"'";
     // It has read the tokens, and asks from now on whether there are others.
-    let found: Record<string, unknown>[];
+    let found: readonly Record<string, unknown>[];
     do found = await database.run(reading);
     while (found.length === 0);
     const pid = Number(found[0]?.["pid"]);
