@@ -52,7 +52,7 @@ export type LogThrottled = (
 
 /**
  * Sets up the process's log, and returns it. An error that comes a thousand times a second does not flood it: what was
- * dropped is counted every few seconds, and at the end of the log's scope.
+ * dropped is counted every ten seconds, and at the end of the log's scope.
  */
 export function startLogging({ level, format, write }: LoggingOptions): Log & Disposable {
   const line = format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty();

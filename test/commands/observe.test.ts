@@ -9,7 +9,8 @@ import { PlantStoreError } from "../../src/errors.ts";
 const REQUEST = { requestId: "1", clientAddress: () => undefined };
 
 test("a storage that does not respond in time is blamed, unless the event loop was blocked", async () => {
-  const { logging, logged } = memoryLog();
+  using memory = memoryLog();
+  const { logging, logged } = memory;
   const eventLoop = watchEventLoop(logging.log);
   using _ = { [Symbol.dispose]: () => eventLoop.stop() };
   const observer = createObserver(
@@ -33,7 +34,8 @@ test("a storage that does not respond in time is blamed, unless the event loop w
 });
 
 test("a flood of refused credentials is logged ten times, and only for those lines a client is looked up", () => {
-  const { logging, logged } = memoryLog();
+  using memory = memoryLog();
+  const { logging, logged } = memory;
   const eventLoop = { wasBlocked: () => false };
   const observer = createObserver(
     { ...logging, metrics: createMetrics(), tracing: undefined, eventLoop },
@@ -66,5 +68,6 @@ function memoryLog(level: LogLevel = "info") {
     const { level, message } = JSON.parse(line) as { level: string; message: string };
     logged.push([level, message]);
   };
-  return { logging: startLogging({ level, format: "json", write }), logged };
+  const logging = startLogging({ level, format: "json", write });
+  return { logging, logged, [Symbol.dispose]: () => logging[Symbol.dispose]() };
 }

@@ -1,8 +1,9 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { spawnSync } from "node:child_process";
-import { chmodSync, chownSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, chownSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { damageMark } from "../../src/adapters/sqlite/damage_mark.ts";
+import { unsyncedMark } from "../../src/adapters/sqlite/unsynced_mark.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -45,23 +46,32 @@ test.skipIf(skipsOtherUser())("a user who may only read a served database gets o
   }
 });
 
-test.skipIf(skipsOtherUser())(
-  "damage that root has found is known to whose the database is, also by a mark it may not read",
-  async () => {
-    using directory = emptyDirectory();
-    const { path: cwd } = directory;
-    chownSync(cwd, OTHER_USER, OTHER_USER);
-    expect(runAsOther(cwd, "token", "create", "garden").exitCode).toBe(0);
-    const database = join(cwd, "plants.db");
-    damageMark(database).write("page 7 is gone");
-    const list = () => runAsOther(cwd, "token", "list").stderr;
-    expect(list()).toContain("it is damaged (page 7 is gone);");
-    chownSync(`${database}-damaged`, 0, 0);
-    expect(list()).toContain("it is damaged (as its mark may say, which cannot be read);");
-    rmSync(`${database}-damaged`);
-    expect(list()).toBe("");
-  },
-);
+test.skipIf(skipsOtherUser())("damage that root has found is known to whose the database is", async () => {
+  using directory = emptyDirectory();
+  const { path: cwd } = directory;
+  chownSync(cwd, OTHER_USER, OTHER_USER);
+  expect(runAsOther(cwd, "token", "create", "garden").exitCode).toBe(0);
+  const database = join(cwd, "plants.db");
+  damageMark(database).write("page 7 is gone");
+  const list = () => runAsOther(cwd, "token", "list").stderr;
+  expect(list()).toContain("it is damaged (page 7 is gone);");
+});
+
+test.skipIf(skipsOtherUser())("root follows no link that another user has put in the place of a mark", async () => {
+  using directory = emptyDirectory();
+  using elsewhere = emptyDirectory();
+  const { path: cwd } = directory;
+  const victim = join(elsewhere.path, "victim");
+  writeFileSync(victim, "root's own", { mode: 0o600 });
+  chownSync(cwd, OTHER_USER, OTHER_USER);
+  expect(runAsOther(cwd, "token", "create", "garden").exitCode).toBe(0);
+  const database = join(cwd, "plants.db");
+  for (const mark of [`${database}-damaged`, `${database}-unsynced`]) symlinkSync(victim, mark);
+  damageMark(database).write("page 7 is gone");
+  unsyncedMark(database).write();
+  expect([readFileSync(victim, "utf8"), statSync(victim).uid]).toEqual(["root's own", 0]);
+  expect(damageMark(database).finding()).toBe("page 7 is gone");
+});
 
 test.skipIf(skipsOtherUser())("who may not enter the directory of a database gets one line", () => {
   using directory = emptyDirectory();

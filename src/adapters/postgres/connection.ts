@@ -137,7 +137,7 @@ function clientOptions(
       lock_timeout: LOCK_TIMEOUT_MS,
       ...session,
       ...SESSION_SETTINGS,
-      // The server must notice a dead connection, too: by the last where it waits for the client to have its reply.
+      // The server must notice a dead connection, too. While a reply is not acknowledged, only tcp_user_timeout counts.
       tcp_keepalives_idle: 30,
       tcp_keepalives_interval: 10,
       tcp_keepalives_count: 3,

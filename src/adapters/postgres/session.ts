@@ -10,8 +10,8 @@ export interface Backend {
 }
 
 // PostgreSQL hides all but the number of what another user runs, and after `ALTER ROLE … SET role` of what this one does.
-// A process that waits for its client has finished; so has one without a lock, which it hides from nobody: a transaction
-// has one on itself until after the wait for a standby.
+// A process that waits for its client has nothing to do; nor has one without a lock, which it hides from nobody: a
+// transaction has one on itself until after the wait for a standby.
 const STILL_WORKS = `SELECT 1 FROM pg_stat_activity WHERE pid = $1::int AND pg_postmaster_start_time()::text = $3::text
   AND coalesce(backend_start::text = nullif($2::text, ''), true) AND wait_event_type IS DISTINCT FROM 'Client'
   AND EXISTS (SELECT 1 FROM pg_locks AS held WHERE held.pid = $1::int)`;

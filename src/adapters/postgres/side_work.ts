@@ -15,22 +15,24 @@ const REVISION_TIMEOUT_MS = 1_000;
 /** Runs work on lanes of its own; or on those of the plants, which may be all that the server takes connections for. */
 export function beside(plants: Lanes, own: Lanes) {
   return async <Result>(work: Work<Result>, timeoutMs = SIDE_TIMEOUT_MS): Promise<Result> => {
-    const lanes = (await own.ready(SIDE_CONNECT_MS)) ? own : plants;
-    return lanes.run(work, timeoutMs);
+    if (await own.ready(SIDE_CONNECT_MS)) return own.run(work, timeoutMs);
+    // At its deadline the connection is closed, and it is one of the plants'.
+    return plants.run(work, SIDE_TIMEOUT_MS);
   };
 }
 
 /**
  * Reads whether tokens were changed. At the start, and where the database is only slow, there is more time: after each
- * failure twice as much.
+ * failure twice as much, and after a success at least twice what it took.
  */
 export function revisionReader(read: ReturnType<typeof beside>): () => Promise<string> {
   let timeoutMs = SIDE_TIMEOUT_MS;
   return async () => {
-    const limitMs = timeoutMs;
+    const [began, limitMs] = [performance.now(), timeoutMs];
     timeoutMs = Math.min(2 * limitMs, SIDE_TIMEOUT_MS);
     const revision = await read(revisionOfTokens, limitMs);
-    timeoutMs = REVISION_TIMEOUT_MS;
+    const enoughMs = Math.max(REVISION_TIMEOUT_MS, 2 * (performance.now() - began));
+    timeoutMs = Math.min(enoughMs, SIDE_TIMEOUT_MS);
     return revision;
   };
 }

@@ -1,13 +1,14 @@
 import {
   type BigIntStats,
-  chownSync,
   existsSync,
   readFileSync,
   realpathSync,
+  renameSync,
   rmSync,
+  type Stats,
   statSync,
-  writeFileSync,
 } from "node:fs";
+import { createPrivateFile } from "./file_access.ts";
 
 /** Remembers beside a database file that it is damaged: a file that is damaged cannot be trusted to hold that itself. */
 export interface DamageMark {
@@ -31,10 +32,9 @@ const LOOK_MS = 100;
  * that is copied to the path later is another file, and not marked.
  */
 export function damageMark(path: string): DamageMark {
-  const stats = statSync(path, { bigint: true });
-  const [mark, file] = [markPath(path), identityOf(stats)];
+  const [mark, file] = [markPath(path), identityOf(statSync(path, { bigint: true }))];
   let lookedAt = Number.NEGATIVE_INFINITY;
-  let marked: Partial<Mark> | undefined;
+  let marked: Mark | undefined;
   return {
     finding() {
       const now = performance.now();
@@ -47,13 +47,24 @@ export function damageMark(path: string): DamageMark {
     write(finding) {
       try {
         const found: Mark = { file, finding: finding.replaceAll("\n", " "), foundAt: new Date().toISOString() };
-        writeFileSync(mark, `${JSON.stringify(found)}\n`, { mode: 0o600 });
-        giveToOwner(mark, stats);
+        replaceFile(mark, `${JSON.stringify(found)}\n`, statSync(path));
       } catch {
         // A disk that damages a file may be full or read-only by now, too.
       }
     },
   };
+}
+
+/** What is at the path stays, whole, where the disk is full. */
+function replaceFile(path: string, text: string, owner: Stats): void {
+  const draft = `${path}-new`;
+  rmSync(draft, { force: true });
+  try {
+    createPrivateFile(draft, text, owner);
+    renameSync(draft, path);
+  } finally {
+    rmSync(draft, { force: true });
+  }
 }
 
 /**
@@ -80,11 +91,6 @@ export function identityAt(path: string): string | undefined {
   return stats && identityOf(stats);
 }
 
-/** Whose the database is has to read the mark, also where root has found the damage; SQLite does so with the WAL. */
-function giveToOwner(mark: string, { uid, gid }: BigIntStats): void {
-  if (process.getuid?.() === 0) chownSync(mark, Number(uid), Number(gid));
-}
-
 /** What the mark holds, as JSON: an operator may read it. */
 interface Mark {
   readonly file: string;
@@ -105,17 +111,16 @@ function identityOf({ ino, birthtimeNs }: BigIntStats): string {
   return `${ino}:${birthtimeNs}`;
 }
 
-/** Older marks have the number of the device before the rest. One that cannot be read may be about any file. */
-function isAbout(mark: Partial<Mark>, file: string): boolean {
-  return mark.file === undefined || `:${mark.file}`.endsWith(`:${file}`);
+/** Older marks have the number of the device before the rest. */
+function isAbout(mark: Mark, file: string): boolean {
+  return `:${mark.file}`.endsWith(`:${file}`);
 }
 
-function read(mark: string): Partial<Mark> | undefined {
+function read(mark: string): Mark | undefined {
   const content = contentOf(mark);
-  if (content === undefined)
-    return existsSync(mark) ? { finding: "as its mark may say, which cannot be read" } : undefined;
+  if (content === undefined) return undefined;
   try {
-    return (JSON.parse(content) ?? undefined) as Partial<Mark> | undefined;
+    return (JSON.parse(content) ?? undefined) as Mark | undefined;
   } catch {
     // It was cut off by a crash: then the next check finds the damage again.
     return undefined;
@@ -128,7 +133,7 @@ function contentOf(mark: string): string | undefined {
   try {
     return readFileSync(mark, "utf8");
   } catch {
-    // It is being removed, or is another user's.
+    // It is being removed, or cannot be read: the next check finds the damage again.
     return undefined;
   }
 }

@@ -1,4 +1,14 @@
-import { accessSync, closeSync, constants, existsSync, openSync, type Stats, statSync } from "node:fs";
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  fchownSync,
+  openSync,
+  type Stats,
+  statSync,
+  writeSync,
+} from "node:fs";
 import { DatabaseError } from "../../database.ts";
 
 /**
@@ -26,6 +36,22 @@ export function createPrivate(path: string): void {
     closeSync(openSync(path, "ax", 0o600));
   } catch {
     // It is there, or cannot be made: that SQLite finds, too, and says it better.
+  }
+}
+
+/**
+ * Makes a file that is readable and writable for its owner only. Root gives it to this owner: root may run a command on a
+ * server's files, as SQLite does with the WAL. Nothing that is there is followed, such as a link to a file of root's.
+ *
+ * @throws {Error} The system's, if there is something at the path, or it cannot be written.
+ */
+export function createPrivateFile(path: string, text: string, { uid, gid }: Pick<Stats, "uid" | "gid">): void {
+  const file = openSync(path, "wx", 0o600);
+  try {
+    writeSync(file, text);
+    if (process.getuid?.() === 0) fchownSync(file, uid, gid);
+  } finally {
+    closeSync(file);
   }
 }
 

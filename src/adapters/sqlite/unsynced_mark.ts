@@ -1,4 +1,5 @@
-import { existsSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, realpathSync, rmSync, statSync } from "node:fs";
+import { createPrivateFile } from "./file_access.ts";
 
 /**
  * Remembers beside a database file, as `plants.db-unsynced`, that an fsync of it or of its WAL failed: what the next
@@ -21,9 +22,9 @@ export function unsyncedMark(path: string): UnsyncedMark {
     isThere: () => existsSync(mark),
     write() {
       try {
-        writeFileSync(mark, "", { mode: 0o600 });
+        createPrivateFile(mark, "", statSync(path));
       } catch {
-        // A disk that failed may be full or read-only by now, too.
+        // It is there; or a disk that failed is full or read-only by now, too.
       }
     },
     remove: () => rmSync(mark, { force: true }),

@@ -317,9 +317,9 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     connection.close();
   });
 
-  test.skipIf(skipsPooler())(
-    "refuses a pooler, which does not hand on the session's settings, also one that hides it",
-    async () => {
+  test.skipIf(skipsPooler()).each(["transaction", "session", "statement"])(
+    "refuses a pooler, which does not hand on the session's settings, also one that hides it: pool_mode=%s",
+    async (mode) => {
       using directory = emptyDirectory();
       // What a session would have set is there without it.
       await cluster.set("statement_timeout", "30s");
@@ -333,7 +333,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
           "a pooler in between drops the session's settings: connect to PostgreSQL itself",
         ],
       ] as const) {
-        await using pooler = await startPooler(directory.path, cluster.port, ignored);
+        await using pooler = await startPooler({ directory: directory.path, target: cluster.port, ignored, mode });
         const { message } = await failureOf(`postgres://postgres@127.0.0.1:${pooler.port}/postgres`);
         expect(message).toBe(`127.0.0.1:${pooler.port}: ${reason}`);
       }
@@ -349,8 +349,17 @@ function skipsPooler(): boolean {
   return skips;
 }
 
-/** PgBouncer in transaction mode, which takes settings that it drops. */
-async function startPooler(directory: string, target: number, ignored: string) {
+interface PoolerOptions {
+  readonly directory: string;
+  /** The port of PostgreSQL. */
+  readonly target: number;
+  /** The settings that it takes, and drops. */
+  readonly ignored: string;
+  readonly mode: string;
+}
+
+/** Starts PgBouncer. */
+async function startPooler({ directory, target, ignored, mode }: PoolerOptions) {
   const port = await freePort();
   const file = join(directory, "pgbouncer.ini");
   chmodSync(directory, 0o755);
@@ -360,7 +369,7 @@ async function startPooler(directory: string, target: number, ignored: string) {
     "[pgbouncer]",
     "auth_type=any",
   ];
-  lines.push("listen_addr=127.0.0.1", `listen_port=${port}`, "unix_socket_dir=", "pool_mode=transaction");
+  lines.push("listen_addr=127.0.0.1", `listen_port=${port}`, "unix_socket_dir=", `pool_mode=${mode}`);
   writeFileSync(file, [...lines, `ignore_startup_parameters=${ignored}`].join("\n"));
   const child = Bun.spawn(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "pgbouncer", file], {
     stdout: "ignore",
