@@ -30,8 +30,8 @@ function statsOf(path: string): Stats | undefined {
   }
 }
 
-/** Makes the file where there is none, for its owner only; SQLite gives the files beside it the same mode. */
-export function createPrivate(path: string): void {
+/** Makes the file of a database where there is none, for its owner only; SQLite gives the files beside it the same mode. */
+export function createDatabaseFile(path: string): void {
   try {
     closeSync(openSync(path, "ax", 0o600));
   } catch {

@@ -82,7 +82,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     });
   });
 
-  test("connects through a unix socket, where the user may not through TCP without TLS", async () => {
+  test("connects through a unix socket, without TLS", async () => {
     using connection = await connect(at("tls", "", encodeURIComponent(cluster.data)));
     expect(await setting(connection, "is_superuser")).toBe("off");
     expect([...(await connection.query("SELECT inet_client_addr() AS address"))]).toEqual([{ address: null }]);
@@ -91,7 +91,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     });
   });
 
-  test("has the server end a connection whose client is gone within a minute", async () => {
+  test("tells the server when to give up a client that is gone: after a minute", async () => {
     using connection = await connect(at("postgres"));
     const settings = { tcp_keepalives_idle: "30", tcp_keepalives_interval: "10", tcp_keepalives_count: "3" };
     // What the socket has: while a reply is not acknowledged, no keepalive is sent.
