@@ -1,9 +1,8 @@
-import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { Database } from "../../../src/database.ts";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
-import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
-import { withEmptyDatabase } from "../../support/postgres_hooks.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { range } from "../../support/scale.ts";
 import { startProxy, type TcpProxy } from "../../support/tcp_proxy.ts";
@@ -17,27 +16,27 @@ const TIMEOUT_MS = 3_000;
 
 describe.skipIf(skipsCluster())("lanes", () => {
   let cluster: PostgresCluster;
-  let url: string;
-  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
+  beforeAll(async () => {
+    cluster = await startCluster();
+  });
+  afterAll(() => cluster[Symbol.asyncDispose]());
 
-  const open = (proxy: TcpProxy, role = "postgres") => {
-    const { pathname } = new URL(url);
-    return openPostgres(parsePostgresUrl(`postgres://${role}@127.0.0.1:${proxy.port}${pathname}`));
-  };
+  /** Opens a database of its own through a proxy. */
+  async function open(proxy: TcpProxy, role = "postgres") {
+    await using created = await cluster.newDatabase({ tables: false });
+    await created.run(`GRANT CREATE ON SCHEMA public TO ${role}`);
+    return openPostgres(parsePostgresUrl(`postgres://${role}@127.0.0.1:${proxy.port}/${created.name}`));
+  }
 
-  test("where the server takes one connection, that one serves all", async () => {
-    await cluster.run(
-      "CREATE ROLE single LOGIN CONNECTION LIMIT 1",
-      "GRANT CREATE ON SCHEMA public TO single",
-      "GRANT pg_read_all_settings TO single",
-    );
+  test.concurrent("where the server takes one connection, that one serves all", async () => {
+    await cluster.run("CREATE ROLE single LOGIN CONNECTION LIMIT 1", "GRANT pg_read_all_settings TO single");
     using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
     await using database = await open(proxy, "single");
     expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
     expect(metric(database, "connections")).toBe(1);
   });
 
-  test("a new connection that hangs keeps no plant waiting, and later ones are used", async () => {
+  test.concurrent("a new connection that hangs keeps no plant waiting, and later ones are used", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
     await using database = await open(proxy);
@@ -51,23 +50,22 @@ describe.skipIf(skipsCluster())("lanes", () => {
     expect(metric(database, "reconnections_total")).toBe(0);
   });
 
-  test("tokens are read and written where the plants have all connections that the server takes", async () => {
-    await cluster.run(
-      "DROP ROLE IF EXISTS four",
-      "CREATE ROLE four LOGIN CONNECTION LIMIT 4",
-      "GRANT CREATE ON SCHEMA public TO four",
-    );
-    using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
-    await using database = await open(proxy, "four");
-    while (metric(database, "connections") !== 4) await addAtOnce(database, range(1, 20));
-    const createdAt = new Date("2026-01-01T00:00:00.001Z");
-    const token = { name: "garden", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] };
-    await database.tokens.add(token);
-    expect(await database.tokens.list()).toMatchObject([{ name: "garden" }]);
-    expect(metric(database, "connections")).toBe(4);
-  });
+  test.concurrent(
+    "tokens are read and written where the plants have all connections that the server takes",
+    async () => {
+      await cluster.run("CREATE ROLE four LOGIN CONNECTION LIMIT 4");
+      using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
+      await using database = await open(proxy, "four");
+      while (metric(database, "connections") !== 4) await addAtOnce(database, range(1, 20));
+      const createdAt = new Date("2026-01-01T00:00:00.001Z");
+      const token = { name: "garden", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] };
+      await database.tokens.add(token);
+      expect(await database.tokens.list()).toMatchObject([{ name: "garden" }]);
+      expect(metric(database, "connections")).toBe(4);
+    },
+  );
 
-  test("no work waits for a connection, or makes one, once the database is closed", async () => {
+  test.concurrent("no work waits for a connection, or makes one, once the database is closed", async () => {
     using proxy = startProxy(cluster.port);
     const database = await open(proxy);
     const connected: unknown[] = [];
@@ -84,7 +82,7 @@ describe.skipIf(skipsCluster())("lanes", () => {
     expect(connected).toHaveLength(before);
   });
 
-  test("a plant is sent again where the reply to it was damaged on the way", async () => {
+  test.concurrent("a plant is sent again where the reply to it was damaged on the way", async () => {
     using proxy = startProxy(cluster.port);
     await using database = await open(proxy);
     await addAtOnce(database, [1]);

@@ -1,38 +1,39 @@
-import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
-import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
-import { withEmptyDatabase } from "../../support/postgres_hooks.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 describe.skipIf(skipsCluster())("probe()", () => {
   let cluster: PostgresCluster;
-  let url: string;
-  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
-
-  test.each(["ACCESS EXCLUSIVE", "SHARE"])("fails while a %s lock on the table keeps plants waiting", async (mode) => {
-    await using database = await openPostgres(parsePostgresUrl(url));
-    await database.plants.probe();
-    await using rival = cluster.connect();
-    await rival.unsafe(`BEGIN; LOCK TABLE plants IN ${mode} MODE`).simple();
-    await expect(database.plants.probe()).rejects.toMatchObject({ code: "storage_unavailable" });
-    await rival.unsafe("COMMIT");
-    await database.plants.probe();
+  beforeAll(async () => {
+    cluster = await startCluster();
   });
+  afterAll(() => cluster[Symbol.asyncDispose]());
 
-  test.each(["INSERT", "UPDATE"])("fails without the right to %s plants", async (right) => {
-    await cluster.run(
-      "DROP ROLE IF EXISTS limited",
-      "CREATE ROLE limited LOGIN",
-      "GRANT CREATE ON SCHEMA public TO limited",
-    );
-    const { host, pathname } = new URL(url);
-    await using database = await openPostgres(parsePostgresUrl(`postgres://limited@${host}${pathname}`));
+  test.concurrent.each(["ACCESS EXCLUSIVE", "SHARE"])(
+    "fails while a %s lock on the table keeps plants waiting",
+    async (mode) => {
+      await using created = await cluster.newDatabase();
+      await using database = await openPostgres(parsePostgresUrl(created.url));
+      await database.plants.probe();
+      await using rival = created.connect();
+      await rival.unsafe(`BEGIN; LOCK TABLE plants IN ${mode} MODE`).simple();
+      await expect(database.plants.probe()).rejects.toMatchObject({ code: "storage_unavailable" });
+      await rival.unsafe("COMMIT");
+      await database.plants.probe();
+    },
+  );
+
+  test.concurrent.each(["INSERT", "UPDATE"])("fails without the right to %s plants", async (right) => {
+    await using created = await cluster.newDatabase({ tables: false });
+    const role = `lacks_${right.toLowerCase()}`;
+    await created.run(`CREATE ROLE ${role} LOGIN`, `GRANT CREATE ON SCHEMA public TO ${role}`);
+    await using database = await openPostgres(parsePostgresUrl(cluster.url(created.name, role)));
     await database.plants.probe();
-    await cluster.run(`REVOKE ${right} ON plants FROM limited`);
+    await created.run(`REVOKE ${right} ON plants FROM ${role}`);
     await expect(database.plants.probe()).rejects.toMatchObject({ code: "42501" });
-    await cluster.run("DROP OWNED BY limited");
   });
 });
