@@ -1,12 +1,11 @@
-import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { NewPlant } from "../../../src/plant.ts";
 import type { Database } from "../../../src/database.ts";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
-import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
-import { withEmptyDatabase } from "../../support/postgres_hooks.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
-import { startProxy } from "../../support/tcp_proxy.ts";
+import { startProxy, type TcpProxy } from "../../support/tcp_proxy.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -32,23 +31,35 @@ const FAILING_FUNCTION = `CREATE OR REPLACE FUNCTION fail(name text, tag text) R
 END $$`;
 const SLOW_CONSTRAINT = "ALTER TABLE plants ADD CHECK (be_stuck(name))";
 
+/** The connections to this database alone: other tests run beside. */
+const CONNECTIONS = "FROM pg_stat_activity WHERE datname = current_database()";
+const WAITS_FOR_ROW = `EXISTS (SELECT ${CONNECTIONS} AND wait_event = 'transactionid')`;
+
 function metric(database: Database, name: string): number | undefined {
   return database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value;
 }
 
 describe.skipIf(skipsCluster())("openPostgres()", () => {
   let cluster: PostgresCluster;
-  let url: string;
-  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
+  beforeAll(async () => {
+    cluster = await startCluster();
+  });
+  afterAll(() => cluster[Symbol.asyncDispose]());
 
   /** Waits until the only row of a statement about what is stored says so. */
-  async function until(condition: string): Promise<void> {
-    while ((await cluster.run(`SELECT 1 AS one WHERE ${condition}`)).length === 0) await Bun.sleep(5);
+  async function until(run: PostgresCluster["run"], condition: string): Promise<void> {
+    while ((await run(`SELECT 1 AS one WHERE ${condition}`)).length === 0) await Bun.sleep(5);
   }
 
-  test("compares long texts exactly, and reads none of them back", async () => {
+  /** The way to a database through a proxy. */
+  function through(proxy: TcpProxy, { name }: { readonly name: string }) {
+    return parsePostgresUrl(`postgres://postgres@127.0.0.1:${proxy.port}/${name}`);
+  }
+
+  test.concurrent("compares long texts exactly, and reads none of them back", async () => {
+    await using created = await cluster.newDatabase();
     using proxy = startProxy(cluster.port);
-    await using database = await openPostgres(parsePostgresUrl(url.replace(`:${cluster.port}/`, `:${proxy.port}/`)));
+    await using database = await openPostgres(through(proxy, created));
     const add = (batch: readonly NewPlant[]) => database.plants.add(batch, { timeoutMs: TEST_TIMEOUT_MS });
     // Around the length from which on a text is long, in bytes of UTF-8, and far above.
     const texts = [
@@ -82,54 +93,45 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     expect(proxy.replyBytes() - before).toBeLessThan(100_000);
   });
 
-  test("adds a plant again whose session the role's transaction_timeout has ended", async () => {
-    // Making the tables may take longer on a busy machine; waiting for a lock ends by itself after 250 ms.
-    await (await openPostgres(parsePostgresUrl(url)))[Symbol.asyncDispose]();
-    await cluster.run("CREATE ROLE hasty SUPERUSER LOGIN", "ALTER ROLE hasty SET transaction_timeout = '100ms'");
-    await using database = await openPostgres(parsePostgresUrl(cluster.url("postgres", "hasty")));
-    await using rival = cluster.connect();
-    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
-    const added = database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
-    added.catch(() => {});
-    while (metric(database, "reconnections_total") === 0) await Bun.sleep(5);
-    await rival.unsafe("COMMIT");
-    expect(await added).toEqual(["present"]);
-  });
+  test.concurrent(
+    "sends again what an error of PostgreSQL did not store, and says what storage cannot do",
+    async () => {
+      await using created = await cluster.newDatabase();
+      await using database = await openPostgres(parsePostgresUrl(created.url));
+      const add = (id: bigint, name: string, tag = "once") =>
+        database.plants.add([{ id, name, tag }], { timeoutMs: TEST_TIMEOUT_MS });
+      await created.run("CREATE SEQUENCE attempts", FAILING_FUNCTION, "ALTER TABLE plants ADD CHECK (fail(name, tag))");
+      const again = ["40001", "40P01", "57014", "08006", "25006", "25P04", "57P01", "57P03", "26000", "53300"];
+      for (const [index, code] of again.entries()) {
+        const before = metric(database, "retries_total") ?? Number.NaN;
+        expect([code, await add(BigInt(index + 1), code)]).toEqual([code, ["added"]]);
+        expect([code, metric(database, "retries_total")]).toEqual([code, before + 1]);
+      }
+      for (const [code, reason] of [
+        ["53100", "storage is full"],
+        ["53200", "storage is gone"],
+        ["53400", "storage is gone"],
+        ["58030", "storage has failed to read or write"],
+        ["XX001", "storage has failed"],
+      ] as const) {
+        await expect(add(100n, code, "always")).rejects.toMatchObject({
+          code: "storage_unavailable",
+          message: `${reason}; the plant may or may not be stored, send it again later`,
+        });
+      }
+      for (const code of ["22012", "23505", "42883", "P0001"]) {
+        await expect(add(100n, code, "always")).rejects.toMatchObject({ name: "PostgresFailure", code });
+      }
+    },
+  );
 
-  test("sends again what an error of PostgreSQL did not store, and says what storage cannot do", async () => {
-    await using database = await openPostgres(parsePostgresUrl(url));
-    const add = (id: bigint, name: string, tag = "once") =>
-      database.plants.add([{ id, name, tag }], { timeoutMs: TEST_TIMEOUT_MS });
-    await cluster.run("CREATE SEQUENCE attempts", FAILING_FUNCTION, "ALTER TABLE plants ADD CHECK (fail(name, tag))");
-    const again = ["40001", "40P01", "57014", "08006", "25006", "25P04", "57P01", "57P03", "26000", "53300"];
-    for (const [index, code] of again.entries()) {
-      const before = metric(database, "retries_total") ?? Number.NaN;
-      expect([code, await add(BigInt(index + 1), code)]).toEqual([code, ["added"]]);
-      expect([code, metric(database, "retries_total")]).toEqual([code, before + 1]);
-    }
-    for (const [code, reason] of [
-      ["53100", "storage is full"],
-      ["53200", "storage is gone"],
-      ["53400", "storage is gone"],
-      ["58030", "storage has failed to read or write"],
-      ["XX001", "storage has failed"],
-    ] as const) {
-      await expect(add(100n, code, "always")).rejects.toMatchObject({
-        code: "storage_unavailable",
-        message: `${reason}; the plant may or may not be stored, send it again later`,
-      });
-    }
-    for (const code of ["22012", "23505", "42883", "P0001"]) {
-      await expect(add(100n, code, "always")).rejects.toMatchObject({ name: "PostgresFailure", code });
-    }
-  });
-
-  test("a statement that is stuck on the server keeps no other plant waiting", async () => {
-    await using database = await openPostgres(parsePostgresUrl(url));
+  test.concurrent("a statement that is stuck on the server keeps no other plant waiting", async () => {
+    await using created = await cluster.newDatabase();
+    await using database = await openPostgres(parsePostgresUrl(created.url));
     const { plants } = database;
-    const pids = `SELECT pid FROM pg_stat_activity WHERE application_name = 'plant-store'`;
-    await cluster.run(SLOW_FUNCTION, SLOW_CONSTRAINT);
-    await using rival = cluster.connect();
+    const pids = `SELECT pid ${CONNECTIONS} AND application_name = 'plant-store'`;
+    await created.run(SLOW_FUNCTION, SLOW_CONSTRAINT);
+    await using rival = created.connect();
     await rival.unsafe("SELECT pg_advisory_lock(1)");
     try {
       const refusal = {
@@ -148,7 +150,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       // All but the one that is stuck are busy: what comes next waits for one of them, and not behind it. One may still
       // connect that nobody waits for any more.
       while (metric(database, "lanes_busy") !== 1) await Bun.sleep(5);
-      expect(await cluster.run(`${pids} AND wait_event = 'advisory'`)).toHaveLength(1);
+      expect(await created.run(`${pids} AND wait_event = 'advisory'`)).toHaveLength(1);
       for (let batch = 0n; batch < 5n; batch++) {
         const ids = [0n, 1n, 2n, 3n, 4n, 5n].map((offset) => 1_000n + 10n * batch + offset);
         const adds = ids.map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS / 2 }));
@@ -161,64 +163,74 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     expect(await plants.add([{ id: 5n, name: "stuck" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
   });
 
-  test("a lane whose statement is stuck, and which could not ask whether it still is, is the last one that is taken", async () => {
-    using proxy = startProxy(cluster.port);
-    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-    const throughProxy = new URL(url);
-    throughProxy.port = String(proxy.port);
-    await using database = await openPostgres(parsePostgresUrl(throughProxy.href));
-    const add = (id: bigint, timeoutMs: number) => database.plants.add([{ id, name: "Fern" }], { timeoutMs });
-    await cluster.run(SLOW_FUNCTION, SLOW_CONSTRAINT);
-    await using rival = cluster.connect();
-    await rival.unsafe("SELECT pg_advisory_lock(1)");
-    try {
-      // One lane is connected: a lone client needs no other.
-      expect(await add(6n, TEST_TIMEOUT_MS)).toEqual(["added"]);
-      proxy.redirect(silent.port);
-      await expect(database.plants.add([{ id: 7n, name: "stuck" }], { timeoutMs: 500 })).rejects.toMatchObject({
-        code: "storage_unavailable",
-      });
-      while (metric(database, "lanes_busy") !== 0) await Bun.sleep(5);
-      proxy.redirect(cluster.port);
-      expect(await add(8n, 10_000)).toEqual(["added"]);
-    } finally {
-      await rival.unsafe("SELECT pg_advisory_unlock(1)");
-    }
-  });
+  test.concurrent(
+    "a lane whose statement is stuck, and which could not ask whether it still is, is the last one that is taken",
+    async () => {
+      await using created = await cluster.newDatabase();
+      using proxy = startProxy(cluster.port);
+      using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+      await using database = await openPostgres(through(proxy, created));
+      const add = (id: bigint, timeoutMs: number) => database.plants.add([{ id, name: "Fern" }], { timeoutMs });
+      await created.run(SLOW_FUNCTION, SLOW_CONSTRAINT);
+      await using rival = created.connect();
+      await rival.unsafe("SELECT pg_advisory_lock(1)");
+      try {
+        // One lane is connected: a lone client needs no other.
+        expect(await add(6n, TEST_TIMEOUT_MS)).toEqual(["added"]);
+        proxy.redirect(silent.port);
+        await expect(database.plants.add([{ id: 7n, name: "stuck" }], { timeoutMs: 500 })).rejects.toMatchObject({
+          code: "storage_unavailable",
+        });
+        while (metric(database, "lanes_busy") !== 0) await Bun.sleep(5);
+        proxy.redirect(cluster.port);
+        expect(await add(8n, 10_000)).toEqual(["added"]);
+      } finally {
+        await rival.unsafe("SELECT pg_advisory_unlock(1)");
+      }
+    },
+  );
 
-  /** A user whose current role is another one: PostgreSQL hides from it what its own connections do. */
-  async function urlOfHidden(): Promise<string> {
-    await cluster.run(
-      "DO $$ BEGIN CREATE ROLE holder; CREATE ROLE app LOGIN IN ROLE holder; EXCEPTION WHEN duplicate_object THEN END $$",
+  /**
+   * As a user whose current role is another one: PostgreSQL hides from it what its own connections do.
+   *
+   * @param own What is done to it concerns all of its databases.
+   */
+  async function openHidden(own: PostgresCluster): Promise<Database> {
+    await own.run(
+      "CREATE ROLE holder",
+      "CREATE ROLE app LOGIN IN ROLE holder",
       "ALTER ROLE app SET role = holder",
       "GRANT ALL ON SCHEMA public TO holder",
     );
-    return cluster.url("postgres", "app");
+    return openPostgres(parsePostgresUrl(own.url("postgres", "app")), { lanes: 1 });
   }
 
-  test("replaces a connection that was silently dropped, also where the current role is not the one that logged in", async () => {
-    await using database = await openPostgres(parsePostgresUrl(await urlOfHidden()), { lanes: 1 });
-    const add = (id: bigint, timeoutMs: number) => database.plants.add([{ id, name: "Fern" }], { timeoutMs });
-    expect(await add(1n, TEST_TIMEOUT_MS)).toEqual(["added"]);
-    const [backend] = await cluster.run("SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND query ~ '^insert'");
-    process.kill(Number(backend?.["pid"]), "SIGSTOP");
-    try {
-      await expect(add(2n, 300)).rejects.toMatchObject({ code: "storage_unavailable" });
-      expect(await add(2n, TEST_TIMEOUT_MS / 2)).toEqual(["added"]);
-    } finally {
-      process.kill(Number(backend?.["pid"]), "SIGCONT");
-    }
-    await database[Symbol.asyncDispose]();
-    await cluster.run("DROP OWNED BY holder CASCADE");
-  });
+  test.concurrent(
+    "replaces a connection that was silently dropped, also where the current role is not the one that logged in",
+    async () => {
+      await using own = await startCluster();
+      await using database = await openHidden(own);
+      const add = (id: bigint, timeoutMs: number) => database.plants.add([{ id, name: "Fern" }], { timeoutMs });
+      expect(await add(1n, TEST_TIMEOUT_MS)).toEqual(["added"]);
+      const [backend] = await own.run("SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND query ~ '^insert'");
+      process.kill(Number(backend?.["pid"]), "SIGSTOP");
+      try {
+        await expect(add(2n, 300)).rejects.toMatchObject({ code: "storage_unavailable" });
+        expect(await add(2n, TEST_TIMEOUT_MS / 2)).toEqual(["added"]);
+      } finally {
+        process.kill(Number(backend?.["pid"]), "SIGCONT");
+      }
+    },
+  );
 
-  test("leaves one connection behind for each lane, also where the current role is not the one that logged in", async () => {
-    const hidden = await urlOfHidden();
-    const waiting = "SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND wait_event = 'SyncRep'";
-    try {
-      await using database = await openPostgres(parsePostgresUrl(hidden), { lanes: 1 });
+  test.concurrent(
+    "leaves one connection behind for each lane, also where the current role is not the one that logged in",
+    async () => {
+      await using own = await startCluster();
+      await using database = await openHidden(own);
+      const waiting = "SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND wait_event = 'SyncRep'";
       expect(await database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
-      await cluster.set("synchronous_standby_names", "nobody");
+      await own.set("synchronous_standby_names", "nobody");
       // Only the first one has to get as far as to its commit.
       for (const [id, timeoutMs] of [
         [2n, 1_000],
@@ -230,20 +242,40 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
           message: expect.stringMatching(/^storage did not finish in time;/),
         });
       }
-      expect(await cluster.run(waiting)).toHaveLength(1);
-      await cluster.set("synchronous_standby_names", "");
+      expect(await own.run(waiting)).toHaveLength(1);
+      await own.set("synchronous_standby_names", "");
       expect(await database.plants.add([{ id: 3n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
-    } finally {
-      await cluster.set("synchronous_standby_names", "");
-      await cluster.run("DROP OWNED BY holder CASCADE");
-    }
+    },
+  );
+
+  // From here on not beside others: what waits for a lock ends by itself after 250 ms.
+
+  test("adds a plant again whose session the role's transaction_timeout has ended", async () => {
+    await using created = await cluster.newDatabase();
+    await created.run("CREATE ROLE hasty SUPERUSER LOGIN", "ALTER ROLE hasty SET transaction_timeout = '100ms'");
+    await using database = await openPostgres(parsePostgresUrl(cluster.url(created.name, "hasty")));
+    await using rival = created.connect();
+    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
+    const add = () => database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
+    // A server process that had no turn on a busy machine for 250 ms ends the wait for the lock, and not the session.
+    const addUnlocked = async () => {
+      let outcomes = await add();
+      while (outcomes[0] === "locked") outcomes = await add();
+      return outcomes;
+    };
+    const added = addUnlocked();
+    added.catch(() => {});
+    while (metric(database, "reconnections_total") === 0) await Bun.sleep(5);
+    await rival.unsafe("COMMIT");
+    expect(await added).toEqual(["present"]);
   });
 
   test("begins no batch that waited for a lane past its deadline", async () => {
-    await using database = await openPostgres(parsePostgresUrl(url), { lanes: 1 });
+    await using created = await cluster.newDatabase();
+    await using database = await openPostgres(parsePostgresUrl(created.url), { lanes: 1 });
     const { plants } = database;
     await plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
-    await using rival = cluster.connect();
+    await using rival = created.connect();
     await rival.unsafe("BEGIN; INSERT INTO plants VALUES (2, 'Moss')").simple();
     const first = plants.add([{ id: 2n, name: "Moss" }], { timeoutMs: TEST_TIMEOUT_MS });
     const second = plants.add([{ id: 3n, name: "Ivy" }], { timeoutMs: 10 }).catch((error) => error);
@@ -256,24 +288,24 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       message: "storage did not finish in time; the plant may or may not be stored, send it again later",
     });
     expect(await plants.add([{ id: 4n, name: "Sage" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
-    expect(await cluster.run("SELECT name FROM plants WHERE id = 3")).toEqual([]);
+    expect(await created.run("SELECT name FROM plants WHERE id = 3")).toEqual([]);
     expect(metric(database, "reconnections_total")).toBe(0);
   });
 
   test("sends nothing again once it is disposed of, and connects no more", async () => {
+    await using created = await cluster.newDatabase();
     // A way on which connecting takes long enough to be disposed of meanwhile.
     using proxy = startProxy(cluster.port, { delayMs: 50 });
-    const slowly = url.replace(`:${cluster.port}/`, `:${proxy.port}/`);
-    await using rival = cluster.connect();
+    await using rival = created.connect();
     for (const [id, way, held] of [
-      [1n, url, "EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'transactionid')"],
-      [2n, slowly, undefined],
+      [1n, parsePostgresUrl(created.url), WAITS_FOR_ROW],
+      [2n, through(proxy, created), undefined],
     ] as const) {
-      const database = await openPostgres(parsePostgresUrl(way));
+      const database = await openPostgres(way);
       await rival.unsafe(`BEGIN; INSERT INTO plants VALUES (${id}, 'Fern')`).simple();
       const add = () => database.plants.add([{ id, name: "Moss" }], { timeoutMs: TEST_TIMEOUT_MS });
       const added = add().catch((error) => error);
-      if (held !== undefined) await until(held);
+      if (held !== undefined) await until(created.run, held);
       await database[Symbol.asyncDispose]();
       await rival.unsafe("ROLLBACK");
       const refusal = {
@@ -286,8 +318,9 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   });
 
   test("tells whether tokens were changed, also where the reply to the change is lost", async () => {
+    await using created = await cluster.newDatabase();
     using proxy = startProxy(cluster.port);
-    await using database = await openPostgres(parsePostgresUrl(url.replace(`:${cluster.port}/`, `:${proxy.port}/`)));
+    await using database = await openPostgres(through(proxy, created));
     const { tokens } = database;
     for (const name of ["a", "b"]) await tokens.add(tokenNamed(name));
     await tokens.add(tokenNamed("c", NOW));
@@ -309,15 +342,15 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
 
     /** Holds the change behind a row's lock, past what it reads before, and loses only the reply to its commit. */
     async function losingReplyOf(change: () => Promise<boolean | number>, isDone: string): Promise<boolean | number> {
-      await using client = cluster.connect();
+      await using client = created.connect();
       await client.unsafe("BEGIN; SELECT FROM token_revision FOR UPDATE").simple();
       const changed = change();
-      await until("EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'transactionid')");
+      await until(created.run, WAITS_FOR_ROW);
       const before = proxy.lost();
       proxy.set("lose the reply");
       await client.unsafe("COMMIT");
       while (proxy.lost() === before) await Bun.sleep(1);
-      await until(isDone);
+      await until(created.run, isDone);
       proxy.set("forward");
       return await changed;
     }
