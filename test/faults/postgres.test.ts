@@ -161,7 +161,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     expect(await tokens.list()).toMatchObject([{ name: "gate", lastUsedAt: createdAt }]);
   });
 
-  test("a commit whose reply is lost is sent again, and found", async () => {
+  test.concurrent("a commit whose reply is lost is sent again, and found", async () => {
     const { url, run } = await cluster.newDatabase();
     using proxy = startProxy(cluster.port);
     await using service = await openService(through(proxy, url));
@@ -176,7 +176,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     expect(service.metric("reconnections_total")).toBeGreaterThan(0);
   });
 
-  test("connections that are terminated again and again fail no request", async () => {
+  test.concurrent("connections that are terminated again and again fail no request", async () => {
     const { url, run } = await cluster.newDatabase();
     const began = performance.now();
     await using service = await openService(url);
@@ -199,7 +199,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     ).toEqual(INTACT);
   });
 
-  test("replies that are lost under load lose, invent and change no plant", async () => {
+  test.concurrent("replies that are lost under load lose, invent and change no plant", async () => {
     const { url } = await cluster.newDatabase();
     const began = performance.now();
     using proxy = startProxy(cluster.port);
@@ -218,6 +218,65 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     expect(printed({ experiment: "lost replies", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(
       INTACT,
     );
+  });
+
+  test.concurrent("black holes under load lose, invent and change no plant", async () => {
+    const { url } = await cluster.newDatabase();
+    const began = performance.now();
+    using proxy = startProxy(cluster.port);
+    await using service = await openService(through(proxy, url), { timeoutMs: 300 });
+    const ledger = makeLedger();
+    const load = startAdding([service], ledger, next("black holes"));
+    for (let round = 0; round < scaled(2, 5); round++) {
+      await load.more(100);
+      proxy.set("black hole");
+      await load.moreRefused(32);
+      proxy.set("forward");
+    }
+    await load.more(100);
+    const { acknowledged } = await load.stop();
+    const verdict = await judge(url, ledger);
+    expect(printed({ experiment: "black holes", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(
+      INTACT,
+    );
+  });
+
+  test.concurrent("deadlocks under load fail no request, and lose, invent and change no plant", async () => {
+    const { name, url, connect, run } = await cluster.newDatabase();
+    const began = performance.now();
+    const deadlocks = scaled(2, 5);
+    const ledger = makeLedger();
+    const { acknowledged, unavailable } = await addInDeadlocks();
+    expect(unavailable).toBe(0);
+    // A process of the server counts what happened to it when it ends.
+    const counted = `SELECT deadlocks::int FROM pg_stat_database WHERE datname = '${name}'`;
+    while (Number((await run(counted))[0]?.["deadlocks"]) < deadlocks) await Bun.sleep(5);
+    const verdict = await judge(url, ledger);
+    expect(printed({ experiment: "deadlocks", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(INTACT);
+
+    async function addInDeadlocks() {
+      await using service = await openService(url);
+      await using rival = connect();
+      await rival.unsafe("SET deadlock_timeout = '1min'");
+      const load = startAdding([service], ledger, next("deadlocks"));
+      const plant = next("the rival's");
+      while (service.metric("retries_total") < deadlocks) {
+        const { id: some, name: common } = plant();
+        const [low, high] = [some + 10_000n, some + 10_001n].map((id) => ({ id, name: common })) as [
+          NewPlant,
+          NewPlant,
+        ];
+        [low, high].forEach(ledger.attempt);
+        const adds = [low, high].map((one) => service.add(one));
+        await rival.unsafe("BEGIN");
+        for (const { id, name } of [high, low]) {
+          await rival.unsafe("INSERT INTO plants VALUES ($1, $2) ON CONFLICT DO NOTHING", [String(id), name]);
+        }
+        await rival.unsafe("COMMIT");
+        await Promise.all(adds);
+      }
+      return await load.stop();
+    }
   });
 
   test("a batch that is a deadlock's victim is sent again", async () => {
@@ -279,65 +338,6 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     expect(await run("SELECT count(*)::int AS count, min(name) = max(name) AS same FROM plants")).toEqual([
       { count: 1_000, same: true },
     ]);
-  });
-
-  test.concurrent("black holes under load lose, invent and change no plant", async () => {
-    const { url } = await cluster.newDatabase();
-    const began = performance.now();
-    using proxy = startProxy(cluster.port);
-    await using service = await openService(through(proxy, url), { timeoutMs: 300 });
-    const ledger = makeLedger();
-    const load = startAdding([service], ledger, next("black holes"));
-    for (let round = 0; round < scaled(2, 5); round++) {
-      await load.more(100);
-      proxy.set("black hole");
-      await load.moreRefused(32);
-      proxy.set("forward");
-    }
-    await load.more(100);
-    const { acknowledged } = await load.stop();
-    const verdict = await judge(url, ledger);
-    expect(printed({ experiment: "black holes", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(
-      INTACT,
-    );
-  });
-
-  test.concurrent("deadlocks under load fail no request, and lose, invent and change no plant", async () => {
-    const { name, url, connect, run } = await cluster.newDatabase();
-    const began = performance.now();
-    const deadlocks = scaled(2, 5);
-    const ledger = makeLedger();
-    const { acknowledged, unavailable } = await addInDeadlocks();
-    expect(unavailable).toBe(0);
-    // A process of the server counts what happened to it when it ends.
-    const counted = `SELECT deadlocks::int FROM pg_stat_database WHERE datname = '${name}'`;
-    while (Number((await run(counted))[0]?.["deadlocks"]) < deadlocks) await Bun.sleep(5);
-    const verdict = await judge(url, ledger);
-    expect(printed({ experiment: "deadlocks", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(INTACT);
-
-    async function addInDeadlocks() {
-      await using service = await openService(url);
-      await using rival = connect();
-      await rival.unsafe("SET deadlock_timeout = '1min'");
-      const load = startAdding([service], ledger, next("deadlocks"));
-      const plant = next("the rival's");
-      while (service.metric("retries_total") < deadlocks) {
-        const { id: some, name: common } = plant();
-        const [low, high] = [some + 10_000n, some + 10_001n].map((id) => ({ id, name: common })) as [
-          NewPlant,
-          NewPlant,
-        ];
-        [low, high].forEach(ledger.attempt);
-        const adds = [low, high].map((one) => service.add(one));
-        await rival.unsafe("BEGIN");
-        for (const { id, name } of [high, low]) {
-          await rival.unsafe("INSERT INTO plants VALUES ($1, $2) ON CONFLICT DO NOTHING", [String(id), name]);
-        }
-        await rival.unsafe("COMMIT");
-        await Promise.all(adds);
-      }
-      return await load.stop();
-    }
   });
 
   test("a database that is killed under load, and started again, loses, invents and changes no plant", async () => {

@@ -167,7 +167,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     const next = newPlants("a hanging connection");
     expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
     const reading =
-      "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^select \"revision\"' AND state = 'idle'";
+      "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ 'from \"tokens\"' AND state = 'idle'";
     // It has read the tokens, and asks from now on whether there are others.
     let found: readonly Record<string, unknown>[];
     do found = await database.run(reading);
