@@ -98,7 +98,8 @@ test.concurrent("what ended just before a stop is sent", async () => {
 test.concurrent("a collector that never answers does not hold up the stop", async () => {
   using directory = emptyDirectory();
   using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-  await using server = await startServer({ cwd: directory.path, env: traced(`http://127.0.0.1:${silent.port}`) });
+  const env = traced(`http://127.0.0.1:${silent.port}`, { SHUTDOWN_TIMEOUT_MS: "5000" });
+  await using server = await startServer({ cwd: directory.path, env });
   await fetch(`${server.url}/livez`);
   server.child.kill("SIGTERM");
   // The exporter itself would wait for ten seconds, and try again.
@@ -121,7 +122,16 @@ test.concurrent("the span of a client that went away is no error", async () => {
   expect(collector.requestSpans().map(({ status }) => status)).toEqual(["STATUS_CODE_UNSET", "STATUS_CODE_UNSET"]);
 });
 
-// Nor this one: it keeps a whole core busy.
+test.concurrent("a collector that is gone costs a warning, and neither a plant nor the stop", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ cwd: directory.path, env: traced(`http://127.0.0.1:${CLOSED_PORT}`) });
+  expect((await post(server.url)).status).toBe(200);
+  await server.stderr.until(/"Traces not sent".*"reason":"[^"]+"/);
+  server.child.kill("SIGTERM");
+  expect(await exitCodeOf(server.child)).toBe(0);
+});
+
+// Not beside the others: it keeps a whole core busy.
 test("the app answers the same under a trace, and no token, body or query leaves in one", async () => {
   using collector = startCollector();
   const files = ["http/app", "http/bearer_guard", "http/body", "http/plants", "http/observer", "http/home"];
@@ -139,13 +149,4 @@ test("the app answers the same under a trace, and no token, body or query leaves
   const texts = collector.requests.map(({ text }) => text).join("\n");
   for (const secret of [TOKEN, "Fern", "access_token", "secret", "leak"]) expect(texts).not.toContain(secret);
   expect(new Set(collector.requests.map(({ path }) => path))).toEqual(new Set(["/v1/traces"]));
-});
-
-test.concurrent("a collector that is gone costs a warning, and neither a plant nor the stop", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: traced(`http://127.0.0.1:${CLOSED_PORT}`) });
-  expect((await post(server.url)).status).toBe(200);
-  await server.stderr.until(/"Traces not sent".*"reason":"[^"]+"/);
-  server.child.kill("SIGTERM");
-  expect(await exitCodeOf(server.child)).toBe(0);
 });
