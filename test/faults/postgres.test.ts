@@ -76,7 +76,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const socket = { open: () => void asked++, data() {} };
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
     const hosts = `127.0.0.1:${silent.port},127.0.0.1:${cluster.port}`;
-    await using service = await openService(`${url.replace(`127.0.0.1:${cluster.port}`, hosts)}?connect_timeout=1`);
+    await using service = await openService(url.replace(`127.0.0.1:${cluster.port}`, hosts));
     const { plants } = service.database;
     const adds = [1n, 2n, 3n, 4n].map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS }));
     expect(await Promise.all(adds)).toEqual([["added"], ["added"], ["added"], ["added"]]);
