@@ -78,10 +78,11 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const hosts = `127.0.0.1:${silent.port},127.0.0.1:${cluster.port}`;
     await using service = await openService(url.replace(`127.0.0.1:${cluster.port}`, hosts));
     const { plants } = service.database;
-    const adds = [1n, 2n, 3n, 4n].map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS }));
-    expect(await Promise.all(adds)).toEqual([["added"], ["added"], ["added"], ["added"]]);
-    // The first that connects may serve all; the others come after it.
-    while (service.metric("connections") !== 4) await Bun.sleep(5);
+    const addFour = () =>
+      Promise.all([1n, 2n, 3n, 4n].map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS })));
+    expect(await addFour()).toEqual([["added"], ["added"], ["added"], ["added"]]);
+    // The first that connects may serve all, and one that cannot in time connects again for a later plant only.
+    while (service.metric("connections") !== 4) await addFour();
     expect(asked).toBe(1);
   });
 
