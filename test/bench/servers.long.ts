@@ -33,6 +33,13 @@ test.concurrent.skipIf(skipsProc())(
   },
 );
 
+test.concurrent.skipIf(skipsProc())("load() lets clients pause after each response", async () => {
+  await using server = await startContender({ ...BY_HAND.lean, pauseMs: 100 });
+  const { responses } = await server.load({ connections: 4, seconds: 1 });
+  expect(responses).toBeGreaterThan(0);
+  expect(responses).toBeLessThan(100);
+});
+
 test.concurrent.skipIf(skipsProc())(
   "startContender() fails where fewer plants are stored than were answered 200",
   async () => {
@@ -71,6 +78,16 @@ test.concurrent.skipIf(skipsProc())("load() fails on a response of another statu
     await server.load({ connections: 4, seconds: 1, request: rawRequest({ token: null }) });
   };
   await expect(run()).rejects.toThrow(/^(?:Expected status 200 for every request|The load on \S+ ended early)/);
+});
+
+test.concurrent("the clients of the bundled generator pause after each response", async () => {
+  using directory = emptyDirectory();
+  await using server = await startServer({ program: BY_HAND.lean.program, cwd: directory.path, env: CREDENTIALS });
+  const load = [`--url=${server.url}`, "--connections=4", "--seconds=1", "--pause=100"];
+  const child = Bun.spawn([process.execPath, join(import.meta.dir, "load.ts"), ...load], { stdout: "pipe" });
+  const { responses } = JSON.parse(await new Response(child.stdout).text()) as GeneratorResult;
+  expect(responses).toBeGreaterThan(0);
+  expect(responses).toBeLessThan(100);
 });
 
 test.concurrent("the bundled generator sends as many plants as it is told, each with an id of its own", async () => {

@@ -27,7 +27,8 @@ export type Server = Awaited<ReturnType<typeof startContender>>;
  * @throws {Error} At the end of the scope, if a plant that was answered 200 is missing, or one is there that nobody sent.
  */
 export async function startContender(contender: Contender) {
-  const { name, ids = "ascending", servers = 1, connectionsShare = 1, databaseProcesses = () => [] } = contender;
+  const { name, servers = 1, connectionsShare = 1, databaseProcesses = () => [] } = contender;
+  const { ids = "ascending", pauseMs = 0 } = contender;
   const stack = new AsyncDisposableStack();
   const cwd = contender.cwd ?? stack.use(emptyDirectory()).path;
   const count = contender.count ?? (async () => countPlants(cwd));
@@ -39,9 +40,10 @@ export async function startContender(contender: Contender) {
 
   async function load(options: LoadOptions): Promise<Cost> {
     const connections = Math.ceil(options.connections * connectionsShare);
+    const all = { ids, pauseMs, ...options, connections };
     const spent = () => [cpuMicros(pids), cpuMicros(databaseProcesses())] as const;
     const begin = spent();
-    const results = await Promise.all(started.map(({ url }) => runLoad(url, { ids, ...options, connections })));
+    const results = await Promise.all(started.map(({ url }) => runLoad(url, all)));
     const end = spent();
     const result = together(results);
     if ((options.status ?? 200) === 200) {

@@ -8,12 +8,16 @@ import { median, ratios } from "../statistics.ts";
 
 const CONNECTIONS = [64, 256];
 
+/** So that each millisecond has about as many plants as one of three servers that share two cores. */
+const CONNECTIONS_PER_PAUSED_MS = 20;
+
 const NAMES = {
   sqlite: "SQLite",
   postgres: "PostgreSQL",
   three: "three servers, as many connections each",
   sharing: "three servers, a third of the connections each",
   alone: "one server, a third of the connections",
+  paused: "one server, clients that pause",
   pool: POOL.name,
 } as const;
 
@@ -30,7 +34,7 @@ export async function postgres(rounds: Rounds): Promise<Section> {
   const all = [];
   for (const connections of CONNECTIONS) {
     await using stack = new AsyncDisposableStack();
-    const costs = await compare(await contenders(cluster, stack), rounds, { connections });
+    const costs = await compare(await contenders(cluster, stack, connections), rounds, { connections });
     all.push({ rows: rows(costs, connections), goals: goals(costs, connections), costs: named(costs, connections) });
   }
   return {
@@ -44,7 +48,11 @@ export async function postgres(rounds: Rounds): Promise<Section> {
 }
 
 /** Each with a database of its own. */
-async function contenders(cluster: PostgresCluster, stack: AsyncDisposableStack): Promise<Contender[]> {
+async function contenders(
+  cluster: PostgresCluster,
+  stack: AsyncDisposableStack,
+  connections: number,
+): Promise<Contender[]> {
   const onPostgres = async (contender: Contender): Promise<Contender> => {
     const { url, run } = stack.use(await cluster.newDatabase({ tables: false }));
     const count = async () => Number((await run("SELECT count(*) AS plants FROM plants"))[0]?.["plants"]);
@@ -57,6 +65,8 @@ async function contenders(cluster: PostgresCluster, stack: AsyncDisposableStack)
     await onPostgres(ours({ name: NAMES.sharing, servers: 3, connectionsShare: 1 / 3 })),
     // What each of the three costs without the other two.
     await onPostgres(ours({ name: NAMES.alone, connectionsShare: 1 / 3 })),
+    // Likewise, with about as many plants a second as each of the three has.
+    await onPostgres(ours({ name: NAMES.paused, pauseMs: connections / CONNECTIONS_PER_PAUSED_MS })),
     await onPostgres(POOL),
   ];
 }
@@ -86,6 +96,7 @@ function goals(costs: Costs, connections: number): Outcome[] {
     goal("database", NAMES.postgres, NAMES.pool, GOALS.database),
     goal("server", NAMES.three, NAMES.postgres, GOALS.threeServers),
     goal("server", NAMES.sharing, NAMES.postgres, GOALS.threeServers),
+    goal("server", NAMES.sharing, NAMES.paused, GOALS.threeServers),
   ];
 }
 
