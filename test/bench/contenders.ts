@@ -23,7 +23,7 @@ export interface Contender {
   readonly servers?: number;
   /** Each of them gets this share of the connections of a load. @default {1} */
   readonly connectionsShare?: number;
-  /** How long its clients wait after a response, in milliseconds. @default 0 */
+  /** How long its clients wait after a response, in milliseconds. @default {0} */
   readonly pauseMs?: number;
   /** The processes of a database that is apart. @default none */
   readonly databaseProcesses?: () => readonly number[];

@@ -1,6 +1,7 @@
 /**
  * The load generator for where there is no wrk: a closed loop of clients in one process, each of which sends its next
- * request once the response to the last one is complete, or some milliseconds later. Prints JSON of {@linkcode GeneratorResult}.
+ * request once the response to the last one is complete, or some milliseconds later. Prints JSON of
+ * {@linkcode GeneratorResult}.
  *
  * `bun test/bench/load.ts --url URL [--connections 64] [--seconds 3 | --plants 40000] [--ids ascending|random]
  * [--first 1e15] [--request FILE] [--status 200] [--pause 0]`

@@ -17,7 +17,7 @@ export interface LoadOptions {
   readonly seconds: number;
   /** @default "ascending" */
   readonly ids?: "ascending" | "random";
-  /** How long a client waits after a response, in milliseconds. @default 0 */
+  /** How long a client waits after a response, in milliseconds. @default {0} */
   readonly pauseMs?: number;
   /** See {@linkcode rawRequest}. @default a plant of its own id each */
   readonly request?: string;

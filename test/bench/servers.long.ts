@@ -80,23 +80,25 @@ test.concurrent.skipIf(skipsProc())("load() fails on a response of another statu
   await expect(run()).rejects.toThrow(/^(?:Expected status 200 for every request|The load on \S+ ended early)/);
 });
 
+/** What the generator counts that is used where there is no wrk. */
+async function bundledLoad(url: string, ...flags: readonly string[]): Promise<GeneratorResult> {
+  const load = [join(import.meta.dir, "load.ts"), `--url=${url}`, "--connections=4", ...flags];
+  const child = Bun.spawn([process.execPath, ...load], { stdout: "pipe" });
+  return JSON.parse(await new Response(child.stdout).text()) as GeneratorResult;
+}
+
 test.concurrent("the clients of the bundled generator pause after each response", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ program: BY_HAND.lean.program, cwd: directory.path, env: CREDENTIALS });
-  const load = [`--url=${server.url}`, "--connections=4", "--seconds=1", "--pause=100"];
-  const child = Bun.spawn([process.execPath, join(import.meta.dir, "load.ts"), ...load], { stdout: "pipe" });
-  const { responses } = JSON.parse(await new Response(child.stdout).text()) as GeneratorResult;
+  const { responses } = await bundledLoad(server.url, "--seconds=1", "--pause=100");
   expect(responses).toBeGreaterThan(0);
   expect(responses).toBeLessThan(100);
 });
 
 test.concurrent("the bundled generator sends as many plants as it is told, each with an id of its own", async () => {
   using directory = emptyDirectory();
-  const { program } = BY_HAND.lean;
-  await using server = await startServer({ program, cwd: directory.path, env: CREDENTIALS });
-  const load = [join(import.meta.dir, "load.ts"), `--url=${server.url}`, "--connections=4", "--plants=100"];
-  const child = Bun.spawn([process.execPath, ...load], { stdout: "pipe" });
-  const result = JSON.parse(await new Response(child.stdout).text()) as GeneratorResult;
+  await using server = await startServer({ program: BY_HAND.lean.program, cwd: directory.path, env: CREDENTIALS });
+  const result = await bundledLoad(server.url, "--plants=100");
   expect(result).toMatchObject({ responses: 100, refused: 0, broken: 0 });
   using database = new Database(join(directory.path, "plants.db"));
   expect(database.query("SELECT count(*) AS plants FROM plants").get()).toEqual({ plants: 100 });

@@ -14,7 +14,7 @@ test.concurrent(
     await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
     // The system takes them all; the server has no descriptor for most of them.
     const held = await Promise.all(Array.from({ length: 100 }, () => connect(server.url)));
-    // Before its first bytes the server is not told of a connection for a second.
+    // The system tells the server of a connection with its first bytes, or a second later.
     for (const connection of held) connection.send("GET ");
     await server.stderr.until(/Out of file descriptors: new connections are refused until some are free/);
     await Promise.any(held.map(({ closed }) => closed));

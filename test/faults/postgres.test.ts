@@ -1,8 +1,9 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { NewPlant } from "../../src/plant.ts";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
+import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
+import { withCluster } from "../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
@@ -21,10 +22,9 @@ const next = (experiment: string) => randomPlants(randomFrom(printedSeed(experim
 
 describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   let cluster: PostgresCluster;
-  beforeAll(async () => {
-    cluster = await startCluster({ settings: { deadlock_timeout: "100ms", max_connections: "200" } });
+  withCluster((started) => (cluster = started), {
+    settings: { deadlock_timeout: "100ms", max_connections: "200" },
   });
-  afterAll(() => cluster[Symbol.asyncDispose]());
 
   function through(proxy: { readonly port: number }, url: string): string {
     return url.replace(`:${cluster.port}/`, `:${proxy.port}/`);
@@ -88,7 +88,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
 
   test.concurrent("of plants that are too long for one batch those are stored that nothing holds up", async () => {
     const { url, connect } = await cluster.newDatabase();
-    await using service = await openService(url, { timeoutMs: 2_000 });
+    await using service = await openService(url, { timeoutMs: 3_000 });
     await using rival = connect();
     await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
     const name = "x".repeat(600_000);

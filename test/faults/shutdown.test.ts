@@ -33,7 +33,7 @@ test.concurrent.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"] as const)(
   async (signal) => {
     using disk = makeDisk({ shim: false });
     // A fifth is for closing the file: where that takes longer, on a busy machine, the WAL stays.
-    await using server = await startServer(disk.server({ env: { SHUTDOWN_TIMEOUT_MS: "3000" } }));
+    await using server = await startServer(disk.server({ env: { SHUTDOWN_TIMEOUT_MS: "5000" } }));
     const ledger = makeLedger();
     expect((await send(server.url, ledger, fern)).status).toBe(200);
     await halfSent(server.url);

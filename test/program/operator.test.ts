@@ -65,6 +65,7 @@ test.concurrent("an operator's year: start, tokens, load, metrics, backup, resto
 
   // Load, which the metrics see, and a backup in the middle of it.
   const early = await postAll(server.url, token, bodies(seed, 200));
+  // The first scrape: what one before it got would be repeated for a second.
   expect(await counted(server.url, token, 'plant_store_plants_total{outcome="added"}')).toBe(1 + early.length);
   const late = Array.from({ length: 8 }, (_, client) => postAll(server.url, token, bodies(seed + 1 + client, 50)));
   const saved = await call(home.path, "backup", "saved.db");

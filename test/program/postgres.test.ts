@@ -167,11 +167,10 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     const next = newPlants("a hanging connection");
     expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
     const reading =
-      "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ 'from \"tokens\"' AND state = 'idle'";
+      "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^select \"revision\"|from \"tokens\"' AND state = 'idle'";
     // It has read the tokens, and asks from now on whether there are others.
-    let found: readonly Record<string, unknown>[];
-    do found = await database.run(reading);
-    while (found.length === 0);
+    let found = await database.run(reading);
+    for (; found.length === 0; found = await database.run(reading)) await Bun.sleep(5);
     const pid = Number(found[0]?.["pid"]);
     process.kill(pid, "SIGSTOP");
     try {

@@ -48,6 +48,7 @@ describe.skipIf(skipsCluster())("the schema on PostgreSQL", () => {
 
   test("what migrate prints is one transaction for any client, and not cut off by a statement_timeout", async () => {
     const { stdout: script } = await plantStore(["migrate", "--dry-run"]);
+    // What succeeds waits for twice as long as the statement_timeout.
     for (const [end, made, waitMs] of [
       ["COMMIT", false, 0],
       ["ROLLBACK", true, 600],

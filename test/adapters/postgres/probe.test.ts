@@ -1,23 +1,23 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import { withCluster } from "../../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 describe.skipIf(skipsCluster())("probe()", () => {
   let cluster: PostgresCluster;
-  beforeAll(async () => {
-    cluster = await startCluster();
-  });
-  afterAll(() => cluster[Symbol.asyncDispose]());
+  withCluster((started) => (cluster = started));
 
   test.concurrent.each(["ACCESS EXCLUSIVE", "SHARE"])(
     "fails while a %s lock on the table keeps plants waiting",
     async (mode) => {
       await using created = await cluster.newDatabase();
       await using database = await openPostgres(parsePostgresUrl(created.url));
+      // A probe has a second, which is for no connection then.
+      await database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
       await database.plants.probe();
       await using rival = created.connect();
       await rival.unsafe(`BEGIN; LOCK TABLE plants IN ${mode} MODE`).simple();

@@ -1,9 +1,10 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { NewPlant } from "../../../src/plant.ts";
 import type { Database } from "../../../src/database.ts";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { withCluster } from "../../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { startProxy, type TcpProxy } from "../../support/tcp_proxy.ts";
 
@@ -41,10 +42,7 @@ function metric(database: Database, name: string): number | undefined {
 
 describe.skipIf(skipsCluster())("openPostgres()", () => {
   let cluster: PostgresCluster;
-  beforeAll(async () => {
-    cluster = await startCluster();
-  });
-  afterAll(() => cluster[Symbol.asyncDispose]());
+  withCluster((started) => (cluster = started));
 
   /** Waits until the only row of a statement about what is stored says so. */
   async function until(run: PostgresCluster["run"], condition: string): Promise<void> {
@@ -92,38 +90,6 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     for (const other of others) expect(new Set(await add(stored.map(other)))).toEqual(new Set(["conflict"]));
     expect(proxy.replyBytes() - before).toBeLessThan(100_000);
   });
-
-  test.concurrent(
-    "sends again what an error of PostgreSQL did not store, and says what storage cannot do",
-    async () => {
-      await using created = await cluster.newDatabase();
-      await using database = await openPostgres(parsePostgresUrl(created.url));
-      const add = (id: bigint, name: string, tag = "once") =>
-        database.plants.add([{ id, name, tag }], { timeoutMs: TEST_TIMEOUT_MS });
-      await created.run("CREATE SEQUENCE attempts", FAILING_FUNCTION, "ALTER TABLE plants ADD CHECK (fail(name, tag))");
-      const again = ["40001", "40P01", "57014", "08006", "25006", "25P04", "57P01", "57P03", "26000", "53300"];
-      for (const [index, code] of again.entries()) {
-        const before = metric(database, "retries_total") ?? Number.NaN;
-        expect([code, await add(BigInt(index + 1), code)]).toEqual([code, ["added"]]);
-        expect([code, metric(database, "retries_total")]).toEqual([code, before + 1]);
-      }
-      for (const [code, reason] of [
-        ["53100", "storage is full"],
-        ["53200", "storage is gone"],
-        ["53400", "storage is gone"],
-        ["58030", "storage has failed to read or write"],
-        ["XX001", "storage has failed"],
-      ] as const) {
-        await expect(add(100n, code, "always")).rejects.toMatchObject({
-          code: "storage_unavailable",
-          message: `${reason}; the plant may or may not be stored, send it again later`,
-        });
-      }
-      for (const code of ["22012", "23505", "42883", "P0001"]) {
-        await expect(add(100n, code, "always")).rejects.toMatchObject({ name: "PostgresFailure", code });
-      }
-    },
-  );
 
   test.concurrent("a statement that is stuck on the server keeps no other plant waiting", async () => {
     await using created = await cluster.newDatabase();
@@ -193,7 +159,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   /**
    * As a user whose current role is another one: PostgreSQL hides from it what its own connections do.
    *
-   * @param own What is done to it concerns all of its databases.
+   * @param own A cluster of the test's own: roles and settings are for all of its databases.
    */
   async function openHidden(own: PostgresCluster): Promise<Database> {
     await own.run(
@@ -250,6 +216,35 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
 
   // From here on not beside others: what waits for a lock ends by itself after 250 ms.
 
+  test("sends again what an error of PostgreSQL did not store, and says what storage cannot do", async () => {
+    await using created = await cluster.newDatabase();
+    await using database = await openPostgres(parsePostgresUrl(created.url));
+    const add = (id: bigint, name: string, tag = "once") =>
+      database.plants.add([{ id, name, tag }], { timeoutMs: TEST_TIMEOUT_MS });
+    await created.run("CREATE SEQUENCE attempts", FAILING_FUNCTION, "ALTER TABLE plants ADD CHECK (fail(name, tag))");
+    const again = ["40001", "40P01", "57014", "08006", "25006", "25P04", "57P01", "57P03", "26000", "53300"];
+    for (const [index, code] of again.entries()) {
+      const before = metric(database, "retries_total") ?? Number.NaN;
+      expect([code, await add(BigInt(index + 1), code)]).toEqual([code, ["added"]]);
+      expect([code, metric(database, "retries_total")]).toEqual([code, before + 1]);
+    }
+    for (const [code, reason] of [
+      ["53100", "storage is full"],
+      ["53200", "storage is gone"],
+      ["53400", "storage is gone"],
+      ["58030", "storage has failed to read or write"],
+      ["XX001", "storage has failed"],
+    ] as const) {
+      await expect(add(100n, code, "always")).rejects.toMatchObject({
+        code: "storage_unavailable",
+        message: `${reason}; the plant may or may not be stored, send it again later`,
+      });
+    }
+    for (const code of ["22012", "23505", "42883", "P0001"]) {
+      await expect(add(100n, code, "always")).rejects.toMatchObject({ name: "PostgresFailure", code });
+    }
+  });
+
   test("adds a plant again whose session the role's transaction_timeout has ended", async () => {
     await using created = await cluster.newDatabase();
     await created.run("CREATE ROLE hasty SUPERUSER LOGIN", "ALTER ROLE hasty SET transaction_timeout = '100ms'");
@@ -257,7 +252,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     await using rival = created.connect();
     await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
     const add = () => database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
-    // A server process that had no turn on a busy machine for 250 ms ends the wait for the lock, and not the session.
+    // A server process that did not run on a busy machine for 250 ms ends the wait for the lock, and not the session.
     const addUnlocked = async () => {
       let outcomes = await add();
       while (outcomes[0] === "locked") outcomes = await add();
