@@ -159,20 +159,49 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     },
   );
 
-  test.concurrent("a revocation is known although the connection that tokens are read on hangs", async () => {
+  type TestDatabase = Awaited<ReturnType<typeof emptyDatabase>>;
+
+  /** The process behind a connection that is as the condition says. */
+  async function pidWhere({ run }: TestDatabase, condition: string): Promise<number> {
+    const select = `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND ${condition}`;
+    let found = await run(select);
+    for (; found.length === 0; found = await run(select)) await Bun.sleep(5);
+    return Number(found[0]?.["pid"]);
+  }
+
+  /** Stops the process that a server reads tokens through, while it waits for the next statement. */
+  async function stopIdle(database: TestDatabase): Promise<number> {
+    const pid = await pidWhere(database, `query ~ '^select "revision"|from "tokens"' AND state = 'idle'`);
+    process.kill(pid, "SIGSTOP");
+    return pid;
+  }
+
+  /** Stops it inside a statement: to others it works on. */
+  async function stopAtWork(database: TestDatabase): Promise<number> {
+    await using rival = database.connect();
+    await rival.unsafe("BEGIN; LOCK TABLE token_revision IN ACCESS EXCLUSIVE MODE").simple();
+    const waits = `query ~ '^select "revision"' AND wait_event_type = 'Lock'`;
+    for (;;) {
+      const pid = await pidWhere(database, waits);
+      process.kill(pid, "SIGSTOP");
+      const still = await database.run(`SELECT pid FROM pg_stat_activity WHERE pid = ${pid} AND ${waits}`);
+      if (still.length > 0) return pid;
+      // It had waited for as long as it may, and the next one has begun.
+      process.kill(pid, "SIGCONT");
+    }
+  }
+
+  test.concurrent.each([
+    ["between two statements", stopIdle],
+    ["inside a statement", stopAtWork],
+  ])("a revocation is known although the connection that tokens are read on hangs %s", async (_, stopReading) => {
     using directory = emptyDirectory();
     await using database = await emptyDatabase();
     const token = (await database.plantStore("token", "create", "greenhouse")).stdout.trim();
     await using server = await startServer({ cwd: directory.path, env: { DATABASE_URL: database.url } });
     const next = newPlants("a hanging connection");
     expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
-    const reading =
-      "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^select \"revision\"|from \"tokens\"' AND state = 'idle'";
-    // It has read the tokens, and asks from now on whether there are others.
-    let found = await database.run(reading);
-    for (; found.length === 0; found = await database.run(reading)) await Bun.sleep(5);
-    const pid = Number(found[0]?.["pid"]);
-    process.kill(pid, "SIGSTOP");
+    const pid = await stopReading(database);
     try {
       expect(await database.plantStore("token", "revoke", "greenhouse")).toMatchObject({ exitCode: 0 });
       await untilTokenIs(401, server.url, token);
