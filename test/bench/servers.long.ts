@@ -37,6 +37,7 @@ test.concurrent.skipIf(skipsProc())("load() lets clients pause after each respon
   await using server = await startContender({ ...BY_HAND.lean, pauseMs: 100 });
   const { responses } = await server.load({ connections: 4, seconds: 1 });
   expect(responses).toBeGreaterThan(0);
+  // Each of the four can have ten a second; without a pause there are thousands.
   expect(responses).toBeLessThan(100);
 });
 
@@ -92,6 +93,7 @@ test.concurrent("the clients of the bundled generator pause after each response"
   await using server = await startServer({ program: BY_HAND.lean.program, cwd: directory.path, env: CREDENTIALS });
   const { responses } = await bundledLoad(server.url, "--seconds=1", "--pause=100");
   expect(responses).toBeGreaterThan(0);
+  // Each of the four can have ten a second; without a pause there are thousands.
   expect(responses).toBeLessThan(100);
 });
 

@@ -40,10 +40,10 @@ export async function startContender(contender: Contender) {
 
   async function load(options: LoadOptions): Promise<Cost> {
     const connections = Math.ceil(options.connections * connectionsShare);
-    const all = { ids, pauseMs, ...options, connections };
+    const perServer = { ids, pauseMs, ...options, connections };
     const spent = () => [cpuMicros(pids), cpuMicros(databaseProcesses())] as const;
     const begin = spent();
-    const results = await Promise.all(started.map(({ url }) => runLoad(url, all)));
+    const results = await Promise.all(started.map(({ url }) => runLoad(url, perServer)));
     const end = spent();
     const result = together(results);
     if ((options.status ?? 200) === 200) {

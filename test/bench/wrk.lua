@@ -10,7 +10,7 @@ function init(args)
   id = tonumber(args[3])
   math.randomseed(id)
   local pause = tonumber(args[4])
-  -- With such a function, wrk sets a timer before each request, also for no time.
+  -- Where this function is there, wrk sets a timer before each request, also for zero milliseconds.
   if pause > 0 then delay = function() return pause end end
   local from, to = request:find("0000000000000000", 1, true)
   before = from and request:sub(1, from - 1) or request

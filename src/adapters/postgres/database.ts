@@ -73,7 +73,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const lanes = createLanes(laneCount, () => createLane(connect, counts));
   // Beside the others: a plant is not to wait for a token, nor is reading, which waits for no standby, for writing.
   const writing = createLanes(1, () => createLane(connect, counts));
-  // The second connects when the first hangs in something that was given up: a revocation is not to wait for its end.
+  // The second connects while the first is left out: a revocation is not to wait until a statement that hangs has ended.
   const reading = createLanes(2, () =>
     createLane((timeoutMs) => connector({ writable, timeoutMs, verify, statementTimeoutMs: SIDE_TIMEOUT_MS }), counts),
   );

@@ -214,7 +214,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     },
   );
 
-  // From here on not beside others: what waits for a lock ends by itself after 250 ms.
+  // From here on not beside others: a connection that takes too long is a retry more.
 
   test("sends again what an error of PostgreSQL did not store, and says what storage cannot do", async () => {
     await using created = await cluster.newDatabase();
@@ -244,6 +244,8 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       await expect(add(100n, code, "always")).rejects.toMatchObject({ name: "PostgresFailure", code });
     }
   });
+
+  // Nor these: what waits for a lock ends by itself after 250 ms.
 
   test("adds a plant again whose session the role's transaction_timeout has ended", async () => {
     await using created = await cluster.newDatabase();

@@ -9,10 +9,10 @@ import { median, ratios } from "../statistics.ts";
 const CONNECTIONS = [64, 256];
 
 /**
- * For so many connections clients pause a millisecond more: the server has about as many plants a second then as each
- * of three that share two cores.
+ * Clients pause for a millisecond for each 20 connections: the server has about as many plants a second then as each of
+ * three that share two cores.
  */
-const CONNECTIONS_PER_PAUSED_MS = 20;
+const CONNECTIONS_PER_PAUSE_MS = 20;
 
 const NAMES = {
   sqlite: "SQLite",
@@ -69,7 +69,7 @@ async function contenders(
     // What each of the three costs without the other two.
     await onPostgres(ours({ name: NAMES.alone, connectionsShare: 1 / 3 })),
     // Likewise, with about as many plants a second as each of the three has.
-    await onPostgres(ours({ name: NAMES.paused, pauseMs: Math.floor(connections / CONNECTIONS_PER_PAUSED_MS) })),
+    await onPostgres(ours({ name: NAMES.paused, pauseMs: Math.floor(connections / CONNECTIONS_PER_PAUSE_MS) })),
     await onPostgres(POOL),
   ];
 }
