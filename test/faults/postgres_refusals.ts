@@ -1,6 +1,4 @@
 import { expect } from "bun:test";
-import { post, untilTokenIs } from "../support/client.ts";
-import type { PostgresCluster } from "../support/postgres.ts";
 
 /** Of a lock that does not end, the wait for it or the whole time ends first. */
 const LATE = String.raw`(?:another transaction held a lock for too long \(55P03\)|it did not respond in time \(DEADLINE\))`;
@@ -9,7 +7,7 @@ const LATE = String.raw`(?:another transaction held a lock for too long \(55P03\
 export const LOOK = "; plant-store token list shows whether it was done";
 
 /** What to do after a token was made, or was not. */
-const SECRET_NOT_SHOWN =
+export const SECRET_NOT_SHOWN =
   "; a token of this name may exist now although its secret was not shown: remove it with plant-store token delete new";
 
 /** Commands that read or change tokens: how each says that it could not in time. */
@@ -41,30 +39,7 @@ export async function expectLateCommands(run: Run): Promise<void> {
   );
 }
 
-/** What there is while two tokens wait for a standby that never was. */
-export interface WaitingTokens {
-  readonly cluster: PostgresCluster;
-  readonly plantStore: Run;
-  /** `token create new`, begun before. */
-  readonly creating: ReturnType<Run>;
-  /** A server that goes on without a first token. */
-  readonly url: string;
-}
-
-/** Waits until the creation is given up; then lets the commits end, deletes the tokens, and makes one that counts. */
-export async function expectDeletable({ cluster, plantStore, creating, url }: WaitingTokens): Promise<void> {
-  expect((await post(url)).status).toBe(401);
-  const stderr = expect.stringMatching(lateLine('create token "new"', SECRET_NOT_SHOWN));
-  expect(await creating).toEqual({ exitCode: 1, stdout: "", stderr });
-  await cluster.set("synchronous_standby_names", "");
-  // Its commit went on waiting, and was there after all; of the two one waited for the other's.
-  while ((await cluster.run("SELECT FROM tokens")).length === 0) await Bun.sleep(5);
-  await Promise.all(["new", "first-start"].map((name) => plantStore(["token", "delete", name])));
-  expect(await plantStore(["token", "list", "--json"])).toMatchObject({ stdout: "[]\n" });
-  const { stdout } = await plantStore(["token", "create", "new"]);
-  await untilTokenIs(200, url, stdout.trim());
-}
-
-function lateLine(action: string, advice: string): RegExp {
+/** The line of a command that could not do this in time. */
+export function lateLine(action: string, advice: string): RegExp {
   return new RegExp(`^Cannot ${action} in database "postgres": ${LATE}${advice}\n$`);
 }

@@ -2,11 +2,11 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { bearer } from "../support/client.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { limited, startLoad } from "../support/load.ts";
-import { startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { startServer, LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { get } from "./health.ts";
 
-setDefaultTimeout(TEST_TIMEOUT_MS);
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 /** So many plants fill more of the WAL than it takes for a checkpoint, 4,000 pages of 4 KiB. */
 const PLANTS = 300;

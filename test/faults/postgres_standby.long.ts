@@ -3,10 +3,10 @@ import type { NewPlant } from "../../src/plant.ts";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
-import { TEST_TIMEOUT_MS } from "../support/program.ts";
+import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 import { judge, openService, startAdding } from "./postgres.ts";
 
-setDefaultTimeout(TEST_TIMEOUT_MS);
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 /** A commit that waits for the synchronous standby. */
 const WAITING_FOR_STANDBY = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
@@ -68,7 +68,7 @@ test.skipIf(skipsCluster())(
     expect(await primary.run("SELECT name FROM plants WHERE id = 0")).toEqual([{ name: "Moss" }]);
     expect(await addWithin(1_000, { id: 0n, name: "Moss" })).toMatchObject(unavailable);
     await standby.restart();
-    expect(await addWithin(TEST_TIMEOUT_MS, { id: 0n, name: "Moss" })).toEqual(["present"]);
+    expect(await addWithin(LONG_TEST_TIMEOUT_MS, { id: 0n, name: "Moss" })).toEqual(["present"]);
 
     const next = randomPlants(randomFrom(printedSeed("failover")), { ids: 5_000, longest: 500 });
     const load = startAdding([service], ledger, next);

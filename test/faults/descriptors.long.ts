@@ -2,9 +2,9 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { TOKEN } from "../support/client.ts";
 import { connect, getBytes } from "../support/load.ts";
 import { shell } from "../support/shell.ts";
-import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, startServer, LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 
-setDefaultTimeout(TEST_TIMEOUT_MS);
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 test.concurrent(
   "out of file descriptors, the server says so once, refuses whom it cannot serve, and recovers",

@@ -4,12 +4,11 @@ import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
 import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_hooks.ts";
-import { TEST_TIMEOUT_MS } from "../support/program.ts";
-import { scaled } from "../support/scale.ts";
+import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 import { judge, openService, startAdding } from "./postgres.ts";
 
-setDefaultTimeout(TEST_TIMEOUT_MS);
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 const FERN = { id: 1n, name: "Fern" };
 const MOSS = { id: 2n, name: "Moss" };
@@ -34,7 +33,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const { url } = await cluster.newDatabase();
     using proxy = startProxy(cluster.port);
     await using service = await openService(through(proxy, url), { timeoutMs: 300 });
-    expect(await service.database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+    expect(await service.database.plants.add([FERN], { timeoutMs: LONG_TEST_TIMEOUT_MS })).toEqual(["added"]);
     proxy.set("black hole");
     for (const plant of [MOSS, { id: 3n, name: "Ivy" }]) {
       const error = await service.add(plant).catch((reason) => reason);
@@ -45,7 +44,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     proxy.set("forward");
     await using patient = await openService(through(proxy, url));
     expect(await patient.add(MOSS)).toBe("added");
-    expect(await service.database.plants.add([MOSS], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
+    expect(await service.database.plants.add([MOSS], { timeoutMs: LONG_TEST_TIMEOUT_MS })).toEqual(["present"]);
     await service.database.plants.probe();
   });
 
@@ -79,7 +78,9 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await using service = await openService(url.replace(`127.0.0.1:${cluster.port}`, hosts));
     const { plants } = service.database;
     const addFour = () =>
-      Promise.all([1n, 2n, 3n, 4n].map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS })));
+      Promise.all(
+        [1n, 2n, 3n, 4n].map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: LONG_TEST_TIMEOUT_MS })),
+      );
     expect(await addFour()).toEqual([["added"], ["added"], ["added"], ["added"]]);
     // The first that connects may serve all, and one that cannot in time connects again for a later plant only.
     while (service.metric("connections") !== 4) await addFour();
@@ -109,7 +110,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       const { url, connect, run } = await cluster.newDatabase();
       await using service = await openService(url);
       const { plants } = service.database;
-      expect(await plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+      expect(await plants.add([FERN], { timeoutMs: LONG_TEST_TIMEOUT_MS })).toEqual(["added"]);
       await using rival = connect();
       await rival.unsafe("BEGIN; INSERT INTO probes VALUES (1, now())").simple();
       // Each writes a row of 64 at random, which may be the rival's.
@@ -125,7 +126,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
         message: "storage did not finish in time; the plant may or may not be stored, send it again later",
       });
       while (service.metric("lanes_busy") > 0) await Bun.sleep(5);
-      expect(await plants.add([MOSS], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+      expect(await plants.add([MOSS], { timeoutMs: LONG_TEST_TIMEOUT_MS })).toEqual(["added"]);
       expect(service.metric("reconnections_total")).toBe(0);
     },
   );
@@ -148,7 +149,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const { url, connect, run } = await cluster.newDatabase();
     await using service = await openService(url);
     const { plants, tokens, pages } = service.database;
-    await plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS });
+    await plants.add([FERN], { timeoutMs: LONG_TEST_TIMEOUT_MS });
     const createdAt = new Date("2026-01-01T00:00:00.001Z");
     await tokens.add({ name: "gate", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] });
     await using rival = connect();
@@ -183,7 +184,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await using service = await openService(url);
     const ledger = makeLedger();
     const load = startAdding([service], ledger, next("pg_terminate_backend"));
-    const rounds = scaled(4, 10);
+    const rounds = 10;
     for (let round = 0; round < rounds; round++) {
       await load.more(50);
       await run(
@@ -207,7 +208,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await using service = await openService(through(proxy, url));
     const ledger = makeLedger();
     const load = startAdding([service], ledger, next("lost replies"));
-    for (let round = 0; round < scaled(5, 20); round++) {
+    for (let round = 0; round < 20; round++) {
       const before = proxy.lost();
       proxy.set("lose one reply");
       while (proxy.lost() === before) await Bun.sleep(1);
@@ -228,7 +229,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await using service = await openService(through(proxy, url), { timeoutMs: 300 });
     const ledger = makeLedger();
     const load = startAdding([service], ledger, next("black holes"));
-    for (let round = 0; round < scaled(2, 5); round++) {
+    for (let round = 0; round < 5; round++) {
       await load.more(100);
       proxy.set("black hole");
       await load.moreRefused(32);
@@ -245,7 +246,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   test.concurrent("deadlocks under load fail no request, and lose, invent and change no plant", async () => {
     const { name, url, connect, run } = await cluster.newDatabase();
     const began = performance.now();
-    const deadlocks = scaled(2, 5);
+    const deadlocks = 5;
     const ledger = makeLedger();
     const { acknowledged, unavailable } = await addInDeadlocks();
     expect(unavailable).toBe(0);
@@ -287,7 +288,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await rival.unsafe("SET deadlock_timeout = '1min'");
     await rival.unsafe("BEGIN");
     await rival.unsafe("INSERT INTO plants VALUES (2, 'Ivy')");
-    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: TEST_TIMEOUT_MS });
+    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: LONG_TEST_TIMEOUT_MS });
     while ((await run(WAITING)).length === 0) await Bun.sleep(5);
     await rival.unsafe("INSERT INTO plants VALUES (1, 'Ivy') ON CONFLICT DO NOTHING");
     await rival.unsafe("COMMIT");
@@ -306,7 +307,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       await run("TRUNCATE plants");
       const batches = [plants, plants.toReversed(), plants, plants.toReversed()];
       const adds = batches.map((batch, index) =>
-        (index < 2 ? one : other).database.plants.add(batch, { timeoutMs: TEST_TIMEOUT_MS }),
+        (index < 2 ? one : other).database.plants.add(batch, { timeoutMs: LONG_TEST_TIMEOUT_MS }),
       );
       expect((await Promise.all(adds)).flat().filter((outcome) => outcome === "added")).toHaveLength(600);
     }
@@ -320,7 +321,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const rival = connect();
     await rival.unsafe("BEGIN");
     await rival.unsafe("INSERT INTO plants VALUES (2, 'Ivy')");
-    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: TEST_TIMEOUT_MS });
+    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: LONG_TEST_TIMEOUT_MS });
     while ((await run(WAITING)).length === 0) await Bun.sleep(5);
     await rival.unsafe("COMMIT");
     await rival.close({ timeout: 0 });
