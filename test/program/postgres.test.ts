@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
-import { TOKEN } from "../support/client.ts";
+import { post, TOKEN } from "../support/client.ts";
 import { bodyOf, getBytes, postBytes, verdictOf } from "../support/load.ts";
 import { ask } from "../faults/health.ts";
 import { executable } from "../support/executable.ts";
@@ -59,6 +59,31 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     expect(log).not.toContain("open-sesame");
     expect(await database.run("SELECT * FROM plants")).toEqual([{ ...fern, id: String(fern.id) }]);
   });
+
+  test.concurrent(
+    "an error that is no state of the database is a 500, whose line in the log has the SQLSTATE alone",
+    async () => {
+      using directory = emptyDirectory();
+      await using database = await emptyDatabase();
+      await database.plantStore("migrate");
+      await database.run(
+        "ALTER TABLE plants ADD CHECK (name <> 'Fern')",
+        "CREATE UNIQUE INDEX one_of_a_name ON plants (name)",
+      );
+      const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database.url, LOG_LEVEL: "debug" };
+      await using server = await startServer({ cwd: directory.path, env });
+      expect((await post(server.url, { id: 1, name: "Moss" })).status).toBe(200);
+      for (const [name, code] of [
+        ["Fern", "23514"],
+        ["Moss", "23505"],
+      ] as const) {
+        const response = await post(server.url, { id: 2, name });
+        expect([response.status, await response.json()]).toEqual([500, expect.objectContaining({ error: 5001 })]);
+        // PostgreSQL says more: "Failing row contains (2, Fern, null)". At the end of the scope no plant may be in the log.
+        await server.stderr.until(new RegExp(`"level":"ERROR".*${code}`));
+      }
+    },
+  );
 
   test.concurrent("export and import move plants from SQLite to PostgreSQL and back, byte for byte", async () => {
     using directory = emptyDirectory();
