@@ -11,6 +11,7 @@ import { executable } from "../support/executable.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";
+import { peakMemory } from "../support/peak_memory.ts";
 import { shell } from "../support/shell.ts";
 import { emptyDirectory, memoryDirectory, runToEnd, skipsProc, start, startServer } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
@@ -344,19 +345,6 @@ test.skipIf(skipsProc())("import holds no more of a line without an end than the
   expect(await peak).toBeGreaterThan(10_000_000);
   expect(await peak).toBeLessThan(290_000_000);
 });
-
-/** In bytes, as the kernel has it for this program alone: `maxRSS` begins with that of the process that started it. */
-async function peakMemory(program: Bun.Subprocess): Promise<number> {
-  let peak = 0;
-  while (program.exitCode === null) {
-    const status = await Bun.file(`/proc/${program.pid}/status`)
-      .text()
-      .catch(() => "");
-    peak = Math.max(peak, Number(/^VmHWM:\s+(\d+)/m.exec(status)?.[1] ?? 0) * 1024);
-    await Bun.sleep(5);
-  }
-  return peak;
-}
 
 test("import shows no bar where there is no terminal, and a clean last line where there is one", async () => {
   using database = await databaseFixture([]);

@@ -6,6 +6,15 @@ import type { NewPlant } from "../../src/plant.ts";
 import type { AddOutcome } from "../../src/plant_store.ts";
 import type { Ledger, Verdict } from "../support/ledger.ts";
 
+/** A statement that finds a session which waits for another transaction to end. */
+export const WAITING =
+  "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'transactionid' AND datname = current_database()";
+
+/** The way to a database through a proxy. */
+export function through(proxy: { readonly port: number }, url: string): string {
+  return Object.assign(new URL(url), { port: String(proxy.port) }).href;
+}
+
 /** What a server has between its requests and the database, without the requests. */
 export async function openService(url: string, { timeoutMs = 20_000 }: { readonly timeoutMs?: number } = {}) {
   const database = await openPostgres(parsePostgresUrl(url));

@@ -1,0 +1,79 @@
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
+import { withCluster } from "../support/postgres_hooks.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
+import { startProxy } from "../support/tcp_proxy.ts";
+import { openService, through, WAITING } from "./postgres.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const FERN = { id: 1n, name: "Fern" };
+const MOSS = { id: 2n, name: "Moss" };
+
+describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
+  let cluster: PostgresCluster;
+  withCluster((started) => (cluster = started), { settings: { deadlock_timeout: "100ms" } });
+
+  test.concurrent("a commit whose reply is lost is sent again, and found", async () => {
+    const { url, run } = await cluster.newDatabase();
+    using proxy = startProxy(cluster.port);
+    await using service = await openService(through(proxy, url));
+    expect(await service.add(FERN)).toBe("added");
+    proxy.set("lose the reply");
+    const added = service.add(MOSS);
+    while (proxy.lost() === 0) await Bun.sleep(1);
+    expect(await run("SELECT name FROM plants WHERE id = 2")).toEqual([{ name: "Moss" }]);
+    proxy.set("forward");
+    expect(await added).toBe("present");
+    expect(service.metric("retries_total")).toBeGreaterThan(0);
+    expect(service.metric("reconnections_total")).toBeGreaterThan(0);
+  });
+
+  test("a batch that is a deadlock's victim is sent again", async () => {
+    const { url, connect, run } = await cluster.newDatabase();
+    await using service = await openService(url);
+    const rival = connect();
+    await rival.unsafe("SET deadlock_timeout = '1min'");
+    await rival.unsafe("BEGIN");
+    await rival.unsafe("INSERT INTO plants VALUES (2, 'Ivy')");
+    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: TEST_TIMEOUT_MS });
+    while ((await run(WAITING)).length === 0) await Bun.sleep(5);
+    await rival.unsafe("INSERT INTO plants VALUES (1, 'Ivy') ON CONFLICT DO NOTHING");
+    await rival.unsafe("COMMIT");
+    await rival.close({ timeout: 0 });
+    expect(await outcomes).toEqual(["conflict", "conflict"]);
+    // Sent again before the rival goes on, it is the victim once more.
+    expect(service.metric("retries_total")).toBeGreaterThan(0);
+  });
+
+  test("overlapping batches never wait for each other in a circle, whatever the order of their plants", async () => {
+    const { url, run } = await cluster.newDatabase();
+    await using one = await openService(url);
+    await using other = await openService(url);
+    const plants = Array.from({ length: 600 }, (_, index) => ({ id: BigInt(index), name: "Fern" }));
+    for (let round = 0; round < 5; round++) {
+      await run("TRUNCATE plants");
+      const batches = [plants, plants.toReversed(), plants, plants.toReversed()];
+      const adds = batches.map((batch, index) =>
+        (index < 2 ? one : other).database.plants.add(batch, { timeoutMs: TEST_TIMEOUT_MS }),
+      );
+      expect((await Promise.all(adds)).flat().filter((outcome) => outcome === "added")).toHaveLength(600);
+    }
+    expect(one.metric("retries_total") + other.metric("retries_total")).toBe(0);
+  });
+
+  test("a batch that cannot be serialized is sent again, where every transaction is serializable", async () => {
+    const { name, url, connect, run } = await cluster.newDatabase();
+    await run(`ALTER DATABASE ${name} SET default_transaction_isolation = 'serializable'`);
+    await using service = await openService(url);
+    const rival = connect();
+    await rival.unsafe("BEGIN");
+    await rival.unsafe("INSERT INTO plants VALUES (2, 'Ivy')");
+    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: TEST_TIMEOUT_MS });
+    while ((await run(WAITING)).length === 0) await Bun.sleep(5);
+    await rival.unsafe("COMMIT");
+    await rival.close({ timeout: 0 });
+    expect(await outcomes).toEqual(["added", "conflict"]);
+    expect(service.metric("retries_total")).toBe(1);
+  });
+});
