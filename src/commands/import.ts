@@ -7,6 +7,7 @@ import { CommandError, isSystemError, reasonOf, type StreamIo } from "./io.ts";
 import { openForWriting } from "./open_database.ts";
 import { type LineBatch, batchesOf } from "./ndjson.ts";
 import { progressBar } from "./progress.ts";
+import { reasonOfRefusal } from "./storage_refusal.ts";
 import { eventLoopTurn } from "./waiting.ts";
 
 /** How to import. */
@@ -47,7 +48,7 @@ export async function importPlants(
       await eventLoopTurn();
     }
   } catch (error) {
-    throw toCommandError(error, source, counts);
+    throw toImportError(error, source, counts);
   } finally {
     progress.clear();
   }
@@ -73,13 +74,13 @@ function printSummary({ added, present, refused, line }: Counts, { stderr, stop 
 }
 
 /** An error of the database or of the system, in one line; what was committed before it stays. */
-function toCommandError(error: unknown, source: string, counts: Counts): unknown {
-  // Closing the database failed, too; the first error says more.
-  if (error instanceof SuppressedError) return toCommandError(error.suppressed, source, counts);
-  if (error instanceof PlantStoreError) {
-    const { cause } = error;
-    return new CommandError(`Cannot add plants after line ${counts.line}: ${reasonOf(cause)}`, { cause });
+function toImportError(error: unknown, source: string, counts: Counts): unknown {
+  const reason = reasonOfRefusal(error);
+  if (reason !== undefined) {
+    return new CommandError(`Cannot add plants after line ${counts.line}: ${reason}`, { cause: error });
   }
+  // Closing the database failed, too; the first error says more.
+  if (error instanceof SuppressedError) return toImportError(error.suppressed, source, counts);
   return isSystemError(error) ? cannotRead(source, error) : error;
 }
 

@@ -132,6 +132,20 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     expect(await imported).toEqual({ exitCode: 0, stdout: "", stderr: "3 added, 0 already there, 0 refused\n" });
   });
 
+  test.concurrent("import says in one line what PostgreSQL refuses, also an error that nobody expects", async () => {
+    using directory = emptyDirectory();
+    await using database = await emptyDatabase();
+    await database.plantStore("migrate");
+    await database.run("ALTER TABLE plants ADD CHECK (name <> 'Fern')");
+    const file = join(directory.path, "plants.ndjson");
+    await Bun.write(file, '{"id":1,"name":"Fern"}\n');
+    expect(await database.plantStore("import", file)).toEqual({
+      exitCode: 1,
+      stdout: "",
+      stderr: "Cannot add plants after line 0: unexpected error (23514)\n",
+    });
+  });
+
   test.concurrent("token creates, lists and revokes", async () => {
     await using database = await emptyDatabase();
     const { plantStore } = database;

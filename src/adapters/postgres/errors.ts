@@ -147,5 +147,5 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
 
 function describeCode(code: string): string {
   const words = WORDS.find(([prefix]) => code.startsWith(prefix))?.[1];
-  return words === undefined ? code : `${words} (${code})`;
+  return `${words ?? "unexpected error"} (${code})`;
 }

@@ -289,7 +289,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     expect(await database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
     const added = database.plants.add([{ ...FERN, id: 2n }], { timeoutMs: TEST_TIMEOUT_MS });
     const error = await added.catch((reason: unknown) => reason);
-    expect(error).toMatchObject({ name: "PostgresFailure", code: "23505", message: "23505" });
+    expect(error).toMatchObject({ name: "PostgresFailure", code: "23505", message: "unexpected error (23505)" });
     expect(Bun.inspect(error)).not.toContain("Fern");
     expect(await cluster.run("SELECT id FROM plants")).toEqual([{ id: "1" }]);
   });
