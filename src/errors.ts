@@ -20,14 +20,14 @@ export type ErrorCode =
 export interface ErrorRow {
   /** The number on the wire: the HTTP status times ten, plus a digit for the cause. Fits an int32. */
   readonly error: number;
-  /** When this response is given. Read by people, in the OpenAPI document and the README. */
+  /** When this response is given. Read by people, in the OpenAPI document. */
   readonly situation: string;
   /** The message for the client where there is no more precise one. */
   readonly message: string;
 }
 
 /**
- * The one table from cause to number: README, OpenAPI document and responses all follow it.
+ * The one table from cause to number: responses and the OpenAPI document follow it, and a test holds the README to it.
  *
  * @example
  * ```ts
@@ -138,7 +138,7 @@ export interface PlantStoreErrorOptions extends ErrorOptions {
 }
 
 /**
- * The only error that crosses a port of this module; anything else is an internal error.
+ * A failure whose cause a client is told. Anything else that a port throws is answered as an internal error.
  *
  * @example A store whose database is away
  * ```ts

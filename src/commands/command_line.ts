@@ -65,7 +65,10 @@ function declareServe(program: Command, { io, configOf, done }: CommandContext):
 }
 
 function declareToken(program: Command, context: CommandContext): void {
-  const token = program.command("token").description("Create, list, revoke and delete bearer tokens");
+  const token = program
+    .command("token")
+    .description("Create, list, revoke, delete and prune bearer tokens")
+    .addHelpText("after", example("token create greenhouse --expires 90d"));
   declareTokenCreate(token, context);
   declareTokenList(token, context);
   declareTokenRevoke(token, context);

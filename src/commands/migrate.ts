@@ -13,12 +13,12 @@ export interface MigrateOptions {
  * servers need one that may not.
  *
  * @returns 0, or 1 when it was stopped.
- * @throws {ConfigError} If the database is a file, which the commands that open it migrate.
+ * @throws {ConfigError} If the database is a file, which the commands that write to it migrate.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
 export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOptions, io: StreamIo): Promise<number> {
   if (database.adapter === "sqlite") {
-    throw new ConfigError("Cannot migrate a SQLite database alone: whatever opens it brings it up to date");
+    throw new ConfigError("Cannot migrate a SQLite database alone: whatever writes to it brings it up to date");
   }
   const migrating = migrateDatabase(database, dryRun, (message) => io.stderr(`${message}\n`));
   if (!(await isDone(migrating, io.stop))) {

@@ -46,7 +46,7 @@ export const SETTINGS = {
   }),
   databaseUrlFile: setting({
     variables: { DATABASE_URL_FILE: "" },
-    meaning: "a file that holds that URL, in the place of the variable and its password",
+    meaning: "a file that holds the database's URL, in the place of the variable",
     parse: ({ DATABASE_URL_FILE }) => DATABASE_URL_FILE || undefined,
     log: asIs,
   }),
@@ -118,7 +118,7 @@ export const SETTINGS = {
   }),
   shutdownTimeoutMs: setting({
     variables: { SHUTDOWN_TIMEOUT_MS: "10000" },
-    meaning: "drain time after SIGTERM or SIGINT, in milliseconds",
+    meaning: "time to stop after a signal, in milliseconds; a third of it for plants in flight",
     parse: ({ SHUTDOWN_TIMEOUT_MS }) => parseTimeout("SHUTDOWN_TIMEOUT_MS", SHUTDOWN_TIMEOUT_MS),
     log: asIs,
   }),

@@ -44,7 +44,7 @@ export interface ShutdownOptions {
   readonly hasFailed: boolean;
 }
 
-/** Responds to every request that was accepted, within its time, and stops listening. */
+/** Responds to every request that was accepted, with 503 where its plant was not stored in time, and stops listening. */
 export async function shutDown(
   { server, commits, tokens, tracing }: Stoppable,
   { config, log, hasFailed }: ShutdownOptions,

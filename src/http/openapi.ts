@@ -16,7 +16,7 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths" | "servers"> =
       "A 200 is sent after the plant is on disk, never before.",
       "",
       "After a lost connection or a 5xx, send the same plant again, after a 503 as many seconds later as `Retry-After`",
-      "says. A 4xx is final.",
+      "says. After a 4xx correct the request first; only a 401 can pass by itself, as of a token that is seconds old.",
       "",
       "Every call needs a bearer token. The first start of the server prints one, its operator makes more with",
       "`plant-store token create NAME`. Put it into Authorize to try the operation here.",
