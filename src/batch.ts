@@ -15,8 +15,8 @@ export interface PendingAdd {
 export type Batch = readonly PendingAdd[];
 
 /**
- * How many UTF-16 code units the texts of a batch may have; a plant alone may have more. Each batch has its own outcome,
- * so what is too much for one deadline is stored piece by piece; common names in a full queue are less.
+ * How many UTF-16 code units the texts of a batch may have; a plant alone may have more. A queue of long texts is
+ * committed in several batches, because one transaction could miss the deadline; a full queue of usual names is one.
  */
 const BATCH_UNITS = 2 ** 20;
 

@@ -23,7 +23,7 @@ type State =
   /** For a turn of the event loop that brings no more plants. */
   | { readonly name: "gathering" }
   /** For a lane: each has a batch in flight. */
-  | { readonly name: "in flight" }
+  | { readonly name: "lanes busy" }
   /** For some time after the batch before it left, while one is in flight. */
   | { readonly name: "spacing" }
   /** For others who are likely to come: until `size` plants are pending, or the timer ends. */
@@ -173,7 +173,7 @@ export class Batcher {
   #schedule(): void {
     const sinceLast = performance.now() - this.#flushedAt;
     if (this.#pending.length === 0) this.#state = { name: "idle" };
-    else if (this.#inFlight.size >= this.#options.lanes) this.#state = { name: "in flight" };
+    else if (this.#inFlight.size >= this.#options.lanes) this.#state = { name: "lanes busy" };
     else if (this.#inFlight.size > 0 && sinceLast < SPACING_MS) this.#wait({ name: "spacing" }, SPACING_MS - sinceLast);
     else this.#gather();
   }

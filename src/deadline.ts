@@ -2,7 +2,7 @@
  * Waits for a promise, but no longer than a deadline. The timer is cleared either way; how the promise settles
  * after the deadline is ignored, also if it rejects.
  *
- * @param timeoutMs How long to wait, in milliseconds; less than none is none.
+ * @param timeoutMs How long to wait, in milliseconds; a negative value counts as 0.
  * @param onTimeout Called at the deadline: what it returns takes the promise's place, what it throws rejects.
  * @throws Whatever the promise rejects with, or `onTimeout` throws.
  * @example

@@ -1,4 +1,4 @@
-import { CODE } from "./json_syntax.ts";
+import { CODE, isOpening } from "./json_syntax.ts";
 
 /**
  * Whether arrays and objects are nested deeper in a text than a parser should follow. RFC 8259, section 9 lets it set
@@ -67,10 +67,6 @@ export function emptyNested(text: string): string {
     else if (isClosing(code) && --depth === 1) keptFrom = at;
   }
   return emptied + text.slice(keptFrom);
-}
-
-function isOpening(code: number): boolean {
-  return code === CODE.openArray || code === CODE.openObject;
 }
 
 function isClosing(code: number): boolean {

@@ -58,7 +58,8 @@ function endOfBeginning(text: string, start: number, closers: number[]): number 
   return endOfScalar(text, at);
 }
 
-function isOpening(code: number): boolean {
+/** Whether an array or an object begins with this code unit. */
+export function isOpening(code: number): boolean {
   return code === CODE.openArray || code === CODE.openObject;
 }
 

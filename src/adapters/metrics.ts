@@ -9,7 +9,7 @@ import { BUCKETS_MS, requestMetrics } from "./request_metrics.ts";
 export interface Metrics {
   countResponse(completed: CompletedRequest): void;
   countCommit(commit: Commit): void;
-  /** Shows how many plants have no response yet. */
+  /** Shows how many plants are pending or in flight. */
   registerQueue(size: () => number): void;
   /** Shows the metrics of a database. */
   registerDatabase(read: () => readonly DatabaseMetric[]): void;

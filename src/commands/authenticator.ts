@@ -1,5 +1,5 @@
 import type { Logger } from "@logtape/logtape";
-import { sha256 } from "../adapters/sha256.ts";
+import { sha256 } from "../adapters/bun_sha256.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
 import { jwtAuthenticator } from "../auth/jwt.ts";
 import type { TokenCache } from "../auth/token_cache.ts";

@@ -2,32 +2,18 @@ import { Command, Option } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import { backup } from "./backup.ts";
 import { check } from "./check.ts";
-import type { Config } from "./config.ts";
+import { type CommandContext, DATABASE, example } from "./command_context.ts";
 import { type ExportOptions, exportPlants } from "./export.ts";
-import { escapeControls, type StreamIo } from "./io.ts";
+import { escapeControls } from "./io.ts";
 import { migrate } from "./migrate.ts";
 import type { OpenapiOptions } from "./openapi.ts";
-import { SCOPES } from "../scopes.ts";
 import { addFlags, environmentHelp } from "./setting_help.ts";
 import type { Flags } from "./setting_table.ts";
 import { SETTINGS } from "./settings.ts";
-import { createToken, type CreateTokenOptions, deleteToken, listTokens, pruneTokens, revokeToken } from "./token.ts";
+import { declareToken } from "./token_command_line.ts";
 
-/** The setting that every command has that works on the database. */
-const DATABASE = { database: SETTINGS.database };
 /** Where `serve` listens without any settings. */
 const DEFAULT_SERVER = `http://${SETTINGS.host.variables.HOST}:${SETTINGS.port.variables.PORT}`;
-
-/** What commands run with. */
-export interface CommandContext {
-  readonly io: StreamIo;
-  /** The configuration, with flags in the place of environment variables. */
-  readonly configOf: (flags: Flags) => Config;
-  /** Takes the help and the version. */
-  readonly writeHelp: (text: string) => void;
-  /** Takes a command's exit code. */
-  readonly done: (exitCode: number) => void;
-}
 
 /** Declares the program: its commands, their flags and their help. */
 export function declareProgram(context: CommandContext): Command {
@@ -62,73 +48,6 @@ function declareServe(program: Command, { io, configOf, done }: CommandContext):
     .addHelpText("after", example("serve --port 8080 --database file:/var/lib/plant-store/plants.db"))
     .action(async (flags: Flags) => done(await (await import("./serve.ts")).serve(configOf(flags), io)));
   addFlags(command, SETTINGS);
-}
-
-function declareToken(program: Command, context: CommandContext): void {
-  const token = program
-    .command("token")
-    .description("Create, list, revoke, delete and prune bearer tokens")
-    .addHelpText("after", example("token create greenhouse --expires 90d"));
-  declareTokenCreate(token, context);
-  declareTokenList(token, context);
-  declareTokenRevoke(token, context);
-  declareTokenDelete(token, context);
-  declareTokenPrune(token, context);
-}
-
-function declareTokenCreate(token: Command, { io, configOf, done }: CommandContext): void {
-  const command = token
-    .command("create <name>")
-    .description("Make a token and print it; the database keeps its SHA-256 only")
-    .option(
-      "--expires <lifetime>",
-      "How long it is accepted: minutes, hours, days or weeks, such as 90d (default: until it is revoked)",
-    )
-    .addOption(new Option("--scope <scope>", "The one thing that it may be used for (default: all)").choices(SCOPES))
-    .addHelpText("after", example("token create greenhouse --expires 90d"))
-    .action(async (name: string, flags: Flags & CreateTokenOptions) =>
-      done(await createToken(configOf(flags).database, name, flags, io)),
-    );
-  addFlags(command, DATABASE);
-}
-
-function declareTokenList(token: Command, { io, configOf, done }: CommandContext): void {
-  const command = token
-    .command("list")
-    .description("Print every token's name, times and state, but not the token")
-    .option("--json", "Print JSON")
-    .addHelpText("after", example("token list --json"))
-    .action(async (flags: Flags) =>
-      done(await listTokens(configOf(flags).database, { json: flags["json"] === true }, io)),
-    );
-  addFlags(command, DATABASE);
-}
-
-function declareTokenRevoke(token: Command, { io, configOf, done }: CommandContext): void {
-  const command = token
-    .command("revoke <name>")
-    .description("Accept a token no more, on running servers within five seconds")
-    .addHelpText("after", example("token revoke greenhouse"))
-    .action(async (name: string, flags: Flags) => done(await revokeToken(configOf(flags).database, name, io)));
-  addFlags(command, DATABASE);
-}
-
-function declareTokenDelete(token: Command, { io, configOf, done }: CommandContext): void {
-  const command = token
-    .command("delete <name>")
-    .description("Revoke a token and forget it: its name is free again")
-    .addHelpText("after", example("token delete greenhouse"))
-    .action(async (name: string, flags: Flags) => done(await deleteToken(configOf(flags).database, name, io)));
-  addFlags(command, DATABASE);
-}
-
-function declareTokenPrune(token: Command, { io, configOf, done }: CommandContext): void {
-  const command = token
-    .command("prune")
-    .description("Delete every token that is revoked or expired")
-    .addHelpText("after", example("token prune"))
-    .action(async (flags: Flags) => done(await pruneTokens(configOf(flags).database, io)));
-  addFlags(command, DATABASE);
 }
 
 function declareExport(program: Command, { io, configOf, done }: CommandContext): void {
@@ -196,8 +115,4 @@ function declareOpenapi(program: Command, { io, done }: CommandContext): void {
     .option("--server <url>", "The URL that clients reach the API by", DEFAULT_SERVER)
     .addHelpText("after", example("openapi --server https://plants.example.org"))
     .action(async (flags: OpenapiOptions) => done(await (await import("./openapi.ts")).openapi(flags, io)));
-}
-
-function example(line: string): string {
-  return `\nExample:\n  plant-store ${line}`;
 }

@@ -15,9 +15,9 @@ export interface CheckedLine {
   readonly content: NewPlant | string;
 }
 
-/** A batch ends at this many lines, or sooner: */
+/** A batch ends at this many lines, or at {@linkcode BATCH_BYTES}. */
 const BATCH_LINES = 1_000;
-/** when it holds this many bytes, because a name may be long. */
+/** A batch ends at this many bytes, because a name may be long. */
 const BATCH_BYTES = 2 ** 22;
 
 /**

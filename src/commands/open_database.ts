@@ -6,21 +6,16 @@ import type { Database } from "../database.ts";
 import type { DatabaseLocation, PostgresLocation, SqliteLocation } from "./config.ts";
 import { aborted } from "./waiting.ts";
 
-/** How a server's database is opened. */
-export interface OpenForServingOptions {
-  /** What only SQLite has: PostgreSQL takes its `onWarning`, and closes at once. */
-  readonly sqlite: SqliteWorkerOptions;
-}
-
 /**
  * Opens a database for a server, and makes it where there is none: no call blocks the thread.
  *
+ * @param options Of these PostgreSQL takes `onWarning`. It closes at once, and has nothing more to tell.
  * @throws {DatabaseError} If it cannot be used; so do the other ways to open one.
  */
-export async function openForServing(location: DatabaseLocation, { sqlite }: OpenForServingOptions): Promise<Database> {
-  if (location.adapter === "sqlite") return openSqliteWorker(location.path, sqlite);
+export async function openForServing(location: DatabaseLocation, options: SqliteWorkerOptions): Promise<Database> {
+  if (location.adapter === "sqlite") return openSqliteWorker(location.path, options);
   const { openPostgres } = await postgres();
-  return openPostgres(location.url, { onWarning: sqlite.onWarning });
+  return openPostgres(location.url, { onWarning: options.onWarning });
 }
 
 /** How many batches a server's database commits at once. */

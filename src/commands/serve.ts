@@ -4,7 +4,7 @@ import type { Config } from "./config.ts";
 import type { StreamIo } from "./io.ts";
 import { openForServing } from "./open_database.ts";
 import { shutdownBudget } from "./shutdown.ts";
-import { readStaticTokens } from "./static_tokens.ts";
+import { readStaticTokens } from "./read_static_tokens.ts";
 import { aborted } from "./waiting.ts";
 
 /**
@@ -25,11 +25,9 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   const staticTokens = await Promise.race([readStaticTokens(config, log), stopped]);
   if (staticTokens === undefined) return 0;
   const opening = openForServing(config.database, {
-    sqlite: {
-      closeTimeoutMs: shutdownBudget(config).closeMs,
-      onWarning: (message, cause) => log.warning(message, { cause }),
-      onInfo: (message, properties) => log.info(message, properties),
-    },
+    closeTimeoutMs: shutdownBudget(config).closeMs,
+    onWarning: (message, cause) => log.warning(message, { cause }),
+    onInfo: (message, properties) => log.info(message, properties),
   });
   // The Worker starts and opens the file in the meantime.
   const loading = import("./service.ts");

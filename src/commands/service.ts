@@ -2,7 +2,7 @@ import type { Logger } from "@logtape/logtape";
 import packageJson from "../../package.json" with { type: "json" };
 import type { Log } from "../adapters/logging.ts";
 import { createMetrics } from "../adapters/metrics.ts";
-import { sha256 } from "../adapters/sha256.ts";
+import { sha256 } from "../adapters/bun_sha256.ts";
 import { swaggerUi } from "../adapters/swagger_ui.ts";
 import type { Tracing } from "../adapters/tracing.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
@@ -136,7 +136,7 @@ const REFRESH_MS = 2_000;
 function keepFresh(tokens: TokenCache, log: Logger): { stop(): void } {
   const refresh = () => tokens.refresh();
   const loops = [
-    // At once a second time: a connection that hung is closed then, and there may be another one.
+    // A failure is tried again at once: it has closed the connection that hung, and there may be another one.
     repeat(REFRESH_MS, () =>
       refresh()
         .catch(refresh)

@@ -68,8 +68,8 @@ async function drain(server: HttpServer, commits: GroupCommit, timeoutMs: number
 }
 
 /**
- * Requests that are still arriving need a response, too: every new one is answered 503 with `Connection: close` until
- * for this long none came, and none got its response, in milliseconds: its client may connect again at that moment.
+ * Requests that are still arriving need a response, too: every new one is answered 503 with `Connection: close`, until
+ * no request came, and no commit ended, for this long, in milliseconds. Who got a response may connect again.
  */
 const GRACE_MS = 250;
 

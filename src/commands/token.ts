@@ -1,4 +1,4 @@
-import { sha256 } from "../adapters/sha256.ts";
+import { sha256 } from "../adapters/bun_sha256.ts";
 import { ConfigError, type DatabaseLocation } from "./config.ts";
 import { type Scope, SCOPES } from "../scopes.ts";
 import type { TokenRecord, TokenStore } from "../token_store.ts";

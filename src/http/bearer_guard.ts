@@ -40,8 +40,8 @@ function requireAccepted(verdict: Verdict | Promise<Verdict>, scope: Scope | und
 
 /** RFC 6750, section 3.1. */
 function insufficientScope(scope: Scope | undefined): PlantStoreError {
-  const message = `the token does not have the scope "${scope}"`;
-  return new PlantStoreError("insufficient_scope", message, { reason: `no scope "${scope}"` });
+  const needed = scope === undefined ? "scope that this operation needs" : `scope "${scope}"`;
+  return new PlantStoreError("insufficient_scope", `the token does not have the ${needed}`, { reason: `no ${needed}` });
 }
 
 /**

@@ -79,7 +79,8 @@ const STYLE = `body { margin: 0; }
 html.dark-mode .swagger-ui table.headers td { color: inherit; }
 `;
 
-// The address of the document is taken as the page's own, as above. Swagger UI has dark colours, but only its top bar, which this page does not have, asks what the reader prefers.
+// The address of the document is relative, because a proxy may serve this under a prefix. Swagger UI has dark colours,
+// but only its top bar, which this page does not have, asks what the reader prefers.
 const START = `const dark = matchMedia("(prefers-color-scheme: dark)");
 const followReader = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
 dark.addEventListener("change", followReader);

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { sha256 as nodeSha256 } from "../../src/adapters/node_sha256.ts";
-import { sha256 } from "../../src/adapters/sha256.ts";
+import { sha256 } from "../../src/adapters/bun_sha256.ts";
 import { staticTokens } from "../../src/adapters/static_tokens.ts";
 import { ACCEPTED, refused } from "../../src/auth/authenticate.ts";
 import { mintToken } from "../../src/auth/tokens.ts";

@@ -1,6 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
-import { sha256 } from "../../src/adapters/sha256.ts";
+import { sha256 } from "../../src/adapters/bun_sha256.ts";
 import { connect } from "../../src/adapters/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/adapters/sqlite/database.ts";
 import { sqliteTokens } from "../../src/adapters/sqlite/tokens.ts";

@@ -16,7 +16,7 @@ import { databaseMetrics } from "./metrics.ts";
 import { requirePrivileges } from "./privileges.ts";
 import { tablesVerifier } from "./tables.ts";
 import { probe } from "./probe.ts";
-import { beside, revisionReader, SIDE_TIMEOUT_MS } from "./side_work.ts";
+import { revisionReader, withFallback, WORK_TIMEOUT_MS } from "./fallback_lanes.ts";
 import type { PostgresUrl } from "./url.ts";
 
 /** How a PostgreSQL database is opened. */
@@ -75,9 +75,9 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const writing = createLanes(1, () => createLane(connect, counts));
   // The second connects while the first is left out: a revocation is not to wait until a statement that hangs has ended.
   const reading = createLanes(2, () =>
-    createLane((timeoutMs) => connector({ writable, timeoutMs, verify, statementTimeoutMs: SIDE_TIMEOUT_MS }), counts),
+    createLane((timeoutMs) => connector({ writable, timeoutMs, verify, statementTimeoutMs: WORK_TIMEOUT_MS }), counts),
   );
-  const [write, read] = [beside(lanes, writing), beside(lanes, reading)];
+  const [write, read] = [withFallback(writing, lanes), withFallback(reading, lanes)];
   return {
     plants: plantStore(lanes),
     tokens: {

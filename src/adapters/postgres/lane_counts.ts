@@ -4,8 +4,8 @@ export interface LaneCounts {
   reconnections: number;
   /** Pieces of work that were begun again. */
   retries: number;
-  /** Pieces of work that were done, */
+  /** Pieces of work that were done. */
   done: number;
-  /** and how long they took, in milliseconds. */
+  /** How long the pieces that were done took together, in milliseconds. */
   durationMs: number;
 }

@@ -148,9 +148,9 @@ function toPlant({ id, name, tag }: PlantRow): NewPlant {
   return tag === null ? { id: BigInt(id), name } : { id: BigInt(id), name, tag };
 }
 
-/** A page ends at this many plants, or sooner: */
+/** A page ends at this many plants, or at {@linkcode PAGE_BYTES}. */
 const PAGE_PLANTS = 4_000;
-/** where those before have this many bytes, because a name may be long. */
+/** A page ends where the plants before have this many bytes, because a name may be long. */
 const PAGE_BYTES = 2 ** 20;
 
 const size = sql`octet_length(${plants.name}) + coalesce(octet_length(${plants.tag}), 0)`;

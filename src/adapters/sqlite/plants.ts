@@ -69,9 +69,9 @@ function reading<Result>({ filename }: Database, read: () => Result): Result {
   }
 }
 
-/** A page ends at this many plants, or sooner: */
+/** A page ends at this many plants, or at {@linkcode PAGE_CHARACTERS}. */
 const PAGE_PLANTS = 4_000;
-/** when it holds this many characters, because a name may be long. */
+/** A page ends at this many characters, because a name may be long. */
 const PAGE_CHARACTERS = 2 ** 20;
 
 /**

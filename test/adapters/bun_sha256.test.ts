@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { sha256 as nodeSha256 } from "../../src/adapters/node_sha256.ts";
-import { sha256 as bunSha256 } from "../../src/adapters/sha256.ts";
+import { sha256 as bunSha256 } from "../../src/adapters/bun_sha256.ts";
 
 const IMPLEMENTATIONS = [
   ["node:crypto", nodeSha256],

@@ -3,9 +3,9 @@ import type { Lanes } from "./lanes.ts";
 import { revisionOfTokens } from "./tokens.ts";
 
 /** How long tokens and pages may take, in milliseconds; a page that was given up ends on the server at the same time. */
-export const SIDE_TIMEOUT_MS = 10_000;
+export const WORK_TIMEOUT_MS = 10_000;
 /** How long they wait for a connection of their own before they take one of the plants', in milliseconds. */
-const SIDE_CONNECT_MS = 1_000;
+const CONNECT_TIMEOUT_MS = 1_000;
 /**
  * How long reading whether tokens were changed may take, in milliseconds: a connection that hangs is to be left before a
  * revocation is unknown for long.
@@ -13,11 +13,11 @@ const SIDE_CONNECT_MS = 1_000;
 const REVISION_TIMEOUT_MS = 1_000;
 
 /** Runs work on lanes of its own; or on those of the plants, which may be all that the server takes connections for. */
-export function beside(plants: Lanes, own: Lanes) {
-  return async <Result>(work: Work<Result>, timeoutMs = SIDE_TIMEOUT_MS): Promise<Result> => {
-    if (await own.ready(SIDE_CONNECT_MS)) return own.run(work, timeoutMs);
+export function withFallback(own: Lanes, plants: Lanes) {
+  return async <Result>(work: Work<Result>, timeoutMs = WORK_TIMEOUT_MS): Promise<Result> => {
+    if (await own.ready(CONNECT_TIMEOUT_MS)) return own.run(work, timeoutMs);
     // At its deadline the connection is closed, and it is one of the plants'.
-    return plants.run(work, SIDE_TIMEOUT_MS);
+    return plants.run(work, WORK_TIMEOUT_MS);
   };
 }
 
@@ -25,14 +25,14 @@ export function beside(plants: Lanes, own: Lanes) {
  * Reads whether tokens were changed. At the start, and where the database is only slow, there is more time: after each
  * failure twice as much, and after a success at least twice what it took.
  */
-export function revisionReader(read: ReturnType<typeof beside>): () => Promise<string> {
-  let timeoutMs = SIDE_TIMEOUT_MS;
+export function revisionReader(read: ReturnType<typeof withFallback>): () => Promise<string> {
+  let timeoutMs = WORK_TIMEOUT_MS;
   return async () => {
     const [began, limitMs] = [performance.now(), timeoutMs];
-    timeoutMs = Math.min(2 * limitMs, SIDE_TIMEOUT_MS);
+    timeoutMs = Math.min(2 * limitMs, WORK_TIMEOUT_MS);
     const revision = await read(revisionOfTokens, limitMs);
     const enoughMs = Math.max(REVISION_TIMEOUT_MS, 2 * (performance.now() - began));
-    timeoutMs = Math.min(enoughMs, SIDE_TIMEOUT_MS);
+    timeoutMs = Math.min(enoughMs, WORK_TIMEOUT_MS);
     return revision;
   };
 }

@@ -1,0 +1,23 @@
+import type { Config } from "./config.ts";
+import type { StreamIo } from "./io.ts";
+import type { Flags } from "./setting_table.ts";
+import { SETTINGS } from "./settings.ts";
+
+/** The setting that every command has that works on the database. */
+export const DATABASE = { database: SETTINGS.database };
+
+/** What commands run with. */
+export interface CommandContext {
+  readonly io: StreamIo;
+  /** The configuration, with flags in the place of environment variables. */
+  readonly configOf: (flags: Flags) => Config;
+  /** Takes the help and the version. */
+  readonly writeHelp: (text: string) => void;
+  /** Takes a command's exit code. */
+  readonly done: (exitCode: number) => void;
+}
+
+/** The end of a command's help. */
+export function example(line: string): string {
+  return `\nExample:\n  plant-store ${line}`;
+}
