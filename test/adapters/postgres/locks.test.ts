@@ -6,6 +6,7 @@ import { addPlants } from "../../../src/adapters/postgres/plants.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
 import type { Database } from "../../../src/database.ts";
 import { type GroupCommit, groupCommit } from "../../../src/group_commit.ts";
+import type { PlantStore } from "../../../src/plant_store.ts";
 import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
 import { LONG_TEST_TIMEOUT_MS, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -123,16 +124,23 @@ describe.skipIf(skipsCluster())("plants that other transactions hold", () => {
 
   test.concurrent("more batches with a locked plant than there are lanes keep no other plant waiting", async () => {
     await using server = await openCommits();
-    const { commits: patient, commitsWithin, rival } = server;
-    const commits = commitsWithin(await measuredDeadline(patient));
-    await rival.unsafe("BEGIN; INSERT INTO plants SELECT generate_series(1, 20), 'Ivy'").simple();
+    const { commits: patient, database, rival } = server;
+    const left = new Set<number>();
+    const add: PlantStore["add"] = (batch, options) => {
+      for (const { id } of batch) left.add(Number(id));
+      return database.plants.add(batch, options);
+    };
+    const timeoutMs = await measuredDeadline(patient);
+    const commits = groupCommit({ ...database.plants, add }, { lanes: LANES, timeoutMs });
+    const locked = range(1, LANES + 2);
+    await rival.unsafe(`BEGIN; INSERT INTO plants SELECT generate_series(1, ${locked.length}), 'Ivy'`).simple();
     const held: Promise<string[]>[] = [];
     const others: Promise<string[]>[] = [];
-    for (const id of range(1, 20)) {
+    for (const id of locked) {
       held.push(addAll(commits, [id]));
       others.push(addAll(commits, range(1_000 * id, 1_000 * id + 4)));
-      // Each is in a batch of its own.
-      await Bun.sleep(10);
+      // So that the next one is in a batch of its own.
+      while (!left.has(id)) await Bun.sleep(1);
     }
     // One after another: each would wait for a lane if the locked ones kept them.
     for (const id of range(101, 110)) expect(await commits.add(fern(id))).toBe("added");
