@@ -1,6 +1,7 @@
 import { cpSync, existsSync, mkdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { executable } from "../support/executable.ts";
+import { missing } from "../support/missing.ts";
 import { emptyDirectory } from "../support/program.ts";
 import type { Connection, CreatePlant, Outcome, Plant } from "./generated_client.ts";
 import { readmeCode } from "./readme_code.ts";
@@ -12,7 +13,7 @@ export const MODULES = join(HERE, "node_modules");
 /** Whether the generators are not here. Says so with how to get them, or fails in CI. */
 export function skipsClients(): boolean {
   const isThere = existsSync(join(MODULES, "openapi-typescript"));
-  return !isThere && skip("generated clients: bun install --frozen-lockfile --cwd test/clients has not run");
+  return !isThere && missing("generated clients: bun install --frozen-lockfile --cwd test/clients has not run");
 }
 
 /** A Python with what the generated client imports: the first on PATH, or Debian's. */
@@ -23,16 +24,10 @@ const PYTHON = ["python3", "/usr/bin/python3"].find(
 /** Whether OpenAPI Generator cannot run here, or what it makes. Says so, or fails in CI. */
 export function skipsPython(): boolean {
   const isThere = PYTHON !== undefined && Bun.which("java") !== null;
-  return !isThere && skip(`the client in Python: apt-get install ${DEBIAN_PACKAGES} has not run`);
+  return !isThere && missing(`the client in Python: apt-get install ${DEBIAN_PACKAGES} has not run`);
 }
 
 const DEBIAN_PACKAGES = "default-jre-headless python3-certifi python3-dateutil python3-six python3-urllib3";
-
-function skip(what: string): true {
-  if (process.env["CI"]) throw new Error(`Cannot test ${what}`);
-  console.warn(`Skipped, ${what}`);
-  return true;
-}
 
 /** Makes every client from the document, in a directory that is gone at the end of the scope. */
 export async function generateClients({ python }: { readonly python: boolean }) {

@@ -13,6 +13,7 @@ import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd, start } from "../suppor
 import { readError } from "../support/responses.ts";
 import { shell } from "../support/shell.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
+import { mountTmpfs, skipsTmpfs } from "../support/tmpfs.ts";
 import { get, requireReady, requireUnavailable, send } from "./health.ts";
 import { judge } from "./postgres.ts";
 import { kills, startOn, SYNCHRONOUS_COMMIT_OFF, threeServers } from "./postgres_servers.ts";
@@ -48,12 +49,10 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     expect(printed(await threeServers(50_000, { cluster, url, seed }))).toEqual(INTACT);
   });
 
-  test("a full disk is 503, and then 200 again by itself", async () => {
+  test.skipIf(skipsTmpfs())("a full disk is 503, and then 200 again by itself", async () => {
     using directory = emptyDirectory();
     const space = directory.path;
-    if (Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=2m,mode=777", "tmpfs", space]).exitCode !== 0) {
-      return console.warn("Skipped, a full disk: a tmpfs cannot be mounted here");
-    }
+    expect(mountTmpfs(space, "size=2m,mode=777")).toBe(true);
     using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", space]) };
     Bun.spawnSync(["chown", "65534:65534", space]);
     await using server = await startOn(url);
@@ -80,40 +79,43 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     await cluster.run("ALTER TABLE plants SET TABLESPACE pg_default", "DROP TABLESPACE small");
   });
 
-  test("no room for PostgreSQL's WAL is 503, and loses no plant; with room and a restart all is well again", async () => {
-    const began = performance.now();
-    await using own = await startCluster({ settings: { min_wal_size: "32MB", max_wal_size: "32MB" } });
-    const wal = join(own.data, "pg_wal");
-    await own.kill();
-    // Four segments: the one that is written, and the next ones.
-    if (!moveToTmpfs(wal, "64m")) return console.warn("Skipped, a full disk: a tmpfs cannot be mounted here");
-    using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", wal]) };
-    await own.restart();
-    const ownUrl = own.url("postgres");
-    await using server = await startOn(ownUrl, { env: { REQUEST_TIMEOUT_MS: "2000" } });
-    const ledger = makeLedger();
-    const small = newPlants("full WAL");
-    await requireReady(server.url, ledger, small);
-    const filler = join(wal, "filler");
-    Bun.spawnSync(["sh", "-c", `dd if=/dev/zero of=${filler} bs=64k 2>/dev/null`]);
-    // What cannot be compressed fills it soon.
-    const name = Array.from({ length: 800 }, () => crypto.randomUUID()).join("");
-    const next = () => ({ ...small(), name });
-    const load = startLoad({ url: server.url, connections: 32, ledger, next, endOn: ["503/5032"] });
-    const { responses } = await load.end;
-    expect(Object.keys(responses).toSorted()).toEqual(["200", "503/5032"]);
-    expect(await get(server.url, "/livez")).toBe("200");
-    Bun.spawnSync(["rm", filler]);
-    await own.kill();
-    await own.restart();
-    await requireReady(server.url, ledger, small);
-    const size = JSON.stringify(responses);
-    expect(printed({ experiment: "no room for the WAL", size, verdict: await judge(ownUrl, ledger), began })).toEqual(
-      INTACT,
-    );
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
-  });
+  test.skipIf(skipsTmpfs())(
+    "no room for PostgreSQL's WAL is 503, and loses no plant; with room and a restart all is well again",
+    async () => {
+      const began = performance.now();
+      await using own = await startCluster({ settings: { min_wal_size: "32MB", max_wal_size: "32MB" } });
+      const wal = join(own.data, "pg_wal");
+      await own.kill();
+      // Four segments: the one that is written, and the next ones.
+      moveToTmpfs(wal, "64m");
+      using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", wal]) };
+      await own.restart();
+      const ownUrl = own.url("postgres");
+      await using server = await startOn(ownUrl, { env: { REQUEST_TIMEOUT_MS: "2000" } });
+      const ledger = makeLedger();
+      const small = newPlants("full WAL");
+      await requireReady(server.url, ledger, small);
+      const filler = join(wal, "filler");
+      Bun.spawnSync(["sh", "-c", `dd if=/dev/zero of=${filler} bs=64k 2>/dev/null`]);
+      // What cannot be compressed fills it soon.
+      const name = Array.from({ length: 800 }, () => crypto.randomUUID()).join("");
+      const next = () => ({ ...small(), name });
+      const load = startLoad({ url: server.url, connections: 32, ledger, next, endOn: ["503/5032"] });
+      const { responses } = await load.end;
+      expect(Object.keys(responses).toSorted()).toEqual(["200", "503/5032"]);
+      expect(await get(server.url, "/livez")).toBe("200");
+      Bun.spawnSync(["rm", filler]);
+      await own.kill();
+      await own.restart();
+      await requireReady(server.url, ledger, small);
+      const size = JSON.stringify(responses);
+      expect(printed({ experiment: "no room for the WAL", size, verdict: await judge(ownUrl, ledger), began })).toEqual(
+        INTACT,
+      );
+      server.child.kill("SIGTERM");
+      expect(await server.child.exited).toBe(0);
+    },
+  );
 
   test("plants move from SQLite while clients keep posting, as the README says, and none is lost", async () => {
     using directory = emptyDirectory();
@@ -192,14 +194,13 @@ async function connectionsTo(cluster: PostgresCluster): Promise<number> {
   return Number((await cluster.run(own))[0]?.["connections"]);
 }
 
-/** Puts a directory of a database that is not running on a small disk; returns whether that can be done here. */
-function moveToTmpfs(directory: string, size: string): boolean {
+/** Puts a directory of a database that is not running on a small disk. */
+function moveToTmpfs(directory: string, size: string): void {
   using copy = emptyDirectory();
-  const run = (...command: string[]) => Bun.spawnSync(command).exitCode === 0;
-  const isMounted =
-    run("cp", "-a", `${directory}/.`, copy.path) &&
-    run("mount", "-t", "tmpfs", "-o", `size=${size},mode=700,uid=65534,gid=65534`, "tmpfs", directory);
-  return isMounted && run("cp", "-a", `${copy.path}/.`, directory);
+  const cp = (from: string, to: string) => Bun.spawnSync(["cp", "-a", `${from}/.`, to]).exitCode;
+  expect(cp(directory, copy.path)).toBe(0);
+  expect(mountTmpfs(directory, `size=${size},mode=700,uid=65534,gid=65534`)).toBe(true);
+  expect(cp(copy.path, directory)).toBe(0);
 }
 
 test.skipIf(skipsCluster())(

@@ -16,26 +16,13 @@ import { INTACT, type Ledger, makeLedger } from "../support/ledger.ts";
 import { limited, newPlants, printedSeed, randomFrom, randomPlants, startLoad, verdictOf } from "../support/load.ts";
 import { LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 import { type Disk, makeDisk, skipsShim } from "../support/shim.ts";
+import { mountTmpfs, skipsTmpfs } from "../support/tmpfs.ts";
 import { get, requireReady, requireUnavailable, send } from "./health.ts";
 import { onFreePort } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 const fern = { id: 1n, name: "Fern" };
-
-/** Whether a small file system of its own can be had here; says so if not. */
-function skipsTmpfs(): boolean {
-  const can = process.platform === "linux" && process.getuid?.() === 0 && Bun.which("mount") !== null;
-  using disk = makeDisk({ shim: false });
-  const skips = !can || !mountTmpfs(disk.path);
-  if (skips) console.warn("Skipped, whatever needs a full disk: a tmpfs cannot be mounted here");
-  else Bun.spawnSync(["umount", disk.path]);
-  return skips;
-}
-
-function mountTmpfs(path: string): boolean {
-  return Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path]).exitCode === 0;
-}
 
 /** Takes what space there is. */
 function fill(path: string): void {
@@ -51,7 +38,7 @@ test.skipIf(skipsTmpfs())(
   "a full disk is reported as full, and plants are stored again once there is space",
   async () => {
     using disk = makeDisk({ shim: false });
-    expect(mountTmpfs(disk.path)).toBe(true);
+    expect(mountTmpfs(disk.path, "size=1m")).toBe(true);
     using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", disk.path]) };
     const ballast = join(disk.path, "ballast");
     writeFileSync(ballast, new Uint8Array(400_000));
@@ -185,7 +172,7 @@ test("a database whose first pages are damaged is refused, and left as it is", a
 
 test.skipIf(skipsTmpfs())("a database on a read-only file system is refused with one line", async () => {
   using disk = makeDisk({ shim: false });
-  expect(mountTmpfs(disk.path)).toBe(true);
+  expect(mountTmpfs(disk.path, "size=1m")).toBe(true);
   using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", disk.path]) };
   await storedAndStopped(disk, 1);
   expect(Bun.spawnSync(["mount", "-o", "remount,ro", disk.path]).exitCode).toBe(0);

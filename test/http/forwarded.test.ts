@@ -20,6 +20,6 @@ const cases: [Record<string, string>, string | undefined][] = [
   [{ forwarded: "for=198.51.100.7", "x-forwarded-for": "192.0.2.1" }, "192.0.2.1"],
 ];
 
-test.each(cases)("forwardedFor() of %p", (headers, address) => {
+test.each(cases)("forwardedFor() takes the last address of %p", (headers, address) => {
   expect(forwardedFor(new Headers(headers))).toBe(address as string);
 });

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
+import { missing } from "../support/missing.ts";
 import { emptyDirectory, startServer } from "../support/program.ts";
 
 const TOKEN = "swagger-ui-token-0123456789";
@@ -36,13 +37,13 @@ const POLICY =
 
 const BROWSERS = ["chromium", "chromium-browser", "google-chrome"];
 const executablePath = BROWSERS.map((name) => Bun.which(name)).find((path) => path !== null);
-if (executablePath === undefined) console.warn(`Swagger UI is not tested: no ${BROWSERS.join(", ")} on PATH`);
+const skipsBrowser = executablePath === undefined && missing(`Swagger UI: no ${BROWSERS.join(", ")} on PATH`);
 
 /** How long the browser may take for one step before the test fails, in milliseconds. */
 const TEST_TIMEOUT_MS = 15_000;
 setDefaultTimeout(4 * TEST_TIMEOUT_MS);
 
-describe.skipIf(executablePath === undefined)("/swagger in a browser", () => {
+describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
   let browser: Browser | undefined;
   beforeAll(async () => {
     if (executablePath !== undefined) browser = await chromium.launch({ executablePath, args: FLAGS });

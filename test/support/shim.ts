@@ -1,6 +1,7 @@
 import { copyFileSync, existsSync, mkdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { TOKEN } from "./client.ts";
+import { missing } from "./missing.ts";
 import { emptyDirectory, type StartOptions } from "./program.ts";
 
 /** What goes wrong with a disk from the start of a program on. What each means: `shim.c`. */
@@ -26,12 +27,11 @@ export interface Faults {
  */
 export type Flag = "hang" | "fail-sync" | "fail-write" | "fail-checkpoint" | "sick" | "hit" | "told";
 
-/** Whether the shim cannot be used here. Says so once, for the tests that skip themselves. */
+/** Whether the shim cannot be used here. Says so, for the tests that skip themselves, or fails in CI. */
 export function skipsShim(): boolean {
   const reason = process.platform === "linux" ? "there is no C compiler (cc)" : "the C shim is for Linux";
-  const skips = process.platform !== "linux" || Bun.which("cc") === null;
-  if (skips) console.warn(`Skipped, whatever needs a sick disk: ${reason}`);
-  return skips;
+  const canRun = process.platform === "linux" && Bun.which("cc") !== null;
+  return !canRun && missing(`whatever needs a sick disk: ${reason}`);
 }
 
 /** How a program is started on a disk. */

@@ -5,6 +5,7 @@ import type { Connection } from "../../../src/adapters/postgres/connection.ts";
 import { connectPostgres } from "../../../src/adapters/postgres/connector.ts";
 import { PostgresFailure } from "../../../src/adapters/postgres/errors.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
+import { missing } from "../../support/missing.ts";
 import { freePort, type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -344,9 +345,9 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
 
 /** Says so, for the test that skips itself. */
 function skipsPooler(): boolean {
-  const skips = Bun.which("pgbouncer") === null || process.getuid?.() !== 0;
-  if (skips) console.warn("Skipped, a real pooler: there is no pgbouncer, or this is not root");
-  return skips;
+  const isRoot = process.getuid?.() === 0;
+  if (!isRoot) console.warn("Skipped, a real pooler: it needs root");
+  return !isRoot || (Bun.which("pgbouncer") === null && missing("a real pooler: there is no pgbouncer"));
 }
 
 interface PoolerOptions {
