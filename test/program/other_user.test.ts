@@ -46,6 +46,20 @@ test.skipIf(skipsOtherUser())("a user who may only read a served database gets o
   }
 });
 
+test.skipIf(skipsOtherUser())("who may not write to the WAL is refused, also by a symbolic link to the file", () => {
+  using directory = emptyDirectory();
+  const { path: cwd } = directory;
+  chownSync(cwd, OTHER_USER, OTHER_USER);
+  expect(runAsOther(cwd, "token", "create", "garden", "--database", "file:real.db").exitCode).toBe(0);
+  symlinkSync("real.db", join(cwd, "link.db"));
+  writeFileSync(join(cwd, "real.db-wal"), "", { mode: 0o644 });
+  for (const name of ["real.db", "link.db"]) {
+    expect(runAsOther(cwd, "token", "create", "gate", "--database", `file:${name}`).stderr).toMatch(
+      /^Cannot open database "\w+\.db": [^\n]* as the user who runs the server\n$/,
+    );
+  }
+});
+
 test.skipIf(skipsOtherUser())("damage that root has found is known to whose the database is", async () => {
   using directory = emptyDirectory();
   const { path: cwd } = directory;

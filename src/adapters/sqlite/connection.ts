@@ -5,7 +5,14 @@ import { DatabaseError } from "../../database.ts";
 import { closeWithoutCheckpoint } from "./close.ts";
 import { damageMark } from "./damage_mark.ts";
 import { findingOf, isFailedSync, isLocked } from "./errors.ts";
-import { canWrite, createDatabaseFile, NOT_WRITABLE, requireFile, requireWritable } from "./file_access.ts";
+import {
+  canWrite,
+  createDatabaseFile,
+  NOT_WRITABLE,
+  requireFile,
+  requireFileOfWal,
+  requireWritable,
+} from "./file_access.ts";
 import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { resetWal } from "./reset_wal.ts";
@@ -34,6 +41,7 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   let client: Database | undefined;
   try {
     if (access === "read") requireFile(path);
+    requireFileOfWal(path);
     if (access === "create") createDatabaseFile(path);
     if (access !== "read") requireWritable(path);
     if (access !== "read") requireUnmarked(path);

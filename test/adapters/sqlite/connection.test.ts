@@ -1,11 +1,20 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../../src/adapters/sqlite/connection.ts";
 import { DatabaseError } from "../../../src/database.ts";
 import { plantWriter } from "../../../src/adapters/sqlite/plants.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -35,6 +44,63 @@ test("connect() of a file that it made finds what was stored", () => {
   };
   expect(add()).toEqual(["added"]);
   expect(add()).toEqual(["present"]);
+});
+
+/** A database whose last plants are in its WAL alone, as a kill leaves it. */
+function killed(path: string): void {
+  const script = `
+    import { connect } from ${JSON.stringify(join(ROOT, "src/adapters/sqlite/connection.ts"))};
+    import { plantWriter } from ${JSON.stringify(join(ROOT, "src/adapters/sqlite/plants.ts"))};
+    plantWriter(connect(process.argv[1]))([{ id: 1n, name: "Fern" }]);
+    process.kill(process.pid, "SIGKILL");`;
+  Bun.spawnSync([process.execPath, "-e", script, path]);
+}
+
+test.each(["create", "write", "read"] as const)(
+  "connect() for access to %s leaves the WAL of a file that is not there, or is empty, as it was",
+  (access) => {
+    using directory = emptyDirectory();
+    const [path, moved, wal] = ["plants.db", "moved.db", "plants.db-wal"].map((name) => join(directory.path, name)) as [
+      string,
+      string,
+      string,
+    ];
+    killed(path);
+    const before = readFileSync(wal);
+    expect(before.length).toBeGreaterThan(0);
+    renameSync(path, moved);
+    for (const empty of [false, true]) {
+      if (empty) writeFileSync(path, "");
+      expect(() => connect(path, { access })).toThrow(
+        access === "read" && !empty
+          ? "there is no such file"
+          : '"plants.db-wal" holds plants of a file that is not there',
+      );
+      expect([existsSync(path), readFileSync(wal).equals(before)]).toEqual([empty, true]);
+    }
+    renameSync(moved, path);
+    using database = connect(path);
+    expect(plantWriter(database)([{ id: 1n, name: "Fern" }])).toEqual(["present"]);
+  },
+);
+
+test("connect() by a symbolic link to where there is no file yet makes it for its owner only", () => {
+  using directory = emptyDirectory();
+  const at = (name: string) => join(directory.path, name);
+  mkdirSync(at("data"));
+  symlinkSync("data/second", at("first"));
+  symlinkSync("plants.db", at("data/second"));
+  connect(at("first")).close();
+  expect((statSync(at("data/plants.db")).mode & 0o777).toString(8)).toBe("600");
+});
+
+test("connect() by symbolic links that lead to each other is refused", () => {
+  using directory = emptyDirectory();
+  const [one, other] = ["one", "other"].map((name) => join(directory.path, name)) as [string, string];
+  symlinkSync(other, one);
+  symlinkSync(one, other);
+  for (const access of ["create", "write", "read"] as const)
+    expect(() => connect(one, { access })).toThrow(DatabaseError);
 });
 
 /** Takes the lock of writers in a file that has no WAL yet, and gives it back by itself: `connect()` holds the thread. */
