@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { resolve } from "node:path";
+import { resolve, sep } from "node:path";
 import { ConfigError, type DatabaseLocation } from "./config.ts";
 import { CommandError, type Io, isSystemError, reasonOf } from "./io.ts";
 import { copyDatabase } from "./open_database.ts";
@@ -10,11 +10,12 @@ import { copyDatabase } from "./open_database.ts";
  *
  * @returns 0, or 1 when it was stopped.
  * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.
- * @throws {CommandError} If the file is there already or cannot be written.
+ * @throws {CommandError} If it names no file, or one that is there already or cannot be written.
  * @throws {DatabaseError} If the database cannot be read, or not be copied, or is marked as damaged.
  */
 export async function backup(database: DatabaseLocation, target: string, io: Io): Promise<number> {
   if (database.adapter !== "sqlite") throw new ConfigError("Cannot back up PostgreSQL: use pg_dump");
+  if (target === "" || target.endsWith(sep)) throw new CommandError(`Cannot back up to "${target}": expected a file`);
   // The adapter checks this too, but only after it has copied everything.
   if (existsSync(target)) throw new CommandError(`Cannot back up to "${target}": file already exists`);
   try {

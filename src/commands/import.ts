@@ -1,4 +1,5 @@
-import { statSync } from "node:fs";
+import { createReadStream, type Stats, statSync } from "node:fs";
+import { Readable } from "node:stream";
 import { ERRORS, PlantStoreError } from "../errors.ts";
 import type { NewPlant } from "../plant.ts";
 import type { PlantStore, StoreOutcome } from "../plant_store.ts";
@@ -94,10 +95,16 @@ function openInput(source: string, { stdin }: StreamIo) {
     if (source === "-") return { reader: readerOf(stdin()), size: undefined };
     const stats = statSync(source);
     // A pipe has a name, too, but no size.
-    return { reader: readerOf(Bun.file(source).stream()), size: stats.isFile() ? stats.size : undefined };
+    return { reader: readerOf(streamOf(source, stats)), size: stats.isFile() ? stats.size : undefined };
   } catch (cause) {
     throw cannotRead(source, cause);
   }
+}
+
+/** Bun's own stream cannot read a device such as /dev/null. */
+function streamOf(source: string, stats: Stats): ReadableStream<Uint8Array> {
+  if (!stats.isCharacterDevice()) return Bun.file(source).stream();
+  return Readable.toWeb(createReadStream(source)) as unknown as ReadableStream<Uint8Array>;
 }
 
 function readerOf(stream: ReadableStream<Uint8Array>): ReadableStreamDefaultReader<Uint8Array> {

@@ -1,6 +1,7 @@
 import { PlantStoreError } from "../errors.ts";
 import type { NewPlant } from "../plant.ts";
 import { parsePlant } from "../plant_json.ts";
+import { eventLoopTurn } from "./waiting.ts";
 
 /** Lines that are committed together. */
 export interface LineBatch {
@@ -112,11 +113,16 @@ async function* chunksOf(
   reader: ReadableStreamDefaultReader<Uint8Array>,
   stop: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
-  const cancel = () => void reader.cancel();
+  // Why it cannot be read is said where it is read.
+  const cancel = () => void reader.cancel().catch(() => {});
   stop.addEventListener("abort", cancel);
   try {
     if (stop.aborted) return;
-    for (let read = await reader.read(); !read.done; read = await reader.read()) yield read.value;
+    for (let read = await reader.read(); !read.done; read = await reader.read()) {
+      yield read.value;
+      // A line can be longer than a batch, and a file is read without waiting.
+      await eventLoopTurn();
+    }
     // The last line may have no end. If it has, one blank line more changes nothing; if it was cut off, it is none.
     if (!stop.aborted) yield Uint8Array.of(NEWLINE);
   } finally {

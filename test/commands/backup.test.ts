@@ -6,6 +6,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statSync,
   symlinkSync,
   utimesSync,
@@ -44,6 +45,28 @@ function filesIn(directory: string): string[] {
     .filter((name) => !/-(?:wal|shm)$/.test(name))
     .toSorted();
 }
+
+test("backup makes no copy that what is left of another database would be taken for a part of", async () => {
+  using database = await databaseFixture(HOSTILE_PLANTS);
+  const target = join(database.directory, "backup.db");
+  for (const suffix of ["-wal", "-journal"]) {
+    writeFileSync(`${target}${suffix}`, "older plants");
+    await expect(backup(sqliteAt(database.path), target, streamIo().io)).rejects.toThrow(
+      `Cannot back up to "${target}": "${target}${suffix}" of an earlier database is beside it: move it away`,
+    );
+    expect(readFileSync(`${target}${suffix}`, "utf8")).toBe("older plants");
+    rmSync(`${target}${suffix}`);
+  }
+  writeFileSync(`${target}-wal`, "");
+  expect(await backup(sqliteAt(database.path), target, streamIo().io)).toBe(0);
+});
+
+test.each(["", "new/"])("backup to %p, which is no file, is refused", async (target) => {
+  using database = await databaseFixture(HOSTILE_PLANTS);
+  await expect(backup(sqliteAt(database.path), target, streamIo().io)).rejects.toThrow(
+    new CommandError(`Cannot back up to "${target}": expected a file`),
+  );
+});
 
 test("backup copies every plant into one sound file, and says so", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);

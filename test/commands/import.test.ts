@@ -264,6 +264,34 @@ test("SIGINT and SIGTERM end an import of a file with exit code 1", async () => 
   }
 });
 
+const skipsZeros = !existsSync("/dev/zero");
+if (skipsZeros) console.warn("Skipped, import of a device: there is no /dev/zero");
+
+test.concurrent.skipIf(skipsZeros).each(["-", "/dev/zero"])(
+  "SIGINT ends an import of %s, whose line has no end",
+  async (source) => {
+    using directory = emptyDirectory(memoryDirectory());
+    const program = shell('exec "$@" < /dev/zero');
+    await using run = start({ program, args: ["import", source], cwd: directory.path });
+    while (!existsSync(join(directory.path, "plants.db-wal"))) await Bun.sleep(5);
+    run.child.kill("SIGINT");
+    expect(await run.child.exited).toBe(1);
+    expect(await run.stderr.end).toMatch(/^Stopped after line 0, import it again to go on: 0 added, [^\n]+\n$/);
+  },
+);
+
+test.skipIf(skipsZeros)("an empty device is imported as an empty file is", async () => {
+  using database = await databaseFixture([]);
+  const { exitCode, stderr } = await runToEnd({ args: ["import", "/dev/null"], cwd: database.directory });
+  expect([exitCode, stderr]).toEqual([0, "0 added, 0 already there, 0 refused\n"]);
+});
+
+test.skipIf(skipsProc())("a file that the system cannot read ends an import in one line", async () => {
+  using database = await databaseFixture([]);
+  const { exitCode, stderr } = await runToEnd({ args: ["import", "/proc/self/mem"], cwd: database.directory });
+  expect([exitCode, stderr]).toEqual([1, 'Cannot read "/proc/self/mem": i/o error\n']);
+});
+
 test("a plant that is larger than a body may be by default exports and imports", async () => {
   using database = await databaseFixture([{ id: 1n, name: "x".repeat(3 * 2 ** 20) }]);
   const exportedLine = await exported(database.path);

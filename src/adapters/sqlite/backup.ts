@@ -1,3 +1,4 @@
+import { statSync } from "node:fs";
 import { chmod, link, lstat, mkdtemp, open, readdir, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { DatabaseError } from "../../database.ts";
@@ -11,7 +12,7 @@ const DRAFT = "plants.db";
  * Copies a plant-store's database, as it is at one moment after the call, into a new file, also while a server writes
  * to it. The file appears complete and fsynced, or not at all, and never replaces another. What a backup that was killed
  * left in the same directory is removed once nothing has written to it for an hour. A file that is marked as damaged is
- * not copied: the copy could be sound, and lack plants.
+ * not copied: the copy could be sound, and lack plants. Nor is there a copy beside what is left of another database.
  *
  * @param target An absolute path.
  * @param stop Cancels the copy.
@@ -22,6 +23,7 @@ const DRAFT = "plants.db";
 export async function backupSqlite(path: string, target: string, stop: AbortSignal): Promise<boolean> {
   connect(path, { access: "read" }).close();
   requireUnmarked(path);
+  requireNothingBeside(target);
   await removeAbandoned(dirname(target));
   await using directory = await privateDirectory(dirname(target));
   const draft = join(directory.path, DRAFT);
@@ -31,6 +33,7 @@ export async function backupSqlite(path: string, target: string, stop: AbortSign
   // A backup is readable for whom the database is.
   await chmod(draft, (await stat(path)).mode & 0o777);
   await fsync(draft);
+  requireNothingBeside(target);
   // Unlike a rename this fails where there is a file by now.
   await link(draft, target);
   await fsync(dirname(target));
@@ -43,6 +46,13 @@ function requireUnmarked(path: string): void {
   if (finding === undefined) return;
   const advice = "save what can be read: plant-store export; or check it: plant-store check";
   throw new DatabaseError(`Cannot copy database "${path}": it is damaged (${finding}); ${advice}`);
+}
+
+/** What is left of a database that was there before would be taken for the copy's own: it would read as the older one. */
+function requireNothingBeside(target: string): void {
+  const left = [`${target}-wal`, `${target}-journal`].find((file) => statSync(file, { throwIfNoEntry: false })?.size);
+  if (left === undefined) return;
+  throw new DatabaseError(`Cannot back up to "${target}": "${left}" of an earlier database is beside it: move it away`);
 }
 
 /** The one request to the Worker that copies. */
