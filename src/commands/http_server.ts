@@ -160,7 +160,7 @@ function closing({ fetch, error }: Handlers) {
 
 /** No client can connect to the unspecified address (RFC 4291 section 2.5.2): loopback takes its place. */
 function connectable(hostname: string): string {
-  const host = { "0.0.0.0": "127.0.0.1", "::": "::1" }[hostname] ?? hostname;
+  const host = { "0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1" }[hostname] ?? hostname;
   return host.includes(":") ? `[${host}]` : host;
 }
 

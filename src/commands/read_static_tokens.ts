@@ -1,3 +1,4 @@
+import { createReadStream } from "node:fs";
 import type { Logger } from "@logtape/logtape";
 import { type Config, ConfigError } from "./config.ts";
 import { reasonOf } from "./io.ts";
@@ -16,13 +17,26 @@ export async function readStaticTokens({ authTokens, authTokensFile }: Config, l
   return [...authTokens, ...fromFile];
 }
 
+/** The most that the file may hold, in bytes: what is longer, as `/dev/zero` is, is no list of tokens. */
+const MAX_BYTES = 2 ** 20;
+
 async function readTokens(path: string): Promise<string[]> {
-  const text = await Bun.file(path)
-    .text()
-    .catch((cause: unknown) => {
-      throw new ConfigError(`Cannot use AUTH_TOKENS_FILE "${path}": ${reasonOf(cause)}`);
-    });
-  return parseTokens("AUTH_TOKENS_FILE", text);
+  const bytes = await readBytes(path).catch((cause: unknown) => {
+    throw cannotUse(path, reasonOf(cause));
+  });
+  if (bytes.length > MAX_BYTES) throw cannotUse(path, `expected at most ${MAX_BYTES} bytes`);
+  return parseTokens("AUTH_TOKENS_FILE", bytes.toString());
+}
+
+/** Reads a file, or the limit and one byte of it. */
+async function readBytes(path: string): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of createReadStream(path, { end: MAX_BYTES })) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks);
+}
+
+function cannotUse(path: string, reason: string): ConfigError {
+  return new ConfigError(`Cannot use AUTH_TOKENS_FILE "${path}": ${reason}`);
 }
 
 /** What a secret needs that is tried over the network (NIST SP 800-63B, section 7.1), in bits. */

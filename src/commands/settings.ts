@@ -27,7 +27,8 @@ export const SETTINGS = {
     variables: { HOST: "127.0.0.1" },
     flag: "--host <address>",
     meaning: "the address to listen on",
-    parse: ({ HOST }) => HOST,
+    // In a URL an IPv6 address stands in brackets, which belong to the URL (RFC 3986 section 3.2.2).
+    parse: ({ HOST }) => HOST.replace(/^\[(.+)\]$/, "$1"),
     log: asIs,
   }),
   port: setting({

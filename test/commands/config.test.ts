@@ -33,6 +33,10 @@ test("parseConfig() takes an empty value as not set", () => {
   expect(parseConfig({ PORT: "", DATABASE_URL: "", DOCS: "" })).toEqual(parseConfig({}));
 });
 
+test("parseConfig() takes an IPv6 address with the brackets that it has in a URL", () => {
+  expect(parseConfig({ HOST: "[2001:db8::1]" }).host).toBe("2001:db8::1");
+});
+
 test("parseConfig() prefers a flag to its variable, and refuses an empty one", () => {
   expect(parseConfig({ PORT: "1", HOST: "::1" }, { port: "2" })).toMatchObject({ port: 2, host: "::1" });
   for (const flag of ["host", "port", "database"]) {

@@ -51,6 +51,14 @@ test("after a pause stop() closes a connection from before it when the time is o
   await connection.closed;
 });
 
+test.each(["0.0.0.0", "*", "localhost"])("a server that listens on %s says where clients reach it", async (host) => {
+  const fetchNothing = { fetch: () => new Response("here"), error: () => new Response(null, { status: 500 }) };
+  const server = await listen(parseConfig({}, { host, port: "0" }), fetchNothing);
+  expect(server.address).toMatch(/^http:\/\/(?:127\.0\.0\.1|localhost):\d+$/);
+  expect(await (await fetch(server.address)).text()).toBe("here");
+  await server.stop(0);
+});
+
 test("a certificate that is read when the server stops does not make it listen again", async () => {
   using directory = emptyDirectory();
   const file = (name: string) => Bun.file(join(ROOT, "test/support/tls", name));

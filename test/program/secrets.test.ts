@@ -74,14 +74,16 @@ test.concurrent("a signal ends a start that waits for the end of AUTH_TOKENS_FIL
 test.concurrent("an AUTH_TOKENS_FILE that cannot be used stops the start with one line and exit code 2", async () => {
   using directory = emptyDirectory();
   writeFileSync(join(directory.path, "short"), "one-token-0123456789\nshort\n");
+  writeFileSync(join(directory.path, "huge"), "known-token-0123456789\n".repeat(50_000));
   for (const [file, says] of [
     ["missing", 'Cannot use AUTH_TOKENS_FILE "missing": no such file or directory'],
+    ["huge", 'Cannot use AUTH_TOKENS_FILE "huge": expected at most 1048576 bytes'],
     ["short", "Cannot use AUTH_TOKENS_FILE: token 2 has fewer than 16 characters"],
   ] as const) {
     const run = await runToEnd({ cwd: directory.path, args: ["--port", "0"], env: { AUTH_TOKENS_FILE: file } });
     expect(run).toEqual({ exitCode: 2, stdout: "", stderr: `${says}\n` });
   }
-  expect(readdirSync(directory.path)).toEqual(["short"]);
+  expect(readdirSync(directory.path).toSorted()).toEqual(["huge", "short"]);
 });
 
 test.concurrent(
