@@ -115,11 +115,12 @@ async function refresh(cache: State, now: number): Promise<void> {
   const revision = await cache.store.revision();
   if (revision === cache.revision) return;
   const stored = await cache.store.list();
-  cache.revision = revision;
   cache.accepted = new Map(cache.staticTokens.map((token) => [digestKey(token.digest), token]));
   cache.ended = new Map();
   cache.nextExpiry = Infinity;
   for (const record of stored) cacheToken(cache, record);
+  // Last of all: where a token cannot be read, the next refresh fails, too, and says so.
+  cache.revision = revision;
 }
 
 function cacheToken(cache: State, record: TokenRecord): void {

@@ -63,6 +63,8 @@ const REMEDIES: readonly (readonly [code: string, remedy: Remedy])[] = [
   // Bytes on the way were damaged, so nothing is known of what was sent.
   ["ERR_POSTGRES_INVALID_MESSAGE", "reconnect"],
   ["ERR_POSTGRES_UNEXPECTED_MESSAGE", "reconnect"],
+  // Likewise, through TLS.
+  ["EPROTO", "reconnect"],
   // A prepared statement that is not there: a pooler gave the connection to another server process.
   ["26000", "reconnect"],
   ["53300", "reconnect"],

@@ -14,8 +14,12 @@ const REVISION_TIMEOUT_MS = 1_000;
 
 /** Runs work on lanes of its own; or on those of the plants, which may be all that the server takes connections for. */
 export function withFallback(own: Lanes, plants: Lanes) {
+  let waitsAgainAt = Number.NEGATIVE_INFINITY;
   return async <Result>(work: Work<Result>, timeoutMs = WORK_TIMEOUT_MS): Promise<Result> => {
-    if (await own.ready(CONNECT_TIMEOUT_MS)) return own.run(work, timeoutMs);
+    const mayWait = performance.now() >= waitsAgainAt;
+    if (own.connected() > 0 || (mayWait && (await own.ready(CONNECT_TIMEOUT_MS)))) return own.run(work, timeoutMs);
+    // What follows at once does not wait in vain a second time: a revocation is known within seconds.
+    if (mayWait) waitsAgainAt = performance.now() + CONNECT_TIMEOUT_MS;
     // At its deadline the connection is closed, and it is one of the plants'.
     return plants.run(work, WORK_TIMEOUT_MS);
   };

@@ -49,6 +49,8 @@ export const SESSION_SETTINGS = {
   array_nulls: "on",
   // The client reads no other.
   bytea_output: "hex",
+  // "on" puts the names of types into quotes, by which a table's columns are known.
+  quote_all_identifiers: "off",
   // "on" leaves out the rows that a policy hides, without a word; off, the statement fails, as pg_dump's does.
   row_security: "off",
 } as const;
@@ -104,6 +106,7 @@ const SESSION = `SELECT pg_backend_pid() AS pid,
   current_setting('server_encoding', true) AS encoding,
   current_setting('array_nulls', true) AS array_nulls,
   current_setting('bytea_output', true) AS bytea_output,
+  current_setting('quote_all_identifiers', true) AS quote_all_identifiers,
   current_setting('row_security', true) AS row_security,
   current_setting('${NONCE}', true) AS nonce`;
 

@@ -169,6 +169,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     const settings = {
       array_nulls: ["off", "on"],
       bytea_output: ["escape", "hex"],
+      quote_all_identifiers: ["on", "off"],
       row_security: ["on", "off"],
     } as const;
     for (const [name, [theirs, ours]] of Object.entries(settings)) {
@@ -330,7 +331,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
           "it refuses the session's settings, as a pooler does: connect to PostgreSQL itself (08P01)",
         ],
         [
-          "plant_store.nonce,array_nulls,bytea_output,lock_timeout,options,row_security,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout",
+          "plant_store.nonce,array_nulls,bytea_output,lock_timeout,options,quote_all_identifiers,row_security,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout",
           "a pooler in between drops the session's settings: connect to PostgreSQL itself",
         ],
       ] as const) {

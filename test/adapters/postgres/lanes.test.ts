@@ -1,10 +1,12 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import type { Database } from "../../../src/database.ts";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
 import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
-import { TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { range } from "../../support/scale.ts";
 import { startProxy, type TcpProxy } from "../../support/tcp_proxy.ts";
 
@@ -17,19 +19,25 @@ const TIMEOUT_MS = 10_000;
 
 describe.skipIf(skipsCluster())("lanes", () => {
   let cluster: PostgresCluster;
-  withCluster((started) => (cluster = started));
+  const tls = (name: string) => readFileSync(join(ROOT, "test/support/tls", name), "utf8");
+  withCluster((started) => (cluster = started), {
+    settings: { ssl: "on" },
+    files: { "server.crt": tls("localhost.crt"), "server.key": tls("localhost.key") },
+  });
 
   /** Opens a database of its own through a proxy. */
-  async function open(proxy: TcpProxy, role = "postgres") {
+  async function open(proxy: TcpProxy, { role = "postgres", parameters = "" } = {}) {
     await using created = await cluster.newDatabase({ tables: false });
     await created.run(`GRANT CREATE ON SCHEMA public TO ${role}`);
-    return await openPostgres(parsePostgresUrl(`postgres://${role}@127.0.0.1:${proxy.port}/${created.name}`));
+    return await openPostgres(
+      parsePostgresUrl(`postgres://${role}@127.0.0.1:${proxy.port}/${created.name}${parameters}`),
+    );
   }
 
   test.concurrent("where the server takes one connection, that one serves all", async () => {
     await cluster.run("CREATE ROLE single LOGIN CONNECTION LIMIT 1", "GRANT pg_read_all_settings TO single");
     using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
-    await using database = await open(proxy, "single");
+    await using database = await open(proxy, { role: "single" });
     expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
     expect(metric(database, "connections")).toBe(1);
   });
@@ -53,7 +61,7 @@ describe.skipIf(skipsCluster())("lanes", () => {
     async () => {
       await cluster.run("CREATE ROLE four LOGIN CONNECTION LIMIT 4");
       using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
-      await using database = await open(proxy, "four");
+      await using database = await open(proxy, { role: "four" });
       while (metric(database, "connections") !== 4) await addAtOnce(database, range(1, 20));
       const createdAt = new Date("2026-01-01T00:00:00.001Z");
       const token = { name: "garden", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] };
@@ -80,14 +88,37 @@ describe.skipIf(skipsCluster())("lanes", () => {
     expect(connected).toHaveLength(before);
   });
 
-  test.concurrent("a plant is sent again where the reply to it was damaged on the way", async () => {
-    using proxy = startProxy(cluster.port);
-    await using database = await open(proxy);
-    await addAtOnce(database, [1]);
-    proxy.set("damage one reply");
-    expect(await addAtOnce(database, [2])).toEqual(["present"]);
-    expect(metric(database, "reconnections_total")).toBe(1);
-  });
+  test.concurrent.each(["disable", "require"])(
+    "a plant is sent again where the reply to it was damaged on the way: sslmode=%s",
+    async (mode) => {
+      using proxy = startProxy(cluster.port);
+      await using database = await open(proxy, { parameters: `?sslmode=${mode}` });
+      await addAtOnce(database, [1]);
+      proxy.set("damage one reply");
+      expect(await addAtOnce(database, [2])).toEqual(["present"]);
+      expect(metric(database, "reconnections_total")).toBe(1);
+    },
+  );
+
+  test.concurrent(
+    "reading tokens waits once where no new connection is taken, and not before each statement",
+    async () => {
+      let asked = 0;
+      using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { open: () => void asked++, data() {} } });
+      using proxy = startProxy(cluster.port);
+      await using database = await open(proxy);
+      await addAtOnce(database, [1]);
+      proxy.redirect(silent.port);
+      expect(await database.tokens.revision()).toBeString();
+      let before = 0;
+      expect(asked).toBeGreaterThan(before);
+      // On a busy machine the time may be over in which it does not ask again.
+      while (asked !== before) {
+        before = asked;
+        expect(await database.tokens.list()).toEqual([]);
+      }
+    },
+  );
 });
 
 /** Each as a batch of its own. */
