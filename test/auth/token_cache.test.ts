@@ -57,6 +57,23 @@ test("tokenCache() accepts static tokens and stored ones", async () => {
   expect(cache.size()).toBe(2);
 });
 
+test("a stored token that cannot be read fails every refresh, and not the first one only", async () => {
+  await using fixture = tokenFixture();
+  let isReadable = true;
+  const list = async () => {
+    const [stored] = await fixture.store.list();
+    // As of a date that somebody has written into the database by hand.
+    return stored === undefined ? [] : [isReadable ? stored : { ...stored, expiresAt: Number.POSITIVE_INFINITY }];
+  };
+  const cache = await tokenCache({ ...fixture.store, list } as unknown as TokenStore, fixture.options);
+  await fixture.store.add(record("greenhouse"));
+  isReadable = false;
+  for (let refresh = 0; refresh < 2; refresh++) await expect(cache.refresh()).rejects.toThrow(TypeError);
+  isReadable = true;
+  await cache.refresh();
+  expect(cache.authenticate(TOKEN)).toEqual(ACCEPTED);
+});
+
 test("tokenCache() accepts a token for the scopes that it was stored with, and a static one for all", async () => {
   const { tokens } = memoryDatabase();
   await tokens.add({ ...record("scraper", null, ["metrics"]), digest: sha256("scraper") });
