@@ -1,8 +1,11 @@
 import { existsSync } from "node:fs";
-import { resolve, sep } from "node:path";
+import { resolve } from "node:path";
 import { ConfigError, type DatabaseLocation } from "./config.ts";
 import { CommandError, type Io, isSystemError, reasonOf } from "./io.ts";
 import { copyDatabase } from "./open_database.ts";
+
+/** A path that ends with a slash, or with what names a directory. */
+const NO_FILE = /(?:^|\/)\.{0,2}$/;
 
 /**
  * `plant-store backup FILE`: copies the database as it is at one moment, also while a server writes to it. The file
@@ -15,7 +18,7 @@ import { copyDatabase } from "./open_database.ts";
  */
 export async function backup(database: DatabaseLocation, target: string, io: Io): Promise<number> {
   if (database.adapter !== "sqlite") throw new ConfigError("Cannot back up PostgreSQL: use pg_dump");
-  if (target === "" || target.endsWith(sep)) throw new CommandError(`Cannot back up to "${target}": expected a file`);
+  if (NO_FILE.test(target)) throw new CommandError(`Cannot back up to "${target}": expected a file`);
   // The adapter checks this too, but only after it has copied everything.
   if (existsSync(target)) throw new CommandError(`Cannot back up to "${target}": file already exists`);
   try {

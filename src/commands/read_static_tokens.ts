@@ -24,15 +24,15 @@ async function readTokens(path: string): Promise<string[]> {
   const bytes = await readBytes(path).catch((cause: unknown) => {
     throw cannotUse(path, reasonOf(cause));
   });
-  if (bytes.length > MAX_BYTES) throw cannotUse(path, `expected at most ${MAX_BYTES} bytes`);
-  return parseTokens("AUTH_TOKENS_FILE", bytes.toString());
+  if (bytes.size > MAX_BYTES) throw cannotUse(path, `expected at most ${MAX_BYTES} bytes`);
+  return parseTokens("AUTH_TOKENS_FILE", await bytes.text());
 }
 
 /** Reads a file, or the limit and one byte of it. */
-async function readBytes(path: string): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of createReadStream(path, { end: MAX_BYTES })) chunks.push(chunk as Buffer);
-  return Buffer.concat(chunks);
+async function readBytes(path: string): Promise<Blob> {
+  const chunks: Buffer<ArrayBuffer>[] = [];
+  for await (const chunk of createReadStream(path, { end: MAX_BYTES })) chunks.push(chunk as Buffer<ArrayBuffer>);
+  return new Blob(chunks);
 }
 
 function cannotUse(path: string, reason: string): ConfigError {

@@ -61,7 +61,7 @@ test("backup makes no copy that what is left of another database would be taken 
   expect(await backup(sqliteAt(database.path), target, streamIo().io)).toBe(0);
 });
 
-test.each(["", "new/"])("backup to %p, which is no file, is refused", async (target) => {
+test.each(["", "new/", "new/.", ".."])("backup to %p, which is no file, is refused", async (target) => {
   using database = await databaseFixture(HOSTILE_PLANTS);
   await expect(backup(sqliteAt(database.path), target, streamIo().io)).rejects.toThrow(
     new CommandError(`Cannot back up to "${target}": expected a file`),

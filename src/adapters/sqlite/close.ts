@@ -1,6 +1,5 @@
 import { Database } from "bun:sqlite";
-import { statSync } from "node:fs";
-import { walFile } from "./wal_file.ts";
+import { walBytes } from "./wal_file.ts";
 
 /**
  * Closes a connection and leaves its database as it is: the file, and the WAL beside it. Otherwise the last connection
@@ -11,15 +10,11 @@ import { walFile } from "./wal_file.ts";
  * reads a WAL; one that is opened for reading only cannot take it itself. bun:sqlite has no setting for it.
  */
 export function closeWithoutCheckpoint(client: Database): void {
-  const reader = hasWal(client.filename) ? openReader(client.filename) : undefined;
+  // Without a WAL there is nothing to move, and the reader would leave an empty one.
+  const reader = walBytes(client.filename) > 0 ? openReader(client.filename) : undefined;
   // With `true` its statements are finalized. Else it stays open for them, and Bun checkpoints it when the Worker ends.
   client.close(true);
   reader?.close(true);
-}
-
-/** Without a WAL there is nothing to move, and the reader would leave an empty one. */
-function hasWal(path: string): boolean {
-  return (statSync(walFile(path), { throwIfNoEntry: false })?.size ?? 0) > 0;
 }
 
 function openReader(path: string): Database | undefined {

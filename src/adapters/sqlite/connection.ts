@@ -17,6 +17,7 @@ import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { resetWal } from "./reset_wal.ts";
 import { unsyncedMark } from "./unsynced_mark.ts";
+import { databaseFile } from "./wal_file.ts";
 
 /** How to connect. */
 export interface ConnectOptions {
@@ -37,6 +38,15 @@ export interface ConnectOptions {
  * plant-store, or cannot be opened.
  */
 export function connect(path: string, options: ConnectOptions = {}): Database {
+  try {
+    return connectFile(databaseFile(path), options);
+  } catch (error) {
+    throw toDatabaseError(options.access === "read" ? "read" : "open", path, error);
+  }
+}
+
+/** @param path What SQLite opens is what was looked at before: it reads ".." and a last "/" in its own way. */
+function connectFile(path: string, options: ConnectOptions): Database {
   const { access = "create" } = options;
   let client: Database | undefined;
   try {
@@ -51,7 +61,7 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   } catch (error) {
     if (client !== undefined && isFailedSync(error)) unsyncedMark(path).write();
     if (client !== undefined) closeWithoutCheckpoint(client);
-    throw toDatabaseError(access === "read" ? "read" : "open", path, error);
+    throw error;
   }
 }
 
@@ -152,13 +162,16 @@ function pragma(client: Database, name: string): unknown {
   return client.query(`PRAGMA ${name}`).values()[0]?.[0];
 }
 
-/** In one line that names the file: what SQLite or the checks above say. Anything else is a bug, and stays as it is. */
+/** In one line that names the file: what SQLite, the system or the checks above say. Anything else is a bug, and stays as it is. */
 export function toDatabaseError(action: string, path: string, error: unknown): unknown {
-  if (!(error instanceof DatabaseError || error instanceof SQLiteError)) return error;
+  const isSystemError = error instanceof Error && "syscall" in error;
+  if (!(error instanceof DatabaseError || error instanceof SQLiteError || isSystemError)) return error;
   return new DatabaseError(`Cannot ${action} database "${path}": ${reasonOf(path, error)}`, { cause: error });
 }
 
 function reasonOf(path: string, error: Error): string {
+  // It was moved away just now.
+  if ("syscall" in error && "code" in error) return `it cannot be reached (${error.code})`;
   // On a read-only file system SQLite cannot make the WAL, and does not say why to whom only reads.
   if (error instanceof SQLiteError && error.code === "SQLITE_CANTOPEN" && existsSync(path)) {
     return canWrite(dirname(path)) ? error.message : NOT_WRITABLE;

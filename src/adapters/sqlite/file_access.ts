@@ -11,7 +11,7 @@ import {
 } from "node:fs";
 import { basename } from "node:path";
 import { DatabaseError } from "../../database.ts";
-import { databaseFile, walFile } from "./wal_file.ts";
+import { walBytes } from "./wal_file.ts";
 
 /**
  * Requires a file to be there. SQLite's own error is the same for a missing one and for one that may not be read.
@@ -39,22 +39,17 @@ function statsOf(path: string): Stats | undefined {
  * @throws {DatabaseError} If the file was moved or emptied.
  */
 export function requireFileOfWal(path: string): void {
-  const wal = walFile(path);
   // First the WAL: who makes a database has written to the file before.
-  if (sizeOf(wal) === 0 || sizeOf(path) > 0) return;
+  if (walBytes(path) === 0 || (statsOf(path)?.size ?? 0) > 0) return;
   throw new DatabaseError(
-    `"${basename(wal)}" holds plants of a file that is not there: put the file back beside it, or move it away`,
+    `"${basename(path)}-wal" holds plants of a file that is not there: put the file back beside it, or move it away`,
   );
-}
-
-function sizeOf(path: string): number {
-  return statsOf(path)?.size ?? 0;
 }
 
 /** Makes the file of a database where there is none, for its owner only; SQLite gives the files beside it the same mode. */
 export function createDatabaseFile(path: string): void {
   try {
-    closeSync(openSync(databaseFile(path), "ax", 0o600));
+    closeSync(openSync(path, "ax", 0o600));
   } catch {
     // It is there, or cannot be made: that SQLite finds, too, and says it better.
   }
@@ -84,8 +79,7 @@ export function createPrivateFile(path: string, text: string, { uid, gid }: Pick
  */
 export function requireWritable(path: string): void {
   const isReadOnly = (file: string) => existsSync(file) && !canWrite(file);
-  const file = databaseFile(path);
-  if ([file, `${file}-wal`, `${file}-shm`].some(isReadOnly)) throw new DatabaseError(NOT_WRITABLE);
+  if ([path, `${path}-wal`, `${path}-shm`].some(isReadOnly)) throw new DatabaseError(NOT_WRITABLE);
 }
 
 /** Whether this process may write to a file, or there is none. */

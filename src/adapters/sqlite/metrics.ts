@@ -1,6 +1,5 @@
-import { statSync } from "node:fs";
 import type { DatabaseMetric } from "../../database.ts";
-import { walFile } from "./wal_file.ts";
+import { walBytes } from "./wal_file.ts";
 
 /** How large the write-ahead log beside a database is. */
 export function walSize(path: string): DatabaseMetric {
@@ -8,7 +7,7 @@ export function walSize(path: string): DatabaseMetric {
     name: "plant_store_wal_bytes",
     help: "Size of SQLite's write-ahead log",
     type: "gauge",
-    value: statSync(walFile(path), { throwIfNoEntry: false })?.size ?? 0,
+    value: walBytes(path),
   };
 }
 

@@ -1,21 +1,46 @@
-import { existsSync, readlinkSync, realpathSync } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { readlinkSync, realpathSync, statSync } from "node:fs";
+import { basename, dirname, isAbsolute, join } from "node:path";
+import { DatabaseError } from "../../database.ts";
 
 /** How many links Linux follows before it calls them a loop: path_resolution(7). */
 const MAX_LINKS = 40;
 
 /**
- * The file of a database, where the path is a symbolic link to it, or to where it will be: SQLite follows links, and
- * names the files beside it after the last one.
+ * The file of a database, by the one path that it has without links, also where it is not there yet: SQLite follows links,
+ * and names the files beside it after the last one.
+ *
+ * @throws {DatabaseError} If its directory cannot be reached, or the links lead to each other.
  */
 export function databaseFile(path: string): string {
   let file = path;
-  for (let links = 0; links < MAX_LINKS && !existsSync(file); links++) {
-    const target = linkTarget(file);
-    if (target === undefined) return file;
-    file = resolve(realpathSync(dirname(file)), target);
+  for (let links = 0; links < MAX_LINKS; links++) {
+    const found = succeeds(() => realpathSync.native(file));
+    if (found !== undefined) return found;
+    const target = succeeds(() => readlinkSync(file));
+    const directory = directoryOf(file);
+    if (target === undefined) return join(directory, basename(file));
+    // The system follows a link before it takes the ".." behind it, and so does not join().
+    file = isAbsolute(target) ? target : `${directory}/${target}`;
   }
-  return existsSync(file) ? realpathSync(file) : path;
+  throw new DatabaseError("its symbolic links lead to each other");
+}
+
+function directoryOf(file: string): string {
+  try {
+    return realpathSync.native(dirname(file));
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new DatabaseError(code === "ENOENT" ? "there is no such directory" : `it cannot be reached (${code})`);
+  }
+}
+
+/** What a function returns; nothing where it throws. */
+function succeeds<Result>(run: () => Result): Result | undefined {
+  try {
+    return run();
+  } catch {
+    return undefined;
+  }
 }
 
 /** The WAL of a database: beside the file itself. */
@@ -23,11 +48,7 @@ export function walFile(path: string): string {
   return `${databaseFile(path)}-wal`;
 }
 
-function linkTarget(path: string): string | undefined {
-  try {
-    return readlinkSync(path);
-  } catch {
-    // It is no link, or is not there.
-    return undefined;
-  }
+/** How large the WAL of a database is, in bytes: 0 where there is none, or it cannot be reached. */
+export function walBytes(path: string): number {
+  return succeeds(() => statSync(walFile(path)).size) ?? 0;
 }

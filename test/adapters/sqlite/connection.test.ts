@@ -4,8 +4,10 @@ import {
   copyFileSync,
   existsSync,
   mkdirSync,
+  readdirSync,
   readFileSync,
   renameSync,
+  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -84,14 +86,35 @@ test.each(["create", "write", "read"] as const)(
   },
 );
 
-test("connect() by a symbolic link to where there is no file yet makes it for its owner only", () => {
-  using directory = emptyDirectory();
+/** A directory with ways to a file that is not there yet: `deep/data/plants.db`. */
+function waysToNoFile() {
+  const directory = emptyDirectory();
   const at = (name: string) => join(directory.path, name);
-  mkdirSync(at("data"));
-  symlinkSync("data/second", at("first"));
-  symlinkSync("plants.db", at("data/second"));
-  connect(at("first")).close();
-  expect((statSync(at("data/plants.db")).mode & 0o777).toString(8)).toBe("600");
+  mkdirSync(at("deep/data/more"), { recursive: true });
+  symlinkSync("deep/data/more", at("more"));
+  symlinkSync("deep/data/second", at("first"));
+  symlinkSync("plants.db", at("deep/data/second"));
+  // Where "more/.." is the directory that it leads out of.
+  symlinkSync("more/../plants.db", at("upwards"));
+  return { ...directory, file: at("deep/data/plants.db") };
+}
+
+const WAYS = ["first", "upwards", "more/../plants.db", "deep/data/plants.db/", "deep/data//plants.db"];
+
+test.each(WAYS)("connect() by %s, where there is no file yet, makes it for its owner only", (way) => {
+  using ways = waysToNoFile();
+  connect(`${ways.path}/${way}`).close();
+  expect(readdirSync(ways.path).toSorted()).toEqual(["deep", "first", "more", "upwards"]);
+  expect((statSync(ways.file).mode & 0o777).toString(8)).toBe("600");
+});
+
+test.each([...WAYS, "none/../deep/data/plants.db"])("connect() by %s leaves a WAL whose file is not there", (way) => {
+  using ways = waysToNoFile();
+  killed(ways.file);
+  const before = readFileSync(`${ways.file}-wal`);
+  rmSync(ways.file);
+  expect(() => connect(`${ways.path}/${way}`)).toThrow(DatabaseError);
+  expect(readFileSync(`${ways.file}-wal`).equals(before)).toBe(true);
 });
 
 test("connect() by symbolic links that lead to each other is refused", () => {
@@ -257,7 +280,7 @@ test.each(refused)("connect() refuses %s and leaves it as it was", (_what, make,
 test("connect() refuses a path in a directory that is not there", () => {
   using directory = emptyDirectory();
   const path = join(directory.path, "missing", "plants.db");
-  expect(() => connect(path)).toThrow(`Cannot open database "${path}": unable to open database file`);
+  expect(() => connect(path)).toThrow(`Cannot open database "${path}": there is no such directory`);
 });
 
 test("connect() leaves the WAL of a newer plant-store that was killed as it was", () => {
