@@ -87,13 +87,13 @@ export interface PostgresLocation {
 
 /**
  * Parses `file:PATH`, or the same as an absolute URL, `file:///PATH` (RFC 8089); or a `postgres://…`, of which a secret
- * often has a newline behind it. The path of a file may end with one.
+ * often has a newline behind it. Around a path, too, white space does not count: bun:sqlite leaves it out.
  */
 export function parseDatabaseUrl(name: string, url: string): DatabaseLocation {
   if (/^postgres(?:ql)?:/.test(url)) return { adapter: "postgres", url: parsePostgres(name, url.trimEnd()) };
-  const path = /^file:(?:\/\/(?=\/))?([^?#]+)$/.exec(url)?.[1];
+  const path = /^file:(?:\/\/(?=\/))?([^?#]+)$/.exec(url)?.[1]?.trim();
   // A memory database would lose every plant, and two slashes name a host.
-  if (path !== undefined && !path.startsWith("//") && path !== ":memory:") return { adapter: "sqlite", path };
+  if (path && !path.startsWith("//") && path !== ":memory:") return { adapter: "sqlite", path };
   throw new ConfigError(`Cannot use ${name} "${withoutSecrets(url)}": expected file:PATH or postgres://…`);
 }
 

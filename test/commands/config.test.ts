@@ -69,6 +69,7 @@ test.each([
   ["file:./a b/plants.db", "./a b/plants.db"],
   ["file:/var/lib/plants.db", "/var/lib/plants.db"],
   ["file:///var/lib/plants.db", "/var/lib/plants.db"],
+  ["file: plants.db\n", "plants.db"],
 ])("parseConfig() takes DATABASE_URL %s", (url, path) => {
   expect(parseConfig({ DATABASE_URL: url }).database).toEqual({ adapter: "sqlite", path });
 });
@@ -86,6 +87,7 @@ const bad: [string, string, string][] = [
   ["MAX_BODY_BYTES", "0", "expected an integer from 1"],
   ["DATABASE_URL", "plants.db", "expected file:PATH or postgres://…"],
   ["DATABASE_URL", "file:", "expected file:PATH or postgres://…"],
+  ["DATABASE_URL", "file: ", "expected file:PATH or postgres://…"],
   ["DATABASE_URL", "file::memory:", "expected file:PATH or postgres://…"],
   ["DATABASE_URL", "file:plants.db?mode=memory", "expected file:PATH or postgres://…"],
   ["DATABASE_URL", "file://host/plants.db", "expected file:PATH or postgres://…"],

@@ -38,30 +38,22 @@ export interface ConnectOptions {
  * plant-store, or cannot be opened.
  */
 export function connect(path: string, options: ConnectOptions = {}): Database {
-  try {
-    return connectFile(databaseFile(path), options);
-  } catch (error) {
-    throw toDatabaseError(options.access === "read" ? "read" : "open", path, error);
-  }
-}
-
-/** @param path What SQLite opens is what was looked at before: it reads ".." and a last "/" in its own way. */
-function connectFile(path: string, options: ConnectOptions): Database {
   const { access = "create" } = options;
   let client: Database | undefined;
   try {
-    if (access === "read") requireFile(path);
-    requireFileOfWal(path);
-    if (access === "create") createDatabaseFile(path);
-    if (access !== "read") requireWritable(path);
-    if (access !== "read") requireUnmarked(path);
+    const file = databaseFile(path);
+    if (access === "read") requireFile(file);
+    requireFileOfWal(file);
+    if (access === "create") createDatabaseFile(file);
+    if (access !== "read") requireWritable(file);
+    if (access !== "read") requireUnmarked(file);
     client = new Database(path, { ...MODES[access], safeIntegers: true, strict: true });
     prepare(client, options);
     return client;
   } catch (error) {
     if (client !== undefined && isFailedSync(error)) unsyncedMark(path).write();
     if (client !== undefined) closeWithoutCheckpoint(client);
-    throw error;
+    throw toDatabaseError(access === "read" ? "read" : "open", path, error);
   }
 }
 

@@ -1,14 +1,6 @@
-import {
-  type BigIntStats,
-  existsSync,
-  readFileSync,
-  realpathSync,
-  renameSync,
-  rmSync,
-  type Stats,
-  statSync,
-} from "node:fs";
+import { type BigIntStats, existsSync, readFileSync, renameSync, rmSync, type Stats, statSync } from "node:fs";
 import { createPrivateFile } from "./file_access.ts";
+import { databaseFile } from "./wal_file.ts";
 
 /** Remembers beside a database file that it is damaged: a file that is damaged cannot be trusted to hold that itself. */
 export interface DamageMark {
@@ -100,7 +92,7 @@ interface Mark {
 
 /** One mark for a file, by whatever links it is opened; so does SQLite name the WAL. */
 function markPath(path: string): string {
-  return `${realpathSync(path)}-damaged`;
+  return `${databaseFile(path)}-damaged`;
 }
 
 /**

@@ -1,5 +1,6 @@
-import { existsSync, realpathSync, rmSync, statSync } from "node:fs";
+import { existsSync, rmSync, statSync } from "node:fs";
 import { createPrivateFile } from "./file_access.ts";
+import { databaseFile } from "./wal_file.ts";
 
 /**
  * Remembers beside a database file, as `plants.db-unsynced`, that an fsync of it or of its WAL failed: what the next
@@ -17,7 +18,7 @@ export interface UnsyncedMark {
 
 /** The mark of the file at this path. */
 export function unsyncedMark(path: string): UnsyncedMark {
-  const mark = `${realpathSync(path)}-unsynced`;
+  const mark = `${databaseFile(path)}-unsynced`;
   return {
     isThere: () => existsSync(mark),
     write() {

@@ -9,15 +9,19 @@ const MAX_LINKS = 40;
  * The file of a database, by the one path that it has without links, also where it is not there yet: SQLite follows links,
  * and names the files beside it after the last one.
  *
- * @throws {DatabaseError} If its directory cannot be reached, or the links lead to each other.
+ * @throws {DatabaseError} If its directory cannot be reached, the links lead to each other, or the path ends as that of a
+ * directory does: SQLite would open a file all the same.
  */
 export function databaseFile(path: string): string {
+  if (/\/\.?$/.test(path)) throw new DatabaseError("it is not a file");
   let file = path;
   for (let links = 0; links < MAX_LINKS; links++) {
     const found = succeeds(() => realpathSync.native(file));
-    if (found !== undefined) return found;
-    const target = succeeds(() => readlinkSync(file));
+    const target = found ?? succeeds(() => readlinkSync(file));
     const directory = directoryOf(file);
+    // A name that is no UTF-8 cannot be written in a string: it is left to the system.
+    if (`${target}${directory}`.includes("\uFFFD")) return path;
+    if (found !== undefined) return found;
     if (target === undefined) return join(directory, basename(file));
     // The system follows a link before it takes the ".." behind it, and so does not join().
     file = isAbsolute(target) ? target : `${directory}/${target}`;

@@ -14,6 +14,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../../src/adapters/sqlite/connection.ts";
+import { sqliteDatabase } from "../../../src/adapters/sqlite/database.ts";
 import { DatabaseError } from "../../../src/database.ts";
 import { plantWriter } from "../../../src/adapters/sqlite/plants.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -99,7 +100,7 @@ function waysToNoFile() {
   return { ...directory, file: at("deep/data/plants.db") };
 }
 
-const WAYS = ["first", "upwards", "more/../plants.db", "deep/data/plants.db/", "deep/data//plants.db"];
+const WAYS = ["first", "upwards", "more/../plants.db", "deep/data//plants.db"];
 
 test.each(WAYS)("connect() by %s, where there is no file yet, makes it for its owner only", (way) => {
   using ways = waysToNoFile();
@@ -108,13 +109,58 @@ test.each(WAYS)("connect() by %s, where there is no file yet, makes it for its o
   expect((statSync(ways.file).mode & 0o777).toString(8)).toBe("600");
 });
 
-test.each([...WAYS, "none/../deep/data/plants.db"])("connect() by %s leaves a WAL whose file is not there", (way) => {
+const OTHER_WAYS = ["none/../deep/data/plants.db", "deep/data/plants.db/", "deep/data/plants.db/."];
+
+test.each([...WAYS, ...OTHER_WAYS])("connect() by %s leaves a WAL whose file is not there", (way) => {
   using ways = waysToNoFile();
   killed(ways.file);
   const before = readFileSync(`${ways.file}-wal`);
   rmSync(ways.file);
   expect(() => connect(`${ways.path}/${way}`)).toThrow(DatabaseError);
   expect(readFileSync(`${ways.file}-wal`).equals(before)).toBe(true);
+});
+
+test.each(["plants.db/", "plants.db/."])("connect() by %s, which names a directory, is refused", (name) => {
+  using directory = emptyDirectory();
+  connect(join(directory.path, "plants.db")).close();
+  const path = `${directory.path}/${name}`;
+  for (const access of ["create", "write", "read"] as const) {
+    expect(() => connect(path, { access })).toThrow(`database "${path}": it is not a file`);
+  }
+});
+
+test("a link that is led to another file is noticed by who has the one before open", async () => {
+  using directory = emptyDirectory();
+  const at = (name: string) => join(directory.path, name);
+  for (const name of ["first.db", "second.db"]) connect(at(name)).close();
+  symlinkSync("first.db", at("link.db"));
+  await using database = sqliteDatabase(connect(at("link.db")));
+  await database.plants.probe();
+  rmSync(at("link.db"));
+  symlinkSync("second.db", at("link.db"));
+  await expect(database.plants.probe()).rejects.toMatchObject({ code: "storage_unavailable" });
+});
+
+test("connect() in a directory whose name is no UTF-8 makes the file there", () => {
+  using directory = emptyDirectory();
+  const script = `
+    import { connect } from ${JSON.stringify(join(ROOT, "src/adapters/sqlite/connection.ts"))};
+    connect("plants.db").close();
+    connect("plants.db", { access: "read" }).close();`;
+  const { exitCode, stderr } = Bun.spawnSync(
+    [
+      "sh",
+      "-c",
+      'cd "$1" && mkdir "$(printf "caf\\351")" && cd caf* && "$2" -e "$3"',
+      "sh",
+      directory.path,
+      process.execPath,
+      script,
+    ],
+    { env: process.env },
+  );
+  expect([exitCode, stderr.toString()]).toEqual([0, ""]);
+  expect(readdirSync(directory.path, "buffer").map((name) => name.toString("latin1"))).toEqual(["caf\xe9"]);
 });
 
 test("connect() by symbolic links that lead to each other is refused", () => {
