@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import { readlinkSync, realpathSync, statSync } from "node:fs";
 import { basename, dirname, isAbsolute, join } from "node:path";
 import { DatabaseError } from "../../database.ts";
@@ -13,25 +14,26 @@ const MAX_LINKS = 40;
  * directory does: SQLite would open a file all the same.
  */
 export function databaseFile(path: string): string {
-  if (/\/\.?$/.test(path)) throw new DatabaseError("it is not a file");
-  let file = path;
-  for (let links = 0; links < MAX_LINKS; links++) {
-    const found = succeeds(() => realpathSync.native(file));
-    const target = found ?? succeeds(() => readlinkSync(file));
+  // bun:sqlite leaves out white space around a path.
+  let file = path.trim();
+  for (let links = 0; links <= MAX_LINKS; links++) {
+    if (/\/\.?$/.test(file)) throw new DatabaseError("it is not a file");
+    const found = succeeds(() => realpathSync.native(file, "buffer"));
+    const target = found ?? succeeds(() => readlinkSync(file, "buffer"));
     const directory = directoryOf(file);
-    // A name that is no UTF-8 cannot be written in a string: it is left to the system.
-    if (`${target}${directory}`.includes("\uFFFD")) return path;
-    if (found !== undefined) return found;
-    if (target === undefined) return join(directory, basename(file));
+    // What is no UTF-8 cannot be written in a string: it is left to the system.
+    if (!isUtf8(directory) || (target !== undefined && !isUtf8(target))) return path;
+    if (found !== undefined) return found.toString();
+    if (target === undefined) return join(directory.toString(), basename(file));
     // The system follows a link before it takes the ".." behind it, and so does not join().
-    file = isAbsolute(target) ? target : `${directory}/${target}`;
+    file = isAbsolute(target.toString()) ? target.toString() : `${directory}/${target}`;
   }
   throw new DatabaseError("its symbolic links lead to each other");
 }
 
-function directoryOf(file: string): string {
+function directoryOf(file: string): Buffer {
   try {
-    return realpathSync.native(dirname(file));
+    return realpathSync.native(dirname(file), "buffer");
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     throw new DatabaseError(code === "ENOENT" ? "there is no such directory" : `it cannot be reached (${code})`);

@@ -16,6 +16,7 @@ import { join } from "node:path";
 import { connect } from "../../../src/adapters/sqlite/connection.ts";
 import { sqliteDatabase } from "../../../src/adapters/sqlite/database.ts";
 import { DatabaseError } from "../../../src/database.ts";
+import { unsyncedMark } from "../../../src/adapters/sqlite/unsynced_mark.ts";
 import { plantWriter } from "../../../src/adapters/sqlite/plants.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -120,9 +121,10 @@ test.each([...WAYS, ...OTHER_WAYS])("connect() by %s leaves a WAL whose file is 
   expect(readFileSync(`${ways.file}-wal`).equals(before)).toBe(true);
 });
 
-test.each(["plants.db/", "plants.db/."])("connect() by %s, which names a directory, is refused", (name) => {
+test.each(["plants.db/", "plants.db/.", "link.db"])("connect() by %s, which names a directory, is refused", (name) => {
   using directory = emptyDirectory();
   connect(join(directory.path, "plants.db")).close();
+  symlinkSync("plants.db/", join(directory.path, "link.db"));
   const path = `${directory.path}/${name}`;
   for (const access of ["create", "write", "read"] as const) {
     expect(() => connect(path, { access })).toThrow(`database "${path}": it is not a file`);
@@ -161,6 +163,23 @@ test("connect() in a directory whose name is no UTF-8 makes the file there", () 
   );
   expect([exitCode, stderr.toString()]).toEqual([0, ""]);
   expect(readdirSync(directory.path, "buffer").map((name) => name.toString("latin1"))).toEqual(["caf\xe9"]);
+});
+
+test("a link's name may have the character that stands for what is no UTF-8", () => {
+  using directory = emptyDirectory();
+  const [file, link] = ["\uFFFD.db", "link.db"].map((name) => join(directory.path, name)) as [string, string];
+  symlinkSync(file, link);
+  connect(link).close();
+  unsyncedMark(file).write();
+  expect(unsyncedMark(link).isThere()).toBe(true);
+});
+
+test("connect() by as many links as the system follows makes the file", () => {
+  using directory = emptyDirectory();
+  const at = (link: number) => join(directory.path, `${link}.db`);
+  for (let link = 1; link <= 40; link++) symlinkSync(at(link - 1), at(link));
+  connect(at(40)).close();
+  expect(statSync(at(0)).mode & 0o777).toBe(0o600);
 });
 
 test("connect() by symbolic links that lead to each other is refused", () => {
