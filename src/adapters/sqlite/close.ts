@@ -1,5 +1,5 @@
 import { Database } from "bun:sqlite";
-import { walBytes } from "./wal_file.ts";
+import { walBytes } from "./database_file.ts";
 
 /**
  * Closes a connection and leaves its database as it is: the file, and the WAL beside it. Otherwise the last connection

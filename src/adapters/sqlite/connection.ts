@@ -17,7 +17,7 @@ import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { resetWal } from "./reset_wal.ts";
 import { unsyncedMark } from "./unsynced_mark.ts";
-import { databaseFile } from "./wal_file.ts";
+import { databaseFile } from "./database_file.ts";
 
 /** How to connect. */
 export interface ConnectOptions {
@@ -154,7 +154,10 @@ function pragma(client: Database, name: string): unknown {
   return client.query(`PRAGMA ${name}`).values()[0]?.[0];
 }
 
-/** In one line that names the file: what SQLite, the system or the checks above say. Anything else is a bug, and stays as it is. */
+/**
+ * In one line that names the file: what SQLite, the system or the checks above say. Anything else is a bug, and stays as
+ * it is.
+ */
 export function toDatabaseError(action: string, path: string, error: unknown): unknown {
   const isSystemError = error instanceof Error && "syscall" in error;
   if (!(error instanceof DatabaseError || error instanceof SQLiteError || isSystemError)) return error;

@@ -1,6 +1,6 @@
 import { type BigIntStats, existsSync, readFileSync, renameSync, rmSync, type Stats, statSync } from "node:fs";
 import { createPrivateFile } from "./file_access.ts";
-import { databaseFile } from "./wal_file.ts";
+import { databaseFile } from "./database_file.ts";
 
 /** Remembers beside a database file that it is damaged: a file that is damaged cannot be trusted to hold that itself. */
 export interface DamageMark {

@@ -11,7 +11,7 @@ import {
 } from "node:fs";
 import { basename } from "node:path";
 import { DatabaseError } from "../../database.ts";
-import { walBytes } from "./wal_file.ts";
+import { walBytes } from "./database_file.ts";
 
 /**
  * Requires a file to be there. SQLite's own error is the same for a missing one and for one that may not be read.

@@ -1,6 +1,6 @@
 import { statSync } from "node:fs";
 import { PlantStoreError } from "../../errors.ts";
-import { walFile } from "./wal_file.ts";
+import { walFile } from "./database_file.ts";
 
 /**
  * Watches that a database's files are still the ones that were opened. SQLite would go on writing into files that

@@ -1,5 +1,5 @@
 import type { DatabaseMetric } from "../../database.ts";
-import { walBytes } from "./wal_file.ts";
+import { walBytes } from "./database_file.ts";
 
 /** How large the write-ahead log beside a database is. */
 export function walSize(path: string): DatabaseMetric {

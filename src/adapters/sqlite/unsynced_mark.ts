@@ -1,6 +1,6 @@
 import { existsSync, rmSync, statSync } from "node:fs";
 import { createPrivateFile } from "./file_access.ts";
-import { databaseFile } from "./wal_file.ts";
+import { databaseFile } from "./database_file.ts";
 
 /**
  * Remembers beside a database file, as `plants.db-unsynced`, that an fsync of it or of its WAL failed: what the next

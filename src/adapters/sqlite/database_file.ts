@@ -18,8 +18,8 @@ export function databaseFile(path: string): string {
   let file = path.trim();
   for (let links = 0; links <= MAX_LINKS; links++) {
     if (/\/\.?$/.test(file)) throw new DatabaseError("it is not a file");
-    const found = succeeds(() => realpathSync.native(file, "buffer"));
-    const target = found ?? succeeds(() => readlinkSync(file, "buffer"));
+    const found = attempt(() => realpathSync.native(file, "buffer"));
+    const target = found ?? attempt(() => readlinkSync(file, "buffer"));
     const directory = directoryOf(file);
     // What is no UTF-8 cannot be written in a string: it is left to the system.
     if (!isUtf8(directory) || (target !== undefined && !isUtf8(target))) return path;
@@ -41,7 +41,7 @@ function directoryOf(file: string): Buffer {
 }
 
 /** What a function returns; nothing where it throws. */
-function succeeds<Result>(run: () => Result): Result | undefined {
+function attempt<Result>(run: () => Result): Result | undefined {
   try {
     return run();
   } catch {
@@ -56,5 +56,5 @@ export function walFile(path: string): string {
 
 /** How large the WAL of a database is, in bytes: 0 where there is none, or it cannot be reached. */
 export function walBytes(path: string): number {
-  return succeeds(() => statSync(walFile(path)).size) ?? 0;
+  return attempt(() => statSync(walFile(path)).size) ?? 0;
 }
