@@ -247,7 +247,7 @@ test.skipIf(skipsCluster())(
       await using standby = await startCluster({ primary });
       await primary.waitForStandby();
       const url = `postgres://postgres@127.0.0.1:${primary.port},127.0.0.1:${standby.port}/postgres`;
-      // The outage is shorter than what a request may wait, on a busy machine, too: nobody need be refused.
+      // Longer than the outage, on a busy machine, too: then no request has to be refused.
       await using server = await startOn(url, { env: { REQUEST_TIMEOUT_MS: "30000" } });
       const ledger = makeLedger();
       const next = randomPlants(randomFrom(printedSeed("failover")), { longest: 500 });

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import type { Database } from "../../../src/database.ts";
 import { openPostgres } from "../../../src/adapters/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/adapters/postgres/url.ts";
+import { through } from "../../faults/postgres.ts";
 import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
 import { ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -86,6 +87,27 @@ describe.skipIf(skipsCluster())("lanes", () => {
     const before = connected.length;
     expect(await addAtOnce(database, [2]).catch((error: unknown) => error)).toMatchObject(disposed);
     expect(connected).toHaveLength(before);
+  });
+
+  test.concurrent("a statement that is given up at its deadline is not cancelled", async () => {
+    const first: Buffer[] = [];
+    const socket = { data: (_: unknown, bytes: Buffer) => void first.push(Buffer.from(bytes)) };
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
+    using proxy = startProxy(cluster.port);
+    await using created = await cluster.newDatabase();
+    await using database = await openPostgres(parsePostgresUrl(through(proxy, created.url)));
+    await addAtOnce(database, [1]);
+    await created.run(
+      "CREATE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(5); RETURN NEW; END'",
+      "CREATE TRIGGER be_slow BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION be_slow()",
+    );
+    proxy.redirect(silent.port);
+    const added = database.plants.add([{ id: 2n, name: "Fern" }], { timeoutMs: 500 });
+    await expect(added).rejects.toMatchObject({ code: "storage_unavailable" });
+    // What comes first on a new connection: the lane connects again by itself.
+    while (first.length === 0) await Bun.sleep(5);
+    // https://www.postgresql.org/docs/current/protocol-message-formats.html#PROTOCOL-MESSAGE-FORMATS-CANCELREQUEST
+    expect(first.map((bytes) => bytes.readInt32BE(4))).not.toContain(80_877_102);
   });
 
   test.concurrent.each(["disable", "require"])(
