@@ -19,12 +19,12 @@ export interface Contender {
   readonly stores?: boolean;
   /** How many plants are stored, asked once it has ended. @default those in `plants.db` */
   readonly count?: () => Promise<number>;
-  /** How many of it run on the same database. @default {1} */
+  /** How many of it run at once. @default {1} */
   readonly servers?: number;
+  /** The `DATABASE_URL` of each of them, in turn. @default none */
+  readonly databaseUrls?: readonly string[];
   /** Each of them gets this share of the connections of a load. @default {1} */
   readonly connectionsShare?: number;
-  /** How long its clients wait after a response, in milliseconds. @default {0} */
-  readonly pauseMs?: number;
   /** The processes of a database that is apart. @default none */
   readonly databaseProcesses?: () => readonly number[];
 }

@@ -1,10 +1,9 @@
 /**
  * The load generator for where there is no wrk: a closed loop of clients in one process, each of which sends its next
- * request once the response to the last one is complete, or some milliseconds later. Prints JSON of
- * {@linkcode GeneratorResult}.
+ * request once the response to the last one is complete. Prints JSON of {@linkcode GeneratorResult}.
  *
  * `bun test/bench/load.ts --url URL [--connections 64] [--seconds 3 | --plants 40000] [--ids ascending|random]
- * [--first 1e15] [--request FILE] [--status 200] [--pause 0]`
+ * [--first 1e15] [--request FILE] [--status 200]`
  */
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
@@ -33,14 +32,12 @@ const { values: flags } = parseArgs({
     first: { type: "string", default: "1e15" },
     request: { type: "string", default: "" },
     status: { type: "string", default: "200" },
-    pause: { type: "string", default: "0" },
   },
 });
 const url = new URL(flags.url);
 const bytes = Buffer.from(flags.request === "" ? rawRequest() : readFileSync(flags.request));
 const idAt = bytes.indexOf(ID_PLACE);
 const plants = Number(flags.plants);
-const pauseMs = Number(flags.pause);
 const start = performance.now();
 const end = start + Number(flags.seconds) * 1_000;
 const durations: number[] = [];
@@ -69,8 +66,7 @@ async function client(): Promise<void> {
         if (!partial.startsWith(`HTTP/1.1 ${flags.status}`))
           return reject(new Error(`Not ${flags.status}:\n${partial}`));
         partial = "";
-        if (pauseMs === 0) next(socket);
-        else setTimeout(next, pauseMs, socket);
+        next(socket);
       },
       close: () => reject(new Error("The server closed a connection")),
       error: (_, error) => reject(error),

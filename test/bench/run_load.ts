@@ -17,8 +17,6 @@ export interface LoadOptions {
   readonly seconds: number;
   /** @default "ascending" */
   readonly ids?: "ascending" | "random";
-  /** How long a client waits after a response, in milliseconds. @default {0} */
-  readonly pauseMs?: number;
   /** See {@linkcode rawRequest}. @default a plant of its own id each */
   readonly request?: string;
   /** The status of every response. @default 200 */
@@ -58,14 +56,14 @@ export async function runLoad(url: string, options: LoadOptions): Promise<Genera
 }
 
 function commandLine(url: string, request: string, first: number, options: LoadOptions): string[] {
-  const { connections, seconds, ids = "ascending", pauseMs = 0, status = 200 } = options;
+  const { connections, seconds, ids = "ascending", status = 200 } = options;
   const wrk = Bun.which("wrk");
   if (wrk !== null) {
     const load = ["-t1", `-c${connections}`, `-d${Math.ceil(seconds)}s`, "--timeout", "30s"];
-    const script = [request, ids, String(first), String(pauseMs)];
+    const script = [request, ids, String(first)];
     return [wrk, ...load, "-s", join(import.meta.dir, "wrk.lua"), url, "--", ...script];
   }
-  const flags = { url, connections, seconds, ids, first, request, status, pause: pauseMs };
+  const flags = { url, connections, seconds, ids, first, request, status };
   const args = Object.entries(flags).map(([name, value]) => `--${name}=${value}`);
   return [process.execPath, join(import.meta.dir, "load.ts"), ...args];
 }

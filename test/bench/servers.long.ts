@@ -11,6 +11,9 @@ import { startContender } from "./servers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
+/** A row for each plant. */
+const PLANTS = "SELECT FROM plants";
+
 test.concurrent.skipIf(!canRequireFsync)(
   "requireFsync() refuses a program that answers 200 without an fsync",
   async () => {
@@ -33,14 +36,6 @@ test.concurrent.skipIf(skipsProc())(
   },
 );
 
-test.concurrent.skipIf(skipsProc())("load() lets clients pause after each response", async () => {
-  await using server = await startContender({ ...BY_HAND.lean, pauseMs: 100 });
-  const { responses } = await server.load({ connections: 4, seconds: 1 });
-  expect(responses).toBeGreaterThan(0);
-  // Each of the four can have ten a second; without a pause there are thousands.
-  expect(responses).toBeLessThan(100);
-});
-
 test.concurrent.skipIf(skipsProc())(
   "startContender() fails where fewer plants are stored than were answered 200",
   async () => {
@@ -56,9 +51,9 @@ test.concurrent.skipIf(skipsProc() || skipsCluster())(
   "startContender() loads several servers on one database together, and measures the database apart",
   async () => {
     await using cluster = await startCluster();
-    const count = async () => (await cluster.run("SELECT FROM plants")).length;
-    const env = { DATABASE_URL: cluster.url("postgres") };
-    const pools = { ...POOL, env, count, databaseProcesses: cluster.processes, servers: 2, connectionsShare: 1 / 2 };
+    const count = async () => (await cluster.run(PLANTS)).length;
+    const [databaseUrls, databaseProcesses] = [[cluster.url("postgres")], cluster.processes];
+    const pools = { ...POOL, databaseUrls, databaseProcesses, count, servers: 2, connectionsShare: 1 / 2 };
     // At the end all that both have stored is compared with what both have answered.
     await using servers = await startContender(pools);
     const cost = await servers.load({ connections: 8, seconds: 1 });
@@ -72,6 +67,19 @@ test.concurrent.skipIf(skipsProc() || skipsCluster())(
     expect(cost.databaseMicros).toBeGreaterThan(0);
   },
 );
+
+test.concurrent.skipIf(skipsProc() || skipsCluster())("startContender() gives each server its database", async () => {
+  await using cluster = await startCluster();
+  await using first = await cluster.newDatabase({ tables: false });
+  await using second = await cluster.newDatabase({ tables: false });
+  const counts = async () => await Promise.all([first, second].map(async ({ run }) => (await run(PLANTS)).length));
+  const count = async () => (await counts()).reduce((all, plants) => all + plants);
+  await using servers = await startContender({ ...POOL, databaseUrls: [first.url, second.url], count, servers: 2 });
+  await servers.load({ connections: 4, seconds: 1 });
+  const [ofFirst, ofSecond] = await counts();
+  expect(ofFirst).toBeGreaterThan(0);
+  expect(ofSecond).toBeGreaterThan(0);
+});
 
 test.concurrent.skipIf(skipsProc())("load() fails on a response of another status", async () => {
   const run = async () => {
@@ -87,15 +95,6 @@ async function bundledLoad(url: string, ...flags: readonly string[]): Promise<Ge
   const child = Bun.spawn([process.execPath, ...load], { stdout: "pipe" });
   return JSON.parse(await new Response(child.stdout).text()) as GeneratorResult;
 }
-
-test.concurrent("the clients of the bundled generator pause after each response", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ program: BY_HAND.lean.program, cwd: directory.path, env: CREDENTIALS });
-  const { responses } = await bundledLoad(server.url, "--seconds=1", "--pause=100");
-  expect(responses).toBeGreaterThan(0);
-  // Each of the four can have ten a second; without a pause there are thousands.
-  expect(responses).toBeLessThan(100);
-});
 
 test.concurrent("the bundled generator sends as many plants as it is told, each with an id of its own", async () => {
   using directory = emptyDirectory();

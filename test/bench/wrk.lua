@@ -1,5 +1,5 @@
 -- Sends the request in FILE over and over, each with an id of its own, and prints what came of it as JSON.
--- wrk -s wrk.lua URL -- FILE ascending|random FIRST PAUSE_MS
+-- wrk -s wrk.lua URL -- FILE ascending|random FIRST
 local before, after, ascending, id
 
 function init(args)
@@ -9,9 +9,6 @@ function init(args)
   ascending = args[2] == "ascending"
   id = tonumber(args[3])
   math.randomseed(id)
-  local pause = tonumber(args[4])
-  -- Where this function is there, wrk sets a timer before each request, also for zero milliseconds.
-  if pause > 0 then delay = function() return pause end end
   local from, to = request:find("0000000000000000", 1, true)
   before = from and request:sub(1, from - 1) or request
   after = from and request:sub(to + 1)

@@ -8,19 +8,13 @@ import { median, ratios } from "../statistics.ts";
 
 const CONNECTIONS = [64, 256];
 
-/**
- * Clients pause for a millisecond for each 20 connections: the server has about as many plants a second then as each of
- * three that share two cores.
- */
-const CONNECTIONS_PER_PAUSE_MS = 20;
-
 const NAMES = {
   sqlite: "SQLite",
   postgres: "PostgreSQL",
   three: "three servers, as many connections each",
+  threeApart: "three servers with a database each, as many connections each",
   sharing: "three servers, a third of the connections each",
-  alone: "one server, a third of the connections",
-  paused: "one server, clients that pause",
+  sharingApart: "three servers with a database each, a third of the connections each",
   pool: POOL.name,
 } as const;
 
@@ -37,7 +31,7 @@ export async function postgres(rounds: Rounds): Promise<Section> {
   const all = [];
   for (const connections of CONNECTIONS) {
     await using stack = new AsyncDisposableStack();
-    const costs = await compare(await contenders(cluster, stack, connections), rounds, { connections });
+    const costs = await compare(await contenders(cluster, stack), rounds, { connections });
     all.push({ rows: rows(costs, connections), goals: goals(costs, connections), costs: named(costs, connections) });
   }
   return {
@@ -50,28 +44,34 @@ export async function postgres(rounds: Rounds): Promise<Section> {
   };
 }
 
-/** Each with a database of its own. */
-async function contenders(
-  cluster: PostgresCluster,
-  stack: AsyncDisposableStack,
-  connections: number,
-): Promise<Contender[]> {
-  const onPostgres = async (contender: Contender): Promise<Contender> => {
-    const { url, run } = stack.use(await cluster.newDatabase({ tables: false }));
-    const count = async () => Number((await run("SELECT count(*) AS plants FROM plants"))[0]?.["plants"]);
-    return { ...contender, ids: "random", env: { DATABASE_URL: url }, count, databaseProcesses: cluster.processes };
+/**
+ * What three servers on one database cost above three with a database each is what it costs them to be on the same one.
+ * The rest of what they cost above one server comes from the processors, which they have to share here.
+ */
+async function contenders(cluster: PostgresCluster, stack: AsyncDisposableStack): Promise<Contender[]> {
+  const onPostgres = async (contender: Contender, databases = 1): Promise<Contender> => {
+    const all: Database[] = [];
+    while (all.length < databases) all.push(stack.use(await cluster.newDatabase({ tables: false })));
+    const [databaseUrls, count] = [all.map(({ url }) => url), () => countPlants(all)];
+    return { ...contender, ids: "random", databaseUrls, count, databaseProcesses: cluster.processes };
   };
+  const three = (name: string, connectionsShare: number) => ours({ name, servers: 3, connectionsShare });
   return [
     ours({ name: NAMES.sqlite, ids: "random" }),
     await onPostgres(ours({ name: NAMES.postgres })),
-    await onPostgres(ours({ name: NAMES.three, servers: 3 })),
-    await onPostgres(ours({ name: NAMES.sharing, servers: 3, connectionsShare: 1 / 3 })),
-    // What each of the three costs without the other two.
-    await onPostgres(ours({ name: NAMES.alone, connectionsShare: 1 / 3 })),
-    // Likewise, with about as many plants a second as each of the three has.
-    await onPostgres(ours({ name: NAMES.paused, pauseMs: Math.floor(connections / CONNECTIONS_PER_PAUSE_MS) })),
+    await onPostgres(three(NAMES.three, 1)),
+    await onPostgres(three(NAMES.threeApart, 1), 3),
+    await onPostgres(three(NAMES.sharing, 1 / 3)),
+    await onPostgres(three(NAMES.sharingApart, 1 / 3), 3),
     await onPostgres(POOL),
   ];
+}
+
+type Database = Awaited<ReturnType<PostgresCluster["newDatabase"]>>;
+
+async function countPlants(databases: readonly Database[]): Promise<number> {
+  const counts = databases.map(({ run }) => run("SELECT count(*) AS plants FROM plants"));
+  return (await Promise.all(counts)).reduce((all, [row]) => all + Number(row?.["plants"]), 0);
 }
 
 /** Whose CPU, in microseconds a plant. */
@@ -98,8 +98,9 @@ function goals(costs: Costs, connections: number): Outcome[] {
     goal("server", NAMES.postgres, NAMES.sqlite, GOALS.postgres),
     goal("database", NAMES.postgres, NAMES.pool, GOALS.database),
     goal("server", NAMES.three, NAMES.postgres, GOALS.threeServers),
+    goal("server", NAMES.three, NAMES.threeApart, GOALS.threeServers),
     goal("server", NAMES.sharing, NAMES.postgres, GOALS.threeServers),
-    goal("server", NAMES.sharing, NAMES.paused, GOALS.threeServers),
+    goal("server", NAMES.sharing, NAMES.sharingApart, GOALS.threeServers),
   ];
 }
 
