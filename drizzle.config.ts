@@ -6,6 +6,6 @@ const adapter = dialect === "postgresql" ? "postgres" : "sqlite";
 
 export default defineConfig({
   dialect,
-  schema: `./src/adapters/${adapter}/schema.ts`,
+  schema: `./src/database/${adapter}/schema.ts`,
   out: `./drizzle/${adapter}`,
 });

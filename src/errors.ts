@@ -180,3 +180,24 @@ export class PlantStoreError extends Error {
 
 /** No standard has `stackTraceLimit`, but every engine: how many frames of a stack are captured. */
 const engine = Error as ErrorConstructor & { stackTraceLimit?: number | undefined };
+
+/** A setting that cannot be followed: the program was called wrongly. */
+export class ConfigError extends Error {
+  override readonly name = "ConfigError";
+}
+
+/** A command that failed for a reason its user can act on: one line says it. */
+export class CommandError extends Error {
+  override readonly name = "CommandError";
+}
+
+/** Whether the operating system refused something, such as opening a file. */
+export function isSystemError(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error;
+}
+
+/** What the system says of a failure, without the call and the path: "no space left on device". */
+export function reasonOf(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  return /^E[A-Z0-9]+: (.+?)(?:, \w+(?: '.*)?)?$/s.exec(message)?.[1] ?? message;
+}

@@ -6,11 +6,11 @@
 export { type AppOptions, createApp } from "./http/app.ts";
 export type { RenderMetrics } from "./http/metrics.ts";
 export { ACCEPTED, accepted, type Authenticate, refused, type Verdict } from "./auth/authenticate.ts";
-export type { Commit } from "./batch.ts";
-export { memoryDatabase, memoryStore } from "./adapters/memory.ts";
-export { sha256 } from "./adapters/node_sha256.ts";
-export { staticTokens } from "./adapters/static_tokens.ts";
-export { type Database, DatabaseError, type DatabaseMetric } from "./database.ts";
+export type { Commit } from "./group_commit/batch.ts";
+export { memoryDatabase, memoryStore } from "./database/memory.ts";
+export { sha256 } from "./auth/node_sha256.ts";
+export { staticTokens } from "./auth/static_tokens.ts";
+export { type Database, DatabaseError, type DatabaseMetric } from "./database/database.ts";
 export { DOCS_FILES, type DocsFiles } from "./http/docs.ts";
 export {
   type ErrorCode,
@@ -20,15 +20,15 @@ export {
   type PlantStoreErrorOptions,
   statusOf,
 } from "./errors.ts";
-export { type GroupCommit, groupCommit, type GroupCommitOptions } from "./group_commit.ts";
-export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./plant.ts";
+export { type GroupCommit, groupCommit, type GroupCommitOptions } from "./group_commit/group_commit.ts";
+export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./plant/plant.ts";
 export type { RemoteJwksOptions } from "./auth/jwks.ts";
 export { jwtAuthenticator, type JwtOptions } from "./auth/jwt.ts";
 export { JWT_ALGORITHMS, type JwtAlgorithm } from "./auth/jwt_header.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
 export { type MintOptions, mintToken, type Sha256 } from "./auth/tokens.ts";
-export type { NewToken, TokenRecord, TokenStore, TokenUse } from "./token_store.ts";
-export type { CompletedRequest, ObservedRequest, Observer } from "./observer.ts";
-export { type Scope, SCOPES } from "./scopes.ts";
-export { readiness, type ReadinessOptions } from "./readiness.ts";
-export type { AddOptions, AddOutcome, PlantStore, StoreOutcome } from "./plant_store.ts";
+export type { NewToken, TokenRecord, TokenStore, TokenUse } from "./auth/token_store.ts";
+export type { CompletedRequest, ObservedRequest, Observer } from "./http/observer.ts";
+export { type Scope, SCOPES } from "./auth/scopes.ts";
+export { readiness, type ReadinessOptions } from "./http/readiness.ts";
+export type { AddOptions, AddOutcome, PlantStore, StoreOutcome } from "./database/plant_store.ts";

@@ -12,22 +12,29 @@ const sources = await Promise.all(
   })),
 );
 
+const PORTS = ["errors", "async", "plant", "auth", "database"];
+const APP = [...PORTS, "group_commit", "http"];
+
 /** Each room, and the rooms whose files its own may import besides those in the room itself. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
-  root: [],
-  auth: ["root"],
-  http: ["auth", "root"],
-  adapters: ["http", "auth", "root"],
-  commands: ["adapters", "http", "auth", "root"],
-  testing: ["root"],
-  "mod.ts": ["adapters", "http", "auth", "root"],
-  "testing.ts": ["testing"],
-  "main.ts": ["commands"],
+  errors: [],
+  async: ["errors"],
+  plant: ["errors"],
+  auth: ["errors", "async", "plant"],
+  database: ["errors", "async", "plant", "auth"],
+  group_commit: ["errors", "async", "plant", "database"],
+  http: PORTS.concat("group_commit"),
+  telemetry: APP,
+  settings: [...PORTS, "telemetry"],
+  server: [...APP, "telemetry", "settings"],
+  commands: [...APP, "telemetry", "settings", "server"],
+  mod: APP,
+  main: ["commands"],
+  embedded: [],
 };
 
 function roomOf(path: string): string {
-  if (["main.ts", "mod.ts", "testing.ts"].includes(path)) return path;
-  return path.includes("/") ? path.slice(0, path.indexOf("/")) : "root";
+  return path.replace(/(?:\/|(?:\.d)?\.ts$).*/, "");
 }
 
 function importsOf({ text }: { text: string }): string[] {
@@ -42,7 +49,7 @@ function namesOf(text: string): string {
   return text.replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, "").replace(/"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`/g, '""');
 }
 
-test("imports point one way: main, commands, adapters, http, auth, root", () => {
+test("imports point one way: main, commands, server, http, the ports, plant, errors", () => {
   const backwards = sources.flatMap((source) =>
     importsOf(source)
       .filter((target) => target.startsWith("."))
@@ -56,20 +63,26 @@ test("imports point one way: main, commands, adapters, http, auth, root", () => 
 });
 
 /** What `bun run check` compiles without the types of Bun and Node. */
-test("the core that type-checks without a runtime is the root, auth and http", async () => {
+test("the core type-checks without a runtime", async () => {
   const { include, exclude } = await Bun.file(join(SRC, "tsconfig.core.json")).json();
-  expect({ include, exclude }).toEqual({
-    include: ["*.ts", "auth", "http"],
-    exclude: ["main.ts", "mod.ts", "testing.ts"],
-  });
+  expect(include).toEqual(["errors.ts", "plant", "async", "auth", "group_commit", "http", "database/*.ts"]);
+  expect(exclude).toEqual([
+    "async/waiting.ts",
+    "auth/bun_sha256.ts",
+    "auth/node_sha256.ts",
+    "auth/static_tokens.ts",
+    "database/open_database.ts",
+    "database/storage_refusal.ts",
+  ]);
   expect(packageJson.scripts.check).toContain("-p src/tsconfig.core.json");
 });
 
-/** The adapters are few: one that needs a runtime of its own, or a database, is not for everybody who imports the module. */
+/** The module must run wherever it is imported, with no database and no runtime of its own. */
 test("what the module pulls in runs on Bun, Deno and Node", () => {
-  const reached = reachedFrom(["mod.ts", "testing.ts"]);
-  const adapters = reached.filter(({ path }) => roomOf(path) === "adapters").map(({ path }) => path);
-  expect(adapters.toSorted()).toEqual(["adapters/memory.ts", "adapters/node_sha256.ts", "adapters/static_tokens.ts"]);
+  const reached = reachedFrom(["mod.ts", "database/contract/mod.ts"]);
+  const rooms = new Set(reached.map(({ path }) => roomOf(path)));
+  expect([...rooms].toSorted()).toEqual([...APP, "mod"].toSorted());
+  expect(reached.filter(({ path }) => /^database\/(?:sqlite|postgres)\//.test(path))).toEqual([]);
   const builtIn = reached.flatMap(importsOf).filter((target) => /^(?:bun|node):/.test(target));
   expect([...new Set(builtIn)].toSorted()).toEqual(["node:assert/strict", "node:crypto"]);
   expect(reached.filter(({ text }) => /\bBun\b/.test(namesOf(text))).map(({ path }) => path)).toEqual([]);
@@ -89,10 +102,10 @@ function reachedFrom(paths: readonly string[]) {
 
 test("the domain imports nothing, and the web framework stays in http", () => {
   const imports = (path: string) => importsOf(sources.find((source) => source.path === path) ?? { text: "" });
-  expect([imports("plant.ts"), imports("errors.ts")]).toEqual([[], []]);
+  expect([imports("plant/plant.ts"), imports("errors.ts")]).toEqual([[], []]);
   const users = sources.filter((source) => importsOf(source).some((target) => /^(?:elysia$|@elysiajs\/)/.test(target)));
   const outside = users.map(({ path }) => path).filter((path) => roomOf(path) !== "http");
-  expect(outside).toEqual(["adapters/tracing.ts"]);
+  expect(outside).toEqual(["telemetry/tracing.ts"]);
 });
 
 test("only main.ts reads environment variables", () => {
@@ -106,15 +119,13 @@ test("OpenTelemetry is large: only tracing.ts imports it, and tracing.ts is only
   const importers = sources.filter((source) =>
     importsOf(source).some((target) => target.startsWith("@opentelemetry/") || target === "@elysiajs/opentelemetry"),
   );
-  expect(importers.map(({ path }) => path)).toEqual(["adapters/tracing.ts"]);
+  expect(importers.map(({ path }) => path)).toEqual(["telemetry/tracing.ts"]);
   const early = sources.filter(({ text }) => /^(?:import|export)(?! type\b)[^;]*\/tracing\.ts"/m.test(text));
   expect(early.map(({ path }) => path)).toEqual([]);
-  expect(sources.find(({ path }) => path === "commands/service.ts")?.text).toContain(
-    'import("../adapters/tracing.ts")',
-  );
+  expect(sources.find(({ path }) => path === "server/service.ts")?.text).toContain('import("../telemetry/tracing.ts")');
 });
 
-test("the program loads a command, an adapter and the framework only where they are used: a start waits for none of it", () => {
+test("the program loads a command, a database and the framework only where they are used: a start waits for none of it", () => {
   const loaded = new Set(["main.ts", "commands/serve.ts"]);
   for (const path of loaded) {
     const source = sources.find((each) => each.path === path);
@@ -122,15 +133,15 @@ test("the program loads a command, an adapter and the framework only where they 
       loaded.add(target.startsWith(".") ? relative(SRC, join(SRC, dirname(path), target)) : target);
     }
   }
-  const late = /^(?:elysia|@elysiajs\/.*|@sinclair\/typebox|prom-client.*|drizzle-orm.*|commands\/service\.ts)$/;
+  const late = /^(?:elysia|@elysiajs\/.*|@sinclair\/typebox|prom-client.*|drizzle-orm.*|server\/service\.ts)$/;
   expect([...loaded].filter((target) => late.test(target))).toEqual([]);
-  expect(loaded).toContain("adapters/sqlite/worker_client.ts");
+  expect(loaded).toContain("database/sqlite/worker_client.ts");
 });
 
 test("prom-client and the generator of the document are large: one file each imports them", () => {
   const importersOf = (name: RegExp) =>
     sources.filter(({ text }) => name.test(text.replace(/^import type\b[^;]*;/gm, ""))).map(({ path }) => path);
-  expect(importersOf(/^import [^;]*"prom-client/m)).toEqual(["adapters/prom_client.ts"]);
+  expect(importersOf(/^import [^;]*"prom-client/m)).toEqual(["telemetry/prom_client.ts"]);
   expect(importersOf(/import\("@elysiajs\/swagger"\)/)).toEqual(["http/openapi.ts"]);
   expect(importersOf(/^import [^;]*"@elysiajs\/swagger"/m)).toEqual([]);
 });
@@ -151,7 +162,7 @@ test("what the program imports is among its dependencies", () => {
   expect(Object.keys(dependencies).filter((name) => !packages.has(name))).toEqual([]);
 });
 
-test.each(["mod.ts", "testing.ts"])("%s only re-exports, by name", (path) => {
+test.each(["mod.ts", "database/contract/mod.ts"])("%s only re-exports, by name", (path) => {
   const mod = sources.find((source) => source.path === path)?.text ?? "";
   const statements = mod
     .replace(/\/\*[\s\S]*?\*\//g, "")

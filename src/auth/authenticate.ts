@@ -1,4 +1,4 @@
-import { type Scope, SCOPES } from "../scopes.ts";
+import { type Scope, SCOPES } from "./scopes.ts";
 
 /** Why the bearer of a token may not call, or what it may do. */
 export type Verdict =

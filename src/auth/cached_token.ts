@@ -1,5 +1,5 @@
-import { SCOPES } from "../scopes.ts";
-import type { TokenRecord } from "../token_store.ts";
+import { SCOPES } from "./scopes.ts";
+import type { TokenRecord } from "./token_store.ts";
 import { accepted, ACCEPTED, type Verdict } from "./authenticate.ts";
 
 /** A token, and what is known of it. */

@@ -4,7 +4,7 @@ import { accepted, ACCEPTED, type Authenticate, refused, type Verdict } from "./
 import { type RemoteJwks, remoteJwks, type RemoteJwksOptions } from "./jwks.ts";
 import { JWT_ALGORITHMS, type JwtAlgorithm, readHeader } from "./jwt_header.ts";
 import { type JwtRefusal, refusalOf } from "./jwt_refusal.ts";
-import { type Semaphore, semaphore } from "./semaphore.ts";
+import { type Semaphore, semaphore } from "../async/semaphore.ts";
 import { type Sha256, tokenKeys } from "./tokens.ts";
 
 /** Which JSON Web Tokens {@linkcode jwtAuthenticator} accepts, and what it needs. */

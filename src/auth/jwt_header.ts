@@ -1,5 +1,5 @@
 import { base64url, decodeProtectedHeader, type JWTHeaderParameters } from "jose";
-import { hasMoreOpenings } from "../json_depth.ts";
+import { hasMoreOpenings } from "../plant/json_depth.ts";
 import type { JwtRefusal } from "./jwt_refusal.ts";
 
 const RSA = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] as const;

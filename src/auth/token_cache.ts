@@ -1,4 +1,4 @@
-import type { NewToken, TokenRecord, TokenStore } from "../token_store.ts";
+import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
 import { refused, type Verdict } from "./authenticate.ts";
 import { type CachedToken, cachedToken, expiryOf, refusalOf, staticToken } from "./cached_token.ts";
 import { digestKey, isMistyped, type Sha256, tokenKeys } from "./tokens.ts";

@@ -1,8 +1,8 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import { ConfigError, type DatabaseLocation } from "./config.ts";
-import { CommandError, type Io, isSystemError, reasonOf } from "./io.ts";
-import { copyDatabase } from "./open_database.ts";
+import { ConfigError, CommandError, isSystemError, reasonOf } from "../errors.ts";
+import { type DatabaseLocation, copyDatabase } from "../database/open_database.ts";
+import { type Io } from "../server/io.ts";
 
 /** A path that ends with a slash, or with what names a directory. */
 const NO_FILE = /(?:^|\/)\.{0,2}$/;

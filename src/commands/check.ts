@@ -1,6 +1,7 @@
-import { ConfigError, type DatabaseLocation } from "./config.ts";
-import { CommandError, type StreamIo, writeOutput } from "./io.ts";
-import { checkDatabase } from "./open_database.ts";
+import { ConfigError, CommandError } from "../errors.ts";
+import { type DatabaseLocation, checkDatabase } from "../database/open_database.ts";
+import { type StreamIo } from "../server/io.ts";
+import { writeOutput } from "./output.ts";
 import { type Progress, progressBar } from "./progress.ts";
 
 /**

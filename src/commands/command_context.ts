@@ -1,7 +1,7 @@
-import type { Config } from "./config.ts";
-import type { StreamIo } from "./io.ts";
-import type { Flags } from "./setting_table.ts";
-import { SETTINGS } from "./settings.ts";
+import type { Config } from "../settings/config.ts";
+import type { StreamIo } from "../server/io.ts";
+import type { Flags } from "../settings/setting_table.ts";
+import { SETTINGS } from "../settings/settings.ts";
 
 /** The setting that every command has that works on the database. */
 export const DATABASE = { database: SETTINGS.database };

@@ -4,12 +4,12 @@ import { backup } from "./backup.ts";
 import { check } from "./check.ts";
 import { type CommandContext, DATABASE, example } from "./command_context.ts";
 import { type ExportOptions, exportPlants } from "./export.ts";
-import { escapeControls } from "./io.ts";
+import { escapeControls } from "./output.ts";
 import { migrate } from "./migrate.ts";
 import type { OpenapiOptions } from "./openapi.ts";
-import { addFlags, environmentHelp } from "./setting_help.ts";
-import type { Flags } from "./setting_table.ts";
-import { SETTINGS } from "./settings.ts";
+import { addFlags, environmentHelp } from "../settings/setting_help.ts";
+import type { Flags } from "../settings/setting_table.ts";
+import { SETTINGS } from "../settings/settings.ts";
 import { declareToken } from "./token_command_line.ts";
 
 /** Where `serve` listens without any settings. */

@@ -1,8 +1,8 @@
-import type { NewPlant } from "../plant.ts";
-import type { DatabaseLocation } from "./config.ts";
-import { CommandError, isDone, reasonOf, type StreamIo } from "./io.ts";
-import { openForReading, watchDamage } from "./open_database.ts";
-import { eventLoopTurn } from "./waiting.ts";
+import type { NewPlant } from "../plant/plant.ts";
+import { type DatabaseLocation, openForReading, watchDamage } from "../database/open_database.ts";
+import { type StreamIo } from "../server/io.ts";
+import { isDone, eventLoopTurn } from "../async/waiting.ts";
+import { CommandError, reasonOf } from "../errors.ts";
 
 /** How plants are written. */
 export type ExportFormat = keyof typeof FORMATS;

@@ -1,15 +1,14 @@
 import { createReadStream, type Stats, statSync } from "node:fs";
 import { Readable } from "node:stream";
-import { ERRORS, PlantStoreError } from "../errors.ts";
-import type { NewPlant } from "../plant.ts";
-import type { PlantStore, StoreOutcome } from "../plant_store.ts";
-import type { DatabaseLocation } from "./config.ts";
-import { CommandError, isSystemError, reasonOf, type StreamIo } from "./io.ts";
-import { openForWriting } from "./open_database.ts";
+import { ERRORS, PlantStoreError, CommandError, isSystemError, reasonOf } from "../errors.ts";
+import type { NewPlant } from "../plant/plant.ts";
+import type { PlantStore, StoreOutcome } from "../database/plant_store.ts";
+import { type DatabaseLocation, openForWriting } from "../database/open_database.ts";
+import { type StreamIo } from "../server/io.ts";
 import { type LineBatch, batchesOf } from "./ndjson.ts";
 import { progressBar } from "./progress.ts";
-import { reasonOfRefusal } from "./storage_refusal.ts";
-import { eventLoopTurn } from "./waiting.ts";
+import { reasonOfRefusal } from "../database/storage_refusal.ts";
+import { eventLoopTurn } from "../async/waiting.ts";
 
 /** How to import. */
 export interface ImportOptions {

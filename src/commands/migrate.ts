@@ -1,6 +1,8 @@
-import { ConfigError, type DatabaseLocation } from "./config.ts";
-import { isDone, type StreamIo, writeOutput } from "./io.ts";
-import { migrateDatabase } from "./open_database.ts";
+import { ConfigError } from "../errors.ts";
+import { type DatabaseLocation, migrateDatabase } from "../database/open_database.ts";
+import { type StreamIo } from "../server/io.ts";
+import { writeOutput } from "./output.ts";
+import { isDone } from "../async/waiting.ts";
 
 /** How to migrate. */
 export interface MigrateOptions {

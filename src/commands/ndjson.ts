@@ -1,7 +1,7 @@
 import { PlantStoreError } from "../errors.ts";
-import type { NewPlant } from "../plant.ts";
-import { parsePlant } from "../plant_json.ts";
-import { eventLoopTurn } from "./waiting.ts";
+import type { NewPlant } from "../plant/plant.ts";
+import { parsePlant } from "../plant/plant_json.ts";
+import { eventLoopTurn } from "../async/waiting.ts";
 
 /** Lines that are committed together. */
 export interface LineBatch {

@@ -1,9 +1,10 @@
-import { memoryStore } from "../adapters/memory.ts";
+import { memoryStore } from "../database/memory.ts";
 import { openApiDocument } from "../http/openapi.ts";
 import { plantsApi } from "../http/plants.ts";
-import { groupCommit } from "../group_commit.ts";
-import { type StreamIo, writeOutput } from "./io.ts";
-import { parseBaseUrl } from "./setting_parsers.ts";
+import { groupCommit } from "../group_commit/group_commit.ts";
+import { type StreamIo } from "../server/io.ts";
+import { writeOutput } from "./output.ts";
+import { parseBaseUrl } from "../settings/setting_parsers.ts";
 
 /** The flags of `openapi`. */
 export interface OpenapiOptions {

@@ -1,10 +1,12 @@
 import { type Command, CommanderError } from "commander";
-import { DatabaseError } from "../database.ts";
+import { DatabaseError } from "../database/database.ts";
 import { declareProgram } from "./command_line.ts";
-import { ConfigError, parseConfig } from "./config.ts";
-import { withDatabaseUrlFile } from "./database_url_file.ts";
-import { CommandError, escapeControls, type Io, type StreamIo, writeOutput } from "./io.ts";
-import type { Environment } from "./setting_table.ts";
+import { parseConfig } from "../settings/config.ts";
+import { ConfigError, CommandError } from "../errors.ts";
+import { withDatabaseUrlFile } from "../settings/database_url_file.ts";
+import { type Io, type StreamIo } from "../server/io.ts";
+import { escapeControls, writeOutput } from "./output.ts";
+import type { Environment } from "../settings/setting_table.ts";
 
 /** The exit codes of the program, beside 0. */
 const FAILED = 1;

@@ -1,11 +1,11 @@
-import { startLogging } from "../adapters/logging.ts";
+import { startLogging } from "../telemetry/logging.ts";
 import { PlantStoreError } from "../errors.ts";
-import type { Config } from "./config.ts";
-import type { StreamIo } from "./io.ts";
-import { openForServing } from "./open_database.ts";
-import { shutdownBudget } from "./shutdown.ts";
-import { readStaticTokens } from "./read_static_tokens.ts";
-import { aborted } from "./waiting.ts";
+import type { Config } from "../settings/config.ts";
+import type { StreamIo } from "../server/io.ts";
+import { openForServing } from "../database/open_database.ts";
+import { shutdownBudget } from "../server/shutdown.ts";
+import { readStaticTokens } from "../settings/read_static_tokens.ts";
+import { aborted } from "../async/waiting.ts";
 
 /**
  * `plant-store serve`: serves until `io.stop`, then responds to what was accepted and closes the database.
@@ -30,7 +30,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
     onInfo: (message, properties) => log.info(message, properties),
   });
   // The Worker starts and opens the file in the meantime.
-  const loading = import("./service.ts");
+  const loading = import("../server/service.ts");
   // It can wait for a lock, or a disk, and a signal may stop it: nothing is lost.
   const opened = await Promise.race([opening, stopped]);
   if (opened === undefined) return 0;

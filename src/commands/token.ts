@@ -1,12 +1,13 @@
-import { sha256 } from "../adapters/bun_sha256.ts";
-import { ConfigError, type DatabaseLocation } from "./config.ts";
-import { type Scope, SCOPES } from "../scopes.ts";
-import type { TokenRecord, TokenStore } from "../token_store.ts";
+import { sha256 } from "../auth/bun_sha256.ts";
+import { ConfigError, CommandError } from "../errors.ts";
+import { type DatabaseLocation, openForListing, openForWriting } from "../database/open_database.ts";
+import { type Scope, SCOPES } from "../auth/scopes.ts";
+import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
-import type { Database } from "../database.ts";
-import { CommandError, escapeControls, type Io, type StreamIo, writeOutput } from "./io.ts";
-import { openForListing, openForWriting } from "./open_database.ts";
-import { type RefusedAction, toCommandError } from "./storage_refusal.ts";
+import type { Database } from "../database/database.ts";
+import { type Io, type StreamIo } from "../server/io.ts";
+import { escapeControls, writeOutput } from "./output.ts";
+import { type RefusedAction, toCommandError } from "../database/storage_refusal.ts";
 
 /** How to create a token. */
 export interface CreateTokenOptions {

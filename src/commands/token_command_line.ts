@@ -1,8 +1,8 @@
 import { type Command, Option } from "commander";
-import { SCOPES } from "../scopes.ts";
+import { SCOPES } from "../auth/scopes.ts";
 import { type CommandContext, DATABASE, example } from "./command_context.ts";
-import { addFlags } from "./setting_help.ts";
-import type { Flags } from "./setting_table.ts";
+import { addFlags } from "../settings/setting_help.ts";
+import type { Flags } from "../settings/setting_table.ts";
 import { createToken, type CreateTokenOptions, deleteToken, listTokens, pruneTokens, revokeToken } from "./token.ts";
 
 /** Declares `token` and its commands, their flags and their help. */

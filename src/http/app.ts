@@ -1,7 +1,7 @@
 import type { AnyElysia } from "elysia";
 import type { Authenticate } from "../auth/authenticate.ts";
-import type { GroupCommit } from "../group_commit.ts";
-import type { Observer } from "../observer.ts";
+import type { GroupCommit } from "../group_commit/group_commit.ts";
+import type { Observer } from "./observer.ts";
 import { bearerGuard, type RequiredScopes } from "./bearer_guard.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { health } from "./health.ts";

@@ -1,6 +1,6 @@
 import { Elysia, NotFoundError } from "elysia";
 import { PlantStoreError } from "../errors.ts";
-import type { Observer } from "../observer.ts";
+import type { Observer } from "./observer.ts";
 import { type Fetch, withCors } from "./cors.ts";
 import { hasValidHost, leavesMuchUnread, prepareUrl, REQUEST_ID, requestIdOf } from "./request.ts";
 import { errorResponse, successResponse } from "./responses.ts";

@@ -4,7 +4,7 @@ import { base64url, CompactSign, exportSPKI, FlattenedSign, type JWTPayload, jwt
 import { accepted, ACCEPTED } from "../../src/auth/authenticate.ts";
 import type { JwtOptions } from "../../src/auth/jwt.ts";
 import type { JwtAlgorithm } from "../../src/auth/jwt_header.ts";
-import { type Scope, SCOPES } from "../../src/scopes.ts";
+import { type Scope, SCOPES } from "../../src/auth/scopes.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import {
   AUDIENCE,

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
-import { sha256 as nodeSha256 } from "../../src/adapters/node_sha256.ts";
-import { sha256 } from "../../src/adapters/bun_sha256.ts";
-import { staticTokens } from "../../src/adapters/static_tokens.ts";
+import { sha256 as nodeSha256 } from "../../src/auth/node_sha256.ts";
+import { sha256 } from "../../src/auth/bun_sha256.ts";
+import { staticTokens } from "../../src/auth/static_tokens.ts";
 import { digestKey, isMistyped, mintToken, tokenKeys } from "../../src/auth/tokens.ts";
 import { postPlant, testApp } from "../support/app.ts";
 

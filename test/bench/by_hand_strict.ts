@@ -1,7 +1,7 @@
 import { timingSafeEqual } from "node:crypto";
 import { safeParse } from "fast-content-type-parse";
-import { parseExactJson } from "../../src/exact_json.ts";
-import { isNestedDeeper } from "../../src/json_depth.ts";
+import { parseExactJson } from "../../src/plant/exact_json.ts";
+import { isNestedDeeper } from "../../src/plant/json_depth.ts";
 import type { HandPlant, Outcome } from "./by_hand_http.ts";
 
 const MAX_BODY_BYTES = 65_536;

@@ -1,4 +1,4 @@
-import { withDeadline } from "../../src/deadline.ts";
+import { withDeadline } from "../../src/async/deadline.ts";
 import { post } from "../support/client.ts";
 import { startServer } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";

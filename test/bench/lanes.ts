@@ -1,9 +1,9 @@
 // Lanes against latency: what one plant waits for, on PostgreSQL, with commits of several speeds.
 // bun test/bench/lanes.ts [seconds a run]
-import { openPostgres } from "../../src/adapters/postgres/database.ts";
-import { parsePostgresUrl } from "../../src/adapters/postgres/url.ts";
-import type { Commit } from "../../src/batch.ts";
-import { groupCommit } from "../../src/group_commit.ts";
+import { openPostgres } from "../../src/database/postgres/database.ts";
+import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
+import type { Commit } from "../../src/group_commit/batch.ts";
+import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { startCluster } from "../support/postgres.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 

@@ -2,7 +2,7 @@
 // bun run build && bun test/bench/start.ts [--rounds 7] [--most 10000000] [EXECUTABLE ...]
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { connect } from "../../src/adapters/sqlite/connection.ts";
+import { connect } from "../../src/database/sqlite/connection.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { emptyDirectory, ROOT, startServer } from "../support/program.ts";
 

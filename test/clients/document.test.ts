@@ -1,6 +1,6 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
-import { swaggerUi } from "../../src/adapters/swagger_ui.ts";
+import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { testApp } from "../support/app.ts";
 import { runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { MODULES, skipsClients } from "./generators.ts";

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, mock, setDefaultTimeout, spyOn, test } from "bun:test";
 import { join } from "node:path";
-import { memoryStore } from "../../src/adapters/memory.ts";
+import { memoryStore } from "../../src/database/memory.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { testApp } from "../support/app.ts";
 import { bearer, CLOSED_PORT, TOKEN } from "../support/client.ts";

@@ -13,15 +13,15 @@ import {
   writeFileSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { connect } from "../../src/adapters/sqlite/connection.ts";
-import { damageMark } from "../../src/adapters/sqlite/damage_mark.ts";
-import { DatabaseError } from "../../src/database.ts";
-import { APPLICATION_ID } from "../../src/adapters/sqlite/migrations.ts";
-import { plantWriter } from "../../src/adapters/sqlite/plants.ts";
+import { connect } from "../../src/database/sqlite/connection.ts";
+import { damageMark } from "../../src/database/sqlite/damage_mark.ts";
+import { DatabaseError } from "../../src/database/database.ts";
+import { APPLICATION_ID } from "../../src/database/sqlite/migrations.ts";
+import { plantWriter } from "../../src/database/sqlite/plants.ts";
 import { backup } from "../../src/commands/backup.ts";
 import { exportPlants } from "../../src/commands/export.ts";
-import { CommandError } from "../../src/commands/io.ts";
-import type { NewPlant } from "../../src/plant.ts";
+import { CommandError } from "../../src/errors.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";

@@ -1,10 +1,10 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { connect } from "../../src/adapters/sqlite/connection.ts";
+import { connect } from "../../src/database/sqlite/connection.ts";
 import { exportPlants } from "../../src/commands/export.ts";
 import { type ImportOptions, importPlants } from "../../src/commands/import.ts";
-import { CommandError } from "../../src/commands/io.ts";
+import { CommandError } from "../../src/errors.ts";
 import { progressBar } from "../../src/commands/progress.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import { executable } from "../support/executable.ts";

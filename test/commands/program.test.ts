@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { SETTINGS } from "../../src/commands/settings.ts";
+import { SETTINGS } from "../../src/settings/settings.ts";
 import { runCommand } from "../support/stream_io.ts";
 
 /** Every command, with the arguments and the flags that it has. */

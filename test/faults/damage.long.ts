@@ -194,7 +194,7 @@ test("a plant that meets damage before the check does ends the service, too", as
 
 /** No bug: the check beside the server rests for a minute or more after its first step. */
 const LONG_REST = {
-  file: "src/adapters/sqlite/integrity_worker.ts",
+  file: "src/database/sqlite/integrity_worker.ts",
   from: "const REST = 4;",
   to: "const REST = 1_000_000;",
 };

@@ -1,4 +1,4 @@
-import type { NewPlant } from "../../src/plant.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
 import { type Ledger, makeLedger, type Report } from "../support/ledger.ts";
 import { type Connection, connect, verdictOf, type WireResponse } from "../support/load.ts";
 import { startServer } from "../support/program.ts";

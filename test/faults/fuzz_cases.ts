@@ -1,5 +1,5 @@
 import * as fc from "fast-check";
-import type { NewPlant } from "../../src/plant.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { randomFrom } from "../support/load.ts";
 import { mostly } from "../support/json_text.ts";

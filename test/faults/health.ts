@@ -1,4 +1,4 @@
-import type { NewPlant } from "../../src/plant.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
 import type { Ledger } from "../support/ledger.ts";
 import { connect, getBytes, postBytes, verdictOf, type WireResponse } from "../support/load.ts";
 

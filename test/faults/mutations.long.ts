@@ -91,8 +91,8 @@ test.each([
     "test/http/body.test.ts",
     "a byte more than the limit",
   ],
-  ["outcomes that are swapped inside a batch", SWAP_OUTCOMES, "test/group_commit.test.ts", ""],
-  ["a plant that is replaced by another one", REPLACE_ON_CONFLICT, "test/adapters/sqlite/database.test.ts", ""],
+  ["outcomes that are swapped inside a batch", SWAP_OUTCOMES, "test/group_commit/group_commit.test.ts", ""],
+  ["a plant that is replaced by another one", REPLACE_ON_CONFLICT, "test/database/sqlite/database.test.ts", ""],
   ["a file that is replaced", IGNORE_REPLACED_FILE, "test/faults/storage.long.ts", "replaced|unlinked"],
 ] as const)("the tests notice %s", async (_, bug, file, name) => {
   using copy = mutant(bug);

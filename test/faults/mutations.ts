@@ -3,7 +3,7 @@ import type { Mutation } from "../support/mutant.ts";
 /** Commits without waiting for the disk: the negative control of the power loss. */
 export const SYNCHRONOUS_NORMAL: readonly Mutation[] = [
   {
-    file: "src/adapters/sqlite/connection.ts",
+    file: "src/database/sqlite/connection.ts",
     from: 'set(client, "synchronous", "FULL", 2n);',
     to: 'set(client, "synchronous", "NORMAL", 1n);',
   },
@@ -13,13 +13,13 @@ export const SYNCHRONOUS_NORMAL: readonly Mutation[] = [
  * No bug: checkpoints come two hundred times as often, so that a short load has those that make writers wait (RESTART), too.
  */
 export const FREQUENT_CHECKPOINTS: readonly Mutation[] = [
-  { file: "src/adapters/sqlite/checkpoint.ts", from: "const PAGES = 4_000;", to: "const PAGES = 20;" },
+  { file: "src/database/sqlite/checkpoint.ts", from: "const PAGES = 4_000;", to: "const PAGES = 20;" },
 ];
 
 /** Acknowledges a batch before the store has committed it. */
 export const ACKNOWLEDGE_EARLY: readonly Mutation[] = [
   {
-    file: "src/batch.ts",
+    file: "src/group_commit/batch.ts",
     from: "const outcomes = await store.add(",
     to: 'batch.forEach(({ resolve }) => resolve("added"));\n    const outcomes = await store.add(',
   },
@@ -28,7 +28,7 @@ export const ACKNOWLEDGE_EARLY: readonly Mutation[] = [
 /** Gives the first plant of a batch the outcome of the last one. */
 export const SWAP_OUTCOMES: readonly Mutation[] = [
   {
-    file: "src/batch.ts",
+    file: "src/group_commit/batch.ts",
     from: "resolve(outcomes[index] as AddOutcome)",
     to: "resolve(outcomes[batch.length - 1 - index] as AddOutcome)",
   },
@@ -37,7 +37,7 @@ export const SWAP_OUTCOMES: readonly Mutation[] = [
 /** Lets a different plant take an id that is taken, as INSERT OR REPLACE does. */
 export const REPLACE_ON_CONFLICT: readonly Mutation[] = [
   {
-    file: "src/adapters/sqlite/plants.ts",
+    file: "src/database/sqlite/plants.ts",
     from: ".onConflictDoNothing()",
     to: ".onConflictDoUpdate({ target: plants.id, set: { name: sql`excluded.name`, tag: sql`excluded.tag` } })",
   },
@@ -52,7 +52,7 @@ export const TRUST_CONTENT_LENGTH: readonly Mutation[] = [
 /** Commits on after a failed fsync, without fail-stop. */
 export const CONTINUE_AFTER_FAILED_FSYNC: readonly Mutation[] = [
   {
-    file: "src/adapters/sqlite/errors.ts",
+    file: "src/database/sqlite/errors.ts",
     from: "return cause instanceof SQLiteError && /^SQLITE_IOERR",
     to: "return false && /^SQLITE_IOERR",
   },
@@ -61,7 +61,7 @@ export const CONTINUE_AFTER_FAILED_FSYNC: readonly Mutation[] = [
 /** Lets SQLite make the checkpoint, which hides a failed fsync. */
 export const CHECKPOINT_INSIDE_SQLITE: readonly Mutation[] = [
   {
-    file: "src/adapters/sqlite/connection.ts",
+    file: "src/database/sqlite/connection.ts",
     from: 'set(client, "wal_autocheckpoint", 0, 0n);',
     to: 'set(client, "wal_autocheckpoint", 1000, 1000n);',
   },
@@ -70,7 +70,7 @@ export const CHECKPOINT_INSIDE_SQLITE: readonly Mutation[] = [
 /** Takes what a server before left in the page cache for stored. */
 export const TRUST_PAGE_CACHE: readonly Mutation[] = [
   {
-    file: "src/adapters/sqlite/connection.ts",
+    file: "src/database/sqlite/connection.ts",
     from: "if (beginWal || unsyncedMark(client.filename).isThere()) resetWal(client, busyTimeoutMs);",
     to: "",
   },
@@ -79,7 +79,7 @@ export const TRUST_PAGE_CACHE: readonly Mutation[] = [
 /** Stops listening right at the signal, without a grace period. */
 export const STOP_WITHOUT_GRACE: readonly Mutation[] = [
   {
-    file: "src/commands/shutdown.ts",
+    file: "src/server/shutdown.ts",
     from: "await untilQuiet(() => `${server.received()}:${commits.size()}`, timeoutMs / 4);",
     to: "",
   },
@@ -88,7 +88,7 @@ export const STOP_WITHOUT_GRACE: readonly Mutation[] = [
 /** Writes on into files that were replaced or unlinked. */
 export const IGNORE_REPLACED_FILE: readonly Mutation[] = [
   {
-    file: "src/adapters/sqlite/file_identity.ts",
+    file: "src/database/sqlite/file_identity.ts",
     from: "if (identityOf(file) !== identity) {",
     to: "if (file === identity) {",
   },

@@ -1,4 +1,4 @@
-import type { NewPlant } from "../../src/plant.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { type Ledger, makeLedger, type Report } from "../support/ledger.ts";
 import { randomFrom, randomPlants, startLoad } from "../support/load.ts";
@@ -9,8 +9,8 @@ import { judge } from "./postgres.ts";
 
 /** Commits without waiting for the disk, and does not say so: the negative control. */
 export const SYNCHRONOUS_COMMIT_OFF: readonly Mutation[] = [
-  { file: "src/adapters/postgres/session.ts", from: "ELSE 'on' END", to: "ELSE 'off' END" },
-  { file: "src/adapters/postgres/session.ts", from: '  ["synchronous_commit", "off"],\n', to: "" },
+  { file: "src/database/postgres/session.ts", from: "ELSE 'on' END", to: "ELSE 'off' END" },
+  { file: "src/database/postgres/session.ts", from: '  ["synchronous_commit", "off"],\n', to: "" },
 ];
 
 /** How an experiment is run. */

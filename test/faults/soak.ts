@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync, statSync } from "node:fs";
-import type { NewPlant } from "../../src/plant.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
 import { jwksServer, signed, signingKey } from "../support/jwks.ts";
 import { makeLedger, type Ledger, type Report } from "../support/ledger.ts";
 import { type Connection, connect, postBytes, randomFrom, randomPlants } from "../support/load.ts";

@@ -1,5 +1,5 @@
-import { withDeadline } from "../../src/deadline.ts";
-import type { NewPlant } from "../../src/plant.ts";
+import { withDeadline } from "../../src/async/deadline.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import type { Ledger } from "../support/ledger.ts";
 import { type Connection, connect, getBytes, postBytes, verdictOf, type WireResponse } from "../support/load.ts";

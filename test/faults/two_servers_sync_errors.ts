@@ -1,4 +1,4 @@
-import type { NewPlant } from "../../src/plant.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, type Ledger, makeLedger, type Report, type Verdict, worse } from "../support/ledger.ts";
 import { limited, type LoadReport, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { exitCodeOf, start } from "../support/program.ts";

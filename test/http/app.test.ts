@@ -1,13 +1,13 @@
 import { expect, spyOn, test } from "bun:test";
 import { refused, type Verdict } from "../../src/auth/authenticate.ts";
 import { Elysia, status } from "elysia";
-import { memoryStore } from "../../src/adapters/memory.ts";
-import { staticTokens } from "../../src/adapters/static_tokens.ts";
+import { memoryStore } from "../../src/database/memory.ts";
+import { staticTokens } from "../../src/auth/static_tokens.ts";
 import { type AppOptions, createApp } from "../../src/http/app.ts";
 import { PlantStoreError } from "../../src/errors.ts";
-import type { Observer } from "../../src/observer.ts";
-import { groupCommit } from "../../src/group_commit.ts";
-import type { PlantStore } from "../../src/plant_store.ts";
+import type { Observer } from "../../src/http/observer.ts";
+import { groupCommit } from "../../src/group_commit/group_commit.ts";
+import type { PlantStore } from "../../src/database/plant_store.ts";
 import { UNKNOWN_PATHS } from "../support/cases.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";

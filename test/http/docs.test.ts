@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { swaggerUi } from "../../src/adapters/swagger_ui.ts";
+import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { type DocsFiles } from "../../src/http/docs.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { testApp } from "../support/app.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { swaggerUi } from "../../src/adapters/swagger_ui.ts";
+import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { testApp } from "../support/app.ts";
 
 const BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import type { PlantStoreError } from "../../src/errors.ts";
-import type { CompletedRequest, ObservedRequest } from "../../src/observer.ts";
+import type { CompletedRequest, ObservedRequest } from "../../src/http/observer.ts";
 import { postPlant, testApp } from "../support/app.ts";
 
 /** An app, and what its observer was told. */

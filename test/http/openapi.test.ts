@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { BaseResolver, createConfig, lintFromString } from "@redocly/openapi-core";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import type { OpenAPIV3 } from "openapi-types";
-import { swaggerUi } from "../../src/adapters/swagger_ui.ts";
+import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";

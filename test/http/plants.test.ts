@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
-import { memoryStore } from "../../src/adapters/memory.ts";
-import { groupCommit } from "../../src/group_commit.ts";
-import { INT64_MAX, INT64_MIN, type Plant, samePlant } from "../../src/plant.ts";
+import { memoryStore } from "../../src/database/memory.ts";
+import { groupCommit } from "../../src/group_commit/group_commit.ts";
+import { INT64_MAX, INT64_MIN, type Plant, samePlant } from "../../src/plant/plant.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { STORABLE_STRINGS, UNSTORABLE_STRINGS } from "../support/cases.ts";
 import { postPlant, testApp } from "../support/app.ts";

@@ -47,7 +47,11 @@ test("the README's program has ten lines, with the server of each runtime", () =
 test("the package has JavaScript, declarations and the program, and nothing of the tests", () => {
   const files = readdirSync(join(project.path, "node_modules/plant-store"), { recursive: true }).map(String);
   expect(files).toContainValues(["dist/module/mod.js", "dist/module/mod.d.ts", "src/main.ts", "LICENSE", "README.md"]);
-  expect(files).toContainValues(["dist/module/testing.js", "dist/module/testing.d.ts", "CHANGELOG.md"]);
+  expect(files).toContainValues([
+    "dist/module/database/contract/mod.js",
+    "dist/module/database/contract/mod.d.ts",
+    "CHANGELOG.md",
+  ]);
   expect(files.filter((file) => /^(?:test|node_modules|dist\/plant-store)/.test(file))).toEqual([]);
   expect(packageJson).not.toHaveProperty("private");
 });
@@ -69,7 +73,7 @@ test("bunx plant-store runs from the packed tarball, and finds there all that it
 
 test("what is built has nothing of Bun, and of Node only what all runtimes have", async () => {
   const built = join(project.path, "node_modules/plant-store/dist/module");
-  const files = readdirSync(built).filter((file) => file.endsWith(".js"));
+  const files = readdirSync(built, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".js"));
   const text = (await Promise.all(files.map((file) => Bun.file(join(built, file)).text()))).join("\n");
   const imported = Array.from(
     text.matchAll(/^(?:import|export)\b[^;]*?\bfrom "([^".][^"]*)"/gm),

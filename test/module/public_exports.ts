@@ -1,8 +1,8 @@
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { ROOT } from "../support/program.ts";
 
 /** The entry points of the package, as files of `src/`. */
-const ENTRIES = ["mod.ts", "testing.ts"];
+const ENTRIES = ["mod.ts", "database/contract/mod.ts"];
 
 /** Something that the package exports. */
 export interface PublicExport {
@@ -25,7 +25,7 @@ async function exportsOf(entry: string): Promise<PublicExport[]> {
   const text = await Bun.file(join(ROOT, "src", entry)).text();
   const statements = Array.from(text.matchAll(/^export (type )?\{([^}]+)\} from "([^"]+)";/gm));
   const all = statements.map(async ([, allTypes, names = "", path = ""]) => {
-    const source = await Bun.file(join(ROOT, "src", path)).text();
+    const source = await Bun.file(join(ROOT, "src", dirname(entry), path)).text();
     const specifiers = names.split(",").map((specifier) => specifier.trim());
     return specifiers
       .filter((specifier) => specifier !== "")

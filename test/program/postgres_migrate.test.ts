@@ -1,5 +1,5 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import type { StreamIo } from "../../src/commands/io.ts";
+import type { StreamIo } from "../../src/server/io.ts";
 import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
 import { shortenDeadlines } from "../support/deadlines.ts";
 import { withEmptyDatabase } from "../support/postgres_hooks.ts";

@@ -1,5 +1,5 @@
-import { parseConfig } from "../../src/commands/config.ts";
-import { listen } from "../../src/commands/http_server.ts";
+import { parseConfig } from "../../src/settings/config.ts";
+import { listen } from "../../src/server/http_server.ts";
 import { app, underTest } from "./app.ts";
 
 // As the executable does it.

@@ -1,6 +1,6 @@
-import { type Connection, LOCK_TIMEOUT_MS } from "../../src/adapters/postgres/connection.ts";
-import { PostgresFailure } from "../../src/adapters/postgres/errors.ts";
-import type { Backend } from "../../src/adapters/postgres/session.ts";
+import { type Connection, LOCK_TIMEOUT_MS } from "../../src/database/postgres/connection.ts";
+import { PostgresFailure } from "../../src/database/postgres/errors.ts";
+import type { Backend } from "../../src/database/postgres/session.ts";
 import type { VirtualTime } from "./virtual_time.ts";
 
 /** How likely what is, of each statement. */

@@ -1,10 +1,10 @@
-import { plantStore } from "../../src/adapters/postgres/database.ts";
-import { createLane } from "../../src/adapters/postgres/lane.ts";
-import { createLanes } from "../../src/adapters/postgres/lanes.ts";
-import type { LaneCounts } from "../../src/adapters/postgres/lane_counts.ts";
+import { plantStore } from "../../src/database/postgres/database.ts";
+import { createLane } from "../../src/database/postgres/lane.ts";
+import { createLanes } from "../../src/database/postgres/lanes.ts";
+import type { LaneCounts } from "../../src/database/postgres/lane_counts.ts";
 import { PlantStoreError } from "../../src/errors.ts";
-import { type GroupCommit, groupCommit } from "../../src/group_commit.ts";
-import type { NewPlant } from "../../src/plant.ts";
+import { type GroupCommit, groupCommit } from "../../src/group_commit/group_commit.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
 import { makeLedger, type Verdict } from "../support/ledger.ts";
 import { randomFrom } from "../support/load.ts";
 import { DatabaseModel, type FaultRates } from "./database_model.ts";

@@ -1,9 +1,9 @@
 import { AsyncLocalStorage } from "node:async_hooks";
-import { memoryStore } from "../../src/adapters/memory.ts";
+import { memoryStore } from "../../src/database/memory.ts";
 import { type AppOptions, createApp } from "../../src/http/app.ts";
-import type { Observer } from "../../src/observer.ts";
-import { groupCommit } from "../../src/group_commit.ts";
-import { staticTokens } from "../../src/adapters/static_tokens.ts";
+import type { Observer } from "../../src/http/observer.ts";
+import { groupCommit } from "../../src/group_commit/group_commit.ts";
+import { staticTokens } from "../../src/auth/static_tokens.ts";
 import { TOKEN } from "./client.ts";
 
 export { TOKEN };
@@ -13,7 +13,7 @@ const endpoint = process.env["TEST_TRACING"];
 /** With the address of a collector in `TEST_TRACING`, every test app is traced. */
 const tracing =
   endpoint &&
-  (await import("../../src/adapters/tracing.ts")).startTracing({
+  (await import("../../src/telemetry/tracing.ts")).startTracing({
     endpoint: new URL(endpoint),
     serviceName: "test",
     onFailure(reason) {

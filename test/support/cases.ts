@@ -1,4 +1,4 @@
-import { INT64_MAX, INT64_MIN } from "../../src/plant.ts";
+import { INT64_MAX, INT64_MIN } from "../../src/plant/plant.ts";
 import { TOKEN } from "./client.ts";
 
 // What is good or bad in one part of a request. The app is tested with each, and so is every runtime over a socket.

@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { readFileSync, truncateSync, writeFileSync } from "node:fs";
-import { connect } from "../../src/adapters/sqlite/connection.ts";
+import { connect } from "../../src/database/sqlite/connection.ts";
 
 const PAGE_BYTES = 4_096;
 

@@ -1,5 +1,5 @@
 import { describe, test } from "bun:test";
-import { databaseContract, type OpenDatabase } from "../../src/testing.ts";
+import { databaseContract, type OpenDatabase } from "../../src/database/contract/mod.ts";
 
 /** Holds an adapter to the comments of the ports. `open` gives a new, empty database. */
 export function testDatabaseContract(adapter: string, open: OpenDatabase): void {

@@ -1,8 +1,8 @@
 import { join } from "node:path";
-import { connect } from "../../src/adapters/sqlite/connection.ts";
-import { sqliteDatabase } from "../../src/adapters/sqlite/database.ts";
-import type { DatabaseLocation } from "../../src/commands/config.ts";
-import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant.ts";
+import { connect } from "../../src/database/sqlite/connection.ts";
+import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
+import type { DatabaseLocation } from "../../src/database/open_database.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 
 /** A directory with a database that holds these plants, and is not in use; gone at the end of the scope. */

@@ -1,5 +1,5 @@
 import * as fc from "fast-check";
-import { INT64_MAX, INT64_MIN } from "../../src/plant.ts";
+import { INT64_MAX, INT64_MIN } from "../../src/plant/plant.ts";
 import { anyCharacter } from "./unicode.ts";
 
 // JSON as text, not as values: what matters is how things are written. Most of it is valid, some is not.

@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { copyFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
-import { INT64_MIN, type NewPlant, samePlant } from "../../src/plant.ts";
+import { INT64_MIN, type NewPlant, samePlant } from "../../src/plant/plant.ts";
 import { emptyDirectory } from "./program.ts";
 
 /** What an experiment found. All zeros and "ok", or a promise was broken. */

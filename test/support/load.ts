@@ -1,4 +1,4 @@
-import type { NewPlant } from "../../src/plant.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "./client.ts";
 import type { Ledger } from "./ledger.ts";
 

@@ -1,4 +1,4 @@
-import type { NewPlant } from "../../src/plant.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
 
 /** A request to the service, as it is on the wire. */
 export interface WireRequest {

@@ -5,7 +5,7 @@ import { ROOT, TEST_TIMEOUT_MS } from "./program.ts";
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** What uses `TEST_DATABASE_URL`. */
-const FILES = ["test/adapters/postgres/database.test.ts", "test/faults/same_bytes.test.ts"];
+const FILES = ["test/database/postgres/database.test.ts", "test/faults/same_bytes.test.ts"];
 
 test.skipIf(skipsCluster())(
   "test files in several processes share the database that TEST_DATABASE_URL names",

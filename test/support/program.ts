@@ -1,7 +1,7 @@
 import { existsSync, mkdtempSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { withDeadline } from "../../src/deadline.ts";
+import { withDeadline } from "../../src/async/deadline.ts";
 import { assertNoSecrets } from "./assert_no_secrets.ts";
 import { executable } from "./executable.ts";
 import { scaled } from "./scale.ts";

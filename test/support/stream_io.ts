@@ -1,4 +1,4 @@
-import type { StreamIo } from "../../src/commands/io.ts";
+import type { StreamIo } from "../../src/server/io.ts";
 import { run } from "../../src/commands/program.ts";
 
 /** Streams that keep what is written to them; every part can be replaced. */

@@ -1,0 +1,16 @@
+import { hash } from "node:crypto";
+import type { Sha256 } from "./tokens.ts";
+
+/**
+ * SHA-256 by `node:crypto`, which Node, Deno and Bun all have: for tokens outside the executable, which uses Bun's own.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { sha256 } from "plant-store";
+ *
+ * assert.equal(sha256("a bearer token").length, 32);
+ * ```
+ */
+export const sha256 = ((text: string, encoding: "base64" | "buffer" = "buffer") =>
+  hash("sha256", text, encoding)) as Sha256;

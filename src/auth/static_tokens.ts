@@ -1,0 +1,36 @@
+import { ACCEPTED, type Authenticate, refused } from "./authenticate.ts";
+import { faultOfStatic, isMistyped, tokenKeys } from "./tokens.ts";
+import { sha256 } from "./node_sha256.ts";
+
+/**
+ * Accepts these bearer tokens, each for everything, and no others. What is compared is their digests, so a check costs
+ * the same however many there are, and the time that it takes tells nothing of a token.
+ *
+ * @param tokens Each has at least 16 characters, of those that RFC 6750 allows (section 2.1).
+ * @throws {TypeError} If one of them cannot be used. The message has its place in the list, and not the token.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { staticTokens } from "plant-store";
+ *
+ * const authenticate = staticTokens(["a-token-of-the-greenhouse"]);
+ *
+ * assert.equal((await authenticate("a-token-of-the-greenhouse")).ok, true);
+ * assert.equal((await authenticate("another-token")).ok, false);
+ * ```
+ */
+export function staticTokens(tokens: readonly string[]): Authenticate {
+  tokens.forEach((token, index) => requireUsable(token, index));
+  const keyOf = tokenKeys(sha256);
+  const accepted = new Set(tokens.map(keyOf));
+  return (token) => {
+    if (accepted.has(keyOf(token))) return ACCEPTED;
+    return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
+  };
+}
+
+function requireUsable(token: string, index: number): void {
+  const fault = faultOfStatic(token);
+  if (fault !== undefined) throw new TypeError(`Cannot use static tokens: token ${index + 1} ${fault}`);
+}

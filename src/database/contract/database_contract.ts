@@ -1,0 +1,92 @@
+import assert from "node:assert/strict";
+import type { Database } from "../database.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant } from "../../plant/plant.ts";
+import { type Cases, type ContractCase, contractCases, type OpenDatabase, TIMEOUT_MS } from "./contract_case.ts";
+import { plantStoreContract } from "./plant_store_contract.ts";
+import { tokenStoreContract } from "./token_store_contract.ts";
+
+/**
+ * The contract of a {@linkcode Database} as tests, with those of its plants and its tokens.
+ *
+ * @param open Gives a new, empty database, which each test disposes of.
+ *
+ * @example
+ * ```ts
+ * import { test } from "node:test";
+ * import { memoryDatabase } from "plant-store";
+ * import { databaseContract } from "plant-store/testing";
+ *
+ * for (const { name, run } of databaseContract(async () => memoryDatabase())) test(name, run);
+ * ```
+ */
+export function databaseContract(open: OpenDatabase): ContractCase[] {
+  return [...plantStoreContract(open), ...contractCases("Database", open, CASES), ...tokenStoreContract(open)];
+}
+
+const CASES: Cases<"plants" | "tokens" | "pages"> = {
+  async "pages() of nothing is no page"(database) {
+    assert.deepEqual(await allOf(database), []);
+  },
+
+  async "pages() is empty after plants.probe()"(database) {
+    await database.plants.probe();
+    assert.deepEqual(await allOf(database), []);
+  },
+
+  async "pages() gives every plant as it was added, ordered by id"(database) {
+    const plants: NewPlant[] = [
+      { id: INT64_MIN, name: "" },
+      { id: -1n, name: "Fern", tag: "" },
+      { id: 0n, name: "\u{10FFFF}\u0001", tag: "indoor" },
+      { id: 2n ** 53n + 1n, name: "odd" },
+      { id: INT64_MAX, name: "last" },
+    ];
+    await add(database, plants.toReversed());
+    assert.deepEqual(await allOf(database), plants);
+  },
+
+  async "pages() reads more plants than a page holds, each once"(database) {
+    const plants = Array.from({ length: 10_001 }, (_, index) => ({ id: BigInt(index * 3), name: `plant ${index}` }));
+    await add(database, plants);
+    assert.deepEqual(await allOf(database), plants);
+  },
+
+  async "pages() has what was stored when it began, while others are added"(database) {
+    const plants = Array.from({ length: 5_000 }, (_, index) => ({ id: BigInt(index * 2), name: "early" }));
+    await add(database, plants);
+    const seen: NewPlant[] = [];
+    let late = 9_999n;
+    for await (const page of database.pages()) {
+      seen.push(...page);
+      // Behind what was read, and before it: a later page may have the first.
+      await add(
+        database,
+        [late, -late].map((id) => ({ id, name: "late" })),
+      );
+      late -= 2n;
+    }
+    const early = seen.filter(({ name }) => name === "early");
+    assert.deepEqual(plain(early), plants);
+  },
+
+  async "tokens.revision() does not change with plants"(database) {
+    const revision = await database.tokens.revision();
+    await add(database, [{ id: 1n, name: "Fern" }]);
+    assert.equal(await database.tokens.revision(), revision);
+  },
+};
+
+async function allOf(database: Pick<Database, "pages">): Promise<NewPlant[]> {
+  const pages = await Array.fromAsync(database.pages());
+  for (const page of pages) assert.notEqual(page.length, 0, "pages() gave an empty page");
+  return plain(pages.flat());
+}
+
+/** What prototype the rows of a driver have is its own affair. */
+function plain(plants: readonly NewPlant[]): NewPlant[] {
+  return plants.map((plant) => ({ ...plant }));
+}
+
+function add({ plants }: Pick<Database, "plants">, batch: readonly NewPlant[]) {
+  return plants.add(batch, { timeoutMs: TIMEOUT_MS });
+}

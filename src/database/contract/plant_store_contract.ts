@@ -1,0 +1,150 @@
+import assert from "node:assert/strict";
+import { INT64_MAX, INT64_MIN, type NewPlant } from "../../plant/plant.ts";
+import type { PlantStore } from "../plant_store.ts";
+import { type Cases, type ContractCase, contractCases, type OpenDatabase, TIMEOUT_MS } from "./contract_case.ts";
+
+/**
+ * The contract of a {@linkcode PlantStore} as tests.
+ *
+ * @param open Gives a new, empty store as `plants`, which each test disposes of.
+ *
+ * @example
+ * ```ts
+ * import { test } from "node:test";
+ * import { memoryStore } from "plant-store";
+ * import { plantStoreContract } from "plant-store/testing";
+ *
+ * const open = async () => ({ plants: memoryStore(), async [Symbol.asyncDispose]() {} });
+ *
+ * for (const { name, run } of plantStoreContract(open)) test(name, run);
+ * ```
+ */
+export function plantStoreContract(open: OpenDatabase<"plants">): ContractCase[] {
+  return contractCases("PlantStore", open, CASES);
+}
+
+const FERN: NewPlant = { id: 1n, name: "Fern" };
+const MOSS: NewPlant = { id: 2n, name: "Moss", tag: "indoor" };
+
+const CASES: Cases<"plants"> = {
+  async "add() gives each plant's own outcome, in order"({ plants }) {
+    const add = adderOf(plants);
+    assert.deepEqual(await add([FERN]), ["added"]);
+    const batch = [MOSS, FERN, { ...FERN, name: "Ivy" }, { id: 3n, name: "Ivy" }];
+    assert.deepEqual(await add(batch), ["added", "present", "conflict", "added"]);
+  },
+
+  async "add() of the identical plant changes nothing, however often"({ plants }) {
+    const add = adderOf(plants);
+    assert.deepEqual(await add([MOSS]), ["added"]);
+    assert.deepEqual(await add([MOSS, MOSS]), ["present", "present"]);
+  },
+
+  async "add() leaves the stored plant as it was when another one conflicts with it"({ plants }) {
+    const add = adderOf(plants);
+    await add([MOSS]);
+    assert.deepEqual(await add([{ ...MOSS, name: "Ivy" }]), ["conflict"]);
+    assert.deepEqual(await add([{ ...MOSS, tag: "outdoor" }]), ["conflict"]);
+    assert.deepEqual(await add([{ id: MOSS.id, name: MOSS.name }]), ["conflict"]);
+    assert.deepEqual(await add([MOSS]), ["present"]);
+  },
+
+  async "add() lets the first of the same id in a batch count"({ plants }) {
+    const add = adderOf(plants);
+    const ivy = { ...FERN, name: "Ivy" };
+    assert.deepEqual(await add([FERN, ivy, FERN]), ["added", "conflict", "present"]);
+    assert.deepEqual(await add([ivy]), ["conflict"]);
+  },
+
+  async "add() tells an absent tag from an empty one"({ plants }) {
+    const add = adderOf(plants);
+    await add([FERN]);
+    assert.deepEqual(await add([{ ...FERN, tag: "" }]), ["conflict"]);
+  },
+
+  async "add() keeps every int64 exactly"({ plants }) {
+    const add = adderOf(plants);
+    const ids = [INT64_MIN, INT64_MIN + 1n, -1n, 0n, 2n ** 53n, 2n ** 53n + 1n, INT64_MAX - 1n, INT64_MAX];
+    const all = ids.map((id) => ({ id, name: `plant ${id}` }));
+    assert.deepEqual(await add(all), filled(all, "added"));
+    assert.deepEqual(await add(all), filled(all, "present"));
+  },
+
+  async "add() keeps every name exactly"({ plants }) {
+    await assertDistinct(plants, (id, text) => ({ id, name: text }));
+  },
+
+  async "add() keeps every tag exactly"({ plants }) {
+    await assertDistinct(plants, (id, text) => ({ id, name: "Fern", tag: text }));
+  },
+
+  async "add() of nothing is nothing"({ plants }) {
+    assert.deepEqual(await adderOf(plants)([]), []);
+  },
+
+  async "add() takes 10,000 plants at once, as many as a full queue has"({ plants }) {
+    const add = adderOf(plants);
+    const all = Array.from({ length: 10_000 }, (_, index) => ({ id: BigInt(index), name: `plant ${index}` }));
+    assert.deepEqual(await add(all), filled(all, "added"));
+    assert.deepEqual(await add(all), filled(all, "present"));
+  },
+
+  async "add() lets one of many different plants have an id, when they are added at the same time"({ plants }) {
+    const add = adderOf(plants);
+    const rivals = Array.from({ length: 20 }, (_, index) => ({ ...FERN, name: `rival ${index}` }));
+    const outcomes = (await Promise.all(rivals.map((rival) => add([rival])))).flat();
+    assert.deepEqual(outcomes.toSorted(), ["added", ...filled(rivals.slice(1), "conflict")]);
+    // And that one is what is stored.
+    const again = outcomes.map((outcome) => (outcome === "added" ? "present" : "conflict"));
+    assert.deepEqual(await add(rivals), again);
+  },
+
+  async "add() stores one of many identical plants that are added at the same time"({ plants }) {
+    const add = adderOf(plants);
+    const twins = Array.from({ length: 20 }, () => MOSS);
+    const outcomes = await Promise.all(twins.map((twin) => add([twin])));
+    assert.deepEqual(outcomes.flat().toSorted(), ["added", ...filled(twins.slice(1), "present")]);
+  },
+
+  async "probe() resolves while plants can be stored, and stores none"({ plants }) {
+    await plants.probe();
+    const all = [0n, 1n, -1n, INT64_MIN, INT64_MAX].map((id) => ({ id, name: "Fern" }));
+    assert.deepEqual(await adderOf(plants)(all), filled(all, "added"));
+  },
+};
+
+const LONG = "a".repeat(60_000);
+
+const ASCII = ["", " ", "a", "a ", "E", "e", "?", "'", '"', "\\", "\u0001", LONG, `${LONG}b`, `${LONG}c`];
+const UNICODE = ["é", "e\u0301", "\uFF45", "\uFEFF", "\u200B", "\uFFFD", "\u{10FFFF}", "🌱", "🌿"];
+
+/** No two are equal. Each is easily altered on the way, and some are equal to a comparison that is not exact. */
+const TEXTS = [...ASCII, ...UNICODE];
+
+/** Stores each text under an id of its own, and then has every other text conflict with it. */
+async function assertDistinct(store: PlantStore, plantOf: (id: bigint, text: string) => NewPlant): Promise<void> {
+  const add = adderOf(store);
+  const all = TEXTS.map((text, id) => plantOf(BigInt(id), text));
+  assert.deepEqual(await add(all), filled(all, "added"));
+  assert.deepEqual(await add(all), filled(all, "present"));
+  for (const [id, stored] of TEXTS.entries()) {
+    const others = TEXTS.filter((text) => text !== stored);
+    const outcomes = await add(others.map((text) => plantOf(BigInt(id), text)));
+    const taken = others.filter((_, index) => outcomes[index] !== "conflict");
+    assert.deepEqual(taken.map(shown), [], `The store takes other texts for ${shown(stored)}`);
+  }
+}
+
+/** A text in a message: what is not ASCII is escaped, and of a long one the ends are shown. */
+function shown(text: string): string {
+  const short = text.length > 20 ? `${text.slice(0, 3)}…${text.slice(-3)}` : text;
+  return JSON.stringify(short).replace(/[^ -~…]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+function adderOf(store: PlantStore) {
+  return (batch: readonly NewPlant[]) => store.add(batch, { timeoutMs: TIMEOUT_MS });
+}
+
+function filled<Outcome>(plants: readonly NewPlant[], outcome: Outcome): Outcome[] {
+  return plants.map(() => outcome);
+}

@@ -1,0 +1,164 @@
+import assert from "node:assert/strict";
+import { SCOPES } from "../../auth/scopes.ts";
+import type { NewToken, TokenRecord, TokenStore } from "../../auth/token_store.ts";
+import { type Cases, type ContractCase, contractCases, type OpenDatabase } from "./contract_case.ts";
+
+/**
+ * The contract of a {@linkcode TokenStore} as tests.
+ *
+ * @param open Gives a new, empty store as `tokens`, which each test disposes of.
+ *
+ * @example
+ * ```ts
+ * import { test } from "node:test";
+ * import { memoryDatabase } from "plant-store";
+ * import { tokenStoreContract } from "plant-store/testing";
+ *
+ * for (const { name, run } of tokenStoreContract(async () => memoryDatabase())) test(name, run);
+ * ```
+ */
+export function tokenStoreContract(open: OpenDatabase<"tokens">): ContractCase[] {
+  return contractCases("TokenStore", open, CASES);
+}
+
+const CREATED = new Date("2026-01-01T00:00:00.001Z");
+const LATER = new Date("2026-01-01T00:01:00Z");
+const GREENHOUSE: NewToken = {
+  name: "greenhouse",
+  digest: new Uint8Array(32).map((_, index) => index * 8),
+  createdAt: CREATED,
+  expiresAt: LATER,
+  scopes: SCOPES,
+};
+const GARDEN: NewToken = {
+  name: "garden",
+  digest: new Uint8Array(32).fill(255),
+  createdAt: LATER,
+  expiresAt: null,
+  scopes: ["metrics"],
+};
+
+const CASES: Cases<"tokens"> = {
+  async "list() gives every token as it was added, oldest first"({ tokens }) {
+    await assertStored(tokens, []);
+    assert.equal(await tokens.add(GARDEN), true);
+    assert.equal(await tokens.add(GREENHOUSE), true);
+    await assertStored(tokens, [stored(GREENHOUSE), stored(GARDEN)]);
+  },
+
+  async "list() gives many tokens, with exact times, oldest first"({ tokens }) {
+    const all = Array.from({ length: 500 }, (_, index) => ({
+      ...GARDEN,
+      name: `token ${index}`,
+      digest: new Uint8Array(32).fill(index % 256).fill(index >> 8, 31),
+      createdAt: new Date(CREATED.getTime() + index),
+      expiresAt: index % 3 === 0 ? null : new Date(LATER.getTime() + index * 1_000_003),
+    }));
+    for (const token of all.toReversed()) assert.equal(await tokens.add(token), true);
+    await assertStored(tokens, all.map(stored));
+  },
+
+  async "add() of a name or a digest that is taken changes nothing"({ tokens }) {
+    await tokens.add(GREENHOUSE);
+    assert.equal(await tokens.add({ ...GARDEN, name: GREENHOUSE.name }), false);
+    assert.equal(await tokens.add({ ...GARDEN, digest: GREENHOUSE.digest }), false);
+    await assertStored(tokens, [stored(GREENHOUSE)]);
+  },
+
+  async "revoke() revokes once, and nothing that is not there"({ tokens }) {
+    await tokens.add(GREENHOUSE);
+    assert.equal(await tokens.revoke("garden", LATER), false);
+    assert.equal(await tokens.revoke("greenhouse", LATER), true);
+    assert.equal(await tokens.revoke("greenhouse", CREATED), false);
+    await assertStored(tokens, [{ ...stored(GREENHOUSE), revokedAt: LATER }]);
+  },
+
+  async "revoke() keeps the name and the digest taken, and leaves other tokens as they are"({ tokens }) {
+    await tokens.add(GREENHOUSE);
+    await tokens.add(GARDEN);
+    await tokens.revoke("greenhouse", LATER);
+    assert.equal(await tokens.add({ ...GREENHOUSE, digest: new Uint8Array(32) }), false);
+    assert.equal(await tokens.add({ ...GREENHOUSE, name: "another" }), false);
+    await assertStored(tokens, [{ ...stored(GREENHOUSE), revokedAt: LATER }, stored(GARDEN)]);
+  },
+
+  async "recordUses() records the last use of tokens that are there"({ tokens }) {
+    await tokens.add(GREENHOUSE);
+    await tokens.recordUses(["greenhouse", "nobody"].map((name) => ({ name, at: LATER })));
+    await assertStored(tokens, [{ ...stored(GREENHOUSE), lastUsedAt: LATER }]);
+  },
+
+  async "recordUses() records many uses at once, of a revoked token too, and none of nothing"({ tokens }) {
+    await tokens.add(GREENHOUSE);
+    await tokens.add(GARDEN);
+    await tokens.revoke("garden", CREATED);
+    await tokens.recordUses([]);
+    assert.deepEqual(await lastUses(tokens), [null, null]);
+    await tokens.recordUses(["greenhouse", "garden"].map((name) => ({ name, at: LATER })));
+    assert.deepEqual(await lastUses(tokens), [LATER, LATER]);
+  },
+
+  async "recordUses() leaves a later use as it is"({ tokens }) {
+    await tokens.add(GREENHOUSE);
+    await tokens.recordUses([{ name: "greenhouse", at: LATER }]);
+    await tokens.recordUses([{ name: "greenhouse", at: CREATED }]);
+    await assertStored(tokens, [{ ...stored(GREENHOUSE), lastUsedAt: LATER }]);
+  },
+
+  async "delete() frees the name, and deletes nothing that is not there"({ tokens }) {
+    await tokens.add(GREENHOUSE);
+    assert.equal(await tokens.delete("garden"), false);
+    assert.equal(await tokens.delete("greenhouse"), true);
+    assert.equal(await tokens.delete("greenhouse"), false);
+    assert.equal(await tokens.add({ ...GARDEN, name: "greenhouse" }), true);
+    await assertStored(tokens, [{ ...stored(GARDEN), name: "greenhouse" }]);
+  },
+
+  async "prune() deletes what is revoked, or has expired by then"({ tokens }) {
+    await tokens.add(GREENHOUSE);
+    await tokens.add(GARDEN);
+    await tokens.add({ ...GARDEN, name: "yard", digest: new Uint8Array(32) });
+    await tokens.revoke("yard", CREATED);
+    assert.equal(await tokens.prune(CREATED), 1);
+    assert.equal(await tokens.prune(LATER), 1);
+    assert.equal(await tokens.prune(LATER), 0);
+    await assertStored(tokens, [stored(GARDEN)]);
+  },
+
+  async "revision() changes with tokens that are added, revoked and deleted, and not with uses"({ tokens }) {
+    const revisions = [await tokens.revision()];
+    const changes = [
+      () => tokens.add(GREENHOUSE),
+      () => tokens.revoke("greenhouse", LATER),
+      () => tokens.delete("greenhouse"),
+      () => tokens.add(GARDEN),
+    ];
+    for (const change of changes) {
+      await change();
+      revisions.push(await tokens.revision());
+    }
+    await tokens.prune(CREATED);
+    await tokens.delete("nobody");
+    await tokens.add(GARDEN);
+    await tokens.recordUses([{ name: "garden", at: LATER }]);
+    assert.equal(await tokens.revision(), revisions.at(-1));
+    assert.equal(new Set(revisions).size, 5);
+  },
+};
+
+function stored(token: NewToken): TokenRecord {
+  return { ...token, revokedAt: null, lastUsedAt: null };
+}
+
+async function assertStored(tokens: TokenStore, expected: readonly TokenRecord[]): Promise<void> {
+  assert.deepEqual((await tokens.list()).map(plain), expected.map(plain));
+}
+
+/** A digest may be any `Uint8Array`, such as a `Buffer`. */
+function plain(token: TokenRecord): object {
+  return { ...token, digest: Array.from(token.digest) };
+}
+
+async function lastUses(tokens: TokenStore): Promise<(Date | null)[]> {
+  return (await tokens.list()).map(({ lastUsedAt }) => lastUsedAt);
+}

@@ -1,0 +1,120 @@
+import type { Database } from "./database.ts";
+import { keysetPages } from "./keyset.ts";
+import { type NewPlant, type Plant, samePlant } from "../plant/plant.ts";
+import type { AddOutcome, PlantStore } from "./plant_store.ts";
+import type { NewToken, TokenRecord, TokenStore, TokenUse } from "../auth/token_store.ts";
+
+/**
+ * A database in memory, lost at the end of the process: for tests, and the smallest example of the port.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { memoryDatabase } from "plant-store";
+ *
+ * const { plants, pages } = memoryDatabase();
+ * await plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: 1_000 });
+ *
+ * assert.deepEqual(await Array.fromAsync(pages()), [[{ id: 1n, name: "Fern" }]]);
+ * ```
+ */
+export function memoryDatabase(): Database {
+  const plants = new Map<bigint, Plant>();
+  return {
+    plants: storeIn(plants),
+    tokens: memoryTokens(),
+    pages: () => keysetPages((from) => pageFrom(plants, from)),
+    metrics: () => [],
+    failed: new Promise(() => {}),
+    [Symbol.asyncDispose]: async () => {},
+  };
+}
+
+/**
+ * The plants of a {@linkcode memoryDatabase}, where nothing else is needed.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { memoryStore } from "plant-store";
+ *
+ * const store = memoryStore();
+ * const outcomes = await store.add([{ id: 1n, name: "Fern" }], { timeoutMs: 1_000 });
+ *
+ * assert.deepEqual(outcomes, ["added"]);
+ * ```
+ */
+export function memoryStore(): PlantStore {
+  return storeIn(new Map());
+}
+
+function storeIn(plants: Map<bigint, Plant>): PlantStore {
+  function addOne({ id, ...plant }: NewPlant): AddOutcome {
+    const stored = plants.get(id);
+    if (stored !== undefined) return samePlant(stored, plant) ? "present" : "conflict";
+    plants.set(id, plant);
+    return "added";
+  }
+
+  return { add: async (batch) => batch.map(addOne), probe: async () => {} };
+}
+
+/** In plants. Each page sorts all ids, which is fast enough for the few plants that are kept in memory. */
+const PAGE_PLANTS = 1_000;
+
+function pageFrom(plants: ReadonlyMap<bigint, Plant>, from: bigint): NewPlant[] {
+  const ids = [...plants.keys()].filter((id) => id >= from).toSorted((one, other) => (one < other ? -1 : 1));
+  return ids.slice(0, PAGE_PLANTS).map((id) => ({ id, ...(plants.get(id) as Plant) }));
+}
+
+function memoryTokens(): TokenStore {
+  const tokens = new Map<string, TokenRecord>();
+  let revision = 0;
+
+  /** Changes the revision if tokens changed. */
+  function changed(count: number): number {
+    if (count > 0) revision++;
+    return count;
+  }
+
+  function isTaken({ name, digest }: NewToken): boolean {
+    return tokens.has(name) || tokens.values().some((token) => sameBytes(token.digest, digest));
+  }
+
+  function recordUse({ name, at }: TokenUse): void {
+    const token = tokens.get(name);
+    if (token !== undefined && Number(token.lastUsedAt) < Number(at)) tokens.set(name, { ...token, lastUsedAt: at });
+  }
+
+  return {
+    list: async () => [...tokens.values()].toSorted(byAge),
+    revision: async () => String(revision),
+    async add(token) {
+      if (isTaken(token)) return false;
+      tokens.set(token.name, { ...token, revokedAt: null, lastUsedAt: null });
+      return changed(1) === 1;
+    },
+    async revoke(name, at) {
+      const token = tokens.get(name);
+      if (token?.revokedAt !== null) return false;
+      tokens.set(name, { ...token, revokedAt: at });
+      return changed(1) === 1;
+    },
+    delete: async (name) => changed(tokens.delete(name) ? 1 : 0) === 1,
+    async prune(at) {
+      const ended = [...tokens.values()].filter(
+        ({ revokedAt, expiresAt }) => revokedAt !== null || (expiresAt !== null && expiresAt <= at),
+      );
+      return changed(ended.filter(({ name }) => tokens.delete(name)).length);
+    },
+    recordUses: async (uses) => uses.forEach(recordUse),
+  };
+}
+
+function byAge(one: TokenRecord, other: TokenRecord): number {
+  return one.createdAt.getTime() - other.createdAt.getTime() || (one.name < other.name ? -1 : 1);
+}
+
+function sameBytes(one: Uint8Array, other: Uint8Array): boolean {
+  return one.length === other.length && one.every((byte, index) => byte === other[index]);
+}

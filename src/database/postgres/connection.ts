@@ -1,0 +1,147 @@
+import { withDeadline } from "../../async/deadline.ts";
+import { PostgresFailure, toFailure } from "./errors.ts";
+import { type Backend, makeSafe, NONCE, SESSION_SETTINGS } from "./session.ts";
+import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
+
+/** A parameter: texts, and arrays as texts, are exact in every client. */
+export type Parameter = string | number | Uint8Array | null;
+
+/** One connection to one server. Whatever it rejects with is a {@linkcode PostgresFailure}. */
+export interface Connection {
+  /** Runs a prepared statement. */
+  query<Row>(statement: string, parameters?: readonly Parameter[]): Promise<readonly Row[]>;
+  /** Runs statements without parameters; several are one transaction. */
+  script(statements: string): Promise<void>;
+  readonly host: PostgresHost;
+  /** Whether it may lack what was acknowledged last; looked at only where it is to read. */
+  readonly isStandby: boolean;
+  /** The server process behind this connection. */
+  readonly backend: Backend;
+  isOpen(): boolean;
+  /** Closes it at once: what is in flight rejects, and may still run on the server. */
+  close(): void;
+}
+
+/** What a connection is for. */
+export interface ConnectionOptions {
+  /** Whether it has to take writes. Where not, a standby is used only if no other server can be. */
+  readonly writable: boolean;
+  /** How long all of it may take, in milliseconds. */
+  readonly timeoutMs: number;
+  /**
+   * A statement that was given up ends by itself after this long, in milliseconds, unless it is about to commit.
+   * @default {30_000}
+   */
+  readonly statementTimeoutMs?: number;
+  /** Looks at what the connection finds there, and rejects where it cannot be used. @default accepts it */
+  readonly verify?: (connection: Pick<Connection, "query">) => Promise<void>;
+}
+
+/**
+ * How long a statement waits for a lock, in milliseconds, a row's of another transaction too: it is repeated then, as
+ * long as there is time, and nothing is left behind on the server that waits on. A commit of another server is faster,
+ * and the other plants of a batch have most of their time left.
+ */
+export const LOCK_TIMEOUT_MS = 250;
+
+/**
+ * Connects to one server, and makes the session safe.
+ *
+ * @throws {PostgresFailure} If it cannot be used; the message says why.
+ */
+export async function connectTo(
+  host: PostgresHost,
+  url: PostgresUrl,
+  { writable, timeoutMs, statementTimeoutMs = 30_000, verify }: ConnectionOptions,
+): Promise<Connection> {
+  let isOpen = true;
+  const nonce = crypto.randomUUID();
+  const session = { [NONCE]: nonce, statement_timeout: statementTimeoutMs };
+  let client: Bun.SQL | undefined;
+  const close = () => {
+    isOpen = false;
+    void client?.close({ timeout: 0 });
+  };
+  try {
+    client = new Bun.SQL({ ...clientOptions(host, url, session), onclose: () => void (isOpen = false) });
+    return await withDeadline(establish(client), timeoutMs, () => {
+      throw new PostgresFailure("DEADLINE");
+    });
+  } catch (error) {
+    close();
+    throw toFailure(error);
+  }
+
+  async function establish(opened: Bun.SQL): Promise<Connection> {
+    // A reserved connection never turns into another one, whose session was not checked.
+    const reserved = await opened.reserve();
+    const backend = await makeSafe(reserved, { writable, nonce });
+    const isStandby = !writable && (await isInRecovery(reserved));
+    if (isStandby && !url.readsStandby) throw new PostgresFailure("25006");
+    const connection: Connection = {
+      query: (statement, parameters = []) => run(() => reserved.unsafe(statement, [...parameters])),
+      script: (statements) => run(() => reserved.unsafe(statements).simple()),
+      host,
+      isStandby,
+      backend,
+      isOpen: () => isOpen,
+      close,
+    };
+    await verify?.(connection);
+    return connection;
+  }
+}
+
+async function isInRecovery(session: Bun.ReservedSQL): Promise<boolean> {
+  const [found] = (await session.unsafe("SELECT pg_is_in_recovery() AS is_standby")) as [{ is_standby: boolean }];
+  return found.is_standby;
+}
+
+async function run<Result>(statement: () => Promise<Result>): Promise<Result> {
+  try {
+    return await statement();
+  } catch (error) {
+    throw toFailure(error);
+  }
+}
+
+function clientOptions(
+  { host, port }: PostgresHost,
+  url: PostgresUrl,
+  session: Readonly<Record<string, string | number>>,
+): Bun.SQL.PostgresOrMySQLOptions {
+  const { sslmode = "disable", sslrootcert, sslcert, sslkey } = url;
+  const name = host.startsWith("/") ? "localhost" : describeHost({ host, port });
+  const files = { ...(sslrootcert && { ca: Bun.file(sslrootcert) }) };
+  const own = sslcert && sslkey ? { cert: Bun.file(sslcert), key: Bun.file(sslkey) } : {};
+  // Said here, NODE_TLS_REJECT_UNAUTHORIZED does not change it.
+  const verified = sslmode.startsWith("verify-") || sslrootcert ? { rejectUnauthorized: true } : {};
+  const tls = { ...files, ...own, ...verified };
+  return {
+    adapter: "postgres",
+    // With a URL the environment's is not looked at; and what is given beside it wins over PGDATABASE and the like.
+    url: `postgres://${name}/?sslmode=${sslmode}`,
+    ...(host.startsWith("/") && { path: host, port }),
+    ...(Object.keys(tls).length > 0 && { tls }),
+    database: url.database,
+    username: url.username,
+    // A function: an empty text would be replaced by PGPASSWORD.
+    password: url.password,
+    max: 1,
+    connectionTimeout: url.connectTimeoutMs / 1_000,
+    channelBinding: "disable",
+    connection: {
+      application_name: "plant-store",
+      // None: PGOPTIONS would be added.
+      options: " ",
+      lock_timeout: LOCK_TIMEOUT_MS,
+      ...session,
+      ...SESSION_SETTINGS,
+      // The server must notice a dead connection, too. While a reply is not acknowledged, only tcp_user_timeout counts.
+      tcp_keepalives_idle: 30,
+      tcp_keepalives_interval: 10,
+      tcp_keepalives_count: 3,
+      tcp_user_timeout: 60_000,
+    },
+  };
+}

@@ -1,0 +1,121 @@
+import plantsAndTokens from "../../../drizzle/postgres/0000_plants_and_tokens.sql" with { type: "text" };
+import journal from "../../../drizzle/postgres/meta/_journal.json";
+import { DatabaseError } from "../database.ts";
+import type { Connection } from "./connection.ts";
+import { PostgresFailure } from "./errors.ts";
+
+/** The migrations that drizzle-kit made, embedded: the executable has no folder to read. By journal tag. */
+const SQL: Readonly<Record<string, string>> = {
+  "0000_plants_and_tokens": plantsAndTokens,
+};
+
+/** One step of the schema. */
+export interface Migration {
+  readonly tag: string;
+  /** When it was made, in milliseconds since 1970 UTC. */
+  readonly when: number;
+  readonly sql: string;
+}
+
+/** Every migration in order, as it runs. */
+export const MIGRATIONS: readonly Migration[] = journal.entries.map(({ tag, when }) => ({
+  tag,
+  when,
+  sql: sqlOf(tag),
+}));
+
+function sqlOf(tag: string): string {
+  const sql = SQL[tag];
+  if (sql === undefined) throw new Error(`Cannot migrate: "${tag}" is in the journal but not embedded`);
+  return sql;
+}
+
+/** Keeps what was applied; and who finds it knows that the schema is a plant-store's. */
+const LEDGER = "plant_store_migrations";
+
+/** What is in the schema where tables are made, and where else a plant-store is. A role sees here what it may not read. */
+const CONTENTS = `SELECT current_schema() AS schema, coalesce((SELECT string_agg(tablename, ',')
+  FROM pg_catalog.pg_tables WHERE schemaname = current_schema()), '') AS tables,
+  (SELECT min(schemaname) FROM pg_catalog.pg_tables WHERE tablename = '${LEDGER}') AS other`;
+
+interface Contents {
+  readonly schema: string | null;
+  readonly tables: string;
+  readonly other: string | null;
+}
+
+/**
+ * Which migrations are to be applied; all of them where the schema is empty.
+ *
+ * @throws {DatabaseError} If the schema is another application's or a newer plant-store's, or the tables are in another.
+ */
+export async function pendingMigrations(connection: Connection): Promise<readonly Migration[]> {
+  const [contents] = await connection.query<Contents>(CONTENTS);
+  if (contents === undefined || contents.schema === null) {
+    throw new DatabaseError("its search_path names no schema that there is");
+  }
+  const tables = contents.tables.split(",").filter((table) => table !== "");
+  if (tables.includes(LEDGER)) return await unapplied(connection);
+  if (contents.other !== null) throw new DatabaseError(elsewhere(contents.schema, contents.other));
+  if (tables.length > 0) throw new DatabaseError(`schema "${contents.schema}" belongs to another application`);
+  return MIGRATIONS;
+}
+
+/** A second, empty set of tables would take every id again. */
+function elsewhere(schema: string, other: string): string {
+  return `search_path leads to schema "${schema}", but plant-store's tables are in "${other}": set search_path to it`;
+}
+
+async function unapplied(connection: Connection): Promise<readonly Migration[]> {
+  const rows = await connection.query<{ made_at: string }>(`SELECT made_at FROM ${LEDGER}`);
+  const applied = new Set(rows.map(({ made_at }) => Number(made_at)));
+  const known = MIGRATIONS.map(({ when }) => when);
+  if (Math.max(...applied) > Math.max(...known)) throw new DatabaseError("it was made by a newer plant-store");
+  return MIGRATIONS.filter(({ when }) => !applied.has(when));
+}
+
+/** All that {@linkcode migrate} would run for a migration, for another program to run in one transaction, too. */
+export function scriptOf(migration: Migration): string {
+  return `BEGIN;\n${statementsOf(migration)}COMMIT;\n`;
+}
+
+/** Rivals wait at the first statements, not for ever; what changes a large table takes its time. */
+function statementsOf({ tag, when, sql }: Migration): string {
+  return `SET LOCAL lock_timeout = 0;
+CREATE TABLE IF NOT EXISTS ${LEDGER} (made_at bigint PRIMARY KEY, tag text NOT NULL);
+INSERT INTO ${LEDGER} VALUES (${when}, '${tag}');
+SET LOCAL statement_timeout = 0;
+${sql.replaceAll("--> statement-breakpoint\n", "").trimEnd()}
+`;
+}
+
+/**
+ * Brings a schema up to date, one transaction a migration. Any number of servers may do so at once: each inserts the
+ * migration's row first, and all but one of them wait there, fail, and find it applied.
+ *
+ * @returns What was applied, by this server or another.
+ * @throws {DatabaseError} See {@linkcode pendingMigrations}; or if the role may not create tables.
+ */
+export async function migrate(connection: Connection): Promise<readonly Migration[]> {
+  const applied: Migration[] = [];
+  for (let tries = 0; ; tries++) {
+    const [next] = await pendingMigrations(connection);
+    if (next === undefined) return applied;
+    try {
+      await connection.script(statementsOf(next));
+      applied.push(next);
+    } catch (error) {
+      if (!(error instanceof PostgresFailure)) throw error;
+      if (error.code === "42501") throw new DatabaseError(MAY_NOT_CREATE, { cause: error });
+      if (!RIVAL.has(error.code) || tries >= MAX_TRIES) throw error;
+    }
+  }
+}
+
+const MAY_NOT_CREATE = "the user may not create tables: run plant-store migrate once as one who may";
+
+/** SQLSTATEs of the server that loses the race: even CREATE TABLE IF NOT EXISTS fails where another one is about to commit. */
+const RIVAL = new Set(["23505", "42P07", "42710", "42701", "40001", "40P01"]);
+
+/** Each is one rival that was faster, and only one of them wins a migration. */
+const MAX_TRIES = 50;

@@ -1,0 +1,122 @@
+import { statSync } from "node:fs";
+import { chmod, link, lstat, mkdtemp, open, readdir, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { DatabaseError } from "../database.ts";
+import { connect } from "./connection.ts";
+import { damageMark } from "./damage_mark.ts";
+
+/** The name of the copy until it is complete. */
+const DRAFT = "plants.db";
+
+/**
+ * Copies a plant-store's database, as it is at one moment after the call, into a new file, also while a server writes
+ * to it. The file appears complete and fsynced, or not at all, and never replaces another. What a backup that was killed
+ * left in the same directory is removed once nothing has written to it for an hour. A file that is marked as damaged is
+ * not copied: the copy could be sound, and lack plants. Nor is there a copy beside what is left of another database.
+ *
+ * @param target An absolute path.
+ * @param stop Cancels the copy.
+ * @returns Whether the file is there: not when it was stopped.
+ * @throws {DatabaseError} If the database cannot be read, or not be copied, or is marked as damaged.
+ * @throws {Error} The system's, if the file is there already or cannot be written.
+ */
+export async function backupSqlite(path: string, target: string, stop: AbortSignal): Promise<boolean> {
+  connect(path, { access: "read" }).close();
+  requireUnmarked(path);
+  requireNothingBeside(target);
+  await removeAbandoned(dirname(target));
+  await using directory = await privateDirectory(dirname(target));
+  const draft = join(directory.path, DRAFT);
+  if (!(await vacuumInto(path, draft, stop))) return false;
+  // A server may have found the damage while all was copied.
+  requireUnmarked(path);
+  // A backup is readable for whom the database is.
+  await chmod(draft, (await stat(path)).mode & 0o777);
+  await fsync(draft);
+  requireNothingBeside(target);
+  // Unlike a rename this fails where there is a file by now.
+  await link(draft, target);
+  await fsync(dirname(target));
+  return true;
+}
+
+/** VACUUM copies what it can reach: from a damaged tree it makes a sound one with rows missing. */
+function requireUnmarked(path: string): void {
+  const finding = damageMark(path).finding();
+  if (finding === undefined) return;
+  const advice = "save what can be read: plant-store export; or check it: plant-store check";
+  throw new DatabaseError(`Cannot copy database "${path}": it is damaged (${finding}); ${advice}`);
+}
+
+/** What is left of a database that was there before would be taken for the copy's own: it would read as the older one. */
+function requireNothingBeside(target: string): void {
+  const left = [`${target}-wal`, `${target}-journal`].find((file) => statSync(file, { throwIfNoEntry: false })?.size);
+  if (left === undefined) return;
+  throw new DatabaseError(`Cannot back up to "${target}": "${left}" of an earlier database is beside it: move it away`);
+}
+
+/** The one request to the Worker that copies. */
+export interface BackupRequest {
+  readonly path: string;
+  readonly target: string;
+}
+
+/** Its response: empty, or why the copy failed. */
+export interface BackupResponse {
+  readonly failure?: string;
+}
+
+/** VACUUM blocks its thread until all is copied, and the program's own thread must still receive signals. */
+async function vacuumInto(path: string, target: string, stop: AbortSignal): Promise<boolean> {
+  const worker = new Worker(new URL("./backup_worker.ts", import.meta.url));
+  const done = Promise.withResolvers<boolean>();
+  const fail = (message: string) => done.reject(new DatabaseError(`Cannot copy database "${path}": ${message}`));
+  const cancel = () => done.resolve(false);
+  worker.addEventListener("message", ({ data: { failure } }: MessageEvent<BackupResponse>) =>
+    failure === undefined ? done.resolve(true) : fail(failure),
+  );
+  worker.addEventListener("error", ({ message }) => fail(message));
+  stop.addEventListener("abort", cancel);
+  if (stop.aborted) cancel();
+  worker.postMessage({ path, target } satisfies BackupRequest);
+  // A copy that was cancelled can still be writing for a moment, into a directory that is removed with it.
+  return done.promise.finally(() => {
+    stop.removeEventListener("abort", cancel);
+    worker.terminate();
+  });
+}
+
+const PREFIX = ".plant-store-backup-";
+
+/** After how long without a write a private directory counts as left behind by a backup that was killed. */
+const ABANDONED_AFTER_MS = 3_600_000;
+
+/** A killed process cannot remove them, and an operator does not see them: their names are hidden. */
+async function removeAbandoned(parent: string): Promise<void> {
+  for (const entry of await readdir(parent, { withFileTypes: true })) {
+    // A link is no directory here: nothing behind one is touched.
+    if (!entry.isDirectory() || !entry.name.startsWith(PREFIX)) continue;
+    // One of another user, or that its own backup removes just now, is no reason for this backup to fail.
+    await removeIfAbandoned(join(parent, entry.name)).catch(() => {});
+  }
+}
+
+async function removeIfAbandoned(path: string): Promise<void> {
+  const files = await readdir(path, { withFileTypes: true });
+  // Ours hold the draft, and SQLite's journal of it. Whatever has something else in it is not ours.
+  if (!files.every((file) => file.isFile() && file.name.startsWith(DRAFT))) return;
+  const stats = await Promise.all([path, ...files.map(({ name }) => join(path, name))].map((entry) => lstat(entry)));
+  const touchedAt = Math.max(...stats.map(({ mtimeMs }) => mtimeMs));
+  if (touchedAt < Date.now() - ABANDONED_AFTER_MS) await rm(path, { recursive: true });
+}
+
+/** Beside the target, because a link cannot lead to another file system. */
+async function privateDirectory(parent: string) {
+  const path = await mkdtemp(join(parent, PREFIX));
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
+}
+
+async function fsync(path: string): Promise<void> {
+  await using file = await open(path);
+  await file.sync();
+}

@@ -1,0 +1,186 @@
+import type { Database as Client } from "bun:sqlite";
+import type { Database } from "../database.ts";
+import { keysetPages } from "../keyset.ts";
+import type { NewPlant } from "../../plant/plant.ts";
+import type { TokenStore } from "../../auth/token_store.ts";
+import { checkpointer } from "./checkpoint.ts";
+import { closeWithoutCheckpoint } from "./close.ts";
+import { damageMark } from "./damage_mark.ts";
+import { DamageError, findingOf, isFailedSync, translate } from "./errors.ts";
+import { fileIdentity } from "./file_identity.ts";
+import { checkpointFailures, walSize } from "./metrics.ts";
+import { plantReader, plantWriter } from "./plants.ts";
+import { sqliteTokens, type TokenPage, tokenReader } from "./tokens.ts";
+import { unsyncedMark } from "./unsynced_mark.ts";
+
+/** A SQLite database on this thread. */
+export interface SqliteDatabase extends Database {
+  /** A page of plants, ordered by id, from this id on. */
+  pageFrom(id: bigint): readonly NewPlant[];
+  /** A page of tokens, in the order of their rows, behind this one. */
+  tokensAfter(row: bigint): TokenPage;
+  /** Takes what a check found out: the file is damaged. It is marked, and the database is failed. */
+  reportDamage(finding: string): void;
+}
+
+/** How a {@linkcode sqliteDatabase} behaves. */
+export interface SqliteDatabaseOptions {
+  /** How long calls other than `add` wait for another process's lock, in milliseconds. @default {5_000} */
+  readonly busyTimeoutMs?: number;
+  /** Called when a checkpoint failed; it is tried again: nothing is lost, and the WAL grows. @default does nothing */
+  readonly onCheckpointFailed?: (error: Error) => void;
+}
+
+/** Of the time that `add` has, what it may wait for a lock: the rest is for telling its caller why it failed. */
+const LOCK_SHARE = 0.9;
+
+/**
+ * The database behind a connection that may write, which it closes at its end. Every call is synchronous inside: it
+ * holds the thread until the disk has responded.
+ *
+ * After a failed fsync it is failed for good, and so is every call: the page cache is not what the disk holds. So it is
+ * once the file is found to be damaged, here or by another process: then the file is marked, and written to no more.
+ */
+export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
+  const { busyTimeoutMs = 5_000, onCheckpointFailed } = options;
+  const requireSameFiles = fileIdentity(client.filename);
+  const failStop = failStopOf(client);
+  const setBusyTimeout = busyTimeoutOf(client);
+  const runCheckpoint = checkpointer(client, setBusyTimeout);
+  const checkpoint = deferredCheckpoint(() => failStop.run(runCheckpoint), onCheckpointFailed);
+  const [addAll, pageFrom, tokensAfter] = [plantWriter(client), plantReader(client), tokenReader(client)];
+
+  function run<Result>(call: () => Result, timeoutMs: number): Result {
+    return failStop.run(() => {
+      setBusyTimeout(timeoutMs);
+      return call();
+    });
+  }
+
+  const read: Run = (call) => run(call, busyTimeoutMs);
+
+  function write<Result>(call: () => Result, timeoutMs = busyTimeoutMs): Result {
+    const result = run(call, timeoutMs);
+    requireSameFiles();
+    checkpoint.schedule();
+    return result;
+  }
+
+  return {
+    plants: {
+      add: async (plants, { timeoutMs }) => write(() => addAll(plants), timeoutMs * LOCK_SHARE),
+      // Setting the version that SQLite leaves to applications commits a page, as a plant does. It means nothing here.
+      probe: async () => void write(() => client.run("PRAGMA user_version = 0")),
+    },
+    tokens: tokenStore(sqliteTokens(client), read, write),
+    pageFrom,
+    tokensAfter: (row) => read(() => tokensAfter(row)),
+    reportDamage: (finding) => void failStop.fail(new DamageError(finding)),
+    pages: () => keysetPages(pageFrom),
+    metrics: () => [walSize(client.filename), checkpointFailures(checkpoint.failures())],
+    failed: failStop.failed,
+    async [Symbol.asyncDispose]() {
+      checkpoint.cancel();
+      if (!failStop.isFailed()) failStop.run(() => close(client));
+    },
+  };
+}
+
+type Run = <Result>(call: () => Result) => Result;
+
+function tokenStore(tokens: ReturnType<typeof sqliteTokens>, read: Run, write: Run): TokenStore {
+  return {
+    list: async () => read(() => tokens.list()),
+    revision: async () => read(() => tokens.revision()),
+    add: async (token) => write(() => tokens.add(token)),
+    revoke: async (name, at) => write(() => tokens.revoke(name, at)),
+    delete: async (name) => write(() => tokens.delete(name)),
+    prune: async (at) => write(() => tokens.prune(at)),
+    recordUses: async (uses) => write(() => tokens.recordUses(uses)),
+  };
+}
+
+function requireSound(finding: string | undefined): void {
+  if (finding !== undefined) throw new DamageError(finding);
+}
+
+/**
+ * Runs calls of SQLite and translates what they throw; after a failed fsync, or damage, it runs no other. The connection
+ * is closed at once, without a checkpoint: Bun makes one of what is open when a Worker or the process ends.
+ */
+function failStopOf(client: Client) {
+  const [mark, unsynced] = [damageMark(client.filename), unsyncedMark(client.filename)];
+  const { promise: failed, resolve } = Promise.withResolvers<Error>();
+  let failure: unknown;
+
+  function fail(error: unknown): unknown {
+    const [translated, finding] = [translate(error), findingOf(error)];
+    if (finding !== undefined) mark.write(finding);
+    if (isFailedSync(error)) unsynced.write();
+    if (failure === undefined && (finding !== undefined || isFailedSync(error))) {
+      resolve((failure = translated) as Error);
+      closeWithoutCheckpoint(client);
+    }
+    return translated;
+  }
+
+  function run<Result>(call: () => Result): Result {
+    if (failure !== undefined) throw failure;
+    try {
+      requireSound(mark.finding());
+      return call();
+    } catch (error) {
+      throw fail(error);
+    }
+  }
+
+  return { run, fail, failed, isFailed: () => failure !== undefined };
+}
+
+/** Sets SQLite's busy timeout for the next call, where it is not what it was. */
+function busyTimeoutOf(client: Client): (timeoutMs: number) => void {
+  let current: number | undefined;
+  return (timeoutMs) => {
+    const rounded = Math.round(timeoutMs);
+    if (rounded !== current) client.run(`PRAGMA busy_timeout = ${rounded}`);
+    current = rounded;
+  };
+}
+
+/** A checkpoint is slow: it runs after the response to the write that made it due. */
+function deferredCheckpoint(checkpoint: () => void, onFailed: (error: Error) => void = () => {}) {
+  let scheduled: NodeJS.Immediate | undefined;
+  let failures = 0;
+
+  function now(): void {
+    scheduled = undefined;
+    try {
+      checkpoint();
+    } catch (error) {
+      // For example without space: the WAL still has everything. After a failed fsync the whole database is failed.
+      failures++;
+      onFailed(error as Error);
+    }
+  }
+
+  return {
+    schedule: () => void (scheduled ??= setImmediate(now)),
+    cancel: () => clearImmediate(scheduled),
+    failures: () => failures,
+  };
+}
+
+/**
+ * Leaves one file: the WAL is moved into the database, and an error in doing so surfaces. Where another process uses
+ * the database, that one does it.
+ */
+function close(client: Client): void {
+  client.run("PRAGMA busy_timeout = 0");
+  try {
+    client.run("PRAGMA wal_checkpoint(TRUNCATE)");
+  } catch (error) {
+    closeWithoutCheckpoint(client);
+    throw error;
+  }
+  client.close(true);
+}

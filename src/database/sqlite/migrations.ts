@@ -1,0 +1,68 @@
+import type { Database } from "bun:sqlite";
+import plantsAndTokens from "../../../drizzle/sqlite/0000_plants_and_tokens.sql" with { type: "text" };
+import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" with { type: "text" };
+import tokenScopes from "../../../drizzle/sqlite/0002_token_scopes.sql" with { type: "text" };
+import journal from "../../../drizzle/sqlite/meta/_journal.json";
+import { DatabaseError } from "../database.ts";
+
+/** The migrations that drizzle-kit made, embedded: the executable has no folder to read. By journal tag. */
+const SQL: Readonly<Record<string, string>> = {
+  "0000_plants_and_tokens": plantsAndTokens,
+  "0001_token_lifetimes": tokenLifetimes,
+  "0002_token_scopes": tokenScopes,
+};
+
+/** Every migration in order, as it runs. */
+export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({ tag, when, sql: sqlOf(tag) }));
+
+function sqlOf(tag: string): string {
+  const sql = SQL[tag];
+  if (sql === undefined) throw new Error(`Cannot migrate: "${tag}" is in the journal but not embedded`);
+  return sql;
+}
+
+/** Written into the file's header, so that another application's database is never taken for ours: "plnt". */
+export const APPLICATION_ID = 0x706c6e74;
+
+/**
+ * Brings a database to the newest schema, under a write lock taken first: of two processes that start together one
+ * migrates and the other finds it done. Keeps drizzle-kit's own table of what was applied. Where there is nothing to
+ * do it waits for no lock.
+ *
+ * @throws {DatabaseError} If a newer plant-store made the file.
+ */
+export function migrate(client: Database): void {
+  if (isUpToDate(client)) return;
+  client
+    .transaction(() => {
+      client.run(
+        "CREATE TABLE IF NOT EXISTS __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
+      );
+      const applied = lastApplied(client);
+      if (applied > newestMigration()) throw new DatabaseError("it was made by a newer plant-store");
+      MIGRATIONS.filter(({ when }) => when > applied).forEach((migration) => apply(client, migration));
+    })
+    .immediate();
+}
+
+function isUpToDate(client: Database): boolean {
+  const isThere = client.query("SELECT 1 FROM sqlite_schema WHERE name = '__drizzle_migrations'").get() !== null;
+  return isThere && lastApplied(client) === newestMigration();
+}
+
+function lastApplied(client: Database): number {
+  const row = client.query("SELECT max(created_at) AS last FROM __drizzle_migrations").get();
+  return Number((row as { last: bigint | null }).last ?? 0);
+}
+
+/** When the newest migration that is known here was made, in milliseconds since 1970 UTC. */
+export function newestMigration(): number {
+  return Math.max(...MIGRATIONS.map(({ when }) => when));
+}
+
+function apply(client: Database, { sql, when }: (typeof MIGRATIONS)[number]): void {
+  client.run(sql);
+  client.run(`PRAGMA application_id = ${APPLICATION_ID}`);
+  const hash = new Bun.CryptoHasher("sha256").update(sql).digest("hex");
+  client.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES (?, ?)", [hash, when]);
+}

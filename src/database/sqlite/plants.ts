@@ -1,0 +1,94 @@
+import type { Database } from "bun:sqlite";
+import { asc, eq, gte, sql } from "drizzle-orm";
+import { drizzle } from "drizzle-orm/bun-sqlite";
+import { type NewPlant, type Plant, samePlant } from "../../plant/plant.ts";
+import type { AddOutcome } from "../plant_store.ts";
+import { toDatabaseError } from "./connection.ts";
+import { plants } from "./schema.ts";
+
+const { placeholder } = sql;
+
+/**
+ * Makes what adds a batch of plants in one transaction, over a connection that may write. It holds the thread until the
+ * disk has responded.
+ */
+export function plantWriter(client: Database): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
+  const db = drizzle({ client });
+  const insert = db
+    .insert(plants)
+    .values({ id: placeholder("id"), name: placeholder("name"), tag: placeholder("tag") })
+    .onConflictDoNothing();
+  // Drizzle writes the statement, bun:sqlite runs it: filling Drizzle's placeholders costs more than the insert.
+  const insertOne = client.prepare<void, [bigint, string, string | null]>(insert.toSQL().sql);
+  const select = db
+    .select({ name: plants.name, tag: plants.tag })
+    .from(plants)
+    .where(eq(plants.id, placeholder("id")))
+    .prepare();
+
+  function addOne(plant: NewPlant): AddOutcome {
+    const { id, name, tag = null } = plant;
+    const { changes } = insertOne.run(id, name, tag);
+    if (changes === 1) return "added";
+    const stored = select.get({ id });
+    return stored !== undefined && samePlant(withoutNull(stored), plant) ? "present" : "conflict";
+  }
+
+  return client.transaction((batch: readonly NewPlant[]) => batch.map(addOne)).immediate;
+}
+
+/** A stored plant as its row has it: an absent tag is `null`. */
+type PlantRow = typeof plants.$inferSelect;
+
+function withoutNull({ name, tag }: Pick<PlantRow, "name" | "tag">): Plant {
+  return tag === null ? { name } : { name, tag };
+}
+
+/**
+ * Makes what reads a page of plants, ordered by id, from this id on.
+ *
+ * @throws {DatabaseError} If the database cannot be read, then and later.
+ */
+export function plantReader(client: Database): (from: bigint) => readonly NewPlant[] {
+  const query = drizzle({ client })
+    .select()
+    .from(plants)
+    .where(gte(plants.id, placeholder("from")))
+    .orderBy(asc(plants.id))
+    .limit(placeholder("limit"));
+  // bun:sqlite's own statement can be left in the middle of its rows.
+  const statement = reading(client, () => client.prepare<PlantRow, [bigint, number]>(query.toSQL().sql));
+  return (from) => reading(client, () => pageOf(statement.iterate(from, PAGE_PLANTS)));
+}
+
+function reading<Result>({ filename }: Database, read: () => Result): Result {
+  try {
+    return read();
+  } catch (error) {
+    throw toDatabaseError("read", filename, error);
+  }
+}
+
+/** A page ends at this many plants, or at {@linkcode PAGE_CHARACTERS}. */
+const PAGE_PLANTS = 4_000;
+/** A page ends at this many characters, because a name may be long. */
+const PAGE_CHARACTERS = 2 ** 20;
+
+/**
+ * A page ends also before a row that cannot be read: the next one begins there, and throws. Leaving the loop early resets
+ * the statement, which ends its read transaction.
+ */
+function pageOf(rows: Iterable<PlantRow>): NewPlant[] {
+  const page: NewPlant[] = [];
+  let characters = 0;
+  try {
+    for (const { id, name, tag } of rows) {
+      page.push(tag === null ? { id, name } : { id, name, tag });
+      characters += name.length + (tag?.length ?? 0);
+      if (characters >= PAGE_CHARACTERS) break;
+    }
+  } catch (error) {
+    if (page.length === 0) throw error;
+  }
+  return page;
+}

@@ -1,0 +1,85 @@
+import type { Changes, Database } from "bun:sqlite";
+import { and, asc, eq, getTableColumns, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
+import { drizzle } from "drizzle-orm/bun-sqlite";
+import { formatScopes, parseScopes } from "../../auth/scopes.ts";
+import type { NewToken, TokenRecord, TokenUse } from "../../auth/token_store.ts";
+import { tokenRevision, tokens } from "./schema.ts";
+
+/** Tokens beside the plants, in the same database: the calls of the port, synchronous, and with SQLite's own errors. */
+export function sqliteTokens(client: Database) {
+  const db = drizzle({ client });
+  const list = db.select().from(tokens).orderBy(asc(tokens.createdAt), asc(tokens.name)).prepare();
+  const revision = db.select({ revision: tokenRevision.revision }).from(tokenRevision).prepare();
+  const increment = db
+    .update(tokenRevision)
+    .set({ revision: sql`${tokenRevision.revision} + 1` })
+    .prepare();
+  const recordUse = useRecorder(client);
+
+  /** Runs a statement, and changes the revision if it changed a token. Returns how many it changed. */
+  const change = client.transaction((statement: { run(): unknown }) => {
+    // Drizzle declares void, and gives what bun:sqlite does.
+    const { changes } = statement.run() as Changes;
+    if (changes > 0) increment.run();
+    return changes;
+  }).immediate;
+
+  return {
+    list: (): readonly TokenRecord[] => list.all().map(toRecord),
+    revision: () => String(revision.get()?.revision),
+    add(token: NewToken) {
+      const row = { ...token, scopes: formatScopes(token.scopes) };
+      return change(db.insert(tokens).values(row).onConflictDoNothing()) === 1;
+    },
+    revoke(name: string, at: Date) {
+      const isValid = and(eq(tokens.name, name), isNull(tokens.revokedAt));
+      return change(db.update(tokens).set({ revokedAt: at }).where(isValid)) === 1;
+    },
+    delete: (name: string) => change(db.delete(tokens).where(eq(tokens.name, name))) === 1,
+    prune: (at: Date) => change(db.delete(tokens).where(or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, at)))),
+    recordUses: client.transaction((uses: readonly TokenUse[]) => uses.forEach(recordUse)).immediate,
+  };
+}
+
+/** Some of the tokens. */
+export interface TokenPage {
+  readonly tokens: readonly TokenRecord[];
+  /** The row of the last one. */
+  readonly last: bigint | undefined;
+}
+
+/** How many tokens are read at once: some ten milliseconds. */
+const PAGE_TOKENS = 1_000;
+
+/** Makes what reads the tokens behind a row, in the order of their rows: reading all at once would keep plants waiting. */
+export function tokenReader(client: Database): (row: bigint) => TokenPage {
+  const page = drizzle({ client })
+    .select({ ...getTableColumns(tokens), row: sql<bigint>`rowid` })
+    .from(tokens)
+    .where(sql`rowid > ${sql.placeholder("row")}`)
+    .orderBy(sql`rowid`)
+    .limit(PAGE_TOKENS)
+    .prepare();
+  return (row) => {
+    const rows = page.all({ row });
+    return { tokens: rows.map(toRecord), last: rows.at(-1)?.row };
+  };
+}
+
+function toRecord({ name, digest, createdAt, expiresAt, revokedAt, lastUsedAt, scopes }: TokenRow): TokenRecord {
+  return { name, digest, createdAt, expiresAt, revokedAt, lastUsedAt, scopes: parseScopes(scopes) };
+}
+
+type TokenRow = typeof tokens.$inferSelect;
+
+/** A use changes no revision: it would make every server read all tokens every minute. */
+function useRecorder(client: Database): (use: TokenUse) => void {
+  const at = sql.placeholder("at");
+  const isEarlier = or(isNull(tokens.lastUsedAt), lt(tokens.lastUsedAt, at));
+  const update = drizzle({ client })
+    .update(tokens)
+    .set({ lastUsedAt: sql`${at}` })
+    .where(and(eq(tokens.name, sql.placeholder("name")), isEarlier))
+    .prepare();
+  return ({ name, at }) => void update.run({ name, at: BigInt(at.getTime()) });
+}

@@ -1,0 +1,30 @@
+import { PostgresFailure } from "./postgres/errors.ts";
+import { PlantStoreError, CommandError, reasonOf } from "../errors.ts";
+import type { DatabaseLocation } from "./open_database.ts";
+
+/** What a command was doing when storage refused it. */
+export interface RefusedAction {
+  /** What cannot be done, such as `list the tokens`. */
+  readonly action: string;
+  readonly database: DatabaseLocation;
+  /** What to do about it. @default nothing */
+  readonly advice?: string;
+}
+
+/** A refusal of the storage in one line for a command's user; any other error comes back unchanged. */
+export function toCommandError(error: unknown, { action, database, advice }: RefusedAction): unknown {
+  const reason = reasonOfRefusal(error);
+  if (reason === undefined) return error;
+  const name = database.adapter === "postgres" ? database.url.database : database.path;
+  const ending = advice === undefined ? "" : `; ${advice}`;
+  return new CommandError(`Cannot ${action} in database "${name}": ${reason}${ending}`, { cause: error });
+}
+
+/** Why storage refused, in words for an operator: those of the error itself are for who sends plants. */
+export function reasonOfRefusal(error: unknown): string | undefined {
+  // Closing the database failed, too; the first error says more.
+  if (error instanceof SuppressedError) return reasonOfRefusal(error.suppressed);
+  if (error instanceof PostgresFailure) return error.message;
+  if (!(error instanceof PlantStoreError) || error.code !== "storage_unavailable") return undefined;
+  return reasonOf(error.cause ?? "storage is unavailable");
+}

@@ -1,0 +1,98 @@
+import { PlantStoreError } from "../errors.ts";
+import type { NewPlant } from "../plant/plant.ts";
+import type { AddOutcome, PlantStore } from "../database/plant_store.ts";
+
+/** A plant that has no outcome yet. */
+export interface PendingAdd {
+  readonly plant: NewPlant;
+  /** After this time its caller has given up, on the clock of `performance.now()`. */
+  readonly deadline: number;
+  readonly resolve: (outcome: AddOutcome) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Plants for one transaction, in the order of their deadlines. */
+export type Batch = readonly PendingAdd[];
+
+/**
+ * How many UTF-16 code units the texts of a batch may have; a plant alone may have more. A queue of long texts is
+ * committed in several batches, because one transaction could miss the deadline; a full queue of usual names is one.
+ */
+const BATCH_UNITS = 2 ** 20;
+
+/** Takes the next batch from the plants that are pending: all of them, unless their texts are too long for one. */
+export function takeBatch(pending: PendingAdd[]): Batch {
+  let units = 0;
+  const end = pending.findIndex(({ plant: { name, tag = "" } }) => {
+    const before = units;
+    units += name.length + tag.length;
+    return before > 0 && units > BATCH_UNITS;
+  });
+  return pending.splice(0, end === -1 ? pending.length : end);
+}
+
+/** One transaction that was committed. */
+export interface Commit {
+  /** The outcome of each plant that has one, in the order of the batch. */
+  readonly outcomes: readonly AddOutcome[];
+  readonly durationMs: number;
+}
+
+/**
+ * Commits a batch: every add gets its own plant's outcome, or all of them get the store's error. An add that was
+ * rejected before stays rejected.
+ *
+ * @returns The adds that have neither, because other transactions hold their plants.
+ */
+export async function commitBatch(
+  batch: Batch,
+  store: Pick<PlantStore, "add">,
+  onCommit: (commit: Commit) => void,
+): Promise<Batch> {
+  const start = performance.now();
+  try {
+    const plants = batch.map(({ plant }) => plant);
+    const outcomes = await store.add(plants, { timeoutMs: timeLeft(batch, start) });
+    if (outcomes.length !== batch.length) throw new Error("The store gave another number of outcomes than plants");
+    const settled = outcomes.filter((outcome) => outcome !== "locked");
+    const locked = settled.length === batch.length ? [] : batch.filter((_, index) => outcomes[index] === "locked");
+    batch.forEach(({ resolve }, index) => {
+      if (outcomes[index] !== "locked") resolve(outcomes[index] as AddOutcome);
+    });
+    if (settled.length > 0) onCommit({ outcomes: settled, durationMs: performance.now() - start });
+    return locked;
+  } catch (error) {
+    for (const { reject } of batch) reject(error);
+    return [];
+  }
+}
+
+/** Until the last deadline of the batch, in whole milliseconds; at least one, because timers can be late. */
+function timeLeft(batch: Batch, now: number): number {
+  const { deadline = now } = batch.at(-1) ?? {};
+  return Math.max(1, Math.ceil(deadline - now));
+}
+
+/** The earliest deadline after `now`. */
+export function earliestDeadline(batches: readonly Batch[], now: number): number | undefined {
+  const deadlines = batches.flatMap((batch) => batch.find(({ deadline }) => deadline > now)?.deadline ?? []);
+  return deadlines.length === 0 ? undefined : Math.min(...deadlines);
+}
+
+/** Rejects the adds of a batch that are past their deadline, and takes them out: their plants are not stored. */
+export function withdraw(pending: PendingAdd[], now: number): Batch {
+  const kept = pending.findIndex(({ deadline }) => deadline > now);
+  const withdrawn = pending.splice(0, kept === -1 ? pending.length : kept);
+  rejectAll(withdrawn, "storage did not take the plant in time; it is not stored, send it again");
+  return withdrawn;
+}
+
+/** Rejects the adds of a batch that are past their deadline, and whose commit has begun: their outcome is unknown. */
+export function rejectInFlight(batch: Batch, now: number): void {
+  const overdue = batch.filter(({ deadline }) => deadline <= now);
+  rejectAll(overdue, "storage did not finish in time; the plant may or may not be stored, send it again");
+}
+
+function rejectAll(adds: Batch, message: string): void {
+  for (const { reject } of adds) reject(new PlantStoreError("storage_unavailable", message));
+}

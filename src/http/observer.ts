@@ -1,0 +1,45 @@
+import type { PlantStoreError } from "../errors.ts";
+
+/** What logs may contain of a request: no token and no body. */
+export interface ObservedRequest {
+  /** The id that the response carries. */
+  readonly requestId: string;
+  /** The client's address, where it is known. A function, because looking it up costs. */
+  readonly clientAddress: () => string | undefined;
+}
+
+/** What logs, metrics and traces may contain of a request and its response. */
+export interface CompletedRequest extends ObservedRequest {
+  readonly method: string;
+  /** A path that exists, or `other`: a path that a client made up is not repeated. */
+  readonly path: string;
+  readonly status: number;
+  /** From the request's headers to the response, in milliseconds. */
+  readonly durationMs: number;
+}
+
+/**
+ * The port of logs, metrics and traces. Its methods are called on the hot path, and must not throw.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import type { Observer } from "plant-store";
+ *
+ * const lines: string[] = [];
+ * const observer: Observer = {
+ *   onError: ({ code }, { requestId }) => lines.push(`${requestId} ${code}`),
+ *   onResponse: ({ method, path, status, requestId }) => lines.push(`${requestId} ${method} ${path} ${status}`),
+ * };
+ * const request = { requestId: "r1", clientAddress: () => undefined };
+ * observer.onResponse({ ...request, method: "POST", path: "/plants", status: 200, durationMs: 1 });
+ *
+ * assert.deepEqual(lines, ["r1 POST /plants 200"]);
+ * ```
+ */
+export interface Observer {
+  /** Called with every error before its response; `cause` and `reason` are not for the client. */
+  onError(error: PlantStoreError, request: ObservedRequest): void;
+  /** Called with every response. */
+  onResponse(completed: CompletedRequest): void;
+}

@@ -1,0 +1,79 @@
+import { PlantStoreError } from "../errors.ts";
+import { parseExactJson } from "./exact_json.ts";
+import { emptyNested, isNestedDeeper, mayBeNested } from "./json_depth.ts";
+import { syntaxErrorOffset } from "./json_syntax.ts";
+import type { NewPlant } from "./plant.ts";
+import { checkPlant, type Subject } from "./plant_schema.ts";
+
+/** How deep arrays and objects may be nested; the plant itself is the first level. */
+const MAX_DEPTH = 100;
+
+/**
+ * The plant that is written in these bytes: the one way in for plants, through the API and by import.
+ *
+ * @param subject What the bytes are, for the messages.
+ * @throws {PlantStoreError} `malformed_json` if they are not JSON in UTF-8 (the message says where it breaks),
+ * `invalid_plant` if it is no plant (the message names every field at fault). No message quotes the bytes.
+ *
+ * @example
+ * ```ts
+ * parsePlant(new TextEncoder().encode('{"id": 1, "name": "Fern"}')); // { id: 1n, name: "Fern" }
+ * ```
+ */
+export function parsePlant(bytes: Uint8Array, subject: Subject = "the body"): NewPlant {
+  if (bytes.length === 0) throw new PlantStoreError("malformed_json", `${subject} must not be empty`);
+  return checkPlant(parseJson(decodeUtf8(bytes, subject), subject), subject);
+}
+
+// A byte order mark is dropped, as RFC 8259, section 8.1 allows and `Request.json` does.
+const utf8 = new TextDecoder("utf-8", { fatal: true });
+
+/** Decodes UTF-8 (RFC 3629), strictly. */
+function decodeUtf8(bytes: Uint8Array, subject: Subject): string {
+  try {
+    return utf8.decode(bytes);
+  } catch (cause) {
+    throw new PlantStoreError("malformed_json", `${subject} must be UTF-8`, { cause });
+  }
+}
+
+/** Parses JSON with an exact `id`. */
+function parseJson(text: string, subject: Subject): unknown {
+  if (isNestedDeeper(text, MAX_DEPTH)) {
+    throw new PlantStoreError("malformed_json", `${subject} must not be nested deeper than ${MAX_DEPTH} levels`);
+  }
+  // No member of a plant is an array or an object: what is in one is checked, and not built.
+  const isNested = mayBeNested(text);
+  const offset = isNested ? syntaxErrorOffset(text) : undefined;
+  if (offset !== undefined) throw notJson(text, offset, subject);
+  try {
+    return parseExactJson(isNested ? emptyNested(text) : text);
+  } catch (cause) {
+    // The parser itself does not say where, in every runtime. Only what is refused is read a second time.
+    throw notJson(text, syntaxErrorOffset(text), subject, cause);
+  }
+}
+
+/** A parser's message quotes the text, and no response may contain a body: so it stays in `cause`. */
+function notJson(text: string, offset: number | undefined, subject: Subject, cause?: unknown): PlantStoreError {
+  const where = offset === undefined ? "" : `; it ${placeOfError(text, offset)}`;
+  return new PlantStoreError("malformed_json", `${subject} must be valid JSON${where}`, { cause });
+}
+
+function placeOfError(text: string, offset: number): string {
+  return `${offset === text.length ? "ends too early, at" : "breaks at"} ${place(text, offset)}`;
+}
+
+/** Line and column as an editor shows them: from 1, in UTF-16 code units. A line is named where there are several. */
+function place(text: string, offset: number): string {
+  const before = text.slice(0, offset);
+  const start = before.lastIndexOf("\n") + 1;
+  const column = `column ${offset - start + 1}`;
+  return start === 0 ? column : `line ${linesIn(before)}, ${column}`;
+}
+
+function linesIn(text: string): number {
+  let lines = 1;
+  for (let at = 0; at < text.length; at++) if (text.charCodeAt(at) === 0x0a) lines++;
+  return lines;
+}

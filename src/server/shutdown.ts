@@ -1,0 +1,87 @@
+import type { Logger } from "@logtape/logtape";
+import type { Tracing } from "../telemetry/tracing.ts";
+import type { TokenCache } from "../auth/token_cache.ts";
+import { withDeadline } from "../async/deadline.ts";
+import type { GroupCommit } from "../group_commit/group_commit.ts";
+import type { Config } from "../settings/config.ts";
+import type { HttpServer } from "./http_server.ts";
+import { eventLoopTurn } from "../async/waiting.ts";
+
+/** The share of the time to shut down that is reserved for closing the database. */
+const CLOSE_SHARE = 0.2;
+/** The share for writing when tokens were last used. */
+const USES_SHARE = 0.05;
+/** And the share for sending the last traces, where tracing is on. */
+const TRACES_SHARE = 0.1;
+
+/** How the time to shut down is divided, in milliseconds. */
+export function shutdownBudget({ shutdownTimeoutMs, tracing }: Config) {
+  const tracesShare = tracing === undefined ? 0 : TRACES_SHARE;
+  return {
+    drainMs: shutdownTimeoutMs * (1 - CLOSE_SHARE - USES_SHARE - tracesShare),
+    usesMs: shutdownTimeoutMs * USES_SHARE,
+    tracesMs: shutdownTimeoutMs * tracesShare,
+    closeMs: shutdownTimeoutMs * CLOSE_SHARE,
+  };
+}
+
+/** How long requests have to get their 503 after the storage failed, in milliseconds: the process has to end soon. */
+const FAILED_DRAIN_MS = 1_000;
+
+/** What stops, in this order. */
+export interface Stoppable {
+  readonly server: HttpServer;
+  readonly commits: GroupCommit;
+  readonly tokens: Pick<TokenCache, "writeUses">;
+  readonly tracing: Tracing | undefined;
+}
+
+/** How to stop. */
+export interface ShutdownOptions {
+  readonly config: Config;
+  readonly log: Logger;
+  /** Whether the storage failed, so that nothing can be written. */
+  readonly hasFailed: boolean;
+}
+
+/** Responds to every request that was accepted, with 503 where its plant was not stored in time, and stops listening. */
+export async function shutDown(
+  { server, commits, tokens, tracing }: Stoppable,
+  { config, log, hasFailed }: ShutdownOptions,
+): Promise<void> {
+  const { drainMs, usesMs, tracesMs } = shutdownBudget(config);
+  await drain(server, commits, hasFailed ? FAILED_DRAIN_MS : drainMs);
+  if (!hasFailed) await withDeadline(writeUses(tokens, log), usesMs, () => {});
+  await tracing?.close(tracesMs);
+}
+
+/** Writes when tokens were last used. What cannot be written stays for the next time, if there is one. */
+export async function writeUses(tokens: Pick<TokenCache, "writeUses">, log: Logger): Promise<void> {
+  await tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }));
+}
+
+async function drain(server: HttpServer, commits: GroupCommit, timeoutMs: number): Promise<void> {
+  const deadline = performance.now() + timeoutMs;
+  const drained = commits.drain(timeoutMs / 2);
+  await untilQuiet(() => `${server.received()}:${commits.size()}`, timeoutMs / 4);
+  await Promise.all([drained, server.stop(deadline - performance.now())]);
+}
+
+/**
+ * Requests that are still arriving need a response, too: every new one is answered 503 with `Connection: close`, until
+ * no request came, and no commit ended, for this long, in milliseconds. Who got a response may connect again.
+ */
+const GRACE_MS = 250;
+
+/** @param activity Changes with every request that comes, and with every commit that ends. */
+async function untilQuiet(activity: () => string, limitMs: number): Promise<void> {
+  const deadline = performance.now() + limitMs;
+  let before: string;
+  do {
+    before = activity();
+    await Bun.sleep(Math.min(GRACE_MS, limitMs));
+    // Timers run before sockets are read: on a busy machine requests may have waited there for as long.
+    await eventLoopTurn();
+    await eventLoopTurn();
+  } while (activity() !== before && performance.now() < deadline);
+}

@@ -1,0 +1,74 @@
+import { afterEach, beforeEach, expect, jest, spyOn, test } from "bun:test";
+import { withDeadline } from "../../src/async/deadline.ts";
+import { promisesSettled } from "../support/deferred_store.ts";
+
+beforeEach(() => void jest.useFakeTimers());
+afterEach(() => void jest.useRealTimers());
+
+const never = () => new Promise<string>(() => {});
+
+test("withDeadline() resolves with the promise's value, and leaves no timer behind", async () => {
+  expect(await withDeadline(Promise.resolve("in time"), 100, () => "late")).toBe("in time");
+  expect(jest.getTimerCount()).toBe(0);
+});
+
+test("withDeadline() rejects with the promise's own error, and leaves no timer behind", async () => {
+  const cause = new Error("out of order");
+  await expect(withDeadline(Promise.reject(cause), 100, () => "late")).rejects.toBe(cause);
+  expect(jest.getTimerCount()).toBe(0);
+});
+
+test("withDeadline() resolves with what onTimeout() returns, at the deadline and not before", async () => {
+  let calls = 0;
+  const waiting = withDeadline(never(), 100, () => {
+    calls++;
+    return "late";
+  });
+  jest.advanceTimersByTime(99);
+  await promisesSettled();
+  expect(calls).toBe(0);
+  jest.advanceTimersByTime(1);
+  expect(await waiting).toBe("late");
+  expect([calls, jest.getTimerCount()]).toEqual([1, 0]);
+});
+
+test("withDeadline() rejects with what onTimeout() throws", async () => {
+  const error = new Error("too late");
+  const waiting = withDeadline(never(), 100, () => {
+    throw error;
+  });
+  jest.advanceTimersByTime(100);
+  await expect(waiting).rejects.toBe(error);
+});
+
+test("withDeadline() ends at once where the time is over, and sets no negative timer, which the runtime warns of", async () => {
+  using setTimeout = spyOn(globalThis, "setTimeout");
+  const waiting = withDeadline(never(), -200, () => "late");
+  jest.advanceTimersByTime(1);
+  expect(await waiting).toBe("late");
+  expect(setTimeout.mock.calls.map(([, delayMs]) => delayMs)).toEqual([0]);
+});
+
+test("withDeadline() does not call onTimeout() when the promise settles in time", async () => {
+  let calls = 0;
+  await withDeadline(Promise.resolve(), 100, () => calls++);
+  jest.advanceTimersByTime(1_000);
+  await promisesSettled();
+  expect(calls).toBe(0);
+});
+
+test("withDeadline() ignores a rejection after the deadline: it is not unhandled", async () => {
+  const unhandled: unknown[] = [];
+  const note = (reason: unknown) => void unhandled.push(reason);
+  process.on("unhandledRejection", note);
+  const { promise, reject } = Promise.withResolvers<string>();
+  const waiting = withDeadline(promise, 100, () => "late");
+  jest.advanceTimersByTime(100);
+  expect(await waiting).toBe("late");
+  reject(new Error("out of order"));
+  jest.useRealTimers();
+  // Unhandled rejections are reported after the microtasks.
+  await new Promise((resolve) => setImmediate(resolve));
+  process.off("unhandledRejection", note);
+  expect(unhandled).toEqual([]);
+});

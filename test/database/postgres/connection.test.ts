@@ -1,0 +1,393 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { chmodSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Connection } from "../../../src/database/postgres/connection.ts";
+import { connectPostgres } from "../../../src/database/postgres/connector.ts";
+import { PostgresFailure } from "../../../src/database/postgres/errors.ts";
+import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { missing } from "../../support/missing.ts";
+import { freePort, type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const TLS = join(ROOT, "test/support/tls");
+
+/** Who has a password needs it, `tls` a connection with TLS, and who is named as a host is a certificate of that name. */
+const HBA = `hostssl all localhost,example.org all cert
+host all localhost,example.org all reject
+host all secret 127.0.0.1/32 scram-sha-256
+hostssl all tls all trust
+host all tls all reject
+host all all all trust
+local all all trust
+`;
+
+describe.skipIf(skipsCluster())("connectPostgres()", () => {
+  let cluster: PostgresCluster;
+  beforeAll(async () => {
+    cluster = await startCluster({
+      hba: HBA,
+      settings: {
+        ssl: "on",
+        ssl_ca_file: "server.crt",
+        listen_addresses: "127.0.0.1,127.0.0.2,::1",
+        // The data directory.
+        unix_socket_directories: ".",
+      },
+      files: {
+        "server.crt": readFileSync(join(TLS, "localhost.crt"), "utf8"),
+        "server.key": readFileSync(join(TLS, "localhost.key"), "utf8"),
+      },
+    });
+    await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'pass word/%'", "CREATE ROLE tls LOGIN");
+    await cluster.run("CREATE ROLE localhost LOGIN", 'CREATE ROLE "example.org" LOGIN');
+  });
+  afterAll(() => cluster[Symbol.asyncDispose]());
+
+  async function connect(url: string, writable = true): Promise<Disposable & Connection> {
+    const connection = await connectPostgres(parsePostgresUrl(url), { writable, timeoutMs: TEST_TIMEOUT_MS });
+    return { ...connection, [Symbol.dispose]: connection.close };
+  }
+
+  async function failureOf(url: string, writable = true): Promise<{ code: string; message: string }> {
+    try {
+      using connection = await connect(url, writable);
+      throw new Error(`Connected to ${connection.backend.pid}`);
+    } catch (error) {
+      if (!(error instanceof PostgresFailure)) throw error;
+      return { code: error.code, message: error.message };
+    }
+  }
+
+  async function setting(connection: Connection, name: string): Promise<unknown> {
+    return (await connection.query<{ value: unknown }>("SELECT current_setting($1) AS value", [name]))[0]?.value;
+  }
+
+  const at = (user: string, rest = "", host = "127.0.0.1") =>
+    `postgres://${user}@${host}:${cluster.port}/postgres${rest}`;
+
+  test("connects with a password, and says in words of its own that one is wrong", async () => {
+    using connection = await connect(at("secret:pass%20word%2F%25"));
+    expect(await setting(connection, "is_superuser")).toBe("off");
+    const where = `127.0.0.1:${cluster.port}`;
+    for (const user of ["secret:wrong", "secret", "nobody"]) {
+      expect(await failureOf(at(user))).toEqual({
+        code: "NO_SERVER",
+        message: expect.stringContaining(`${where}: it refuses this user or password (28`),
+      });
+    }
+    expect(await failureOf(at("postgres").replace(/postgres$/, "missing"))).toEqual({
+      code: "NO_SERVER",
+      message: `${where}: it has no such database (3D000)`,
+    });
+  });
+
+  test("connects through a unix socket, without TLS", async () => {
+    using connection = await connect(at("tls", "", encodeURIComponent(cluster.data)));
+    expect(await setting(connection, "is_superuser")).toBe("off");
+    expect([...(await connection.query("SELECT inet_client_addr() AS address"))]).toEqual([{ address: null }]);
+    expect(await failureOf(at("tls", "", "%2Fmissing"))).toMatchObject({
+      message: expect.stringContaining("/missing:"),
+    });
+  });
+
+  test("tells the server when to give up a client that is gone: after a minute", async () => {
+    using connection = await connect(at("postgres"));
+    const settings = { tcp_keepalives_idle: "30", tcp_keepalives_interval: "10", tcp_keepalives_count: "3" };
+    // What the socket has: while a reply is not acknowledged, no keepalive is sent.
+    for (const [name, value] of Object.entries({ ...settings, tcp_user_timeout: "60000" })) {
+      expect(await setting(connection, name)).toBe(value);
+    }
+  });
+
+  test("goes to the URL's database, whatever the environment says", async () => {
+    const env = { PGDATABASE: "missing", PGUSER: "nobody", PGHOST: "192.0.2.1", PGPORT: "1", PGPASSWORD: "no" };
+    const more = { PGSSLMODE: "verify-full", PGCONNECT_TIMEOUT: "soon", PGCHANNELBINDING: "require" };
+    expect(
+      await connectIn(
+        { ...env, ...more, DATABASE_URL: "postgres://192.0.2.1/a", PGOPTIONS: "-c role=tls" },
+        at("secret:pass%20word%2F%25"),
+      ),
+    ).toBe("postgres as secret");
+    for (const user of ["secret", "secret:"]) {
+      expect(await connectIn({ PGPASSWORD: "pass word/%" }, at(user))).toContain(
+        "it refuses this user or password (28",
+      );
+    }
+    expect(await connectIn({ PGSSLMODE: "nonsense" }, at("secret:pass%20word%2F%25"))).toBe(
+      `127.0.0.1:${cluster.port}: the environment's PGSSLMODE is not one that there is: remove it (ERR_INVALID_ARG_VALUE)`,
+    );
+  });
+
+  test("trusts only what sslmode says, whatever the environment says", async () => {
+    const env = { NODE_TLS_REJECT_UNAUTHORIZED: "0" };
+    for (const mode of ["verify-ca", "verify-full"]) {
+      expect(await connectIn(env, at("tls", `?sslmode=${mode}`, "localhost"))).toContain(
+        "its certificate is not trusted: sslrootcert names those that are",
+      );
+    }
+    expect(await connectIn(env, at("tls", "?sslmode=require"))).toBe("postgres as tls");
+    // As for libpq, `require` with certificates to trust is `verify-ca`.
+    expect(await connectIn(env, at("tls", `?sslmode=require&sslrootcert=${join(TLS, "renewed.crt")}`))).toContain(
+      "its certificate is not trusted",
+    );
+  });
+
+  /** Connects in a process with an environment of its own; gives the database and the role, or the refusal. */
+  async function connectIn(env: Readonly<Record<string, string>>, url: string): Promise<string> {
+    const script = `
+      const { connectPostgres } = await import("./src/database/postgres/connector.ts");
+      const { parsePostgresUrl } = await import("./src/database/postgres/url.ts");
+      try {
+        const connection = await connectPostgres(parsePostgresUrl(process.argv[1]), { writable: true, timeoutMs: 10_000 });
+        const [row] = await connection.query("SELECT current_database() || ' as ' || current_user AS found");
+        console.log(row.found);
+        connection.close();
+      } catch (error) {
+        console.log(error.message);
+      }`;
+    const child = Bun.spawn([process.execPath, "-e", script, url], {
+      cwd: ROOT,
+      env: { PATH: process.env["PATH"] ?? "", ...env },
+      // Bun warns of NODE_TLS_REJECT_UNAUTHORIZED.
+      stderr: "ignore",
+    });
+    return (await new Response(child.stdout).text()).trim();
+  }
+
+  test("turns synchronous_commit on where a role has less, and leaves it where it is more", async () => {
+    const modes = { off: "on", local: "on", remote_write: "on", on: "on", remote_apply: "remote_apply" };
+    for (const [set, found] of Object.entries(modes)) {
+      await cluster.run(`ALTER ROLE tls SET synchronous_commit = ${set}`);
+      using connection = await connect(at("tls", "?sslmode=require"));
+      expect(await setting(connection, "synchronous_commit")).toBe(found);
+    }
+  });
+
+  test("has no setting of a role that would change a value", async () => {
+    const settings = {
+      array_nulls: ["off", "on"],
+      bytea_output: ["escape", "hex"],
+      quote_all_identifiers: ["on", "off"],
+      row_security: ["on", "off"],
+    } as const;
+    for (const [name, [theirs, ours]] of Object.entries(settings)) {
+      await cluster.run(`ALTER ROLE tls SET ${name} = '${theirs}'`);
+      using connection = await connect(at("tls", "?sslmode=require"));
+      expect(await setting(connection, name)).toBe(ours);
+    }
+  });
+
+  test("refuses a server that may lose what it has acknowledged, to write only", async () => {
+    for (const name of ["fsync", "full_page_writes"]) {
+      await cluster.set(name, "off");
+      expect(await failureOf(at("postgres"))).toEqual({
+        code: "UNSAFE",
+        message: `127.0.0.1:${cluster.port}: ${name} is off, so it may lose what it has acknowledged`,
+      });
+      using reader = await connect(at("postgres"), false);
+      expect(await setting(reader, name)).toBe("off");
+      await cluster.set(name, "on");
+    }
+    using connection = await connect(at("postgres"));
+    expect(await setting(connection, "fsync")).toBe("on");
+  });
+
+  test("refuses a server that may take an fsync that failed for one that succeeded", async () => {
+    await using unsafe = await startCluster({ settings: { data_sync_retry: "on" } });
+    expect(await failureOf(unsafe.url("postgres"))).toEqual({
+      code: "UNSAFE",
+      message: `127.0.0.1:${unsafe.port}: data_sync_retry is on, so it may lose what it has acknowledged`,
+    });
+  });
+
+  test("passes a server by that may lose what it has acknowledged, where another one can be used", async () => {
+    await using unsafe = await startCluster({ settings: { fsync: "off" } });
+    const [bad, good] = [`127.0.0.1:${unsafe.port}`, `127.0.0.1:${cluster.port}`];
+    const through = (...hosts: string[]) => `postgres://postgres@${hosts.join(",")}/postgres`;
+    for (const url of [through(bad, good), through(good, bad)]) {
+      using connection = await connect(url);
+      expect(connection.host.port).toBe(cluster.port);
+    }
+    const reason = `${bad}: fsync is off, so it may lose what it has acknowledged`;
+    expect(await failureOf(through(bad, bad))).toEqual({ code: "UNSAFE", message: `${reason}; ${reason}` });
+    // The other one may be back in a moment.
+    expect(await failureOf(through(bad, "127.0.0.1:1"))).toEqual({
+      code: "NO_SERVER",
+      message: expect.stringContaining(`${reason}; 127.0.0.1:1: nothing listens there`),
+    });
+  });
+
+  test("passes a server by that is read-only, or where nothing listens", async () => {
+    await cluster.run("ALTER ROLE tls SET default_transaction_read_only = on");
+    const url = at("tls", "?sslmode=require");
+    const reason = `127.0.0.1:${cluster.port}: it is read-only (25006)`;
+    expect(await failureOf(url)).toEqual({ code: "25006", message: reason });
+    expect(await failureOf(url.replace("127.0.0.1", "127.0.0.1:1,127.0.0.1"))).toEqual({
+      code: "NO_SERVER",
+      message: `127.0.0.1:1: nothing listens there, or no host has this name (ERR_POSTGRES_CONNECTION_REFUSED); ${reason}`,
+    });
+    using reader = await connect(url, false);
+    expect(await setting(reader, "transaction_read_only")).toBe("on");
+    await cluster.run("ALTER ROLE tls RESET default_transaction_read_only");
+    using connection = await connect(url.replace("127.0.0.1", "127.0.0.1:1,127.0.0.1"));
+    expect(await setting(connection, "transaction_read_only")).toBe("off");
+  });
+
+  test("refuses a database that cannot keep every string", async () => {
+    await cluster.run("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'");
+    expect(await failureOf(at("postgres").replace(/postgres$/, "latin"))).toEqual({
+      code: "UNSAFE",
+      message: `127.0.0.1:${cluster.port}: its encoding is LATIN1, not UTF8`,
+    });
+  });
+
+  test("speaks TLS as sslmode says", async () => {
+    const root = `sslrootcert=${TLS}/localhost.crt`;
+    for (const [mode, host] of [
+      ["sslmode=require", "127.0.0.1"],
+      [`sslmode=verify-ca&${root}`, "127.0.0.1"],
+      [`sslmode=verify-ca&${root}`, "127.0.0.2"],
+      [`sslmode=verify-full&${root}`, "localhost"],
+    ] as const) {
+      using connection = await connect(at("tls", `?${mode}`, host));
+      const rows = await connection.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
+      expect([...rows]).toEqual([{ ssl: true }]);
+    }
+    // Its certificate is for localhost and 127.0.0.1.
+    expect(await failureOf(at("tls", `?sslmode=verify-full&${root}`, "127.0.0.2"))).toEqual({
+      code: "NO_SERVER",
+      message: `127.0.0.2:${cluster.port}: its certificate is for another host (ERR_TLS_CERT_ALTNAME_INVALID)`,
+    });
+    expect(await failureOf(at("tls", "?sslmode=disable"))).toMatchObject({
+      message: `127.0.0.1:${cluster.port}: it refuses this user or password (28000)`,
+    });
+    expect(await failureOf(at("tls", "?sslmode=verify-full&sslrootcert=/missing.crt"))).toMatchObject({
+      message: expect.stringContaining("sslrootcert, sslcert or sslkey names a file that is not there"),
+    });
+    using directory = emptyDirectory();
+    const empty = join(directory.path, "empty.crt");
+    writeFileSync(empty, "");
+    for (const [file, reason] of [
+      [empty, "sslrootcert, sslcert or sslkey names an empty file (ERR_INVALID_ARG_TYPE)"],
+      ["/", "sslrootcert, sslcert or sslkey names a directory (EISDIR)"],
+      [join(ROOT, "package.json"), "names a file that holds no certificate or key in PEM (ERR_BORINGSSL)"],
+    ] as const) {
+      expect(await failureOf(at("tls", `?sslmode=verify-full&sslrootcert=${file}`))).toMatchObject({
+        message: expect.stringContaining(reason),
+      });
+    }
+    expect(await failureOf(at("tls", "?sslmode=verify-full", "localhost"))).toMatchObject({
+      message: expect.stringContaining("its certificate is not trusted: sslrootcert names those that are"),
+    });
+  });
+
+  test("shows a certificate of its own to a server that asks for one", async () => {
+    const own = (name: string) => `?sslmode=require&sslcert=${TLS}/${name}.crt&sslkey=${TLS}/${name}.key`;
+    using connection = await connect(at("localhost", own("localhost")));
+    const rows = await connection.query("SELECT client_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
+    expect([...rows]).toEqual([{ client_dn: "/CN=localhost" }]);
+    const refused = `127.0.0.1:${cluster.port}: it refuses this user or password (28000)`;
+    for (const url of [at("localhost", "?sslmode=require"), at("example.org", own("localhost"))]) {
+      expect(await failureOf(url)).toEqual({ code: "NO_SERVER", message: refused });
+    }
+    // Nobody whom the server trusts has signed it.
+    expect(await failureOf(at("localhost", own("renewed")))).toEqual({
+      code: "NO_SERVER",
+      message: `127.0.0.1:${cluster.port}: the TLS handshake failed: it may not trust sslcert (EPROTO)`,
+    });
+  });
+
+  test.concurrent("refuses a server that does not respond within the time that is set", async () => {
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+    const url = `postgres://plants@127.0.0.1:${silent.port}/plants?connect_timeout=1`;
+    const { code, message } = await failureOf(url);
+    // On a busy machine our own deadline is extended, and Bun's for connecting is first.
+    expect([code, message.replace("ERR_POSTGRES_CONNECTION_TIMEOUT", "DEADLINE")]).toEqual([
+      "NO_SERVER",
+      `127.0.0.1:${silent.port}: it did not respond in time (DEADLINE)`,
+    ]);
+  });
+
+  test.concurrent("leaves time for the other hosts where one does not respond", async () => {
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+    const hosts = `127.0.0.1:${silent.port},127.0.0.1:${silent.port},127.0.0.1`;
+    const url = parsePostgresUrl(at("postgres", "?connect_timeout=9", hosts));
+    const connection = await connectPostgres(url, { writable: true, timeoutMs: 3_000 });
+    expect(connection.host.port).toBe(cluster.port);
+    connection.close();
+  });
+
+  test.skipIf(skipsPooler()).each(["transaction", "session", "statement"])(
+    "refuses a pooler, which does not hand on the session's settings, also one that hides it: pool_mode=%s",
+    async (mode) => {
+      using directory = emptyDirectory();
+      // What a session would have set is there without it.
+      await cluster.set("statement_timeout", "30s");
+      for (const [ignored, reason] of [
+        [
+          "extra_float_digits",
+          "it refuses the session's settings, as a pooler does: connect to PostgreSQL itself (08P01)",
+        ],
+        [
+          "plant_store.nonce,array_nulls,bytea_output,lock_timeout,options,quote_all_identifiers,row_security,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout",
+          "a pooler in between drops the session's settings: connect to PostgreSQL itself",
+        ],
+      ] as const) {
+        await using pooler = await startPooler({ directory: directory.path, target: cluster.port, ignored, mode });
+        const { message } = await failureOf(`postgres://postgres@127.0.0.1:${pooler.port}/postgres`);
+        expect(message).toBe(`127.0.0.1:${pooler.port}: ${reason}`);
+      }
+      await cluster.set("statement_timeout", "0");
+    },
+  );
+});
+
+/** Says so, for the test that skips itself. */
+function skipsPooler(): boolean {
+  const isRoot = process.getuid?.() === 0;
+  if (!isRoot) console.warn("Skipped, a real pooler: it needs root");
+  return !isRoot || (Bun.which("pgbouncer") === null && missing("a real pooler: there is no pgbouncer"));
+}
+
+interface PoolerOptions {
+  readonly directory: string;
+  /** The port of PostgreSQL. */
+  readonly target: number;
+  /** The settings that it takes, and drops. */
+  readonly ignored: string;
+  readonly mode: string;
+}
+
+/** Starts PgBouncer. */
+async function startPooler({ directory, target, ignored, mode }: PoolerOptions) {
+  const port = await freePort();
+  const file = join(directory, "pgbouncer.ini");
+  chmodSync(directory, 0o755);
+  const lines = [
+    "[databases]",
+    `postgres = host=127.0.0.1 port=${target} user=postgres`,
+    "[pgbouncer]",
+    "auth_type=any",
+  ];
+  lines.push("listen_addr=127.0.0.1", `listen_port=${port}`, "unix_socket_dir=", `pool_mode=${mode}`);
+  writeFileSync(file, [...lines, `ignore_startup_parameters=${ignored}`].join("\n"));
+  const child = Bun.spawn(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "pgbouncer", file], {
+    stdout: "ignore",
+    stderr: "pipe",
+  });
+  let log = "";
+  for await (const chunk of child.stderr.pipeThrough(new TextDecoderStream())) {
+    log += chunk;
+    if (log.includes("process up")) break;
+  }
+  if (!log.includes("process up")) throw new Error(`PgBouncer did not start:\n${log}`);
+  return {
+    port,
+    async [Symbol.asyncDispose]() {
+      child.kill();
+      await child.exited;
+    },
+  };
+}

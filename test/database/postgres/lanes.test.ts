@@ -1,0 +1,154 @@
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Database } from "../../../src/database/database.ts";
+import { openPostgres } from "../../../src/database/postgres/database.ts";
+import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { through } from "../../faults/postgres.ts";
+import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import { withCluster } from "../../support/postgres_hooks.ts";
+import { ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { range } from "../../support/scale.ts";
+import { startProxy, type TcpProxy } from "../../support/tcp_proxy.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+/** How long a commit takes: long enough for batches to meet, in milliseconds. */
+const COMMIT_MS = 20;
+/** How long a plant may take, in milliseconds: enough for 20 on one lane beside other tests. */
+const TIMEOUT_MS = 10_000;
+
+describe.skipIf(skipsCluster())("lanes", () => {
+  let cluster: PostgresCluster;
+  const tls = (name: string) => readFileSync(join(ROOT, "test/support/tls", name), "utf8");
+  withCluster((started) => (cluster = started), {
+    settings: { ssl: "on" },
+    files: { "server.crt": tls("localhost.crt"), "server.key": tls("localhost.key") },
+  });
+
+  /** Opens a database of its own through a proxy. */
+  async function open(proxy: TcpProxy, { role = "postgres", parameters = "" } = {}) {
+    await using created = await cluster.newDatabase({ tables: false });
+    await created.run(`GRANT CREATE ON SCHEMA public TO ${role}`);
+    return await openPostgres(
+      parsePostgresUrl(`postgres://${role}@127.0.0.1:${proxy.port}/${created.name}${parameters}`),
+    );
+  }
+
+  test.concurrent("where the server takes one connection, that one serves all", async () => {
+    await cluster.run("CREATE ROLE single LOGIN CONNECTION LIMIT 1", "GRANT pg_read_all_settings TO single");
+    using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
+    await using database = await open(proxy, { role: "single" });
+    expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
+    expect(metric(database, "connections")).toBe(1);
+  });
+
+  test.concurrent("a new connection that hangs keeps no plant waiting, and later ones are used", async () => {
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+    using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
+    await using database = await open(proxy);
+    expect(await addAtOnce(database, [1])).toEqual(["added"]);
+    proxy.redirect(silent.port);
+    expect(await addAtOnce(database, range(2, 20))).toEqual(range(2, 20).map(() => "added"));
+    expect(metric(database, "lanes_busy")).toBeGreaterThan(0);
+    expect(metric(database, "connections")).toBe(1);
+    proxy.redirect(cluster.port);
+    for (let id = 100; metric(database, "connections") === 1; id += 10) await addAtOnce(database, range(id, id + 9));
+    expect(metric(database, "reconnections_total")).toBe(0);
+  });
+
+  test.concurrent(
+    "tokens are read and written where the plants have all connections that the server takes",
+    async () => {
+      await cluster.run("CREATE ROLE four LOGIN CONNECTION LIMIT 4");
+      using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
+      await using database = await open(proxy, { role: "four" });
+      while (metric(database, "connections") !== 4) await addAtOnce(database, range(1, 20));
+      const createdAt = new Date("2026-01-01T00:00:00.001Z");
+      const token = { name: "garden", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] };
+      await database.tokens.add(token);
+      expect(await database.tokens.list()).toMatchObject([{ name: "garden" }]);
+      expect(metric(database, "connections")).toBe(4);
+    },
+  );
+
+  test.concurrent("no work waits for a connection, or makes one, once the database is closed", async () => {
+    using proxy = startProxy(cluster.port);
+    const database = await open(proxy);
+    const connected: unknown[] = [];
+    const socket = { open: (client: unknown) => void connected.push(client), data() {} };
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
+    proxy.redirect(silent.port);
+    const disposed = { code: "storage_unavailable", cause: { code: "DISPOSED" } };
+    const waiting = addAtOnce(database, [1]).catch((error: unknown) => error);
+    while (connected.length === 0) await Bun.sleep(1);
+    await database[Symbol.asyncDispose]();
+    expect(await waiting).toMatchObject(disposed);
+    const before = connected.length;
+    expect(await addAtOnce(database, [2]).catch((error: unknown) => error)).toMatchObject(disposed);
+    expect(connected).toHaveLength(before);
+  });
+
+  test.concurrent("a statement that is given up at its deadline is not cancelled", async () => {
+    const first: Buffer[] = [];
+    const socket = { data: (_: unknown, bytes: Buffer) => void first.push(Buffer.from(bytes)) };
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
+    using proxy = startProxy(cluster.port);
+    await using created = await cluster.newDatabase();
+    await using database = await openPostgres(parsePostgresUrl(through(proxy, created.url)));
+    await addAtOnce(database, [1]);
+    await created.run(
+      "CREATE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(5); RETURN NEW; END'",
+      "CREATE TRIGGER be_slow BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION be_slow()",
+    );
+    proxy.redirect(silent.port);
+    const added = database.plants.add([{ id: 2n, name: "Fern" }], { timeoutMs: 500 });
+    await expect(added).rejects.toMatchObject({ code: "storage_unavailable" });
+    // What comes first on a new connection: the lane connects again by itself.
+    while (first.length === 0) await Bun.sleep(5);
+    // https://www.postgresql.org/docs/current/protocol-message-formats.html#PROTOCOL-MESSAGE-FORMATS-CANCELREQUEST
+    expect(first.map((bytes) => bytes.readInt32BE(4))).not.toContain(80_877_102);
+  });
+
+  test.concurrent.each(["disable", "require"])(
+    "a plant is sent again where the reply to it was damaged on the way: sslmode=%s",
+    async (mode) => {
+      using proxy = startProxy(cluster.port);
+      await using database = await open(proxy, { parameters: `?sslmode=${mode}` });
+      await addAtOnce(database, [1]);
+      proxy.set("damage one reply");
+      expect(await addAtOnce(database, [2])).toEqual(["present"]);
+      expect(metric(database, "reconnections_total")).toBe(1);
+    },
+  );
+
+  test.concurrent(
+    "reading tokens waits once where no new connection is taken, and not before each statement",
+    async () => {
+      let asked = 0;
+      using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { open: () => void asked++, data() {} } });
+      using proxy = startProxy(cluster.port);
+      await using database = await open(proxy);
+      await addAtOnce(database, [1]);
+      proxy.redirect(silent.port);
+      expect(await database.tokens.revision()).toBeString();
+      let before = 0;
+      expect(asked).toBeGreaterThan(before);
+      // On a busy machine the time may be over in which it does not ask again.
+      while (asked !== before) {
+        before = asked;
+        expect(await database.tokens.list()).toEqual([]);
+      }
+    },
+  );
+});
+
+/** Each as a batch of its own. */
+async function addAtOnce({ plants }: Database, ids: readonly number[]): Promise<readonly string[]> {
+  const batches = ids.map((id) => plants.add([{ id: BigInt(id), name: "Fern" }], { timeoutMs: TIMEOUT_MS }));
+  return (await Promise.all(batches)).flat();
+}
+
+function metric(database: Database, name: string): number | undefined {
+  return database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value;
+}

@@ -1,0 +1,151 @@
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { cpSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { openPostgres } from "../../../src/database/postgres/database.ts";
+import { MIGRATIONS } from "../../../src/database/postgres/migrations.ts";
+import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import { withEmptyDatabase } from "../../support/postgres_hooks.ts";
+import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const FOLDER = join(ROOT, "drizzle/postgres");
+
+function sqlFiles(folder: string): string[] {
+  return readdirSync(folder)
+    .filter((name) => name.endsWith(".sql"))
+    .toSorted();
+}
+
+test("every migration in the folder is embedded, as it stands there and in order", () => {
+  const embedded = MIGRATIONS.map(({ tag, sql }) => ({ file: `${tag}.sql`, sql }));
+  const folder = sqlFiles(FOLDER).map((file) => ({ file, sql: readFileSync(join(FOLDER, file), "utf8") }));
+  expect(embedded).toEqual(folder);
+});
+
+test("drizzle-kit finds nothing in the schema that no migration makes", async () => {
+  using copy = emptyDirectory();
+  cpSync(FOLDER, join(copy.path, "postgres"), { recursive: true });
+  // It takes `--out` as relative to where it runs.
+  const schema = ["--schema", join(ROOT, "src/database/postgres/schema.ts"), "--out", "postgres"];
+  const drizzleKit = [process.execPath, "--bun", join(ROOT, "node_modules/.bin/drizzle-kit")];
+  const generate = Bun.spawn([...drizzleKit, "generate", "--dialect", "postgresql", ...schema], {
+    cwd: copy.path,
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  expect(await new Response(generate.stdout).text()).toContain("No schema changes, nothing to migrate");
+  expect(await generate.exited).toBe(0);
+  expect(sqlFiles(join(copy.path, "postgres"))).toEqual(sqlFiles(FOLDER));
+});
+
+describe.skipIf(skipsCluster())("openPostgres()", () => {
+  let cluster: PostgresCluster;
+  let url: string;
+  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
+
+  const open = (access: "create" | "write" | "read" = "create", at = url) =>
+    openPostgres(parsePostgresUrl(at), { access });
+
+  test("makes the tables once, however many start at the same time", async () => {
+    for (let round = 0; round < 5; round++) {
+      await cluster.emptyDatabase();
+      const opened = await Promise.all(Array.from({ length: 10 }, () => open()));
+      for (const database of opened) await database[Symbol.asyncDispose]();
+      expect(await cluster.run("SELECT tag FROM plant_store_migrations")).toEqual([{ tag: "0000_plants_and_tokens" }]);
+    }
+  });
+
+  test("waits for another one that makes the tables, past the lock_timeout of its statements", async () => {
+    await using rival = cluster.connect();
+    await rival.unsafe("BEGIN; CREATE TABLE tokens (name text)").simple();
+    const opened = open();
+    const waiting = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    while ((await cluster.run(`${waiting} AND query_start < now() - interval '600ms'`)).length === 0) {
+      await Bun.sleep(20);
+    }
+    await rival.unsafe("ROLLBACK");
+    await using database = await opened;
+    expect(await database.tokens.list()).toEqual([]);
+  });
+
+  test("leaves a database alone that belongs to another application", async () => {
+    await cluster.run("CREATE TABLE orders (id int)");
+    try {
+      const refusal = 'Cannot open database "postgres": schema "public" belongs to another application';
+      await expect(open()).rejects.toThrow(refusal);
+      await expect(open("read")).rejects.toThrow(refusal);
+      expect(await cluster.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")).toEqual([
+        { tablename: "orders" },
+      ]);
+    } finally {
+      await cluster.run("DROP TABLE orders");
+    }
+  });
+
+  test("says in words that something else has the name of a table, or that one is not there", async () => {
+    const refusal = (reason: string) => `Cannot open database "postgres": ${reason}`;
+    const lacksColumn = "a table has the name of plant-store's and not its columns: use a schema of its own (42703)";
+    const taken =
+      "a view, a type or a table of another application has a name that plant-store needs: use a schema of its own";
+    for (const [made, dropped, message] of [
+      ["CREATE VIEW plants AS SELECT 1", "DROP VIEW plants", `${taken} (42P07)`],
+      ["CREATE TYPE plants AS ENUM ()", "DROP TYPE plants", `${taken} (42710)`],
+      ["CREATE TABLE plant_store_migrations (id int)", "DROP TABLE plant_store_migrations", lacksColumn],
+    ] as const) {
+      await cluster.run(made);
+      await expect(open()).rejects.toThrow(refusal(message));
+      await cluster.run(dropped);
+    }
+    await (await open())[Symbol.asyncDispose]();
+    await cluster.run("ALTER TABLE probes RENAME TO other");
+    await expect(open()).rejects.toThrow(refusal("the table probes is missing: restore it"));
+    await cluster.run("ALTER TABLE other RENAME TO probes");
+  });
+
+  test("refuses a newer plant-store's database", async () => {
+    await (await open())[Symbol.asyncDispose]();
+    await cluster.run("INSERT INTO plant_store_migrations VALUES (9999999999999, '9999_from_the_future')");
+    const refusal = 'Cannot open database "postgres": it was made by a newer plant-store';
+    await expect(open()).rejects.toThrow(refusal);
+    await expect(open("read")).rejects.toThrow(refusal);
+  });
+
+  test("makes no tables for who only reads or lists", async () => {
+    for (const access of ["read", "write"] as const) {
+      await expect(open(access)).rejects.toThrow('Cannot open database "postgres": no plant-store is in it');
+    }
+    expect(await cluster.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")).toEqual([]);
+  });
+
+  test("works as a role that may not create tables, where somebody else made them", async () => {
+    await cluster.run("CREATE ROLE gardener LOGIN");
+    const asGardener = cluster.url("postgres", "gardener");
+    await expect(open("create", asGardener)).rejects.toThrow(
+      'Cannot open database "postgres": the user may not create tables: run plant-store migrate once as one who may',
+    );
+    await (await open())[Symbol.asyncDispose]();
+    await expect(open("write", asGardener)).rejects.toThrow("the user may not do what is needed (42501)");
+    await cluster.run("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO gardener");
+    for (const access of ["create", "write"] as const) {
+      await expect(open(access, asGardener)).rejects.toThrow(
+        'Cannot open database "postgres": the user lacks UPDATE on plants, UPDATE on probes, UPDATE on token_revision, UPDATE on tokens: GRANT it',
+      );
+    }
+    await (await open("read", asGardener))[Symbol.asyncDispose]();
+    await cluster.run("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO gardener");
+    await using database = await open("create", asGardener);
+    const fern = { id: 1n, name: "Fern" };
+    expect(await database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+    expect(await database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
+    await database.plants.probe();
+  });
+
+  test("needs a schema to make tables in", async () => {
+    await cluster.run("CREATE ROLE nowhere LOGIN", "ALTER ROLE nowhere SET search_path = missing");
+    await expect(open("create", cluster.url("postgres", "nowhere"))).rejects.toThrow(
+      'Cannot open database "postgres": its search_path names no schema that there is',
+    );
+  });
+});

@@ -1,0 +1,39 @@
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { openPostgres } from "../../../src/database/postgres/database.ts";
+import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import { withCluster } from "../../support/postgres_hooks.ts";
+import { TEST_TIMEOUT_MS } from "../../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+describe.skipIf(skipsCluster())("probe()", () => {
+  let cluster: PostgresCluster;
+  withCluster((started) => (cluster = started));
+
+  test.concurrent.each(["ACCESS EXCLUSIVE", "SHARE"])(
+    "fails while a %s lock on the table keeps plants waiting",
+    async (mode) => {
+      await using created = await cluster.newDatabase();
+      await using database = await openPostgres(parsePostgresUrl(created.url));
+      // A probe has a second, which is for no connection then.
+      await database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
+      await database.plants.probe();
+      await using rival = created.connect();
+      await rival.unsafe(`BEGIN; LOCK TABLE plants IN ${mode} MODE`).simple();
+      await expect(database.plants.probe()).rejects.toMatchObject({ code: "storage_unavailable" });
+      await rival.unsafe("COMMIT");
+      await database.plants.probe();
+    },
+  );
+
+  test.concurrent.each(["INSERT", "UPDATE"])("fails without the right to %s plants", async (right) => {
+    await using created = await cluster.newDatabase({ tables: false });
+    const role = `lacks_${right.toLowerCase()}`;
+    await created.run(`CREATE ROLE ${role} LOGIN`, `GRANT CREATE ON SCHEMA public TO ${role}`);
+    await using database = await openPostgres(parsePostgresUrl(cluster.url(created.name, role)));
+    await database.plants.probe();
+    await created.run(`REVOKE ${right} ON plants FROM ${role}`);
+    await expect(database.plants.probe()).rejects.toMatchObject({ code: "42501" });
+  });
+});

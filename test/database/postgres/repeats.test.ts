@@ -1,0 +1,363 @@
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import type { NewPlant } from "../../../src/plant/plant.ts";
+import type { Database } from "../../../src/database/database.ts";
+import { openPostgres } from "../../../src/database/postgres/database.ts";
+import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { withCluster } from "../../support/postgres_hooks.ts";
+import { TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { startProxy, type TcpProxy } from "../../support/tcp_proxy.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const NOW = new Date("2026-01-01T00:00:00.001Z");
+
+/** A token whose digest is its name's first byte. */
+function tokenNamed(name: string, expiresAt: Date | null = null) {
+  return { name, digest: new Uint8Array(32).fill(name.charCodeAt(0)), createdAt: NOW, expiresAt, scopes: [] };
+}
+
+/** A statement that waits for no lock of PostgreSQL's that ends by lock_timeout. */
+const SLOW_FUNCTION = `CREATE OR REPLACE FUNCTION be_stuck(name text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+  IF name = 'stuck' THEN
+    SET LOCAL lock_timeout = 0;
+    PERFORM pg_advisory_xact_lock(1);
+  END IF;
+  RETURN true;
+END $$`;
+/** Fails with the SQLSTATE that a plant has for a name: once, for a sequence is not rolled back, or always. */
+const FAILING_FUNCTION = `CREATE OR REPLACE FUNCTION fail(name text, tag text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+  IF tag = 'always' OR nextval('attempts') % 2 = 1 THEN RAISE EXCEPTION 'no' USING ERRCODE = name; END IF;
+  RETURN true;
+END $$`;
+const SLOW_CONSTRAINT = "ALTER TABLE plants ADD CHECK (be_stuck(name))";
+
+/** The connections to this database alone: other tests run beside. */
+const CONNECTIONS = "FROM pg_stat_activity WHERE datname = current_database()";
+const WAITS_FOR_ROW = `EXISTS (SELECT ${CONNECTIONS} AND wait_event = 'transactionid')`;
+
+function metric(database: Database, name: string): number | undefined {
+  return database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value;
+}
+
+describe.skipIf(skipsCluster())("openPostgres()", () => {
+  let cluster: PostgresCluster;
+  withCluster((started) => (cluster = started));
+
+  /** Waits until the only row of a statement about what is stored says so. */
+  async function until(run: PostgresCluster["run"], condition: string): Promise<void> {
+    while ((await run(`SELECT 1 AS one WHERE ${condition}`)).length === 0) await Bun.sleep(5);
+  }
+
+  /** The way to a database through a proxy. */
+  function through(proxy: TcpProxy, { name }: { readonly name: string }) {
+    return parsePostgresUrl(`postgres://postgres@127.0.0.1:${proxy.port}/${name}`);
+  }
+
+  test.concurrent("compares long texts exactly, and reads none of them back", async () => {
+    await using created = await cluster.newDatabase();
+    using proxy = startProxy(cluster.port);
+    await using database = await openPostgres(through(proxy, created));
+    const add = (batch: readonly NewPlant[]) => database.plants.add(batch, { timeoutMs: TEST_TIMEOUT_MS });
+    // Around the length from which on a text is long, in bytes of UTF-8, and far above.
+    const texts = [
+      "",
+      "x".repeat(255),
+      "x".repeat(256),
+      "x".repeat(257),
+      "ü".repeat(128),
+      "ü".repeat(129),
+      "🌱".repeat(100_000),
+    ];
+    const stored = texts.flatMap((name, row) => [
+      { id: BigInt(3 * row), name },
+      ...texts.slice(0, 2).map((tag, column) => ({ id: BigInt(3 * row + column + 1), name, tag })),
+    ]);
+    stored.push(...texts.map((tag, row) => ({ id: BigInt(1_000 + row), name: "Fern", tag })));
+    expect(new Set(await add(stored))).toEqual(new Set(["added"]));
+    const before = proxy.replyBytes();
+    expect(new Set(await add(stored))).toEqual(new Set(["present"]));
+    const others: readonly ((plant: NewPlant) => NewPlant)[] = [
+      ({ id, name, tag }) => ({ id, name: `${name}y`, ...(tag !== undefined && { tag }) }),
+      ({ id, name, tag }) => ({
+        id,
+        name: name === "" ? "y" : name.replace(/.$/u, "y"),
+        ...(tag !== undefined && { tag }),
+      }),
+      ({ id, name, tag }) => (tag === undefined ? { id, name, tag: "" } : { id, name }),
+      ({ id, name, tag = "x" }) => ({ id, name, tag: `${tag}y` }),
+    ];
+    for (const other of others) expect(new Set(await add(stored.map(other)))).toEqual(new Set(["conflict"]));
+    expect(proxy.replyBytes() - before).toBeLessThan(100_000);
+  });
+
+  test.concurrent("a statement that is stuck on the server keeps no other plant waiting", async () => {
+    await using created = await cluster.newDatabase();
+    await using database = await openPostgres(parsePostgresUrl(created.url));
+    const { plants } = database;
+    const pids = `SELECT pid ${CONNECTIONS} AND application_name = 'plant-store'`;
+    await created.run(SLOW_FUNCTION, SLOW_CONSTRAINT);
+    await using rival = created.connect();
+    await rival.unsafe("SELECT pg_advisory_lock(1)");
+    try {
+      const refusal = {
+        code: "storage_unavailable",
+        message: expect.stringMatching(/^storage did not finish in time;/),
+      };
+      // The lane is connected by then: the time of the next plant is for its statement.
+      expect(await plants.add([{ id: 4n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+      await expect(plants.add([{ id: 5n, name: "stuck" }], { timeoutMs: 500 })).rejects.toMatchObject(refusal);
+      for (let id = 10n; id < 20n; id++) {
+        const adds = [0n, 100n, 200n].map((offset) =>
+          plants.add([{ id: id + offset, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS / 2 }),
+        );
+        expect(await Promise.all(adds)).toEqual([["added"], ["added"], ["added"]]);
+      }
+      // All but the one that is stuck are busy: what comes next waits for one of them, and not behind it. One may still
+      // connect that nobody waits for any more.
+      while (metric(database, "lanes_busy") !== 1) await Bun.sleep(5);
+      expect(await created.run(`${pids} AND wait_event = 'advisory'`)).toHaveLength(1);
+      for (let batch = 0n; batch < 5n; batch++) {
+        const ids = [0n, 1n, 2n, 3n, 4n, 5n].map((offset) => 1_000n + 10n * batch + offset);
+        const adds = ids.map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS / 2 }));
+        expect(new Set((await Promise.all(adds)).flat())).toEqual(new Set(["added"]));
+      }
+    } finally {
+      await rival.unsafe("SELECT pg_advisory_unlock(1)");
+    }
+    while (metric(database, "lanes_busy") !== 0) await Bun.sleep(5);
+    expect(await plants.add([{ id: 5n, name: "stuck" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
+  });
+
+  test.concurrent(
+    "a lane whose statement is stuck, and which could not ask whether it still is, is the last one that is taken",
+    async () => {
+      await using created = await cluster.newDatabase();
+      using proxy = startProxy(cluster.port);
+      using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+      await using database = await openPostgres(through(proxy, created));
+      const add = (id: bigint, timeoutMs: number) => database.plants.add([{ id, name: "Fern" }], { timeoutMs });
+      await created.run(SLOW_FUNCTION, SLOW_CONSTRAINT);
+      await using rival = created.connect();
+      await rival.unsafe("SELECT pg_advisory_lock(1)");
+      try {
+        // One lane is connected: a lone client needs no other.
+        expect(await add(6n, TEST_TIMEOUT_MS)).toEqual(["added"]);
+        proxy.redirect(silent.port);
+        await expect(database.plants.add([{ id: 7n, name: "stuck" }], { timeoutMs: 500 })).rejects.toMatchObject({
+          code: "storage_unavailable",
+        });
+        while (metric(database, "lanes_busy") !== 0) await Bun.sleep(5);
+        proxy.redirect(cluster.port);
+        expect(await add(8n, 10_000)).toEqual(["added"]);
+      } finally {
+        await rival.unsafe("SELECT pg_advisory_unlock(1)");
+      }
+    },
+  );
+
+  /**
+   * As a user whose current role is another one: PostgreSQL hides from it what its own connections do.
+   *
+   * @param own A cluster of the test's own: roles and settings are for all of its databases.
+   */
+  async function openHidden(own: PostgresCluster): Promise<Database> {
+    await own.run(
+      "CREATE ROLE holder",
+      "CREATE ROLE app LOGIN IN ROLE holder",
+      "ALTER ROLE app SET role = holder",
+      "GRANT ALL ON SCHEMA public TO holder",
+    );
+    return openPostgres(parsePostgresUrl(own.url("postgres", "app")), { lanes: 1 });
+  }
+
+  test.concurrent(
+    "replaces a connection that was silently dropped, also where the current role is not the one that logged in",
+    async () => {
+      await using own = await startCluster();
+      await using database = await openHidden(own);
+      const add = (id: bigint, timeoutMs: number) => database.plants.add([{ id, name: "Fern" }], { timeoutMs });
+      expect(await add(1n, TEST_TIMEOUT_MS)).toEqual(["added"]);
+      const [backend] = await own.run("SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND query ~ '^insert'");
+      process.kill(Number(backend?.["pid"]), "SIGSTOP");
+      try {
+        await expect(add(2n, 300)).rejects.toMatchObject({ code: "storage_unavailable" });
+        expect(await add(2n, TEST_TIMEOUT_MS / 2)).toEqual(["added"]);
+      } finally {
+        process.kill(Number(backend?.["pid"]), "SIGCONT");
+      }
+    },
+  );
+
+  test.concurrent(
+    "leaves one connection behind for each lane, also where the current role is not the one that logged in",
+    async () => {
+      await using own = await startCluster();
+      await using database = await openHidden(own);
+      const waiting = "SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND wait_event = 'SyncRep'";
+      expect(await database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+      await own.set("synchronous_standby_names", "nobody");
+      // Only the first one has to get as far as to its commit.
+      for (const [id, timeoutMs] of [
+        [2n, 1_000],
+        [3n, 300],
+        [4n, 300],
+      ] as const) {
+        await expect(database.plants.add([{ id, name: "Fern" }], { timeoutMs })).rejects.toMatchObject({
+          code: "storage_unavailable",
+          message: expect.stringMatching(/^storage did not finish in time;/),
+        });
+      }
+      expect(await own.run(waiting)).toHaveLength(1);
+      await own.set("synchronous_standby_names", "");
+      expect(await database.plants.add([{ id: 3n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+    },
+  );
+
+  // From here on not beside others: a connection that takes too long is a retry more.
+
+  test("sends again what an error of PostgreSQL did not store, and says what storage cannot do", async () => {
+    await using created = await cluster.newDatabase();
+    await using database = await openPostgres(parsePostgresUrl(created.url));
+    const add = (id: bigint, name: string, tag = "once") =>
+      database.plants.add([{ id, name, tag }], { timeoutMs: TEST_TIMEOUT_MS });
+    await created.run("CREATE SEQUENCE attempts", FAILING_FUNCTION, "ALTER TABLE plants ADD CHECK (fail(name, tag))");
+    const again = {
+      0: ["40001", "40P01", "57014"],
+      1: ["08006", "25006", "25P04", "57P01", "57P03", "26000", "53300"],
+    };
+    const counts = () => ["retries_total", "reconnections_total"].map((name) => metric(database, name) ?? Number.NaN);
+    let id = 0n;
+    for (const [reconnections, codes] of Object.entries(again)) {
+      for (const code of codes) {
+        const before = counts();
+        expect([code, await add(++id, code)]).toEqual([code, ["added"]]);
+        const more = counts().map((count, index) => count - (before[index] ?? 0));
+        expect([code, more]).toEqual([code, [1, Number(reconnections)]]);
+      }
+    }
+    for (const [code, reason] of [
+      ["53100", "storage is full"],
+      ["53200", "storage is gone"],
+      ["53400", "storage is gone"],
+      ["58030", "storage has failed to read or write"],
+      ["XX001", "storage has failed"],
+    ] as const) {
+      await expect(add(100n, code, "always")).rejects.toMatchObject({
+        code: "storage_unavailable",
+        message: `${reason}; the plant may or may not be stored, send it again later`,
+      });
+    }
+    for (const code of ["22012", "23505", "42883", "P0001"]) {
+      await expect(add(100n, code, "always")).rejects.toMatchObject({ name: "PostgresFailure", code });
+    }
+  });
+
+  // Nor these: what waits for a lock ends by itself after 250 ms.
+
+  test("adds a plant again whose session the role's transaction_timeout has ended", async () => {
+    await using created = await cluster.newDatabase();
+    await created.run("CREATE ROLE hasty SUPERUSER LOGIN", "ALTER ROLE hasty SET transaction_timeout = '100ms'");
+    await using database = await openPostgres(parsePostgresUrl(cluster.url(created.name, "hasty")));
+    await using rival = created.connect();
+    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
+    const add = () => database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
+    // A server process that did not run on a busy machine for 250 ms ends the wait for the lock, and not the session.
+    const addUnlocked = async () => {
+      let outcomes = await add();
+      while (outcomes[0] === "locked") outcomes = await add();
+      return outcomes;
+    };
+    const added = addUnlocked();
+    added.catch(() => {});
+    while (metric(database, "reconnections_total") === 0) await Bun.sleep(5);
+    await rival.unsafe("COMMIT");
+    expect(await added).toEqual(["present"]);
+  });
+
+  test("begins no batch that waited for a lane past its deadline", async () => {
+    await using created = await cluster.newDatabase();
+    await using database = await openPostgres(parsePostgresUrl(created.url), { lanes: 1 });
+    const { plants } = database;
+    await plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
+    await using rival = created.connect();
+    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (2, 'Moss')").simple();
+    const first = plants.add([{ id: 2n, name: "Moss" }], { timeoutMs: TEST_TIMEOUT_MS });
+    const second = plants.add([{ id: 3n, name: "Ivy" }], { timeoutMs: 10 }).catch((error) => error);
+    const deadline = performance.now() + 10;
+    while (performance.now() < deadline) await Bun.sleep(1);
+    await rival.unsafe("COMMIT");
+    expect(await first).toEqual(["present"]);
+    expect(await second).toMatchObject({
+      code: "storage_unavailable",
+      message: "storage did not finish in time; the plant may or may not be stored, send it again later",
+    });
+    expect(await plants.add([{ id: 4n, name: "Sage" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+    expect(await created.run("SELECT name FROM plants WHERE id = 3")).toEqual([]);
+    expect(metric(database, "reconnections_total")).toBe(0);
+  });
+
+  test("sends nothing again once it is disposed of, and connects no more", async () => {
+    await using created = await cluster.newDatabase();
+    // A way on which connecting takes long enough to be disposed of meanwhile.
+    using proxy = startProxy(cluster.port, { delayMs: 50 });
+    await using rival = created.connect();
+    for (const [id, way, held] of [
+      [1n, parsePostgresUrl(created.url), WAITS_FOR_ROW],
+      [2n, through(proxy, created), undefined],
+    ] as const) {
+      const database = await openPostgres(way);
+      await rival.unsafe(`BEGIN; INSERT INTO plants VALUES (${id}, 'Fern')`).simple();
+      const add = () => database.plants.add([{ id, name: "Moss" }], { timeoutMs: TEST_TIMEOUT_MS });
+      const added = add().catch((error) => error);
+      if (held !== undefined) await until(created.run, held);
+      await database[Symbol.asyncDispose]();
+      await rival.unsafe("ROLLBACK");
+      const refusal = {
+        code: "storage_unavailable",
+        message: "storage is gone; the plant may or may not be stored, send it again later",
+      };
+      expect(await added).toMatchObject(refusal);
+      await expect(add()).rejects.toMatchObject(refusal);
+    }
+  });
+
+  test("tells whether tokens were changed, also where the reply to the change is lost", async () => {
+    await using created = await cluster.newDatabase();
+    using proxy = startProxy(cluster.port);
+    await using database = await openPostgres(through(proxy, created));
+    const { tokens } = database;
+    for (const name of ["a", "b"]) await tokens.add(tokenNamed(name));
+    await tokens.add(tokenNamed("c", NOW));
+    for (const [change, isDone, result] of [
+      [() => tokens.revoke("a", NOW), "EXISTS (SELECT FROM tokens WHERE name = 'a' AND revoked_at IS NOT NULL)", true],
+      [() => tokens.delete("b"), "NOT EXISTS (SELECT FROM tokens WHERE name = 'b')", true],
+      [() => tokens.prune(NOW), "NOT EXISTS (SELECT FROM tokens)", 2],
+    ] as const) {
+      expect(await losingReplyOf(change, isDone)).toBe(result);
+    }
+    for (const change of [() => tokens.revoke("a", NOW), () => tokens.delete("b")]) {
+      const before = proxy.lost();
+      proxy.set("lose the reply");
+      const changed = change();
+      while (proxy.lost() === before) await Bun.sleep(1);
+      proxy.set("forward");
+      expect(await changed).toBe(false);
+    }
+
+    /** Holds the change behind a row's lock, past what it reads before, and loses only the reply to its commit. */
+    async function losingReplyOf(change: () => Promise<boolean | number>, isDone: string): Promise<boolean | number> {
+      await using client = created.connect();
+      await client.unsafe("BEGIN; SELECT FROM token_revision FOR UPDATE").simple();
+      const changed = change();
+      await until(created.run, WAITS_FOR_ROW);
+      const before = proxy.lost();
+      proxy.set("lose the reply");
+      await client.unsafe("COMMIT");
+      while (proxy.lost() === before) await Bun.sleep(1);
+      await until(created.run, isDone);
+      proxy.set("forward");
+      return await changed;
+    }
+  });
+});

@@ -1,0 +1,108 @@
+import { expect, test } from "bun:test";
+import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+
+const USER = "postgres://plants:p%40ss%2Fword@";
+
+test("parsePostgresUrl() reads hosts, database, user and password", () => {
+  const { password, ...url } = parsePostgresUrl(
+    `${USER}db1,db2:5433,[2001:db8::1]:5434/green%20house?sslmode=verify-full`,
+  );
+  expect(url).toEqual({
+    hosts: [
+      { host: "db1", port: 5432 },
+      { host: "db2", port: 5433 },
+      { host: "2001:db8::1", port: 5434 },
+    ],
+    database: "green house",
+    username: "plants",
+    sslmode: "verify-full",
+    sslrootcert: undefined,
+    sslcert: undefined,
+    sslkey: undefined,
+    readsStandby: true,
+    connectTimeoutMs: 2_000,
+  });
+  expect(password()).toBe("p@ss/word");
+});
+
+test("parsePostgresUrl() reads every parameter that it knows", () => {
+  const parameters = "sslmode=verify-ca&sslrootcert=/ca.pem&sslcert=/me.pem&sslkey=/me.key&connect_timeout=7";
+  const url = parsePostgresUrl(`${USER}db/plants?${parameters}&target_session_attrs=read-write`);
+  expect(url).toMatchObject({
+    sslmode: "verify-ca",
+    sslrootcert: "/ca.pem",
+    sslcert: "/me.pem",
+    sslkey: "/me.key",
+    readsStandby: false,
+    connectTimeoutMs: 7_000,
+  });
+});
+
+test("parsePostgresUrl() wants no sslmode where there is no network in between", () => {
+  for (const host of ["localhost", "127.0.0.1", "[::1]:5433", "%2Fvar%2Frun%2Fpostgresql"]) {
+    expect(parsePostgresUrl(`postgresql://plants@${host}/plants`).sslmode).toBeUndefined();
+  }
+});
+
+const UNKNOWN_PARAMETER =
+  "a parameter is not known; there are sslmode, sslrootcert, sslcert, sslkey, connect_timeout, target_session_attrs; special characters of the password must be percent-encoded, such as ? as %3F";
+
+const REFUSED: readonly (readonly [url: string, message: string])[] = [
+  ["postgres://db/plants", "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE"],
+  [`${USER}db`, "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE"],
+  [`${USER}/plants`, "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE"],
+  [`${USER}db:0/plants`, "expected each host as HOST or HOST:PORT, and a comma between two"],
+  [`${USER}db1,,db2/plants`, "expected each host as HOST or HOST:PORT, and a comma between two"],
+  ...[
+    "localhost%3F",
+    "localhost%23",
+    "a%20b",
+    "localhost%2F",
+    "127.0.0.1%40db",
+    "[::1%3F]",
+    "[::1%5D]",
+    "%5B::1%5D",
+  ].map(
+    (host) => [`${USER}${host}/plants`, "expected each host as HOST or HOST:PORT, and a comma between two"] as const,
+  ),
+  ...[
+    "postgres://pl%00ants@localhost/plants",
+    "postgres://plants:%0A@localhost/plants",
+    `${USER}localhost/pl%00ants`,
+  ].map((url) => [url, "expected no control character, such as %00"] as const),
+  [`${USER}localhost%00/plants`, "expected no control character, such as %00"],
+  [`${USER}localhost/plants?sslmode=require&sslrootcert=%00`, "expected no control character, such as %00"],
+  [`${USER}127.0.0.1/pl%ants`, "expected % to be followed by two hexadecimal digits; a % itself is %25"],
+  [
+    `${USER}db/plants`,
+    "a host on a network needs sslmode: write ?sslmode=verify-full, or ?sslmode=disable to send all in plaintext",
+  ],
+  [
+    `${USER}localhost,db/plants`,
+    "a host on a network needs sslmode: write ?sslmode=verify-full, or ?sslmode=disable to send all in plaintext",
+  ],
+  [`${USER}db/plants?sslmode=prefer`, "expected sslmode to be disable, require, verify-ca, verify-full"],
+  [`${USER}db/plants?sslmode=disable&sslrootcert=/ca.pem`, "certificates need an sslmode"],
+  [`${USER}db/plants?sslmode=require&sslkey=/key`, "expected sslcert and sslkey together"],
+  [
+    `${USER}db/plants?sslmode=require&search_path=x`,
+    'the parameter "search_path" is not known; there are sslmode, sslrootcert, sslcert, sslkey, connect_timeout, target_session_attrs',
+  ],
+  ...["p@ss/word?word@localhost/plants", "p@ss/word?word=1@localhost/plants"].map(
+    (rest) => [`postgres://plants:${rest}`, UNKNOWN_PARAMETER] as const,
+  ),
+  ...["\u001b[31mword", "a\nb=1", "x".repeat(41)].map(
+    (query) => [`${USER}localhost/plants?${query}`, UNKNOWN_PARAMETER] as const,
+  ),
+  [`${USER}db/plants?sslmode=verify-full&sslmode=disable`, 'expected the parameter "sslmode" once'],
+  [`${USER}127.0.0.1/plants?connect_timeout=0`, "expected connect_timeout to be 1 to 999 seconds"],
+  [
+    `${USER}127.0.0.1/plants?target_session_attrs=standby`,
+    "expected target_session_attrs to be read-write: plants are written",
+  ],
+];
+
+test.each(REFUSED)("parsePostgresUrl() refuses %s, and says why without the password", (url, message) => {
+  expect(() => parsePostgresUrl(url)).toThrow(new RangeError(message));
+  expect(message).not.toContain("p%40ss");
+});

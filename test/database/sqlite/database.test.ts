@@ -1,0 +1,41 @@
+import { afterAll, setDefaultTimeout } from "bun:test";
+import { connect } from "../../../src/database/sqlite/connection.ts";
+import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
+import type { Database } from "../../../src/database/database.ts";
+import { testDatabaseContract } from "../../support/database_contract.ts";
+import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+testDatabaseContract("sqliteDatabase()", async () => {
+  const directory = emptyDirectory(memoryDirectory());
+  const database = sqliteDatabase(connect(`${directory.path}/plants.db`));
+  return {
+    ...database,
+    async [Symbol.asyncDispose]() {
+      await database[Symbol.asyncDispose]();
+      directory[Symbol.dispose]();
+    },
+  };
+});
+
+const directory = emptyDirectory(memoryDirectory());
+const path = `${directory.path}/plants.db`;
+let worker: Database | undefined;
+
+afterAll(async () => {
+  await worker?.[Symbol.asyncDispose]();
+  directory[Symbol.dispose]();
+});
+
+testDatabaseContract("openSqliteWorker()", emptiedWorker);
+
+/** The database of one Worker, without what was in it: a Worker starts in more time than most of the contract takes. */
+async function emptiedWorker(): Promise<Database> {
+  worker ??= await openSqliteWorker(path);
+  using client = connect(path);
+  client.run("DELETE FROM plants");
+  client.run("DELETE FROM tokens");
+  return { ...worker, async [Symbol.asyncDispose]() {} };
+}

@@ -1,0 +1,99 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { connect } from "../../../src/database/sqlite/connection.ts";
+import { findingOf } from "../../../src/database/sqlite/errors.ts";
+import { checkIntegrity } from "../../../src/database/sqlite/integrity.ts";
+import { plantWriter } from "../../../src/database/sqlite/plants.ts";
+import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
+import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
+import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const PLANTS = 30_000;
+
+let bytesOfSound: Buffer | undefined;
+
+/** A copy of a large database without damage, which is made and checked once. */
+function makeSound(path: string): void {
+  if (bytesOfSound === undefined) {
+    makeLargeDatabase(path, PLANTS);
+    expect([findingIn(path, false), findingIn(path, true)]).toEqual([undefined, undefined]);
+    bytesOfSound = readFileSync(path);
+  }
+  writeFileSync(path, bytesOfSound);
+}
+
+/** What a check of these pages says. */
+function findingIn(path: string, whole: boolean): string | undefined {
+  using client = connect(path, { access: "read" });
+  try {
+    for (const _ of checkIntegrity(client, { whole }));
+    return undefined;
+  } catch (error) {
+    return findingOf(error);
+  }
+}
+
+test.each(Object.keys(DAMAGES) as Damage[])("checkIntegrity() finds %s without reading the whole at once", (what) => {
+  using directory = emptyDirectory(memoryDirectory());
+  const path = join(directory.path, "plants.db");
+  makeSound(path);
+  damage(path, what);
+  // Which range of the plants it is depends on how fast the machine is.
+  const finding = what.includes("of tokens") ? /^token[^\n]*: [^\n]+$/ : /^plants[^\n]*: [^\n]+$/;
+  expect(findingIn(path, false)).toMatch(finding);
+  expect(findingIn(path, true)).toMatch(finding);
+});
+
+test("checkIntegrity() finds damage in the list of free pages without reading the whole at once", () => {
+  using directory = emptyDirectory(memoryDirectory());
+  const path = join(directory.path, "plants.db");
+  makeSound(path);
+  {
+    using client = connect(path);
+    client.run("DELETE FROM plants");
+  }
+  const bytes = readFileSync(path);
+  // The number of free pages: https://www.sqlite.org/fileformat.html#the_database_header
+  bytes.writeUInt32BE(bytes.readUInt32BE(36) + 1, 36);
+  writeFileSync(path, bytes);
+  expect(findingIn(path, false)).toMatch(/^sqlite_schema: .*Freelist: size is \d+ but should be \d+$/);
+});
+
+test("checkIntegrity() counts every plant of a sound database once, in more than one range", () => {
+  using directory = emptyDirectory(memoryDirectory());
+  const path = join(directory.path, "plants.db");
+  makeSound(path);
+  using client = connect(path);
+  plantWriter(client)(HOSTILE_PLANTS);
+  const counts = [...checkIntegrity(client, { whole: true })];
+  expect(counts.at(-1)).toBe(PLANTS + HOSTILE_PLANTS.length);
+  expect(new Set(counts).size).toBeGreaterThan(3);
+});
+
+test("checkIntegrity() ends with its last step: beside a server it would rest once more", () => {
+  using directory = emptyDirectory(memoryDirectory());
+  using client = connect(join(directory.path, "plants.db"));
+  plantWriter(client)(HOSTILE_PLANTS);
+  const yielded = (whole: boolean) => [...checkIntegrity(client, { whole })].filter((plants) => plants > 0);
+  expect(yielded(false)).toEqual([]);
+  expect(yielded(true)).toEqual([HOSTILE_PLANTS.length]);
+});
+
+test("checkIntegrity() holds no read transaction between its steps", () => {
+  using directory = emptyDirectory(memoryDirectory());
+  const path = join(directory.path, "plants.db");
+  makeSound(path);
+  using writer = connect(path);
+  using reader = connect(path, { access: "read" });
+  const add = plantWriter(writer);
+  let id = 0n;
+  for (const _ of checkIntegrity(reader, { whole: false })) {
+    add([{ id: --id, name: "Fern" }]);
+    // Not busy: all of the WAL is moved, and it begins anew.
+    expect(writer.query("PRAGMA wal_checkpoint(TRUNCATE)").values()).toEqual([[0n, 0n, 0n]]);
+  }
+  expect(id).toBeLessThan(-3n);
+});

@@ -1,0 +1,141 @@
+import { afterEach, beforeEach, expect, jest, test } from "bun:test";
+import { ERRORS, PlantStoreError } from "../../src/errors.ts";
+import { readiness, type ReadinessOptions } from "../../src/http/readiness.ts";
+import { promisesSettled } from "../support/deferred_store.ts";
+
+const FULL = new PlantStoreError("storage_unavailable", "storage is full");
+const HANGS = { code: "storage_unavailable", message: ERRORS.storage_unavailable.message };
+
+beforeEach(() => void jest.useFakeTimers());
+afterEach(() => void jest.useRealTimers());
+
+test("readiness() follows the probe, both ways", async () => {
+  const { ready, probes } = deferredProbe({ maxAgeMs: 0 });
+  const verdicts: unknown[] = [];
+  for (const fault of [undefined, FULL, undefined]) {
+    const check = outcome(ready());
+    if (fault === undefined) probes.at(-1)?.resolve();
+    else probes.at(-1)?.reject(fault);
+    verdicts.push(await check);
+  }
+  expect(verdicts).toEqual(["ready", FULL, "ready"]);
+  expect(probes).toHaveLength(3);
+});
+
+test("readiness() probes once for many who check at once, and again only when the verdict is stale", async () => {
+  const { ready, probes } = deferredProbe({ maxAgeMs: 500 });
+  const checks = Array.from({ length: 100 }, ready);
+  probes[0]?.resolve();
+  await Promise.all(checks);
+  jest.advanceTimersByTime(499);
+  await ready();
+  expect(probes).toHaveLength(1);
+  jest.advanceTimersByTime(1);
+  const check = ready();
+  expect(probes).toHaveLength(2);
+  probes[1]?.resolve();
+  await check;
+});
+
+test("readiness() rejects with storage_unavailable where the probe fails in a way that nobody foresaw", async () => {
+  const { ready, probes } = deferredProbe();
+  const check = outcome(ready());
+  const cause = new Error("42501");
+  probes[0]?.reject(cause);
+  expect(await check).toMatchObject({ ...HANGS, cause });
+});
+
+test("readiness() keeps a probe's error no longer than its success", async () => {
+  const { ready, probes } = deferredProbe({ maxAgeMs: 500 });
+  const first = outcome(ready());
+  probes[0]?.reject(FULL);
+  expect(await first).toBe(FULL);
+  jest.advanceTimersByTime(499);
+  expect(await outcome(ready())).toBe(FULL);
+  jest.advanceTimersByTime(1);
+  const second = outcome(ready());
+  probes[1]?.resolve();
+  expect(await second).toBe("ready");
+});
+
+test("readiness() waits for the probe when the verdict is stale, however good that was", async () => {
+  const { ready, probes, advance } = deferredProbe();
+  const first = ready();
+  probes[0]?.resolve();
+  await first;
+  await advance(60_000);
+  let verdict: unknown = "none yet";
+  void outcome(ready()).then((found) => (verdict = found));
+  await advance(900);
+  expect(verdict).toBe("none yet");
+  probes[1]?.reject(FULL);
+  await promisesSettled();
+  expect(verdict).toBe(FULL);
+});
+
+test("readiness(), checked for the first time in the fourth second of a hang, rejects with storage_unavailable", async () => {
+  const { ready, probes, advance } = deferredProbe();
+  const before = ready();
+  probes[0]?.resolve();
+  await before;
+  await advance(4_000);
+  const during = outcome(ready());
+  await advance(1_000);
+  expect(await during).toMatchObject(HANGS);
+});
+
+test("readiness() rejects at once while a probe hangs, and starts no other beside it", async () => {
+  const { ready, probes, advance } = deferredProbe({ timeoutMs: 100 });
+  const first = outcome(ready());
+  await advance(100);
+  expect(await first).toMatchObject(HANGS);
+  await advance(60_000);
+  expect(await outcome(ready())).toMatchObject(HANGS);
+  expect(probes).toHaveLength(1);
+});
+
+test("readiness() resolves again as soon as the probe that hung has ended well", async () => {
+  const { ready, probes, advance } = deferredProbe({ timeoutMs: 100 });
+  const first = outcome(ready());
+  await advance(60_000);
+  expect(await first).toMatchObject(HANGS);
+  probes[0]?.resolve();
+  await promisesSettled();
+  expect(await outcome(ready())).toBe("ready");
+  expect(probes).toHaveLength(1);
+});
+
+test("readiness() leaves no timer behind when the probe has ended", async () => {
+  const { ready, probes } = deferredProbe();
+  const check = ready();
+  probes[0]?.resolve();
+  await check;
+  expect(jest.getTimerCount()).toBe(0);
+});
+
+/** A probe that ends when the test says so, and how. */
+function deferredProbe(options: ReadinessOptions = {}) {
+  const probes: PromiseWithResolvers<void>[] = [];
+  const probe = () => {
+    const deferred = Promise.withResolvers<void>();
+    probes.push(deferred);
+    return deferred.promise;
+  };
+  return { ready: readiness(probe, options), probes, advance };
+}
+
+/** Lets time go on in steps, with the promises that settle in each. */
+async function advance(milliseconds: number): Promise<void> {
+  for (let passed = 0; passed < milliseconds; passed += 50) {
+    await promisesSettled();
+    jest.advanceTimersByTime(50);
+  }
+  await promisesSettled();
+}
+
+function outcome(check: Promise<void>): Promise<unknown> {
+  return check.then(
+    () => "ready",
+    (error: unknown) => error,
+  );
+}

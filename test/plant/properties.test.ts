@@ -1,0 +1,216 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { TypeCompiler } from "@sinclair/typebox/compiler";
+import * as fc from "fast-check";
+import { memoryStore } from "../../src/database/memory.ts";
+import { parseExactJson } from "../../src/plant/exact_json.ts";
+import { groupCommit } from "../../src/group_commit/group_commit.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
+import { checkPlant, NewPlantSchema } from "../../src/plant/plant_schema.ts";
+import type { StoreOutcome } from "../../src/database/plant_store.ts";
+import { readError, readPlant } from "../support/responses.ts";
+import { testApp, TOKEN } from "../support/app.ts";
+import { bodyBytes, bodyText, numberText, storableText, stringText, mostly } from "../support/json_text.ts";
+import { oracle, type Prediction, type WireRequest } from "../support/oracle.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
+import { anyRequest, goodRequest, headersOf, requestAtLimit } from "../support/requests.ts";
+import { anyCharacter } from "../support/unicode.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+// A failure prints its seed and path: PROPERTY_SEED runs it again, PROPERTY_RUNS (a factor) looks further.
+const { PROPERTY_SEED, PROPERTY_RUNS = "1" } = process.env;
+
+const OPTIONS = { token: TOKEN, maxBodyBytes: 400 };
+
+test("POST /plants takes an id as the oracle does, however it is written", async () => {
+  const requests = fc.tuple(numberText, storableText).map(([id, name]) => posting(`{"id": ${id}, "name": ${name}}`));
+  await holds(requests, 35);
+});
+
+test("POST /plants takes a name and a tag as the oracle does, however they are written", async () => {
+  const requests = fc
+    .tuple(stringText, stringText, fc.boolean())
+    .map(([name, tag, tagged]) => posting(`{"id": 1, "name": ${name}${tagged ? `, "tag": ${tag}` : ""}}`));
+  await holds(requests, 35);
+});
+
+test("POST /plants takes a body as the oracle does, whatever its members and their order", async () => {
+  await holds(bodyText.map(posting), 50);
+});
+
+test("POST /plants takes bytes as the oracle does, whatever they are", async () => {
+  await holds(
+    bodyBytes.map((body) => ({ ...goodRequest(TOKEN), body })),
+    35,
+  );
+});
+
+test("POST /plants takes bodies around the limit as the oracle does", async () => {
+  await holds(requestAtLimit(OPTIONS), 20);
+});
+
+test("the app takes a request as the oracle does, whatever its path, method and headers", async () => {
+  await holds(anyRequest(OPTIONS), 60);
+});
+
+test("a body in chunks is taken as a whole one is, wherever it is cut", async () => {
+  const property = fc.asyncProperty(bodyBytes, fc.array(fc.nat(), { maxLength: 5 }), async (body, cuts) => {
+    const { maxBodyBytes } = OPTIONS;
+    const [whole, cut] = [testApp({ maxBodyBytes }), testApp({ maxBodyBytes })];
+    const good = goodRequest(TOKEN);
+    const responses = [await whole.fetch(made(good, body)), await cut.fetch(made(good, inChunks(body, cuts)))];
+    const [one, other] = await Promise.all(
+      responses.map(async (response) => `${response.status} ${await response.text()}`),
+    );
+    expect(other).toEqual(one);
+  });
+  await check(property, 40);
+});
+
+test("parseExactJson() differs from JSON.parse in nothing but the id", () => {
+  const property = fc.property(bodyText, (text) => {
+    const plain = outcomeOf(() => JSON.parse(text));
+    expect(outcomeOf(() => parseExactJson(text))).toEqual(plain);
+  });
+  fc.assert(property, settings(300));
+});
+
+test("checkPlant() takes the values that the schema of the OpenAPI document takes, and no others", () => {
+  const schema = TypeCompiler.Compile(NewPlantSchema);
+  const property = fc.property(plantLike(), (value) => {
+    const outcome = outcomeOf(() => checkPlant(value));
+    const { id, name, tag } = Object(value) as Record<string, unknown>;
+    if (!schema.Check(value)) expect(outcome).toMatchObject({ code: "invalid_plant" });
+    else
+      expect(checkPlant(value)).toEqual({
+        id: BigInt(id as number),
+        name,
+        ...(tag !== undefined && { tag }),
+      } as NewPlant);
+  });
+  fc.assert(property, settings(1_000));
+});
+
+test("groupCommit() gives each plant the outcome that it would have had alone", async () => {
+  const plants = fc.array(fc.record({ id: fc.bigInt({ min: 0n, max: 3n }), name: fc.constantFrom("Fern", "Ivy") }), {
+    maxLength: 30,
+  });
+  const property = fc.asyncProperty(plants, async (plants: NewPlant[]) => {
+    const alone = memoryStore();
+    const expected: StoreOutcome[] = [];
+    for (const plant of plants) expected.push(...(await alone.add([plant], { timeoutMs: 1_000 })));
+    const commits = groupCommit(memoryStore(), { defer: queueMicrotask });
+    expect<readonly StoreOutcome[]>(await Promise.all(plants.map((plant) => commits.add(plant)))).toEqual(expected);
+    await commits.drain(1_000);
+  });
+  await check(property, 100);
+});
+
+test("the generators make every response that a client can cause", () => {
+  const { predict } = oracle(OPTIONS);
+  const requests = fc.sample(anyRequest(OPTIONS), { numRuns: 3_000, seed: 1 });
+  const responses = new Set(
+    requests.map(predict).map((prediction) => ("error" in prediction ? prediction.error : 200)),
+  );
+  expect([...responses].toSorted()).toEqual([200, 4001, 4002, 4011, 4012, 4041, 4051, 4091, 4131, 4151]);
+});
+
+/** Sends requests to a fresh app one after the other, and compares every response with the oracle's. */
+async function holds(requests: fc.Arbitrary<WireRequest>, runs: number): Promise<void> {
+  const property = fc.asyncProperty(
+    fc.array(requests, { minLength: 1, maxLength: 25, size: "max" }),
+    async (requests) => {
+      const store = memoryStore();
+      const { maxBodyBytes } = OPTIONS;
+      const app = testApp({ plants: groupCommit(store, { defer: queueMicrotask }), maxBodyBytes });
+      const { predict, stored } = oracle(OPTIONS);
+      for (const request of requests) await compare(await app.fetch(made(request, request.body)), predict(request));
+      const kept = [...stored.values()];
+      expect(await store.add(kept, { timeoutMs: 1_000 })).toEqual(kept.map(() => "present"));
+    },
+  );
+  await check(property, runs);
+}
+
+async function compare(response: Response, prediction: Prediction): Promise<void> {
+  if (!("error" in prediction)) {
+    return expect(await readPlant(response)).toEqual(prediction);
+  }
+  const { status, error, message } = await readError(response);
+  const { faults, ...expected } = prediction;
+  expect({ status, error }).toEqual(expected);
+  if (faults !== undefined) expect(fieldsIn(message)).toEqual([...faults]);
+}
+
+function fieldsIn(message: string): string[] {
+  return [...new Set(Array.from(message.matchAll(/`(\w+)`/g), ([, field = ""]) => field))].toSorted();
+}
+
+async function check<Values>(property: fc.IAsyncProperty<Values>, runs: number): Promise<void> {
+  await fc.assert(property, settings(runs));
+}
+
+function settings(runs: number): { numRuns: number; seed?: number } {
+  const numRuns = runs * Number(PROPERTY_RUNS);
+  return PROPERTY_SEED === undefined ? { numRuns } : { numRuns, seed: Number(PROPERTY_SEED) };
+}
+
+function posting(body: string): WireRequest {
+  return goodRequest(TOKEN, body);
+}
+
+function made(request: Omit<WireRequest, "body">, body: BodyInit): Request {
+  const { path, method } = request;
+  const headers = headersOf(request);
+  return new Request(
+    `http://localhost:3000${path}`,
+    method === "GET" ? { method, headers } : { method, headers, body },
+  );
+}
+
+function inChunks(bytes: Uint8Array, cuts: readonly number[]): ReadableStream<Uint8Array> {
+  const ends = [...cuts.map((cut) => cut % (bytes.length + 1)), bytes.length].toSorted((a, b) => a - b);
+  const chunks = ends.map((end, i) => bytes.slice(ends[i - 1] ?? 0, end));
+  return new ReadableStream({
+    pull(controller) {
+      const chunk = chunks.shift();
+      if (chunk === undefined) controller.close();
+      else controller.enqueue(chunk);
+    },
+  });
+}
+
+/** Values that JSON can give, near a plant: members that are good, bad, of another type or absent. */
+function plantLike(): fc.Arbitrary<unknown> {
+  const text = fc.oneof(
+    fc.string({ unit: anyCharacter }),
+    fc.constantFrom("", "Fern", "\0", "Fe\0rn", "\ud800", "\udf31x", "🌱"),
+  );
+  const number = fc.oneof(
+    fc.constantFrom(1, -0, 1.5, Number.NaN, 1e300, 2 ** 53, 2 ** 53 - 1, -(2 ** 53)),
+    fc.integer(),
+    fc.bigInt({ min: -(2n ** 63n) - 2n, max: -(2n ** 63n) + 2n }),
+    fc.bigInt({ min: 2n ** 63n - 3n, max: 2n ** 63n + 1n }),
+  );
+  const other = fc.oneof(
+    fc.constantFrom(null, true, "1"),
+    fc.array(text, { maxLength: 2 }),
+    fc.object({ maxDepth: 1 }),
+  );
+  const members = {
+    id: mostly<unknown>(1, fc.oneof(number, number, other), 6),
+    name: mostly<unknown>("Fern", fc.oneof(text, text, other), 6),
+    tag: fc.oneof(text, text, other),
+  };
+  return fc.oneof({ weight: 9, arbitrary: fc.record(members, { requiredKeys: [] }) }, { weight: 1, arbitrary: other });
+}
+
+/** The value or the fact that there is none, without the id of an object. */
+function outcomeOf(parse: () => unknown): unknown {
+  try {
+    const value = parse();
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value, id: 0 } : value;
+  } catch (error) {
+    return error instanceof SyntaxError ? SyntaxError : error;
+  }
+}
