@@ -1,6 +1,6 @@
 import { PlantStoreError } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
-import type { AddOutcome, PlantStore } from "../database/plant_store.ts";
+import type { AddOutcome, PlantStore, StoreOutcome } from "../database/plant_store.ts";
 
 /** A plant that has no outcome yet. */
 export interface PendingAdd {
@@ -53,18 +53,42 @@ export async function commitBatch(
   try {
     const plants = batch.map(({ plant }) => plant);
     const outcomes = await store.add(plants, { timeoutMs: timeLeft(batch, start) });
-    if (outcomes.length !== batch.length) throw new Error("The store gave another number of outcomes than plants");
-    const settled = outcomes.filter((outcome) => outcome !== "locked");
-    const locked = settled.length === batch.length ? [] : batch.filter((_, index) => outcomes[index] === "locked");
-    batch.forEach(({ resolve }, index) => {
-      if (outcomes[index] !== "locked") resolve(outcomes[index] as AddOutcome);
-    });
+    checkOutcomes(outcomes, batch.length);
+    const settled = outcomes.filter((outcome) => outcome !== "locked" && outcome !== "unavailable");
+    const locked = batch.filter((_, index) => outcomes[index] === "locked");
+    batch.forEach((add, index) => settle(add, outcomes[index] as StoreOutcome));
     if (settled.length > 0) onCommit({ outcomes: settled, durationMs: performance.now() - start });
     return locked;
   } catch (error) {
     for (const { reject } of batch) reject(error);
     return [];
   }
+}
+
+const OUTCOMES: ReadonlySet<unknown> = new Set<StoreOutcome>(["added", "present", "conflict", "unavailable", "locked"]);
+
+/**
+ * A store of a user's own may be JavaScript and forget a `return`: of a batch with an answer that is not one of the
+ * outcomes, no plant may be acknowledged.
+ */
+function checkOutcomes(outcomes: unknown, length: number): void {
+  if (!Array.isArray(outcomes) || outcomes.length !== length) {
+    const given = Array.isArray(outcomes) ? `${outcomes.length} outcomes` : String(outcomes);
+    throw new TypeError(`The store must return an outcome for each of ${length} plants, but returned ${given}`);
+  }
+  // By index: a method of arrays skips holes.
+  for (let index = 0; index < length; index++) {
+    if (!OUTCOMES.has(outcomes[index])) {
+      throw new TypeError(`The store returned an unknown outcome: ${String(outcomes[index])}`);
+    }
+  }
+}
+
+function settle({ resolve, reject }: PendingAdd, outcome: StoreOutcome): void {
+  if (outcome === "unavailable") {
+    const cause = new Error('the store returned "unavailable" for this plant');
+    reject(new PlantStoreError("storage_unavailable", undefined, { cause }));
+  } else if (outcome !== "locked") resolve(outcome);
 }
 
 /** Until the last deadline of the batch, in whole milliseconds; at least one, because timers can be late. */

@@ -22,7 +22,12 @@ export function plantsApi({ plants, maxBodyBytes }: PlantsOptions) {
       "/plants",
       async ({ request, headers }) => {
         const plant = parsePlant(await readJsonBody(request, headers, maxBodyBytes));
-        if ((await plants.add(plant)) === "conflict") throw new PlantStoreError("id_taken");
+        const outcome = await plants.add(plant);
+        if (outcome === "conflict") throw new PlantStoreError("id_taken");
+        // Types do not hold JavaScript: only what says that the plant is stored may become 200.
+        if (outcome !== "added" && outcome !== "present") {
+          throw new TypeError(`Unknown outcome of add(): ${String(outcome)}`);
+        }
         return plant.tag === undefined ? { name: plant.name } : { name: plant.name, tag: plant.tag };
       },
       {

@@ -598,13 +598,50 @@ describe("with a deferred store, manual turns and fake timers", () => {
     expect(await next).toBe("added");
   });
 
-  test("a store that gives too few outcomes fails the whole batch", async () => {
-    const { commits, batches, run } = deferred();
-    const outcomes = [FERN, MOSS].map((one) => rejection(commits.add(one)));
+  test("a plant that is unavailable is rejected and not tried again; its neighbours have their own outcome", async () => {
+    const onCommit = jest.fn();
+    const { commits, batches, run } = deferred({ onCommit });
+    const [fern, moss, ivy] = [commits.add(FERN), rejection(commits.add(MOSS)), commits.add(IVY)];
     await run();
-    batches[0]?.end(["added"]);
-    const error = expect.objectContaining({ message: "The store gave another number of outcomes than plants" });
-    expect(await Promise.all(outcomes)).toEqual([error, error]);
+    batches[0]?.end(["added", "unavailable", "present"]);
+    expect(await Promise.all([fern, ivy])).toEqual(["added", "present"]);
+    expect(await moss).toMatchObject({
+      code: "storage_unavailable",
+      message: "storage cannot take the plant now; send it again later",
+      cause: new Error('the store returned "unavailable" for this plant'),
+    });
+    expect(commits.size()).toBe(0);
+    jest.advanceTimersByTime(5_000);
+    await run();
+    expect(batches).toHaveLength(1);
+    expect(onCommit.mock.calls).toMatchObject([[{ outcomes: ["added", "present"] }]]);
+  });
+
+  test.each<[returned: unknown, message: string]>([
+    [["added"], "The store must return an outcome for each of 2 plants, but returned 1 outcomes"],
+    [["added", "added", "added"], "The store must return an outcome for each of 2 plants, but returned 3 outcomes"],
+    [undefined, "The store must return an outcome for each of 2 plants, but returned undefined"],
+    ["inserted", "The store must return an outcome for each of 2 plants, but returned inserted"],
+    [
+      { length: 2, 0: "added", 1: "added" },
+      "The store must return an outcome for each of 2 plants, but returned [object Object]",
+    ],
+    [["added", undefined], "The store returned an unknown outcome: undefined"],
+    [[null, "added"], "The store returned an unknown outcome: null"],
+    [["added", "inserted"], "The store returned an unknown outcome: inserted"],
+    [["added", true], "The store returned an unknown outcome: true"],
+    [Object.assign(Array(2), { 1: "added" }), "The store returned an unknown outcome: undefined"],
+  ])("a store that returns %j fails the whole batch", async (returned, message) => {
+    const onCommit = jest.fn();
+    const { commits, batches, run } = deferred({ onCommit });
+    const errors = [FERN, MOSS].map((one) => rejection(commits.add(one)));
+    await run();
+    batches[0]?.end(returned as AddOutcome[]);
+    for (const error of await Promise.all(errors)) {
+      expect(error).toMatchObject({ name: "TypeError", message });
+    }
+    expect(commits.size()).toBe(0);
+    expect(onCommit).not.toHaveBeenCalled();
   });
 
   test("add() rejects with queue_full past the limit, and takes plants again when there is room", async () => {
