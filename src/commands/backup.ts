@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import { ConfigError, CommandError, isSystemError, reasonOf } from "../errors.ts";
-import { type DatabaseLocation, copyDatabase } from "../database/open_database.ts";
+import { CommandError, isSystemError, reasonOf } from "../errors.ts";
+import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { type Io } from "../server/io.ts";
 
 /** A path that ends with a slash, or with what names a directory. */
@@ -17,13 +17,13 @@ const NO_FILE = /(?:^|\/)\.{0,2}$/;
  * @throws {DatabaseError} If the database cannot be read, or not be copied, or is marked as damaged.
  */
 export async function backup(database: DatabaseLocation, target: string, io: Io): Promise<number> {
-  if (database.adapter !== "sqlite") throw new ConfigError("Cannot back up PostgreSQL: use pg_dump");
+  const adapter = await adapterOf(database);
   if (NO_FILE.test(target)) throw new CommandError(`Cannot back up to "${target}": expected a file`);
   // The adapter checks this too, but only after it has copied everything.
   if (existsSync(target)) throw new CommandError(`Cannot back up to "${target}": file already exists`);
   try {
-    const isComplete = await copyDatabase(database, resolve(target), io.stop);
-    io.stderr(isComplete ? `Backed up "${database.path}" to "${target}"\n` : "Stopped: there is no backup\n");
+    const isComplete = await adapter.backup(resolve(target), io.stop);
+    io.stderr(isComplete ? `Backed up "${adapter.name}" to "${target}"\n` : "Stopped: there is no backup\n");
     return isComplete ? 0 : 1;
   } catch (error) {
     if (!isSystemError(error)) throw error;

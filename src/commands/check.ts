@@ -1,5 +1,6 @@
-import { ConfigError, CommandError } from "../errors.ts";
-import { type DatabaseLocation, checkDatabase } from "../database/open_database.ts";
+import { CommandError } from "../errors.ts";
+import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
+import type { CheckProgress } from "../database/adapter.ts";
 import { type StreamIo } from "../server/io.ts";
 import { writeOutput } from "./output.ts";
 import { type Progress, progressBar } from "./progress.ts";
@@ -13,22 +14,23 @@ import { type Progress, progressBar } from "./progress.ts";
  * @throws {CommandError} If the database is damaged, or could not be checked.
  */
 export async function check(database: DatabaseLocation, io: StreamIo): Promise<number> {
-  if (database.adapter !== "sqlite") throw new ConfigError("Cannot check PostgreSQL: use pg_amcheck");
+  const adapter = await adapterOf(database);
   let bar: Progress | undefined;
-  const result = await checkDatabase(database, io.stop, ({ plants, total }) => {
+  const onProgress = ({ plants, total }: CheckProgress) => {
     bar ??= progressBar({ ...io, total });
     bar.update(plants, plants);
-  });
+  };
+  const result = await adapter.check({ stop: io.stop, onProgress });
   bar?.clear();
   switch (result.type) {
     case "sound":
-      await writeOutput(io, `"${database.path}" is sound: ${result.plants} plants, ${result.pages} pages\n`);
+      await writeOutput(io, `"${adapter.name}" is sound: ${result.plants} plants, ${result.pages} pages\n`);
       return 0;
     case "stopped":
       io.stderr("Stopped: the check is incomplete\n");
       return 1;
     case "damaged":
-      throw new CommandError(`"${database.path}" is damaged: ${result.finding}`);
+      throw new CommandError(`"${adapter.name}" is damaged: ${result.finding}`);
     case "failed":
       throw new CommandError(result.reason);
   }

@@ -1,5 +1,5 @@
 import type { NewPlant } from "../plant/plant.ts";
-import { type DatabaseLocation, openForReading, watchDamage } from "../database/open_database.ts";
+import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { type StreamIo } from "../server/io.ts";
 import { isDone, eventLoopTurn } from "../async/waiting.ts";
 import { CommandError, reasonOf } from "../errors.ts";
@@ -17,20 +17,17 @@ export interface ExportOptions {
  * in use. Memory does not grow with the number of plants. Of a file that is marked as damaged it writes what can be read.
  *
  * @returns 0, also when the reader of a pipe ended early; 1 when it was stopped.
- * @throws {CommandError} If the output cannot be written; at the end, if the file is marked as damaged.
- * @throws {DatabaseError} If the database cannot be read.
+ * @throws {CommandError} If the output cannot be written.
+ * @throws {DatabaseError} If the database cannot be read; at the end, if the file is marked as damaged.
  */
 export async function exportPlants(
   database: DatabaseLocation,
   { format }: ExportOptions,
   io: StreamIo,
 ): Promise<number> {
-  await using reader = await openForReading(database, (message) => io.stderr(`${message}\n`));
-  const damage = watchDamage(database);
-  const exitCode = await writeAll(chunksOf(reader.pages(), FORMATS[format]), io);
-  // At the end: a server may have found it meanwhile, and all that can be read is written.
-  requireUndamaged(damage());
-  return exitCode;
+  const { openPlants } = await adapterOf(database);
+  await using reader = await openPlants((message) => io.stderr(`${message}\n`));
+  return await writeAll(chunksOf(reader.pages(), FORMATS[format]), io);
 }
 
 async function writeAll(chunks: AsyncIterable<string>, io: StreamIo): Promise<number> {
@@ -45,12 +42,6 @@ async function writeAll(chunks: AsyncIterable<string>, io: StreamIo): Promise<nu
     if (codeOf(error) === "EPIPE") return 0;
     throw codeOf(error) === undefined ? error : new CommandError(`Cannot write the export: ${reasonOf(error)}`);
   }
-}
-
-/** A row that SQLite does not reach from the root is missing without an error. */
-function requireUndamaged(finding: string | undefined): void {
-  if (finding === undefined) return;
-  throw new CommandError(`Plants may be missing in the export: the database is damaged (${finding})`);
 }
 
 async function* chunksOf(pages: AsyncIterable<readonly NewPlant[]>, { head, record }: Format): AsyncIterable<string> {

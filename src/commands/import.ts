@@ -3,7 +3,7 @@ import { Readable } from "node:stream";
 import { ERRORS, PlantStoreError, CommandError, isSystemError, reasonOf } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import type { PlantStore, StoreOutcome } from "../database/plant_store.ts";
-import { type DatabaseLocation, openForWriting } from "../database/open_database.ts";
+import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { type StreamIo } from "../server/io.ts";
 import { type LineBatch, batchesOf } from "./ndjson.ts";
 import { progressBar } from "./progress.ts";
@@ -36,11 +36,8 @@ export async function importPlants(
   const counts: Counts = { added: 0, present: 0, refused: 0, line: 0 };
   try {
     const onWait = () => progress.print("Waiting: another process is writing to the database\n");
-    await using opened = await openForWriting(database, {
-      create: true,
-      beginWal: true,
-      lockWait: { onWait, stop: io.stop },
-    });
+    const { openForWriting } = await adapterOf(database);
+    await using opened = await openForWriting({ create: true, bulk: { onWait, stop: io.stop } });
     for await (const batch of batchesOf(input.reader, maxLineBytes, io.stop)) {
       progress.print(await commit(batch, opened.plants, counts));
       progress.update(batch.bytes, counts.added + counts.present);

@@ -1,5 +1,4 @@
-import { ConfigError } from "../errors.ts";
-import { type DatabaseLocation, migrateDatabase } from "../database/open_database.ts";
+import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { type StreamIo } from "../server/io.ts";
 import { writeOutput } from "./output.ts";
 import { isDone } from "../async/waiting.ts";
@@ -19,10 +18,8 @@ export interface MigrateOptions {
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
 export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOptions, io: StreamIo): Promise<number> {
-  if (database.adapter === "sqlite") {
-    throw new ConfigError("Cannot migrate a SQLite database alone: whatever writes to it brings it up to date");
-  }
-  const migrating = migrateDatabase(database, dryRun, (message) => io.stderr(`${message}\n`));
+  const adapter = await adapterOf(database);
+  const migrating = adapter.migrate({ dryRun, onWarning: (message) => io.stderr(`${message}\n`) });
   if (!(await isDone(migrating, io.stop))) {
     io.stderr("Stopped: the schema may or may not be up to date\n");
     return 1;

@@ -2,7 +2,7 @@ import { startLogging } from "../telemetry/logging.ts";
 import { PlantStoreError } from "../errors.ts";
 import type { Config } from "../settings/config.ts";
 import type { StreamIo } from "../server/io.ts";
-import { openForServing } from "../database/open_database.ts";
+import { adapterOf } from "../database/open_database.ts";
 import { shutdownBudget } from "../server/shutdown.ts";
 import { readStaticTokens } from "../settings/read_static_tokens.ts";
 import { aborted } from "../async/waiting.ts";
@@ -24,7 +24,8 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   const stopped = aborted(io.stop);
   const staticTokens = await Promise.race([readStaticTokens(config, log), stopped]);
   if (staticTokens === undefined) return 0;
-  const opening = openForServing(config.database, {
+  const { openForServing } = await adapterOf(config.database);
+  const opening = openForServing({
     closeTimeoutMs: shutdownBudget(config).closeMs,
     onWarning: (message, cause) => log.warning(message, { cause }),
     onInfo: (message, properties) => log.info(message, properties),

@@ -1,10 +1,10 @@
 import { sha256 } from "../auth/bun_sha256.ts";
 import { ConfigError, CommandError } from "../errors.ts";
-import { type DatabaseLocation, openForListing, openForWriting } from "../database/open_database.ts";
+import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { type Scope, SCOPES } from "../auth/scopes.ts";
 import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
-import type { Database } from "../database/database.ts";
+import type { DatabaseAdapter, TokenReader } from "../database/adapter.ts";
 import { type Io, type StreamIo } from "../server/io.ts";
 import { escapeControls, writeOutput } from "./output.ts";
 import { type RefusedAction, toCommandError } from "../database/storage_refusal.ts";
@@ -35,8 +35,8 @@ export async function createToken(
   const token = mintToken(sha256);
   const record = { name, digest: sha256(token), createdAt, expiresAt, scopes: scope ? [scope] : SCOPES };
   const advice = `a token of this name may exist now although its secret was not shown: remove it with plant-store token delete ${name}`;
-  const refused = { action: `create token "${name}"`, database, advice };
-  await withTokens(openForWriting(database, { create: true }), refused, async (tokens) => {
+  const call = { action: `create token "${name}"`, advice, open: forCreating };
+  await withTokens(database, call, async (tokens) => {
     if (!(await tokens.add(record))) throw new CommandError(`Cannot create token "${name}": the name is taken`);
     await printOrDelete(token, name, tokens, io);
   });
@@ -61,8 +61,8 @@ export async function listTokens(
   { json }: { json: boolean },
   io: StreamIo,
 ): Promise<number> {
-  const opening = openForListing(database, (message) => io.stderr(`${message}\n`));
-  const records = await withTokens(opening, { action: "list the tokens", database }, (tokens) => tokens.list());
+  const open = (adapter: DatabaseAdapter) => adapter.openTokens((message) => io.stderr(`${message}\n`));
+  const records = await withTokens(database, { action: "list the tokens", open }, (tokens) => tokens.list());
   const rows = records.map(describe);
   await writeOutput(io, json ? `${JSON.stringify(rows, null, 2)}\n` : table(rows));
   return 0;
@@ -70,8 +70,8 @@ export async function listTokens(
 
 /** `plant-store token revoke`: the token is accepted no more, on running servers within seconds. */
 export async function revokeToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
-  const refused = { action: `revoke token ${quoted(name)}`, database, advice: LOOK };
-  return withTokens(openForWriting(database), refused, async (tokens) => {
+  const call = { action: `revoke token ${quoted(name)}`, advice: LOOK, open: forWriting };
+  return withTokens(database, call, async (tokens) => {
     if (await tokens.revoke(name, new Date())) io.stderr(`Token "${name}" is revoked.\n`);
     else if ((await tokens.list()).some((token) => token.name === name))
       io.stderr(`Token "${name}" was revoked before.\n`);
@@ -82,8 +82,8 @@ export async function revokeToken(database: DatabaseLocation, name: string, io: 
 
 /** `plant-store token delete`: as `revoke`, and the name is free again. */
 export async function deleteToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
-  const refused = { action: `delete token ${quoted(name)}`, database, advice: LOOK };
-  if (!(await withTokens(openForWriting(database), refused, (tokens) => tokens.delete(name)))) {
+  const call = { action: `delete token ${quoted(name)}`, advice: LOOK, open: forWriting };
+  if (!(await withTokens(database, call, (tokens) => tokens.delete(name)))) {
     throw new CommandError(`Cannot delete token ${quoted(name)}: there is none of that name`);
   }
   io.stderr(`Token "${name}" is deleted.\n`);
@@ -92,8 +92,8 @@ export async function deleteToken(database: DatabaseLocation, name: string, io: 
 
 /** `plant-store token prune`: deletes the tokens that are revoked or expired. */
 export async function pruneTokens(database: DatabaseLocation, io: Io): Promise<number> {
-  const refused = { action: "prune the tokens", database, advice: LOOK };
-  const count = await withTokens(openForWriting(database), refused, (tokens) => tokens.prune(new Date()));
+  const call = { action: "prune the tokens", advice: LOOK, open: forWriting };
+  const count = await withTokens(database, call, (tokens) => tokens.prune(new Date()));
   io.stderr(`${count} revoked or expired ${count === 1 ? "token is" : "tokens are"} deleted.\n`);
   return 0;
 }
@@ -101,17 +101,26 @@ export async function pruneTokens(database: DatabaseLocation, io: Io): Promise<n
 /** What was sent and had no response may still be committed. */
 const LOOK = "plant-store token list shows whether it was done";
 
-/** Runs what a command does with the tokens of a database that is being opened, and closes it. */
+/** What a command does with tokens, and how it opens them. */
+interface TokenCall extends Omit<RefusedAction, "database"> {
+  readonly open: (adapter: DatabaseAdapter) => Promise<TokenReader>;
+}
+
+const forCreating: TokenCall["open"] = (adapter) => adapter.openForWriting({ create: true });
+const forWriting: TokenCall["open"] = (adapter) => adapter.openForWriting();
+
+/** Runs what a command does with the tokens of a database, and closes it. */
 async function withTokens<Result>(
-  opening: Promise<Pick<Database, "tokens"> & AsyncDisposable>,
-  refused: RefusedAction,
+  database: DatabaseLocation,
+  { open, ...action }: TokenCall,
   run: (tokens: TokenStore) => Promise<Result>,
 ): Promise<Result> {
+  const adapter = await adapterOf(database);
   try {
-    await using opened = await opening;
+    await using opened = await open(adapter);
     return await run(opened.tokens);
   } catch (error) {
-    throw toCommandError(error, refused);
+    throw toCommandError(error, { ...action, database: adapter.name });
   }
 }
 

@@ -1,12 +1,12 @@
 import { PostgresFailure } from "./postgres/errors.ts";
 import { PlantStoreError, CommandError, reasonOf } from "../errors.ts";
-import type { DatabaseLocation } from "./open_database.ts";
 
 /** What a command was doing when storage refused it. */
 export interface RefusedAction {
   /** What cannot be done, such as `list the tokens`. */
   readonly action: string;
-  readonly database: DatabaseLocation;
+  /** What messages call the database. */
+  readonly database: string;
   /** What to do about it. @default nothing */
   readonly advice?: string;
 }
@@ -15,9 +15,8 @@ export interface RefusedAction {
 export function toCommandError(error: unknown, { action, database, advice }: RefusedAction): unknown {
   const reason = reasonOfRefusal(error);
   if (reason === undefined) return error;
-  const name = database.adapter === "postgres" ? database.url.database : database.path;
   const ending = advice === undefined ? "" : `; ${advice}`;
-  return new CommandError(`Cannot ${action} in database "${name}": ${reason}${ending}`, { cause: error });
+  return new CommandError(`Cannot ${action} in database "${database}": ${reason}${ending}`, { cause: error });
 }
 
 /** Why storage refused, in words for an operator: those of the error itself are for who sends plants. */

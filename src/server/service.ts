@@ -25,7 +25,7 @@ import { type HttpServer, listen } from "./http_server.ts";
 import { type StreamIo } from "./io.ts";
 import { isDone, aborted, repeat } from "../async/waiting.ts";
 import { createObserver } from "../telemetry/observe.ts";
-import { lanesOf } from "../database/open_database.ts";
+import { adapterOf } from "../database/open_database.ts";
 import { toCommandError } from "../database/storage_refusal.ts";
 import { shutDown, writeUses } from "./shutdown.ts";
 
@@ -78,7 +78,12 @@ export async function startService(config: Config, database: Database, { log, lo
 
 async function startCommits({ plants }: Database, config: Config, onCommit: (commit: Commit) => void) {
   const { queueLimit, requestTimeoutMs: timeoutMs } = config;
-  return groupCommit(plants, { queueLimit, timeoutMs, lanes: await lanesOf(config.database), onCommit });
+  return groupCommit(plants, {
+    queueLimit,
+    timeoutMs,
+    lanes: (await adapterOf(config.database)).maxInFlight,
+    onCommit,
+  });
 }
 
 /** Ends what is repeated: also where the start fails, no timer is left behind. */
@@ -90,7 +95,7 @@ async function readTokens({ tokens }: Database, { authTokens, database }: Config
   try {
     return await tokenCache(tokens, { staticTokens: authTokens, sha256 });
   } catch (error) {
-    throw toCommandError(error, { action: "read the tokens", database });
+    throw toCommandError(error, { action: "read the tokens", database: (await adapterOf(database)).name });
   }
 }
 

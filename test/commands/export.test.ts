@@ -7,7 +7,6 @@ import { damageMark } from "../../src/database/sqlite/damage_mark.ts";
 import { DatabaseError } from "../../src/database/database.ts";
 import { plantWriter } from "../../src/database/sqlite/plants.ts";
 import { exportPlants } from "../../src/commands/export.ts";
-import { CommandError } from "../../src/errors.ts";
 import { parseExactJson } from "../../src/plant/exact_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
@@ -272,7 +271,7 @@ test("export of a file that is marked as damaged writes what can be read, says s
   expect(await runCommand(["export", "--database", `file:${database.path}`], {})).toEqual({
     exitCode: 1,
     stdout: '{"id":1,"name":"Fern"}\n',
-    stderr: "Plants may be missing in the export: the database is damaged (found before)\n",
+    stderr: `Database "${database.path}" is damaged (found before): plants may be missing\n`,
   });
 });
 
@@ -296,8 +295,8 @@ test("export says so, too, where the file is marked only in the meantime", async
   using database = await databaseFixture([FERN]);
   const { io } = streamIo({ write: async () => damageMark(database.path).write("found now") });
   const run = exportPlants(sqliteAt(database.path), NDJSON, io);
-  await expect(run).rejects.toThrow(CommandError);
-  await expect(run).rejects.toThrow("Plants may be missing in the export: the database is damaged (found now)");
+  await expect(run).rejects.toThrow(DatabaseError);
+  await expect(run).rejects.toThrow(`Database "${database.path}" is damaged (found now): plants may be missing`);
 });
 
 test("export that is stopped ends at once, although nobody takes what it wrote, and says so", async () => {

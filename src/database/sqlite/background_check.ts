@@ -1,5 +1,6 @@
+import type { CheckResult } from "../adapter.ts";
 import { identityAt } from "./damage_mark.ts";
-import { integrityChecker, type IntegrityResult } from "./integrity_client.ts";
+import { integrityChecker } from "./integrity_client.ts";
 
 /** Where a server hears of its check. */
 export interface BackgroundCheckOptions {
@@ -42,7 +43,7 @@ export async function backgroundCheck(path: string, options: BackgroundCheckOpti
   };
 }
 
-function report(result: IntegrityResult, durationMs: number, options: BackgroundCheckOptions): void {
+function report(result: CheckResult, durationMs: number, options: BackgroundCheckOptions): void {
   if (result.type === "damaged") options.onDamage(result.finding);
   else if (result.type === "failed") options.onWarning("Integrity check not finished", result.reason);
   else if (result.type === "sound") {

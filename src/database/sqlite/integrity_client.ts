@@ -1,3 +1,5 @@
+import type { CheckProgress, CheckResult } from "../adapter.ts";
+
 /** The request to the Worker that checks, and the one to end early. */
 export interface IntegrityRequest {
   readonly type: "check";
@@ -9,25 +11,9 @@ export interface IntegrityStop {
   readonly type: "stop";
 }
 
-/** How a check ended. */
-export type IntegrityResult =
-  | { readonly type: "sound"; readonly plants: number; readonly pages: number }
-  | { readonly type: "damaged"; readonly finding: string }
-  /** The check itself failed, and nothing is known. */
-  | { readonly type: "failed"; readonly reason: string }
-  | { readonly type: "stopped" };
-
-/** How far a check is. */
-export interface IntegrityProgress {
-  readonly type: "progress";
-  /** How many plants are checked. */
-  readonly plants: number;
-  /** Of how many. */
-  readonly total: number;
-}
-
 /** What the Worker sends. */
-export type IntegrityReport = { readonly type: "ready" } | IntegrityProgress | IntegrityResult;
+export type IntegrityReport =
+  { readonly type: "ready" } | (CheckProgress & { readonly type: "progress" }) | CheckResult;
 
 /** How to check. */
 export interface IntegrityCheckOptions {
@@ -39,7 +25,7 @@ export interface IntegrityCheckOptions {
   /** Which file to check, as of `identityAt`: with another one at the path the check fails. @default any */
   readonly file?: string | undefined;
   /** Takes the progress of a check that is not in the background. @default does nothing */
-  readonly onProgress?: (progress: IntegrityProgress) => void;
+  readonly onProgress?: (progress: CheckProgress) => void;
 }
 
 /** A Worker that checks a database once. */
@@ -47,7 +33,7 @@ export interface IntegrityChecker {
   /** Resolves once the Worker runs. From then on it needs file descriptors for the database only. */
   readonly ready: Promise<void>;
   /** Begins the check. Never rejects. */
-  check(options: IntegrityCheckOptions): Promise<IntegrityResult>;
+  check(options: IntegrityCheckOptions): Promise<CheckResult>;
   /** Ends the check after the step it is in, or before it begins. Resolves when its connection is closed. */
   stop(): Promise<void>;
 }
@@ -58,7 +44,7 @@ export interface IntegrityChecker {
  */
 export function integrityChecker(path: string): IntegrityChecker {
   const worker = new Worker(new URL("./integrity_worker.ts", import.meta.url));
-  const { promise, resolve } = Promise.withResolvers<IntegrityResult>();
+  const { promise, resolve } = Promise.withResolvers<CheckResult>();
   const { promise: ready, resolve: started } = Promise.withResolvers<void>();
   let onProgress: IntegrityCheckOptions["onProgress"];
   worker.addEventListener("message", ({ data: report }: MessageEvent<IntegrityReport>) => {

@@ -1,3 +1,4 @@
+import type { ServingOptions } from "../adapter.ts";
 import type { Database } from "../database.ts";
 import { withDeadline } from "../../async/deadline.ts";
 import { PlantStoreError } from "../../errors.ts";
@@ -15,25 +16,13 @@ import {
   type WorkerResponse,
 } from "./worker_api.ts";
 
-/** How a Worker's database ends. */
-export interface SqliteWorkerOptions {
-  /** How long closing may take before the Worker is terminated, in milliseconds. @default {2_000} */
-  readonly closeTimeoutMs?: number;
-  /** Called with a problem that an operator should know of; no data is lost by it. @default does nothing */
-  readonly onWarning?: OnWarning;
-  /** Called with what an operator may want to know. @default does nothing */
-  readonly onInfo?: (message: string, properties: Record<string, unknown>) => void;
-}
-
-type OnWarning = (message: string, cause?: unknown) => void;
-
 /**
  * Opens a SQLite database in a Worker of its own: bun:sqlite is synchronous, and a disk that hangs must not stop the
  * server's thread from responding. Soon after, a check of the whole file for damage begins beside it.
  *
  * @throws {DatabaseError} If the file cannot be used.
  */
-export async function openSqliteWorker(path: string, options: SqliteWorkerOptions = {}): Promise<Database> {
+export async function openSqliteWorker(path: string, options: ServingOptions = {}): Promise<Database> {
   const { closeTimeoutMs = 2_000, onWarning = () => {}, onInfo = () => {} } = options;
   let failures = 0;
   const worker = startWorker((error) => {
@@ -123,7 +112,7 @@ function callBy({ ask }: SqliteWorker) {
 async function close(
   worker: SqliteWorker,
   check: BackgroundCheck,
-  { closeTimeoutMs, onWarning }: Required<Pick<SqliteWorkerOptions, "closeTimeoutMs" | "onWarning">>,
+  { closeTimeoutMs, onWarning }: Required<Pick<ServingOptions, "closeTimeoutMs" | "onWarning">>,
 ): Promise<void> {
   const notClosed = () => onWarning("Database not closed: the disk does not respond");
   try {

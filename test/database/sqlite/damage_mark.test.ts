@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { damageMark } from "../../../src/database/sqlite/damage_mark.ts";
-import { checkDatabase } from "../../../src/database/open_database.ts";
+import { sqliteAdapter } from "../../../src/database/sqlite/adapter.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -54,10 +54,11 @@ test.each(["", "null", "5", "[]", "{}", '{"file":5}', '{"file":'])(
 /** Checks a sound database, and does something else in the meantime. Resolves to the result. */
 async function checkDuring(path: string, act: () => void) {
   let hasActed = false;
-  const result = await checkDatabase({ adapter: "sqlite", path }, new AbortController().signal, () => {
+  const onProgress = () => {
     if (!hasActed) act();
     hasActed = true;
-  });
+  };
+  const result = await sqliteAdapter(path).check({ stop: new AbortController().signal, onProgress });
   expect(hasActed).toBe(true);
   return result;
 }

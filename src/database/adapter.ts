@@ -1,0 +1,134 @@
+import type { NewPlant } from "../plant/plant.ts";
+import type { TokenStore } from "../auth/token_store.ts";
+import type { Database } from "./database.ts";
+
+/**
+ * What the program does with the database of one URL, and how databases differ in it. An adapter holds nothing open by
+ * itself; each call rejects with a `DatabaseError` if the database cannot be used.
+ */
+export interface DatabaseAdapter {
+  /** What messages call the database: its path, or its name on a server. */
+  readonly name: string;
+
+  /** How many batches the database commits at once. */
+  readonly maxInFlight: number;
+
+  /** Opens the database for a server, and creates it if there is none. No call of it blocks the thread. */
+  openForServing(options: ServingOptions): Promise<Database>;
+
+  /** Opens the database for a command that writes to it, perhaps beside a server. */
+  openForWriting(options?: WritingOptions): Promise<Database>;
+
+  /**
+   * Opens the plants for a command that only reads them: creates no database, and changes none.
+   *
+   * @param onWarning Takes a line for the user: what is read may not be all that there is.
+   */
+  openPlants(onWarning: OnWarning): Promise<PlantReader>;
+
+  /** Opens the tokens for a command that only reads them: creates no database. */
+  openTokens(onWarning: OnWarning): Promise<TokenReader>;
+
+  /**
+   * Reads the whole database for damage, even while a server writes to it.
+   *
+   * @throws {ConfigError} If another program does that; the message names it. The same holds for the calls below.
+   */
+  check(options: CheckOptions): Promise<CheckResult>;
+
+  /**
+   * Copies the database into a new file.
+   *
+   * @param target The file, as an absolute path.
+   * @param stop Cancels the copy.
+   * @returns Whether the copy is complete: false if it was stopped.
+   */
+  backup(target: string, stop: AbortSignal): Promise<boolean>;
+
+  /**
+   * Brings the schema up to date.
+   *
+   * @returns The steps that were necessary.
+   */
+  migrate(options: MigrateOptions): Promise<readonly MigrationStep[]>;
+}
+
+/** Takes a line for the user or the log. No data is lost by what it says. */
+export type OnWarning = (message: string, cause?: unknown) => void;
+
+/** How a server opens its database. */
+export interface ServingOptions {
+  /** How long closing may take before it is given up, in milliseconds. @default {2_000} */
+  readonly closeTimeoutMs?: number;
+  /** Called with a problem that an operator should know of. @default does nothing */
+  readonly onWarning?: OnWarning;
+  /** Called with what an operator may want to know. @default does nothing */
+  readonly onInfo?: (message: string, properties: Record<string, unknown>) => void;
+}
+
+/** How a command writes. */
+export interface WritingOptions {
+  /** Whether to create the database if there is none. @default {false} */
+  readonly create?: boolean;
+  /** For a command that adds many plants: how it waits while a server has the database's only lock. @default it does not */
+  readonly bulk?: LockWait;
+}
+
+/** How to wait for a lock, as long as it takes. */
+export interface LockWait {
+  /** Called once, when the first wait begins. */
+  readonly onWait: () => void;
+  /** Ends the wait. */
+  readonly stop: AbortSignal;
+}
+
+/** The plants of a database, for reading only. */
+export interface PlantReader extends AsyncDisposable {
+  /**
+   * As `pages` of `Database`.
+   *
+   * @throws {DatabaseError} After the last page, too, if plants may be missing because the database is known to be damaged.
+   */
+  pages(): AsyncIterable<readonly NewPlant[]>;
+}
+
+/** The tokens of a database. */
+export interface TokenReader extends AsyncDisposable {
+  readonly tokens: TokenStore;
+}
+
+/** How to check. */
+export interface CheckOptions {
+  /** Ends the check. */
+  readonly stop: AbortSignal;
+  readonly onProgress: (progress: CheckProgress) => void;
+}
+
+/** How far a check is. */
+export interface CheckProgress {
+  /** How many plants are checked. */
+  readonly plants: number;
+  /** Of how many. */
+  readonly total: number;
+}
+
+/** How a check ended. */
+export type CheckResult =
+  | { readonly type: "sound"; readonly plants: number; readonly pages: number }
+  | { readonly type: "damaged"; readonly finding: string }
+  /** The check itself failed, and nothing is known. */
+  | { readonly type: "failed"; readonly reason: string }
+  | { readonly type: "stopped" };
+
+/** How to migrate. */
+export interface MigrateOptions {
+  /** Whether to change nothing. */
+  readonly dryRun: boolean;
+  readonly onWarning: OnWarning;
+}
+
+/** One step of a schema: its name, and its SQL as it runs. */
+export interface MigrationStep {
+  readonly tag: string;
+  readonly script: string;
+}
