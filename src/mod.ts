@@ -5,10 +5,18 @@
  */
 export { type AppOptions, createApp } from "./http/app.ts";
 export type { RenderMetrics } from "./http/metrics.ts";
-export { ACCEPTED, accepted, type Authenticate, refused, type Verdict } from "./auth/authenticate.ts";
+export {
+  ACCEPTED,
+  accepted,
+  type Authenticate,
+  refused,
+  type Scope,
+  SCOPES,
+  type Verdict,
+} from "./auth/authenticate.ts";
 export type { Commit } from "./group_commit/batch.ts";
 export { memoryDatabase, memoryStore } from "./database/memory.ts";
-export { sha256 } from "./auth/node_sha256.ts";
+export { sha256 } from "./auth/sha256.ts";
 export { staticTokens } from "./auth/static_tokens.ts";
 export { type Database, DatabaseError, type DatabaseMetric } from "./database/database.ts";
 export { DOCS_FILES, type DocsFiles } from "./http/docs.ts";
@@ -29,6 +37,5 @@ export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/toke
 export { type MintOptions, mintToken, type Sha256 } from "./auth/tokens.ts";
 export type { NewToken, TokenRecord, TokenStore, TokenUse } from "./auth/token_store.ts";
 export type { CompletedRequest, ObservedRequest, Observer } from "./http/observer.ts";
-export { type Scope, SCOPES } from "./auth/scopes.ts";
 export { readiness, type ReadinessOptions } from "./http/readiness.ts";
 export type { AddOptions, AddOutcome, PlantStore, StoreOutcome } from "./database/plant_store.ts";

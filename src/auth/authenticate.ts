@@ -1,4 +1,17 @@
-import { type Scope, SCOPES } from "./scopes.ts";
+/**
+ * What a caller may be allowed to do: store plants, and read the metrics.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { SCOPES } from "plant-store";
+ *
+ * assert.deepEqual(SCOPES, ["write", "metrics"]);
+ * ```
+ */
+export const SCOPES = ["write", "metrics"] as const;
+/** One of {@linkcode SCOPES}. */
+export type Scope = (typeof SCOPES)[number];
 
 /** Why the bearer of a token may not call, or what it may do. */
 export type Verdict =

@@ -5,7 +5,7 @@ import { type RemoteJwks, remoteJwks, type RemoteJwksOptions } from "./jwks.ts";
 import { JWT_ALGORITHMS, type JwtAlgorithm, readHeader } from "./jwt_header.ts";
 import { type JwtRefusal, refusalOf } from "./jwt_refusal.ts";
 import { type Semaphore, semaphore } from "../async/semaphore.ts";
-import { type Sha256, tokenKeys } from "./tokens.ts";
+import { type Sha256 } from "./tokens.ts";
 
 /** Which JSON Web Tokens {@linkcode jwtAuthenticator} accepts, and what it needs. */
 export interface JwtOptions extends RemoteJwksOptions {
@@ -66,10 +66,9 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
     inFlight: new Map(),
     withPermit: semaphore(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2))),
   };
-  const keyOf = tokenKeys(sha256);
   return (token) => {
     if (token.length > MAX_TOKEN_LENGTH) return refused("too long" satisfies JwtRefusal);
-    const key = keyOf(token);
+    const key = sha256(token, "base64");
     return recall(state, key) ?? state.inFlight.get(key) ?? verify(state, key, token);
   };
 }

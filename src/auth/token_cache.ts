@@ -1,7 +1,6 @@
 import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
-import { refused, type Verdict } from "./authenticate.ts";
-import { type CachedToken, cachedToken, expiryOf, refusalOf, staticToken } from "./cached_token.ts";
-import { digestKey, isMistyped, type Sha256, tokenKeys } from "./tokens.ts";
+import { accepted, ACCEPTED, refused, SCOPES, type Verdict } from "./authenticate.ts";
+import { digestKey, isMistyped, type Sha256 } from "./tokens.ts";
 
 /** The tokens that are accepted now, in memory: validating one reads nothing, and costs the same however many there are. */
 export interface TokenCache {
@@ -46,12 +45,11 @@ export interface TokenCacheOptions {
  */
 export async function tokenCache(store: TokenStore, options: TokenCacheOptions): Promise<TokenCache> {
   const { sha256, now = Date.now } = options;
-  const keyOf = tokenKeys(sha256);
   const cache = emptyCache(store, options);
   await refresh(cache, now());
   return {
     authenticate: (token) => {
-      const found = find(cache, keyOf(token));
+      const found = find(cache, sha256(token, "base64"));
       if (found === undefined) return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
       return validate(cache, found, now());
     },
@@ -177,4 +175,39 @@ async function writePiece({ store, unwrittenUses }: State, uses: readonly [strin
   await store.recordUses(uses.map(([name, at]) => ({ name, at: new Date(at) })));
   // A later use may have come meanwhile.
   for (const [name, at] of uses) if (unwrittenUses.get(name) === at) unwrittenUses.delete(name);
+}
+
+/** A token, and what is known of it. */
+interface CachedToken {
+  readonly digest: Uint8Array;
+  /** The verdict while it is neither revoked nor expired. */
+  readonly verdict: Verdict;
+  /** A static token has none. */
+  readonly record: TokenRecord | undefined;
+  /** The minute of its last use that is recorded, in milliseconds since 1970 UTC. */
+  usedAt: number;
+}
+
+/** A token of the settings, which has no name, no scopes and no end. */
+function staticToken(digest: Uint8Array): CachedToken {
+  return { digest, verdict: ACCEPTED, record: undefined, usedAt: 0 };
+}
+
+/** A token of the store. Its verdict is made here, not at a request. */
+function cachedToken(record: TokenRecord): CachedToken {
+  const { digest, lastUsedAt, scopes } = record;
+  const verdict = SCOPES.every((scope) => scopes.includes(scope)) ? ACCEPTED : accepted(scopes);
+  return { digest, verdict, record, usedAt: lastUsedAt?.getTime() ?? 0 };
+}
+
+/** Why a stored token is not accepted at a time, if it is not. */
+function refusalOf({ name, revokedAt, expiresAt }: TokenRecord, now: number): string | undefined {
+  if (revokedAt !== null) return `"${name}" is revoked`;
+  if (expiresAt !== null && expiresAt.getTime() <= now) return `"${name}" is expired`;
+  return undefined;
+}
+
+/** When it expires, in milliseconds since 1970 UTC. */
+function expiryOf({ record }: CachedToken): number {
+  return record?.expiresAt?.getTime() ?? Infinity;
 }

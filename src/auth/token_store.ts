@@ -1,4 +1,4 @@
-import type { Scope } from "./scopes.ts";
+import { type Scope, SCOPES } from "./authenticate.ts";
 
 /** What is stored of a token: never the token itself. */
 export interface TokenRecord {
@@ -66,4 +66,20 @@ export interface TokenStore {
 export interface TokenUse {
   readonly name: string;
   readonly at: Date;
+}
+
+/** Scopes as they are stored: separated by spaces (RFC 6749, section 3.3). */
+export function formatScopes(scopes: readonly Scope[]): string {
+  return scopes.join(" ");
+}
+
+/**
+ * The inverse of {@linkcode formatScopes}.
+ *
+ * @param text `null` for all scopes: what a token from before there were any may do.
+ */
+export function parseScopes(text: string | null): readonly Scope[] {
+  if (text === null) return SCOPES;
+  const names = text.split(" ");
+  return SCOPES.filter((scope) => names.includes(scope));
 }

@@ -1,4 +1,7 @@
-/** Hashes text (in UTF-8) with SHA-256 (FIPS 180-4). Each runtime brings its own, synchronous one. */
+/**
+ * Hashes text (in UTF-8) with SHA-256 (FIPS 180-4), synchronously. The base64 of a token is the {@linkcode digestKey} that
+ * it is looked up by: for the runtime to write it costs less than to make bytes at each request.
+ */
 export interface Sha256 {
   /** The digest, in 32 bytes. */
   (text: string): Uint8Array;
@@ -61,19 +64,11 @@ function spell(bytes: Uint8Array): string {
 
 const MIN_STATIC_CHARACTERS = 16;
 
-/** Why a token that people chose cannot be used, in words that follow its name; `undefined` where it can. */
-export function faultOfStatic(token: string): string | undefined {
+/** Why a token that people chose cannot be used, in words that follow its name; `undefined` if it can. */
+export function staticTokenFault(token: string): string | undefined {
   if (token.length < MIN_STATIC_CHARACTERS) return `has fewer than ${MIN_STATIC_CHARACTERS} characters`;
   // RFC 6750, section 2.1: no client could send any other.
   return /^[\w\-.~+/]+=*$/.test(token) ? undefined : "has characters that a bearer token cannot have";
-}
-
-/**
- * Makes what turns a token into its {@linkcode digestKey}. The runtime writes the digest as text by itself: bytes that
- * are made for every request, or written as text here, cost as much as the hash.
- */
-export function tokenKeys(sha256: Sha256): (token: string) => string {
-  return (token) => sha256(token, "base64");
 }
 
 /**

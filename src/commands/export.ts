@@ -1,7 +1,8 @@
 import type { NewPlant } from "../plant/plant.ts";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { type StreamIo } from "../server/io.ts";
-import { isDone, eventLoopTurn } from "../async/waiting.ts";
+import { withAbort } from "../async/abort.ts";
+import { eventLoopTurn } from "../async/event_loop_turn.ts";
 import { CommandError, reasonOf } from "../errors.ts";
 
 /** How plants are written. */
@@ -33,7 +34,8 @@ export async function exportPlants(
 async function writeAll(chunks: AsyncIterable<string>, io: StreamIo): Promise<number> {
   try {
     for await (const chunk of chunks) {
-      if (!(await isDone(io.write(chunk), io.stop))) return stopped(io);
+      await withAbort(io.write(chunk), io.stop);
+      if (io.stop.aborted) return stopped(io);
       // A file takes every chunk at once.
       await eventLoopTurn();
     }

@@ -8,7 +8,7 @@ import { type StreamIo } from "../server/io.ts";
 import { type LineBatch, batchesOf } from "./ndjson.ts";
 import { progressBar } from "./progress.ts";
 import { reasonOfRefusal } from "../database/storage_refusal.ts";
-import { eventLoopTurn } from "../async/waiting.ts";
+import { eventLoopTurn } from "../async/event_loop_turn.ts";
 
 /** How to import. */
 export interface ImportOptions {

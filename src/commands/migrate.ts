@@ -1,7 +1,7 @@
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { type StreamIo } from "../server/io.ts";
 import { writeOutput } from "./output.ts";
-import { isDone } from "../async/waiting.ts";
+import { withAbort } from "../async/abort.ts";
 
 /** How to migrate. */
 export interface MigrateOptions {
@@ -20,11 +20,11 @@ export interface MigrateOptions {
 export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOptions, io: StreamIo): Promise<number> {
   const adapter = await adapterOf(database);
   const migrating = adapter.migrate({ dryRun, onWarning: (message) => io.stderr(`${message}\n`) });
-  if (!(await isDone(migrating, io.stop))) {
+  const migrations = await withAbort(migrating, io.stop);
+  if (migrations === undefined) {
     io.stderr("Stopped: the schema may or may not be up to date\n");
     return 1;
   }
-  const migrations = await migrating;
   if (dryRun) await writeOutput(io, migrations.map(({ script }) => script).join(""));
   else migrations.forEach(({ tag }) => io.stderr(`Applied ${tag}\n`));
   if (migrations.length === 0) io.stderr("Nothing to do: the schema is up to date\n");

@@ -1,7 +1,7 @@
 import { PlantStoreError } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
-import { eventLoopTurn } from "../async/waiting.ts";
+import { eventLoopTurn } from "../async/event_loop_turn.ts";
 
 /** Lines that are committed together. */
 export interface LineBatch {

@@ -5,7 +5,7 @@ import type { StreamIo } from "../server/io.ts";
 import { adapterOf } from "../database/open_database.ts";
 import { shutdownBudget } from "../server/shutdown.ts";
 import { readStaticTokens } from "../settings/read_static_tokens.ts";
-import { aborted } from "../async/waiting.ts";
+import { withAbort } from "../async/abort.ts";
 
 /**
  * `plant-store serve`: serves until `io.stop`, then responds to what was accepted and closes the database.
@@ -21,8 +21,7 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
     write: io.stderr,
   });
   const { log } = logging;
-  const stopped = aborted(io.stop);
-  const staticTokens = await Promise.race([readStaticTokens(config, log), stopped]);
+  const staticTokens = await withAbort(readStaticTokens(config, log), io.stop);
   if (staticTokens === undefined) return 0;
   const { openForServing } = await adapterOf(config.database);
   const opening = openForServing({
@@ -33,14 +32,14 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   // The Worker starts and opens the file in the meantime.
   const loading = import("../server/service.ts");
   // It can wait for a lock, or a disk, and a signal may stop it: nothing is lost.
-  const opened = await Promise.race([opening, stopped]);
+  const opened = await withAbort(opening, io.stop);
   if (opened === undefined) return 0;
   await using resources = new AsyncDisposableStack();
   const database = resources.use(opened);
   const { startService } = await loading;
   const service = await startService({ ...config, authTokens: staticTokens }, database, logging, io);
   if (service === undefined) return 0;
-  const failure = await Promise.race([stopped, database.failed]);
+  const failure = await withAbort(database.failed, io.stop);
   if (failure === undefined) log.info("Stopping: responding to what was accepted");
   else log.error("Stopping: the storage failed", { cause: failure });
   await service.stop(failure !== undefined);

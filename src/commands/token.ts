@@ -1,7 +1,7 @@
-import { sha256 } from "../auth/bun_sha256.ts";
+import { sha256 } from "../auth/sha256.ts";
 import { ConfigError, CommandError } from "../errors.ts";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
-import { type Scope, SCOPES } from "../auth/scopes.ts";
+import { type Scope, SCOPES } from "../auth/authenticate.ts";
 import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
 import type { DatabaseAdapter, TokenReader } from "../database/adapter.ts";

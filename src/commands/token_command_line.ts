@@ -1,5 +1,5 @@
 import { type Command, Option } from "commander";
-import { SCOPES } from "../auth/scopes.ts";
+import { SCOPES } from "../auth/authenticate.ts";
 import { type CommandContext, DATABASE, example } from "./command_context.ts";
 import { addFlags } from "../settings/setting_help.ts";
 import type { Flags } from "../settings/setting_table.ts";

@@ -1,8 +1,7 @@
 import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
-import type { Authenticate, Verdict } from "../auth/authenticate.ts";
+import type { Authenticate, Scope, Verdict } from "../auth/authenticate.ts";
 import { PlantStoreError } from "../errors.ts";
-import type { Scope } from "../auth/scopes.ts";
 
 /** The scope that each path needs: a path that is not listed is refused. */
 export type RequiredScopes = Readonly<Record<string, Scope>>;

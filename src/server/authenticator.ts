@@ -1,5 +1,5 @@
 import type { Logger } from "@logtape/logtape";
-import { sha256 } from "../auth/bun_sha256.ts";
+import { sha256 } from "../auth/sha256.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
 import { jwtAuthenticator } from "../auth/jwt.ts";
 import type { TokenCache } from "../auth/token_cache.ts";

@@ -1,7 +1,7 @@
 import { closeSync, openSync } from "node:fs";
 import type { Logger } from "@logtape/logtape";
 import type { HttpServer } from "./http_server.ts";
-import { repeat } from "../async/waiting.ts";
+import { repeat } from "../async/repeat.ts";
 
 /** How often descriptors are looked for, in milliseconds: for that long, accepting in vain can take a whole core. */
 const CHECK_MS = 200;

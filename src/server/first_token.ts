@@ -1,8 +1,8 @@
 import type { Logger } from "@logtape/logtape";
-import { sha256 } from "../auth/bun_sha256.ts";
+import { sha256 } from "../auth/sha256.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { mintToken } from "../auth/tokens.ts";
-import { SCOPES } from "../auth/scopes.ts";
+import { SCOPES } from "../auth/authenticate.ts";
 import type { Config } from "../settings/config.ts";
 import type { StreamIo } from "./io.ts";
 import { reasonOfRefusal } from "../database/storage_refusal.ts";

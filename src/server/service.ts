@@ -2,7 +2,7 @@ import type { Logger } from "@logtape/logtape";
 import packageJson from "../../package.json" with { type: "json" };
 import type { Log } from "../telemetry/logging.ts";
 import { createMetrics } from "../telemetry/metrics.ts";
-import { sha256 } from "../auth/bun_sha256.ts";
+import { sha256 } from "../auth/sha256.ts";
 import { swaggerUi } from "./swagger_ui.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
@@ -23,7 +23,8 @@ import { watchEventLoop } from "../telemetry/event_loop.ts";
 import { offerFirstToken } from "./first_token.ts";
 import { type HttpServer, listen } from "./http_server.ts";
 import { type StreamIo } from "./io.ts";
-import { isDone, aborted, repeat } from "../async/waiting.ts";
+import { withAbort } from "../async/abort.ts";
+import { repeat } from "../async/repeat.ts";
 import { createObserver } from "../telemetry/observe.ts";
 import { adapterOf } from "../database/open_database.ts";
 import { toCommandError } from "../database/storage_refusal.ts";
@@ -43,7 +44,7 @@ export async function startService(config: Config, database: Database, { log, lo
   const commits = await startCommits(database, config, observer.onCommit);
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
-  const tokens = await Promise.race([readTokens(database, config), aborted(io.stop)]);
+  const tokens = await withAbort(readTokens(database, config), io.stop);
   if (tokens === undefined) return undefined;
   let isShuttingDown = false;
   const app = createApp({
@@ -62,7 +63,7 @@ export async function startService(config: Config, database: Database, { log, lo
   const server = await listen(config, { fetch: app.fetch, error: (cause) => internalError(cause, observer) });
   if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
   logStartup(log, config, server.address);
-  await isDone(offerFirstToken(tokens, { ...config, address: server.address, io, log }), io.stop);
+  await withAbort(offerFirstToken(tokens, { ...config, address: server.address, io, log }), io.stop);
   for (const each of [watchDescriptors(server, log), keepFresh(tokens, log)]) timers.adopt(each, stop);
   const repeated = timers.move();
   return {

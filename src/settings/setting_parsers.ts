@@ -1,4 +1,4 @@
-import { faultOfStatic } from "../auth/tokens.ts";
+import { staticTokenFault } from "../auth/tokens.ts";
 import type { DatabaseLocation } from "../database/open_database.ts";
 import { parsePostgresUrl, type PostgresUrl } from "../database/postgres/url.ts";
 import { ConfigError } from "../errors.ts";
@@ -141,6 +141,6 @@ export function parseTokens(name: string, list: string): string[] {
 }
 
 function requireUsable(token: string, where: string): void {
-  const fault = faultOfStatic(token);
+  const fault = staticTokenFault(token);
   if (fault !== undefined) throw new ConfigError(`${where} ${fault}`);
 }

@@ -1,5 +1,5 @@
 import type { Logger } from "@logtape/logtape";
-import { repeat } from "../async/waiting.ts";
+import { repeat } from "../async/repeat.ts";
 
 /** Monitors whether the event loop is blocked. */
 export interface EventLoop {

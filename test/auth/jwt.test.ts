@@ -1,10 +1,9 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import * as fc from "fast-check";
 import { base64url, CompactSign, exportSPKI, FlattenedSign, type JWTPayload, jwtVerify, SignJWT } from "jose";
-import { accepted, ACCEPTED } from "../../src/auth/authenticate.ts";
+import { accepted, ACCEPTED, type Scope, SCOPES } from "../../src/auth/authenticate.ts";
 import type { JwtOptions } from "../../src/auth/jwt.ts";
 import type { JwtAlgorithm } from "../../src/auth/jwt_header.ts";
-import { type Scope, SCOPES } from "../../src/auth/scopes.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import {
   AUDIENCE,

@@ -1,14 +1,13 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
-import { sha256 } from "../../src/auth/bun_sha256.ts";
+import { sha256 } from "../../src/auth/sha256.ts";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
 import { sqliteTokens } from "../../src/database/sqlite/tokens.ts";
 import { memoryDatabase } from "../../src/database/memory.ts";
-import { accepted, ACCEPTED, refused } from "../../src/auth/authenticate.ts";
+import { accepted, ACCEPTED, refused, type Scope, SCOPES } from "../../src/auth/authenticate.ts";
 import { tokenCache } from "../../src/auth/token_cache.ts";
 import { mintToken } from "../../src/auth/tokens.ts";
-import { type Scope, SCOPES } from "../../src/auth/scopes.ts";
 import type { TokenStore } from "../../src/auth/token_store.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
 

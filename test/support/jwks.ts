@@ -1,5 +1,5 @@
 import { exportJWK, generateKeyPair, importJWK, type JWK, type JWTPayload, SignJWT } from "jose";
-import { sha256 } from "../../src/auth/bun_sha256.ts";
+import { sha256 } from "../../src/auth/sha256.ts";
 import type { Verdict } from "../../src/auth/authenticate.ts";
 import { jwtAuthenticator, type JwtOptions } from "../../src/auth/jwt.ts";
 

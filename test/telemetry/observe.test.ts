@@ -3,7 +3,7 @@ import { type LogLevel, startLogging } from "../../src/telemetry/logging.ts";
 import { createMetrics } from "../../src/telemetry/metrics.ts";
 import { watchEventLoop } from "../../src/telemetry/event_loop.ts";
 import { createObserver } from "../../src/telemetry/observe.ts";
-import { eventLoopTurn } from "../../src/async/waiting.ts";
+import { eventLoopTurn } from "../../src/async/event_loop_turn.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 
 const REQUEST = { requestId: "1", clientAddress: () => undefined };

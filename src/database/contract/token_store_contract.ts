@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { SCOPES } from "../../auth/scopes.ts";
+import { SCOPES } from "../../auth/authenticate.ts";
 import type { NewToken, TokenRecord, TokenStore } from "../../auth/token_store.ts";
 import { type Cases, type ContractCase, contractCases, type OpenDatabase } from "./contract_case.ts";
 

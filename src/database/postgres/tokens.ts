@@ -1,8 +1,7 @@
 import { and, asc, eq, isNotNull, isNull, lte, or, type SQL, sql, type SQLWrapper } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 import { PgDialect } from "drizzle-orm/pg-core";
-import { formatScopes, parseScopes } from "../../auth/scopes.ts";
-import type { NewToken, TokenRecord, TokenUse } from "../../auth/token_store.ts";
+import { formatScopes, type NewToken, parseScopes, type TokenRecord, type TokenUse } from "../../auth/token_store.ts";
 import { textArray } from "./arrays.ts";
 import type { Connection } from "./connection.ts";
 import type { Work } from "./lane.ts";

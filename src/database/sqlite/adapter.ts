@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { aborted } from "../../async/waiting.ts";
+import { withAbort } from "../../async/abort.ts";
 import { ConfigError } from "../../errors.ts";
 import type { CheckOptions, CheckResult, DatabaseAdapter, LockWait, PlantReader } from "../adapter.ts";
 import { type Database, DatabaseError } from "../database.ts";
@@ -92,7 +92,7 @@ async function check(path: string, { stop, onProgress }: CheckOptions): Promise<
   const clearMark = existsSync(path) ? clearableMark(path) : () => undefined;
   const result = integrityChecker(path).check({ background: false, onProgress });
   // SQLite may be in the middle of a step that takes seconds: the process ends without it.
-  const ended = (await Promise.race([result, aborted(stop)])) ?? { type: "stopped" };
+  const ended = (await withAbort(result, stop)) ?? { type: "stopped" };
   const finding = ended.type === "sound" ? clearMark() : undefined;
   return finding === undefined ? ended : { type: "damaged", finding };
 }

@@ -1,5 +1,4 @@
-import { formatScopes, parseScopes } from "../../auth/scopes.ts";
-import type { TokenRecord } from "../../auth/token_store.ts";
+import { formatScopes, parseScopes, type TokenRecord } from "../../auth/token_store.ts";
 import type { TokenPage } from "./tokens.ts";
 
 /**

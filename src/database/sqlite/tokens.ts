@@ -1,8 +1,7 @@
 import type { Changes, Database } from "bun:sqlite";
 import { and, asc, eq, getTableColumns, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
-import { formatScopes, parseScopes } from "../../auth/scopes.ts";
-import type { NewToken, TokenRecord, TokenUse } from "../../auth/token_store.ts";
+import { formatScopes, type NewToken, parseScopes, type TokenRecord, type TokenUse } from "../../auth/token_store.ts";
 import { tokenRevision, tokens } from "./schema.ts";
 
 /** Tokens beside the plants, in the same database: the calls of the port, synchronous, and with SQLite's own errors. */

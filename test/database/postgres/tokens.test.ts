@@ -1,7 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { openPostgres } from "../../../src/database/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
-import { sha256 } from "../../../src/auth/bun_sha256.ts";
+import { sha256 } from "../../../src/auth/sha256.ts";
 import { tokenCache } from "../../../src/auth/token_cache.ts";
 import { mintToken } from "../../../src/auth/tokens.ts";
 import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";

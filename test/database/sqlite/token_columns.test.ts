@@ -3,7 +3,7 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { allTokens, toTokenColumns } from "../../../src/database/sqlite/token_columns.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
-import { SCOPES } from "../../../src/auth/scopes.ts";
+import { SCOPES } from "../../../src/auth/authenticate.ts";
 import type { TokenRecord } from "../../../src/auth/token_store.ts";
 import { makeTokens } from "../../bench/prefilled.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";

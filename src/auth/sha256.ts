@@ -2,7 +2,8 @@ import { hash } from "node:crypto";
 import type { Sha256 } from "./tokens.ts";
 
 /**
- * SHA-256 by `node:crypto`, which Node, Deno and Bun all have: for tokens outside the executable, which uses Bun's own.
+ * SHA-256 by `node:crypto`, which Bun, Deno and Node have: synchronous, and many times as fast as `crypto.subtle` for a
+ * text as short as a token.
  *
  * @example
  * ```ts
