@@ -103,7 +103,7 @@ test("the domain imports nothing, and the web framework stays in http", () => {
   expect([imports("plant/plant.ts"), imports("errors.ts")]).toEqual([[], []]);
   const users = sources.filter((source) => importsOf(source).some((target) => /^(?:elysia$|@elysiajs\/)/.test(target)));
   const outside = users.map(({ path }) => path).filter((path) => roomOf(path) !== "http");
-  expect(outside).toEqual(["telemetry/tracing.ts"]);
+  expect(outside).toEqual([]);
 });
 
 test("only main.ts reads environment variables", () => {
@@ -115,7 +115,7 @@ test("only main.ts reads environment variables", () => {
 
 test("OpenTelemetry is large: only tracing.ts imports it, and tracing.ts is only imported where tracing is on", () => {
   const importers = sources.filter((source) =>
-    importsOf(source).some((target) => target.startsWith("@opentelemetry/") || target === "@elysiajs/opentelemetry"),
+    importsOf(source).some((target) => target.startsWith("@opentelemetry/")),
   );
   expect(importers.map(({ path }) => path)).toEqual(["telemetry/tracing.ts"]);
   const early = sources.filter(({ text }) => /^(?:import|export)(?! type\b)[^;]*\/tracing\.ts"/m.test(text));

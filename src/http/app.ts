@@ -1,4 +1,3 @@
-import type { AnyElysia } from "elysia";
 import type { Authenticate } from "../auth/authenticate.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import type { Observer } from "./observer.ts";
@@ -32,8 +31,6 @@ export interface AppOptions {
   readonly renderMetrics?: RenderMetrics | undefined;
   /** Whether the server is shutting down: then every response asks its client to close the connection. @default never */
   readonly isShuttingDown?: (() => boolean) | undefined;
-  /** A plugin around every request, such as tracing. @default none, which costs nothing */
-  readonly instrumentation?: AnyElysia | undefined;
 }
 
 /** The client is told nothing of an internal error: without this line nobody could find its cause. */
@@ -78,7 +75,6 @@ export function createApp(options: AppOptions) {
     clientAddress = () => undefined,
     corsOrigins = [],
     docsFiles,
-    instrumentation,
     isShuttingDown = () => false,
     maxBodyBytes = 65_536,
     observer = CONSOLE,
@@ -87,8 +83,6 @@ export function createApp(options: AppOptions) {
   const api = plantsApi({ plants: options.plants, maxBodyBytes });
   const allowed = new Map<string, string>();
   const app = lifecycle({ observer, allowed, maxBodyBytes, clientAddress, corsOrigins, isShuttingDown });
-  // A plugin that is used later wraps those before it.
-  if (instrumentation !== undefined) app.use(instrumentation);
   app.use(health(options.ready)).use(home({ docs: docsFiles !== undefined }));
   if (docsFiles !== undefined) app.use(docs(api, docsFiles));
   // Routes above are public, routes below need a token.

@@ -58,9 +58,9 @@ export async function startService(config: Config, database: Database, { log, lo
     docsFiles: config.docs ? swaggerUi : undefined,
     renderMetrics: metrics.render,
     isShuttingDown: () => isShuttingDown,
-    instrumentation: tracing?.plugin,
   });
-  const server = await listen(config, { fetch: app.fetch, error: (cause) => internalError(cause, observer) });
+  const fetch = tracing === undefined ? app.fetch : tracing.trace(app.fetch);
+  const server = await listen(config, { fetch, error: (cause) => internalError(cause, observer) });
   if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
   logStartup(log, config, server.address);
   await withAbort(offerFirstToken(tokens, { ...config, address: server.address, io, log }), io.stop);
@@ -100,11 +100,11 @@ async function readTokens({ tokens }: Database, { authTokens, database }: Config
   }
 }
 
-/** Loads tracing only where there is a collector: it is large, and instruments every request. */
+/** OpenTelemetry is large: only a server with a collector loads it. */
 async function loadTracing({ tracing }: Config, log: Logger): Promise<Tracing | undefined> {
   if (tracing === undefined) return undefined;
   const { startTracing } = await import("../telemetry/tracing.ts");
-  return startTracing({ ...tracing, onFailure: (reason) => log.warning("Traces not sent", { reason }) });
+  return startTracing({ ...tracing, onFailure: (reason) => log.warning("Trace export failed", { reason }) });
 }
 
 /** The readiness of a store; it is over when the shutdown begins. */

@@ -34,7 +34,7 @@ export function createObserver(
     },
     onResponse(completed) {
       metrics.countResponse(completed);
-      tracing?.linkToSpan(completed);
+      tracing?.onResponse(completed);
       if (accessLog) logRequest(log, completed);
     },
     onCommit(commit) {

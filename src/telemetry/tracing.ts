@@ -1,7 +1,19 @@
-import { getCurrentSpan, opentelemetry } from "@elysiajs/opentelemetry";
-import { SpanKind, SpanStatusCode } from "@opentelemetry/api";
+import { AsyncLocalStorage } from "node:async_hooks";
+import { hostname } from "node:os";
+import { type Context, ROOT_CONTEXT, type Span, SpanKind, SpanStatusCode, trace as traceApi } from "@opentelemetry/api";
+import { getNumberFromEnv, getStringFromEnv, parseTraceParent } from "@opentelemetry/core";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
-import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from "@opentelemetry/sdk-trace-base";
+import { defaultResource, detectResources, envDetector, resourceFromAttributes } from "@opentelemetry/resources";
+import {
+  AlwaysOffSampler,
+  AlwaysOnSampler,
+  BatchSpanProcessor,
+  ParentBasedSampler,
+  type Sampler,
+  type SpanExporter,
+  TraceIdRatioBasedSampler,
+  TracerProvider,
+} from "@opentelemetry/sdk-trace";
 import { withDeadline } from "../async/deadline.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 
@@ -10,107 +22,128 @@ export interface TracingOptions {
   /** The collector's address, without the path of traces. */
   readonly endpoint: URL;
   readonly serviceName: string;
-  /** Called with the reason when the collector did not take some spans: they are lost. */
+  /** Called with the reason when an export failed: its spans are lost. */
   readonly onFailure: (reason: string) => void;
 }
 
-/** Tracing, once it has started. */
-export type Tracing = ReturnType<typeof startTracing>;
+type Fetch = (request: Request) => Response | Promise<Response>;
+
+/** Spans of requests, sent over OTLP (https://opentelemetry.io/docs/specs/otlp/). */
+export interface Tracing {
+  /** Makes a span of each request to an app. */
+  trace(fetch: Fetch): Fetch;
+  /** Gives the span of the request that is being handled its name, attributes and status. */
+  onResponse(completed: CompletedRequest): void;
+  /** Sends the spans that are left. What the collector has not accepted after `timeoutMs` milliseconds is lost. */
+  close(timeoutMs: number): Promise<void>;
+}
 
 /**
- * Starts tracing for the whole process, so it is to be called once: a span a request, with one for each of Elysia's
- * steps, sent over OTLP (https://opentelemetry.io/docs/specs/otlp/).
+ * Starts to send spans to a collector. A span has nothing of a request but what is in {@linkcode CompletedRequest}: no
+ * header, query, token or body leaves the process.
  */
-export function startTracing({ endpoint, serviceName, onFailure }: TracingOptions) {
+export function startTracing({ endpoint, serviceName, onFailure }: TracingOptions): Tracing {
   const url = `${endpoint.href.replace(/\/+$/, "")}/v1/traces`;
-  const responses: CompletedRequests = new WeakMap();
-  const exporter = withoutSecrets(new OTLPTraceExporter({ url }), responses, onFailure);
-  const processor = new BatchSpanProcessor(exporter);
+  const processor = new BatchSpanProcessor({
+    exporter: reporting(new OTLPTraceExporter({ url }), onFailure),
+    ...batchOptions(),
+  });
+  const provider = new TracerProvider({
+    resource: resourceOf(serviceName),
+    sampler: sampler(),
+    spanProcessors: [processor],
+  });
+  const tracer = provider.getTracer("plant-store");
+  const spans = new AsyncLocalStorage<Span>();
   return {
-    /** To be used by the app before any route. */
-    plugin: opentelemetry({ serviceName, spanProcessors: [processor] })
-      // Under a trace, Elysia gives the response to `mapResponse` only where there is a hook of this kind.
-      .onAfterHandle({ as: "global" }, () => {}),
-    /** Ties a response to the span of its request, while that is the active one. */
-    linkToSpan(completed: CompletedRequest): void {
-      const span = getCurrentSpan();
-      if (span !== undefined) responses.set(span, completed);
+    trace: (fetch) => (request) => {
+      const span = tracer.startSpan(request.method, { kind: SpanKind.SERVER }, parentOf(request));
+      return spans.run(span, async () => {
+        try {
+          return await fetch(request);
+        } finally {
+          span.end();
+        }
+      });
     },
-    /** Sends the spans that are left; what the collector has not taken after `timeoutMs` milliseconds is lost. */
-    async close(timeoutMs: number): Promise<void> {
+    onResponse(completed) {
+      const span = spans.getStore();
+      if (span?.isRecording()) describe(span, completed);
+    },
+    async close(timeoutMs) {
       // The exporter has passed its failures to `onFailure` already.
-      const sent = processor.shutdown().catch(() => {});
+      const sent = provider.shutdown().catch(() => {});
       await withDeadline(sent, timeoutMs, () => onFailure("the collector was too slow for the last spans"));
     },
   };
 }
 
-/** The response to each request, by its span. The plugin's own is wrong: it takes a 409 for a 500, a 404 for a 200. */
-type CompletedRequests = WeakMap<object, CompletedRequest>;
-
-function withoutSecrets(
-  exporter: SpanExporter,
-  responses: CompletedRequests,
-  onFailure: TracingOptions["onFailure"],
-): SpanExporter {
-  return {
-    export(spans, done) {
-      // A span ends before the response to its request is made.
-      setImmediate(() =>
-        exporter.export(
-          spans.map((span) => publicPart(span, responses.get(span))),
-          (result) => {
-            // The error itself holds the collector's whole response.
-            if (result.error !== undefined) onFailure(result.error.message);
-            done(result);
-          },
-        ),
-      );
-    },
-    shutdown: () => exporter.shutdown(),
-  };
-}
-
-/**
- * The plugin's attributes that are exported. The others hold headers, the query, the response's body and messages of
- * errors: tokens and plants must not leave the process, and causes are for the log only.
- */
-const ATTRIBUTES = new Set(["error.type", "exception.type", "url.scheme"]);
-
-function publicPart(span: ReadableSpan, completed: CompletedRequest | undefined): ReadableSpan {
-  const attributes = allowed(span.attributes);
-  const events = span.events.map((event) => ({ ...event, attributes: allowed(event.attributes) }));
-  const parts = completed
-    ? { ...requestPart(completed), attributes: { ...attributes, ...attributesOf(completed) }, events }
-    : { attributes, events, status: { code: isServerSpan(span) ? SpanStatusCode.UNSET : span.status.code } };
-  // Without `tracestate`, a header that goes from the client to the collector as it is.
-  const { traceId, spanId, traceFlags } = span.spanContext();
-  const spanContext = () => ({ traceId, spanId, traceFlags });
-  return Object.create(span, Object.getOwnPropertyDescriptors({ ...parts, spanContext })) as ReadableSpan;
-}
-
-/** A request's own span. Where it has no response its client went away, and whether it failed is not known yet. */
-function isServerSpan({ kind }: ReadableSpan): boolean {
-  return kind === SpanKind.SERVER;
-}
-
-function allowed(attributes: ReadableSpan["attributes"] = {}): ReadableSpan["attributes"] {
-  return Object.fromEntries(Object.entries(attributes).filter(([name]) => ATTRIBUTES.has(name)));
-}
-
-/** https://opentelemetry.io/docs/specs/semconv/http/http-spans: a client's error is no error of the server. */
-function requestPart({ method, path, status }: CompletedRequest): Pick<ReadableSpan, "name" | "status"> {
-  return {
-    name: path === "other" ? method : `${method} ${path}`,
-    status: { code: status >= 500 ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
-  };
-}
-
-function attributesOf({ method, path, status, requestId }: CompletedRequest): ReadableSpan["attributes"] {
-  return {
+/** https://opentelemetry.io/docs/specs/semconv/http/http-spans: a client's error is not an error of the server. */
+function describe(span: Span, { method, path, status, requestId }: CompletedRequest): void {
+  span.setAttributes({
     "http.request.method": method,
     "http.response.status_code": status,
     "plant_store.request_id": requestId,
-    ...(path !== "other" && { "http.route": path }),
+  });
+  if (path !== "other") span.updateName(`${method} ${path}`).setAttribute("http.route", path);
+  if (status >= 500) span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", String(status));
+}
+
+/** The header has 55 characters (https://www.w3.org/TR/trace-context); later versions may append to it. */
+const MAX_TRACEPARENT_LENGTH = 128;
+
+/**
+ * The span of the client, if it began the trace. `tracestate` and `baggage` are for services further down, and there
+ * are none.
+ */
+function parentOf({ headers }: Request): Context {
+  const header = headers.get("traceparent");
+  if (header === null || header.length > MAX_TRACEPARENT_LENGTH) return ROOT_CONTEXT;
+  const parent = parseTraceParent(header);
+  return parent === null ? ROOT_CONTEXT : traceApi.setSpanContext(ROOT_CONTEXT, { ...parent, isRemote: true });
+}
+
+/** What sent the spans: the service, the host, and the attributes in `OTEL_RESOURCE_ATTRIBUTES`. */
+function resourceOf(serviceName: string) {
+  return defaultResource()
+    .merge(resourceFromAttributes({ "host.name": hostname() }))
+    .merge(detectResources({ detectors: [envDetector] }))
+    .merge(resourceFromAttributes({ "service.name": serviceName }));
+}
+
+/** https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#batch-span-processor */
+function batchOptions() {
+  return {
+    scheduledDelayMillis: getNumberFromEnv("OTEL_BSP_SCHEDULE_DELAY") ?? 5_000,
+    exportTimeoutMillis: getNumberFromEnv("OTEL_BSP_EXPORT_TIMEOUT") ?? 30_000,
+    maxQueueSize: getNumberFromEnv("OTEL_BSP_MAX_QUEUE_SIZE") ?? 2_048,
+    maxExportBatchSize: getNumberFromEnv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE") ?? 512,
+  };
+}
+
+/** https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#general-sdk-configuration */
+function sampler(): Sampler {
+  const ratio = getNumberFromEnv("OTEL_TRACES_SAMPLER_ARG") ?? 1;
+  const root = (sampler: Sampler) => new ParentBasedSampler({ root: sampler });
+  const samplers: Readonly<Record<string, Sampler>> = {
+    always_on: new AlwaysOnSampler(),
+    always_off: new AlwaysOffSampler(),
+    traceidratio: new TraceIdRatioBasedSampler(ratio),
+    parentbased_always_off: root(new AlwaysOffSampler()),
+    parentbased_traceidratio: root(new TraceIdRatioBasedSampler(ratio)),
+  };
+  return samplers[getStringFromEnv("OTEL_TRACES_SAMPLER") ?? ""] ?? root(new AlwaysOnSampler());
+}
+
+function reporting(exporter: SpanExporter, onFailure: TracingOptions["onFailure"]): SpanExporter {
+  return {
+    export(spans, done) {
+      exporter.export(spans, (result) => {
+        // The error itself holds the collector's whole response.
+        if (result.error !== undefined) onFailure(result.error.message);
+        done(result);
+      });
+    },
+    shutdown: () => exporter.shutdown(),
   };
 }

@@ -25,6 +25,12 @@ test.concurrent("the build is one file, and it runs in an empty directory", asyn
   expect({ status: response.status, body: await response.text() }).toEqual({ status: 200, body: '{"name":"Fern"}' });
 });
 
+test.concurrent("the executable does not tell where it was built", async () => {
+  const program = Buffer.from(await Bun.file(executable()[0]).bytes());
+  expect(program.includes("POST /plants")).toBe(true);
+  expect(program.indexOf(`${ROOT}/`)).toBe(-1);
+});
+
 test.concurrent("the executable keeps plants over a restart", async () => {
   using directory = emptyDirectory();
   const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
@@ -98,7 +104,7 @@ test.concurrent("the executable sends traces", async () => {
   expect((await post(server.url)).status).toBe(200);
   server.child.kill("SIGTERM");
   expect(await server.child.exited).toBe(0);
-  expect(collector.requestSpans().map(({ name }) => name)).toEqual(["POST /plants"]);
+  expect(collector.spans.map(({ name }) => name)).toEqual(["POST /plants"]);
 });
 
 test.concurrent("the executable makes no token in production", async () => {

@@ -8,19 +8,6 @@ import { TOKEN } from "./client.ts";
 
 export { TOKEN };
 
-const endpoint = process.env["TEST_TRACING"];
-
-/** With the address of a collector in `TEST_TRACING`, every test app is traced. */
-const tracing =
-  endpoint &&
-  (await import("../../src/telemetry/tracing.ts")).startTracing({
-    endpoint: new URL(endpoint),
-    serviceName: "test",
-    onFailure(reason) {
-      throw new Error(reason);
-    },
-  });
-
 type App = ReturnType<typeof createApp>;
 
 /** What the app calls while it handles a request. */
@@ -84,7 +71,6 @@ function newApp(settings: Settings): App {
     ...PARTS_OF_REQUEST,
     maxBodyBytes: 65_536,
     renderMetrics: async () => "",
-    ...(tracing && { instrumentation: tracing.plugin }),
     ...settings,
   });
   apps.push({ settings, app });

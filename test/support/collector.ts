@@ -1,49 +1,20 @@
-import { createRequire } from "node:module";
-import { join } from "node:path";
-import { ROOT } from "./program.ts";
-
 /** A span as a collector has it. */
 export interface Span {
   readonly name: string;
-  readonly kind: string;
   /** In lower-case hex, as in a `traceparent`. */
   readonly traceId: string;
   readonly parentSpanId: string;
-  readonly status: string;
-  readonly attributes: Readonly<Record<string, unknown>>;
+  /** 2 for a server's. */
+  readonly kind: number;
+  /** 0 for unset, 2 for an error. */
+  readonly status: number;
+  readonly attributes: Readonly<Record<string, string | number>>;
 }
-
-interface Attribute {
-  readonly key: string;
-  readonly value: Readonly<Record<string, unknown>>;
-}
-
-interface TraceRequest {
-  readonly resourceSpans?: readonly {
-    readonly resource: { readonly attributes: readonly Attribute[] };
-    readonly scopeSpans: readonly {
-      readonly spans: readonly {
-        readonly name: string;
-        readonly kind: string;
-        readonly traceId: Uint8Array;
-        readonly parentSpanId?: Uint8Array;
-        readonly status: { readonly code: string };
-        readonly attributes?: readonly Attribute[];
-      }[];
-    }[];
-  }[];
-}
-
-// The exporter's own copy of OTLP's messages, compiled from their definitions: it comes with it, in the same version.
-const messages = createRequire(import.meta.url)(
-  join(ROOT, "node_modules/@opentelemetry/otlp-transformer/build/src/generated/root.js"),
-);
-const { ExportTraceServiceRequest } = messages.opentelemetry.proto.collector.trace.v1;
 
 /** An OTLP receiver (https://opentelemetry.io/docs/specs/otlp/#otlphttp) on a free port, until the end of the scope. */
 export function startCollector() {
   const spans: Span[] = [];
-  const services = new Set<unknown>();
+  const resources: Record<string, string | number>[] = [];
   const requests: { path: string; headers: Headers; text: string }[] = [];
   let changed = Promise.withResolvers<void>();
   const server = Bun.serve({
@@ -53,54 +24,110 @@ export function startCollector() {
       const bytes = await request.bytes();
       const { pathname } = new URL(request.url);
       requests.push({ path: pathname, headers: request.headers, text: new TextDecoder("latin1").decode(bytes) });
-      if (pathname === "/v1/traces") take(decode(bytes));
+      if (pathname === "/v1/traces") take(new Message(bytes));
       changed.resolve();
       changed = Promise.withResolvers();
       return new Response();
     },
   });
 
-  function take({ resourceSpans = [] }: TraceRequest): void {
-    for (const { resource, scopeSpans } of resourceSpans) {
-      services.add(record(resource.attributes)["service.name"]);
-      for (const scope of scopeSpans) spans.push(...scope.spans.map(toSpan));
+  /** The numbers are those of the fields in opentelemetry/proto/trace/v1/trace.proto. */
+  function take(request: Message): void {
+    for (const resourceSpans of request.messages(1)) {
+      for (const resource of resourceSpans.messages(1)) resources.push(attributesOf(resource, 1));
+      for (const scopeSpans of resourceSpans.messages(2)) spans.push(...scopeSpans.messages(2).map(toSpan));
     }
   }
 
   return {
     url: `http://127.0.0.1:${server.port}`,
     spans,
-    services,
+    /** The attributes of what sent the spans, one for each export. */
+    resources,
     /** Everything that came, byte for byte. */
     requests,
-    /** Those of requests, not of the steps inside of them. */
-    requestSpans: () => spans.filter(({ kind }) => kind === "SPAN_KIND_SERVER"),
-    /** Waits until so many spans of requests came. */
+    /** Waits until so many spans came. */
     async until(count: number): Promise<void> {
-      while (this.requestSpans().length < count) await changed.promise;
+      while (spans.length < count) await changed.promise;
     },
     [Symbol.dispose]: () => void server.stop(true),
   };
 }
 
-function decode(bytes: Uint8Array): TraceRequest {
-  return ExportTraceServiceRequest.toObject(ExportTraceServiceRequest.decode(bytes), { enums: String, longs: Number });
-}
-
-type RawSpan = NonNullable<TraceRequest["resourceSpans"]>[number]["scopeSpans"][number]["spans"][number];
-
-function toSpan({ name, kind, traceId, parentSpanId, status, attributes = [] }: RawSpan): Span {
+function toSpan(span: Message): Span {
   return {
-    name,
-    kind,
-    traceId: traceId.toHex(),
-    parentSpanId: parentSpanId?.toHex() ?? "",
-    status: status.code,
-    attributes: record(attributes),
+    name: span.text(5),
+    traceId: span.bytes(1).toHex(),
+    parentSpanId: span.bytes(4).toHex(),
+    kind: span.number(6),
+    status: span.messages(15)[0]?.number(3) ?? 0,
+    attributes: attributesOf(span, 9),
   };
 }
 
-/** Each value is an object of one member, named by its type. */
-function record(attributes: readonly Attribute[]): Record<string, unknown> {
-  return Object.fromEntries(attributes.map(({ key, value }) => [key, Object.values(value)[0]]));
+/** Each value is a message of one field: 1 for a string, 3 for an integer. */
+function attributesOf(message: Message, field: number): Record<string, string | number> {
+  const entries = message.messages(field).map((attribute) => {
+    const [value = new Message(new Uint8Array())] = attribute.messages(2);
+    return [attribute.text(1), value.has(3) ? value.number(3) : value.text(1)] as const;
+  });
+  return Object.fromEntries(entries);
+}
+
+/** A protobuf message (https://protobuf.dev/programming-guides/encoding/). */
+class Message {
+  readonly #bytes: Uint8Array;
+  #at = 0;
+  readonly #fields = new Map<number, (number | Uint8Array)[]>();
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+    while (this.#at < bytes.length) {
+      const tag = this.#varint();
+      const values = this.#fields.getOrInsertComputed(tag >>> 3, () => []);
+      values.push(this.#value(tag & 7));
+    }
+  }
+
+  has(field: number): boolean {
+    return this.#fields.has(field);
+  }
+
+  number(field: number): number {
+    return Number(this.#fields.get(field)?.at(-1) ?? 0);
+  }
+
+  bytes(field: number): Uint8Array {
+    return this.#all(field).at(-1) ?? new Uint8Array();
+  }
+
+  text(field: number): string {
+    return new TextDecoder().decode(this.bytes(field));
+  }
+
+  messages(field: number): Message[] {
+    return this.#all(field).map((bytes) => new Message(bytes));
+  }
+
+  #all(field: number): Uint8Array[] {
+    return (this.#fields.get(field) ?? []).filter((value) => value instanceof Uint8Array);
+  }
+
+  #value(wireType: number): number | Uint8Array {
+    if (wireType === 0) return this.#varint();
+    const length = wireType === 1 ? 8 : wireType === 5 ? 4 : this.#varint();
+    this.#at += length;
+    if (this.#at > this.#bytes.length) throw new Error(`Field of ${length} bytes ends after the message`);
+    return this.#bytes.subarray(this.#at - length, this.#at);
+  }
+
+  #varint(): number {
+    let value = 0;
+    for (let factor = 1; ; factor *= 128) {
+      const byte = this.#bytes[this.#at++];
+      if (byte === undefined) throw new Error("A number ends after the message");
+      value += (byte & 127) * factor;
+      if (byte < 128) return value;
+    }
+  }
 }
