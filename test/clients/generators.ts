@@ -4,7 +4,7 @@ import { executable } from "../support/executable.ts";
 import { missing } from "../support/missing.ts";
 import { emptyDirectory } from "../support/program.ts";
 import type { Connection, CreatePlant, Outcome, Plant } from "./generated_client.ts";
-import { readmeCode } from "./readme_code.ts";
+import { codeThatExports } from "../support/guides.ts";
 
 const HERE = import.meta.dir;
 /** Where the generators and the linter are, if they are. */
@@ -37,7 +37,7 @@ export async function generateClients({ python }: { readonly python: boolean }) 
   cpSync(join(HERE, "generated_client.ts"), join(path, "generated_client.ts"));
   symlinkSync(MODULES, join(path, "node_modules"));
   mkdirSync(join(path, "generated"));
-  for (const [file, name] of README_FILES) await Bun.write(join(path, "programs", file), await readmeCode(name));
+  for (const [file, name] of GUIDE_FILES) await Bun.write(join(path, "programs", file), codeThatExports(name));
   await Bun.write(join(path, "openapi.json"), (await run(path, [...executable(), "openapi"])).stdout);
   await Promise.all([
     run(path, bin("openapi-typescript", "openapi.json", "--output", "programs/plants.d.ts")),
@@ -48,8 +48,8 @@ export async function generateClients({ python }: { readonly python: boolean }) 
   return { path, [Symbol.dispose]: () => directory[Symbol.dispose]() };
 }
 
-/** The README's code, under the names that it imports itself by, with what it exports. */
-const README_FILES = [
+/** The guides' code, under the names that it imports itself by, with what it exports. */
+const GUIDE_FILES = [
   ["fetch_with_retries.ts", "fetchWithRetries"],
   ["int64.ts", "int64"],
   ["store_fern.ts", "storeFern"],

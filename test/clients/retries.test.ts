@@ -7,13 +7,13 @@ import { bearer, CLOSED_PORT, TOKEN } from "../support/client.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 import type { Connection } from "./generated_client.ts";
-import { readmeCode } from "./readme_code.ts";
+import { codeThatExports } from "../support/guides.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 using directory = emptyDirectory();
 const file = join(directory.path, "fetch_with_retries.ts");
-await Bun.write(file, await readmeCode("fetchWithRetries"));
+await Bun.write(file, codeThatExports("fetchWithRetries"));
 const { fetchWithRetries } = (await import(file)) as { fetchWithRetries: Connection["fetch"] };
 
 type StoreFrom = (
@@ -22,7 +22,7 @@ type StoreFrom = (
   url: string,
   token: string,
 ) => Promise<number>;
-await Bun.write(join(directory.path, "store_from.ts"), await readmeCode("storeFrom"));
+await Bun.write(join(directory.path, "store_from.ts"), codeThatExports("storeFrom"));
 const { storeFrom } = (await import(join(directory.path, "store_from.ts"))) as { storeFrom: StoreFrom };
 
 /** How long the code waited, in milliseconds. */

@@ -3,6 +3,7 @@ import { cpSync, readdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import packageJson from "../../package.json" with { type: "json" };
+import { blocks, section } from "../support/guides.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
 import { installPackage } from "../support/installed_package.ts";
 import {
@@ -31,9 +32,7 @@ beforeAll(async () => {
 });
 afterAll(() => project[Symbol.dispose]());
 
-const [, section = ""] = /^## Embed the module$(.*?)^## /ms.exec(await Bun.file(join(ROOT, "README.md")).text()) ?? [];
-const blocks = Array.from(section.matchAll(/^```ts\n(.*?)^```$/gms), ([, code = ""]) => code);
-const [app = "", ...others] = blocks;
+const [app = "", ...others] = blocks("Embed the module", "ts");
 const serveOn = ({ heading }: ModuleRuntime) => others.find((code) => code.startsWith(`// ${heading}`)) ?? "";
 const contract = others.find((code) => code.includes("plant-store/testing")) ?? "";
 const ownStore = others.find((code) => code.includes("export function ownStore")) ?? "";
@@ -124,7 +123,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
       const file = `contract_${nameOf(runtime)}.test.ts`;
       const [importTest = "", ...rest] = contract.split("\n");
       expect(importTest).toBe('import { test } from "node:test";');
-      expect(`${importTest} ${section}`).toContain(runtime.importTest);
+      expect(`${importTest} ${section("Embed the module")}`).toContain(runtime.importTest);
       await Bun.write(join(project.path, "own_store.ts"), ownStore);
       await Bun.write(join(project.path, file), [runtime.importTest, ...rest].join("\n"));
       const { exitCode, output } = await run([...runtime.test, file]);
@@ -167,7 +166,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
     ];
     const files = ["typed.ts", "typed.test.ts", "own_store.ts", ...(await writeExamples())];
     const drain = "await plants.drain(10_000);";
-    expect(section).toContain(drain.slice(0, -1));
+    expect(section("Embed the module")).toContain(drain.slice(0, -1));
     await Bun.write(join(project.path, "typed.ts"), [app, ...wrong, EDEN, drain].join("\n"));
     copyEden();
     await Bun.write(join(project.path, "typed.test.ts"), contract);

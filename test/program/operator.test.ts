@@ -1,20 +1,13 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { blocks, section } from "../support/guides.ts";
 import { bearer, post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { bodyOf, limited, randomFrom, printedSeed, randomPlants } from "../support/load.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
-
-const readme = await Bun.file(join(ROOT, "README.md")).text();
-
-/** What a chapter has in its blocks of one language, in order. */
-function blocks(chapter: string, language: string): string[] {
-  const text = readme.split(/^##+ /m).find((part) => part.startsWith(`${chapter}\n`)) ?? "";
-  return Array.from(text.matchAll(new RegExp(`\`\`\`${language}\n(.*?)\`\`\``, "gs")), ([, code = ""]) => code);
-}
 
 /** One connection's worth of posts: resolves to the lines of those acknowledged. */
 async function postAll(url: string, token: string, bodies: Iterable<string>): Promise<string[]> {
@@ -165,7 +158,10 @@ test.concurrent("the scrape configuration and the alerts name what there is", as
   const rules = groups.flatMap((group) => group.rules);
   expect(rules).toHaveLength(3);
   const used = rules.flatMap(({ expr }) => expr.match(/\bplant_store_\w+/g) ?? []);
-  const documented = Array.from(readme.matchAll(/`(plant_store_\w+)(?:\{[^`]*\})?`/g), ([, name = ""]) => name);
+  const documented = Array.from(
+    section("Metrics").matchAll(/`(plant_store_\w+)(?:\{[^`]*\})?`/g),
+    ([, name = ""]) => name,
+  );
   // A histogram is documented by its name, and has samples of others; a span's attribute is none of Prometheus', and
   // PostgreSQL's metrics have a test of their own.
   const metrics = documented.filter((name) => !/^plant_store_(?:request_id$|postgres_)/.test(name));

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
+import { section } from "../support/guides.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { bodyOf, getBytes, postBytes, verdictOf } from "../support/load.ts";
@@ -7,7 +8,7 @@ import { ask } from "../faults/health.ts";
 import { executable } from "../support/executable.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { runCommand } from "../support/stream_io.ts";
-import { emptyDirectory, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -49,9 +50,8 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     const text = await metrics.text();
     expect(text).toMatch(/^plant_store_postgres_connections [12]$/m);
     expect(text).toContain("plant_store_postgres_reconnections_total 0\n");
-    const readme = await Bun.file(join(ROOT, "README.md")).text();
     const namesIn = (document: string) => new Set(document.match(/\bplant_store_postgres_\w+/g));
-    expect(namesIn(text)).toEqual(namesIn(readme));
+    expect(namesIn(text)).toEqual(namesIn(section("Metrics")));
     server.child.kill("SIGTERM");
     expect(await server.child.exited).toBe(0);
     const log = await server.stderr.end;

@@ -7,16 +7,14 @@ import { parseConfig } from "../../src/settings/config.ts";
 import { defaultOf, namesOf } from "../../src/settings/setting_help.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { ERRORS, statusOf, type ErrorCode } from "../../src/errors.ts";
+import { blocks, guides, table } from "../support/guides.ts";
 import { ROOT } from "../support/program.ts";
 import { streamIo } from "../support/stream_io.ts";
 
-const readme = await Bun.file(join(ROOT, "README.md")).text();
-const rows = Array.from(readme.matchAll(/^\|(.+)\|$/gm), ([, row = ""]) => row.split("|").map((cell) => cell.trim()));
+const [{ text: readme } = { text: "" }] = guides;
 
 test("the README's response table is the program's", () => {
-  const documented = rows
-    .filter(([, status, error]) => /^[45]\d\d$/.test(status ?? "") && /^\d{4}$/.test(error ?? ""))
-    .map(([, status, error]) => [status, error]);
+  const documented = table("Responses").flatMap(([, status, error]) => (error === "" ? [] : [[status, error]]));
   const real = (Object.keys(ERRORS) as ErrorCode[]).map((code) => [String(statusOf(code)), String(ERRORS[code].error)]);
   expect(documented).toEqual(real);
 });
@@ -36,12 +34,12 @@ test("the README says from which Bun, Deno and Node on the module runs", () => {
 });
 
 test("the README's container does not run as root", () => {
-  const [, dockerfile = ""] = /```dockerfile\n([\s\S]*?)```/.exec(readme) ?? [];
+  const [dockerfile = ""] = blocks("Containers and Kubernetes", "dockerfile");
   expect(dockerfile.match(/^FROM .*$/gm)?.at(-1)).toEndWith(":nonroot");
 });
 
 test("the README's table of the configuration is the program's", () => {
-  const documented = tableBelow("## Configuration").map(([names = "", flag = "", preset = "", meaning]) => [
+  const documented = table("Configuration").map(([names = "", flag = "", preset = "", meaning]) => [
     ...[names, flag, preset].map((cell) => cell.replaceAll("`", "")),
     meaning,
   ]);
@@ -57,7 +55,7 @@ test("the README's table of the configuration is the program's", () => {
 test("the README's table of the commands is the program's", () => {
   const { io } = streamIo();
   const program = declareProgram({ io, configOf: () => parseConfig({}), writeHelp: () => {}, done: () => {} });
-  const documented = tableBelow("## Commands").map(([name = ""]) => name.replaceAll("`", ""));
+  const documented = table("Commands").map(([name = ""]) => name.replaceAll("`", ""));
   expect(documented).toEqual([...program.commands.map((command) => command.name()), "help"]);
 });
 
@@ -84,17 +82,4 @@ function anchorOf(title: string): string {
     .toLowerCase()
     .replace(/[^\w\- ]/g, "")
     .replaceAll(" ", "-");
-}
-
-/** The rows of the first table below a heading, without its own heading. */
-function tableBelow(heading: string): string[][] {
-  const [, section = ""] = readme.split(`\n${heading}\n`);
-  const [table = ""] = /(?:^\|.*\n)+/m.exec(section) ?? [];
-  const [, , ...lines] = table.trim().split("\n");
-  return lines.map((line) =>
-    line
-      .slice(1, -1)
-      .split("|")
-      .map((cell) => cell.trim()),
-  );
 }
