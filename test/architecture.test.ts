@@ -149,15 +149,31 @@ function staticImportsOf(text: string): string[] {
   return importsOf({ text: text.replace(/^(?:import|export) type\b[^;]*;/gm, "").replace(/\bimport\(/g, "") });
 }
 
-test("what the program imports is among its dependencies", () => {
-  const names = sources
-    .map(({ text }) => ({ text: text.replace(/^import type\b[^;]*;/gm, "") }))
-    .flatMap(importsOf)
-    .filter((target) => /^@?[a-z]/.test(target) && !/^(?:bun|node):/.test(target));
-  const packages = new Set(names.map((name) => name.split("/", name.startsWith("@") ? 2 : 1).join("/")));
-  const { dependencies } = packageJson;
-  expect([...packages].filter((name) => !(name in dependencies))).toEqual([]);
-  expect(Object.keys(dependencies).filter((name) => !packages.has(name))).toEqual([]);
+/** The executable bundles all that it imports: what the module makes its users install is in `package.test.ts`. */
+test("what the source imports is listed, and is a dependency only if the module imports it", () => {
+  const { dependencies, devDependencies } = packageJson;
+  const ofProgram = packagesOf(sources);
+  expect([...ofProgram].filter((name) => !(name in dependencies) && !(name in devDependencies))).toEqual([]);
+  const ofModule = packagesOf(reachedFrom(["mod.ts", "database/contract/mod.ts"]));
+  expect(Object.keys(dependencies).filter((name) => ofProgram.has(name) && !ofModule.has(name))).toEqual([]);
+});
+
+/** The packages that these files import, for the compiler only or not. */
+function packagesOf(files: readonly { text: string }[]): Set<string> {
+  const names = files.flatMap(importsOf).filter((target) => /^@?[a-z]/.test(target) && !/^(?:bun|node):/.test(target));
+  return new Set(names.map((name) => name.split("/", name.startsWith("@") ? 2 : 1).join("/")));
+}
+
+test("each Worker is built into the executable and into the package, and found from there", () => {
+  const workers = sources.flatMap(({ path, text }) =>
+    Array.from(text.matchAll(/new Worker\(new URL\("([^"]*)"/g), ([, url = ""]) => join("src", dirname(path), url)),
+  );
+  const { build, "build:program": buildProgram } = packageJson.scripts;
+  for (const script of [build, buildProgram]) {
+    const entries = script.match(/src\/[\w/]+\.ts/g)?.filter((entry) => entry !== "src/main.ts") ?? [];
+    // Bun finds the source of a `.js` that is not there; beside a bundle there is nothing else.
+    expect(workers.toSorted()).toEqual(entries.map((entry) => entry.replace(/\.ts$/, ".js")).toSorted());
+  }
 });
 
 test.each(["mod.ts", "database/contract/mod.ts"])("%s only re-exports, by name", (path) => {

@@ -3,7 +3,8 @@ import { openApiDocument } from "./openapi.ts";
 import { staticFile, type StaticFileOptions } from "./static_file.ts";
 
 /**
- * The files of Swagger UI that the page needs, as the npm package `swagger-ui-dist` names them.
+ * The files of Swagger UI that the page needs, as the npm package `swagger-ui-dist` names them. Install that package to
+ * serve the documentation: this one does not depend on it.
  *
  * @example
  * ```ts

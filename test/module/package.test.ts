@@ -1,8 +1,10 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { cpSync, readdirSync, symlinkSync } from "node:fs";
+import { cpSync, existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import elysiaJson from "../../node_modules/elysia/package.json" with { type: "json" };
 import packageJson from "../../package.json" with { type: "json" };
+import { DOCS_FILES } from "../../src/http/docs.ts";
 import { blocks, section } from "../support/guides.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
 import { installPackage } from "../support/installed_package.ts";
@@ -29,6 +31,9 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 let project: Awaited<ReturnType<typeof installPackage>>;
 beforeAll(async () => {
   project = await installPackage();
+  // For a client, for the documentation's pages, for the compiler, and for Node.
+  for (const name of ["@elysiajs/eden", "swagger-ui-dist", "@types/node", "undici-types"]) copyBeside(name);
+  if (existsSync(RUNTIMES_MODULES)) copyBeside("srvx", RUNTIMES_MODULES);
 });
 afterAll(() => project[Symbol.dispose]());
 
@@ -43,16 +48,37 @@ test("the README's program has ten lines, with the server of each runtime", () =
   expect(lines(app)).toBeLessThanOrEqual(8);
 });
 
-test("the package has JavaScript, declarations and the program, and nothing of the tests", () => {
+test("the package has the module and the program as JavaScript, and nothing of the source and the tests", () => {
   const files = readdirSync(join(project.path, "node_modules/plant-store"), { recursive: true }).map(String);
-  expect(files).toContainValues(["dist/module/mod.js", "dist/module/mod.d.ts", "src/main.ts", "LICENSE", "README.md"]);
-  expect(files).toContainValues([
-    "dist/module/database/contract/mod.js",
-    "dist/module/database/contract/mod.d.ts",
-    "CHANGELOG.md",
-  ]);
-  expect(files.filter((file) => /^(?:test|node_modules|dist\/plant-store)/.test(file))).toEqual([]);
+  const entries = ["module/mod", "module/database/contract/mod"].flatMap((entry) =>
+    ["js", "js.map", "d.ts"].map((extension) => `dist/${entry}.${extension}`),
+  );
+  expect(files).toContainValues([...entries, "dist/program/main.js", "CHANGELOG.md", "LICENSE", "README.md"]);
+  expect(
+    files.filter((file) => !/^(?:dist|package\.json|CHANGELOG\.md|LICENSE|README\.md)(?:\/|$)/.test(file)),
+  ).toEqual([]);
+  expect(files.filter((file) => file.startsWith("dist/")).map((file) => file.split("/")[1])).not.toContain("test");
   expect(packageJson).not.toHaveProperty("private");
+});
+
+test("the source maps of the module have the sources", async () => {
+  const map = await Bun.file(join(project.path, "node_modules/plant-store/dist/module/mod.js.map")).json();
+  const { sources, sourcesContent } = map as { sources: string[]; sourcesContent: string[] };
+  const app = sources.findIndex((source) => source.endsWith("src/http/app.ts"));
+  expect(sourcesContent[app]).toBe(await Bun.file(join(ROOT, "src/http/app.ts")).text());
+});
+
+test("the dependencies are what the module imports, and the peers that Elysia asks for", async () => {
+  const built = join(project.path, "node_modules/plant-store/dist/module");
+  const files = readdirSync(built, { recursive: true, encoding: "utf8" }).filter((file) =>
+    /\.(?:js|d\.ts)$/.test(file),
+  );
+  const texts = await Promise.all(files.map((file) => Bun.file(join(built, file)).text()));
+  const code = texts.map((text) => text.replace(/^ *\*.*$/gm, "")).join("\n");
+  const imported = Array.from(code.matchAll(/(?:\bfrom |\bimport\()"([^".][^":]*)"/g), ([, name = ""]) => name);
+  const { peerDependencies, peerDependenciesMeta } = elysiaJson;
+  const peers = Object.keys(peerDependencies).filter((name) => !(name in peerDependenciesMeta));
+  expect(Object.keys(packageJson.dependencies).toSorted()).toEqual([...new Set([...imported, ...peers])].toSorted());
 });
 
 test("bunx plant-store runs from the packed tarball, and finds there all that it needs", async () => {
@@ -63,11 +89,16 @@ test("bunx plant-store runs from the packed tarball, and finds there all that it
   // Without bunx in between, which would be killed in the place of the server.
   const program = [process.execPath, join(project.path, "node_modules/.bin/plant-store")];
   using directory = emptyDirectory();
-  const env = { AUTH_TOKENS: TOKEN };
-  await using server = await startServer({ program, cwd: directory.path, env });
+  const options = { program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
+  await using server = await startServer(options);
   const response = await post(server.url);
   expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
-  expect((await fetch(`${server.url}/swagger`)).status).toBe(200);
+  await server.stderr.until(/"Integrity check passed"/);
+  for (const page of ["swagger", "swagger/json", ...DOCS_FILES.map((file) => `swagger/${file}`)]) {
+    expect((await fetch(`${server.url}/${page}`)).status).toBe(200);
+  }
+  expect(await runToEnd({ ...options, args: ["backup", "copy.db"] })).toMatchObject({ exitCode: 0 });
+  expect(await runToEnd({ ...options, args: ["check", "--database", "file:copy.db"] })).toMatchObject({ exitCode: 0 });
 });
 
 test("what is built has nothing of Bun, and of Node only what all runtimes have", async () => {
@@ -111,7 +142,6 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
     const file = `serve_${nameOf(runtime)}.ts`;
     const program = `${app}\n${serveOn(runtime)}`.replace("3000", String(port));
     await Bun.write(join(project.path, file), program);
-    if (runtime.heading === "Node") linkSrvx();
     await using server = start({ program: [...runtime.run, file], cwd: project.path });
     const response = await untilAnswered(server, port);
     expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
@@ -168,7 +198,6 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
     const drain = "await plants.drain(10_000);";
     expect(section("Embed the module")).toContain(drain.slice(0, -1));
     await Bun.write(join(project.path, "typed.ts"), [app, ...wrong, EDEN, drain].join("\n"));
-    copyEden();
     await Bun.write(join(project.path, "typed.test.ts"), contract);
     await Bun.write(join(project.path, "own_store.ts"), ownStore);
     const options = { module: "nodenext", skipLibCheck: true, allowImportingTsExtensions: true };
@@ -212,11 +241,9 @@ function nameOf({ name }: ModuleRuntime): string {
   return name.toLowerCase().replace(" ", "_");
 }
 
-/** srvx is what the README has a user of Node install beside the package. */
-function linkSrvx(): void {
-  const path = join(project.path, "node_modules/srvx");
-  if (!readdirSync(join(project.path, "node_modules")).includes("srvx"))
-    symlinkSync(join(RUNTIMES_MODULES, "srvx"), path);
+/** What a user installs beside the package, and finds in the project: a copy, so that it finds the project's Elysia. */
+function copyBeside(name: string, modules = join(ROOT, "node_modules")): void {
+  cpSync(join(modules, name), join(project.path, "node_modules", name), { recursive: true, dereference: true });
 }
 
 function freePort(): number {
@@ -281,12 +308,6 @@ await client.post({ id: 1, name: 7 });
 // @ts-expect-error There is no response with this status.
 if (error?.status === 418) console.log(error.value);
 `;
-
-/** Eden is what a user installs beside the package: a copy, so that it finds the project's Elysia and not ours. */
-function copyEden(): void {
-  const path = "node_modules/@elysiajs/eden";
-  cpSync(join(ROOT, path), join(project.path, path), { recursive: true });
-}
 
 const STRICT = { strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true };
 

@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
+import runtimes from "../runtimes/package.json" with { type: "json" };
 import { declareProgram } from "../../src/commands/command_line.ts";
 import { parseConfig } from "../../src/settings/config.ts";
 import { defaultOf, namesOf } from "../../src/settings/setting_help.ts";
@@ -26,11 +27,13 @@ test("the README names the pinned Bun, and no other", () => {
 });
 
 test("the README says from which Bun, Deno and Node on the module runs", () => {
-  const { bun, deno, node } = packageJson.engines;
+  const bun = packageJson.packageManager.replace("bun@", "");
+  const deno = runtimes.devDependencies["@deno/linux-x64-glibc"].replace(/\.\d+$/, "");
+  const node = packageJson.engines.node.replace(">=", "");
   const [embed = ""] = /^The package is also a module:[^]*?\n\n/m.exec(readme) ?? [];
-  expect(embed.replace(/\s+/g, " ")).toContain(`on Bun ${bun.replace(">=", "")} and newer`);
-  expect(embed.replace(/\s+/g, " ")).toContain(`on Deno ${deno.replace(">=", "")} and newer`);
-  expect(embed.replace(/\s+/g, " ")).toContain(`on Node ${node.replace(">=", "")} and newer`);
+  expect(embed.replace(/\s+/g, " ")).toContain(`on Bun ${bun} and newer`);
+  expect(embed.replace(/\s+/g, " ")).toContain(`on Deno ${deno} and newer`);
+  expect(embed.replace(/\s+/g, " ")).toContain(`on Node ${node} and newer`);
 });
 
 test("the README's container does not run as root", () => {

@@ -21,14 +21,17 @@ export async function installPackage() {
   }
 }
 
-/** Of a copy: packing builds, and two tests that pack at once must not share what is built. */
-async function packInto(directory: string): Promise<void> {
+const TARBALL = `${packageJson.name}-${packageJson.version}.tgz`;
+
+/** Packs into a directory, from a copy: packing builds, and two tests that pack at once must not share what is built. */
+export async function packInto(directory: string): Promise<string> {
   using checkout = emptyDirectory();
-  for (const name of [...packageJson.files, "README.md", "LICENSE", "package.json", "tsconfig.json"]) {
-    if (!name.startsWith("dist/")) cpSync(join(ROOT, name), join(checkout.path, name), { recursive: true });
+  for (const name of ["src", "drizzle", "CHANGELOG.md", "README.md", "LICENSE", "package.json", "tsconfig.json"]) {
+    cpSync(join(ROOT, name), join(checkout.path, name), { recursive: true });
   }
   symlinkSync(join(ROOT, "node_modules"), join(checkout.path, "node_modules"));
   await Bun.$`${process.execPath} pm pack --quiet --destination ${directory}`.cwd(checkout.path).quiet();
+  return join(directory, TARBALL);
 }
 
 const MANIFEST = ["package.json", "bun.lock", "bunfig.toml"];
@@ -45,9 +48,8 @@ async function installDependencies(directory: string): Promise<void> {
 async function unpack(directory: string): Promise<void> {
   const modules = join(directory, "node_modules");
   const home = join(modules, packageJson.name);
-  const tarball = `${packageJson.name}-${packageJson.version}.tgz`;
   mkdirSync(home);
-  await Bun.$`tar -xzf ${tarball} -C ${home} --strip-components=1`.cwd(directory);
+  await Bun.$`tar -xzf ${TARBALL} -C ${home} --strip-components=1`.cwd(directory);
   mkdirSync(join(modules, ".bin"), { recursive: true });
   for (const [name, file] of Object.entries(packageJson.bin)) {
     chmodSync(join(home, file), 0o755);

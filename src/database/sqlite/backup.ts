@@ -68,7 +68,7 @@ export interface BackupResponse {
 
 /** VACUUM blocks its thread until all is copied, and the program's own thread must still receive signals. */
 async function vacuumInto(path: string, target: string, stop: AbortSignal): Promise<boolean> {
-  const worker = new Worker(new URL("./backup_worker.ts", import.meta.url));
+  const worker = new Worker(new URL("./backup_worker.js", import.meta.url));
   const done = Promise.withResolvers<boolean>();
   const fail = (message: string) => done.reject(new DatabaseError(`Cannot copy database "${path}": ${message}`));
   const cancel = () => done.resolve(false);

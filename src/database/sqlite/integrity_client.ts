@@ -43,7 +43,7 @@ export interface IntegrityChecker {
  * alive until its check has ended or was stopped.
  */
 export function integrityChecker(path: string): IntegrityChecker {
-  const worker = new Worker(new URL("./integrity_worker.ts", import.meta.url));
+  const worker = new Worker(new URL("./integrity_worker.js", import.meta.url));
   const { promise, resolve } = Promise.withResolvers<CheckResult>();
   const { promise: ready, resolve: started } = Promise.withResolvers<void>();
   let onProgress: IntegrityCheckOptions["onProgress"];

@@ -61,7 +61,7 @@ type SqliteWorker = ReturnType<typeof startWorker>;
 
 function startWorker(onCheckpointFailed: (error: Error) => void) {
   // Inside the executable every file's URL is that of the root, where `--root` of the build puts the Worker.
-  const worker = new Worker(new URL("./worker.ts", import.meta.url));
+  const worker = new Worker(new URL("./worker.js", import.meta.url));
   const inFlight = new Map<number, PromiseWithResolvers<unknown>>();
   const { promise: failed, resolve: failStop } = Promise.withResolvers<Error>();
   let crash: Error | undefined;
