@@ -13,7 +13,8 @@ test.skipIf(skipsCluster())(
     await using cluster = await startCluster();
     const { exitCode, stderr } = Bun.spawnSync([process.execPath, "test", "--parallel=2", ...FILES], {
       cwd: ROOT,
-      env: { ...process.env, TEST_DATABASE_URL: cluster.url("postgres"), TEST_SCALE: "short" },
+      // A run on a terminal tells its workers to use colours, and they would tell this one.
+      env: { ...process.env, TEST_DATABASE_URL: cluster.url("postgres"), TEST_SCALE: "short", FORCE_COLOR: "0" },
     });
     expect([exitCode, stderr.toString()]).toEqual([0, expect.stringMatching(/^ *0 fail$/m)]);
     expect(await cluster.run("SELECT count(*) > 0 AS is_used FROM plants")).toEqual([{ is_used: true }]);
