@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
-import { type Io } from "../server/io.ts";
+import { type Io } from "./output.ts";
 
 /** A path that ends with a slash, or with what names a directory. */
 const NO_FILE = /(?:^|\/)\.{0,2}$/;

@@ -1,7 +1,7 @@
 import { CommandError } from "../errors.ts";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import type { CheckProgress } from "../database/adapter.ts";
-import { type StreamIo } from "../server/io.ts";
+import { type Io } from "./output.ts";
 import { writeOutput } from "./output.ts";
 import { type Progress, progressBar } from "./progress.ts";
 
@@ -13,7 +13,7 @@ import { type Progress, progressBar } from "./progress.ts";
  * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.
  * @throws {CommandError} If the database is damaged, or could not be checked.
  */
-export async function check(database: DatabaseLocation, io: StreamIo): Promise<number> {
+export async function check(database: DatabaseLocation, io: Io): Promise<number> {
   const adapter = await adapterOf(database);
   let bar: Progress | undefined;
   const onProgress = ({ plants, total }: CheckProgress) => {

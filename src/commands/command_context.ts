@@ -1,5 +1,5 @@
 import type { Config } from "../settings/config.ts";
-import type { StreamIo } from "../server/io.ts";
+import type { Io } from "./output.ts";
 import type { Flags } from "../settings/setting_table.ts";
 import { SETTINGS } from "../settings/settings.ts";
 
@@ -8,9 +8,9 @@ export const DATABASE = { database: SETTINGS.database };
 
 /** What commands run with. */
 export interface CommandContext {
-  readonly io: StreamIo;
+  readonly io: Io;
   /** The configuration, with flags in the place of environment variables. */
-  readonly configOf: (flags: Flags) => Config;
+  readonly configOf: (flags: Flags) => Promise<Config>;
   /** Takes the help and the version. */
   readonly writeHelp: (text: string) => void;
   /** Takes a command's exit code. */

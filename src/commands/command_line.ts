@@ -46,7 +46,7 @@ function declareServe(program: Command, { io, configOf, done }: CommandContext):
     .description("Serve the API (also what happens with no command)")
     .addHelpText("after", () => `\n${environmentHelp(SETTINGS)}`)
     .addHelpText("after", example("serve --port 8080 --database file:/var/lib/plant-store/plants.db"))
-    .action(async (flags: Flags) => done(await (await import("./serve.ts")).serve(configOf(flags), io)));
+    .action(async (flags: Flags) => done(await (await import("./serve.ts")).serve(await configOf(flags), io)));
   addFlags(command, SETTINGS);
 }
 
@@ -58,7 +58,9 @@ function declareExport(program: Command, { io, configOf, done }: CommandContext)
     .addOption(format)
     .addHelpText("after", EXPORT_HELP)
     .addHelpText("after", example("export > plants.ndjson"))
-    .action(async (flags: Flags & ExportOptions) => done(await exportPlants(configOf(flags).database, flags, io)));
+    .action(async (flags: Flags & ExportOptions) =>
+      done(await exportPlants((await configOf(flags)).database, flags, io)),
+    );
   addFlags(command, DATABASE);
 }
 
@@ -74,7 +76,7 @@ function declareImport(program: Command, { io, configOf, done }: CommandContext)
     .addHelpText("after", example("import plants.ndjson"))
     .action(async (file: string, flags: Flags) => {
       const { importPlants } = await import("./import.ts");
-      const { database, maxBodyBytes } = configOf(flags);
+      const { database, maxBodyBytes } = await configOf(flags);
       // Whatever plant came in a body comes on a line: an id may be written longer there.
       done(await importPlants(database, file, io, { maxLineBytes: Math.max(2 ** 26, maxBodyBytes + 64) }));
     });
@@ -86,13 +88,13 @@ function declareBackup(program: Command, { io, configOf, done }: CommandContext)
     .command("backup <file>")
     .description("Copy the database into a new file, also while a server runs")
     .addHelpText("after", example("backup plants-2026-11-20.db"))
-    .action(async (file: string, flags: Flags) => done(await backup(configOf(flags).database, file, io)));
+    .action(async (file: string, flags: Flags) => done(await backup((await configOf(flags)).database, file, io)));
   addFlags(command, DATABASE);
 }
 
 function declareCheck(program: Command, { io, configOf, done }: CommandContext): void {
   const command = program.command("check").description("Read the whole database for damage, also while a server runs");
-  command.action(async (flags: Flags) => done(await check(configOf(flags).database, io)));
+  command.action(async (flags: Flags) => done(await check((await configOf(flags)).database, io)));
   addFlags(command.addHelpText("after", example("check")), DATABASE);
 }
 
@@ -103,7 +105,7 @@ function declareMigrate(program: Command, { io, configOf, done }: CommandContext
     .option("--dry-run", "Print the SQL, and change nothing")
     .addHelpText("after", example("migrate --database postgres://owner@localhost/plants --dry-run"))
     .action(async (flags: Flags) =>
-      done(await migrate(configOf(flags).database, { dryRun: flags["dryRun"] === true }, io)),
+      done(await migrate((await configOf(flags)).database, { dryRun: flags["dryRun"] === true }, io)),
     );
   addFlags(command, DATABASE);
 }

@@ -1,6 +1,6 @@
 import type { NewPlant } from "../plant/plant.ts";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
-import { type StreamIo } from "../server/io.ts";
+import type { Io } from "./output.ts";
 import { withAbort } from "../async/abort.ts";
 import { eventLoopTurn } from "../async/event_loop_turn.ts";
 import { CommandError, reasonOf } from "../errors.ts";
@@ -21,17 +21,13 @@ export interface ExportOptions {
  * @throws {CommandError} If the output cannot be written.
  * @throws {DatabaseError} If the database cannot be read; at the end, if the file is marked as damaged.
  */
-export async function exportPlants(
-  database: DatabaseLocation,
-  { format }: ExportOptions,
-  io: StreamIo,
-): Promise<number> {
+export async function exportPlants(database: DatabaseLocation, { format }: ExportOptions, io: Io): Promise<number> {
   const { openPlants } = await adapterOf(database);
   await using reader = await openPlants((message) => io.stderr(`${message}\n`));
   return await writeAll(chunksOf(reader.pages(), FORMATS[format]), io);
 }
 
-async function writeAll(chunks: AsyncIterable<string>, io: StreamIo): Promise<number> {
+async function writeAll(chunks: AsyncIterable<string>, io: Io): Promise<number> {
   try {
     for await (const chunk of chunks) {
       await withAbort(io.write(chunk), io.stop);
@@ -51,7 +47,7 @@ async function* chunksOf(pages: AsyncIterable<readonly NewPlant[]>, { head, reco
   for await (const page of pages) yield page.map(record).join("");
 }
 
-function stopped({ stderr }: StreamIo): number {
+function stopped({ stderr }: Io): number {
   stderr("Stopped: the export is incomplete\n");
   return 1;
 }

@@ -4,7 +4,7 @@ import { ERRORS, PlantStoreError, CommandError, isSystemError, reasonOf } from "
 import type { NewPlant } from "../plant/plant.ts";
 import type { PlantStore, StoreOutcome } from "../database/plant_store.ts";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
-import { type StreamIo } from "../server/io.ts";
+import { type Io } from "./output.ts";
 import { type LineBatch, batchesOf } from "./ndjson.ts";
 import { progressBar } from "./progress.ts";
 import { reasonOfRefusal } from "../database/storage_refusal.ts";
@@ -28,7 +28,7 @@ export interface ImportOptions {
 export async function importPlants(
   database: DatabaseLocation,
   source: string,
-  io: StreamIo,
+  io: Io,
   { maxLineBytes = 2 ** 26 }: ImportOptions = {},
 ): Promise<number> {
   const input = openInput(source, io);
@@ -64,7 +64,7 @@ interface Counts {
   line: number;
 }
 
-function printSummary({ added, present, refused, line }: Counts, { stderr, stop }: StreamIo): number {
+function printSummary({ added, present, refused, line }: Counts, { stderr, stop }: Io): number {
   const summary = `${added} added, ${present} already there, ${refused} refused\n`;
   stderr(stop.aborted ? `Stopped after line ${line}, import it again to go on: ${summary}` : summary);
   return stop.aborted || refused > 0 ? 1 : 0;
@@ -86,7 +86,7 @@ function cannotRead(source: string, cause: unknown): CommandError {
 }
 
 /** Opened before the database is, which would be made where there is none. */
-function openInput(source: string, { stdin }: StreamIo) {
+function openInput(source: string, { stdin }: Io) {
   try {
     if (source === "-") return { reader: readerOf(stdin()), size: undefined };
     const stats = statSync(source);

@@ -1,5 +1,5 @@
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
-import { type StreamIo } from "../server/io.ts";
+import { type Io } from "./output.ts";
 import { writeOutput } from "./output.ts";
 import { withAbort } from "../async/abort.ts";
 
@@ -17,7 +17,7 @@ export interface MigrateOptions {
  * @throws {ConfigError} If the database is a file, which the commands that write to it migrate.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
-export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOptions, io: StreamIo): Promise<number> {
+export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOptions, io: Io): Promise<number> {
   const adapter = await adapterOf(database);
   const migrating = adapter.migrate({ dryRun, onWarning: (message) => io.stderr(`${message}\n`) });
   const migrations = await withAbort(migrating, io.stop);

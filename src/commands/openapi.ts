@@ -2,7 +2,7 @@ import { memoryStore } from "../database/memory.ts";
 import { openApiDocument } from "../http/openapi.ts";
 import { plantsApi } from "../http/plants.ts";
 import { groupCommit } from "../group_commit/group_commit.ts";
-import { type StreamIo } from "../server/io.ts";
+import { type Io } from "./output.ts";
 import { writeOutput } from "./output.ts";
 import { parseBaseUrl } from "../settings/setting_parsers.ts";
 
@@ -18,7 +18,7 @@ export interface OpenapiOptions {
  *
  * @throws {ConfigError} If `server` is no URL of HTTP.
  */
-export async function openapi({ server }: OpenapiOptions, io: Pick<StreamIo, "write">): Promise<number> {
+export async function openapi({ server }: OpenapiOptions, io: Pick<Io, "write">): Promise<number> {
   const url = parseBaseUrl("--server", server).href.replace(/\/+$/, "");
   const api = plantsApi({ plants: groupCommit(memoryStore()), maxBodyBytes: 0 });
   const document = await openApiDocument(api, { url, description: "The server" });

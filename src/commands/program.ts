@@ -1,12 +1,13 @@
 import { type Command, CommanderError } from "commander";
 import { DatabaseError } from "../database/database.ts";
 import { declareProgram } from "./command_line.ts";
-import { parseConfig } from "../settings/config.ts";
+import { withAbort } from "../async/abort.ts";
+import { type Config, parseConfig } from "../settings/config.ts";
 import { ConfigError, CommandError } from "../errors.ts";
-import { withDatabaseUrlFile } from "../settings/database_url_file.ts";
-import { type Io, type StreamIo } from "../server/io.ts";
+import { withDatabaseUrlFile } from "../settings/secret_files.ts";
+import { type Io } from "./output.ts";
 import { escapeControls, writeOutput } from "./output.ts";
-import type { Environment } from "../settings/setting_table.ts";
+import type { Environment, Flags } from "../settings/setting_table.ts";
 
 /** The exit codes of the program, beside 0. */
 const FAILED = 1;
@@ -19,12 +20,12 @@ const HELP = ["-h", "--help", "help"];
  * Runs the program with its arguments (without the program's own name), and resolves to its exit code: 0, 1 (it
  * failed) or 2 (it was called wrongly).
  */
-export async function run(args: readonly string[], environment: Environment, io: StreamIo): Promise<number> {
+export async function run(args: readonly string[], environment: Environment, io: Io): Promise<number> {
   let exitCode = 0;
   let help = "";
   const program = declareProgram({
     io,
-    configOf: (flags) => parseConfig(withDatabaseUrlFile(environment, flags), flags),
+    configOf: (flags) => readConfig(environment, flags, io),
     writeHelp: (text) => (help += text),
     done: (code) => (exitCode = code),
   });
@@ -35,6 +36,14 @@ export async function run(args: readonly string[], environment: Environment, io:
   } catch (error) {
     return toExitCode(error, io);
   }
+}
+
+async function readConfig(environment: Environment, flags: Flags, { stop }: Io): Promise<Config> {
+  if (!environment["DATABASE_URL_FILE"]) return parseConfig(environment, flags);
+  // The file may be a pipe that nothing is written to.
+  const variables = await withAbort(withDatabaseUrlFile(environment, flags), stop);
+  if (variables === undefined) throw new CommandError("Stopped: DATABASE_URL_FILE was not read");
+  return parseConfig(variables, flags);
 }
 
 /** Help and the version end Commander with an error of code 0. */

@@ -1,27 +1,34 @@
 import { startLogging } from "../telemetry/logging.ts";
-import { PlantStoreError } from "../errors.ts";
+import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import type { Config } from "../settings/config.ts";
-import type { StreamIo } from "../server/io.ts";
+import { readStaticTokens } from "../settings/secret_files.ts";
+import type { Io } from "./output.ts";
 import { adapterOf } from "../database/open_database.ts";
+import { HttpServer } from "../server/http_server.ts";
 import { shutdownBudget } from "../server/shutdown.ts";
-import { readStaticTokens } from "../settings/read_static_tokens.ts";
 import { withAbort } from "../async/abort.ts";
 
 /**
- * `plant-store serve`: serves until `io.stop`, then responds to what was accepted and closes the database.
+ * `plant-store serve`: serves until `io.stop`, then finishes the requests in flight and closes the database.
  *
- * @returns 0 after a stop that was asked for, 1 when the storage failed, also during the stop.
+ * @returns 0 after a stop that was asked for, 1 if the storage failed, even during the stop.
  */
-export async function serve(config: Config, io: StreamIo): Promise<number> {
-  // Until the server listens it has no certificate to change, and SIGHUP must not stop it.
-  if (config.tls !== undefined) io.onHangup(() => {});
+export async function serve(config: Config, io: Io): Promise<number> {
   using logging = startLogging({
     level: config.logLevel,
     format: config.logFormat ?? (io.isTerminal ? "pretty" : "json"),
     write: io.stderr,
   });
   const { log } = logging;
-  const staticTokens = await withAbort(readStaticTokens(config, log), io.stop);
+  const failure = new AbortController();
+  const stop = AbortSignal.any([io.stop, failure.signal]);
+  stop.addEventListener("abort", () => {
+    if (failure.signal.aborted) log.error(`Stopping: ${reasonOf(stop.reason)}`, { cause: stop.reason.cause });
+    else log.info("Stopping: finishing the requests in flight");
+  });
+  const server = new HttpServer(config);
+  if (config.tls !== undefined) io.onHangup(() => void reloadCertificate());
+  const staticTokens = await withAbort(readStaticTokens(config, log), stop);
   if (staticTokens === undefined) return 0;
   const { openForServing } = await adapterOf(config.database);
   const opening = openForServing({
@@ -32,31 +39,33 @@ export async function serve(config: Config, io: StreamIo): Promise<number> {
   // The Worker starts and opens the file in the meantime.
   const loading = import("../server/service.ts");
   // It can wait for a lock, or a disk, and a signal may stop it: nothing is lost.
-  const opened = await withAbort(opening, io.stop);
-  if (opened === undefined) return 0;
-  await using resources = new AsyncDisposableStack();
-  const database = resources.use(opened);
-  const { startService } = await loading;
-  const service = await startService({ ...config, authTokens: staticTokens }, database, logging, io);
-  if (service === undefined) return 0;
-  const failure = await withAbort(database.failed, io.stop);
-  if (failure === undefined) log.info("Stopping: responding to what was accepted");
-  else log.error("Stopping: the storage failed", { cause: failure });
-  await service.stop(failure !== undefined);
-  const failedSince = await close(resources.move(), database.failed);
-  if (failure === undefined && failedSince !== undefined) {
-    log.error("The storage failed while stopping", { cause: failedSince });
-  }
-  return failure === undefined && failedSince === undefined ? 0 : 1;
-}
-
-/** Closes the database, and resolves to what has failed by then, without waiting for a failure. */
-async function close(resources: AsyncDisposableStack, failed: Promise<Error>): Promise<Error | undefined> {
+  const database = await withAbort(opening, stop);
+  if (database === undefined) return 0;
+  const onStorageFailure = (cause: Error) => {
+    if (stop.aborted) log.error("The storage failed while stopping", { cause });
+    failure.abort(new PlantStoreError("storage_unavailable", "the storage failed", { cause }));
+  };
+  void database.failed.then(onStorageFailure);
   try {
-    await resources.disposeAsync();
+    await using _ = database;
+    const { runService } = await loading;
+    const settings = { ...config, authTokens: staticTokens };
+    await runService(settings, { database, server, log: logging, stop, terminal: io });
   } catch (error) {
-    if (error instanceof PlantStoreError) return error;
-    throw error;
+    // Closing the database failed.
+    if (!(stop.aborted && error instanceof PlantStoreError)) throw error;
+    onStorageFailure(error);
   }
-  return await Promise.race([failed, undefined]);
+  return failure.signal.aborted ? 1 : 0;
+
+  /** Certificates are renewed every few weeks: from here on the new one is used, or the current one stays. */
+  async function reloadCertificate(): Promise<void> {
+    try {
+      const certificate = await server.reloadCertificate();
+      if (certificate !== undefined) log.info("Certificate reloaded", { expires: certificate.expires.toISOString() });
+    } catch (error) {
+      if (!(error instanceof ConfigError)) return failure.abort(error);
+      log.error("Certificate reload failed; keeping the current one", { reason: reasonOf(error) });
+    }
+  }
 }

@@ -5,7 +5,7 @@ import { type Scope, SCOPES } from "../auth/authenticate.ts";
 import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
 import type { DatabaseAdapter, TokenReader } from "../database/adapter.ts";
-import { type Io, type StreamIo } from "../server/io.ts";
+import { type Io } from "./output.ts";
 import { escapeControls, writeOutput } from "./output.ts";
 import { type RefusedAction, toCommandError } from "../database/storage_refusal.ts";
 
@@ -27,7 +27,7 @@ export async function createToken(
   database: DatabaseLocation,
   name: string,
   { expires, scope }: CreateTokenOptions,
-  io: StreamIo,
+  io: Io,
 ): Promise<number> {
   requireName(name);
   const createdAt = new Date();
@@ -46,7 +46,7 @@ export async function createToken(
 }
 
 /** A token that was stored and not printed would be accepted, and unknown to its operator. */
-async function printOrDelete(token: string, name: string, tokens: TokenStore, io: StreamIo): Promise<void> {
+async function printOrDelete(token: string, name: string, tokens: TokenStore, io: Io): Promise<void> {
   try {
     await writeOutput(io, `${token}\n`);
   } catch (error) {
@@ -56,11 +56,7 @@ async function printOrDelete(token: string, name: string, tokens: TokenStore, io
 }
 
 /** `plant-store token list`: prints everything about every token, except the token itself. */
-export async function listTokens(
-  database: DatabaseLocation,
-  { json }: { json: boolean },
-  io: StreamIo,
-): Promise<number> {
+export async function listTokens(database: DatabaseLocation, { json }: { json: boolean }, io: Io): Promise<number> {
   const open = (adapter: DatabaseAdapter) => adapter.openTokens((message) => io.stderr(`${message}\n`));
   const records = await withTokens(database, { action: "list the tokens", open }, (tokens) => tokens.list());
   const rows = records.map(describe);

@@ -29,7 +29,7 @@ function declareTokenCreate(token: Command, { io, configOf, done }: CommandConte
     .addOption(new Option("--scope <scope>", "The one thing that it may be used for (default: all)").choices(SCOPES))
     .addHelpText("after", example("token create greenhouse --expires 90d"))
     .action(async (name: string, flags: Flags & CreateTokenOptions) =>
-      done(await createToken(configOf(flags).database, name, flags, io)),
+      done(await createToken((await configOf(flags)).database, name, flags, io)),
     );
   addFlags(command, DATABASE);
 }
@@ -41,7 +41,7 @@ function declareTokenList(token: Command, { io, configOf, done }: CommandContext
     .option("--json", "Print JSON")
     .addHelpText("after", example("token list --json"))
     .action(async (flags: Flags) =>
-      done(await listTokens(configOf(flags).database, { json: flags["json"] === true }, io)),
+      done(await listTokens((await configOf(flags)).database, { json: flags["json"] === true }, io)),
     );
   addFlags(command, DATABASE);
 }
@@ -51,7 +51,7 @@ function declareTokenRevoke(token: Command, { io, configOf, done }: CommandConte
     .command("revoke <name>")
     .description("Accept a token no more, on running servers within five seconds")
     .addHelpText("after", example("token revoke greenhouse"))
-    .action(async (name: string, flags: Flags) => done(await revokeToken(configOf(flags).database, name, io)));
+    .action(async (name: string, flags: Flags) => done(await revokeToken((await configOf(flags)).database, name, io)));
   addFlags(command, DATABASE);
 }
 
@@ -60,7 +60,7 @@ function declareTokenDelete(token: Command, { io, configOf, done }: CommandConte
     .command("delete <name>")
     .description("Revoke a token and forget it: its name is free again")
     .addHelpText("after", example("token delete greenhouse"))
-    .action(async (name: string, flags: Flags) => done(await deleteToken(configOf(flags).database, name, io)));
+    .action(async (name: string, flags: Flags) => done(await deleteToken((await configOf(flags)).database, name, io)));
   addFlags(command, DATABASE);
 }
 
@@ -69,6 +69,6 @@ function declareTokenPrune(token: Command, { io, configOf, done }: CommandContex
     .command("prune")
     .description("Delete every token that is revoked or expired")
     .addHelpText("after", example("token prune"))
-    .action(async (flags: Flags) => done(await pruneTokens(configOf(flags).database, io)));
+    .action(async (flags: Flags) => done(await pruneTokens((await configOf(flags)).database, io)));
   addFlags(command, DATABASE);
 }

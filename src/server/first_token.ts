@@ -4,14 +4,18 @@ import type { TokenCache } from "../auth/token_cache.ts";
 import { mintToken } from "../auth/tokens.ts";
 import { SCOPES } from "../auth/authenticate.ts";
 import type { Config } from "../settings/config.ts";
-import type { StreamIo } from "./io.ts";
 import { reasonOfRefusal } from "../database/storage_refusal.ts";
 
 /** What {@linkcode offerFirstToken} needs to know of the server. */
 export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
   /** Where it listens. */
   readonly address: string;
-  readonly io: Pick<StreamIo, "stderr" | "isTerminal">;
+  readonly terminal: {
+    /** Takes a message for people. */
+    readonly stderr: (text: string) => void;
+    /** Whether it goes to a terminal. */
+    readonly isTerminal: boolean;
+  };
   readonly log: Logger;
 }
 
@@ -21,11 +25,11 @@ export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
  * where storage refuses it nothing is known to be; a warning says what to do.
  */
 export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOptions): Promise<void> {
-  const { address, jwt, production, io, log } = options;
+  const { address, jwt, production, terminal, log } = options;
   if (jwt !== undefined || tokens.size() > 0) return;
   try {
-    const token = production ? undefined : await createFirstToken(tokens, { expires: !io.isTerminal });
-    if (token !== undefined) io.stderr(welcome(token, address, { expires: !io.isTerminal }));
+    const token = production ? undefined : await createFirstToken(tokens, { expires: !terminal.isTerminal });
+    if (token !== undefined) terminal.stderr(welcome(token, address, { expires: !terminal.isTerminal }));
     // Of two servers that start together on a new file, the slower one has read the token of the other by now.
     else if (tokens.size() === 0) log.warning(WARNING);
   } catch (error) {

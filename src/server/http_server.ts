@@ -1,131 +1,108 @@
-import { handOverPort } from "./port_handover.ts";
 import { withDeadline } from "../async/deadline.ts";
-import { type BunServer, type BunServerOptions, type Handlers, IDLE_TIMEOUT_S, serve } from "./bun_server.ts";
+import { CommandError, ConfigError, reasonOf } from "../errors.ts";
 import type { Config } from "../settings/config.ts";
-import { CommandError } from "../errors.ts";
-import { type Certificate, readCertificate } from "./tls_files.ts";
+import { readSecretFile } from "../settings/secret_files.ts";
 
-/** A server that listens. */
-export interface HttpServer {
-  /** Its origin, as a client on this machine would write it: scheme, host and port. */
-  readonly address: string;
-  /** How many requests it has received. */
-  received(): number;
-  /** The address of who sent a request, a proxy perhaps; `undefined` when its connection is closed. */
-  peerOf(request: Request): string | undefined;
-  /**
-   * Reads the TLS files again, for new connections: open ones keep the old certificate, and are closed after their next
-   * response. Resolves to the new certificate, or to nothing without HTTPS.
-   *
-   * @throws {CommandError} If the files cannot be used, or a new socket cannot listen: the old certificate stays.
-   */
-  renewCertificate(): Promise<Certificate | undefined>;
-  /** Stops listening for a while, and closes idle connections. Requests in flight get their responses. */
-  pause(): void;
-  /**
-   * Listens again.
-   *
-   * @throws {CommandError} If that is not possible now.
-   */
-  resume(): void;
-  /**
-   * Stops listening, and resolves once every request in flight has its response; after `timeoutMs` milliseconds the
-   * connections that are left are closed.
-   */
-  stop(timeoutMs: number): Promise<void>;
+/** The two functions that make responses. */
+export interface Handlers {
+  readonly fetch: (request: Request) => Response | Promise<Response>;
+  /** Makes the response if `fetch` threw. */
+  readonly error: (cause: unknown) => Response;
 }
+
+/** What the HTTP server needs of the configuration. */
+export type HttpServerOptions = Pick<Config, "host" | "port" | "tls">;
 
 /**
- * Starts listening.
- *
- * @throws {CommandError} If the address is in use or not one of this machine's, or the TLS files cannot be used.
+ * How long a connection may be idle, or take for a whole body, in seconds. Bun allows 12 seconds for the headers. With
+ * both limits, and a deadline for every response, no connection stays open without end.
  */
-export async function listen({ host, port, tls }: Config, handlers: Handlers): Promise<HttpServer> {
-  return new BunHttpServer({
-    ...handlers,
-    hostname: host,
-    port,
-    tls,
-    certificate: tls && (await readCertificate(tls)),
-  });
-}
+const IDLE_TIMEOUT_S = 30;
 
-interface Options extends BunServerOptions, Pick<Config, "tls"> {}
+/** The cipher suites of TLS 1.2 with forward secrecy (RFC 7525 section 4.2); those of TLS 1.3 all have it. */
+const CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
-class BunHttpServer implements HttpServer {
-  readonly address: string;
-  #options: Options;
-  /** What listens; during a pause, what did. */
-  #current: BunServer;
-  #isPaused = false;
-  #received = 0;
-  /** What listened with the certificate before, while its idle connections are open. */
-  #former: { readonly server: BunServer; readonly timer: ReturnType<typeof setTimeout> } | undefined;
+/** The server of HTTP, and of HTTPS if the configuration names a certificate. */
+export class HttpServer {
+  readonly #options: HttpServerOptions;
+  /** What listens; after a stop, what did. */
+  #current: BunServer | undefined;
+  /** Listens again, as before but with a new certificate. */
+  #listen: (certificate: Certificate) => void = () => {};
   /** What was stopped, until its last request in flight has its response. */
   readonly #draining = new Set<BunServer>();
+  #received = 0;
+  #isStopped = false;
 
-  constructor(options: Options) {
-    const fetch = (request: Request) => {
-      this.#received++;
-      return options.fetch(request);
-    };
-    this.#current = serve({ ...options, fetch });
-    const { hostname = options.hostname, port = options.port } = this.#current;
-    // Of port 0 the system made a free one, which it is from now on.
-    this.#options = { ...options, fetch, port };
-    this.address = `${options.tls ? "https" : "http"}://${connectable(hostname)}:${port}`;
+  constructor(options: HttpServerOptions) {
+    this.#options = options;
   }
 
+  /**
+   * Starts listening.
+   *
+   * @returns The server's origin, as a client on this machine would write it: scheme, host and port.
+   * @throws {ConfigError} If the TLS files cannot be used.
+   * @throws {CommandError} If the address is in use or not one of this machine's.
+   */
+  async listen({ fetch, error }: Handlers): Promise<string> {
+    const { host, port, tls } = this.#options;
+    const counted = (request: Request) => {
+      this.#received++;
+      return fetch(request);
+    };
+    const certificate = tls && (await readCertificate(tls));
+    this.#current = serve({ host, port, certificate }, { fetch: counted, error });
+    const bound = { host: this.#current.hostname ?? host, port: this.#current.port ?? port };
+    // Port 0 took a free one, which is the server's from now on.
+    this.#listen = (renewed) => {
+      this.#current = serve({ host, port: bound.port, certificate: renewed }, { fetch: counted, error });
+    };
+    return `${tls ? "https" : "http"}://${connectable(bound.host)}:${bound.port}`;
+  }
+
+  /** How many requests it has received. */
   received(): number {
     return this.#received;
   }
 
+  /** The address of the peer that sent a request, perhaps a proxy; `undefined` if its connection is closed. */
   peerOf(request: Request): string | undefined {
-    // A server that listens on IPv6, too, has the addresses of IPv4 mapped (RFC 4291, section 2.5.5.2).
-    return this.#current.requestIP(request)?.address.replace(/^::ffff:(?=\d+\.)/i, "");
+    // A server that listens on IPv6 has the addresses of IPv4 mapped (RFC 4291, section 2.5.5.2).
+    return this.#current?.requestIP(request)?.address.replace(/^::ffff:(?=\d+\.)/i, "");
   }
 
-  async renewCertificate(): Promise<Certificate | undefined> {
+  /** Whether requests are in flight on connections that end with their next response. */
+  isDraining(): boolean {
+    return this.#draining.size > 0;
+  }
+
+  /**
+   * Reads the TLS files again, stops listening, and listens with the new certificate. Requests in flight get their
+   * responses; idle connections are closed.
+   *
+   * @returns The new certificate; nothing without HTTPS, and on a server that does not listen.
+   * @throws {ConfigError} If the files cannot be used: then nothing has changed.
+   * @throws {CommandError} If it cannot listen again.
+   */
+  async reloadCertificate(): Promise<Certificate | undefined> {
     const { tls } = this.#options;
     if (tls === undefined) return undefined;
     const certificate = await readCertificate(tls);
-    this.#options = { ...this.#options, certificate };
-    if (!this.#isPaused) this.#replace();
+    if (this.#isStopped || this.#current === undefined) return undefined;
+    this.#drain(this.#current);
+    this.#listen(certificate);
     return certificate;
   }
 
-  pause(): void {
-    this.#isPaused = true;
-    this.#drainFormer();
-    this.#drain(this.#current);
-  }
-
-  resume(): void {
-    this.#current = serve(this.#options);
-    this.#isPaused = false;
-  }
-
+  /**
+   * Stops listening, and resolves once every request in flight has its response; after `timeoutMs` milliseconds the
+   * connections that are left are closed.
+   */
   async stop(timeoutMs: number): Promise<void> {
-    // For good: a certificate that is still being read must not make it listen again.
-    this.pause();
+    this.#isStopped = true;
+    if (this.#current !== undefined) this.#drain(this.#current);
     await Promise.all(Array.from(this.#draining, (server) => stop(server, timeoutMs)));
-  }
-
-  /** Bun cannot change the certificate of a server: another one takes its place. */
-  #replace(): void {
-    this.#drainFormer();
-    const server = this.#current;
-    this.#current = takeOver(server, this.#options);
-    server.reload(closing(this.#options));
-    // By then each of its connections had a response or was idle for too long.
-    this.#former = { server, timer: setTimeout(() => this.#drainFormer(), (IDLE_TIMEOUT_S + 1) * 1_000) };
-  }
-
-  #drainFormer(): void {
-    if (this.#former === undefined) return;
-    clearTimeout(this.#former.timer);
-    this.#drain(this.#former.server);
-    this.#former = undefined;
   }
 
   #drain(server: BunServer): void {
@@ -134,28 +111,37 @@ class BunHttpServer implements HttpServer {
   }
 }
 
-/** Where the port cannot be handed over, connections are refused for a moment. */
-function takeOver(server: BunServer, options: Options): BunServer {
+type BunServer = ReturnType<typeof serve>;
+
+interface Address {
+  readonly host: string;
+  readonly port: number;
+  readonly certificate: Certificate | undefined;
+}
+
+function serve({ host, port, certificate }: Address, handlers: Handlers) {
   try {
-    return handOverPort(options.port, () => serve(options, { reusePort: true }));
-  } catch (error) {
-    // Another socket could not listen either: the one that is there goes on.
-    if (error instanceof CommandError) throw error;
-    void server.stop();
-    return serve(options);
+    return Bun.serve({
+      ...handlers,
+      hostname: host,
+      port,
+      idleTimeout: IDLE_TIMEOUT_S,
+      development: false,
+      // With it, a second server on the port would start and share the traffic silently.
+      reusePort: false,
+      // The app counts bytes itself: its 413 has a body, and comes after the check of the credentials.
+      maxRequestBodySize: Number.MAX_SAFE_INTEGER,
+      ...(certificate && { tls: { cert: certificate.cert, key: certificate.key, ciphers: CIPHERS } }),
+    });
+  } catch (cause) {
+    throw new CommandError(`Cannot listen on ${host}:${port}: ${reasonOf(cause)}`, { cause });
   }
 }
 
-/** Responses that ask the client for a new connection (RFC 9112 section 9.6). */
-function closing({ fetch, error }: Handlers) {
-  return {
-    async fetch(request: Request): Promise<Response> {
-      const response = await fetch(request);
-      response.headers.set("connection", "close");
-      return response;
-    },
-    error,
-  };
+/** A server that was stopped may be stopped again. */
+async function stop(server: BunServer, timeoutMs: number): Promise<void> {
+  await withDeadline(server.stop(), timeoutMs, () => {});
+  await server.stop(true);
 }
 
 /** No client can connect to the unspecified address (RFC 4291 section 2.5.2): loopback takes its place. */
@@ -164,8 +150,26 @@ function connectable(hostname: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
 
-/** A server that was stopped may be stopped again. */
-async function stop(server: BunServer, timeoutMs: number): Promise<void> {
-  await withDeadline(server.stop(), timeoutMs, () => {});
-  await server.stop(true);
+/** A certificate and its key, checked. */
+export interface Certificate {
+  /** PEM, with the certificates between it and the root. */
+  readonly cert: string;
+  /** PEM. */
+  readonly key: string;
+  /** When it expires. */
+  readonly expires: Date;
+}
+
+async function readCertificate({ certFile, keyFile }: NonNullable<Config["tls"]>): Promise<Certificate> {
+  const cert = await readSecretFile("TLS_CERT_FILE", certFile);
+  const key = await readSecretFile("TLS_KEY_FILE", keyFile);
+  // A start without HTTPS does not wait for them.
+  const [{ X509Certificate }, { createSecureContext }] = await Promise.all([import("node:crypto"), import("node:tls")]);
+  try {
+    createSecureContext({ cert, key });
+    return { cert, key, expires: new X509Certificate(cert).validToDate };
+  } catch (cause) {
+    const files = `TLS_CERT_FILE "${certFile}" with TLS_KEY_FILE "${keyFile}"`;
+    throw new ConfigError(`Cannot use ${files}: ${reasonOf(cause)}`, { cause });
+  }
 }

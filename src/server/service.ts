@@ -1,9 +1,13 @@
+import { once } from "node:events";
+import { closeSync, openSync } from "node:fs";
 import type { Logger } from "@logtape/logtape";
 import packageJson from "../../package.json" with { type: "json" };
 import type { Log } from "../telemetry/logging.ts";
 import { createMetrics } from "../telemetry/metrics.ts";
 import { sha256 } from "../auth/sha256.ts";
 import { swaggerUi } from "./swagger_ui.ts";
+import type { Authenticate } from "../auth/authenticate.ts";
+import { jwtAuthenticator } from "../auth/jwt.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
 import type { Commit } from "../group_commit/batch.ts";
@@ -14,15 +18,11 @@ import { createApp } from "../http/app.ts";
 import { forwardedFor } from "../http/forwarded.ts";
 import { errorResponse } from "../http/responses.ts";
 import type { Observer } from "../http/observer.ts";
-import type { PlantStore } from "../database/plant_store.ts";
 import { readiness } from "../http/readiness.ts";
-import { authenticator } from "./authenticator.ts";
 import { type Config, loggableSettings } from "../settings/config.ts";
-import { watchDescriptors } from "./descriptors.ts";
 import { watchEventLoop } from "../telemetry/event_loop.ts";
-import { offerFirstToken } from "./first_token.ts";
-import { type HttpServer, listen } from "./http_server.ts";
-import { type StreamIo } from "./io.ts";
+import { type FirstTokenOptions, offerFirstToken } from "./first_token.ts";
+import type { HttpServer } from "./http_server.ts";
 import { withAbort } from "../async/abort.ts";
 import { repeat } from "../async/repeat.ts";
 import { createObserver } from "../telemetry/observe.ts";
@@ -30,26 +30,41 @@ import { adapterOf } from "../database/open_database.ts";
 import { toCommandError } from "../database/storage_refusal.ts";
 import { shutDown, writeUses } from "./shutdown.ts";
 
+/** What a service needs from outside. */
+export interface ServiceOptions {
+  readonly database: Database;
+  readonly server: HttpServer;
+  readonly log: Log;
+  /** Ends the service; if the storage failed, with a `PlantStoreError` as its reason. */
+  readonly stop: AbortSignal;
+  /** Where the first token is printed. */
+  readonly terminal: FirstTokenOptions["terminal"];
+}
+
 /**
- * Everything between the database and the socket. A database that does not respond keeps no signal waiting.
+ * Everything between the database and the socket. Serves until `stop`, then responds to the requests in flight. A
+ * database that does not respond keeps no signal waiting.
  *
- * @returns Nothing where `io.stop` came before it listened.
+ * @throws {ConfigError} If the TLS files cannot be used.
+ * @throws {CommandError} If the server cannot listen, or the tokens cannot be read.
  */
-export async function startService(config: Config, database: Database, { log, logThrottled }: Log, io: StreamIo) {
+export async function runService(config: Config, options: ServiceOptions): Promise<void> {
+  const { database, server, stop, terminal } = options;
+  const { log } = options.log;
   const tracing = await loadTracing(config, log);
   const metrics = createMetrics();
   using timers = new DisposableStack();
-  const eventLoop = timers.adopt(watchEventLoop(log), stop);
-  const observer = createObserver({ log, logThrottled, metrics, tracing, eventLoop }, config);
+  const eventLoop = timers.adopt(watchEventLoop(log), end);
+  const observer = createObserver({ ...options.log, metrics, tracing, eventLoop }, config);
   const commits = await startCommits(database, config, observer.onCommit);
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
-  const tokens = await withAbort(readTokens(database, config), io.stop);
-  if (tokens === undefined) return undefined;
-  let isShuttingDown = false;
+  const tokens = await withAbort(readTokens(database, config), stop);
+  if (tokens === undefined) return;
+  const ready = readiness(() => database.plants.probe());
   const app = createApp({
     plants: commits,
-    ready: readyUntil(io.stop, database.plants),
+    ready: () => (stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : ready()),
     authenticate: authenticator(tokens, config, log),
     maxBodyBytes: config.maxBodyBytes,
     observer,
@@ -57,24 +72,21 @@ export async function startService(config: Config, database: Database, { log, lo
     clientAddress: (request) => (config.trustProxy && forwardedFor(request.headers)) || server.peerOf(request),
     docsFiles: config.docs ? swaggerUi : undefined,
     renderMetrics: metrics.render,
-    isShuttingDown: () => isShuttingDown,
+    isShuttingDown: () => stop.aborted || server.isDraining(),
   });
   const fetch = tracing === undefined ? app.fetch : tracing.trace(app.fetch);
-  const server = await listen(config, { fetch, error: (cause) => internalError(cause, observer) });
-  if (config.tls !== undefined) io.onHangup(() => void renewCertificate(server, log));
-  logStartup(log, config, server.address);
-  await withAbort(offerFirstToken(tokens, { ...config, address: server.address, io, log }), io.stop);
-  for (const each of [watchDescriptors(server, log), keepFresh(tokens, log)]) timers.adopt(each, stop);
-  const repeated = timers.move();
-  return {
-    /** Responds to what was accepted, or for a moment only where the storage failed. */
-    stop(hasFailed: boolean): Promise<void> {
-      io.onHangup(() => {});
-      repeated.dispose();
-      isShuttingDown = true;
-      return shutDown({ server, commits, tokens, tracing }, { config, log, hasFailed });
-    },
-  };
+  const listening = server.listen({ fetch, error: (cause) => internalError(cause, observer) });
+  const address = await withAbort(listening, stop);
+  if (address === undefined) return server.stop(0);
+  logStartup(log, config, address);
+  await withAbort(offerFirstToken(tokens, { ...config, address, terminal, log }), stop);
+  for (const each of [watchDescriptors(log), keepFresh(tokens, log)]) timers.adopt(each, end);
+  if (!stop.aborted) await once(stop, "abort");
+  timers.dispose();
+  await shutDown(
+    { server, commits, tokens, tracing },
+    { config, log, hasFailed: stop.reason instanceof PlantStoreError },
+  );
 }
 
 async function startCommits({ plants }: Database, config: Config, onCommit: (commit: Commit) => void) {
@@ -87,8 +99,8 @@ async function startCommits({ plants }: Database, config: Config, onCommit: (com
   });
 }
 
-/** Ends what is repeated: also where the start fails, no timer is left behind. */
-function stop(each: { stop(): void }): void {
+/** Ends what is repeated: if the start fails, too, no timer is left behind. */
+function end(each: { stop(): void }): void {
   each.stop();
 }
 
@@ -107,10 +119,21 @@ async function loadTracing({ tracing }: Config, log: Logger): Promise<Tracing | 
   return startTracing({ ...tracing, onFailure: (reason) => log.warning("Trace export failed", { reason }) });
 }
 
-/** The readiness of a store; it is over when the shutdown begins. */
-function readyUntil(stop: AbortSignal, store: PlantStore): () => Promise<void> {
-  const ready = readiness(() => store.probe());
-  return () => (stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : ready());
+/**
+ * Who may call: our own tokens, which are validated from memory, and the JWTs of an identity provider if one is set. A
+ * token that is not our own, and has the three parts of a JWT, is verified with the provider's keys.
+ */
+function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Config, log: Logger): Authenticate {
+  if (jwt === undefined) return tokens.authenticate;
+  // Bun puts the URL into the error, and its query may hold a key.
+  const onKeysUnavailable = (cause: unknown) =>
+    log.warning("Keys of the identity provider not read", { reason: reasonOf(cause) });
+  const options = { ...jwt, algorithms: jwtAlgorithms, scope: jwtScope, sha256, onKeysUnavailable };
+  const authenticateJwt = jwtAuthenticator(options);
+  return (token) => {
+    const verdict = tokens.authenticate(token);
+    return verdict.ok || token.split(".").length !== 3 ? verdict : authenticateJwt(token);
+  };
 }
 
 /** What even the app could not respond to. */
@@ -126,12 +149,28 @@ function logStartup(log: Logger, config: Config, address: string): void {
   log.info("Configuration in force", loggableSettings(config));
 }
 
-/** Certificates are renewed every few weeks: from here on the new one is used, or the old one stays. */
-async function renewCertificate(server: HttpServer, log: Logger): Promise<void> {
+/** How often to look for a free file descriptor, in milliseconds. */
+const DESCRIPTORS_MS = 1_000;
+
+/**
+ * Logs, once for each shortage, that the process is out of file descriptors. Bun cannot pause accepting alone: new
+ * connections wait in the system's queue, and open ones are served.
+ */
+function watchDescriptors(log: Logger): { stop(): void } {
+  let isOut = false;
+  return repeat(DESCRIPTORS_MS, async () => {
+    const wasOut = isOut;
+    isOut = !hasDescriptor();
+    if (isOut && !wasOut) log.error("Out of file descriptors: new connections wait; raise LimitNOFILE (ulimit -n)");
+  });
+}
+
+function hasDescriptor(): boolean {
   try {
-    log.info("Certificate read again", { expires: (await server.renewCertificate())?.expires.toISOString() });
-  } catch (error) {
-    log.error("Certificate not read again: the one before stays", { reason: reasonOf(error) });
+    closeSync(openSync("/dev/null", "r"));
+    return true;
+  } catch {
+    return false;
   }
 }
 

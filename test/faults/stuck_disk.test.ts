@@ -105,7 +105,7 @@ test.concurrent.skipIf(skipsShim())("an fsync that fails after SIGTERM is exit c
   await using stuck = await stuckServer({}, 1);
   const { child, stderr } = stuck.server;
   child.kill("SIGTERM");
-  await stderr.until(/Stopping: responding to what was accepted/);
+  await stderr.until(/Stopping: finishing the requests in flight/);
   stuck.disk.raise("fail-sync");
   stuck.disk.clear("hang");
   expect(await stuck.responses()).toEqual(["503/5032"]);

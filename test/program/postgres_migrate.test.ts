@@ -1,5 +1,5 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import type { StreamIo } from "../../src/server/io.ts";
+import type { Io } from "../../src/commands/output.ts";
 import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
 import { shortenDeadlines } from "../support/deadlines.ts";
 import { withEmptyDatabase } from "../support/postgres_hooks.ts";
@@ -19,7 +19,7 @@ describe.skipIf(skipsCluster())("the schema on PostgreSQL", () => {
   let database: string;
   withEmptyDatabase((current, url) => ([cluster, database] = [current, url]));
 
-  const plantStore = (args: readonly string[], url = database, options: Partial<StreamIo> = {}) =>
+  const plantStore = (args: readonly string[], url = database, options: Partial<Io> = {}) =>
     runCommand(args, { DATABASE_URL: url }, options);
 
   async function tables(): Promise<unknown[]> {

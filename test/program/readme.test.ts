@@ -57,7 +57,7 @@ test("the README's table of the configuration is the program's", () => {
 
 test("the README's table of the commands is the program's", () => {
   const { io } = streamIo();
-  const program = declareProgram({ io, configOf: () => parseConfig({}), writeHelp: () => {}, done: () => {} });
+  const program = declareProgram({ io, configOf: async () => parseConfig({}), writeHelp: () => {}, done: () => {} });
   const documented = table("Commands").map(([name = ""]) => name.replaceAll("`", ""));
   expect(documented).toEqual([...program.commands.map((command) => command.name()), "help"]);
 });

@@ -1,10 +1,10 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { chmodSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, constants, readdirSync, statSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { run } from "../../src/commands/program.ts";
 import { post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, exitCodeOf, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, exitCodeOf, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { streamIo } from "../support/stream_io.ts";
 
@@ -59,16 +59,28 @@ test.concurrent("AUTH_TOKENS_FILE names a file of more tokens, one a line or com
   expect(statuses).toEqual([200, 200, 200, 200, 401]);
 });
 
-test.concurrent("a signal ends a start that waits for the end of AUTH_TOKENS_FILE, as of a pipe", async () => {
+test.concurrent.each([
+  ["AUTH_TOKENS_FILE", "serve", 0],
+  ["TLS_CERT_FILE", "serve", 0],
+  ["TLS_KEY_FILE", "serve", 0],
+  ["DATABASE_URL_FILE", "serve", 1],
+  ["DATABASE_URL_FILE", "export", 1],
+])("a signal ends a program that waits for %s, a pipe without a writer: %s", async (setting, command, exitCode) => {
   using directory = emptyDirectory();
-  const file = join(directory.path, "tokens");
+  const file = join(directory.path, "pipe");
   expect(Bun.spawnSync(["mkfifo", file]).exitCode).toBe(0);
-  await using server = start({ cwd: directory.path, args: ["--port", "0"], env: { AUTH_TOKENS_FILE: file } });
-  // It opens when its reader is there.
-  const pipe = await open(file, "w");
-  server.child.kill("SIGTERM");
-  expect(await exitCodeOf(server.child)).toBe(0);
-  await pipe.close();
+  const [cert, key] = ["crt", "key"].map((end) => join(ROOT, `test/support/tls/localhost.${end}`));
+  const tls = setting.startsWith("TLS") && { TLS_CERT_FILE: cert ?? "", TLS_KEY_FILE: key ?? "" };
+  const env = { PORT: "0", ...tls, [setting]: file };
+  await using program = start({ cwd: directory.path, args: [command], env });
+  // It is there once the program holds the pipe open for reading.
+  const isOpen = () =>
+    open(file, constants.O_WRONLY | constants.O_NONBLOCK)
+      .then((pipe) => pipe.close())
+      .catch(() => false);
+  while ((await isOpen()) === false) await Bun.sleep(5);
+  program.child.kill("SIGTERM");
+  expect(await exitCodeOf(program.child)).toBe(exitCode);
 });
 
 test.concurrent("an AUTH_TOKENS_FILE that cannot be used stops the start with one line and exit code 2", async () => {
@@ -127,7 +139,7 @@ test.concurrent(
       [at("missing"), "no such file or directory"],
       [directory.path, "illegal operation on a directory"],
       [at("empty"), "it is empty"],
-      ["/dev/zero", "expected at most 65536 bytes"],
+      ["/dev/zero", "expected at most 1048576 bytes"],
       [at("password"), "expected one line, file:PATH or postgres://…"],
       [at("lines"), "expected one line, file:PATH or postgres://…"],
     ];

@@ -27,15 +27,17 @@ test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host 
   }
 });
 
-test("TLS files that are missing or no PEM stop the start with one line", async () => {
+test("TLS files that are missing, no PEM or not a pair stop the start with one line and exit code 2", async () => {
   using directory = emptyDirectory();
-  for (const [cert, says] of [
-    ["missing.pem", 'Cannot read "missing.pem": '],
-    [join(ROOT, "package.json"), `Cannot use "${join(ROOT, "package.json")}" with "`],
+  const other = KEY.replace("localhost", "renewed");
+  for (const [cert, key, says] of [
+    ["missing.pem", KEY, 'Cannot use TLS_CERT_FILE "missing.pem": no such file or directory'],
+    [CERT, "/dev/zero", 'Cannot use TLS_KEY_FILE "/dev/zero": expected at most 1048576 bytes'],
+    [CERT, other, `Cannot use TLS_CERT_FILE "${CERT}" with TLS_KEY_FILE "${other}": `],
   ] as const) {
-    const env = { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: KEY };
+    const env = { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key };
     const run = await runToEnd({ cwd: directory.path, args: ["--port", "0"], env });
-    expect({ says, exitCode: run.exitCode }).toEqual({ says, exitCode: 1 });
+    expect({ says, exitCode: run.exitCode }).toEqual({ says, exitCode: 2 });
     expect(run.stderr).toStartWith(says);
     expect(run.stderr.trimEnd()).not.toContain("\n");
   }

@@ -1,8 +1,8 @@
 import { parseConfig } from "../../src/settings/config.ts";
-import { listen } from "../../src/server/http_server.ts";
+import { HttpServer } from "../../src/server/http_server.ts";
 import { app, underTest } from "./app.ts";
 
 // As the executable does it.
 const error = () => new Response(null, { status: 500 });
-const server = await listen(parseConfig({}, { port: "0" }), { fetch: app.fetch, error });
-underTest(server.address, () => server.stop(10_000));
+const server = new HttpServer(parseConfig({}, { port: "0" }));
+underTest(await server.listen({ fetch: app.fetch, error }), () => server.stop(10_000));

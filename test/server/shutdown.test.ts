@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { getLogger } from "@logtape/logtape";
 import { parseConfig } from "../../src/settings/config.ts";
-import { listen } from "../../src/server/http_server.ts";
+import { HttpServer } from "../../src/server/http_server.ts";
 import { shutDown } from "../../src/server/shutdown.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { testApp } from "../support/app.ts";
@@ -19,8 +19,9 @@ test("shutDown() of a server that stalls before its last response responds to th
   const commits = groupCommit(store);
   const app = testApp({ plants: commits, isShuttingDown: () => true });
   const config = parseConfig({}, { port: "0" });
-  const server = await listen(config, { fetch: app.fetch, error: () => new Response(null, { status: 500 }) });
-  const response = (await connect(server.address)).request(postBytes({ id: 1n, name: "Fern" }));
+  const server = new HttpServer(config);
+  const address = await server.listen({ fetch: app.fetch, error: () => new Response(null, { status: 500 }) });
+  const response = (await connect(address)).request(postBytes({ id: 1n, name: "Fern" }));
   const inFlight = await batch(0);
   const tokens = { writeUses: async () => {} };
   const stoppable = { server, commits, tokens, tracing: undefined };
@@ -28,7 +29,7 @@ test("shutDown() of a server that stalls before its last response responds to th
   inFlight.end(["added"]);
   Bun.sleepSync(STALL_MS);
   expect((await response)?.status).toBe(200);
-  const next = await (await connect(server.address)).request(postBytes({ id: 2n, name: "Moss" }));
+  const next = await (await connect(address)).request(postBytes({ id: 2n, name: "Moss" }));
   expect([next?.status, next?.headers.get("connection")]).toEqual([503, "close"]);
   expect(next?.body).toBe('{"error":5033,"message":"the server is shutting down; send the plant again"}');
   await stopped;

@@ -1,11 +1,11 @@
-import type { StreamIo } from "../../src/server/io.ts";
+import type { Io } from "../../src/commands/output.ts";
 import { run } from "../../src/commands/program.ts";
 
 /** Streams that keep what is written to them; every part can be replaced. */
-export function streamIo(options: Partial<StreamIo> = {}) {
+export function streamIo(options: Partial<Io> = {}) {
   const chunks: string[] = [];
   let errors = "";
-  const io: StreamIo = {
+  const io: Io = {
     write: async (chunk) => void chunks.push(chunk),
     stderr: (text) => void (errors += text),
     stop: new AbortController().signal,
@@ -29,7 +29,7 @@ export function streamIo(options: Partial<StreamIo> = {}) {
 export async function runCommand(
   args: readonly string[],
   environment: Readonly<Record<string, string>>,
-  options: Partial<StreamIo> = {},
+  options: Partial<Io> = {},
 ) {
   const { io, output, stderr } = streamIo(options);
   const exitCode = await run(args, environment, io);

@@ -1,0 +1,111 @@
+import { constants } from "node:fs";
+import { open } from "node:fs/promises";
+import type { Logger } from "@logtape/logtape";
+import { ConfigError, reasonOf } from "../errors.ts";
+import type { Config } from "./config.ts";
+import { parseDatabaseUrl, parseTokens } from "./setting_parsers.ts";
+import type { Environment, Flags } from "./setting_table.ts";
+
+/** The most that a file of secrets may hold, in bytes: what is longer, as `/dev/zero` is, is not one. */
+const MAX_BYTES = 2 ** 20;
+/** How long it may take to read one, in milliseconds. A pipe may have a writer that has to fetch the secret first. */
+const TIMEOUT_MS = 30_000;
+/** How often to look into a pipe that is empty, in milliseconds. */
+const POLL_MS = 20;
+
+/**
+ * Reads a file of secrets: regular, or a pipe that a program writes the secret to. Blocks no thread, even while a pipe
+ * has no writer.
+ *
+ * @param name The setting that names the file.
+ * @throws {ConfigError} If the file cannot be read within 30 seconds, or holds more than a mebibyte.
+ */
+export async function readSecretFile(name: string, path: string): Promise<string> {
+  try {
+    return await readText(path);
+  } catch (cause) {
+    throw cannotUse(name, path, reasonOf(cause));
+  }
+}
+
+async function readText(path: string): Promise<string> {
+  const deadline = performance.now() + TIMEOUT_MS;
+  await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  const isPipe = (await file.stat()).isFIFO();
+  const bytes = Buffer.alloc(MAX_BYTES + 1);
+  let length = 0;
+  while (length < bytes.length) {
+    const read = await file.read(bytes, length, bytes.length - length, null).catch(exceptEmpty);
+    // A pipe without a writer looks as if it had ended.
+    if (read?.bytesRead === 0 && (length > 0 || !isPipe)) return bytes.toString("utf8", 0, length);
+    length += read?.bytesRead ?? 0;
+    if (performance.now() > deadline) throw new Error(`it did not end within ${TIMEOUT_MS / 1_000} seconds`);
+    if (!read?.bytesRead) await Bun.sleep(POLL_MS);
+  }
+  throw new Error(`expected at most ${MAX_BYTES} bytes`);
+}
+
+/** A pipe whose writer has not written yet. */
+function exceptEmpty(error: unknown): undefined {
+  if (!(error instanceof Error && "code" in error && error.code === "EAGAIN")) throw error;
+}
+
+function cannotUse(name: string, path: string, reason: string): ConfigError {
+  return new ConfigError(`Cannot use ${name} "${path}": ${reason}`);
+}
+
+/**
+ * The environment, with `DATABASE_URL` as the file has it that `DATABASE_URL_FILE` names: other processes can see an
+ * environment, and its password. The flag `--database` replaces both: then no file is read.
+ *
+ * @throws {ConfigError} If both variables are set, or the file does not hold a usable URL; nothing of it is quoted.
+ */
+export async function withDatabaseUrlFile(environment: Environment, { database: flag }: Flags): Promise<Environment> {
+  const { DATABASE_URL: url, DATABASE_URL_FILE: path } = environment;
+  if (!path || flag !== undefined) return environment;
+  if (url) throw new ConfigError("Cannot use both DATABASE_URL and DATABASE_URL_FILE");
+  return { ...environment, DATABASE_URL: await readUrl(path) };
+}
+
+async function readUrl(path: string): Promise<string> {
+  const url = (await readSecretFile("DATABASE_URL_FILE", path)).trimEnd();
+  if (url === "") throw cannotUse("DATABASE_URL_FILE", path, "it is empty");
+  // Anything else may be a password alone.
+  if (!/^(?:file|postgres(?:ql)?):[^\p{Cc}]*$/u.test(url)) {
+    throw cannotUse("DATABASE_URL_FILE", path, "expected one line, file:PATH or postgres://…");
+  }
+  parseDatabaseUrl("DATABASE_URL_FILE", url);
+  return url;
+}
+
+/**
+ * The tokens of `AUTH_TOKENS` and of the file that `AUTH_TOKENS_FILE` names. The log gets a warning for each that is easy
+ * to guess.
+ *
+ * @throws {ConfigError} If the file cannot be read, or holds what is not a token.
+ */
+export async function readStaticTokens({ authTokens, authTokensFile }: Config, log: Logger): Promise<string[]> {
+  const name = "AUTH_TOKENS_FILE";
+  const fromFile = authTokensFile === undefined ? [] : parseTokens(name, await readSecretFile(name, authTokensFile));
+  warnOfGuessable("AUTH_TOKENS", authTokens, log);
+  warnOfGuessable(name, fromFile, log);
+  return [...authTokens, ...fromFile];
+}
+
+/** What a secret needs that is tried over the network (NIST SP 800-63B, section 7.1), in bits. */
+const ENOUGH_BITS = 64;
+
+function warnOfGuessable(setting: string, tokens: readonly string[], log: Logger): void {
+  tokens.forEach((token, index) => {
+    const bits = Math.floor(estimatedBits(token));
+    if (bits < ENOUGH_BITS) log.warning("Token is easy to guess", { setting, token: index + 1, bits });
+  });
+}
+
+/**
+ * The entropy of a text whose characters were drawn at random from just those that occur in it, in bits. A random token
+ * has about that; a repeated or short word has little, and a long sentence more than it deserves.
+ */
+function estimatedBits(text: string): number {
+  return text.length * Math.log2(new Set(text).size);
+}
