@@ -8,17 +8,3 @@ declare module "swagger-ui-dist/*" {
   const path: string;
   export default path;
 }
-
-// prom-client has types for its index only.
-declare module "prom-client/lib/counter.js" {
-  export { Counter as default } from "prom-client";
-}
-declare module "prom-client/lib/gauge.js" {
-  export { Gauge as default } from "prom-client";
-}
-declare module "prom-client/lib/histogram.js" {
-  export { Histogram as default } from "prom-client";
-}
-declare module "prom-client/lib/registry.js" {
-  export { Registry as default } from "prom-client";
-}

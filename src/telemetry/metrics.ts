@@ -1,9 +1,7 @@
-import { Counter, Gauge, Histogram, Registry } from "./prom_client.ts";
+import { readFileSync, statSync } from "node:fs";
 import type { Commit } from "../group_commit/batch.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 import type { DatabaseMetric } from "../database/database.ts";
-import { registerProcessMetrics } from "./process_metrics.ts";
-import { BUCKETS_MS, requestMetrics } from "./request_metrics.ts";
 
 /** What is measured, and how to read it. */
 export interface Metrics {
@@ -13,7 +11,7 @@ export interface Metrics {
   registerQueue(size: () => number): void;
   /** Shows the metrics of a database. */
   registerDatabase(read: () => readonly DatabaseMetric[]): void;
-  /** In Prometheus' text format, as it was at most a second ago: many scrapers cost no more than one. */
+  /** In Prometheus' text format, at most a second old: many scrapers cost no more than one. */
   render(): Promise<string>;
 }
 
@@ -23,103 +21,198 @@ export interface MetricsOptions {
   readonly monotonic?: () => number;
 }
 
-/** Makes a registry of its own. */
-export function createMetrics({ monotonic = () => performance.now() }: MetricsOptions = {}): Metrics {
-  const registry = new Registry();
-  registerProcessMetrics(registry);
-  return {
-    countCommit: commitMetrics(registry),
-    countResponse: requestMetrics(registry),
-    registerQueue: (size) => registry.registerMetric(queueGauge(size)),
-    registerDatabase: (read) => registerDatabase(registry, read),
-    render: atMostOnceASecond(() => registry.metrics(), monotonic),
-  };
-}
-
-/** The upper ends of the buckets of how many plants a commit held. */
+/** The upper bounds of the buckets of durations, in seconds. */
+const BUCKETS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
+/** The upper bounds of the buckets of how many plants a commit held. */
 const BUCKETS_PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384];
-
-/** Registers the metrics of commits and gives what counts one. */
-function commitMetrics(registry: Registry): (commit: Commit) => void {
-  const outcomes = outcomeCounters(registry);
-  const batches = new Histogram({
-    name: "plant_store_batch_plants",
-    help: "Plants a commit",
-    buckets: BUCKETS_PLANTS,
-    registers: [registry],
-  });
-  const commits = new Histogram({
-    name: "plant_store_commit_duration_seconds",
-    help: "How long a commit took, to the disk and back",
-    buckets: BUCKETS_MS.map((milliseconds) => milliseconds / 1_000),
-    registers: [registry],
-  });
-  return ({ outcomes: all, durationMs }) => {
-    const added = all.filter((outcome) => outcome === "added").length;
-    const present = all.filter((outcome) => outcome === "present").length;
-    outcomes.added.inc(added);
-    outcomes.present.inc(present);
-    outcomes.conflict.inc(all.length - added - present);
-    batches.observe(all.length);
-    commits.observe(durationMs / 1_000);
-  };
-}
-
-/**
- * A counter for each outcome, looked up once: prom-client hashes the labels at each look-up. Each is shown from the
- * start on, because a rate needs the zero before the first conflict.
- */
-function outcomeCounters(registry: Registry) {
-  const plants = new Counter({
-    name: "plant_store_plants_total",
-    help: "Plants by outcome: added, present (a re-send) or conflict",
-    labelNames: ["outcome"] as const,
-    registers: [registry],
-  });
-  const counters = {
-    added: plants.labels("added"),
-    present: plants.labels("present"),
-    conflict: plants.labels("conflict"),
-  };
-  for (const counter of Object.values(counters)) counter.inc(0);
-  return counters;
-}
 
 const RENDER_INTERVAL_MS = 1_000;
 
-function atMostOnceASecond(render: () => Promise<string>, monotonic: () => number): () => Promise<string> {
+/**
+ * Makes metrics that start at zero. A client library would check and hash the labels of each observation, which costs
+ * more than finding a token; here the labels become text at a scrape.
+ */
+export function createMetrics({ monotonic = () => performance.now() }: MetricsOptions = {}): Metrics {
+  const requests = new Requests();
+  // Every outcome is shown from the start on, because a rate needs the zero before the first conflict.
+  const plants = { added: 0, present: 0, conflict: 0 };
+  const batches = new Histogram(BUCKETS_PLANTS);
+  const commits = new Histogram(BUCKETS_S);
+  const sources = [processMetrics, () => commitMetrics(plants, batches, commits), () => requests.metrics()];
+  const register = (read: () => readonly DatabaseMetric[]) => void sources.push(() => read().map(withoutLabels));
   let renderedAt = Number.NEGATIVE_INFINITY;
-  let rendered: Promise<string> | undefined;
-  return () => {
-    if (rendered === undefined || monotonic() - renderedAt >= RENDER_INTERVAL_MS) {
-      renderedAt = monotonic();
-      rendered = render();
-    }
-    return rendered;
+  let rendered = "";
+  return {
+    countResponse: (completed) => requests.count(completed),
+    countCommit({ outcomes, durationMs }) {
+      for (const outcome of outcomes) plants[outcome]++;
+      batches.observe(outcomes.length);
+      commits.observe(durationMs / 1_000);
+    },
+    registerQueue(size) {
+      const metric = { name: "plant_store_queue_plants", help: "Plants that are pending or in flight" };
+      register(() => [{ ...metric, type: "gauge", value: size() }]);
+    },
+    registerDatabase: register,
+    async render() {
+      if (monotonic() - renderedAt >= RENDER_INTERVAL_MS) {
+        renderedAt = monotonic();
+        rendered = exposition(sources.flatMap((read) => read()));
+      }
+      return rendered;
+    },
   };
 }
 
-/** Names are read here, and each value at every scrape. */
-function registerDatabase(registry: Registry, read: () => readonly DatabaseMetric[]): void {
-  for (const { name, help, type } of read()) {
-    const get = async () => ({
-      name,
-      help,
-      type,
-      values: [{ labels: {}, value: read().find((metric) => metric.name === name)?.value ?? Number.NaN }],
+/** A metric and its values at the moment. */
+interface Metric extends Pick<DatabaseMetric, "name" | "help"> {
+  readonly type: DatabaseMetric["type"] | "histogram";
+  readonly samples: readonly Sample[];
+}
+
+interface Sample {
+  /** What a histogram appends to the name of the metric. */
+  readonly suffix?: string;
+  readonly labels: Labels;
+  readonly value: number;
+}
+
+type Labels = Readonly<Record<string, string | number>>;
+
+/** https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format */
+function exposition(metrics: readonly Metric[]): string {
+  const blocks = metrics.map(({ name, help, type, samples }) => {
+    const lines = samples.map(({ suffix = "", labels, value }) => `${name}${suffix}${labelText(labels)} ${value}\n`);
+    return `# HELP ${name} ${escaped(help)}\n# TYPE ${name} ${type}\n${lines.join("")}`;
+  });
+  return blocks.join("\n");
+}
+
+function labelText(labels: Labels): string {
+  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${escaped(value).replaceAll('"', '\\"')}"`);
+  return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
+}
+
+function escaped(value: string | number): string {
+  return String(value).replaceAll("\\", "\\\\").replaceAll("\n", "\\n");
+}
+
+function withoutLabels({ value, ...metric }: DatabaseMetric): Metric {
+  return { ...metric, samples: [{ labels: {}, value }] };
+}
+
+/** Counts values by their size. */
+class Histogram {
+  readonly #bounds: readonly number[];
+  /** How many values each bucket got, without those below it; the last one has no bound. */
+  readonly #counts: number[];
+  #sum = 0;
+
+  constructor(bounds: readonly number[]) {
+    this.#bounds = bounds;
+    this.#counts = [...bounds, Number.POSITIVE_INFINITY].map(() => 0);
+  }
+
+  observe(value: number): void {
+    let bucket = 0;
+    while (value > (this.#bounds[bucket] ?? Number.POSITIVE_INFINITY)) bucket++;
+    this.#counts[bucket] = (this.#counts[bucket] ?? 0) + 1;
+    this.#sum += value;
+  }
+
+  /** Each bucket's sample holds the values of those below it. */
+  samples(labels: Labels): Sample[] {
+    let count = 0;
+    const buckets = this.#counts.map((inBucket, index) => {
+      count += inBucket;
+      return { suffix: "_bucket", labels: { le: this.#bounds[index] ?? "+Inf", ...labels }, value: count };
     });
-    // prom-client's types know its own classes only; its registry takes any object that has these two members.
-    registry.registerMetric({ name, get } as unknown as Gauge);
+    return [...buckets, { suffix: "_sum", labels, value: this.#sum }, { suffix: "_count", labels, value: count }];
   }
 }
 
-function queueGauge(size: () => number): Gauge {
-  return new Gauge({
-    name: "plant_store_queue_plants",
-    help: "Plants that are pending or in flight",
-    registers: [],
-    collect() {
-      this.set(size());
+/** Counts requests by path, method and status. */
+class Requests {
+  /** Paths and statuses are ours, and methods those that the HTTP parser knows: there are never many. */
+  readonly #counters = new Map<string, { readonly labels: Labels; value: number }>();
+  readonly #durations = new Map<string, Histogram>();
+
+  count({ path, method, status, durationMs }: CompletedRequest): void {
+    const labels = { path, method, status };
+    this.#counters.getOrInsertComputed(`${path} ${method} ${status}`, () => ({ labels, value: 0 })).value++;
+    this.#durations.getOrInsertComputed(path, () => new Histogram(BUCKETS_S)).observe(durationMs / 1_000);
+  }
+
+  metrics(): Metric[] {
+    return [
+      {
+        name: "plant_store_requests_total",
+        help: "Requests answered",
+        type: "counter",
+        samples: [...this.#counters.values()],
+      },
+      {
+        name: "plant_store_request_duration_seconds",
+        help: "From a request's headers to its response",
+        type: "histogram",
+        samples: [...this.#durations].flatMap(([path, durations]) => durations.samples({ path })),
+      },
+    ];
+  }
+}
+
+function commitMetrics(plants: Readonly<Record<string, number>>, batches: Histogram, commits: Histogram): Metric[] {
+  return [
+    {
+      name: "plant_store_plants_total",
+      help: "Plants by outcome: added, present (a re-send) or conflict",
+      type: "counter",
+      samples: Object.entries(plants).map(([outcome, value]) => ({ labels: { outcome }, value })),
     },
-  });
+    { name: "plant_store_batch_plants", help: "Plants a commit", type: "histogram", samples: batches.samples({}) },
+    {
+      name: "plant_store_commit_duration_seconds",
+      help: "How long a commit took, to the disk and back",
+      type: "histogram",
+      samples: commits.samples({}),
+    },
+  ];
+}
+
+/**
+ * What Prometheus' own clients show of a process, under their names
+ * (https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics). None of these takes long to read.
+ */
+function processMetrics(): Metric[] {
+  const { user, system } = process.cpuUsage();
+  return [
+    gauge("process_start_time_seconds", "When the process started, since 1970 UTC", START_TIME_S),
+    gauge("process_resident_memory_bytes", "Memory that is resident", process.memoryUsage.rss()),
+    {
+      ...gauge("process_cpu_seconds_total", "CPU time of all threads, user and system", (user + system) / 1e6),
+      type: "counter",
+    },
+    ...descriptorMetrics(),
+  ];
+}
+
+const START_TIME_S = Date.now() / 1_000 - process.uptime();
+
+function gauge(name: string, help: string, value: number): Metric {
+  return { name, help, type: "gauge", samples: [{ labels: {}, value }] };
+}
+
+/** Since Linux 6.2 the size of this directory is how many there are; listing it costs a millisecond for every 70. */
+const OPEN_FDS = "/proc/self/fd";
+
+/** None if the system does not show how many are open. */
+function descriptorMetrics(): Metric[] {
+  const open = statSync(OPEN_FDS, { throwIfNoEntry: false })?.size;
+  if (!open) return [];
+  // The soft limit.
+  const [, max] = /^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
+  return [
+    gauge("process_open_fds", "File descriptors that are open", open),
+    ...(max === undefined ? [] : [gauge("process_max_fds", "File descriptors that may be open", Number(max))]),
+  ];
 }

@@ -4,17 +4,6 @@ import { emptyDirectory, TEST_TIMEOUT_MS, startServer } from "../support/program
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** The samples by name and labels. */
-async function scrape(url: string): Promise<Map<string, number>> {
-  const response = await fetch(`${url}/metrics`, { headers: bearer() });
-  expect(response.status).toBe(200);
-  expect(response.headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
-  const lines = (await response.text()).split("\n").filter((line) => line !== "" && !line.startsWith("#"));
-  return new Map(
-    lines.map((line) => [line.slice(0, line.lastIndexOf(" ")), Number(line.slice(line.lastIndexOf(" ")))]),
-  );
-}
-
 test("GET /metrics counts requests, plants, commits and the process", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
@@ -23,43 +12,29 @@ test("GET /metrics counts requests, plants, commits and the process", async () =
   expect((await post(server.url, { id: 1, name: "Ivy" })).status).toBe(409);
   expect((await post(server.url, "{")).status).toBe(400);
   expect((await fetch(`${server.url}/made-up-by-a-client`)).status).toBe(404);
-  const samples = await scrape(server.url);
-  const expected = {
-    'plant_store_requests_total{path="/plants",method="POST",status="200"}': 2,
-    'plant_store_requests_total{path="/plants",method="POST",status="409"}': 1,
-    'plant_store_requests_total{path="/plants",method="POST",status="400"}': 1,
-    'plant_store_requests_total{path="other",method="GET",status="404"}': 1,
-    'plant_store_request_duration_seconds_bucket{le="+Inf",path="/plants"}': 4,
-    'plant_store_request_duration_seconds_bucket{le="+Inf",path="other"}': 1,
-    'plant_store_request_duration_seconds_count{path="/plants"}': 4,
-    'plant_store_plants_total{outcome="added"}': 1,
-    'plant_store_plants_total{outcome="present"}': 1,
-    'plant_store_plants_total{outcome="conflict"}': 1,
-    plant_store_batch_plants_sum: 3,
-    plant_store_commit_duration_seconds_count: 3,
-    plant_store_queue_plants: 0,
-  };
-  expect(Object.fromEntries(Object.keys(expected).map((name) => [name, samples.get(name)]))).toEqual(expected);
-  expect(samples.get("process_resident_memory_bytes")).toBeGreaterThan(1e6);
-});
-
-test("a histogram's buckets hold those below them, up to all", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
-  for (let id = 0; id < 20; id++) expect((await post(server.url, { id, name: "Fern" })).status).toBe(200);
-  const samples = await scrape(server.url);
-  for (const [name, labels] of [
-    ["plant_store_request_duration_seconds", 'path="/plants"'],
-    ["plant_store_batch_plants", ""],
-  ] as const) {
-    const buckets = [...samples].filter(([key]) => key.startsWith(`${name}_bucket`)).map(([, count]) => count);
-    expect(buckets.length).toBeGreaterThan(10);
-    expect(buckets).toEqual(buckets.toSorted((one, other) => one - other));
-    expect(buckets.at(-1)).toBe(20);
-    const all = labels === "" ? "" : `{${labels}}`;
-    expect(samples.get(`${name}_count${all}`)).toBe(20);
-    expect(samples.get(`${name}_sum${all}`)).toBeGreaterThan(0);
+  const response = await fetch(`${server.url}/metrics`, { headers: bearer() });
+  expect(response.status).toBe(200);
+  expect(response.headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
+  const lines = (await response.text()).split("\n");
+  for (const line of [
+    'plant_store_requests_total{path="/plants",method="POST",status="200"} 2',
+    'plant_store_requests_total{path="/plants",method="POST",status="409"} 1',
+    'plant_store_requests_total{path="/plants",method="POST",status="400"} 1',
+    'plant_store_requests_total{path="other",method="GET",status="404"} 1',
+    'plant_store_request_duration_seconds_bucket{le="+Inf",path="/plants"} 4',
+    'plant_store_request_duration_seconds_count{path="other"} 1',
+    'plant_store_plants_total{outcome="added"} 1',
+    'plant_store_plants_total{outcome="present"} 1',
+    'plant_store_plants_total{outcome="conflict"} 1',
+    "plant_store_batch_plants_sum 3",
+    "plant_store_commit_duration_seconds_count 3",
+    "plant_store_queue_plants 0",
+    "plant_store_checkpoint_failures_total 0",
+  ]) {
+    expect(lines).toContain(line);
   }
+  const memory = lines.find((line) => line.startsWith("process_resident_memory_bytes "));
+  expect(Number(memory?.split(" ")[1])).toBeGreaterThan(1e6);
 });
 
 test("GET /metrics needs a token, in the header", async () => {

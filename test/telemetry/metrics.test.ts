@@ -1,45 +1,147 @@
 import { expect, test } from "bun:test";
-import { createMetrics } from "../../src/telemetry/metrics.ts";
+import { statSync } from "node:fs";
+import { getMetricsFromIterator } from "prom2javascript";
+import { createMetrics, type Metrics } from "../../src/telemetry/metrics.ts";
 
-/** The samples of one metric, without their order. */
-async function samplesOf(metrics: { render(): Promise<string> }, name: string): Promise<string[]> {
-  return (await metrics.render()).split("\n").filter((line) => line.startsWith(name));
+const ANSWERED = { path: "/plants", method: "POST", status: 200, requestId: "1", clientAddress: () => undefined };
+
+/** Some of everything. */
+function usedMetrics(): Metrics {
+  const metrics = createMetrics();
+  for (const durationMs of [0.5, 0.6, 6_000]) metrics.countResponse({ ...ANSWERED, durationMs });
+  metrics.countResponse({ ...ANSWERED, status: 409, durationMs: 1 });
+  metrics.countResponse({ ...ANSWERED, path: "other", method: "GET", status: 404, durationMs: 2.4 });
+  metrics.countCommit({ outcomes: ["added", "added", "present", "conflict"], durationMs: 4 });
+  metrics.countCommit({ outcomes: ["added"], durationMs: 0.75 });
+  metrics.registerQueue(() => 3);
+  return metrics;
 }
 
-const REQUEST = { requestId: "1", clientAddress: () => undefined };
+test("the metrics of the service are those that dashboards and alerts know, byte for byte", async () => {
+  const text = await usedMetrics().render();
+  expect(text.slice(text.indexOf("# HELP plant_store_"))).toMatchInlineSnapshot(`
+    "# HELP plant_store_plants_total Plants by outcome: added, present (a re-send) or conflict
+    # TYPE plant_store_plants_total counter
+    plant_store_plants_total{outcome="added"} 3
+    plant_store_plants_total{outcome="present"} 1
+    plant_store_plants_total{outcome="conflict"} 1
 
-test("durations are counted in seconds, in buckets that reach up to their bounds", async () => {
-  const metrics = createMetrics();
-  const answered = { path: "/plants", method: "POST", status: 200, ...REQUEST };
-  for (const durationMs of [0.5, 0.6, 6_000]) metrics.countResponse({ ...answered, durationMs });
-  const name = "plant_store_request_duration_seconds";
-  const samples = await samplesOf(metrics, name);
-  for (const sample of [
-    `${name}_bucket{le="0.0005",path="/plants"} 1`,
-    `${name}_bucket{le="0.001",path="/plants"} 2`,
-    `${name}_bucket{le="5",path="/plants"} 2`,
-    `${name}_bucket{le="+Inf",path="/plants"} 3`,
-    `${name}_sum{path="/plants"} 6.0011`,
-    `${name}_count{path="/plants"} 3`,
-  ]) {
-    expect(samples).toContain(sample);
-  }
+    # HELP plant_store_batch_plants Plants a commit
+    # TYPE plant_store_batch_plants histogram
+    plant_store_batch_plants_bucket{le="1"} 1
+    plant_store_batch_plants_bucket{le="2"} 1
+    plant_store_batch_plants_bucket{le="4"} 2
+    plant_store_batch_plants_bucket{le="8"} 2
+    plant_store_batch_plants_bucket{le="16"} 2
+    plant_store_batch_plants_bucket{le="32"} 2
+    plant_store_batch_plants_bucket{le="64"} 2
+    plant_store_batch_plants_bucket{le="128"} 2
+    plant_store_batch_plants_bucket{le="256"} 2
+    plant_store_batch_plants_bucket{le="512"} 2
+    plant_store_batch_plants_bucket{le="1024"} 2
+    plant_store_batch_plants_bucket{le="4096"} 2
+    plant_store_batch_plants_bucket{le="16384"} 2
+    plant_store_batch_plants_bucket{le="+Inf"} 2
+    plant_store_batch_plants_sum 5
+    plant_store_batch_plants_count 2
+
+    # HELP plant_store_commit_duration_seconds How long a commit took, to the disk and back
+    # TYPE plant_store_commit_duration_seconds histogram
+    plant_store_commit_duration_seconds_bucket{le="0.0005"} 0
+    plant_store_commit_duration_seconds_bucket{le="0.001"} 1
+    plant_store_commit_duration_seconds_bucket{le="0.0025"} 1
+    plant_store_commit_duration_seconds_bucket{le="0.005"} 2
+    plant_store_commit_duration_seconds_bucket{le="0.01"} 2
+    plant_store_commit_duration_seconds_bucket{le="0.025"} 2
+    plant_store_commit_duration_seconds_bucket{le="0.05"} 2
+    plant_store_commit_duration_seconds_bucket{le="0.1"} 2
+    plant_store_commit_duration_seconds_bucket{le="0.25"} 2
+    plant_store_commit_duration_seconds_bucket{le="0.5"} 2
+    plant_store_commit_duration_seconds_bucket{le="1"} 2
+    plant_store_commit_duration_seconds_bucket{le="2.5"} 2
+    plant_store_commit_duration_seconds_bucket{le="5"} 2
+    plant_store_commit_duration_seconds_bucket{le="+Inf"} 2
+    plant_store_commit_duration_seconds_sum 0.00475
+    plant_store_commit_duration_seconds_count 2
+
+    # HELP plant_store_requests_total Requests answered
+    # TYPE plant_store_requests_total counter
+    plant_store_requests_total{path="/plants",method="POST",status="200"} 3
+    plant_store_requests_total{path="/plants",method="POST",status="409"} 1
+    plant_store_requests_total{path="other",method="GET",status="404"} 1
+
+    # HELP plant_store_request_duration_seconds From a request's headers to its response
+    # TYPE plant_store_request_duration_seconds histogram
+    plant_store_request_duration_seconds_bucket{le="0.0005",path="/plants"} 1
+    plant_store_request_duration_seconds_bucket{le="0.001",path="/plants"} 3
+    plant_store_request_duration_seconds_bucket{le="0.0025",path="/plants"} 3
+    plant_store_request_duration_seconds_bucket{le="0.005",path="/plants"} 3
+    plant_store_request_duration_seconds_bucket{le="0.01",path="/plants"} 3
+    plant_store_request_duration_seconds_bucket{le="0.025",path="/plants"} 3
+    plant_store_request_duration_seconds_bucket{le="0.05",path="/plants"} 3
+    plant_store_request_duration_seconds_bucket{le="0.1",path="/plants"} 3
+    plant_store_request_duration_seconds_bucket{le="0.25",path="/plants"} 3
+    plant_store_request_duration_seconds_bucket{le="0.5",path="/plants"} 3
+    plant_store_request_duration_seconds_bucket{le="1",path="/plants"} 3
+    plant_store_request_duration_seconds_bucket{le="2.5",path="/plants"} 3
+    plant_store_request_duration_seconds_bucket{le="5",path="/plants"} 3
+    plant_store_request_duration_seconds_bucket{le="+Inf",path="/plants"} 4
+    plant_store_request_duration_seconds_sum{path="/plants"} 6.0021
+    plant_store_request_duration_seconds_count{path="/plants"} 4
+    plant_store_request_duration_seconds_bucket{le="0.0005",path="other"} 0
+    plant_store_request_duration_seconds_bucket{le="0.001",path="other"} 0
+    plant_store_request_duration_seconds_bucket{le="0.0025",path="other"} 1
+    plant_store_request_duration_seconds_bucket{le="0.005",path="other"} 1
+    plant_store_request_duration_seconds_bucket{le="0.01",path="other"} 1
+    plant_store_request_duration_seconds_bucket{le="0.025",path="other"} 1
+    plant_store_request_duration_seconds_bucket{le="0.05",path="other"} 1
+    plant_store_request_duration_seconds_bucket{le="0.1",path="other"} 1
+    plant_store_request_duration_seconds_bucket{le="0.25",path="other"} 1
+    plant_store_request_duration_seconds_bucket{le="0.5",path="other"} 1
+    plant_store_request_duration_seconds_bucket{le="1",path="other"} 1
+    plant_store_request_duration_seconds_bucket{le="2.5",path="other"} 1
+    plant_store_request_duration_seconds_bucket{le="5",path="other"} 1
+    plant_store_request_duration_seconds_bucket{le="+Inf",path="other"} 1
+    plant_store_request_duration_seconds_sum{path="other"} 0.0024
+    plant_store_request_duration_seconds_count{path="other"} 1
+
+    # HELP plant_store_queue_plants Plants that are pending or in flight
+    # TYPE plant_store_queue_plants gauge
+    plant_store_queue_plants 3
+    "
+  `);
 });
 
-test("responses are counted by path, method and status, in any order", async () => {
-  const metrics = createMetrics();
-  for (const status of [200, 409, 200, 200, 409]) {
-    metrics.countResponse({ path: "/plants", method: "POST", status, durationMs: 1, ...REQUEST });
-  }
-  metrics.countResponse({ path: "other", method: "GET", status: 404, durationMs: 1, ...REQUEST });
-  const expected = [
-    'plant_store_requests_total{path="/plants",method="POST",status="200"} 3',
-    'plant_store_requests_total{path="/plants",method="POST",status="409"} 2',
-    'plant_store_requests_total{path="other",method="GET",status="404"} 1',
-  ];
-  expect(await samplesOf(metrics, "plant_store_requests_total")).toEqual(expected);
-  // Reading changes nothing.
-  expect(await samplesOf(metrics, "plant_store_requests_total")).toEqual(expected);
+test("another parser of Prometheus' text format reads the same: types, labels, escapes and histograms", async () => {
+  const metrics = usedMetrics();
+  metrics.registerDatabase(() => [
+    { name: "some_bytes", help: "Bytes of a \\ and a\nline", type: "gauge", value: 1.5 },
+    { name: "some_total", help: "Large", type: "counter", value: 1e21 },
+  ]);
+  metrics.countResponse({ ...ANSWERED, path: 'a "b" \\ c', durationMs: 1 });
+  const parsed = await getMetricsFromIterator((await metrics.render()).split("\n").values());
+  expect(parsed).toMatchObject({
+    process_cpu_seconds_total: { type: "counter", data: [{ labels: {}, value: expect.any(Number) }] },
+    plant_store_plants_total: { type: "counter", data: [{ labels: { outcome: "added" }, value: 3 }, {}, {}] },
+    plant_store_queue_plants: { type: "gauge", data: [{ value: 3 }] },
+    some_bytes: { type: "gauge", help: "Bytes of a \\\\ and a\\nline", data: [{ value: 1.5 }] },
+    some_total: { type: "counter", data: [{ value: 1e21 }] },
+  });
+  expect(parsed["plant_store_requests_total"]?.data).toEqual([
+    { labels: { path: "/plants", method: "POST", status: "200" }, value: 3 },
+    { labels: { path: "/plants", method: "POST", status: "409" }, value: 1 },
+    { labels: { path: "other", method: "GET", status: "404" }, value: 1 },
+    { labels: { path: 'a "b" \\ c', method: "POST", status: "200" }, value: 1 },
+  ]);
+  expect(parsed["plant_store_request_duration_seconds"]).toMatchObject({
+    type: "histogram",
+    data: [
+      { labels: { path: "/plants" }, count: 4, sum: 6.0021, buckets: { "0.0005": 1, "0.001": 3, "5": 3, "+Inf": 4 } },
+      { labels: { path: "other" }, count: 1, sum: 0.0024 },
+      { labels: { path: 'a "b" \\ c' }, count: 1 },
+    ],
+  });
+  expect(Object.values(parsed).map(({ type }) => type)).not.toContain("unknown");
 });
 
 test("the metrics are rendered at most once a second, however many scrape", async () => {
@@ -55,26 +157,16 @@ test("the metrics are rendered at most once a second, however many scrape", asyn
   expect(await metrics.render()).toContain("\nplant_store_queue_plants 2\n");
 });
 
-test("outcomes are there before the first plant: a rate sees the first conflict", async () => {
-  expect((await samplesOf(createMetrics(), "plant_store_plants_total")).toSorted()).toEqual([
-    'plant_store_plants_total{outcome="added"} 0',
-    'plant_store_plants_total{outcome="conflict"} 0',
-    'plant_store_plants_total{outcome="present"} 0',
-  ]);
-});
-
-test("what a database has to watch is shown with its type, as it is at the scrape", async () => {
-  const metrics = createMetrics();
-  let value = 1;
-  metrics.registerDatabase(() => [{ name: "some_bytes", help: "Some bytes", type: "gauge", value }]);
-  value = 2;
-  expect(await metrics.render()).toContain("# HELP some_bytes Some bytes\n# TYPE some_bytes gauge\nsome_bytes 2\n");
+test("before the first request the outcomes and histograms are zero: a rate sees the first conflict", async () => {
+  const samples = (await createMetrics().render()).split("\n").filter((line) => line.startsWith("plant_store_"));
+  for (const outcome of ["added", "present", "conflict"]) {
+    expect(samples).toContain(`plant_store_plants_total{outcome="${outcome}"} 0`);
+  }
+  expect(samples.filter((sample) => !sample.endsWith(" 0"))).toEqual([]);
 });
 
 test("the process's metrics are those that cost microseconds: nothing of the heap's spaces", async () => {
-  const names = Array.from((await createMetrics().render()).matchAll(/^# TYPE (\w+)/gm), ([, name]) => name);
-  expect(names.filter((name) => name?.startsWith("nodejs_"))).toEqual([]);
-  expect(names).toContain("process_cpu_seconds_total");
-  expect(names).toContain("process_resident_memory_bytes");
-  expect(names).toContain("process_start_time_seconds");
+  const names = Array.from((await createMetrics().render()).matchAll(/^# TYPE process_(\w+)/gm), ([, name]) => name);
+  const descriptors = statSync("/proc/self/fd", { throwIfNoEntry: false })?.size ? ["open_fds", "max_fds"] : [];
+  expect(names).toEqual(["start_time_seconds", "resident_memory_bytes", "cpu_seconds_total", ...descriptors]);
 });
