@@ -1,0 +1,66 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { readdirSync, realpathSync, statSync } from "node:fs";
+import { basename, join } from "node:path";
+import packageJson from "../../package.json" with { type: "json" };
+import { packInto } from "../support/installed_package.ts";
+import { RUNTIMES_MODULES, skipsRuntimes } from "../support/module_runtimes.ts";
+import { emptyDirectory, LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
+
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
+
+const MAX_PACKAGES = 25;
+const MAX_BYTES = 15_000_000;
+
+let tarball = "";
+let directory: ReturnType<typeof emptyDirectory>;
+beforeAll(async () => {
+  directory = emptyDirectory();
+  tarball = await packInto(directory.path);
+});
+afterAll(() => directory[Symbol.dispose]());
+
+const managers = [
+  { name: "npm", add: ["npm", "install"] },
+  { name: "pnpm", add: [join(RUNTIMES_MODULES, "pnpm/bin/pnpm.cjs"), "add"] },
+  { name: "Yarn", add: [join(RUNTIMES_MODULES, "yarn/bin/yarn.js"), "add"] },
+  { name: "Bun", add: [process.execPath, "add"] },
+];
+
+/** From the registry, and without a lock file: what a project of somebody else gets today. */
+test.skipIf(skipsRuntimes("what package managers install")).each(managers)(
+  "$name installs the package without a warning, a script of a dependency or too much",
+  async ({ add }) => {
+    using project = emptyDirectory();
+    await Bun.write(join(project.path, "package.json"), '{ "name": "project", "version": "1.0.0", "license": "MIT" }');
+    const path = `${join(RUNTIMES_MODULES, "node-22/bin")}:${process.env["PATH"]}`;
+    const program = Bun.spawn([...add, tarball], {
+      cwd: project.path,
+      env: { ...process.env, PATH: path },
+      stderr: "pipe",
+    });
+    const output = (
+      await Promise.all([program.stdout, program.stderr].map((stream) => new Response(stream).text()))
+    ).join("\n");
+    expect({ exitCode: await program.exited, output }).toMatchObject({ exitCode: 0 });
+    // A machine's own settings are none of the package's business.
+    expect(output.match(/.*(?:\bwarn|peer|deprecated|script|blocked).*/gi)?.filter(isOfPackage) ?? []).toEqual([]);
+    const { packages, bytes } = installed(join(project.path, "node_modules"));
+    console.log(`${basename(add.join(" "))}: ${packages.size} packages, ${(bytes / 1e6).toFixed(1)} MB`);
+    expect(packages).toContain(packageJson.name);
+    expect(packages.size).toBeLessThanOrEqual(MAX_PACKAGES);
+    expect(bytes).toBeLessThanOrEqual(MAX_BYTES);
+  },
+);
+
+function isOfPackage(line: string): boolean {
+  return !/user config|No license field/.test(line);
+}
+
+/** The packages below a folder and the bytes of all files, each once though pnpm links to them. */
+function installed(modules: string): { packages: Set<string>; bytes: number } {
+  const entries = readdirSync(modules, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  const files = new Set(entries.map((entry) => realpathSync(join(entry.parentPath, entry.name))));
+  const names = [...files].map((path) => /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\/package\.json$/.exec(path)?.[1]);
+  const bytes = [...files].reduce((sum, path) => sum + statSync(path).size, 0);
+  return { packages: new Set(names.filter((name) => name !== undefined)), bytes };
+}
