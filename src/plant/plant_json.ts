@@ -2,8 +2,7 @@ import { PlantStoreError } from "../errors.ts";
 import { parseExactJson } from "./exact_json.ts";
 import { emptyNested, isNestedDeeper, mayBeNested } from "./json_depth.ts";
 import { syntaxErrorOffset } from "./json_syntax.ts";
-import type { NewPlant } from "./plant.ts";
-import { checkPlant, type Subject } from "./plant_schema.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant } from "./plant.ts";
 
 /** How deep arrays and objects may be nested; the plant itself is the first level. */
 const MAX_DEPTH = 100;
@@ -76,4 +75,50 @@ function linesIn(text: string): number {
   let lines = 1;
   for (let at = 0; at < text.length; at++) if (text.charCodeAt(at) === 0x0a) lines++;
   return lines;
+}
+
+/** What a plant is read from: the messages name it. */
+export type Subject = "the body" | "the line";
+
+/** The plant that a value of JSON is. By hand: most plants are good, and a refusal has to be cheap, too. */
+function checkPlant(value: unknown, subject: Subject): NewPlant {
+  if (!isObject(value)) {
+    throw new PlantStoreError("invalid_plant", `${subject} must be a JSON object with \`id\` and \`name\``);
+  }
+  const { id, name, tag } = value;
+  if (!isInt64(id) || !isStorable(name)) throw invalidPlant(value);
+  if (tag === undefined) return { id: BigInt(id), name };
+  if (!isStorable(tag)) throw invalidPlant(value);
+  return { id: BigInt(id), name, tag };
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isInt64(value: unknown): value is number | bigint {
+  if (typeof value === "number") return Number.isSafeInteger(value);
+  return typeof value === "bigint" && value >= INT64_MIN && value <= INT64_MAX;
+}
+
+/** PostgreSQL's text cannot hold U+0000, and UTF-8 cannot hold a lone surrogate (RFC 3629, section 3). */
+function isStorable(value: unknown): value is string {
+  return typeof value === "string" && value.isWellFormed() && !value.includes("\0");
+}
+
+function invalidPlant({ id, name, tag }: Record<string, unknown>): PlantStoreError {
+  const faults = [];
+  if (id === undefined) faults.push("`id` is missing");
+  else if (!isInt64(id)) faults.push(NOT_INT64);
+  if (name === undefined) faults.push("`name` is missing");
+  else if (!isStorable(name)) faults.push(`\`name\` ${faultOfText(name)}`);
+  if (tag !== undefined && !isStorable(tag)) faults.push(`\`tag\` ${faultOfText(tag)}`);
+  return new PlantStoreError("invalid_plant", faults.join("; "));
+}
+
+// Made once: writing out two bigints costs as much as checking a plant.
+const NOT_INT64 = `\`id\` must be an integer from ${INT64_MIN} to ${INT64_MAX}`;
+
+function faultOfText(value: unknown): string {
+  return typeof value === "string" ? "must not contain U+0000 or a lone surrogate" : "must be a string";
 }

@@ -95,7 +95,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       await createPlant({ id: 2, name: "x".repeat(65_536) }, connection),
       await createPlant(fern, { ...connection, headers: latin1 }),
     ]).toEqual([
-      { status: 400, error: 4002, message: "`name` must be a string without U+0000 and lone surrogates" },
+      { status: 400, error: 4002, message: "`name` must not contain U+0000 or a lone surrogate" },
       errorOf("invalid_credentials"),
       { status: 403, error: 4031, message: 'the token does not have the scope "write"' },
       errorOf("id_taken"),

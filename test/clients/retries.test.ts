@@ -128,7 +128,7 @@ test("the README's storeFrom() takes the next id after a 409, and not after a lo
 test("the README's storeFrom() ends with the message of any other refusal", async () => {
   using server = serveAfter(0);
   await expect(storeFrom(1, { name: "\0" }, server.url, TOKEN)).rejects.toThrow(
-    "`name` must be a string without U+0000 and lone surrogates",
+    "`name` must not contain U+0000 or a lone surrogate",
   );
 });
 

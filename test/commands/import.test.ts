@@ -102,8 +102,9 @@ test.each([
 });
 
 const INT64 = "`id` must be an integer from -9223372036854775808 to 9223372036854775807";
-const NAME = "`name` must be a string without U+0000 and lone surrogates";
-const TAG = "`tag` must be a string without U+0000 and lone surrogates";
+const NAME = "`name` must be a string";
+const TAG = "`tag` must be a string";
+const NAME_CHARACTERS = "`name` must not contain U+0000 or a lone surrogate";
 
 /** A line that is refused, and why. None of it may be repeated: each has a secret. */
 const REFUSED: [string | Uint8Array, string][] = [
@@ -120,8 +121,8 @@ const REFUSED: [string | Uint8Array, string][] = [
   ['{"id":9223372036854775808,"name":"secret"}', INT64],
   ['{"id":-9223372036854775809,"name":"secret"}', INT64],
   ['{"id":9007199254740993.0,"name":"secret"}', INT64],
-  ['{"id":9,"name":"secret\\u0000"}', NAME],
-  ['{"id":9,"name":"secret\\ud800"}', NAME],
+  ['{"id":9,"name":"secret\\u0000"}', NAME_CHARACTERS],
+  ['{"id":9,"name":"secret\\ud800"}', NAME_CHARACTERS],
   ['{"id":9,"name":"secret","tag":null}', TAG],
   ['{"id":null,"name":["secret"],"tag":9}', `${INT64}; ${NAME}; ${TAG}`],
   ['{"__proto__":{"id":9,"name":"secret"}}', "`id` is missing; `name` is missing"],

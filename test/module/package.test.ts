@@ -75,7 +75,10 @@ test("the dependencies are what the module imports, and the peers that Elysia as
   );
   const texts = await Promise.all(files.map((file) => Bun.file(join(built, file)).text()));
   const code = texts.map((text) => text.replace(/^ *\*.*$/gm, "")).join("\n");
-  const imported = Array.from(code.matchAll(/(?:\bfrom |\bimport\()"([^".][^":]*)"/g), ([, name = ""]) => name);
+  const imported = Array.from(
+    code.matchAll(/(?:\bfrom |\bimport\()"((?:@[^"/]+\/)?[^".:/][^":/]*)[^":]*"/g),
+    ([, name = ""]) => name,
+  );
   const { peerDependencies, peerDependenciesMeta } = elysiaJson;
   const peers = Object.keys(peerDependencies).filter((name) => !(name in peerDependenciesMeta));
   expect(Object.keys(packageJson.dependencies).toSorted()).toEqual([...new Set([...imported, ...peers])].toSorted());
