@@ -14,7 +14,7 @@ const NO_FILE = /(?:^|\/)\.{0,2}$/;
  * @returns 0, or 1 when it was stopped.
  * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.
  * @throws {CommandError} If it names no file, or one that is there already or cannot be written.
- * @throws {DatabaseError} If the database cannot be read, or not be copied, or is marked as damaged.
+ * @throws {DatabaseError} If the database cannot be read, or not be copied, or is marked as corrupt.
  */
 export async function backup(database: DatabaseLocation, target: string, io: Io): Promise<number> {
   const adapter = await adapterOf(database);

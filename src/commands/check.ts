@@ -6,12 +6,12 @@ import { writeOutput } from "./output.ts";
 import { type Progress, progressBar } from "./progress.ts";
 
 /**
- * `plant-store check`: reads the whole database for damage, also while a server writes to it, and prints the result. A
- * server refuses to start on a file that was found damaged before; on one that is sound it starts again.
+ * `plant-store check`: reads the whole database for corruption, even while a server writes to it, and prints the result. A
+ * server refuses to start on a file that was found corrupt before; on one that is sound it starts again.
  *
  * @returns 0 for a sound database; 1 when it was stopped.
  * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.
- * @throws {CommandError} If the database is damaged, or could not be checked.
+ * @throws {CommandError} If the database is corrupt, or could not be checked.
  */
 export async function check(database: DatabaseLocation, io: Io): Promise<number> {
   const adapter = await adapterOf(database);
@@ -29,8 +29,8 @@ export async function check(database: DatabaseLocation, io: Io): Promise<number>
     case "stopped":
       io.stderr("Stopped: the check is incomplete\n");
       return 1;
-    case "damaged":
-      throw new CommandError(`"${adapter.name}" is damaged: ${result.finding}`);
+    case "corrupt":
+      throw new CommandError(`"${adapter.name}" is corrupt: ${result.finding}`);
     case "failed":
       throw new CommandError(result.reason);
   }

@@ -93,7 +93,9 @@ function declareBackup(program: Command, { io, configOf, done }: CommandContext)
 }
 
 function declareCheck(program: Command, { io, configOf, done }: CommandContext): void {
-  const command = program.command("check").description("Read the whole database for damage, also while a server runs");
+  const command = program
+    .command("check")
+    .description("Read the whole database for corruption, even while a server runs");
   command.action(async (flags: Flags) => done(await check((await configOf(flags)).database, io)));
   addFlags(command.addHelpText("after", example("check")), DATABASE);
 }

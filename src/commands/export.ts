@@ -15,11 +15,11 @@ export interface ExportOptions {
 
 /**
  * `plant-store export`: writes every plant that was stored before it began, ordered by id, from a database that may be
- * in use. Memory does not grow with the number of plants. Of a file that is marked as damaged it writes what can be read.
+ * in use. Memory does not grow with the number of plants. Of a file that is marked as corrupt it writes what can be read.
  *
  * @returns 0, also when the reader of a pipe ended early; 1 when it was stopped.
  * @throws {CommandError} If the output cannot be written.
- * @throws {DatabaseError} If the database cannot be read; at the end, if the file is marked as damaged.
+ * @throws {DatabaseError} If the database cannot be read; at the end, if the file is marked as corrupt.
  */
 export async function exportPlants(database: DatabaseLocation, { format }: ExportOptions, io: Io): Promise<number> {
   const { openPlants } = await adapterOf(database);

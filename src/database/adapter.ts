@@ -30,7 +30,7 @@ export interface DatabaseAdapter {
   openTokens(onWarning: OnWarning): Promise<TokenReader>;
 
   /**
-   * Reads the whole database for damage, even while a server writes to it.
+   * Reads the whole database for corruption, even while a server writes to it.
    *
    * @throws {ConfigError} If another program does that; the message names it. The same holds for the calls below.
    */
@@ -52,6 +52,9 @@ export interface DatabaseAdapter {
    */
   migrate(options: MigrateOptions): Promise<readonly MigrationStep[]>;
 }
+
+/** Of the time that `add` has, what the database may take: the rest is for telling its caller why it failed. */
+export const ADD_SHARE = 0.9;
 
 /** Takes a line for the user or the log. No data is lost by what it says. */
 export type OnWarning = (message: string, cause?: unknown) => void;
@@ -87,7 +90,7 @@ export interface PlantReader extends AsyncDisposable {
   /**
    * As `pages` of `Database`.
    *
-   * @throws {DatabaseError} After the last page, too, if plants may be missing because the database is known to be damaged.
+   * @throws {DatabaseError} After the last page, too, if plants may be missing because the database is known to be corrupt.
    */
   pages(): AsyncIterable<readonly NewPlant[]>;
 }
@@ -115,7 +118,7 @@ export interface CheckProgress {
 /** How a check ended. */
 export type CheckResult =
   | { readonly type: "sound"; readonly plants: number; readonly pages: number }
-  | { readonly type: "damaged"; readonly finding: string }
+  | { readonly type: "corrupt"; readonly finding: string }
   /** The check itself failed, and nothing is known. */
   | { readonly type: "failed"; readonly reason: string }
   | { readonly type: "stopped" };

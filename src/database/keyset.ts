@@ -1,5 +1,8 @@
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../plant/plant.ts";
 
+/** How many plants a page has at most. */
+export const PAGE_PLANTS = 4_000;
+
 /**
  * Reads all plants a page at a time, by key and not by offset: plants are never changed and never deleted, so the next
  * page begins where the last one ended, and its cost does not grow with how many came before.

@@ -1,5 +1,5 @@
 import type { Database } from "./database.ts";
-import { keysetPages } from "./keyset.ts";
+import { keysetPages, PAGE_PLANTS } from "./keyset.ts";
 import { type NewPlant, type Plant, samePlant } from "../plant/plant.ts";
 import type { AddOutcome, PlantStore } from "./plant_store.ts";
 import type { NewToken, TokenRecord, TokenStore, TokenUse } from "../auth/token_store.ts";
@@ -59,9 +59,7 @@ function storeIn(plants: Map<bigint, Plant>): PlantStore {
   return { add: async (batch) => batch.map(addOne), probe: async () => {} };
 }
 
-/** In plants. Each page sorts all ids, which is fast enough for the few plants that are kept in memory. */
-const PAGE_PLANTS = 1_000;
-
+/** Each page sorts all ids, which is fast enough for the few plants that are kept in memory. */
 function pageFrom(plants: ReadonlyMap<bigint, Plant>, from: bigint): NewPlant[] {
   const ids = [...plants.keys()].filter((id) => id >= from).toSorted((one, other) => (one < other ? -1 : 1));
   return ids.slice(0, PAGE_PLANTS).map((id) => ({ id, ...(plants.get(id) as Plant) }));

@@ -14,7 +14,7 @@ import {
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
-import { damageMark } from "../../src/database/sqlite/damage_mark.ts";
+import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
 import { DatabaseError } from "../../src/database/database.ts";
 import { APPLICATION_ID } from "../../src/database/sqlite/migrations.ts";
 import { plantWriter } from "../../src/database/sqlite/plants.ts";
@@ -216,26 +216,26 @@ test.each([
 });
 
 const MARKED =
-  "it is damaged (found before); save what can be read: plant-store export; or check it: plant-store check";
+  "it is corrupt (found before); save what can be read: plant-store export; or check it: plant-store check";
 
-test("backup of a file that is marked as damaged fails with one clear line: its copy could be sound, and lack plants", async () => {
+test("backup of a file that is marked as corrupt fails with one clear line: its copy could be sound, and lack plants", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
-  damageMark(database.path).write("found before");
+  corruptionMarker(database.path).write("found before");
   const run = backup(sqliteAt(database.path), join(database.directory, "backup.db"), streamIo().io);
   await expect(run).rejects.toThrow(DatabaseError);
   await expect(run).rejects.toThrow(`Cannot copy database "${database.path}": ${MARKED}`);
-  expect(filesIn(database.directory)).toEqual(["plants.db", "plants.db-damaged"]);
+  expect(filesIn(database.directory)).toEqual(["plants.db", "plants.db-corrupt"]);
 });
 
-test("backup of a file that is marked as damaged in the meantime leaves nothing", async () => {
+test("backup of a file that is marked as corrupt in the meantime leaves nothing", async () => {
   using database = await databaseFixture([]);
   fill(database.path);
   const run = backup(sqliteAt(database.path), join(database.directory, "backup.db"), streamIo().io);
   run.catch(() => {});
   while (!readdirSync(database.directory).some((name) => name.startsWith("."))) await Bun.sleep(1);
-  damageMark(database.path).write("found before");
+  corruptionMarker(database.path).write("found before");
   await expect(run).rejects.toThrow(`Cannot copy database "${database.path}": ${MARKED}`);
-  expect(filesIn(database.directory)).toEqual(["plants.db", "plants.db-damaged"]);
+  expect(filesIn(database.directory)).toEqual(["plants.db", "plants.db-corrupt"]);
 });
 
 test("backup onto a disk that takes no more fails with one clear line, and leaves nothing", async () => {

@@ -3,7 +3,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
-import { damageMark } from "../../src/database/sqlite/damage_mark.ts";
+import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
 import { DatabaseError } from "../../src/database/database.ts";
 import { plantWriter } from "../../src/database/sqlite/plants.ts";
 import { exportPlants } from "../../src/commands/export.ts";
@@ -240,7 +240,11 @@ const refused: [string, (path: string) => void, string][] = [
   ["a directory", (path) => mkdirSync(path), "it is not a file"],
   ["a file that another process begins to make", (path) => writeFileSync(path, ""), EMPTY],
   ["a file that has its WAL, and no tables yet", beganWal, EMPTY],
-  ["a file that a kill left in the middle of a write", interruptedWrite, "a write to it was interrupted, and only who"],
+  [
+    "a file that a kill left in the middle of a write",
+    interruptedWrite,
+    "a write to it was interrupted, and only a process",
+  ],
   ["text", (path) => writeFileSync(path, "This is no database.".repeat(100)), "file is not a database"],
   ["another application's database", otherApplications, "it is not a plant-store's database"],
   ["a newer plant-store's database", newerOnes, "it was made by a newer plant-store"],
@@ -265,13 +269,13 @@ test.each(refused)("export refuses %s, and writes and makes nothing", async (_wh
   expect(filesIn(directory.path)).toEqual(before);
 });
 
-test("export of a file that is marked as damaged writes what can be read, says so in one line, and fails", async () => {
+test("export of a file that is marked as corrupt writes what can be read, says so in one line, and fails", async () => {
   using database = await databaseFixture([FERN]);
-  damageMark(database.path).write("found before");
+  corruptionMarker(database.path).write("found before");
   expect(await runCommand(["export", "--database", `file:${database.path}`], {})).toEqual({
     exitCode: 1,
     stdout: '{"id":1,"name":"Fern"}\n',
-    stderr: `Database "${database.path}" is damaged (found before): plants may be missing\n`,
+    stderr: `Database "${database.path}" is corrupt (found before): plants may be missing\n`,
   });
 });
 
@@ -287,16 +291,16 @@ test("export of a file with a damaged page writes every plant before it, and fai
   expect(plantsOn(stdout).length).toBeWithin(1_000, 2_000);
   expect({ exitCode, stderr }).toEqual({
     exitCode: 1,
-    stderr: `Cannot read database "${path}": it is damaged (database disk image is malformed)\n`,
+    stderr: `Cannot read database "${path}": it is corrupt (database disk image is malformed)\n`,
   });
 });
 
 test("export says so, too, where the file is marked only in the meantime", async () => {
   using database = await databaseFixture([FERN]);
-  const { io } = streamIo({ write: async () => damageMark(database.path).write("found now") });
+  const { io } = streamIo({ write: async () => corruptionMarker(database.path).write("found now") });
   const run = exportPlants(sqliteAt(database.path), NDJSON, io);
   await expect(run).rejects.toThrow(DatabaseError);
-  await expect(run).rejects.toThrow(`Database "${database.path}" is damaged (found now): plants may be missing`);
+  await expect(run).rejects.toThrow(`Database "${database.path}" is corrupt (found now): plants may be missing`);
 });
 
 test("export that is stopped ends at once, although nobody takes what it wrote, and says so", async () => {

@@ -12,7 +12,7 @@ setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 const PLANTS = 60_000;
 const SOUND = /^"plants\.db" is sound: \d+ plants, \d+ pages\n$/;
 const REFUSED =
-  /^Cannot open database "plants\.db": it is damaged \([^\n]+\); restore a backup, or check it: plant-store check\n$/;
+  /^Cannot open database "plants\.db": it is corrupt \([^\n]+\); restore a backup, or check it: plant-store check\n$/;
 
 /** A directory with a large database and a backup of it; gone at the end of the scope. */
 function home() {
@@ -28,7 +28,7 @@ function home() {
     call: (...args: string[]) => runToEnd({ ...options, args }),
     /** Makes the database as it was at first, with no mark. */
     restore(): void {
-      for (const suffix of ["-wal", "-shm", "-damaged"]) rmSync(file(`plants.db${suffix}`), { force: true });
+      for (const suffix of ["-wal", "-shm", "-corrupt"]) rmSync(file(`plants.db${suffix}`), { force: true });
       copyFileSync(file("backup.db"), file("plants.db"));
     },
     [Symbol.dispose]: () => directory[Symbol.dispose](),
@@ -76,7 +76,7 @@ async function responsesUntilFound({ options }: Home): Promise<string[]> {
   const lines = (await server.stderr.end).trim().split("\n");
   const errors = lines.filter((line) => line.includes("Stopping: the storage failed"));
   expect(errors).toHaveLength(1);
-  expect(errors[0]).toContain("storage is damaged");
+  expect(errors[0]).toContain("storage is corrupt");
   return responses;
 }
 
@@ -99,7 +99,7 @@ test.each([
   expect(await store.call("check")).toMatchObject({
     exitCode: 1,
     stdout: "",
-    stderr: expect.stringMatching(/^"plants\.db" is damaged: [^\n]+\n$/),
+    stderr: expect.stringMatching(/^"plants\.db" is corrupt: [^\n]+\n$/),
   });
   // A check that finds it damaged changes nothing.
   expect(await store.call()).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(REFUSED) });
@@ -122,7 +122,7 @@ test("a file that is marked and sound is refused until a check has read it", asy
   moveAway(store, "plants.db-wal", "plants.db-shm");
   expect(await store.call()).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(REFUSED) });
   expect(await store.call("check")).toMatchObject({ exitCode: 0, stdout: expect.stringMatching(SOUND) });
-  expect(existsSync(store.file("plants.db-damaged"))).toBe(false);
+  expect(existsSync(store.file("plants.db-corrupt"))).toBe(false);
   await using server = await startServer(store.options);
   expect((await post(server.url)).status).toBe(200);
 });
@@ -144,7 +144,7 @@ test("a truncated file is refused at once, and left as it is", async () => {
   const left = readFileSync(store.database);
   expect(await store.call()).toMatchObject({
     exitCode: 1,
-    stderr: 'Cannot open database "plants.db": it is damaged (database disk image is malformed)\n',
+    stderr: 'Cannot open database "plants.db": it is corrupt (database disk image is malformed)\n',
   });
   expect(readFileSync(store.database).equals(left)).toBe(true);
 });
@@ -163,7 +163,7 @@ function damagedId({ database }: Home): number {
   return Array.from({ length: PLANTS }, (_, index) => (index + 1) * 1000).find((id) => !isReadable(id)) as number;
 }
 
-/** Sends a plant to a server whose file is damaged where the plant belongs, and waits for its end. */
+/** Sends a plant to a server whose file is corrupt where the plant belongs, and waits for its end. */
 async function meetDamage(store: Home) {
   damage(store.database, "a zeroed page in the middle");
   const plant = { id: damagedId(store), name: "Fern" };
@@ -187,7 +187,7 @@ test("a plant that meets damage before the check does ends the service, too", as
   expect(met.response?.status).toBe(503);
   expect(await met.response?.json()).toEqual({
     error: 5032,
-    message: "storage is damaged; send the plant again later",
+    message: "storage is corrupt; send the plant again later",
   });
   expect(await store.call()).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(REFUSED) });
 });
@@ -230,7 +230,7 @@ test("check of what is no plant-store's database fails with one line", async () 
   );
   writeFileSync(store.file("text.db"), "This is no database.".repeat(100));
   expect(await store.call("check", "--database", "file:text.db")).toMatchObject(
-    failed('"text.db" is damaged: file is not a database\n'),
+    failed('"text.db" is corrupt: file is not a database\n'),
   );
   expect(await store.call("check", "--database", "postgres://plants@localhost:5432/plants")).toMatchObject({
     exitCode: 2,

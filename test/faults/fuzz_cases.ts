@@ -9,7 +9,7 @@ import { anyRequest, type Framing, wireBytes } from "../support/requests.ts";
 /** A request as bytes, and what the oracle says of it. */
 export interface FuzzCase {
   readonly bytes: Buffer;
-  /** Status and error number, "200" for a plant that can be stored, or "any" where the HTTP itself is damaged. */
+  /** Status and error number, "200" for a plant that can be stored, or "any" where the HTTP itself is corrupt. */
   readonly expected: string;
   /** The plant that a 200 would store: damage can make good what was wrong before the body. */
   readonly plant?: NewPlant | undefined;
@@ -63,7 +63,7 @@ const damage: fc.Arbitrary<Damage> = fc.record({
   syntax: fc.constantFrom("\r\n", "\n", "\0", ":", " ", "Content-Length: 5\r\n", "\r\nTransfer-Encoding: x\r\n"),
 });
 
-/** A seventh is damaged before the body. What a 200 to it would store is still known. */
+/** A seventh is corrupt before the body. What a 200 to it would store is still known. */
 const fuzzCase: fc.Arbitrary<FuzzCase> = fc
   .tuple(wholeCase, mostly<Damage | undefined>(undefined, damage, 6))
   .map(([whole, damage]) =>

@@ -49,7 +49,7 @@ test.concurrent.each(["a zeroed first page of plants", "a zeroed table of the re
     const before = digests(store.database);
     const { exitCode, stderr } = await runToEnd(onFreePort(store.options));
     expect(exitCode).toBe(1);
-    expect(stderr).toMatch(/^Cannot open database "plants\.db": it is damaged \([^\n]+\)\n$/);
+    expect(stderr).toMatch(/^Cannot open database "plants\.db": it is corrupt \([^\n]+\)\n$/);
     expect(digests(store.database)).toEqual(before);
   },
 );
@@ -126,7 +126,7 @@ test.concurrent("damage that is found while serving ends with the file and its W
   await using serving = await storedOnDamage(1);
   for (const { child, stderr } of serving.servers) {
     expect(await exitCodeOf(child)).toBe(1);
-    expect(await stderr.end).toContain("storage is damaged");
+    expect(await stderr.end).toContain("storage is corrupt");
   }
   expect(digests(serving.database)).toEqual(serving.before);
 });
@@ -154,7 +154,7 @@ async function storedOnDamage(count: number) {
       const [before, opened] = [digests(database), stack.move()];
       return { database, servers, before, [Symbol.asyncDispose]: () => opened.disposeAsync() };
     } catch (error) {
-      if (triesLeft === 0 || !existsSync(`${database}-damaged`)) throw error;
+      if (triesLeft === 0 || !existsSync(`${database}-corrupt`)) throw error;
     }
   }
 }

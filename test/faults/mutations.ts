@@ -53,7 +53,7 @@ export const TRUST_CONTENT_LENGTH: readonly Mutation[] = [
 export const CONTINUE_AFTER_FAILED_FSYNC: readonly Mutation[] = [
   {
     file: "src/database/sqlite/errors.ts",
-    from: "return cause instanceof SQLiteError && /^SQLITE_IOERR",
+    from: "return /^SQLITE_IOERR",
     to: "return false && /^SQLITE_IOERR",
   },
 ];
@@ -71,7 +71,7 @@ export const CHECKPOINT_INSIDE_SQLITE: readonly Mutation[] = [
 export const TRUST_PAGE_CACHE: readonly Mutation[] = [
   {
     file: "src/database/sqlite/connection.ts",
-    from: "if (beginWal || unsyncedMark(client.filename).isThere()) resetWal(client, busyTimeoutMs);",
+    from: "if (isUnsynced(client.filename)) resetUnsyncedWal(client);\n  else if (resetsWal) tryToResetWal(client, busyTimeoutMs);",
     to: "",
   },
 ];
@@ -88,8 +88,8 @@ export const STOP_WITHOUT_GRACE: readonly Mutation[] = [
 /** Writes on into files that were replaced or unlinked. */
 export const IGNORE_REPLACED_FILE: readonly Mutation[] = [
   {
-    file: "src/database/sqlite/file_identity.ts",
-    from: "if (identityOf(file) !== identity) {",
-    to: "if (file === identity) {",
+    file: "src/database/sqlite/files.ts",
+    from: "if (inodeOf(file) !== inode) {",
+    to: "if (file === inode) {",
   },
 ];

@@ -166,7 +166,7 @@ test("a database whose first pages are damaged is refused, and left as it is", a
   writeFileSync(disk.database, damaged);
   const run = await runToEnd(onFreePort(disk.server()));
   expect(run.exitCode).toBe(1);
-  expect(run.stderr).toMatch(/^Cannot open database "[^"]+": it is damaged [^\n]*\n$/);
+  expect(run.stderr).toMatch(/^Cannot open database "[^"]+": it is corrupt [^\n]*\n$/);
   expect(readFileSync(disk.database).equals(damaged)).toBe(true);
 });
 

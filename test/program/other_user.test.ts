@@ -2,11 +2,11 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { spawnSync } from "node:child_process";
 import { chmodSync, chownSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { damageMark } from "../../src/database/sqlite/damage_mark.ts";
-import { unsyncedMark } from "../../src/database/sqlite/unsynced_mark.ts";
+import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
+import { markUnsynced } from "../../src/database/sqlite/connection.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
-import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -60,18 +60,43 @@ test.skipIf(skipsOtherUser())("who may not write to the WAL is refused, also by 
   }
 });
 
-test.skipIf(skipsOtherUser())("damage that root has found is known to whose the database is", async () => {
+const ALL_COMMANDS = [...COMMANDS, "token delete garden", "token prune", "check", "export", "backup copy.db"];
+
+test.skipIf(skipsOtherUser())(
+  "every command refuses a journal that another user has put beside the database",
+  async () => {
+    using directory = emptyDirectory();
+    const { path: cwd } = directory;
+    expect((await runToEnd({ cwd, args: ["token", "create", "gate"] })).exitCode).toBe(0);
+    writeFileSync(join(cwd, "plants.ndjson"), '{"id":2,"name":"Moss"}\n');
+    writeFileSync(join(cwd, "plants.db-journal"), "");
+    chownSync(join(cwd, "plants.db-journal"), OTHER_USER, OTHER_USER);
+    for (const command of ALL_COMMANDS) {
+      const says = `"plants.db-journal" beside it belongs to another user (uid ${OTHER_USER}): find out who put it there, and move it away`;
+      expect({ command, ...(await runToEnd({ cwd, args: command.split(" ") })) }).toEqual({
+        command,
+        exitCode: 1,
+        stdout: "",
+        stderr: expect.stringMatching(
+          new RegExp(`^Cannot (?:open|read) database "plants.db": ${RegExp.escape(says)}\n$`),
+        ),
+      });
+    }
+  },
+);
+
+test.skipIf(skipsOtherUser())("corruption that root has found is known to the owner of the database", async () => {
   using directory = emptyDirectory();
   const { path: cwd } = directory;
   chownSync(cwd, OTHER_USER, OTHER_USER);
   expect(runAsOther(cwd, "token", "create", "garden").exitCode).toBe(0);
   const database = join(cwd, "plants.db");
-  damageMark(database).write("page 7 is gone");
+  corruptionMarker(database).write("page 7 is gone");
   const list = () => runAsOther(cwd, "token", "list").stderr;
-  expect(list()).toContain("it is damaged (page 7 is gone);");
+  expect(list()).toContain("it is corrupt (page 7 is gone);");
 });
 
-test.skipIf(skipsOtherUser())("root follows no link that another user has put in the place of a mark", async () => {
+test.skipIf(skipsOtherUser())("root follows no link that another user has put in the place of a marker", async () => {
   using directory = emptyDirectory();
   using elsewhere = emptyDirectory();
   const { path: cwd } = directory;
@@ -80,11 +105,11 @@ test.skipIf(skipsOtherUser())("root follows no link that another user has put in
   chownSync(cwd, OTHER_USER, OTHER_USER);
   expect(runAsOther(cwd, "token", "create", "garden").exitCode).toBe(0);
   const database = join(cwd, "plants.db");
-  for (const mark of [`${database}-damaged`, `${database}-unsynced`]) symlinkSync(victim, mark);
-  damageMark(database).write("page 7 is gone");
-  unsyncedMark(database).write();
+  for (const mark of [`${database}-corrupt`, `${database}-unsynced`]) symlinkSync(victim, mark);
+  corruptionMarker(database).write("page 7 is gone");
+  markUnsynced(database);
   expect([readFileSync(victim, "utf8"), statSync(victim).uid]).toEqual(["root's own", 0]);
-  expect(damageMark(database).finding()).toBe("page 7 is gone");
+  expect(corruptionMarker(database).finding()).toBe("page 7 is gone");
 });
 
 test.skipIf(skipsOtherUser())("who may not enter the directory of a database gets one line", () => {

@@ -1,13 +1,11 @@
-import { existsSync } from "node:fs";
 import { withAbort } from "../../async/abort.ts";
 import { ConfigError } from "../../errors.ts";
-import type { CheckOptions, CheckResult, DatabaseAdapter, LockWait, PlantReader } from "../adapter.ts";
-import { type Database, DatabaseError } from "../database.ts";
-import { keysetPages } from "../keyset.ts";
+import type { CheckOptions, CheckResult, DatabaseAdapter, LockWait } from "../adapter.ts";
+import type { Database } from "../database.ts";
 import type { PlantStore } from "../plant_store.ts";
-import { clearableMark, damageMark } from "./damage_mark.ts";
+import { corruptionMarker } from "./corruption.ts";
 import { isLocked } from "./errors.ts";
-import { integrityChecker } from "./integrity_client.ts";
+import { checkFile } from "./integrity.ts";
 import { openSqliteWorker } from "./worker_client.ts";
 
 /** Databases of SQLite, in a file. What a server does not need is loaded where it is used. */
@@ -20,7 +18,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
       const database = await openHere(path, create ? "create" : "write", bulk !== undefined);
       return bulk === undefined ? database : { ...database, plants: waitForLock(database.plants, bulk) };
     },
-    openPlants: () => openPlants(path),
+    openPlants: async () => (await import("./plants.ts")).openPlants(path),
     // As one that writes: the tokens of an older version lack columns.
     openTokens: () => openHere(path, "write", false),
     check: (options) => check(path, options),
@@ -35,10 +33,10 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
 }
 
 /** Opens a database on this thread. */
-async function openHere(path: string, access: "create" | "write", beginWal: boolean): Promise<Database> {
+async function openHere(path: string, access: "create" | "write", resetsWal: boolean): Promise<Database> {
   const { connect } = await import("./connection.ts");
   const { sqliteDatabase } = await import("./database.ts");
-  return sqliteDatabase(connect(path, { access, beginWal }));
+  return sqliteDatabase(connect(path, { access, resetsWal }));
 }
 
 /** How long one try waits, in milliseconds: SQLite waits on this thread, so a signal is noticed between two of them. */
@@ -64,35 +62,17 @@ function waitForLock(store: PlantStore, { onWait, stop }: LockWait): PlantStore 
   return { ...store, add };
 }
 
-async function openPlants(path: string): Promise<PlantReader> {
-  const { connect } = await import("./connection.ts");
-  const { plantReader } = await import("./plants.ts");
-  const client = connect(path, { access: "read" });
-  const mark = damageMark(path);
-  const pageFrom = plantReader(client);
-  return {
-    async *pages() {
-      yield* keysetPages(pageFrom);
-      // At the end: a server may have found it meanwhile, and all that can be read is read. A row that SQLite does not
-      // reach from the root is missing without an error.
-      const finding = mark.finding();
-      if (finding !== undefined)
-        throw new DatabaseError(`Database "${path}" is damaged (${finding}): plants may be missing`);
-    },
-    [Symbol.asyncDispose]: async () => client.close(),
-  };
-}
-
 /**
- * A file that is sound is no longer marked as damaged; it counts as damaged if another process has marked it during the
+ * A file that is sound is no longer marked as corrupt. It counts as corrupt if another process has marked it during the
  * check.
  */
 async function check(path: string, { stop, onProgress }: CheckOptions): Promise<CheckResult> {
-  // Without a file there is no mark, and the check says what is wrong.
-  const clearMark = existsSync(path) ? clearableMark(path) : () => undefined;
-  const result = integrityChecker(path).check({ background: false, onProgress });
+  const marker = corruptionMarker(path);
+  const before = marker.content();
   // SQLite may be in the middle of a step that takes seconds: the process ends without it.
-  const ended = (await withAbort(result, stop)) ?? { type: "stopped" };
-  const finding = ended.type === "sound" ? clearMark() : undefined;
-  return finding === undefined ? ended : { type: "damaged", finding };
+  const result = (await withAbort(checkFile(path, onProgress), stop)) ?? { type: "stopped" };
+  if (result.type !== "sound") return result;
+  marker.clear(before);
+  const finding = marker.finding();
+  return finding === undefined ? result : { type: "corrupt", finding };
 }

@@ -3,7 +3,7 @@ import { chmod, link, lstat, mkdtemp, open, readdir, rm, stat } from "node:fs/pr
 import { dirname, join } from "node:path";
 import { DatabaseError } from "../database.ts";
 import { connect } from "./connection.ts";
-import { damageMark } from "./damage_mark.ts";
+import { corruptionMarker } from "./corruption.ts";
 
 /** The name of the copy until it is complete. */
 const DRAFT = "plants.db";
@@ -11,13 +11,13 @@ const DRAFT = "plants.db";
 /**
  * Copies a plant-store's database, as it is at one moment after the call, into a new file, also while a server writes
  * to it. The file appears complete and fsynced, or not at all, and never replaces another. What a backup that was killed
- * left in the same directory is removed once nothing has written to it for an hour. A file that is marked as damaged is
+ * left in the same directory is removed once nothing has written to it for an hour. A file that is marked as corrupt is
  * not copied: the copy could be sound, and lack plants. Nor is there a copy beside what is left of another database.
  *
  * @param target An absolute path.
  * @param stop Cancels the copy.
  * @returns Whether the file is there: not when it was stopped.
- * @throws {DatabaseError} If the database cannot be read, or not be copied, or is marked as damaged.
+ * @throws {DatabaseError} If the database cannot be read, or not be copied, or is marked as corrupt.
  * @throws {Error} The system's, if the file is there already or cannot be written.
  */
 export async function backupSqlite(path: string, target: string, stop: AbortSignal): Promise<boolean> {
@@ -28,7 +28,7 @@ export async function backupSqlite(path: string, target: string, stop: AbortSign
   await using directory = await privateDirectory(dirname(target));
   const draft = join(directory.path, DRAFT);
   if (!(await vacuumInto(path, draft, stop))) return false;
-  // A server may have found the damage while all was copied.
+  // A server may have found the corruption while all was copied.
   requireUnmarked(path);
   // A backup is readable for whom the database is.
   await chmod(draft, (await stat(path)).mode & 0o777);
@@ -40,12 +40,12 @@ export async function backupSqlite(path: string, target: string, stop: AbortSign
   return true;
 }
 
-/** VACUUM copies what it can reach: from a damaged tree it makes a sound one with rows missing. */
+/** VACUUM copies what it can reach: from a corrupt tree it makes a sound one with rows missing. */
 function requireUnmarked(path: string): void {
-  const finding = damageMark(path).finding();
+  const finding = corruptionMarker(path).finding();
   if (finding === undefined) return;
   const advice = "save what can be read: plant-store export; or check it: plant-store check";
-  throw new DatabaseError(`Cannot copy database "${path}": it is damaged (${finding}); ${advice}`);
+  throw new DatabaseError(`Cannot copy database "${path}": it is corrupt (${finding}); ${advice}`);
 }
 
 /** What is left of a database that was there before would be taken for the copy's own: it would read as the older one. */

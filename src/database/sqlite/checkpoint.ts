@@ -1,4 +1,6 @@
 import type { Database } from "bun:sqlite";
+import type { DatabaseMetric } from "../database.ts";
+import { walBytes } from "./files.ts";
 
 /**
  * After how many pages of WAL to checkpoint, about 16 MB: fewer checkpoints, fewer writes for random ids. With a quarter of
@@ -45,4 +47,45 @@ export function checkpointer(client: Database, setBusyTimeout: (timeoutMs: numbe
 /** The pragma's row: busy, pages in the WAL, pages moved. */
 function pagesOf(rows: unknown[][]): number {
   return Number(rows[0]?.[1] ?? 0);
+}
+
+/** A checkpoint that waits until the response to the write that made it due has left: it is slow. */
+export function deferredCheckpoint(checkpoint: () => void, onFailed: (error: Error) => void) {
+  let scheduled: NodeJS.Immediate | undefined;
+  let failures = 0;
+
+  function now(): void {
+    scheduled = undefined;
+    try {
+      checkpoint();
+    } catch (error) {
+      // For example without space: the WAL still has everything. After a failed fsync the whole database is failed.
+      failures++;
+      onFailed(error as Error);
+    }
+  }
+
+  return {
+    schedule: () => void (scheduled ??= setImmediate(now)),
+    cancel: () => clearImmediate(scheduled),
+    failures: () => failures,
+  };
+}
+
+/** The metrics of a SQLite database: its WAL, and the checkpoints that failed so far. */
+export function checkpointMetrics(path: string, failures: number): readonly DatabaseMetric[] {
+  return [
+    {
+      name: "plant_store_wal_bytes",
+      help: "Size of SQLite's write-ahead log",
+      type: "gauge",
+      value: walBytes(path),
+    },
+    {
+      name: "plant_store_checkpoint_failures_total",
+      help: "Checkpoints that failed: the WAL grows until one succeeds",
+      type: "counter",
+      value: failures,
+    },
+  ];
 }

@@ -1,57 +1,41 @@
-import { Database, SQLiteError } from "bun:sqlite";
-import { existsSync } from "node:fs";
-import { dirname } from "node:path";
+import { Database } from "bun:sqlite";
+import { lstatSync, rmSync, statSync } from "node:fs";
 import { DatabaseError } from "../database.ts";
-import { closeWithoutCheckpoint } from "./close.ts";
-import { damageMark } from "./damage_mark.ts";
-import { findingOf, isFailedSync, isLocked } from "./errors.ts";
-import {
-  canWrite,
-  createDatabaseFile,
-  NOT_WRITABLE,
-  requireFile,
-  requireFileOfWal,
-  requireWritable,
-} from "./file_access.ts";
+import { corruptionMarker } from "./corruption.ts";
+import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
+import { type Access, createPrivateFile, databaseFile, requireFiles, walBytes } from "./files.ts";
+import { checkOnOpening } from "./integrity.ts";
 import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
-import { checkOnOpening } from "./opening_check.ts";
-import { resetWal } from "./reset_wal.ts";
-import { unsyncedMark } from "./unsynced_mark.ts";
-import { databaseFile } from "./database_file.ts";
 
 /** How to connect. */
 export interface ConnectOptions {
-  /** What for: `create` makes the file where there is none, `write` and `read` need one. @default {"create"} */
-  readonly access?: "create" | "write" | "read";
+  /** What for: `create` creates the file if there is none, `write` and `read` need one. @default {"create"} */
+  readonly access?: Access;
   /** How long to wait for another process's lock, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;
-  /** Whether to begin the WAL anew, which others who write wait for; after a failed fsync it is always. @default {false} */
-  readonly beginWal?: boolean;
+  /** Whether to reset the WAL, which others who write wait for; after a failed fsync it is always. @default {false} */
+  readonly resetsWal?: boolean;
 }
 
 /**
  * Connects to a database file, checks that it is a plant-store's, and brings it to the newest schema unless it is only
- * read. To write, it also looks for damage where that takes as long for any number of plants: `checkIntegrity` reads
+ * read. To write, it also looks for corruption where that takes as long for any number of plants: `checkIntegrity` reads
  * the rest. A file that cannot be used is left as it was, with its WAL.
  *
- * @throws {DatabaseError} If the file is not a database, is damaged, belongs to another application or a newer
- * plant-store, or cannot be opened.
+ * @throws {DatabaseError} If the file is not a database, is corrupt, belongs to another application or a newer
+ * plant-store, or cannot be opened, or if a file beside it cannot be trusted.
  */
 export function connect(path: string, options: ConnectOptions = {}): Database {
   const { access = "create" } = options;
   let client: Database | undefined;
   try {
-    const file = databaseFile(path);
-    if (access === "read") requireFile(file);
-    requireFileOfWal(file);
-    if (access === "create") createDatabaseFile(file);
-    if (access !== "read") requireWritable(file);
-    if (access !== "read") requireUnmarked(file);
+    requireFiles(databaseFile(path), access);
+    if (access !== "read") requireUnmarked(path);
     client = new Database(path, { ...MODES[access], safeIntegers: true, strict: true });
     prepare(client, options);
     return client;
   } catch (error) {
-    if (client !== undefined && isFailedSync(error)) unsyncedMark(path).write();
+    if (isFailedSync(error)) markUnsynced(path);
     if (client !== undefined) closeWithoutCheckpoint(client);
     throw toDatabaseError(access === "read" ? "read" : "open", path, error);
   }
@@ -63,18 +47,14 @@ const MODES = {
   read: { readonly: true },
 } as const;
 
-const INTERRUPTED =
-  "a write to it was interrupted, and only who writes can undo that: start a server, or list its tokens";
-
-/** Damage that was found before: only a check of the whole file, or another file, ends it. */
+/** Corruption that was found before: only a check of the whole file, or another file, ends it. */
 function requireUnmarked(path: string): void {
-  // Without a file there is no mark, and SQLite says what is wrong.
-  const finding = existsSync(path) ? damageMark(path).finding() : undefined;
+  const finding = corruptionMarker(path).finding();
   if (finding === undefined) return;
-  throw new DatabaseError(`it is damaged (${finding}); restore a backup, or check it: plant-store check`);
+  throw new DatabaseError(`it is corrupt (${finding}); restore a backup, or check it: plant-store check`);
 }
 
-function prepare(client: Database, { access, busyTimeoutMs = 5_000, beginWal = false }: ConnectOptions): void {
+function prepare(client: Database, { access, busyTimeoutMs = 5_000, resetsWal = false }: ConnectOptions): void {
   // First of all, so that whatever follows waits for a lock instead of failing.
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   if (access === "read") return requireReadable(client);
@@ -84,7 +64,8 @@ function prepare(client: Database, { access, busyTimeoutMs = 5_000, beginWal = f
   }
   beginWalMode(client, busyTimeoutMs);
   makeDurable(client);
-  if (beginWal || unsyncedMark(client.filename).isThere()) resetWal(client, busyTimeoutMs);
+  if (isUnsynced(client.filename)) resetUnsyncedWal(client);
+  else if (resetsWal) tryToResetWal(client, busyTimeoutMs);
   migrate(client);
 }
 
@@ -122,8 +103,8 @@ function hasTables(client: Database): boolean {
 const TRY_AGAIN_MS = 5;
 
 /**
- * Where the file has no WAL yet, SQLite does not wait for another process's lock before it begins one: of two processes
- * that make a file together, one would fail.
+ * If the file has no WAL yet, SQLite does not wait for another process's lock before it begins one: of two processes
+ * that create a file together, one would fail.
  */
 function beginWalMode(client: Database, busyTimeoutMs: number): void {
   const deadline = performance.now() + busyTimeoutMs;
@@ -155,29 +136,95 @@ function pragma(client: Database, name: string): unknown {
 }
 
 /**
- * In one line that names the file: what SQLite, the system or the checks above say. Anything else is a bug, and stays as
- * it is.
+ * Remembers beside a database, as `plants.db-unsynced`, that an fsync of it or of its WAL failed: what the next process
+ * finds there may be in the page cache only, and no later fsync brings it to the disk. The marker is not synced itself: a
+ * power loss ends the page cache, too. If it cannot be written there is none.
  */
-export function toDatabaseError(action: string, path: string, error: unknown): unknown {
-  const isSystemError = error instanceof Error && "syscall" in error;
-  if (!(error instanceof DatabaseError || error instanceof SQLiteError || isSystemError)) return error;
-  return new DatabaseError(`Cannot ${action} database "${path}": ${reasonOf(path, error)}`, { cause: error });
+export function markUnsynced(path: string): void {
+  try {
+    createPrivateFile(unsyncedMarker(path), "", statSync(path));
+  } catch {
+    // It is there; or a disk that failed is full or read-only by now, too.
+  }
 }
 
-function reasonOf(path: string, error: Error): string {
-  // It was moved away just now.
-  if ("syscall" in error && "code" in error) return `it cannot be reached (${error.code})`;
-  // On a read-only file system SQLite cannot make the WAL, and does not say why to whom only reads.
-  if (error instanceof SQLiteError && error.code === "SQLITE_CANTOPEN" && existsSync(path)) {
-    return canWrite(dirname(path)) ? error.message : NOT_WRITABLE;
+function isUnsynced(path: string): boolean {
+  return lstatSync(unsyncedMarker(path), { throwIfNoEntry: false }) !== undefined;
+}
+
+function unsyncedMarker(path: string): string {
+  return `${databaseFile(path)}-unsynced`;
+}
+
+/**
+ * Resets the WAL after an fsync that failed, which leaves transactions there that no later fsync brings to the disk,
+ * because the kernel takes their pages for clean. SQLite finds them valid in the page cache, and a 200 could rest on them.
+ * Waits for a process that only reads, which may have found such transactions first.
+ */
+function resetUnsyncedWal(client: Database): void {
+  if (!resetWal(client)) throw new DatabaseError(IN_USE);
+  rmSync(unsyncedMarker(client.filename), { force: true });
+}
+
+const IN_USE =
+  "an fsync failed before, and another process reads what that left in the WAL; try again when it has ended";
+
+/** How long to wait for others who use the WAL, in milliseconds: meanwhile no process can write. */
+const RESET_TIMEOUT_MS = 100;
+
+/**
+ * Resets the WAL if no other process uses it: a server that was killed in an fsync leaves transactions there that were never
+ * synced, and a 200 could rest on them. Beside another process the WAL is synced, which is enough for these.
+ */
+function tryToResetWal(client: Database, busyTimeoutMs: number): void {
+  client.run(`PRAGMA busy_timeout = ${RESET_TIMEOUT_MS}`);
+  try {
+    resetWal(client);
+  } catch (error) {
+    // Without space, for example, the server starts all the same, returns 503, and works again by itself.
+    if (isFailedSync(error)) throw error;
+  } finally {
+    client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   }
-  // A kill while the file had no WAL yet: https://www.sqlite.org/lockingv3.html#hot_journals
-  if (error instanceof SQLiteError && error.code === "SQLITE_READONLY_ROLLBACK") return INTERRUPTED;
-  if (error instanceof SQLiteError && error.code?.startsWith("SQLITE_READONLY")) {
-    // The last process to close the database removes the WAL, and the next one to open it makes it again.
-    return NOT_WRITABLE;
+}
+
+/**
+ * Moves what is in the WAL into the database, and lets the WAL begin anew. Takes time with the size of the WAL.
+ *
+ * @returns Whether it begins anew: not beside another process that uses it.
+ */
+function resetWal(client: Database): boolean {
+  const [[busy, pages] = []] = client.query<never, []>("PRAGMA wal_checkpoint(RESTART)").values();
+  if (busy !== 0n) return false;
+  // The next commit replaces the WAL's header on the disk, which until then has a part of the transactions.
+  if (Number(pages) > 0) client.run("PRAGMA user_version = 0");
+  return true;
+}
+
+/**
+ * Closes a connection and leaves its database as it is: the file, and the WAL beside it. Otherwise the last connection
+ * to be closed moves the WAL into the file and removes it. What is in the WAL after a failed fsync is not on the disk,
+ * and a corrupt file is evidence, and not to be written to.
+ *
+ * That checkpoint needs an exclusive lock on the file, and SQLite gives none while another connection of the process
+ * reads a WAL; one that is opened for reading only cannot take it itself. bun:sqlite has no setting for it.
+ */
+export function closeWithoutCheckpoint(client: Database): void {
+  // Without a WAL there is nothing to move, and the reader would leave an empty one.
+  const reader = walBytes(client.filename) > 0 ? openReader(client.filename) : undefined;
+  // `close(true)` finalizes statements; otherwise the connection stays open, and Bun checkpoints it when the Worker ends.
+  client.close(true);
+  reader?.close(true);
+}
+
+function openReader(path: string): Database | undefined {
+  let reader: Database | undefined;
+  try {
+    reader = new Database(path, { readonly: true });
+    // The first read takes the shared lock, which a connection to a WAL keeps. A page that is corrupt changes nothing.
+    reader.query("PRAGMA application_id").values();
+  } catch {
+    // Without a file, or a descriptor for it, SQLite closes as it always does.
   }
-  if (error instanceof SQLiteError && error.code === "SQLITE_NOTADB") return error.message;
-  const finding = findingOf(error);
-  return finding === undefined ? error.message : `it is damaged (${finding})`;
+  return reader;
 }

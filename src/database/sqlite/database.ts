@@ -1,26 +1,22 @@
 import type { Database as Client } from "bun:sqlite";
+import type { TokenStore } from "../../auth/token_store.ts";
+import { ADD_SHARE } from "../adapter.ts";
 import type { Database } from "../database.ts";
 import { keysetPages } from "../keyset.ts";
-import type { NewPlant } from "../../plant/plant.ts";
-import type { TokenStore } from "../../auth/token_store.ts";
-import { checkpointer } from "./checkpoint.ts";
-import { closeWithoutCheckpoint } from "./close.ts";
-import { damageMark } from "./damage_mark.ts";
-import { DamageError, findingOf, isFailedSync, translate } from "./errors.ts";
-import { fileIdentity } from "./file_identity.ts";
-import { checkpointFailures, walSize } from "./metrics.ts";
+import { checkpointer, checkpointMetrics, deferredCheckpoint } from "./checkpoint.ts";
+import { closeWithoutCheckpoint, markUnsynced } from "./connection.ts";
+import { corruptionMarker } from "./corruption.ts";
+import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
+import { sameFilesCheck } from "./files.ts";
 import { plantReader, plantWriter } from "./plants.ts";
 import { sqliteTokens, type TokenPage, tokenReader } from "./tokens.ts";
-import { unsyncedMark } from "./unsynced_mark.ts";
 
 /** A SQLite database on this thread. */
 export interface SqliteDatabase extends Database {
-  /** A page of plants, ordered by id, from this id on. */
-  pageFrom(id: bigint): readonly NewPlant[];
   /** A page of tokens, in the order of their rows, behind this one. */
   tokensAfter(row: bigint): TokenPage;
-  /** Takes what a check found out: the file is damaged. It is marked, and the database is failed. */
-  reportDamage(finding: string): void;
+  /** Takes what a check found out: the file is corrupt. It is marked, and the database is failed. */
+  reportCorruption(finding: string): void;
 }
 
 /** How a {@linkcode sqliteDatabase} behaves. */
@@ -31,19 +27,16 @@ export interface SqliteDatabaseOptions {
   readonly onCheckpointFailed?: (error: Error) => void;
 }
 
-/** Of the time that `add` has, what it may wait for a lock: the rest is for telling its caller why it failed. */
-const LOCK_SHARE = 0.9;
-
 /**
  * The database behind a connection that may write, which it closes at its end. Every call is synchronous inside: it
  * holds the thread until the disk has responded.
  *
  * After a failed fsync it is failed for good, and so is every call: the page cache is not what the disk holds. So it is
- * once the file is found to be damaged, here or by another process: then the file is marked, and written to no more.
+ * once the file is found to be corrupt, here or by another process: then the file is marked, and written to no more.
  */
 export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
-  const { busyTimeoutMs = 5_000, onCheckpointFailed } = options;
-  const requireSameFiles = fileIdentity(client.filename);
+  const { busyTimeoutMs = 5_000, onCheckpointFailed = () => {} } = options;
+  const requireSameFiles = sameFilesCheck(client.filename);
   const failStop = failStopOf(client);
   const setBusyTimeout = busyTimeoutOf(client);
   const runCheckpoint = checkpointer(client, setBusyTimeout);
@@ -68,16 +61,15 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
 
   return {
     plants: {
-      add: async (plants, { timeoutMs }) => write(() => addAll(plants), timeoutMs * LOCK_SHARE),
+      add: async (plants, { timeoutMs }) => write(() => addAll(plants), timeoutMs * ADD_SHARE),
       // Setting the version that SQLite leaves to applications commits a page, as a plant does. It means nothing here.
       probe: async () => void write(() => client.run("PRAGMA user_version = 0")),
     },
     tokens: tokenStore(sqliteTokens(client), read, write),
-    pageFrom,
     tokensAfter: (row) => read(() => tokensAfter(row)),
-    reportDamage: (finding) => void failStop.fail(new DamageError(finding)),
+    reportCorruption: (finding) => void failStop.fail(new CorruptError(finding)),
     pages: () => keysetPages(pageFrom),
-    metrics: () => [walSize(client.filename), checkpointFailures(checkpoint.failures())],
+    metrics: () => checkpointMetrics(client.filename, checkpoint.failures()),
     failed: failStop.failed,
     async [Symbol.asyncDispose]() {
       checkpoint.cancel();
@@ -100,23 +92,26 @@ function tokenStore(tokens: ReturnType<typeof sqliteTokens>, read: Run, write: R
   };
 }
 
-function requireSound(finding: string | undefined): void {
-  if (finding !== undefined) throw new DamageError(finding);
-}
+/**
+ * How long after a look at the corruption marker there is no other, in milliseconds. Corruption is known to another process
+ * after a check of seconds; a look before every batch takes a sixth of a lone client's time.
+ */
+const LOOK_MS = 100;
 
 /**
- * Runs calls of SQLite and translates what they throw; after a failed fsync, or damage, it runs no other. The connection
+ * Runs calls of SQLite and translates what they throw; after a failed fsync, or corruption, it runs no other. The connection
  * is closed at once, without a checkpoint: Bun makes one of what is open when a Worker or the process ends.
  */
 function failStopOf(client: Client) {
-  const [mark, unsynced] = [damageMark(client.filename), unsyncedMark(client.filename)];
+  const marker = corruptionMarker(client.filename);
   const { promise: failed, resolve } = Promise.withResolvers<Error>();
+  let lookedAt = Number.NEGATIVE_INFINITY;
   let failure: unknown;
 
   function fail(error: unknown): unknown {
-    const [translated, finding] = [translate(error), findingOf(error)];
-    if (finding !== undefined) mark.write(finding);
-    if (isFailedSync(error)) unsynced.write();
+    const [translated, finding] = [toPlantStoreError(error), corruptionIn(error)];
+    if (finding !== undefined) marker.write(finding);
+    if (isFailedSync(error)) markUnsynced(client.filename);
     if (failure === undefined && (finding !== undefined || isFailedSync(error))) {
       resolve((failure = translated) as Error);
       closeWithoutCheckpoint(client);
@@ -124,10 +119,19 @@ function failStopOf(client: Client) {
     return translated;
   }
 
+  /** Another process may have found the file to be corrupt. */
+  function requireUnmarked(): void {
+    const now = performance.now();
+    if (now - lookedAt < LOOK_MS) return;
+    lookedAt = now;
+    const finding = marker.finding();
+    if (finding !== undefined) throw new CorruptError(finding);
+  }
+
   function run<Result>(call: () => Result): Result {
     if (failure !== undefined) throw failure;
     try {
-      requireSound(mark.finding());
+      requireUnmarked();
       return call();
     } catch (error) {
       throw fail(error);
@@ -144,29 +148,6 @@ function busyTimeoutOf(client: Client): (timeoutMs: number) => void {
     const rounded = Math.round(timeoutMs);
     if (rounded !== current) client.run(`PRAGMA busy_timeout = ${rounded}`);
     current = rounded;
-  };
-}
-
-/** A checkpoint is slow: it runs after the response to the write that made it due. */
-function deferredCheckpoint(checkpoint: () => void, onFailed: (error: Error) => void = () => {}) {
-  let scheduled: NodeJS.Immediate | undefined;
-  let failures = 0;
-
-  function now(): void {
-    scheduled = undefined;
-    try {
-      checkpoint();
-    } catch (error) {
-      // For example without space: the WAL still has everything. After a failed fsync the whole database is failed.
-      failures++;
-      onFailed(error as Error);
-    }
-  }
-
-  return {
-    schedule: () => void (scheduled ??= setImmediate(now)),
-    cancel: () => clearImmediate(scheduled),
-    failures: () => failures,
   };
 }
 

@@ -1,6 +1,9 @@
 import { SQLiteError } from "bun:sqlite";
+import { existsSync } from "node:fs";
+import { dirname } from "node:path";
+import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
-import { PlantStoreError } from "../../errors.ts";
+import { canWrite, NOT_WRITABLE } from "./files.ts";
 
 /** What SQLite's primary result codes mean to a client: https://www.sqlite.org/rescode.html */
 const UNAVAILABLE: Readonly<Record<string, string>> = {
@@ -10,8 +13,8 @@ const UNAVAILABLE: Readonly<Record<string, string>> = {
   SQLITE_READONLY: "storage is read-only",
   SQLITE_IOERR: "storage has failed to read or write",
   SQLITE_CANTOPEN: "storage is gone",
-  SQLITE_CORRUPT: "storage is damaged",
-  SQLITE_NOTADB: "storage is damaged",
+  SQLITE_CORRUPT: "storage is corrupt",
+  SQLITE_NOTADB: "storage is corrupt",
   SQLITE_PERM: "storage refuses access",
   SQLITE_NOMEM: "storage is out of memory",
 };
@@ -20,14 +23,13 @@ const UNAVAILABLE: Readonly<Record<string, string>> = {
  * Translates what SQLite throws, by its code: a state of the storage becomes `storage_unavailable`, and anything else
  * (such as wrong SQL) comes back unchanged.
  */
-export function translate(error: unknown): unknown {
-  if (error instanceof DamageError) return unavailable(UNAVAILABLE["SQLITE_CORRUPT"] as string, error);
+export function toPlantStoreError(error: unknown): unknown {
+  if (error instanceof CorruptError) return unavailable(UNAVAILABLE["SQLITE_CORRUPT"] as string, error);
   if (!(error instanceof SQLiteError) || error.code === undefined) return error;
   // Extended codes continue the primary one: SQLITE_IOERR_FSYNC.
   const primary = error.code.split("_", 2).join("_");
   const reason = UNAVAILABLE[primary];
-  if (reason === undefined) return error;
-  return unavailable(reason, error);
+  return reason === undefined ? error : unavailable(reason, error);
 }
 
 function unavailable(reason: string, cause: Error): PlantStoreError {
@@ -35,31 +37,65 @@ function unavailable(reason: string, cause: Error): PlantStoreError {
 }
 
 /**
+ * For the operator, in one line that names the database: what SQLite, the system or our own checks say. Anything else is a
+ * bug, and comes back unchanged.
+ *
+ * @param action What failed, such as `open`.
+ */
+export function toDatabaseError(action: string, path: string, error: unknown): unknown {
+  if (!(error instanceof DatabaseError || error instanceof SQLiteError || isSystemError(error))) return error;
+  const reason = error instanceof SQLiteError ? describe(error, path) : describeOther(error as Error);
+  return new DatabaseError(`Cannot ${action} database "${path}": ${reason}`, { cause: error });
+}
+
+function describe(error: SQLiteError, path: string): string {
+  const { code = "", message } = error;
+  // On a read-only file system SQLite cannot create the WAL, and does not tell a reader why.
+  if (code === "SQLITE_CANTOPEN" && existsSync(path)) return canWrite(dirname(path)) ? message : NOT_WRITABLE;
+  // A kill while the file had no WAL yet: https://www.sqlite.org/lockingv3.html#hot_journals
+  if (code === "SQLITE_READONLY_ROLLBACK") return INTERRUPTED;
+  // The last process to close the database removes the WAL, and the next one to open it makes it again.
+  if (code.startsWith("SQLITE_READONLY")) return NOT_WRITABLE;
+  return code.startsWith("SQLITE_CORRUPT") ? `it is corrupt (${message})` : message;
+}
+
+const INTERRUPTED =
+  "a write to it was interrupted, and only a process that writes can undo that: start a server, or list its tokens";
+
+function describeOther(error: Error): string {
+  // It was moved away just now.
+  if (isSystemError(error)) return `it cannot be reached (${(error as NodeJS.ErrnoException).code})`;
+  return error instanceof CorruptError ? `it is corrupt (${error.message})` : error.message;
+}
+
+/**
  * Whether an error means that the disk lost what it had acknowledged to the kernel: after a failed fsync the page cache
  * is no longer what the disk holds, and a second fsync would succeed without writing it.
  */
 export function isFailedSync(error: unknown): boolean {
-  const cause = error instanceof PlantStoreError ? error.cause : error;
-  return cause instanceof SQLiteError && /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(cause.code ?? "");
+  return /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(codeOf(error));
 }
 
 /** Whether an error means that another process holds the lock, which is no failure of the storage. */
 export function isLocked(error: unknown): boolean {
+  return /^SQLITE_(?:BUSY|LOCKED)/.test(codeOf(error));
+}
+
+function codeOf(error: unknown): string {
   const cause = error instanceof PlantStoreError ? error.cause : error;
-  return cause instanceof SQLiteError && /^SQLITE_(?:BUSY|LOCKED)/.test(cause.code ?? "");
+  return cause instanceof SQLiteError ? (cause.code ?? "") : "";
 }
 
 /**
- * What is damaged, where an error means that the file is: its pages are not what SQLite wrote.
+ * What is corrupt, if an error means that the file is: its pages are not what SQLite wrote.
  *
  * @returns The finding in one line, or nothing for any other error.
  */
-export function findingOf(error: unknown): string | undefined {
-  if (error instanceof DamageError) return error.message;
-  if (error instanceof SQLiteError)
-    return /^SQLITE_(?:CORRUPT|NOTADB)/.test(error.code ?? "") ? error.message : undefined;
-  return error instanceof Error && error.cause !== undefined ? findingOf(error.cause) : undefined;
+export function corruptionIn(error: unknown): string | undefined {
+  if (error instanceof CorruptError) return error.message;
+  if (error instanceof SQLiteError) return /^SQLITE_(?:CORRUPT|NOTADB)/.test(codeOf(error)) ? error.message : undefined;
+  return error instanceof Error && error.cause !== undefined ? corruptionIn(error.cause) : undefined;
 }
 
-/** A database that is damaged; the message is what was found, in one line. */
-export class DamageError extends DatabaseError {}
+/** A database that is corrupt; the message is what was found, in one line. */
+export class CorruptError extends DatabaseError {}

@@ -1,6 +1,59 @@
 import type { Database } from "bun:sqlite";
 import { INT64_MAX, INT64_MIN } from "../../plant/plant.ts";
-import { DamageError, findingOf } from "./errors.ts";
+import type { CheckProgress, CheckResult, ServingOptions } from "../adapter.ts";
+import { identityOf } from "./corruption.ts";
+import { CorruptError, corruptionIn } from "./errors.ts";
+
+/**
+ * Looks for corruption in a time that does not depend on the number of plants: it reads the pages from the root of the
+ * plants to their two ends, the tables that a server reads next, and the list of free pages, from which the next plants
+ * take theirs. SQLite itself compares the size of the file with its header.
+ *
+ * @throws {CorruptError | SQLiteError} If something is corrupt.
+ */
+export function checkOnOpening(client: Database): void {
+  client.run("PRAGMA cell_size_check = ON");
+  const tables = new Set(client.query("SELECT name FROM sqlite_schema WHERE type = 'table'").values().flat());
+  for (const [table, read] of Object.entries(READS)) if (tables.has(table)) client.query(read).values();
+  checkFreePages(client);
+  // It would cost each page that is read later a tenth of what an insert does.
+  client.run("PRAGMA cell_size_check = OFF");
+}
+
+/** By table. A database of an older version has fewer tables. */
+const READS = {
+  plants: "SELECT (SELECT min(id) FROM plants), (SELECT max(id) FROM plants)",
+  tokens: "SELECT sum(created_at) FROM tokens",
+  token_revision: "SELECT max(revision) FROM token_revision",
+  __drizzle_migrations: "SELECT max(created_at) FROM __drizzle_migrations",
+} as const;
+
+/**
+ * Up to how many free pages their list is read: one page of it has a thousand. No command leaves more, because plants
+ * are never deleted.
+ */
+const FREE_PAGES = 10_000;
+
+function checkFreePages(client: Database): void {
+  const [free, pages] = [count(client, "freelist_count"), count(client, "page_count")];
+  if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
+  // The check of one table includes the free pages where that table is the schema.
+  if (free <= FREE_PAGES) integrityCheck(client, '("sqlite_schema")');
+}
+
+function count(client: Database, pragma: string): number {
+  return Number(client.query(`PRAGMA ${pragma}`).values()[0]?.[0]);
+}
+
+/** SQLite's own check, of one table or of all: throws what it finds. */
+function integrityCheck(client: Database, table = ""): void {
+  const [result] = client.query(`PRAGMA integrity_check${table}`).values()[0] ?? [];
+  if (result !== "ok") throw corrupt(String(result));
+}
+
+function corrupt(finding: string): CorruptError {
+  return new CorruptError(finding.replaceAll("\n", " "));
+}
 
 /** How much of a database to check. */
 export interface IntegrityOptions {
@@ -12,24 +65,24 @@ export interface IntegrityOptions {
 }
 
 /**
- * Checks a database for damage in short read transactions, so that a server beside it can go on moving its WAL:
+ * Checks a database for corruption in short read transactions, so that a server beside it can go on moving its WAL:
  * the other tables with their indexes first, then the plants in ranges of their ids, and all pages together at the end.
  * The time grows with the number of plants: about a microsecond each.
  *
  * @returns How many plants are checked: yielded between two steps, and returned after the last one.
- * @throws {DamageError} If it is damaged: where, and what was found.
+ * @throws {CorruptError} If it is corrupt: where, and what was found.
  */
 export function* checkIntegrity(client: Database, { whole }: IntegrityOptions): Generator<number, number> {
   // Without it SQLite reads a page whose cells lie outside of it, and may not notice.
   client.run("PRAGMA cell_size_check = ON");
   for (const table of otherTables(client)) {
-    at(table, () => requireSound(client, `integrity_check("${table.replaceAll('"', '""')}")`));
+    at(table, () => integrityCheck(client, `("${table.replaceAll('"', '""')}")`));
     yield 0;
   }
   const plants = yield* checkPlants(client);
   if (whole) {
     yield plants;
-    at("the whole file", () => requireSound(client, "integrity_check"));
+    at("the whole file", () => integrityCheck(client));
   }
   return plants;
 }
@@ -37,17 +90,6 @@ export function* checkIntegrity(client: Database, { whole }: IntegrityOptions): 
 function otherTables(client: Database): string[] {
   const names = client.query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'plants'").values();
   return ["sqlite_schema", ...names.map(([name]) => String(name))];
-}
-
-/**
- * Runs one of SQLite's own checks.
- *
- * @param check The pragma, with its argument.
- * @throws {DamageError} If it finds something.
- */
-export function requireSound(client: Database, check: string): void {
-  const [result] = client.query(`PRAGMA ${check}`).values()[0] ?? [];
-  if (result !== "ok") throw damaged(String(result));
 }
 
 /** How long a range is meant to take, in milliseconds: that is how long it holds the WAL. */
@@ -73,7 +115,7 @@ function* checkPlants(client: Database): Generator<number, number> {
     const begin = performance.now();
     const rows = at(`plants below id ${last}`, () => range.values(last - 1n, limit) as [bigint, bigint][]);
     const isLast = rows.length < limit;
-    last = requireDescending(rows, last);
+    last = checkRows(rows, last);
     checked += rows.length;
     // A plant can be of 10 bytes or of 60,000.
     limit = Math.ceil(limit * (performance.now() - begin < RANGE_MS ? 2 : 0.5));
@@ -82,12 +124,12 @@ function* checkPlants(client: Database): Generator<number, number> {
   }
 }
 
-/** A page that two places of the tree lead to gives the same ids twice. */
-function requireDescending(rows: readonly [bigint, bigint][], before: bigint): bigint {
+/** A page that two places of the tree lead to gives the same ids twice. Returns the last id. */
+function checkRows(rows: readonly [bigint, bigint][], before: bigint): bigint {
   let last = before;
   for (const [id, isSound] of rows) {
-    if (id >= last) throw damaged(`plants: id ${id} is out of order`);
-    if (isSound !== 1n) throw damaged(`plants: the row of id ${id} is not found by its id, or holds no text`);
+    if (id >= last) throw corrupt(`plants: id ${id} is out of order`);
+    if (isSound !== 1n) throw corrupt(`plants: the row of id ${id} is not found by its id, or holds no text`);
     last = id;
   }
   return last;
@@ -98,11 +140,113 @@ function at<Result>(where: string, read: () => Result): Result {
   try {
     return read();
   } catch (error) {
-    const finding = findingOf(error);
-    throw finding === undefined ? error : damaged(`${where}: ${finding}`);
+    const finding = corruptionIn(error);
+    throw finding === undefined ? error : corrupt(`${where}: ${finding}`);
   }
 }
 
-function damaged(finding: string): DamageError {
-  return new DamageError(finding.replaceAll("\n", " "));
+/** The request to the Worker that checks, and the one to end early. */
+export type IntegrityRequest = IntegrityCheckRequest | { readonly type: "stop" };
+
+/** What to check. */
+export interface IntegrityCheckRequest {
+  readonly type: "check";
+  readonly path: string;
+  /**
+   * Whether a server needs the processor, and the WAL short: the check rests between its steps, and checks how all
+   * pages hang together in small files only.
+   */
+  readonly background: boolean;
+  /** Which file to check, as of `identityOf`: with another one at the path the check fails. Without it, any. */
+  readonly file?: string | undefined;
+}
+
+/** What the Worker sends. */
+export type IntegrityReport =
+  { readonly type: "ready" } | ({ readonly type: "progress" } & CheckProgress) | CheckResult;
+
+/**
+ * Checks a database once, in a Worker, even while a server writes to it: SQLite blocks the thread it runs on.
+ *
+ * @param onProgress Takes how far the check is.
+ */
+export function checkFile(path: string, onProgress: (progress: CheckProgress) => void): Promise<CheckResult> {
+  return startChecker(onProgress).check({ type: "check", path, background: false });
+}
+
+/** Starts a Worker that keeps the process alive until its check has ended or was stopped. */
+function startChecker(onProgress: (progress: CheckProgress) => void = () => {}) {
+  const worker = new Worker(new URL("./integrity_worker.js", import.meta.url));
+  const { promise, resolve } = Promise.withResolvers<CheckResult>();
+  const { promise: ready, resolve: started } = Promise.withResolvers<void>();
+  worker.addEventListener("message", ({ data: report }: MessageEvent<IntegrityReport>) => {
+    if (report.type === "ready") started();
+    else if (report.type === "progress") onProgress(report);
+    else resolve(report);
+  });
+  worker.addEventListener("error", ({ message }) => {
+    started();
+    resolve({ type: "failed", reason: message });
+  });
+  const result = promise.finally(() => worker.terminate());
+  const send = (request: IntegrityRequest) => worker.postMessage(request);
+  return {
+    /** Resolves once the Worker runs. From then on it needs file descriptors for the database only. */
+    ready,
+    /** Begins the check. Never rejects. */
+    check(request: IntegrityCheckRequest): Promise<CheckResult> {
+      send(request);
+      return result;
+    },
+    /** Ends the check after the step it is in, or before it begins. Resolves when its connection is closed. */
+    async stop(): Promise<void> {
+      send({ type: "stop" });
+      await result;
+    },
+  };
+}
+
+/** The check beside a server. */
+export interface BackgroundCheck {
+  /** Ends the check, if it has not ended. Resolves when its connection is closed. */
+  stop(): Promise<void>;
+}
+
+/** Where a server hears of its check. */
+export interface BackgroundCheckOptions extends Required<Pick<ServingOptions, "onInfo" | "onWarning">> {
+  /** Called with what was found, when the file is corrupt. */
+  readonly onCorrupt: (finding: string) => void;
+}
+
+/** When the check begins, in milliseconds: a start has the processors to itself. */
+const DELAY_MS = 1_000;
+
+/**
+ * Checks a database for corruption once, soon after a server has opened it. Resolves once the Worker that will do it runs:
+ * Bun ends a process that has no file descriptors for a new Worker, and clients could take the last ones until then.
+ */
+export async function backgroundCheck(path: string, options: BackgroundCheckOptions): Promise<BackgroundCheck> {
+  const { onInfo, onWarning, onCorrupt } = options;
+  // It was opened just now. Later there can be another one at the path.
+  const file = identityOf(path);
+  const checker = startChecker();
+  await checker.ready;
+  const timer = setTimeout(async () => {
+    const begin = performance.now();
+    onInfo("Integrity check started", {});
+    const result = await checker.check({ type: "check", path, background: true, file });
+    const durationMs = Math.round(performance.now() - begin);
+    if (result.type === "corrupt") onCorrupt(result.finding);
+    else if (result.type === "failed") onWarning("Integrity check not finished", result.reason);
+    else if (result.type === "sound") {
+      onInfo("Integrity check passed", { plants: result.plants, pages: result.pages, durationMs });
+    }
+  }, DELAY_MS);
+  timer.unref();
+  return {
+    async stop() {
+      clearTimeout(timer);
+      await checker.stop();
+    },
+  };
 }

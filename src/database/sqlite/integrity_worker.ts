@@ -1,11 +1,15 @@
-// The Worker that checks a database for damage: SQLite blocks the thread it runs on, and a large file takes long.
+// The Worker that checks a database for corruption: SQLite blocks the thread it runs on, and a large file takes long.
 import type { Database } from "bun:sqlite";
 import { withDeadline } from "../../async/deadline.ts";
 import { connect } from "./connection.ts";
-import { identityAt } from "./damage_mark.ts";
-import { findingOf } from "./errors.ts";
-import { checkIntegrity } from "./integrity.ts";
-import type { IntegrityReport, IntegrityRequest, IntegrityStop } from "./integrity_client.ts";
+import { identityOf } from "./corruption.ts";
+import { corruptionIn } from "./errors.ts";
+import {
+  checkIntegrity,
+  type IntegrityCheckRequest,
+  type IntegrityReport,
+  type IntegrityRequest,
+} from "./integrity.ts";
 
 declare const self: Worker;
 
@@ -18,7 +22,7 @@ const WHOLE_PAGES = 25_000;
 const stop = Promise.withResolvers<void>();
 let [checking, stopped] = [false, false];
 
-self.addEventListener("message", async ({ data: request }: MessageEvent<IntegrityRequest | IntegrityStop>) => {
+self.addEventListener("message", async ({ data: request }: MessageEvent<IntegrityRequest>) => {
   if (request.type === "check") return respond(await check(request));
   stopped = true;
   stop.resolve();
@@ -27,38 +31,39 @@ self.addEventListener("message", async ({ data: request }: MessageEvent<Integrit
 respond({ type: "ready" });
 
 /** The connection is closed when this resolves: the last one to close a database removes its WAL. */
-async function check(request: IntegrityRequest): Promise<IntegrityReport> {
+async function check(request: IntegrityCheckRequest): Promise<IntegrityReport> {
   checking = true;
   try {
     using client = open(request);
     return await checkSteps(client, request);
   } catch (error) {
-    const finding = findingOf(error);
-    if (finding !== undefined) return { type: "damaged", finding };
+    const finding = corruptionIn(error);
+    if (finding !== undefined) return { type: "corrupt", finding };
     return { type: "failed", reason: error instanceof Error ? error.message : String(error) };
   }
 }
 
 /** What another file at the path is like says nothing about the one that the server has open. */
-function open({ path, file }: IntegrityRequest): Database {
-  let [client, failure]: [Database | undefined, unknown] = [undefined, undefined];
+function open({ path, file }: IntegrityCheckRequest): Database {
+  const requireSameFile = () => {
+    if (file !== undefined && identityOf(path) !== file) throw new Error("the file was removed or replaced");
+  };
+  let client: Database | undefined;
   try {
     client = connect(path, { access: "read" });
+    requireSameFile();
+    return client;
   } catch (error) {
-    failure = error;
-  }
-  if (file !== undefined && identityAt(path) !== file) {
     client?.close();
-    throw new Error("the file was removed or replaced");
+    requireSameFile();
+    throw error;
   }
-  if (client === undefined) throw failure;
-  return client;
 }
 
-async function checkSteps(client: Database, { background }: IntegrityRequest): Promise<IntegrityReport> {
-  const pages = pragma(client, "page_count");
+async function checkSteps(client: Database, { background }: IntegrityCheckRequest): Promise<IntegrityReport> {
+  const pages = firstOf(client, "PRAGMA page_count");
   // Counting reads the whole file once more, for a share that only a person wants to see.
-  const total = background ? 0 : Number(client.query("SELECT count(*) FROM plants").values()[0]?.[0]);
+  const total = background ? 0 : firstOf(client, "SELECT count(*) FROM plants");
   const steps = checkIntegrity(client, { whole: !background || pages <= WHOLE_PAGES });
   for (;;) {
     const begin = performance.now();
@@ -71,8 +76,8 @@ async function checkSteps(client: Database, { background }: IntegrityRequest): P
   }
 }
 
-function pragma(client: Database, name: string): number {
-  return Number(client.query(`PRAGMA ${name}`).values()[0]?.[0]);
+function firstOf(client: Database, query: string): number {
+  return Number(client.query(query).values()[0]?.[0]);
 }
 
 function respond(message: IntegrityReport): void {

@@ -2,8 +2,13 @@ import type { Database } from "bun:sqlite";
 import { asc, eq, gte, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 import { type NewPlant, type Plant, samePlant } from "../../plant/plant.ts";
+import type { PlantReader } from "../adapter.ts";
 import type { AddOutcome } from "../plant_store.ts";
-import { toDatabaseError } from "./connection.ts";
+import { DatabaseError } from "../database.ts";
+import { keysetPages, PAGE_PLANTS } from "../keyset.ts";
+import { connect } from "./connection.ts";
+import { corruptionMarker } from "./corruption.ts";
+import { toDatabaseError } from "./errors.ts";
 import { plants } from "./schema.ts";
 
 const { placeholder } = sql;
@@ -45,6 +50,28 @@ function withoutNull({ name, tag }: Pick<PlantRow, "name" | "tag">): Plant {
 }
 
 /**
+ * Opens the plants of a database for reading only, even while a server writes to it.
+ *
+ * @throws {DatabaseError} If there is no such file, or it cannot be read.
+ */
+export function openPlants(path: string): PlantReader {
+  const client = connect(path, { access: "read" });
+  const marker = corruptionMarker(path);
+  return {
+    async *pages() {
+      yield* keysetPages(plantReader(client));
+      // At the end: a server may have found it meanwhile, and all that can be read is read. A row that SQLite does not
+      // reach from the root is missing without an error.
+      const finding = marker.finding();
+      if (finding !== undefined) {
+        throw new DatabaseError(`Database "${path}" is corrupt (${finding}): plants may be missing`);
+      }
+    },
+    [Symbol.asyncDispose]: async () => client.close(),
+  };
+}
+
+/**
  * Makes what reads a page of plants, ordered by id, from this id on.
  *
  * @throws {DatabaseError} If the database cannot be read, then and later.
@@ -69,8 +96,6 @@ function reading<Result>({ filename }: Database, read: () => Result): Result {
   }
 }
 
-/** A page ends at this many plants, or at {@linkcode PAGE_CHARACTERS}. */
-const PAGE_PLANTS = 4_000;
 /** A page ends at this many characters, because a name may be long. */
 const PAGE_CHARACTERS = 2 ** 20;
 

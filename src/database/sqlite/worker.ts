@@ -1,9 +1,17 @@
 // The Worker that holds the connection: it may hang in an fsync, the server's own thread may not.
 import { connect } from "./connection.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./database.ts";
-import { type BatchMessage, decodeBatch, encodeOutcomes } from "./batch_message.ts";
-import { toTokenColumns } from "./token_columns.ts";
-import { serializeError, toColumns, type WorkerApi, type WorkerRequest, type WorkerResponse } from "./worker_api.ts";
+import { directoryWarning } from "./files.ts";
+import {
+  type BatchMessage,
+  decodeBatch,
+  encodeOutcomes,
+  encodeTokens,
+  serializeError,
+  type WorkerApi,
+  type WorkerRequest,
+  type WorkerResponse,
+} from "./worker_messages.ts";
 
 declare const self: Worker;
 
@@ -12,10 +20,11 @@ const BUSY_TIMEOUT_MS = 1_000;
 
 let opened: SqliteDatabase | undefined;
 
-function open(path: string): void {
+function open(path: string): string | undefined {
   const onCheckpointFailed = (error: Error) => respond({ type: "checkpoint_failed", error: serializeError(error) });
-  opened = sqliteDatabase(connect(path, { beginWal: true }), { busyTimeoutMs: BUSY_TIMEOUT_MS, onCheckpointFailed });
+  opened = sqliteDatabase(connect(path, { resetsWal: true }), { busyTimeoutMs: BUSY_TIMEOUT_MS, onCheckpointFailed });
   void opened.failed.then((error) => respond({ type: "failed", error: serializeError(error) }));
+  return directoryWarning(path);
 }
 
 /** The requests come from our own thread, which opens first. */
@@ -24,15 +33,14 @@ const database = () => opened as SqliteDatabase;
 const api: WorkerApi = {
   open: async (path) => open(path),
   probe: () => database().plants.probe(),
-  pageFrom: async (id) => toColumns(database().pageFrom(id)),
-  tokensAfter: async (row) => toTokenColumns(database().tokensAfter(row)),
+  tokensAfter: async (row) => encodeTokens(database().tokensAfter(row)),
   tokenRevision: () => database().tokens.revision(),
   addToken: (token) => database().tokens.add(token),
   revokeToken: (name, at) => database().tokens.revoke(name, at),
   deleteToken: (name) => database().tokens.delete(name),
   pruneTokens: (at) => database().tokens.prune(at),
   recordTokenUses: (uses) => database().tokens.recordUses(uses),
-  reportDamage: async (finding) => database().reportDamage(finding),
+  reportCorruption: async (finding) => database().reportCorruption(finding),
   close: async () => database()[Symbol.asyncDispose](),
 };
 

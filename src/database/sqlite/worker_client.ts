@@ -1,24 +1,25 @@
+import { withDeadline } from "../../async/deadline.ts";
+import type { TokenRecord } from "../../auth/token_store.ts";
+import { PlantStoreError } from "../../errors.ts";
 import type { ServingOptions } from "../adapter.ts";
 import type { Database } from "../database.ts";
-import { withDeadline } from "../../async/deadline.ts";
-import { PlantStoreError } from "../../errors.ts";
-import { keysetPages } from "../keyset.ts";
 import type { PlantStore } from "../plant_store.ts";
-import { decodeOutcomes, encodeBatch, type OutcomesMessage } from "./batch_message.ts";
-import { type BackgroundCheck, backgroundCheck } from "./background_check.ts";
-import { allTokens } from "./token_columns.ts";
-import { checkpointFailures, walSize } from "./metrics.ts";
+import { checkpointMetrics } from "./checkpoint.ts";
+import { type BackgroundCheck, backgroundCheck } from "./integrity.ts";
 import {
+  decodeOutcomes,
+  decodeTokens,
   deserializeError,
-  fromColumns,
+  encodeBatch,
+  type OutcomesMessage,
   type WorkerApi,
   type WorkerRequest,
   type WorkerResponse,
-} from "./worker_api.ts";
+} from "./worker_messages.ts";
 
 /**
  * Opens a SQLite database in a Worker of its own: bun:sqlite is synchronous, and a disk that hangs must not stop the
- * server's thread from responding. Soon after, a check of the whole file for damage begins beside it.
+ * server's thread from responding. Soon after, a check of the whole file for corruption begins beside it.
  *
  * @throws {DatabaseError} If the file cannot be used.
  */
@@ -30,12 +31,13 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
     onWarning("Checkpoint failed", error);
   });
   const call = callBy(worker);
-  await call("open", path).catch((error) => {
+  const warning = await call("open", path).catch((error) => {
     worker.terminate();
     throw error;
   });
-  const onDamage = (finding: string) => void call("reportDamage", finding);
-  const check = await backgroundCheck(path, { onInfo, onWarning, onDamage });
+  if (warning !== undefined) onWarning(warning);
+  const onCorrupt = (finding: string) => void call("reportCorruption", finding);
+  const check = await backgroundCheck(path, { onInfo, onWarning, onCorrupt });
   return {
     plants: {
       add: addBy(worker),
@@ -50,8 +52,8 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
       prune: (at) => call("pruneTokens", at),
       recordUses: (uses) => call("recordTokenUses", uses),
     },
-    pages: () => keysetPages(async (id) => fromColumns(await call("pageFrom", id))),
-    metrics: () => [walSize(path), checkpointFailures(failures)],
+    pages: () => readPages(path),
+    metrics: () => checkpointMetrics(path, failures),
     failed: worker.failed,
     [Symbol.asyncDispose]: () => close(worker, check, { closeTimeoutMs, onWarning }),
   };
@@ -106,6 +108,27 @@ function addBy({ ask }: SqliteWorker): PlantStore["add"] {
 function callBy({ ask }: SqliteWorker) {
   return <Method extends keyof WorkerApi>(method: Method, ...args: Parameters<WorkerApi[Method]>) =>
     ask((id) => ({ id, method, args }) as WorkerRequest) as ReturnType<WorkerApi[Method]>;
+}
+
+/** All tokens, oldest first, page by page: between two pages the Worker takes plants, and the server's thread requests. */
+async function allTokens(pageAfter: (row: bigint) => Promise<string>): Promise<TokenRecord[]> {
+  const tokens: TokenRecord[] = [];
+  for (let row: bigint | undefined = FIRST_ROW; row !== undefined;) {
+    const page = decodeTokens(await pageAfter(row));
+    for (const token of page.tokens) tokens.push(token);
+    row = page.last;
+  }
+  return tokens.toSorted((one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1));
+}
+
+/** SQLite gives rows numbers from 1 on. */
+const FIRST_ROW = 0n;
+
+/** By a connection of its own, on this thread: no server reads plants. */
+async function* readPages(path: string) {
+  const { openPlants } = await import("./plants.ts");
+  await using reader = openPlants(path);
+  yield* reader.pages();
 }
 
 /** A hanging disk is not waited for: what was acknowledged is on it, and the next start reads the WAL. */

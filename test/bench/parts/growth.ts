@@ -34,6 +34,6 @@ export async function growth(rounds: Rounds, plants: number): Promise<Section> {
 function overStored(cwd: string, plants: number): Contender {
   makePlants(cwd, plants);
   const name = `random ids, ${thousands(plants)} stored`;
-  // The check for damage reads the whole file, for seconds.
+  // The check for corruption reads the whole file, for seconds.
   return ours({ name, ids: "random", cwd, settled: /Integrity check passed/ });
 }

@@ -1,10 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../../src/database/sqlite/connection.ts";
-import { findingOf } from "../../../src/database/sqlite/errors.ts";
+import { corruptionIn } from "../../../src/database/sqlite/errors.ts";
 import { checkIntegrity } from "../../../src/database/sqlite/integrity.ts";
 import { plantWriter } from "../../../src/database/sqlite/plants.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
 import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -32,7 +33,7 @@ function findingIn(path: string, whole: boolean): string | undefined {
     for (const _ of checkIntegrity(client, { whole }));
     return undefined;
   } catch (error) {
-    return findingOf(error);
+    return corruptionIn(error);
   }
 }
 
@@ -96,4 +97,32 @@ test("checkIntegrity() holds no read transaction between its steps", () => {
     expect(writer.query("PRAGMA wal_checkpoint(TRUNCATE)").values()).toEqual([[0n, 0n, 0n]]);
   }
   expect(id).toBeLessThan(-3n);
+});
+
+const REPLACEMENTS: [string, (path: string) => void][] = [
+  ["a damaged one", (path) => damage(path, "a zeroed page in the middle" satisfies Damage)],
+  ["text", (path) => writeFileSync(path, "This is no database.".repeat(100))],
+  ["a sound one", () => {}],
+];
+
+test.each(REPLACEMENTS)("the check beside a server says nothing of a file that was replaced by %s", async (_, make) => {
+  using directory = emptyDirectory();
+  const [path, other] = [`${directory.path}/plants.db`, `${directory.path}/other.db`];
+  for (const copy of [path, other]) makeSound(copy);
+  make(other);
+  const warning = Promise.withResolvers<unknown[]>();
+  const messages: string[] = [];
+  await using database = await openSqliteWorker(path, {
+    onWarning: (...problem) => warning.resolve(problem),
+    onInfo: (message) => void messages.push(message),
+  });
+  renameSync(other, path);
+  const failed = database.failed.then(({ message }) => [message]);
+  expect(await Promise.race([warning.promise, failed])).toEqual([
+    "Integrity check not finished",
+    "the file was removed or replaced",
+  ]);
+  expect(messages).toEqual(["Integrity check started"]);
+  await expect(database.plants.probe()).rejects.toThrow("storage is gone; send the plant again later");
+  expect(existsSync(`${path}-corrupt`)).toBe(false);
 });

@@ -1,0 +1,246 @@
+import { isUtf8 } from "node:buffer";
+import {
+  accessSync,
+  closeSync,
+  constants,
+  fchownSync,
+  fstatSync,
+  lstatSync,
+  openSync,
+  readSync,
+  realpathSync,
+  type Stats,
+  statSync,
+  writeSync,
+} from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { PlantStoreError } from "../../errors.ts";
+import { DatabaseError } from "../database.ts";
+
+/**
+ * The file of a database by its one path without links, even if there is no file yet: SQLite follows links, and names the
+ * files beside it after the last one.
+ *
+ * @throws {DatabaseError} If the path cannot be followed, is that of a directory, or is a link to a file that is not there.
+ */
+export function databaseFile(path: string): string {
+  // bun:sqlite leaves out white space around a path.
+  const file = path.trim();
+  // SQLite would open a file all the same.
+  if (/\/\.?$/.test(file)) throw new DatabaseError("it is not a file");
+  try {
+    return realPath(file) ?? path;
+  } catch (error) {
+    const { code = "" } = error as NodeJS.ErrnoException;
+    if (code !== "ENOENT") throw new DatabaseError(UNREACHABLE[code] ?? `it cannot be reached (${code})`);
+  }
+  const link = lstatSync(file, { throwIfNoEntry: false });
+  if (link !== undefined) throw new DatabaseError("it is a symbolic link to a file that is not there");
+  return newFile(file) ?? path;
+}
+
+const UNREACHABLE: Readonly<Record<string, string>> = {
+  ENOTDIR: "it is not a file",
+  ELOOP: "its symbolic links lead to each other",
+};
+
+function newFile(file: string): string | undefined {
+  try {
+    const directory = realPath(dirname(file));
+    return directory && join(directory, basename(file));
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new DatabaseError(code === "ENOENT" ? "there is no such directory" : `it cannot be reached (${code})`);
+  }
+}
+
+/** Nothing if the path is not UTF-8: a string cannot hold it, and the system takes the one that it was given. */
+function realPath(path: string): string | undefined {
+  const real = realpathSync.native(path, "buffer");
+  return isUtf8(real) ? real.toString() : undefined;
+}
+
+/** The WAL of a database: beside the file itself. */
+function walFile(path: string): string {
+  return `${databaseFile(path)}-wal`;
+}
+
+/** The size of the WAL of a database, in bytes: 0 if there is none, or it cannot be reached. */
+export function walBytes(path: string): number {
+  try {
+    return statSync(walFile(path), { throwIfNoEntry: false })?.size ?? 0;
+  } catch {
+    return 0;
+  }
+}
+
+/** What SQLite and this program keep beside a database: SQLite believes what is in them, and so does this program. */
+const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
+
+/** What opens a database: `create` creates the file if there is none, `write` and `read` need one. */
+export type Access = "create" | "write" | "read";
+
+/**
+ * Requires, before SQLite opens anything, that the files of a database can be used, and creates the database's own if that
+ * is asked for.
+ *
+ * @param file As of {@linkcode databaseFile}.
+ * @throws {DatabaseError} If they cannot; the message names the file at fault.
+ */
+export function requireFiles(file: string, access: Access): void {
+  requireTrustedFiles(file);
+  requireFileOfWal(file);
+  if (access === "create") createDatabaseFile(file);
+  const stats = statsOf(file);
+  if (!stats?.isFile()) throw new DatabaseError(stats ? "it is not a file" : "there is no such file");
+  if (access !== "read") requireWritable(file);
+}
+
+function statsOf(file: string): Stats | undefined {
+  try {
+    return statSync(file, { throwIfNoEntry: false });
+  } catch (error) {
+    // Such as a directory above it that this user may not enter.
+    throw new DatabaseError(`it cannot be reached (${(error as NodeJS.ErrnoException).code})`);
+  }
+}
+
+/**
+ * Whoever may write to the directory can put files beside a database: a journal that SQLite rolls back into it, a WAL that
+ * he still has open, a pipe whose opening blocks.
+ */
+function requireTrustedFiles(file: string): void {
+  for (const path of BESIDE.map((suffix) => file + suffix)) {
+    const stats = lstatSync(path, { throwIfNoEntry: false });
+    const fault = stats && distrust(stats, file);
+    if (fault === undefined) continue;
+    throw new DatabaseError(`"${basename(path)}" beside it ${fault}: find out who put it there, and move it away`);
+  }
+}
+
+/** The one rule for all files beside a database: what speaks against using one, as the end of a sentence. */
+function distrust(stats: Stats, file: string): string | undefined {
+  if (!stats.isFile()) return "is not a regular file";
+  const trusted = [statsOf(file)?.uid, process.getuid?.(), 0];
+  return trusted.includes(stats.uid) ? undefined : `belongs to another user (uid ${stats.uid})`;
+}
+
+/**
+ * Reads a file beside a database, if it can be trusted: blocks on nothing, and follows no link.
+ *
+ * @param maxBytes What is behind them is not read.
+ * @returns Nothing if there is no such file, or it cannot be trusted or read.
+ */
+export function readTrusted(file: string, suffix: string, maxBytes: number): string | undefined {
+  const path = file + suffix;
+  // An error costs more than a look, and there is nearly never such a file.
+  if (lstatSync(path, { throwIfNoEntry: false }) === undefined) return undefined;
+  try {
+    const descriptor = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    try {
+      if (distrust(fstatSync(descriptor), file) !== undefined) return undefined;
+      const bytes = Buffer.alloc(maxBytes);
+      return bytes.toString("utf8", 0, readSync(descriptor, bytes));
+    } finally {
+      closeSync(descriptor);
+    }
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Whether others may put files beside a database.
+ *
+ * @returns A warning for the operator; nothing if they may not.
+ */
+export function directoryWarning(path: string): string | undefined {
+  const file = databaseFile(path);
+  const { uid, mode } = statSync(dirname(file));
+  const isOurs = [statsOf(file)?.uid, process.getuid?.(), 0].includes(uid);
+  if (isOurs && (mode & 0o002) === 0) return undefined;
+  return "Others may write to the directory of the database, and so replace what is stored: move it to one of its own";
+}
+
+/**
+ * SQLite removes the WAL of a file that is missing or empty, and with it the plants that are nowhere else. First the WAL:
+ * a process that creates a database has written to the file before.
+ */
+function requireFileOfWal(file: string): void {
+  if (walBytes(file) === 0 || (statsOf(file)?.size ?? 0) > 0) return;
+  throw new DatabaseError(
+    `"${basename(file)}-wal" holds plants of a file that is not there: put the file back beside it, or move it away`,
+  );
+}
+
+/** For its owner only; SQLite gives the files beside it the same mode. */
+function createDatabaseFile(file: string): void {
+  try {
+    closeSync(openSync(file, "ax", 0o600));
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "EACCES" || code === "EPERM" || code === "EROFS") throw new DatabaseError(NOT_WRITABLE);
+    if (code !== "EEXIST") throw error;
+  }
+}
+
+/**
+ * Creates a file that is readable and writable for its owner only. Root gives it to this owner: root may run a command on a
+ * server's files, as SQLite does with the WAL. Nothing that is there is followed, such as a link to a file of root's.
+ *
+ * @throws {Error} The system's, if there is something at the path, or it cannot be written.
+ */
+export function createPrivateFile(path: string, text: string, { uid, gid }: Pick<Stats, "uid" | "gid">): void {
+  const file = openSync(path, "wx", 0o600);
+  try {
+    writeSync(file, text);
+    if (process.getuid?.() === 0) fchownSync(file, uid, gid);
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** If the WAL is there already, SQLite opens for reading what it may not write, and fails at the first write. */
+function requireWritable(file: string): void {
+  if (!["", "-wal", "-shm"].every((suffix) => canWrite(file + suffix))) throw new DatabaseError(NOT_WRITABLE);
+}
+
+/** Whether this process may write to a file, or there is none. */
+export function canWrite(path: string): boolean {
+  try {
+    accessSync(path, constants.W_OK);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "ENOENT";
+  }
+}
+
+/** What to do about files that may not be written. */
+export const NOT_WRITABLE =
+  "SQLite has to be able to write to it and beside it; run this as the user who runs the server";
+
+/**
+ * Watches that a database's files are still the ones that were opened. SQLite would go on writing into files that
+ * were unlinked or replaced, and those writes would be lost.
+ *
+ * @param path The database, open and in WAL mode.
+ * @returns A check that throws `storage_unavailable` once a file is another one; two system calls.
+ */
+export function sameFilesCheck(path: string): () => void {
+  // A WAL that is deleted takes with it what is not checkpointed yet.
+  const opened = [path, walFile(path)].map((file) => ({ file, inode: inodeOf(file) }));
+  return () => {
+    for (const { file, inode } of opened) {
+      if (inodeOf(file) !== inode) {
+        throw new PlantStoreError("storage_unavailable", "storage is gone; send the plant again later", {
+          cause: new Error(`"${file}" was removed or replaced while it was open`),
+        });
+      }
+    }
+  };
+}
+
+function inodeOf(file: string): string | undefined {
+  const stats = statSync(file, { throwIfNoEntry: false });
+  return stats && `${stats.dev}:${stats.ino}`;
+}

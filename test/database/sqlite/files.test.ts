@@ -1,0 +1,326 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { DatabaseError } from "../../../src/database/database.ts";
+import { connect } from "../../../src/database/sqlite/connection.ts";
+import { corruptionMarker } from "../../../src/database/sqlite/corruption.ts";
+import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
+import { openPlants, plantWriter } from "../../../src/database/sqlite/plants.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
+import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const fern = { id: 1n, name: "Fern" };
+const ACCESSES = ["create", "write", "read"] as const;
+
+/** A directory, and paths in it; gone at the end of the scope. */
+function home() {
+  const directory = emptyDirectory();
+  return { ...directory, at: (name: string) => join(directory.path, name) };
+}
+
+/** Runs a script that ends itself by SIGKILL, and so leaves its files as they are. */
+function runKilled(script: string, ...args: string[]): void {
+  const imports = `
+    import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/connection.ts"))};
+    import { plantWriter } from ${JSON.stringify(join(ROOT, "src/database/sqlite/plants.ts"))};`;
+  const end = `process.kill(process.pid, "SIGKILL");`;
+  Bun.spawnSync([process.execPath, "-e", `${imports}${script}${end}`, ...args]);
+}
+
+/** A database whose last plants are in its WAL alone, as a kill leaves it. */
+function killed(path: string): void {
+  runKilled(`plantWriter(connect(process.argv[1]))([{ id: 1n, name: "Fern" }]);`, path);
+}
+
+test.each(ACCESSES)("connect() for access to %s leaves the WAL of a file that is not there, or is empty", (access) => {
+  using directory = home();
+  const [path, moved, wal] = ["plants.db", "moved.db", "plants.db-wal"].map(directory.at) as [string, string, string];
+  killed(path);
+  const before = readFileSync(wal);
+  expect(before.length).toBeGreaterThan(0);
+  renameSync(path, moved);
+  for (const empty of [false, true]) {
+    if (empty) writeFileSync(path, "");
+    expect(() => connect(path, { access })).toThrow('"plants.db-wal" holds plants of a file that is not there');
+    expect([existsSync(path), readFileSync(wal).equals(before)]).toEqual([empty, true]);
+  }
+  renameSync(moved, path);
+  using database = connect(path);
+  expect(plantWriter(database)([fern])).toEqual(["present"]);
+});
+
+/** A directory with ways to a file that is not there yet: `deep/data/plants.db`. */
+function waysToNoFile() {
+  const directory = home();
+  mkdirSync(directory.at("deep/data/more"), { recursive: true });
+  symlinkSync("deep/data/more", directory.at("more"));
+  symlinkSync("deep/data/second", directory.at("first"));
+  symlinkSync("plants.db", directory.at("deep/data/second"));
+  return { ...directory, file: directory.at("deep/data/plants.db") };
+}
+
+// "more/.." is the directory that the link leads out of.
+const WAYS = ["more/../plants.db", "deep/data//plants.db"];
+
+test.each(WAYS)("connect() by %s, where there is no file yet, makes it for its owner only", (way) => {
+  using ways = waysToNoFile();
+  connect(`${ways.path}/${way}`).close();
+  expect(readdirSync(ways.path).toSorted()).toEqual(["deep", "first", "more"]);
+  expect((statSync(ways.file).mode & 0o777).toString(8)).toBe("600");
+});
+
+const REFUSED_WAYS = ["first", "none/../deep/data/plants.db", "deep/data/plants.db/", "deep/data/plants.db/."];
+
+test.each([...WAYS, ...REFUSED_WAYS])("connect() by %s leaves a WAL whose file is not there", (way) => {
+  using ways = waysToNoFile();
+  killed(ways.file);
+  const before = readFileSync(`${ways.file}-wal`);
+  rmSync(ways.file);
+  expect(() => connect(`${ways.path}/${way}`)).toThrow(DatabaseError);
+  expect(readFileSync(`${ways.file}-wal`).equals(before)).toBe(true);
+});
+
+const REFUSED_PATHS: [name: string, says: string][] = [
+  ["plants.db/", "it is not a file"],
+  ["plants.db/.", "it is not a file"],
+  ["to-directory.db", "it is not a file"],
+  ["directory", "it is not a file"],
+  ["pipe", "it is not a file"],
+  ["dangling.db", "it is a symbolic link to a file that is not there"],
+  ["one.db", "its symbolic links lead to each other"],
+  ["missing/plants.db", "there is no such directory"],
+];
+
+test.each(REFUSED_PATHS)("connect() by %s is refused: %s", (name, says) => {
+  using directory = home();
+  connect(directory.at("plants.db")).close();
+  mkdirSync(directory.at("directory"));
+  Bun.spawnSync(["mkfifo", directory.at("pipe")]);
+  symlinkSync("plants.db/", directory.at("to-directory.db"));
+  symlinkSync("none.db", directory.at("dangling.db"));
+  symlinkSync("other.db", directory.at("one.db"));
+  symlinkSync("one.db", directory.at("other.db"));
+  const path = `${directory.path}/${name}`;
+  for (const access of ACCESSES) {
+    expect(() => connect(path, { access })).toThrow(
+      new DatabaseError(`Cannot ${access === "read" ? "read" : "open"} database "${path}": ${says}`),
+    );
+  }
+  expect(existsSync(directory.at("none.db"))).toBe(false);
+});
+
+test("a link that is led to another file is noticed by who has the one before open", async () => {
+  using directory = home();
+  for (const name of ["first.db", "second.db"]) connect(directory.at(name)).close();
+  symlinkSync("first.db", directory.at("link.db"));
+  await using database = sqliteDatabase(connect(directory.at("link.db")));
+  await database.plants.probe();
+  rmSync(directory.at("link.db"));
+  symlinkSync("second.db", directory.at("link.db"));
+  await expect(database.plants.probe()).rejects.toMatchObject({ code: "storage_unavailable" });
+});
+
+// SQLite puts the WAL beside the file, not beside the link.
+test("a WAL that is removed is noticed, even if the path is a symbolic link", async () => {
+  using directory = home();
+  connect(directory.at("real.db")).close();
+  symlinkSync("real.db", directory.at("plants.db"));
+  await using database = sqliteDatabase(connect(directory.at("plants.db")));
+  const add = () => database.plants.add([fern], { timeoutMs: 1_000 });
+  expect(await add()).toEqual(["added"]);
+  expect(database.metrics().find(({ name }) => name === "plant_store_wal_bytes")?.value).toBeGreaterThan(0);
+  rmSync(directory.at("real.db-wal"));
+  await expect(add()).rejects.toMatchObject({ code: "storage_unavailable" });
+});
+
+test("connect() in a directory whose name is no UTF-8 makes the file there", () => {
+  using directory = home();
+  const script = `
+    import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/connection.ts"))};
+    connect("plants.db").close();
+    connect("plants.db", { access: "read" }).close();`;
+  const enter = 'cd "$1" && mkdir "$(printf "caf\\351")" && cd caf* && "$2" -e "$3"';
+  const { exitCode, stderr } = Bun.spawnSync(["sh", "-c", enter, "sh", directory.path, process.execPath, script]);
+  expect([exitCode, stderr.toString()]).toEqual([0, ""]);
+  expect(readdirSync(directory.path, "buffer").map((name) => name.toString("latin1"))).toEqual(["caf\xe9"]);
+});
+
+test("a file's name may have the character that stands for what is no UTF-8: its marker is found by a link", () => {
+  using directory = home();
+  const [file, link] = [directory.at("\uFFFD.db"), directory.at("link.db")];
+  connect(file).close();
+  symlinkSync(file, link);
+  corruptionMarker(file).write("found before");
+  expect(corruptionMarker(link).finding()).toBe("found before");
+});
+
+/** Makes and removes the files beside a database again and again, as processes do that open and close it. */
+const MAKE_AND_REMOVE = `
+  import { closeSync, openSync, unlinkSync } from "node:fs";
+  const files = ["-wal", "-shm"].map((suffix) => process.argv[1] + suffix);
+  for (let times = 1; ; times++) {
+    for (const file of files) closeSync(openSync(file, "w"));
+    for (const file of files) unlinkSync(file);
+    if (times === 1_000) console.log("running");
+  }
+`;
+
+test("connect() beside a process that removes the WAL just now says nothing of the files beside the database", async () => {
+  using directory = home();
+  const path = directory.at("plants.db");
+  writeFileSync(path, "This is no database.".repeat(100));
+  await using other = Bun.spawn([process.execPath, "-e", MAKE_AND_REMOVE, path]);
+  expect((await other.stdout.getReader().read()).value).toBeDefined();
+  const reasons = new Set(Array.from({ length: 5_000 }, () => refusalOf(path)));
+  other.kill("SIGKILL");
+  expect([...reasons]).toEqual([`Cannot open database "${path}": file is not a database`]);
+});
+
+function refusalOf(path: string): unknown {
+  try {
+    return connect(path, { access: "write" });
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
+/** Who may write to the directory of the database in the tests below, and owns nothing else ("nobody"). */
+const OTHER_USER = 65_534;
+
+const skipsOtherUser = process.getuid?.() !== 0;
+if (skipsOtherUser)
+  console.warn("Skipped, files that another user puts beside a database: giving files away needs root");
+
+/** A database of this user's in a directory that others may write to. */
+function sharedDirectory() {
+  const directory = home();
+  chmodSync(directory.path, 0o1777);
+  const path = directory.at("plants.db");
+  {
+    using client = connect(path);
+    plantWriter(client)([fern]);
+  }
+  return { ...directory, database: path };
+}
+
+/** A journal that SQLite rolls back into the database beside it, which has another plant under the same id then. */
+function plantJournal(file: string): void {
+  using attacker = home();
+  const script = `
+    const client = connect(process.argv[1]);
+    plantWriter(client)([{ id: 1n, name: "Weed" }]);
+    client.run("PRAGMA journal_mode = DELETE");
+    client.run("PRAGMA cache_size = 1");
+    client.run("BEGIN");
+    for (let id = 2; id < 100; id++) client.run("INSERT INTO plants VALUES (?, ?, NULL)", [id, "x".repeat(4_000)]);`;
+  runKilled(script, attacker.at("weeds.db"));
+  writeFileSync(file, readFileSync(attacker.at("weeds.db-journal")));
+}
+
+/** A marker as the program writes it. */
+function forgeMarker(file: string): void {
+  const { ino, birthtimeNs } = statSync(file.replace(/-corrupt$/, ""), { bigint: true });
+  writeFileSync(file, JSON.stringify({ file: `${ino}:${birthtimeNs}`, finding: "forged", foundAt: "" }));
+}
+
+const makePipe = (file: string) => void Bun.spawnSync(["mkfifo", file]);
+const makeEndless = (file: string) => symlinkSync("/dev/zero", file);
+const makeEmpty = (file: string) => writeFileSync(file, "");
+
+const ATTACKS: [what: string, suffix: string, attack: (file: string) => void, says: string][] = [
+  ["a journal", "-journal", plantJournal, "belongs to another user (uid 65534)"],
+  ["a pipe as journal", "-journal", makePipe, "is not a regular file"],
+  ["an empty WAL", "-wal", makeEmpty, "belongs to another user (uid 65534)"],
+  ["a link as WAL", "-wal", (file) => symlinkSync("plants.db", file), "is not a regular file"],
+  ["an empty index of the WAL", "-shm", makeEmpty, "belongs to another user (uid 65534)"],
+  ["a forged marker", "-corrupt", forgeMarker, "belongs to another user (uid 65534)"],
+  ["a pipe as marker", "-corrupt", makePipe, "is not a regular file"],
+  ["an endless marker", "-corrupt", makeEndless, "is not a regular file"],
+  ["a marker of a failed fsync", "-unsynced", makeEmpty, "belongs to another user (uid 65534)"],
+  ["a link as marker of a failed fsync", "-unsynced", (file) => symlinkSync("none", file), "is not a regular file"],
+];
+
+/** Connects in another process, which is ended if it hangs: its message, and the plants that are stored then. */
+function connectApart(path: string, access: string): string {
+  const script = `
+    import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/connection.ts"))};
+    try { connect(process.argv[1], { access: process.argv[2] }); console.log("connected"); }
+    catch (error) { console.log(error.message); }`;
+  const options = { timeout: 10_000, killSignal: "SIGKILL" } as const;
+  return Bun.spawnSync([process.execPath, "-e", script, path, access], options).stdout.toString().trim();
+}
+
+test.skipIf(skipsOtherUser).each(ATTACKS)(
+  "connect() refuses %s (%s) that another user has put beside the database",
+  async (_what, suffix, attack, says) => {
+    using directory = sharedDirectory();
+    const { database } = directory;
+    const file = database + suffix;
+    attack(file);
+    if (statSync(file, { throwIfNoEntry: false })?.isFile() && !says.includes("regular"))
+      chownSync(file, OTHER_USER, OTHER_USER);
+    for (const access of ACCESSES) {
+      expect(connectApart(database, access)).toBe(
+        `Cannot ${access === "read" ? "read" : "open"} database "${database}": "plants.db${suffix}" beside it ${says}: ` +
+          "find out who put it there, and move it away",
+      );
+    }
+    rmSync(file);
+    await using reader = openPlants(database);
+    expect(await Array.fromAsync(reader.pages())).toEqual([[fern]]);
+  },
+);
+
+test.skipIf(skipsOtherUser).each(ATTACKS.filter(([what]) => /^a forged marker$|^a pipe as marker$/.test(what)))(
+  "%s (%s) that another user puts beside the database of a server stops no plant",
+  async (_what, suffix, attack) => {
+    using directory = sharedDirectory();
+    await using database = await openSqliteWorker(directory.database);
+    const file = directory.database + suffix;
+    attack(file);
+    if (attack === forgeMarker) chownSync(file, OTHER_USER, OTHER_USER);
+    // A server looks ten times a second.
+    for (const end = performance.now() + 250; performance.now() < end;) {
+      expect(await database.plants.add([fern], { timeoutMs: 1_000 })).toEqual(["present"]);
+    }
+    rmSync(file);
+  },
+);
+
+test.skipIf(skipsOtherUser)("a file of root's or of the database's owner beside a database is used", () => {
+  using directory = sharedDirectory();
+  const { database } = directory;
+  chownSync(database, OTHER_USER, OTHER_USER);
+  for (const owner of [OTHER_USER, 0]) {
+    writeFileSync(`${database}-wal`, "");
+    chownSync(`${database}-wal`, owner, owner);
+    connect(database).close();
+  }
+});
+
+test.each([
+  ["any user may write to", 0o1777],
+  ["only its owner may write to", 0o700],
+])("a server in a directory that %s warns of that, or of nothing", async (_who, mode) => {
+  using directory = home();
+  chmodSync(directory.path, mode);
+  const warnings: string[] = [];
+  const options = { onWarning: (message: string) => void warnings.push(message) };
+  await using _ = await openSqliteWorker(directory.at("plants.db"), options);
+  const warning = "Others may write to the directory of the database, and so replace what is stored";
+  expect(warnings).toEqual(mode === 0o700 ? [] : [expect.stringContaining(warning)]);
+});

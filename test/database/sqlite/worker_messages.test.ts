@@ -1,0 +1,76 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { SCOPES } from "../../../src/auth/authenticate.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
+import {
+  decodeBatch,
+  decodeOutcomes,
+  decodeTokens,
+  encodeBatch,
+  encodeOutcomes,
+  encodeTokens,
+} from "../../../src/database/sqlite/worker_messages.ts";
+import { makeTokens } from "../../bench/prefilled.ts";
+import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { anyCharacter } from "../../support/unicode.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+/** Texts of any UTF-16 code units, and of those that the message itself is made of. */
+const text = fc.oneof(
+  fc.string({ unit: anyCharacter }),
+  fc.array(fc.integer({ min: 0, max: 0xffff })).map((units) => String.fromCharCode(...units)),
+  fc.string({ unit: fc.constantFrom(" ", "\n", "-", "0", "\0") }),
+);
+const id = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n });
+const plant = fc.oneof(fc.record({ id, name: text }), fc.record({ id, name: text, tag: text }));
+
+test("decodeBatch() gives the batch that encodeBatch() was given, exactly", () => {
+  fc.assert(
+    fc.property(fc.nat(), fc.nat(), fc.array(plant), (messageId, timeoutMs, plants) => {
+      const batch = { id: messageId, timeoutMs, plants };
+      expect(decodeBatch(encodeBatch(batch))).toStrictEqual(batch);
+    }),
+  );
+});
+
+test("decodeOutcomes() gives the outcomes that encodeOutcomes() was given, in order", () => {
+  const outcome = fc.constantFrom("added", "present", "conflict", "unavailable");
+  fc.assert(
+    fc.property(fc.nat(), fc.array(outcome), (messageId, outcomes) => {
+      const message = { id: messageId, outcomes };
+      expect(decodeOutcomes(encodeOutcomes(message))).toStrictEqual(message);
+    }),
+  );
+});
+
+const time = fc.date({ noInvalidDate: true });
+const token = fc.record({
+  name: fc.string({ unit: anyCharacter }),
+  digest: fc.uint8Array({ minLength: 32, maxLength: 32 }),
+  createdAt: time,
+  expiresAt: fc.option(time),
+  revokedAt: fc.option(time),
+  lastUsedAt: fc.option(time),
+  scopes: fc.subarray([...SCOPES]),
+});
+
+test("decodeTokens() gives the tokens that encodeTokens() was given, exactly", () => {
+  fc.assert(
+    fc.property(fc.array(token), fc.option(id, { nil: undefined }), (tokens, last) => {
+      expect(decodeTokens(encodeTokens({ tokens, last }))).toStrictEqual({ tokens, last });
+    }),
+  );
+});
+
+test("a Worker's list has every token of several pages once, oldest first", async () => {
+  using directory = emptyDirectory(memoryDirectory());
+  makeTokens(directory.path, 2_500);
+  await using database = await openSqliteWorker(join(directory.path, "plants.db"));
+  const tokens = await database.tokens.list();
+  expect(new Set(tokens.map(({ name }) => name)).size).toBe(2_500);
+  expect(tokens).toHaveLength(2_500);
+  const times = tokens.map(({ createdAt }) => createdAt.getTime());
+  expect(times).toEqual(times.toSorted((one, other) => one - other));
+});
