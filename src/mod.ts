@@ -30,9 +30,7 @@ export {
 } from "./errors.ts";
 export { type GroupCommit, groupCommit, type GroupCommitOptions } from "./group_commit/group_commit.ts";
 export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./plant/plant.ts";
-export type { RemoteJwksOptions } from "./auth/jwks.ts";
-export { jwtAuthenticator, type JwtOptions } from "./auth/jwt.ts";
-export { JWT_ALGORITHMS, type JwtAlgorithm } from "./auth/jwt_header.ts";
+export { JWT_ALGORITHMS, type JwtAlgorithm, jwtAuthenticator, type JwtOptions } from "./auth/jwt.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
 export { type MintOptions, mintToken, type Sha256 } from "./auth/tokens.ts";
 export type { NewToken, TokenRecord, TokenStore, TokenUse } from "./auth/token_store.ts";

@@ -1,28 +1,64 @@
-import { type JWTHeaderParameters, jwtVerify, type JWTVerifyOptions, type LocalJWKSet } from "jose";
+import {
+  base64url,
+  createRemoteJWKSet,
+  customFetch,
+  errors,
+  type FetchImplementation,
+  type JWK,
+  type JWTHeaderParameters,
+  type JWTPayload,
+  jwtVerify,
+  type RemoteJWKSet,
+} from "jose";
+import { type Semaphore, semaphore } from "../async/semaphore.ts";
 import { PlantStoreError } from "../errors.ts";
 import { accepted, ACCEPTED, type Authenticate, refused, type Verdict } from "./authenticate.ts";
-import { type RemoteJwks, remoteJwks, type RemoteJwksOptions } from "./jwks.ts";
-import { JWT_ALGORITHMS, type JwtAlgorithm, readHeader } from "./jwt_header.ts";
-import { type JwtRefusal, refusalOf } from "./jwt_refusal.ts";
-import { type Semaphore, semaphore } from "../async/semaphore.ts";
-import { type Sha256 } from "./tokens.ts";
+import { MAX_TOKEN_LENGTH, type Sha256 } from "./tokens.ts";
+
+const RSA = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] as const;
+const ELLIPTIC_CURVES = ["ES256", "ES384", "ES512", "EdDSA", "Ed25519"] as const;
+
+/**
+ * What may sign a JWT (RFC 8725, section 3.1): neither `none` nor HMAC, for which a public key would be the secret.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { JWT_ALGORITHMS } from "plant-store";
+ *
+ * assert(JWT_ALGORITHMS.includes("EdDSA"));
+ * ```
+ */
+export const JWT_ALGORITHMS = [...RSA, ...ELLIPTIC_CURVES] as const;
+/** One of {@linkcode JWT_ALGORITHMS} (RFC 7518, section 3.1; RFC 8037; RFC 9864). */
+export type JwtAlgorithm = (typeof JWT_ALGORITHMS)[number];
 
 /** Which JSON Web Tokens {@linkcode jwtAuthenticator} accepts, and what it needs. */
-export interface JwtOptions extends RemoteJwksOptions {
-  /** What `iss` has to be, to the character. */
+export interface JwtOptions {
+  /** Where the identity provider publishes its keys: a JWK Set (RFC 7517, section 5). */
+  readonly jwksUrl: URL;
+  /** The `iss` of accepted tokens, to the character. */
   readonly issuer: string;
-  /** What `aud` has to be or to hold, to the character. */
+  /** What the `aud` of accepted tokens is or contains, to the character. */
   readonly audience: string;
   /**
-   * What a token's `scope` has to hold, to the character (RFC 9068, section 2.2.3): the bearer of one that does not may
-   * do nothing. @default every token may do everything
+   * The name that a token's `scope` must contain, to the character (RFC 9068, section 2.2.3), or its `scp` if it has no
+   * `scope`: the bearer of any other token may do nothing. @default every token may do everything
    */
   readonly scope?: string | undefined;
-  /** Which algorithms signatures may have. @default all of {@linkcode JWT_ALGORITHMS} */
+  /** The algorithms of accepted signatures. @default all of {@linkcode JWT_ALGORITHMS} */
   readonly algorithms?: readonly JwtAlgorithm[] | undefined;
   readonly sha256: Sha256;
+  /** Fetches the keys. @default the platform's `fetch` */
+  readonly fetch?: (url: string, init: RequestInit) => Promise<Response>;
+  /** How long one fetch of the keys may take, in milliseconds. @default {5_000} */
+  readonly timeoutMs?: number;
+  /** Called with the reason when keys could not be fetched, at most once a cooldown; cached keys may still be used. */
+  readonly onKeysUnavailable?: (cause: unknown) => void;
   /** The time at which tokens are validated. @default the system's */
   readonly clock?: () => Date;
+  /** Milliseconds that never go back, by which cached keys age. @default `performance.now` */
+  readonly monotonic?: () => number;
 }
 
 /**
@@ -30,15 +66,16 @@ export interface JwtOptions extends RemoteJwksOptions {
  * asymmetric signatures only, `iss`, `aud` and `exp` required, `nbf` honoured, 30 seconds of clock skew.
  *
  * Keys are fetched when first needed, again in the background once they were confirmed more than 5 minutes ago, and at
- * once for a key that is not cached; at most every 10 seconds, whatever tokens come. While the provider cannot be
- * reached, the cached keys are used for 24 hours, and no others. While it can, a key that it withdrew is accepted for at
- * most 10 minutes.
+ * once for a key that is not cached; at most every 10 seconds, whatever tokens arrive. While the provider cannot be
+ * reached, the cached keys are used for 24 hours, and no others. Otherwise, a key that the provider withdrew is accepted
+ * for at most 10 minutes.
  *
- * A token that was accepted is not verified again until it expires or the provider's keys change. One token at a time
- * is verified for every two processors, so that forged ones cannot slow down all other requests.
+ * An accepted token is not verified again until it expires or the provider's keys change. One token at a time is verified
+ * for every two processors, so that forged tokens cannot slow down all other requests.
  *
- * @returns What validates a token. It returns no promise where the token is remembered, or its form is enough to refuse it. It
- * throws a {@linkcode PlantStoreError} `queue_full` when too many tokens wait for it, and nothing else.
+ * @returns What validates a token. It returns no promise if the token is remembered, or its form is enough to refuse it.
+ * It throws, or rejects with, a {@linkcode PlantStoreError} `queue_full` when more than 1,000 tokens wait to be verified,
+ * or for keys, and nothing else.
  *
  * @example
  * ```ts
@@ -56,110 +93,374 @@ export interface JwtOptions extends RemoteJwksOptions {
  * ```
  */
 export function jwtAuthenticator(options: JwtOptions): Authenticate {
-  const { algorithms = JWT_ALGORITHMS, clock = () => new Date(), sha256 } = options;
-  const state: State = {
-    options,
-    algorithms: JWT_ALGORITHMS.filter((algorithm) => algorithms.includes(algorithm)),
-    clock,
-    jwks: remoteJwks(options),
-    accepted: new Map(),
-    inFlight: new Map(),
-    withPermit: semaphore(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2))),
-  };
+  const { algorithms = JWT_ALGORITHMS, sha256 } = options;
+  const safe = JWT_ALGORITHMS.filter((algorithm) => algorithms.includes(algorithm));
+  const verifier = new Verifier(options, safe);
   return (token) => {
     if (token.length > MAX_TOKEN_LENGTH) return refused("too long" satisfies JwtRefusal);
-    const key = sha256(token, "base64");
-    return recall(state, key) ?? state.inFlight.get(key) ?? verify(state, key, token);
+    const digest = sha256(token, "base64");
+    const known = verifier.recall(digest);
+    if (known !== undefined) return known;
+    const header = readHeader(token, safe);
+    return typeof header === "string" ? refused(header) : verifier.verify(token, digest, header);
   };
 }
 
-/** In characters. Servers take headers of 8 to 16 KiB, so a longer token would not arrive. */
-const MAX_TOKEN_LENGTH = 8_192;
-
-interface State {
-  readonly options: JwtOptions;
-  readonly algorithms: string[];
-  readonly clock: () => Date;
-  readonly jwks: RemoteJwks;
-  /** Tokens that were accepted, by the digest of the token, the oldest first. */
-  readonly accepted: Map<string, AcceptedJwt>;
-  /** Tokens that are being verified or wait for it, by the digest of the token. */
-  readonly inFlight: Map<string, Promise<Verdict>>;
-  readonly withPermit: Semaphore;
+/** Whether a token has the three parts of a signed JWT (RFC 7515, section 7.1). It looks at no more than it must. */
+export function isCompact(token: string): boolean {
+  const secondDot = token.indexOf(".", token.indexOf(".") + 1);
+  return secondDot > 0 && !token.includes(".", secondDot + 1);
 }
 
-/** A token that was accepted. */
-interface AcceptedJwt {
-  readonly verdict: Verdict;
-  /** The provider's keys then: when it has others, the token has to be verified anew. */
-  readonly keys: LocalJWKSet;
-  /** When it expires, in milliseconds since 1970 UTC. */
-  readonly expiresAt: number;
+/** Why a token is refused: the closed list. None of it holds anything of the token. */
+type JwtRefusal =
+  | "too long"
+  | "not a JWT"
+  | "malformed"
+  | "algorithm not accepted"
+  | "type not accepted"
+  | "keys unavailable"
+  | "unknown key"
+  | "ambiguous key"
+  | "unusable key"
+  | "bad signature"
+  | "wrong issuer"
+  | "wrong audience"
+  | "no expiry"
+  | "expired"
+  | "not yet valid";
+
+/** Reads a token's header, or says why the token is refused: what costs neither a key nor a signature to know. */
+function readHeader(token: string, algorithms: readonly string[]): JWTHeaderParameters | JwtRefusal {
+  if (!COMPACT.test(token)) return "not a JWT";
+  const header = parseHeader(token.slice(0, token.indexOf(".")));
+  if (header === undefined) return "malformed";
+  const { alg, crit, kid, typ } = header;
+  if (typeof alg !== "string" || !algorithms.includes(alg)) return "algorithm not accepted";
+  if (typ !== undefined && !(typeof typ === "string" && TYPE.test(typ))) return "type not accepted";
+  // RFC 7515, section 4.1.11: no extension is understood here.
+  if (crit !== undefined || !(kid === undefined || typeof kid === "string")) return "malformed";
+  return kid === undefined ? { alg } : { alg, kid };
 }
 
-/** The verdict on a token that was accepted before, while it has not expired and the provider has the same keys. */
-function recall({ accepted, clock, jwks }: State, key: string): Verdict | undefined {
-  const known = accepted.get(key);
-  if (known === undefined) return undefined;
-  if (jwks.usable() === known.keys && clock().getTime() < known.expiresAt) return known.verdict;
-  accepted.delete(key);
-  return undefined;
-}
+/** RFC 7515, section 7.1; an empty signature is one of `none`. */
+const COMPACT = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 
-/** How many accepted tokens are remembered, 2 MB of them. Refused ones are not: they would push out the accepted. */
-const MAX_ACCEPTED = 10_000;
+/**
+ * RFC 8725, section 3.11: tokens made for something else say so here. Access tokens say `at+jwt` (RFC 9068, section
+ * 2.1), but many providers `JWT` or nothing. The prefix may be left out (RFC 7515, section 4.1.9).
+ */
+const TYPE = /^(?:application\/)?(?:at\+)?jwt$/i;
 
-function remember({ accepted }: State, key: string, jwt: AcceptedJwt): void {
-  accepted.set(key, jwt);
-  if (accepted.size <= MAX_ACCEPTED) return;
-  const [oldest = key] = accepted.keys();
-  accepted.delete(oldest);
-}
+/**
+ * More than eight arrays and objects: a header has itself, a `jwk`, an `x5c` (RFC 7515, section 4.1), and some to spare.
+ * Each can cost a parser as much as hundreds of characters, and nobody needs a key to send them.
+ */
+const TOO_MANY_CONTAINERS = /^(?:[^[{]*[[{]){9}/;
 
-/** How many tokens may be in flight. The slowest signatures, 2 ms each, are verified within 2 seconds. */
-const MAX_IN_FLIGHT = 1_000;
-
-function verify(state: State, key: string, token: string): Verdict | Promise<Verdict> {
-  const header = readHeader(token, state.algorithms);
-  if (typeof header === "string") return refused(header);
-  if (state.inFlight.size >= MAX_IN_FLIGHT) throw new PlantStoreError("queue_full", TOO_MANY);
-  const verdict = verifySignature(state, key, token, header).finally(() => state.inFlight.delete(key));
-  state.inFlight.set(key, verdict);
-  return verdict;
-}
-
-const TOO_MANY = "too many JWTs wait to be verified; send the plant again later";
-
-const CLOCK_SKEW_SECONDS = 30;
-
-async function verifySignature(
-  state: State,
-  key: string,
-  token: string,
-  header: JWTHeaderParameters,
-): Promise<Verdict> {
+function parseHeader(encoded: string): Record<string, unknown> | undefined {
   try {
-    const found = await state.jwks.find(header);
-    const { payload } = await state.withPermit(() => jwtVerify(token, found.key, rulesOf(state)));
-    const { exp = 0, scope } = payload;
-    const verdict = holdsScope(scope, state.options.scope) ? ACCEPTED : WITHOUT_SCOPES;
-    remember(state, key, { verdict, keys: found.keys, expiresAt: (exp + CLOCK_SKEW_SECONDS) * 1_000 });
-    return verdict;
-  } catch (error) {
-    return refused(refusalOf(error));
+    const text = UTF8.decode(base64url.decode(encoded));
+    const header: unknown = TOO_MANY_CONTAINERS.test(text) ? undefined : JSON.parse(text);
+    const isObject = typeof header === "object" && header !== null && !Array.isArray(header);
+    return isObject ? (header as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
   }
 }
 
+const UTF8 = new TextDecoder();
+
+/** How many accepted tokens are remembered, 2 MB of them. Refused ones are not: they would push out the accepted. */
+const MAX_REMEMBERED = 10_000;
+
+/** How many tokens may wait to be verified. The slowest signatures, 2 ms each, are verified within 2 seconds. */
+const MAX_VERIFYING = 1_000;
+
+const CLOCK_SKEW_SECONDS = 30;
+
 const WITHOUT_SCOPES = accepted([]);
 
-/** RFC 8693, section 4.2: names with spaces between them. */
-function holdsScope(scope: unknown, required: string | undefined): boolean {
-  if (required === undefined) return true;
-  return typeof scope === "string" && scope.split(" ").includes(required);
+/** An accepted token. */
+interface Remembered {
+  readonly verdict: Verdict;
+  /** The edition of the provider's keys by which it was verified. */
+  readonly edition: number;
+  /** In milliseconds since 1970 UTC. */
+  readonly expiresAt: number;
 }
 
-function rulesOf({ algorithms, clock, options }: State): JWTVerifyOptions {
-  const { audience, issuer } = options;
-  const time = { clockTolerance: CLOCK_SKEW_SECONDS, currentDate: clock() };
-  return { algorithms, audience, issuer, requiredClaims: ["exp"], ...time };
+/** Verifies tokens by their signature and claims, and remembers those that it accepted. */
+class Verifier {
+  readonly #options: JwtOptions;
+  readonly #algorithms: JwtAlgorithm[];
+  readonly #clock: () => Date;
+  readonly #keys: ProviderKeys;
+  /** By the token's digest, the oldest first. */
+  readonly #remembered = new Map<string, Remembered>();
+  /** Tokens that wait for keys, or to be verified, by digest. */
+  readonly #inFlight = new Map<string, Promise<Verdict>>();
+  readonly #withPermit: Semaphore = semaphore(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2)));
+  #verifying = 0;
+
+  constructor(options: JwtOptions, algorithms: JwtAlgorithm[]) {
+    this.#options = options;
+    this.#algorithms = algorithms;
+    this.#clock = options.clock ?? (() => new Date());
+    this.#keys = new ProviderKeys(options);
+  }
+
+  /** What is known of a token: the verdict on one that was accepted and still is, or that of one in flight. */
+  recall(digest: string): Verdict | Promise<Verdict> | undefined {
+    const known = this.#remembered.get(digest);
+    if (known === undefined) return this.#inFlight.get(digest);
+    const isCurrent = this.#keys.areUsable() && this.#keys.edition === known.edition;
+    if (isCurrent && this.#clock().getTime() < known.expiresAt) return known.verdict;
+    this.#remembered.delete(digest);
+    return undefined;
+  }
+
+  verify(token: string, digest: string, header: JWTHeaderParameters): Promise<Verdict> {
+    const verdict = this.#verify(token, digest, header).finally(() => this.#inFlight.delete(digest));
+    this.#inFlight.set(digest, verdict);
+    return verdict;
+  }
+
+  async #verify(token: string, digest: string, header: JWTHeaderParameters): Promise<Verdict> {
+    try {
+      const { key, edition } = await this.#keys.find(header);
+      const payload = await this.#verifySignature(token, key);
+      const verdict = isGranted(payload, this.#options.scope) ? ACCEPTED : WITHOUT_SCOPES;
+      const expiresAt = ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000;
+      this.#remember(digest, { verdict, edition, expiresAt });
+      return verdict;
+    } catch (error) {
+      if (error instanceof PlantStoreError) throw error;
+      return refused(refusalOf(error));
+    }
+  }
+
+  async #verifySignature(token: string, key: CryptoKey): Promise<JWTPayload> {
+    if (this.#verifying >= MAX_VERIFYING) throw tooMany("to be verified");
+    this.#verifying++;
+    try {
+      const { audience, issuer } = this.#options;
+      const rules = { algorithms: this.#algorithms, audience, issuer, requiredClaims: ["exp"] };
+      const { payload } = await this.#withPermit(() =>
+        jwtVerify(token, key, { ...rules, clockTolerance: CLOCK_SKEW_SECONDS, currentDate: this.#clock() }),
+      );
+      return payload;
+    } finally {
+      this.#verifying--;
+    }
+  }
+
+  #remember(digest: string, token: Remembered): void {
+    this.#remembered.set(digest, token);
+    if (this.#remembered.size <= MAX_REMEMBERED) return;
+    const [oldest = digest] = this.#remembered.keys();
+    this.#remembered.delete(oldest);
+  }
+}
+
+function tooMany(what: string): PlantStoreError {
+  return new PlantStoreError("queue_full", `too many JWTs wait ${what}; send the plant again later`);
+}
+
+/**
+ * RFC 8693, section 4.2: `scope` has names with spaces between them. Microsoft Entra sends the same as `scp`, and Okta
+ * sends a list of names.
+ */
+function isGranted({ scope, scp }: JWTPayload, required: string | undefined): boolean {
+  if (required === undefined) return true;
+  const names = scope === undefined ? scp : scope;
+  if (typeof names === "string") return names.split(" ").includes(required);
+  return scope === undefined && Array.isArray(scp) && scp.includes(required);
+}
+
+function refusalOf(error: unknown): JwtRefusal {
+  if (error instanceof KeysUnavailable) return "keys unavailable";
+  if (error instanceof errors.JWTClaimValidationFailed) {
+    return REFUSAL_BY_CLAIM[`${error.claim} ${error.reason}`] ?? "malformed";
+  }
+  if (error instanceof errors.JOSEError) return REFUSAL_BY_CODE[error.code] ?? "malformed";
+  // A key that Web Cryptography or jose cannot use for the algorithm: a plain TypeError or DOMException.
+  return "unusable key";
+}
+
+const REFUSAL_BY_CODE: Readonly<Record<string, JwtRefusal>> = {
+  [errors.JWKSNoMatchingKey.code]: "unknown key",
+  [errors.JWKSMultipleMatchingKeys.code]: "ambiguous key",
+  [errors.JWKSInvalid.code]: "unusable key",
+  [errors.JWSSignatureVerificationFailed.code]: "bad signature",
+  [errors.JWTExpired.code]: "expired",
+};
+
+const REFUSAL_BY_CLAIM: Readonly<Record<string, JwtRefusal>> = {
+  "iss missing": "wrong issuer",
+  "iss check_failed": "wrong issuer",
+  "aud missing": "wrong audience",
+  "aud check_failed": "wrong audience",
+  "exp missing": "no expiry",
+  "nbf check_failed": "not yet valid",
+};
+
+// The ages of cached keys, in milliseconds since they were confirmed, in the words of RFC 5861.
+
+/** Younger keys are used as they are. */
+const MAX_AGE_MS = 5 * 60_000;
+/** Younger keys are used and fetched again in the background: no request waits for a fetch. */
+const STALE_WHILE_REVALIDATE_MS = 10 * 60_000;
+/**
+ * Younger keys are used while fetching fails; older ones never. An attacker who blocks the way to the provider cannot
+ * keep a withdrawn key in use for longer than this.
+ */
+const STALE_IF_ERROR_MS = 24 * 3_600_000;
+
+/** Between the starts of two fetches, in milliseconds: tokens with random key ids must not flood the provider. */
+const COOLDOWN_MS = 10_000;
+
+/** How many tokens may wait for a fetch. They are counted apart, so that a slow provider holds up no token whose key is known. */
+const MAX_WAITING_FOR_KEYS = 1_000;
+
+/** The provider's keys could not be fetched, and the cached ones do not have the key. */
+class KeysUnavailable extends Error {
+  override readonly name = "KeysUnavailable";
+}
+
+/**
+ * The keys that an identity provider publishes. jose fetches, parses and selects them. When to fetch, and how long to use
+ * them, is decided here: jose uses no old keys while the provider is away, and has no cooldown after a failed fetch.
+ */
+class ProviderKeys {
+  /** Counts up when the provider publishes other keys than before. */
+  edition = 0;
+  readonly #jwks: RemoteJWKSet;
+  readonly #monotonic: () => number;
+  readonly #onUnavailable: (cause: unknown) => void;
+  #fingerprint: string | undefined;
+  /** When the provider was asked for the cached keys, by `monotonic`. */
+  #confirmedAt = Number.NEGATIVE_INFINITY;
+  /** When the last fetch began, by `monotonic`. */
+  #fetchedAt = Number.NEGATIVE_INFINITY;
+  #fetching: Promise<void> | undefined;
+  #waiting = 0;
+  /** Whether the last fetch failed. */
+  #isFailing = false;
+
+  constructor({ jwksUrl, fetch, timeoutMs = 5_000, monotonic, onKeysUnavailable }: JwtOptions) {
+    this.#jwks = createRemoteJWKSet(jwksUrl, {
+      [customFetch]: boundedFetch(fetch ?? globalThis.fetch),
+      timeoutDuration: timeoutMs,
+      // It never fetches by itself once it has keys, and is not asked before.
+      cacheMaxAge: Infinity,
+      cooldownDuration: Infinity,
+    });
+    this.#monotonic = monotonic ?? (() => performance.now());
+    this.#onUnavailable = onKeysUnavailable ?? (() => {});
+  }
+
+  /** Whether cached keys may be used without waiting. Begins a fetch if one is due. */
+  areUsable(): boolean {
+    const age = this.#age();
+    if (age >= MAX_AGE_MS) void this.#revalidate();
+    return age < (this.#isFailing ? STALE_IF_ERROR_MS : STALE_WHILE_REVALIDATE_MS);
+  }
+
+  /**
+   * Finds the key that a token's header names, after a fetch if one is necessary.
+   *
+   * @throws {KeysUnavailable} If keys are needed and cannot be fetched.
+   * @throws {PlantStoreError} `queue_full`, if too many tokens wait for them; and otherwise what jose throws.
+   */
+  async find(header: JWTHeaderParameters): Promise<{ readonly key: CryptoKey; readonly edition: number }> {
+    if (!this.areUsable()) await this.#waitForKeys();
+    if (this.#age() >= STALE_IF_ERROR_MS) throw new KeysUnavailable();
+    try {
+      return await this.#select(header);
+    } catch (error) {
+      if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
+    }
+    await this.#waitForKeys();
+    if (this.#isFailing) throw new KeysUnavailable();
+    return this.#select(header);
+  }
+
+  async #select(header: JWTHeaderParameters) {
+    const { edition } = this;
+    return { key: await this.#jwks(header), edition };
+  }
+
+  #age(): number {
+    return this.#monotonic() - this.#confirmedAt;
+  }
+
+  async #waitForKeys(): Promise<void> {
+    const fetching = this.#revalidate();
+    if (fetching === undefined) return;
+    if (this.#waiting >= MAX_WAITING_FOR_KEYS) throw tooMany("for the identity provider's keys");
+    this.#waiting++;
+    await fetching;
+  }
+
+  /** Begins a fetch, unless one is in flight or the last one began within the cooldown. */
+  #revalidate(): Promise<void> | undefined {
+    const now = this.#monotonic();
+    if (this.#fetching === undefined && now - this.#fetchedAt >= COOLDOWN_MS) {
+      this.#fetchedAt = now;
+      this.#fetching = this.#fetch();
+    }
+    return this.#fetching;
+  }
+
+  async #fetch(): Promise<void> {
+    try {
+      await this.#jwks.reload();
+      const fingerprint = fingerprintOf(this.#jwks.jwks()?.keys ?? []);
+      if (fingerprint !== this.#fingerprint) this.edition++;
+      this.#fingerprint = fingerprint;
+      // What was withdrawn while the response was on its way may still be in it.
+      this.#confirmedAt = this.#fetchedAt;
+      this.#isFailing = false;
+    } catch (cause) {
+      this.#isFailing = true;
+      this.#onUnavailable(cause);
+    } finally {
+      this.#fetching = undefined;
+      this.#waiting = 0;
+    }
+  }
+}
+
+/** What decides which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6), and whether it may: a published `d` does not. */
+const KEY_MEMBERS = ["kty", "kid", "alg", "use", "key_ops", "ext", "crv", "x", "y", "n", "e", "d"];
+
+/** The same text for the same keys, in whatever order and with whatever else a provider sends them. */
+function fingerprintOf(keys: readonly JWK[]): string {
+  return keys
+    .map((key) => JSON.stringify(key, KEY_MEMBERS))
+    .toSorted()
+    .join();
+}
+
+/** In bytes; the largest JWK Sets in use, with certificate chains, have a tenth of it. */
+const MAX_JWKS_BYTES = 262_144;
+
+/** A redirection is refused, as anything but 200 is: it could leave HTTPS. */
+function boundedFetch(fetch: FetchImplementation): FetchImplementation {
+  return async (url, init) => {
+    const { body, status } = await fetch(url, init);
+    if (status !== 200) {
+      await body?.cancel();
+      throw new Error(`The JWKS URL answered ${status}`);
+    }
+    const chunks: Uint8Array<ArrayBuffer>[] = [];
+    let size = 0;
+    for await (const chunk of body ?? []) {
+      size += chunk.length;
+      if (size > MAX_JWKS_BYTES) throw new Error(`The JWK Set has more than ${MAX_JWKS_BYTES} bytes`);
+      chunks.push(chunk);
+    }
+    return new Response(new Blob(chunks));
+  };
 }

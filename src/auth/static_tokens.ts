@@ -1,13 +1,14 @@
 import { ACCEPTED, type Authenticate, refused } from "./authenticate.ts";
-import { staticTokenFault, isMistyped } from "./tokens.ts";
+import { isMistyped, MAX_TOKEN_LENGTH, staticTokenFault } from "./tokens.ts";
 import { sha256 } from "./sha256.ts";
 
 /**
- * Accepts these bearer tokens, each for everything, and no others. What is compared is their digests, so a check costs
- * the same however many there are, and the time that it takes tells nothing of a token.
+ * Accepts these bearer tokens, each for everything, and no others. It compares their digests, so a check costs the same
+ * however many there are, and the time that it takes reveals nothing about a token.
  *
- * @param tokens Each has at least 16 characters, of those that RFC 6750 allows (section 2.1).
- * @throws {TypeError} If one of them cannot be used. The message has its place in the list, and not the token.
+ * @param tokens At least one. Each has 16 to 8,192 characters, of those that RFC 6750 allows (section 2.1).
+ * @throws {TypeError} If there is none, or one of them cannot be used. The message has its place in the list, and not
+ * the token.
  *
  * @example
  * ```ts
@@ -21,15 +22,19 @@ import { sha256 } from "./sha256.ts";
  * ```
  */
 export function staticTokens(tokens: readonly string[]): Authenticate {
-  tokens.forEach((token, index) => requireUsable(token, index));
+  requireUsable(tokens);
   const accepted = new Set(tokens.map((token) => sha256(token, "base64")));
   return (token) => {
+    if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
     if (accepted.has(sha256(token, "base64"))) return ACCEPTED;
     return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
   };
 }
 
-function requireUsable(token: string, index: number): void {
-  const fault = staticTokenFault(token);
-  if (fault !== undefined) throw new TypeError(`Cannot use static tokens: token ${index + 1} ${fault}`);
+function requireUsable(tokens: readonly string[]): void {
+  if (tokens.length === 0) throw new TypeError("Cannot use static tokens: expected at least one");
+  for (const [index, token] of tokens.entries()) {
+    const fault = staticTokenFault(token);
+    if (fault !== undefined) throw new TypeError(`Cannot use static tokens: token ${index + 1} ${fault}`);
+  }
 }

@@ -1,6 +1,6 @@
 import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
 import { accepted, ACCEPTED, refused, SCOPES, type Verdict } from "./authenticate.ts";
-import { digestKey, isMistyped, type Sha256 } from "./tokens.ts";
+import { digestKey, isMistyped, MAX_TOKEN_LENGTH, type Sha256 } from "./tokens.ts";
 
 /** The tokens that are accepted now, in memory: validating one reads nothing, and costs the same however many there are. */
 export interface TokenCache {
@@ -49,6 +49,7 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions):
   await refresh(cache, now());
   return {
     authenticate: (token) => {
+      if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
       const found = find(cache, sha256(token, "base64"));
       if (found === undefined) return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
       return validate(cache, found, now());

@@ -64,9 +64,16 @@ function spell(bytes: Uint8Array): string {
 
 const MIN_STATIC_CHARACTERS = 16;
 
+/**
+ * In characters. Servers take headers of 8 to 16 KiB, so a longer token would not arrive everywhere; and it is refused
+ * before it is hashed.
+ */
+export const MAX_TOKEN_LENGTH = 8_192;
+
 /** Why a token that people chose cannot be used, in words that follow its name; `undefined` if it can. */
 export function staticTokenFault(token: string): string | undefined {
   if (token.length < MIN_STATIC_CHARACTERS) return `has fewer than ${MIN_STATIC_CHARACTERS} characters`;
+  if (token.length > MAX_TOKEN_LENGTH) return `has more than ${MAX_TOKEN_LENGTH} characters`;
   // RFC 6750, section 2.1: no client could send any other.
   return /^[\w\-.~+/]+=*$/.test(token) ? undefined : "has characters that a bearer token cannot have";
 }

@@ -7,7 +7,7 @@ import { createMetrics } from "../telemetry/metrics.ts";
 import { sha256 } from "../auth/sha256.ts";
 import { swaggerUi } from "./swagger_ui.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
-import { jwtAuthenticator } from "../auth/jwt.ts";
+import { isCompact, jwtAuthenticator } from "../auth/jwt.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
 import type { Commit } from "../group_commit/batch.ts";
@@ -20,6 +20,7 @@ import { errorResponse } from "../http/responses.ts";
 import type { Observer } from "../http/observer.ts";
 import { readiness } from "../http/readiness.ts";
 import { type Config, loggableSettings } from "../settings/config.ts";
+import { isLoopback } from "../settings/setting_parsers.ts";
 import { watchEventLoop } from "../telemetry/event_loop.ts";
 import { type FirstTokenOptions, offerFirstToken } from "./first_token.ts";
 import type { HttpServer } from "./http_server.ts";
@@ -128,12 +129,22 @@ function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Con
   // Bun puts the URL into the error, and its query may hold a key.
   const onKeysUnavailable = (cause: unknown) =>
     log.warning("Keys of the identity provider not read", { reason: reasonOf(cause) });
-  const options = { ...jwt, algorithms: jwtAlgorithms, scope: jwtScope, sha256, onKeysUnavailable };
+  const options = { ...jwt, algorithms: jwtAlgorithms, scope: jwtScope, sha256, onKeysUnavailable, fetch: fetchKeys };
   const authenticateJwt = jwtAuthenticator(options);
   return (token) => {
     const verdict = tokens.authenticate(token);
-    return verdict.ok || token.split(".").length !== 3 ? verdict : authenticateJwt(token);
+    return verdict.ok || !isCompact(token) ? verdict : authenticateJwt(token);
   };
+}
+
+/**
+ * Whoever changes keys on their way can sign tokens. So `NODE_TLS_REJECT_UNAUTHORIZED` does not switch off the check of
+ * the provider's certificate, and keys of this machine, which may come in the clear, pass no proxy that `HTTP_PROXY`
+ * names. Other providers are asked through the proxy: it cannot change HTTPS.
+ */
+function fetchKeys(url: string, init: RequestInit): Promise<Response> {
+  const direct = isLoopback(new URL(url)) ? { proxy: false as const } : {};
+  return fetch(url, { ...init, ...direct, tls: { rejectUnauthorized: true } });
 }
 
 /** What even the app could not respond to. */

@@ -91,9 +91,14 @@ function parsePostgres(name: string, url: string): PostgresUrl {
 /** Parses the URL of keys. Plain HTTP is for this machine only: who changes keys on the network can sign tokens. */
 export function parseJwksUrl(name: string, text: string): URL {
   const url = URL.parse(text);
-  const isLocal = url?.protocol === "http:" && ["localhost", "127.0.0.1", "[::1]"].includes(url.hostname);
-  if (url !== null && (url.protocol === "https:" || isLocal) && !hasPassword(url)) return url;
+  const isSafe = url !== null && (url.protocol === "https:" || (url.protocol === "http:" && isLoopback(url)));
+  if (isSafe && !hasPassword(url)) return url;
   throw new ConfigError(`Cannot use ${name} "${withoutSecrets(text)}": expected an https URL without a password`);
+}
+
+/** Whether a URL leads to this machine. */
+export function isLoopback({ hostname }: URL): boolean {
+  return ["localhost", "127.0.0.1", "[::1]"].includes(hostname);
 }
 
 /** Parses the URL that paths are appended to: of a collector of traces, or of the API. */

@@ -1,5 +1,5 @@
 import { LOG_FORMATS, LOG_LEVELS } from "../telemetry/logging.ts";
-import { JWT_ALGORITHMS } from "../auth/jwt_header.ts";
+import { JWT_ALGORITHMS } from "../auth/jwt.ts";
 import { describeHost } from "../database/postgres/url.ts";
 import {
   isComplete,

@@ -1,12 +1,12 @@
 import { expect, test } from "bun:test";
+import { ACCEPTED, refused } from "../../src/auth/authenticate.ts";
 import { sha256 } from "../../src/auth/sha256.ts";
 import { staticTokens } from "../../src/auth/static_tokens.ts";
-import { ACCEPTED, refused } from "../../src/auth/authenticate.ts";
 import { mintToken } from "../../src/auth/tokens.ts";
 
-test("staticTokens() accepts its own tokens, and no others", () => {
+test("staticTokens() accepts its own tokens, one given twice too, and no others", () => {
   const tokens = Array.from({ length: 50 }, () => mintToken(sha256).slice("plant_".length));
-  const authenticate = staticTokens(tokens);
+  const authenticate = staticTokens([...tokens, ...tokens]);
   expect(tokens.map(authenticate)).toEqual(tokens.map(() => ACCEPTED));
   for (const token of tokens) {
     for (const other of [`${token}x`, token.slice(0, -1), token.slice(1), token.toLowerCase(), ` ${token}`]) {
@@ -14,12 +14,6 @@ test("staticTokens() accepts its own tokens, and no others", () => {
     }
   }
   expect(authenticate("")).toEqual(refused("unknown"));
-});
-
-test("staticTokens() of none accepts none, and of one twice accepts it", () => {
-  const token = "known-token-0123456789";
-  expect(staticTokens([])(token)).toEqual(refused("unknown"));
-  expect(staticTokens([token, token])(token)).toEqual(ACCEPTED);
 });
 
 test("staticTokens() tells a minted token that was copied wrongly from an unknown one", () => {
@@ -30,11 +24,19 @@ test("staticTokens() tells a minted token that was copied wrongly from an unknow
   expect(authenticate(mintToken(sha256))).toEqual(refused("unknown"));
 });
 
+test("staticTokens() takes tokens of up to 8,192 characters, and refuses longer ones unhashed", () => {
+  const longest = "x".repeat(8_192);
+  const authenticate = staticTokens([longest]);
+  expect(authenticate(longest)).toEqual(ACCEPTED);
+  expect(authenticate(`${longest}x`)).toEqual(refused("too long"));
+});
+
 test.each([
-  ["secret", "has fewer than 16 characters"],
-  ["no spaces are in a token", "has characters that a bearer token cannot have"],
-  ["one-token-of-many,another-one", "has characters that a bearer token cannot have"],
-])("staticTokens() refuses %j, and does not repeat it", (token, fault) => {
-  const message = `Cannot use static tokens: token 2 ${fault}`;
-  expect(() => staticTokens(["known-token-0123456789", token])).toThrow(new TypeError(message));
+  [["known-token-0123456789", "secret"], "token 2 has fewer than 16 characters"],
+  [["known-token-0123456789", "x".repeat(8_193)], "token 2 has more than 8192 characters"],
+  [["no spaces are in a token"], "token 1 has characters that a bearer token cannot have"],
+  [["one-token-of-many,another-one"], "token 1 has characters that a bearer token cannot have"],
+  [[], "expected at least one"],
+])("staticTokens() refuses what cannot be used, and does not repeat it: case %#", (tokens, fault) => {
+  expect(() => staticTokens(tokens)).toThrow(new TypeError(`Cannot use static tokens: ${fault}`));
 });

@@ -1,0 +1,402 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { base64url, exportJWK, type JWK } from "jose";
+import { PlantStoreError } from "../../src/errors.ts";
+import {
+  type CannedResponse,
+  CLAIMS,
+  HOURS,
+  identityProvider,
+  jwksServer,
+  MINUTES,
+  NOW,
+  SECONDS,
+  signed,
+  type SigningKey,
+  signingKey,
+  UTF8,
+} from "../support/jwks.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+type IdentityProvider = Awaited<ReturnType<typeof identityProvider>>;
+
+/** A provider whose first key is "a", and its tokens: "b2" is the second one that key "b" signs, always the same. */
+async function world() {
+  const idp = await identityProvider();
+  const keys = new Map<string, SigningKey>([["a", idp.key]]);
+  const tokens = new Map<string, string>();
+  async function key(name: string): Promise<SigningKey> {
+    const made = keys.get(name) ?? (await signingKey());
+    keys.set(name, made);
+    return made;
+  }
+  async function token(name: string): Promise<string> {
+    const made = tokens.get(name) ?? (await signed(await key(name.charAt(0)), { ...CLAIMS, jti: name, exp: FAR }));
+    tokens.set(name, made);
+    return made;
+  }
+  return Object.assign(idp, { keys: (names: string) => Promise.all([...names].map(key)), token });
+}
+
+/** Later than any test lets the clock go. */
+const FAR = NOW + 10_000_000;
+
+type Step = (idp: Awaited<ReturnType<typeof world>>) => unknown;
+
+const asks =
+  (token: string, verdict: true | string): Step =>
+  async (idp) =>
+    expect([token, await idp.check(await idp.token(token))]).toEqual([token, verdict]);
+/** A verdict, and not a promise of one: nothing was verified, and no keys were waited for. */
+const remembers =
+  (token: string): Step =>
+  async (idp) =>
+    expect([token, idp.check(await idp.token(token))]).toEqual([token, true]);
+const publishes =
+  (names: string): Step =>
+  async (idp) =>
+    idp.provider.publish(...(await idp.keys(names)));
+const passes =
+  (milliseconds: number): Step =>
+  (idp) =>
+    idp.advance(milliseconds);
+const requests =
+  (count: number): Step =>
+  (idp) =>
+    expect(idp.provider.requests()).toBe(count);
+const leaves: Step = (idp) => idp.provider.leave();
+const comesBack: Step = (idp) => idp.provider.comeBack();
+
+test.each<[string, readonly (Step | readonly Step[])[]]>([
+  [
+    "a new key is accepted with its first token, and the old one remains",
+    [asks("a", true), publishes("ab"), passes(10 * SECONDS), asks("b", true), asks("a2", true), requests(2)],
+  ],
+  [
+    "a key published just after a fetch is accepted 10 seconds later",
+    [asks("a", true), publishes("ab"), asks("b", "unknown key"), passes(10 * SECONDS), asks("b", true)],
+  ],
+  [
+    "a withdrawn key ends when another one brings the keys in",
+    [asks("a", true), publishes("b"), passes(10 * SECONDS), asks("b", true), asks("a", "unknown key")],
+  ],
+  [
+    "a withdrawn key ends 10 minutes after it was last confirmed, even if no token came meanwhile",
+    [asks("a", true), publishes("b"), passes(10 * MINUTES), asks("a", "unknown key")],
+  ],
+  [
+    "a provider that publishes no key at all has withdrawn them all",
+    [asks("a", true), publishes(""), passes(10 * MINUTES), asks("a", "unknown key")],
+  ],
+  [
+    "a remembered token is accepted for 5 minutes, and once more while its withdrawn key is found out",
+    [
+      [asks("a", true), publishes("b"), passes(5 * MINUTES - 1), remembers("a"), requests(1)],
+      [passes(1), remembers("a"), asks("b", true), asks("a", "unknown key"), requests(2)],
+    ],
+  ],
+  [
+    "a remembered token waits for keys that are 10 minutes old, and is not verified again if they are the same",
+    [
+      [asks("a", true), passes(10 * MINUTES), asks("a2", true), requests(2), remembers("a")],
+      [passes(10 * MINUTES), asks("a", true), requests(3), remembers("a")],
+    ],
+  ],
+  [
+    "remembered tokens and keys go on for 24 hours while the provider is away, and no longer",
+    [
+      [asks("a", true), leaves, passes(24 * HOURS - 1), asks("a2", true), asks("a", true), remembers("a")],
+      [passes(1), asks("a", "keys unavailable"), comesBack, passes(10 * SECONDS), asks("a", true)],
+    ],
+  ],
+  [
+    "while nobody listens at the start, tokens are refused",
+    [leaves, asks("a", "keys unavailable"), comesBack, passes(10 * SECONDS), asks("a", true)],
+  ],
+])("%s", async (_, steps) => {
+  await using idp = await world();
+  for (const step of steps.flat()) await step(idp);
+});
+
+test("keys that are published in another order, with other members or spaces empty no memory", async () => {
+  await using idp = await world();
+  const jwks = (await idp.keys("ab")).map(({ jwk }) => jwk);
+  let asked = 0;
+  idp.provider.responses(() => {
+    const keys = jwks.toReversed().map((jwk) => ({ issued: ++asked, ...jwk }));
+    return new Response(JSON.stringify({ at: asked, keys: asked % 4 === 0 ? keys : keys.toReversed() }, null, asked));
+  });
+  await asks("a", true)(idp);
+  for (let i = 2; i < 5; i++) {
+    idp.advance(10 * MINUTES);
+    await asks(`b${i}`, true)(idp);
+    await remembers("a")(idp);
+    requests(i)(idp);
+  }
+});
+
+test("keys are fetched when the first token needs one, once for all that come together", async () => {
+  await using idp = await identityProvider();
+  expect(idp.provider.requests()).toBe(0);
+  const tokens = await Promise.all(Array.from({ length: 50 }, (_, i) => signed(idp.key, { ...CLAIMS, jti: `${i}` })));
+  expect(await Promise.all(tokens.map(idp.check))).toEqual(Array(50).fill(true));
+  expect(idp.provider.requests()).toBe(1);
+});
+
+test("keys are confirmed after 5 minutes while the cached ones are used, and only a token that needs a new one waits", async () => {
+  await using idp = await identityProvider({ timeoutMs: 600_000 });
+  const next = await signingKey();
+  const token = await signed(idp.key, CLAIMS);
+  expect(await idp.check(token)).toBe(true);
+  idp.provider.publish(next);
+  idp.advance(5 * MINUTES);
+  const { asked, release } = idp.provider.hold();
+  expect(idp.check(token)).toBe(true);
+  await asked;
+  const waiting = idp.verdict(signed(next, CLAIMS));
+  release();
+  expect(await waiting).toBe(true);
+  expect(await idp.check(token)).toBe("unknown key");
+  expect(idp.provider.requests()).toBe(2);
+});
+
+test("keys age from when they were asked for, not from when they came", async () => {
+  await using idp = await identityProvider();
+  const token = await signed(idp.key, CLAIMS);
+  const { asked, release } = idp.provider.hold();
+  const waiting = idp.check(token);
+  await asked;
+  idp.advance(10 * MINUTES);
+  release();
+  expect(await waiting).toBe(true);
+  expect(await idp.check(token)).toBe(true);
+  expect(idp.provider.requests()).toBe(2);
+});
+
+test("a fetch that takes longer than 10 seconds is still the only one", async () => {
+  await using idp = await identityProvider({ timeoutMs: 60_000 });
+  const { asked, release } = idp.provider.hold();
+  const first = idp.verdict(signed(idp.key, CLAIMS));
+  await asked;
+  idp.advance(10 * SECONDS);
+  const second = idp.verdict(signed(idp.key, { ...CLAIMS, jti: "second" }));
+  release();
+  expect(await Promise.all([first, second])).toEqual([true, true]);
+  expect(idp.provider.requests()).toBe(1);
+});
+
+test("once the provider is known to be away, cached keys do not wait for it", async () => {
+  await using idp = await identityProvider({ timeoutMs: 600_000 });
+  const token = await signed(idp.key, CLAIMS);
+  expect(await idp.check(token)).toBe(true);
+  idp.provider.responses(() => new Response(null, { status: 503 }));
+  idp.advance(1 * HOURS);
+  expect(await idp.check(token)).toBe(true);
+  idp.advance(1 * HOURS);
+  const { release } = idp.provider.hold();
+  expect(idp.check(token)).toBe(true);
+  release();
+  // A token that needs a new key joins the same fetch, so it is over afterwards.
+  expect(await idp.verdict(signed(await signingKey(), CLAIMS))).toBe("keys unavailable");
+});
+
+test("a key exchanged under its old id is accepted when the keys are confirmed", async () => {
+  await using idp = await identityProvider();
+  const next = await signingKey("ES256", idp.key.kid);
+  const token = await signed(idp.key, CLAIMS);
+  expect(await idp.check(token)).toBe(true);
+  idp.provider.publish(next);
+  expect(await idp.verdict(signed(next, CLAIMS))).toBe("bad signature");
+  idp.advance(10 * MINUTES);
+  expect(await idp.verdict(signed(next, CLAIMS))).toBe(true);
+  expect(await idp.check(token)).toBe("bad signature");
+});
+
+test("unknown key ids bring one fetch every 10 seconds, however many come", async () => {
+  await using idp = await identityProvider();
+  const flood = async () => new Set(await Promise.all((await tokensOfUnknownKeys(50)).map(idp.check)));
+  for (let round = 1; round <= 3; round++) {
+    expect([...(await flood())]).toEqual(["unknown key"]);
+    idp.advance(10 * SECONDS - 1);
+    await flood();
+    expect(idp.provider.requests()).toBe(round);
+    idp.advance(1);
+  }
+  expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe(true);
+});
+
+test("1,000 tokens wait for a slow provider, and not a token whose key is known", async () => {
+  await using idp = await identityProvider({ timeoutMs: 600_000 });
+  expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe(true);
+  idp.advance(10 * SECONDS);
+  const { asked, release } = idp.provider.hold();
+  const [last = "", ...unknown] = await tokensOfUnknownKeys(1_001);
+  const waiting = unknown.map(idp.check);
+  await asked;
+  const full = new PlantStoreError(
+    "queue_full",
+    "too many JWTs wait for the identity provider's keys; send the plant again later",
+  );
+  await expect(idp.check(last)).rejects.toEqual(full);
+  expect(await idp.verdict(signed(idp.key, { ...CLAIMS, jti: "new" }))).toBe(true);
+  release();
+  expect(new Set(await Promise.all(waiting))).toEqual(new Set(["unknown key"]));
+  // The next fetch has room for as many.
+  idp.advance(10 * SECONDS);
+  expect(new Set(await Promise.all(unknown.map(idp.check)))).toEqual(new Set(["unknown key"]));
+});
+
+/** Tokens of an attacker, each with another key id. */
+async function tokensOfUnknownKeys(count: number): Promise<string[]> {
+  const attacker = await signingKey();
+  return Promise.all(Array.from({ length: count }, (_, i) => signed(attacker, CLAIMS, { kid: `unknown-${i}` })));
+}
+
+// Provider away
+
+/** Every way of not publishing keys; `slow` ones, at the end, wait for the timeout, all of them at once. */
+const FAILURES: readonly [string, CannedResponse, { readonly slow?: boolean }?][] = [
+  ["answers 500", () => new Response("oops", { status: 500 })],
+  ["answers 404", () => new Response(null, { status: 404 })],
+  ["answers 206 with keys", () => Response.json({ keys: [] }, { status: 206 })],
+  ["answers nothing", () => new Response("")],
+  ["answers a page", () => new Response("<!doctype html><title>Maintenance</title>")],
+  ["answers half a JWK Set", () => new Response('{"keys": [')],
+  ["answers null", () => new Response("null")],
+  ["answers a list", () => Response.json([{ kty: "EC" }])],
+  ["answers an object without keys", () => Response.json({})],
+  ["answers keys that are not objects", () => Response.json({ keys: [1, null, "key"] })],
+  ["answers keys and half a character", () => new Response(new Uint8Array([...UTF8.encode('{"keys": []}'), 0xc3]))],
+  ["answers more than 256 KiB", () => Response.json({ keys: [], more: "x".repeat(262_144) })],
+  ["answers without an end", endless],
+  ["answers a compressed flood", () => new Response(FLOOD, { headers: { "content-encoding": "gzip" } })],
+  ["does not answer", () => new Promise<Response>(() => {}), { slow: true }],
+  ["stops in the middle of its response", stalled, { slow: true }],
+];
+
+const FLOOD = Bun.gzipSync(new Uint8Array(5_000_000).fill(0x20));
+
+function endless(): Response {
+  return new Response(new ReadableStream({ pull: (stream) => stream.enqueue(new Uint8Array(16_384).fill(0x20)) }));
+}
+
+function stalled(): Response {
+  return new Response(new ReadableStream({ start: (stream) => stream.enqueue(UTF8.encode('{"keys": [')) }));
+}
+
+for (const [fails, failure, { slow = false } = {}] of FAILURES) {
+  const testOf = slow ? test.concurrent : test;
+  // Long enough for every good response, and short enough for a test.
+  const timeout = slow ? { timeoutMs: 400 } : {};
+
+  testOf(
+    `when the provider ${fails} at the start, tokens are refused until it recovers, and it is asked every 10 seconds`,
+    async () => {
+      await using idp = await identityProvider(timeout);
+      const token = await signed(idp.key, CLAIMS);
+      idp.provider.responses(failure);
+      const verdicts = await Promise.all([idp.check(token), idp.check(token)]);
+      expect(verdicts).toEqual(["keys unavailable", "keys unavailable"]);
+      idp.provider.publish(idp.key);
+      idp.advance(10 * SECONDS - 1);
+      expect(await idp.check(token)).toBe("keys unavailable");
+      expect([idp.provider.requests(), idp.causes]).toEqual([1, [expect.any(Error)]]);
+      idp.advance(1);
+      expect(await idp.check(token)).toBe(true);
+    },
+  );
+
+  testOf(`when the provider ${fails} later, cached keys go on and new ones are refused until it recovers`, async () => {
+    await using idp = await identityProvider(timeout);
+    const [next, token] = [await signingKey(), await signed(idp.key, CLAIMS)];
+    expect(await idp.check(token)).toBe(true);
+    idp.provider.responses(failure);
+    idp.advance(15 * MINUTES);
+    expect(await idp.check(token)).toBe(true);
+    expect(await idp.verdict(signed(next, CLAIMS))).toBe("keys unavailable");
+    expect([idp.provider.requests(), idp.causes.length]).toEqual([2, 1]);
+    idp.provider.publish(next);
+    idp.advance(10 * SECONDS);
+    expect(await idp.verdict(signed(next, CLAIMS))).toBe(true);
+    expect(await idp.check(token)).toBe("unknown key");
+  });
+}
+
+test("a redirection is not followed, wherever it leads", async () => {
+  await using idp = await identityProvider();
+  await using elsewhere = jwksServer(idp.key);
+  idp.provider.responses(() => Response.redirect(elsewhere.url.href));
+  expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe("keys unavailable");
+  expect(elsewhere.requests()).toBe(0);
+});
+
+// Published keys
+
+test("a hundred keys with their certificates, in pieces cut anywhere, are no trouble", async () => {
+  await using idp = await identityProvider();
+  const key = await signingKey("ES256", "🌿🌿🌿🌿🌿");
+  const old = Array.from({ length: 100 }, (_, i) => ({ ...idp.key.jwk, kid: `old-${i}`, x5c: ["M".repeat(2_000)] }));
+  const bytes = UTF8.encode(JSON.stringify({ keys: [...old, key.jwk] }));
+  idp.provider.responses(() => new Response(inPieces(bytes, 7)));
+  expect(await idp.verdict(signed(key, CLAIMS))).toBe(true);
+});
+
+function inPieces(bytes: Uint8Array, count: number): ReadableStream {
+  const size = Math.ceil(bytes.length / count);
+  let sent = 0;
+  return new ReadableStream({
+    async pull(stream) {
+      if (sent >= bytes.length) return stream.close();
+      // Pieces of one turn of the event loop would travel together.
+      await Bun.sleep(1);
+      stream.enqueue(bytes.subarray(sent, (sent += size)));
+    },
+  });
+}
+
+test.each<[string, (idp: IdentityProvider) => Promise<JWK>, string]>([
+  ["of an unknown type", changed({ kty: "XYZ" }), "unknown key"],
+  ["without a type", async ({ key }) => ({ kid: key.kid }) as JWK, "unknown key"],
+  ["of another curve", changed({ crv: "P-384" }), "unknown key"],
+  ["for encryption", changed({ use: "enc" }), "unknown key"],
+  ["for another algorithm", changed({ alg: "ES384" }), "unknown key"],
+  ["that must not verify", changed({ key_ops: ["sign"] }), "unknown key"],
+  ["without its coordinates", changed({ x: undefined, y: undefined }), "unusable key"],
+  ["with coordinates that are not text", changed({ x: 1, y: [] }), "unusable key"],
+  ["with a point off the curve", changed({ x: "A".repeat(43), y: "A".repeat(43) }), "unusable key"],
+  ["with its private half", privateJwk, "unusable key"],
+])("a published key %s makes its own token bad, and no other, and is fetched once", async (_, publish, reason) => {
+  await using idp = await identityProvider();
+  const good = await signingKey();
+  idp.provider.publish(await publish(idp), good);
+  expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe(reason);
+  expect(await idp.verdict(signed(good, CLAIMS))).toBe(true);
+  expect(idp.provider.requests()).toBe(1);
+});
+
+function changed(members: Readonly<Record<string, unknown>>) {
+  return async ({ key }: IdentityProvider) => ({ ...key.jwk, ...members }) as JWK;
+}
+
+async function privateJwk({ key: { privateKey, kid, alg } }: IdentityProvider): Promise<JWK> {
+  return { ...(await exportJWK(privateKey)), kid, alg };
+}
+
+test("an RSA key of fewer than 2,048 bits is not used", async () => {
+  await using idp = await identityProvider();
+  const name = "RSASSA-PKCS1-v1_5";
+  const algorithm = { name, modulusLength: 1_024, publicExponent: new Uint8Array([1, 0, 1]), hash: "SHA-256" };
+  const { privateKey, publicKey } = await crypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
+  idp.provider.publish({ ...(await exportJWK(publicKey)), kid: "short" });
+  const input = `${base64url.encode('{"alg":"RS256","kid":"short"}')}.${base64url.encode(JSON.stringify(CLAIMS))}`;
+  const signature = await crypto.subtle.sign(name, privateKey, UTF8.encode(input));
+  expect(await idp.verdict(`${input}.${base64url.encode(new Uint8Array(signature))}`)).toBe("unusable key");
+});
+
+test("an encryption key under the signing key's id is passed over", async () => {
+  await using idp = await identityProvider();
+  const encryption = await signingKey("ES256", idp.key.kid);
+  idp.provider.publish({ ...encryption.jwk, alg: "ECDH-ES", use: "enc" }, idp.key);
+  expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe(true);
+});
