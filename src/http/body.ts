@@ -41,21 +41,41 @@ function isJsonInUtf8(contentType = ""): boolean {
 }
 
 /**
- * Reading at once is several times cheaper than a stream, and safe where the length is known to be within the
- * limit; without a length (chunked) the bytes are counted as they come.
+ * Reading at once is several times cheaper than a stream, and safe if the length is known to be within the limit.
+ * Otherwise the bytes are counted as they come: a chunked body has no length, and two lengths are none.
  */
 function readBytes(request: Request, headers: ReadHeaders, maxBytes: number): Promise<Uint8Array> {
-  const length = headers["content-length"];
-  if (length === undefined || headers["transfer-encoding"] !== undefined) return readCounted(request.body, maxBytes);
-  if (Number(length) > maxBytes) throw tooLarge(maxBytes);
+  const length = headers["transfer-encoding"] === undefined ? bodyLength(headers["content-length"]) : Number.NaN;
+  if (length > maxBytes) throw tooLarge(maxBytes);
   // `arrayBuffer()` would work in more bridges to Node, and costs a microsecond more on Bun.
-  return request.bytes();
+  return length <= maxBytes ? request.bytes() : readCounted(request.body, maxBytes);
+}
+
+/**
+ * The value of a Content-Length, or NaN, which is neither above nor within a limit. Several of them arrive joined by a
+ * comma; a recipient may take equal ones for one (RFC 9110, section 8.6), so this service counts.
+ */
+function bodyLength(contentLength = ""): number {
+  return /^\d+$/.test(contentLength) ? Number(contentLength) : Number.NaN;
+}
+
+/**
+ * Whether more of a body may still arrive than the service would read. If less may, the connection is kept: the server
+ * reads the rest by itself.
+ *
+ * @param maxBytes The most a body may have, in bytes.
+ */
+export function hasUnreadBody({ bodyUsed, headers }: Request, maxBytes: number): boolean {
+  if (bodyUsed) return false;
+  const length = headers.get("content-length");
+  return (length !== null && !(bodyLength(length) <= maxBytes)) || headers.has("transfer-encoding");
 }
 
 async function readCounted(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Uint8Array> {
   let bytes = new Uint8Array(1_024);
   let [size, chunks, pauseAt] = [0, 0, FIRST_CHUNKS];
-  for await (const chunk of body ?? []) {
+  // Leaving the loop must not cancel the body: Node's adapter goes on filling it, and a cancelled stream throws then.
+  for await (const chunk of body?.values({ preventCancel: true }) ?? []) {
     const end = size + chunk.length;
     if (end > maxBytes) throw tooLarge(maxBytes);
     if (end > bytes.length) bytes = enlarged(bytes, Math.min(2 * end, maxBytes));

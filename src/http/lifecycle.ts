@@ -2,7 +2,8 @@ import { Elysia, NotFoundError } from "elysia";
 import { PlantStoreError } from "../errors.ts";
 import type { Observer } from "./observer.ts";
 import { type Fetch, withCors } from "./cors.ts";
-import { hasValidHost, leavesMuchUnread, prepareUrl, REQUEST_ID, requestIdOf } from "./request.ts";
+import { hasUnreadBody } from "./body.ts";
+import { hasValidHost, prepareUrl, REQUEST_ID, requestIdOf } from "./request.ts";
 import { errorResponse, successResponse } from "./responses.ts";
 
 /** What every request needs. */
@@ -113,7 +114,7 @@ function finished(response: Response, { request, path, start }: Received, option
  * request to a server that has stopped when this response comes late.
  */
 function isLastOfConnection(request: Request, { maxBodyBytes, isShuttingDown }: LifecycleOptions): boolean {
-  return isShuttingDown() || leavesMuchUnread(request, maxBodyBytes);
+  return isShuttingDown() || hasUnreadBody(request, maxBodyBytes);
 }
 
 /** RFC 9110, section 15.5.6: a known path says which methods it takes. */

@@ -39,17 +39,6 @@ export function hasValidHost({ headers }: Request): boolean {
 /** Nearly all requests to a server have the same: a comparison costs less than the pattern. */
 let lastValidHost: string | undefined;
 
-/**
- * Whether more of a body may still arrive than the service would read. For less, the connection is kept: the server
- * reads the rest by itself.
- *
- * @param maxBytes The most a body may have, in bytes.
- */
-export function leavesMuchUnread({ bodyUsed, headers }: Request, maxBytes: number): boolean {
-  if (bodyUsed) return false;
-  return headers.has("transfer-encoding") || Number(headers.get("content-length")) > maxBytes;
-}
-
 /** What clients and proxies send as ids: a UUID, a ULID, a trace id. Anything else could forge a line of the log. */
 const REQUEST_ID_PATTERN = /^[\w.:/+=@-]{1,128}$/;
 

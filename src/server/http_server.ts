@@ -11,7 +11,7 @@ export interface Handlers {
 }
 
 /** What the HTTP server needs of the configuration. */
-export type HttpServerOptions = Pick<Config, "host" | "port" | "tls">;
+export type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "maxBodyBytes">;
 
 /**
  * How long a connection may be idle, or take for a whole body, in seconds. Bun allows 12 seconds for the headers. With
@@ -46,17 +46,17 @@ export class HttpServer {
    * @throws {CommandError} If the address is in use or not one of this machine's.
    */
   async listen({ fetch, error }: Handlers): Promise<string> {
-    const { host, port, tls } = this.#options;
+    const { host, port, tls, maxBodyBytes } = this.#options;
     const counted = (request: Request) => {
       this.#received++;
       return fetch(request);
     };
     const certificate = tls && (await readCertificate(tls));
-    this.#current = serve({ host, port, certificate }, { fetch: counted, error });
+    this.#current = serve({ host, port, certificate, maxBodyBytes }, { fetch: counted, error });
     const bound = { host: this.#current.hostname ?? host, port: this.#current.port ?? port };
     // Port 0 took a free one, which is the server's from now on.
     this.#listen = (renewed) => {
-      this.#current = serve({ host, port: bound.port, certificate: renewed }, { fetch: counted, error });
+      this.#current = serve({ host, port: bound.port, certificate: renewed, maxBodyBytes }, { fetch: counted, error });
     };
     return `${tls ? "https" : "http"}://${connectable(bound.host)}:${bound.port}`;
   }
@@ -113,13 +113,14 @@ export class HttpServer {
 
 type BunServer = ReturnType<typeof serve>;
 
-interface Address {
+interface ServeOptions {
   readonly host: string;
   readonly port: number;
   readonly certificate: Certificate | undefined;
+  readonly maxBodyBytes: number;
 }
 
-function serve({ host, port, certificate }: Address, handlers: Handlers) {
+function serve({ host, port, certificate, maxBodyBytes }: ServeOptions, handlers: Handlers) {
   try {
     return Bun.serve({
       ...handlers,
@@ -129,8 +130,9 @@ function serve({ host, port, certificate }: Address, handlers: Handlers) {
       development: false,
       // With it, a second server on the port would start and share the traffic silently.
       reusePort: false,
-      // The app counts bytes itself: its 413 has a body, and comes after the check of the credentials.
-      maxRequestBodySize: Number.MAX_SAFE_INTEGER,
+      // A second line behind the app's own limit, whose 413 has a body and comes after the check of the credentials.
+      // Bun's has none and comes before it: it is far above, so that clients rarely see it.
+      maxRequestBodySize: Math.max(4 * maxBodyBytes, 2 ** 20),
       ...(certificate && { tls: { cert: certificate.cert, key: certificate.key, ciphers: CIPHERS } }),
     });
   } catch (cause) {

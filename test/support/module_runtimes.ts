@@ -13,7 +13,7 @@ const DENO = join(RUNTIMES_MODULES, "@deno/linux-x64-glibc/deno");
 
 /** A runtime that the module is promised to run on. */
 export interface ModuleRuntime {
-  readonly name: "Bun" | "Deno" | "Node 22" | "Node 26";
+  readonly name: "Bun" | "Deno" | "Node 22" | "Node 24" | "Node 26";
   /** Runs a file. */
   readonly run: readonly string[];
   /** Runs a file with its own test runner. */
@@ -39,7 +39,7 @@ export const MODULE_RUNTIMES: readonly ModuleRuntime[] = [
     importTest: "const { test } = Deno;",
     heading: "Deno",
   },
-  ...(["22", "26"] as const).map((version): ModuleRuntime => {
+  ...(["22", "24", "26"] as const).map((version): ModuleRuntime => {
     const node = join(RUNTIMES_MODULES, `node-${version}/bin/node`);
     return {
       name: `Node ${version}`,

@@ -4,7 +4,7 @@
  */
 export async function peakMemory(program: Bun.Subprocess): Promise<number> {
   let peak = 0;
-  while (program.exitCode === null) {
+  while (program.exitCode === null && program.signalCode === null) {
     const status = await Bun.file(`/proc/${program.pid}/status`)
       .text()
       .catch(() => "");
