@@ -2,7 +2,6 @@ import { once } from "node:events";
 import { closeSync, openSync } from "node:fs";
 import type { Logger } from "@logtape/logtape";
 import packageJson from "../../package.json" with { type: "json" };
-import type { Log } from "../telemetry/logging.ts";
 import { createMetrics } from "../telemetry/metrics.ts";
 import { sha256 } from "../auth/sha256.ts";
 import { swaggerUi } from "./swagger_ui.ts";
@@ -26,7 +25,7 @@ import { type FirstTokenOptions, offerFirstToken } from "./first_token.ts";
 import type { HttpServer } from "./http_server.ts";
 import { withAbort } from "../async/abort.ts";
 import { repeat } from "../async/repeat.ts";
-import { createObserver } from "../telemetry/observe.ts";
+import { createObserver } from "../telemetry/observer.ts";
 import { adapterOf } from "../database/open_database.ts";
 import { toCommandError } from "../database/storage_refusal.ts";
 import { shutDown, writeUses } from "./shutdown.ts";
@@ -35,7 +34,7 @@ import { shutDown, writeUses } from "./shutdown.ts";
 export interface ServiceOptions {
   readonly database: Database;
   readonly server: HttpServer;
-  readonly log: Log;
+  readonly log: Logger;
   /** Ends the service; if the storage failed, with a `PlantStoreError` as its reason. */
   readonly stop: AbortSignal;
   /** Where the first token is printed. */
@@ -50,13 +49,12 @@ export interface ServiceOptions {
  * @throws {CommandError} If the server cannot listen, or the tokens cannot be read.
  */
 export async function runService(config: Config, options: ServiceOptions): Promise<void> {
-  const { database, server, stop, terminal } = options;
-  const { log } = options.log;
+  const { database, server, log, stop, terminal } = options;
   const tracing = await loadTracing(config, log);
   const metrics = createMetrics();
   using timers = new DisposableStack();
-  const eventLoop = timers.adopt(watchEventLoop(log), end);
-  const observer = createObserver({ ...options.log, metrics, tracing, eventLoop }, config);
+  timers.adopt(watchEventLoop(log), end);
+  const observer = createObserver({ log, metrics, tracing }, config);
   const commits = await startCommits(database, config, observer.onCommit);
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);

@@ -3,10 +3,8 @@ import {
   getAnsiColorFormatter,
   getJsonLinesFormatter,
   getLogger,
-  getThrottlingFilter,
   type Logger,
   type LogRecord,
-  type ThrottlingFilterSummary,
   type TextFormatter,
 } from "@logtape/logtape";
 
@@ -28,89 +26,73 @@ export interface LoggingOptions {
   readonly write: (line: string) => void;
 }
 
-/** How many warnings and errors of the same text and reason are logged in each window; the others are counted. */
-const LOGGED_PER_WINDOW = 10;
-const WINDOW_MS = 10_000;
-
-/** The process's log. */
-export interface Log {
+/** The process's log. At the end of its scope it says what it has suppressed. */
+export interface Logging extends Disposable {
+  /** Calls a property that is a function only if the line is written, for the line's value. */
   readonly log: Logger;
-  /** Logs what many requests may cause in a second: where the throttle drops the line, it costs little. */
-  readonly logThrottled: LogThrottled;
 }
 
-/**
- * @param message What is logged; the throttle counts it together with the reason.
- * @param properties Gives the other properties. A function, because it is called only for what is logged.
- */
-export type LogThrottled = (
-  level: "warning" | "error",
-  message: string,
-  properties: () => Record<string, unknown>,
-  reason?: string,
-) => void;
-
-/**
- * Sets up the process's log, and returns it. An error that comes a thousand times a second does not flood it: what was
- * dropped is counted every ten seconds, and at the end of the log's scope.
- */
-export function startLogging({ level, format, write }: LoggingOptions): Log & Disposable {
+/** Sets up the process's log. An error that comes a thousand times a second does not flood it. */
+export function startLogging({ level, format, write }: LoggingOptions): Logging {
   const line = format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty();
-  const summary = { logger: getLogger(["plant-store", "summary"]), level: levelOf };
-  const throttle = getThrottlingFilter({ limit: LOGGED_PER_WINDOW, windowMs: WINDOW_MS, key: kindOf, summary });
-  const isRoutine = (record: LogRecord) => record.level === "debug" || record.level === "info";
+  const log = getLogger("plant-store");
+  const throttle = throttleOf(log);
   configureSync({
     reset: true,
-    sinks: { stderr: (record) => write(line(record)) },
-    filters: { throttle: (record) => isRoutine(record) || ADMITTED in record.properties || throttle(record) },
+    sinks: { stderr: (record) => write(line({ ...record, properties: valuesOf(record.properties) })) },
+    filters: { throttle: throttle.admits },
     loggers: [
       { category: "plant-store", sinks: ["stderr"], filters: ["throttle"], lowestLevel: level },
       { category: ["logtape", "meta"], sinks: ["stderr"], lowestLevel: "warning" },
     ],
   });
-  const log = getLogger("plant-store");
-  const count = () => throttle[Symbol.dispose]();
-  // By itself the throttle counts when the next one of the same kind comes, which may be never.
-  const timer = setInterval(count, WINDOW_MS).unref();
-  const stop = () => {
-    clearInterval(timer);
-    count();
-  };
-  return { log, logThrottled: throttled(log, throttle), [Symbol.dispose]: stop };
-}
-
-/** As severe as what was dropped: otherwise the level in force would drop it, too. */
-function levelOf({ lastRecord }: ThrottlingFilterSummary): LogRecord["level"] {
-  return lastRecord.level;
-}
-
-/** Marks the properties of a line that the throttle has let through. */
-const ADMITTED = Symbol("admitted");
-
-/** Looking the properties up and making a record costs as much as refusing a request: the throttle is asked before. */
-function throttled(log: Logger, throttle: (record: LogRecord) => boolean): LogThrottled {
-  return (level, message, properties, reason) => {
-    const known = reason === undefined ? {} : { reason };
-    const { category } = log;
-    const record = {
-      category,
-      level,
-      message: [message],
-      rawMessage: message,
-      timestamp: Date.now(),
-      properties: known,
-    };
-    if (!throttle(record)) return;
-    log.emit({ ...record, properties: Object.assign({ [ADMITTED]: true }, known, properties()) });
+  const timer = setInterval(throttle.endWindow, WINDOW_MS).unref();
+  return {
+    log,
+    [Symbol.dispose]() {
+      clearInterval(timer);
+      throttle.endWindow();
+    },
   };
 }
 
-/** A flood of unknown tokens does not hide a revoked one, which is refused for another reason. */
-function kindOf({ level, rawMessage, properties }: LogRecord): string {
-  return `${level} ${String(rawMessage)} ${String(properties["reason"])}`;
+function valuesOf(properties: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(properties).map(([name, value]) => [name, typeof value === "function" ? value() : value]),
+  );
 }
 
-/** The message, and the properties behind it: LogTape's own format for people leaves them out. */
+/** How many warnings and errors with the same message and reason are written in each window. */
+const WRITTEN_PER_WINDOW = 10;
+const WINDOW_MS = 10_000;
+
+/** Counts warnings and errors. A flood of unknown tokens does not hide a revoked one: that has another reason. */
+function throttleOf(log: Logger) {
+  const kinds = new Map<string, { readonly record: LogRecord; count: number }>();
+  return {
+    admits(record: LogRecord): boolean {
+      const { level, rawMessage, properties } = record;
+      if (level === "debug" || level === "info") return true;
+      const key = `${level} ${String(rawMessage)} ${String(properties["reason"])}`;
+      const kind = kinds.getOrInsertComputed(key, () => ({ record, count: 0 }));
+      return ++kind.count <= WRITTEN_PER_WINDOW;
+    },
+    endWindow(): void {
+      const ended = [...kinds.values()];
+      kinds.clear();
+      for (const { record, count } of ended) {
+        const { level, rawMessage, properties } = record;
+        if (count <= WRITTEN_PER_WINDOW || (level !== "warning" && level !== "error")) continue;
+        log[level](`Suppressed {suppressed} more lines: ${String(rawMessage)}`, {
+          suppressed: count - WRITTEN_PER_WINDOW,
+          reason: properties["reason"],
+        });
+      }
+    },
+  };
+}
+
+/** The message and its properties, which LogTape's own format for people leaves out. */
 function pretty(): TextFormatter {
   return getAnsiColorFormatter({
     timestamp: "time",
@@ -120,5 +102,6 @@ function pretty(): TextFormatter {
 }
 
 function property([name, value]: [string, unknown]): string {
+  if (value === undefined || value === "") return "";
   return ` ${name}=${typeof value === "object" ? Bun.inspect(value, { compact: true }) : String(value)}`;
 }

@@ -73,7 +73,7 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
     async close(timeoutMs) {
       // The exporter has passed its failures to `onFailure` already.
       const sent = provider.shutdown().catch(() => {});
-      await withDeadline(sent, timeoutMs, () => onFailure("the collector was too slow for the last spans"));
+      await withDeadline(sent, timeoutMs, () => onFailure("the collector did not accept the last spans in time"));
     },
   };
 }

@@ -1,0 +1,63 @@
+import { expect, test } from "bun:test";
+import { ERRORS, type ErrorCode, PlantStoreError } from "../../src/errors.ts";
+import { createMetrics } from "../../src/telemetry/metrics.ts";
+import { createObserver } from "../../src/telemetry/observer.ts";
+import { memoryLog } from "../support/memory_log.ts";
+
+const REQUEST = { requestId: "1", clientAddress: () => "192.0.2.1" };
+
+function observed({ accessLog = false } = {}) {
+  const memory = memoryLog();
+  const metrics = createMetrics();
+  return {
+    ...memory,
+    metrics,
+    observer: createObserver({ log: memory.log, metrics, tracing: undefined }, { accessLog }),
+  };
+}
+
+/** What the log has of an error with a cause and a reason; of the others it has nothing. */
+const LOGGED: Partial<Record<ErrorCode, object>> = {
+  missing_credentials: { level: "WARN", message: "Refused credentials", reason: "unknown", client: "192.0.2.1" },
+  invalid_credentials: { level: "WARN", message: "Refused credentials", reason: "unknown", client: "192.0.2.1" },
+  insufficient_scope: { level: "WARN", message: "Refused credentials", reason: "unknown", client: "192.0.2.1" },
+  queue_full: { level: "WARN", message: "Queue full" },
+  storage_unavailable: { level: "ERROR", message: "Storage unavailable", cause: "disk full" },
+  internal: { level: "ERROR", message: "Internal error", cause: "disk full" },
+};
+
+test.each(Object.keys(ERRORS) as ErrorCode[])("what the log has of %s", (code) => {
+  using memory = observed();
+  const { observer, lines } = memory;
+  observer.onError(new PlantStoreError(code, undefined, { cause: "disk full", reason: "unknown" }), REQUEST);
+  expect(lines).toEqual(code in LOGGED ? [expect.objectContaining({ ...LOGGED[code], requestId: "1" })] : []);
+});
+
+test("every response is counted, and logged only if the access log is on", async () => {
+  for (const accessLog of [true, false]) {
+    using memory = observed({ accessLog });
+    const { observer, metrics, lines } = memory;
+    const completed = { method: "POST", path: "/plants", status: 200 };
+    observer.onResponse({ ...REQUEST, ...completed, durationMs: 1.23456 });
+    const line = {
+      level: "INFO",
+      message: "Request completed",
+      ...completed,
+      durationMs: 1.235,
+      requestId: "1",
+      client: "192.0.2.1",
+    };
+    expect(lines).toEqual(accessLog ? [line] : []);
+    expect(await metrics.render()).toContain(
+      'plant_store_requests_total{path="/plants",method="POST",status="200"} 1\n',
+    );
+  }
+});
+
+test("every commit is counted, and logged if it took more than a second", async () => {
+  using memory = observed();
+  const { observer, metrics, lines } = memory;
+  for (const durationMs of [1_000, 1_001]) observer.onCommit({ outcomes: ["added", "conflict"], durationMs });
+  expect(lines).toEqual([{ level: "WARN", message: "Slow commit", plants: 2, durationMs: 1_001 }]);
+  expect(await metrics.render()).toContain("plant_store_batch_plants_sum 4\n");
+});
