@@ -147,6 +147,14 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     expect(cells).toEqual(documentedCells(client));
   });
 
+  test("axios sends the largest id as a bigint, and not with int64(), as the README says", async () => {
+    await using plants = await startPlants();
+    const program = [process.execPath, join(clients, "programs/axios.ts")];
+    const { stdout } = await runToEnd({ program, args: [plants.connection.baseUrl, TOKEN], cwd: clients });
+    expect(stdout).toBe("[400,200]\n");
+    expect(await plants.stored()).toEqual(['{"id":9223372036854775807,"name":"Fern"}']);
+  });
+
   test.each([...TYPESCRIPT, EDEN])(
     "stores a plant once when a response is lost, with the README's fetch: $client",
     async ({ program }) => {

@@ -50,6 +50,7 @@ export async function generateClients({ python }: { readonly python: boolean }) 
 
 /** The guides' code, under the names that it imports itself by, with what it exports. */
 const GUIDE_FILES = [
+  ["allow_big_ints.ts", "allowBigInts"],
   ["fetch_with_retries.ts", "fetchWithRetries"],
   ["int64.ts", "int64"],
   ["store_fern.ts", "storeFern"],

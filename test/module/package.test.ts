@@ -40,7 +40,7 @@ afterAll(() => project[Symbol.dispose]());
 const [app = "", ...others] = blocks("Embed the module", "ts");
 const serveOn = ({ heading }: ModuleRuntime) => others.find((code) => code.startsWith(`// ${heading}`)) ?? "";
 const contract = others.find((code) => code.includes("plant-store/testing")) ?? "";
-const ownStore = others.find((code) => code.includes("export function ownStore")) ?? "";
+const ownStore = others.find((code) => code.includes("export function openStore")) ?? "";
 
 test("the README's program has ten lines, with the server of each runtime", () => {
   const lines = (code: string) => code.split("\n").filter((line) => line !== "" && !line.startsWith("//")).length;

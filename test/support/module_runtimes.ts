@@ -6,8 +6,9 @@ import { ROOT } from "./program.ts";
 /** Where the pinned runtimes and compilers are, once `bun install --cwd test/runtimes` ran. */
 export const RUNTIMES_MODULES = join(ROOT, "test/runtimes/node_modules");
 
-/** What the README has a user of Deno allow. */
+/** What the README has a user of Deno allow, to serve and to test a store in a file. */
 const DENO_PERMISSIONS = ["--allow-net", "--allow-env"];
+const DENO_TEST_PERMISSIONS = ["--allow-env", "--allow-read", "--allow-write"];
 
 const DENO = join(RUNTIMES_MODULES, "@deno/linux-x64-glibc/deno");
 
@@ -35,7 +36,7 @@ export const MODULE_RUNTIMES: readonly ModuleRuntime[] = [
   {
     name: "Deno",
     run: [DENO, "run", "--no-lock", ...DENO_PERMISSIONS],
-    test: [DENO, "test", "--no-lock", "--no-check", ...DENO_PERMISSIONS],
+    test: [DENO, "test", "--no-lock", "--no-check", ...DENO_TEST_PERMISSIONS],
     importTest: "const { test } = Deno;",
     heading: "Deno",
   },
