@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
-import { type Damage, damage, makeLargeDatabase } from "../support/damage.ts";
+import { type Damage, damage, largeDatabase } from "../support/damage.ts";
 import { emptyDirectory, exitCodeOf, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { onFreePort } from "./settle.ts";
@@ -15,17 +15,7 @@ function digests(database: string): readonly string[] {
   return [database, `${database}-wal`].map(digest);
 }
 
-/** A directory with a database of some thousand plants; gone at the end of the scope. */
-function home() {
-  const directory = emptyDirectory();
-  const database = join(directory.path, "plants.db");
-  makeLargeDatabase(database, 20_000);
-  return {
-    database,
-    options: { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } },
-    [Symbol.dispose]: () => directory[Symbol.dispose](),
-  };
-}
+const home = () => largeDatabase(20_000);
 
 /** Leaves plants in the WAL, and with them the last page of plants. */
 async function killedServer({ options }: ReturnType<typeof home>): Promise<void> {

@@ -1,6 +1,6 @@
 import type { Ledger } from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
-import { startServer, type StartOptions } from "../support/program.ts";
+import { type start, startServer, type StartOptions } from "../support/program.ts";
 
 /** A re-send settles what is unknown: nothing else than stored or taken can come of it; then a clean end. */
 export async function settle(options: StartOptions, ledger: Ledger): Promise<void> {
@@ -13,6 +13,12 @@ export async function settle(options: StartOptions, ledger: Ledger): Promise<voi
   server.child.kill("SIGTERM");
   const exitCode = await server.child.exited;
   if (exitCode !== 0) throw new Error(`A clean end had exit code ${exitCode}`);
+}
+
+/** Where a program listens; nothing if it ends before. */
+export async function urlOf({ stderr }: ReturnType<typeof start>): Promise<string | undefined> {
+  const listening = await stderr.until(/listens on (http:\S+?)[,\s]/).catch(() => undefined);
+  return listening?.[1];
 }
 
 /** How to start a program on a free port. */

@@ -1,9 +1,9 @@
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, type Ledger, makeLedger, type Report, type Verdict, worse } from "../support/ledger.ts";
 import { limited, type LoadReport, randomFrom, randomPlants, startLoad } from "../support/load.ts";
-import { exitCodeOf, start, type StartOptions } from "../support/program.ts";
+import { exitCodeOf, start } from "../support/program.ts";
 import { type Disk, makeDisk } from "../support/shim.ts";
-import { onFreePort, settle } from "./settle.ts";
+import { onFreePort, settle, urlOf } from "./settle.ts";
 
 /** Which fsyncs to fail, one in each run. */
 export interface SyncErrorOptions {
@@ -16,15 +16,6 @@ export interface SyncErrorOptions {
   readonly program?: readonly string[];
 }
 
-/** What a run with one failing fsync did. */
-interface Run {
-  readonly wasHit: boolean;
-  readonly exitCode: number;
-  readonly stderr: string;
-  /** Nothing when the program ended before it listened. */
-  readonly load: LoadReport | undefined;
-}
-
 /** Fails the n-th fsync of a server's life for each n, and holds the server to ending, and the file to the ledger. */
 export async function syncErrors({ numbers, seed, heavy = false, program }: SyncErrorOptions): Promise<Report> {
   const began = performance.now();
@@ -32,12 +23,12 @@ export async function syncErrors({ numbers, seed, heavy = false, program }: Sync
   for (const failSync of numbers) {
     using disk = makeDisk({ shim: true });
     const ledger = makeLedger();
-    const options = disk.server({ faults: { power: true, failSync }, program });
-    const run = await runWith(options, disk, ledger, plantsOf(seed + failSync, heavy), heavy ? 32 : 8);
-    requireFailStop(run, failSync);
+    await using server = start(onFreePort(disk.server({ faults: { power: true, failSync }, program })));
+    const load = await loadOf(server, ledger, plantsOf(seed + failSync, heavy), heavy ? 32 : 8);
+    await requireEnd(server, load, () => disk.isRaised("hit"), failSync);
     acknowledged += ledger.acknowledgements();
     verdict = worse(verdict, await judgeAfter(disk, ledger));
-    if (!run.wasHit) break;
+    if (!disk.isRaised("hit")) break;
     faults++;
   }
   const experiment = heavy ? "a failed fsync, checkpoints too" : "a failed fsync";
@@ -51,38 +42,6 @@ function plantsOf(seed: number, heavy: boolean): () => NewPlant | undefined {
   return heavy ? limited(() => ({ ...next(), name }), 350) : limited(next, 60);
 }
 
-async function runWith(
-  options: StartOptions,
-  disk: Disk,
-  ledger: Ledger,
-  next: () => NewPlant | undefined,
-  connections: number,
-): Promise<Run> {
-  await using program = start(onFreePort(options));
-  const { child, stderr } = program;
-  const listening = stderr.until(/listens on (http:\S+?)[,\s]/);
-  const url = await listening.then(
-    ([, url = ""]) => url,
-    () => undefined,
-  );
-  // Clients stop at the first response about the fault: whatever is unanswered was accepted before it.
-  const plan = { connections, ledger, next, endOn: ["503/5032", "503/5033"] };
-  const load = url === undefined ? undefined : await startLoad({ url, ...plan }).end;
-  if (!disk.isRaised("hit")) child.kill("SIGTERM");
-  const exitCode = await exitCodeOf(child);
-  return { wasHit: disk.isRaised("hit"), exitCode, stderr: await stderr.end, load };
-}
-
-/** A failed fsync ends the program with an exit code, and leaves no request without a true response. */
-function requireFailStop({ wasHit, exitCode, stderr, load }: Run, number: number): void {
-  const { unanswered = 0, wrong = 0, responses = {} } = load ?? {};
-  const others = Object.keys(responses).filter((response) => !/^(200|409\/4091|503\/503[23])$/.test(response));
-  const isStopped = (exitCode === 0) !== wasHit;
-  if (isStopped && unanswered === 0 && wrong === 0 && others.length === 0) return;
-  const seen = JSON.stringify({ wasHit, exitCode, unanswered, wrong, responses });
-  throw new Error(`After fsync ${number} failed: ${seen}\n${stderr}`);
-}
-
 /** What the page cache has, then what the disk has, then what a next server makes of it. */
 async function judgeAfter(disk: Disk, ledger: Ledger): Promise<Verdict> {
   const cached = ledger.judge(disk.database);
@@ -90,4 +49,79 @@ async function judgeAfter(disk: Disk, ledger: Ledger): Promise<Verdict> {
   const durable = ledger.judge(disk.database);
   await settle(disk.server({ faults: { power: true } }), ledger);
   return [cached, durable, ledger.judge(disk.database)].reduce(worse);
+}
+
+/**
+ * Fails the n-th fsync of one of two servers on a file, for each n. That one has to end. The other one serves on until
+ * the kernel tells it, at its own next fsync of that file; then it has to end, too.
+ */
+export async function twoServerSyncErrors(options: Omit<SyncErrorOptions, "heavy">): Promise<Report> {
+  const began = performance.now();
+  let [verdict, faults, told, acknowledged] = [INTACT, 0, 0, 0];
+  for (const failSync of options.numbers) {
+    using disk = makeDisk({ shim: true });
+    const ledger = makeLedger();
+    await runBoth(disk, failSync, ledger, options);
+    verdict = worse(verdict, await judgeBoth(disk, ledger, failSync));
+    acknowledged += ledger.acknowledgements();
+    faults += Number(disk.isRaised("hit"));
+    told += Number(disk.isRaised("told"));
+  }
+  const size = `${faults} faults, ${told} ended both servers, ${acknowledged} acknowledged`;
+  return { experiment: "a failed fsync, two servers on a file", size, verdict, faults, began };
+}
+
+async function runBoth(disk: Disk, failSync: number, ledger: Ledger, { seed, program }: SyncErrorOptions) {
+  const next = randomPlants(randomFrom(seed + failSync), { again: 0.3 });
+  await using one = start(onFreePort(disk.server({ faults: { power: true, failSync }, program })));
+  await using other = start(onFreePort(disk.server({ faults: { power: true }, program })));
+  // Both listen before either is loaded, and each gets as many plants: the other could store all of them otherwise.
+  await Promise.all([urlOf(one), urlOf(other)]);
+  const [load, otherLoad] = await Promise.all([one, other].map((each) => loadOf(each, ledger, limited(next, 120), 6)));
+  // The fault may also come at the end, when the WAL is moved.
+  await requireEnd(one, load, () => disk.isRaised("hit"), failSync);
+  await requireEnd(other, otherLoad, () => disk.isRaised("told"), failSync);
+}
+
+/** Every second time the next server comes before the power loss, and finds what the page cache has. */
+async function judgeBoth(disk: Disk, ledger: Ledger, number: number): Promise<Verdict> {
+  const verdicts = [ledger.judge(disk.database)];
+  if (number % 2 === 0) disk.losePower();
+  verdicts.push(ledger.judge(disk.database));
+  await settle(disk.server({ faults: { power: true } }), ledger);
+  disk.losePower();
+  verdicts.push(ledger.judge(disk.database));
+  return verdicts.reduce(worse);
+}
+
+type Program = ReturnType<typeof start>;
+
+/**
+ * Loads a server until the first response about the fault: whatever is unanswered was accepted before it. Resolves to
+ * nothing if the server ends before it listens.
+ */
+async function loadOf(program: Program, ledger: Ledger, next: () => NewPlant | undefined, connections: number) {
+  const url = await urlOf(program);
+  return url === undefined
+    ? undefined
+    : startLoad({ url, connections, ledger, next, endOn: ["503/5032", "503/5033"] }).end;
+}
+
+/**
+ * Ends a server that its fault has not ended. One that had a failed fsync, or was told of one, ends with an exit code of its
+ * own, and leaves no request without a true response.
+ */
+async function requireEnd(
+  { child, stderr }: Program,
+  load: LoadReport | undefined,
+  isFailed: () => boolean,
+  number: number,
+): Promise<void> {
+  if (!isFailed()) child.kill("SIGTERM");
+  const exitCode = await exitCodeOf(child);
+  const { unanswered = 0, wrong = 0, responses = {} } = load ?? {};
+  const others = Object.keys(responses).filter((response) => !/^(200|409\/4091|503\/503[23])$/.test(response));
+  if ((exitCode !== 0) === isFailed() && unanswered === 0 && wrong === 0 && others.length === 0) return;
+  const seen = JSON.stringify({ isFailed: isFailed(), exitCode, unanswered, wrong, responses });
+  throw new Error(`After fsync ${number} failed: ${seen}\n${await stderr.end}`);
 }

@@ -6,8 +6,8 @@ import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 import { range } from "../support/scale.ts";
 import { skipsShim } from "../support/shim.ts";
 import { FREQUENT_CHECKPOINTS, SYNCHRONOUS_NORMAL } from "./mutations.ts";
+import { twoServerSyncErrors } from "./sync_errors.ts";
 import { twoServerCrashes } from "./two_servers.ts";
-import { twoServerSyncErrors } from "./two_servers_sync_errors.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 

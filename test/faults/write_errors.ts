@@ -3,7 +3,7 @@ import { limited, randomFrom, randomPlants, startLoad } from "../support/load.ts
 import { exitCodeOf, start } from "../support/program.ts";
 import { type Disk, type Faults, makeDisk } from "../support/shim.ts";
 import { requireReady, requireUnavailable } from "./health.ts";
-import { onFreePort, settle } from "./settle.ts";
+import { onFreePort, settle, urlOf } from "./settle.ts";
 
 /** Which writes to fail, from one on in each run. */
 export interface WriteErrorOptions {
@@ -36,10 +36,7 @@ export async function writeErrors({ numbers, seed, errno, lasting }: WriteErrorO
 async function runWith(disk: Disk, faults: Faults, ledger: Ledger, random: () => number): Promise<void> {
   await using program = start(onFreePort(disk.server({ faults })));
   const { child, stderr } = program;
-  const url = await stderr.until(/listens on (http:\S+?)[,\s]/).then(
-    ([, url = ""]) => url,
-    () => undefined,
-  );
+  const url = await urlOf(program);
   if (url === undefined) return restart(disk, await child.exited, await stderr.end, ledger);
   const next = limited(randomPlants(random), 60);
   const { responses, unanswered } = await startLoad({ url, connections: 4, ledger, next }).end;

@@ -1,6 +1,9 @@
 import { Database } from "bun:sqlite";
-import { readFileSync, truncateSync, writeFileSync } from "node:fs";
+import { copyFileSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
+import { TOKEN } from "./client.ts";
+import { emptyDirectory, runToEnd } from "./program.ts";
 
 const PAGE_BYTES = 4_096;
 
@@ -18,6 +21,30 @@ export function makeLargeDatabase(path: string, plants: number): void {
      SELECT 'token ' || id, randomblob(32), id, id FROM ids`,
   );
   client.run("PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+/** A directory with a database of so many plants and a backup of it; gone at the end of the scope. */
+export function largeDatabase(plants: number) {
+  const directory = emptyDirectory();
+  const file = (name: string) => join(directory.path, name);
+  const [database, backup] = [file("plants.db"), file("backup.db")];
+  makeLargeDatabase(database, plants);
+  copyFileSync(database, backup);
+  const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
+  return {
+    file,
+    database,
+    /** How to start a server on it. */
+    options,
+    /** Runs a command on it, by default a server. */
+    call: (...args: string[]) => runToEnd({ ...options, args }),
+    /** Makes the database as it was at first, with nothing beside it. */
+    restore(): void {
+      for (const suffix of ["-wal", "-shm", "-corrupt"]) rmSync(database + suffix, { force: true });
+      copyFileSync(backup, database);
+    },
+    [Symbol.dispose]: () => directory[Symbol.dispose](),
+  };
 }
 
 /** The ways in which {@linkcode damage} damages a file, each of which a check has to find. */

@@ -1,5 +1,4 @@
 import type { Database as Client } from "bun:sqlite";
-import type { TokenStore } from "../../auth/token_store.ts";
 import { ADD_SHARE } from "../adapter.ts";
 import type { Database } from "../database.ts";
 import { keysetPages } from "../keyset.ts";
@@ -50,7 +49,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
     });
   }
 
-  const read: Run = (call) => run(call, busyTimeoutMs);
+  const read = <Result>(call: () => Result) => run(call, busyTimeoutMs);
 
   function write<Result>(call: () => Result, timeoutMs = busyTimeoutMs): Result {
     const result = run(call, timeoutMs);
@@ -65,7 +64,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
       // Setting the version that SQLite leaves to applications commits a page, as a plant does. It means nothing here.
       probe: async () => void write(() => client.run("PRAGMA user_version = 0")),
     },
-    tokens: tokenStore(sqliteTokens(client), read, write),
+    tokens: sqliteTokens(client, { read, write }),
     tokensAfter: (row) => read(() => tokensAfter(row)),
     reportCorruption: (finding) => void failStop.fail(new CorruptError(finding)),
     pages: () => keysetPages(pageFrom),
@@ -75,20 +74,6 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
       checkpoint.cancel();
       if (!failStop.isFailed()) failStop.run(() => close(client));
     },
-  };
-}
-
-type Run = <Result>(call: () => Result) => Result;
-
-function tokenStore(tokens: ReturnType<typeof sqliteTokens>, read: Run, write: Run): TokenStore {
-  return {
-    list: async () => read(() => tokens.list()),
-    revision: async () => read(() => tokens.revision()),
-    add: async (token) => write(() => tokens.add(token)),
-    revoke: async (name, at) => write(() => tokens.revoke(name, at)),
-    delete: async (name) => write(() => tokens.delete(name)),
-    prune: async (at) => write(() => tokens.prune(at)),
-    recordUses: async (uses) => write(() => tokens.recordUses(uses)),
   };
 }
 

@@ -1,11 +1,17 @@
 import type { Changes, Database } from "bun:sqlite";
 import { and, asc, eq, getTableColumns, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
-import { formatScopes, type NewToken, parseScopes, type TokenRecord, type TokenUse } from "../../auth/token_store.ts";
+import { formatScopes, parseScopes, type TokenRecord, type TokenStore, type TokenUse } from "../../auth/token_store.ts";
 import { tokenRevision, tokens } from "./schema.ts";
 
-/** Tokens beside the plants, in the same database: the calls of the port, synchronous, and with SQLite's own errors. */
-export function sqliteTokens(client: Database) {
+/** How a call of SQLite is run, one that reads and one that writes. */
+export interface Calls {
+  read<Result>(call: () => Result): Result;
+  write<Result>(call: () => Result): Result;
+}
+
+/** Tokens beside the plants, in the same database. */
+export function sqliteTokens(client: Database, { read, write }: Calls): TokenStore {
   const db = drizzle({ client });
   const list = db.select().from(tokens).orderBy(asc(tokens.createdAt), asc(tokens.name)).prepare();
   const revision = db.select({ revision: tokenRevision.revision }).from(tokenRevision).prepare();
@@ -14,29 +20,30 @@ export function sqliteTokens(client: Database) {
     .set({ revision: sql`${tokenRevision.revision} + 1` })
     .prepare();
   const recordUse = useRecorder(client);
-
-  /** Runs a statement, and changes the revision if it changed a token. Returns how many it changed. */
-  const change = client.transaction((statement: { run(): unknown }) => {
+  const recordAll = client.transaction((uses: readonly TokenUse[]) => uses.forEach(recordUse)).immediate;
+  const runAndCount = client.transaction((statement: { run(): unknown }) => {
     // Drizzle declares void, and gives what bun:sqlite does.
     const { changes } = statement.run() as Changes;
     if (changes > 0) increment.run();
     return changes;
   }).immediate;
+  /** Runs a statement, and changes the revision if it changed a token. Returns how many it changed. */
+  const change = (statement: { run(): unknown }) => write(() => runAndCount(statement));
 
   return {
-    list: (): readonly TokenRecord[] => list.all().map(toRecord),
-    revision: () => String(revision.get()?.revision),
-    add(token: NewToken) {
+    list: async () => read(() => list.all().map(toRecord)),
+    revision: async () => read(() => String(revision.get()?.revision)),
+    async add(token) {
       const row = { ...token, scopes: formatScopes(token.scopes) };
       return change(db.insert(tokens).values(row).onConflictDoNothing()) === 1;
     },
-    revoke(name: string, at: Date) {
+    async revoke(name, at) {
       const isValid = and(eq(tokens.name, name), isNull(tokens.revokedAt));
       return change(db.update(tokens).set({ revokedAt: at }).where(isValid)) === 1;
     },
-    delete: (name: string) => change(db.delete(tokens).where(eq(tokens.name, name))) === 1,
-    prune: (at: Date) => change(db.delete(tokens).where(or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, at)))),
-    recordUses: client.transaction((uses: readonly TokenUse[]) => uses.forEach(recordUse)).immediate,
+    delete: async (name) => change(db.delete(tokens).where(eq(tokens.name, name))) === 1,
+    prune: async (at) => change(db.delete(tokens).where(or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, at)))),
+    recordUses: async (uses) => write(() => recordAll(uses)),
   };
 }
 

@@ -1,4 +1,5 @@
 // The Worker that holds the connection: it may hang in an fsync, the server's own thread may not.
+import type { TokenStore } from "../../auth/token_store.ts";
 import { connect } from "./connection.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./database.ts";
 import { directoryWarning } from "./files.ts";
@@ -30,16 +31,10 @@ function open(path: string): string | undefined {
 /** The requests come from our own thread, which opens first. */
 const database = () => opened as SqliteDatabase;
 
-const api: WorkerApi = {
+const own: Omit<WorkerApi, keyof TokenStore> = {
   open: async (path) => open(path),
   probe: () => database().plants.probe(),
   tokensAfter: async (row) => encodeTokens(database().tokensAfter(row)),
-  tokenRevision: () => database().tokens.revision(),
-  addToken: (token) => database().tokens.add(token),
-  revokeToken: (name, at) => database().tokens.revoke(name, at),
-  deleteToken: (name) => database().tokens.delete(name),
-  pruneTokens: (at) => database().tokens.prune(at),
-  recordTokenUses: (uses) => database().tokens.recordUses(uses),
   reportCorruption: async (finding) => database().reportCorruption(finding),
   close: async () => database()[Symbol.asyncDispose](),
 };
@@ -58,6 +53,7 @@ async function addBatch({ id, timeoutMs, plants }: BatchMessage): Promise<Worker
 
 async function handle({ id, method, args }: WorkerRequest): Promise<WorkerResponse> {
   try {
+    const api = (method in own ? own : database().tokens) as WorkerApi;
     const call = api[method] as (...args: unknown[]) => Promise<unknown>;
     return { type: "result", id, result: await call(...args) };
   } catch (error) {

@@ -105,19 +105,16 @@ export function decodeTokens(message: string): TokenPage {
   return { tokens, last: last === null ? undefined : BigInt(last) };
 }
 
-/** What the Worker that holds the connection can be asked, one request after the other, beside `BatchMessage`. */
-export interface WorkerApi {
+/**
+ * What the Worker that holds the connection can be asked, one request after the other, beside `BatchMessage`: what
+ * `TokenStore` names is called on the tokens.
+ */
+export interface WorkerApi extends Omit<TokenStore, "list"> {
   /** Resolves to a warning for the operator, if there is one. */
   open(path: string): Promise<string | undefined>;
   probe: PlantStore["probe"];
   /** Resolves to a page as {@linkcode encodeTokens} writes it. */
   tokensAfter(row: bigint): Promise<string>;
-  tokenRevision: TokenStore["revision"];
-  addToken: TokenStore["add"];
-  revokeToken: TokenStore["revoke"];
-  deleteToken: TokenStore["delete"];
-  pruneTokens: TokenStore["prune"];
-  recordTokenUses: TokenStore["recordUses"];
   reportCorruption(finding: string): Promise<void>;
   close(): Promise<void>;
 }

@@ -1,11 +1,10 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { post, TOKEN } from "../support/client.ts";
-import { type Damage, damage, makeLargeDatabase, truncate } from "../support/damage.ts";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { post } from "../support/client.ts";
+import { type Damage, damage, largeDatabase, truncate } from "../support/damage.ts";
 import { mutant } from "../support/mutant.ts";
-import { emptyDirectory, exitCodeOf, runToEnd, startServer, LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
+import { exitCodeOf, startServer, LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -14,26 +13,7 @@ const SOUND = /^"plants\.db" is sound: \d+ plants, \d+ pages\n$/;
 const REFUSED =
   /^Cannot open database "plants\.db": it is corrupt \([^\n]+\); restore a backup, or check it: plant-store check\n$/;
 
-/** A directory with a large database and a backup of it; gone at the end of the scope. */
-function home() {
-  const directory = emptyDirectory();
-  const file = (name: string) => join(directory.path, name);
-  makeLargeDatabase(file("plants.db"), PLANTS);
-  copyFileSync(file("plants.db"), file("backup.db"));
-  const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
-  return {
-    file,
-    database: file("plants.db"),
-    options,
-    call: (...args: string[]) => runToEnd({ ...options, args }),
-    /** Makes the database as it was at first, with no mark. */
-    restore(): void {
-      for (const suffix of ["-wal", "-shm", "-corrupt"]) rmSync(file(`plants.db${suffix}`), { force: true });
-      copyFileSync(file("backup.db"), file("plants.db"));
-    },
-    [Symbol.dispose]: () => directory[Symbol.dispose](),
-  };
-}
+const home = () => largeDatabase(PLANTS);
 
 type Home = ReturnType<typeof home>;
 
