@@ -1,14 +1,12 @@
 /** The program by hand, with SQLite on the main thread: {@linkcode serveByHand} with group commit. */
 import { type HandPlant, type Outcome, serveByHand } from "./by_hand_http.ts";
-import { serveStrictly } from "./by_hand_strict.ts";
 import { openByHand } from "./by_hand_sqlite.ts";
 
 const addAll = openByHand();
 let plants: HandPlant[] = [];
 let resolves: ((outcome: Outcome) => void)[] = [];
 
-const serve = process.argv.includes("strictly") ? serveStrictly : serveByHand;
-serve(
+serveByHand(
   (plant) =>
     new Promise((resolve) => {
       resolves.push(resolve);

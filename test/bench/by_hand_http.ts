@@ -11,7 +11,7 @@ export interface HandPlant {
 
 /**
  * `POST /plants` as one would write it on the routes of `Bun.serve`, without a framework: the lowest bar. The checks
- * are those a careful hand writes, not all of ours: `by_hand_strict.ts` has them.
+ * are those a careful hand writes, not all of ours.
  *
  * @param add Stores a plant, and resolves once it is durable.
  */

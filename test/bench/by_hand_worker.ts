@@ -1,6 +1,5 @@
 /** The program by hand, with SQLite in a Worker: one batch is in flight while the next one gathers. */
 import { type HandPlant, type Outcome, serveByHand } from "./by_hand_http.ts";
-import { serveStrictly } from "./by_hand_strict.ts";
 
 const worker = new Worker(new URL("./by_hand_thread.ts", import.meta.url));
 let plants: HandPlant[] = [];
@@ -16,8 +15,7 @@ worker.addEventListener("message", ({ data }: MessageEvent<string>) => {
   for (let i = 0; i < outcomes.length; i++) waiting[i]?.(outcomes[i] ?? "conflict");
 });
 
-const serve = process.argv.includes("strictly") ? serveStrictly : serveByHand;
-serve(
+serveByHand(
   (plant) =>
     new Promise((resolve) => {
       resolves.push(resolve);

@@ -51,8 +51,6 @@ export const CREDENTIALS = { AUTH_TOKENS: TOKEN };
 export const BY_HAND = {
   lean: bun("by hand, lean", "by_hand.ts"),
   leanWorker: bun("by hand, lean, Worker", "by_hand_worker.ts"),
-  strict: bun("by hand, strict", "by_hand.ts", "strictly"),
-  strictWorker: bun("by hand, strict, Worker", "by_hand_worker.ts", "strictly"),
 } as const;
 
 /** `Bun.serve` that checks and responds, and stores nothing: what receiving a plant costs, without keeping it. */
@@ -67,6 +65,6 @@ export const ELYSIA_DRIZZLE = bun("Elysia + Drizzle", "peers/elysia_drizzle.ts")
 /** Likewise. */
 export const HONO = bun("Hono + bun:sqlite", "peers/hono.ts");
 
-function bun(name: string, file: string, ...args: readonly string[]): Contender {
-  return { name, program: [process.execPath, join(import.meta.dir, file), ...args] };
+function bun(name: string, file: string): Contender {
+  return { name, program: [process.execPath, join(import.meta.dir, file)] };
 }

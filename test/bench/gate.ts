@@ -10,12 +10,10 @@ import { refused } from "./parts/refused.ts";
 import { cpuGoals } from "./parts/stored.ts";
 import { type Outcome, table } from "./report.ts";
 import { compare, type Rounds } from "./rounds.ts";
-import { GENERATOR } from "./run_load.ts";
 
 const ROUNDS: Rounds = { rounds: 2, warmUp: 4, seconds: 1 };
 const ATTEMPTS = 3;
 
-console.log(`Load by ${GENERATOR}.`);
 const stored = await best(storedGoals, () => GATE.stored);
 const refusals = await best(
   async () => (await refused(ROUNDS)).goals ?? [],

@@ -1,15 +1,23 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { emptyDirectory } from "../support/program.ts";
-import type { GeneratorResult } from "./load.ts";
 import { rawRequest } from "./requests.ts";
 
 /** A signal ends the load, and that the rest: what is in use is gone at the end of its scope. */
 export const stop = new AbortController();
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => stop.abort());
 
-/** The generator that is used: wrk where it is installed. */
-export const GENERATOR = Bun.which("wrk") === null ? "the bundled generator, because wrk is not installed" : "wrk";
+/** What wrk counted, as `wrk.lua` prints it. */
+export interface LoadResult {
+  readonly responses: number;
+  /** Those of a status from 400 on. */
+  readonly refused: number;
+  /** Connections that failed. */
+  readonly broken: number;
+  readonly seconds: number;
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+}
 
 /** How to load a server. */
 export interface LoadOptions {
@@ -29,9 +37,9 @@ let loads = 0;
 /**
  * Sends one request over and over on keep-alive connections.
  *
- * @throws {Error} If a connection fails, or a response has another status; wrk only tells those from 400 on from others.
+ * @throws {Error} If a connection fails, or a response has another status: wrk tells those from 400 on from others.
  */
-export async function runLoad(url: string, options: LoadOptions): Promise<GeneratorResult> {
+export async function runLoad(url: string, options: LoadOptions): Promise<LoadResult> {
   const { request = rawRequest(), status = 200 } = options;
   stop.signal.throwIfAborted();
   using directory = emptyDirectory();
@@ -47,7 +55,7 @@ export async function runLoad(url: string, options: LoadOptions): Promise<Genera
   const output = await new Response(child.stdout).text();
   stop.signal.throwIfAborted();
   if ((await child.exited) !== 0) throw new Error(`The load on ${url} ended early:\n${output}`);
-  const result = JSON.parse(output.trimEnd().split("\n").at(-1) ?? "") as GeneratorResult;
+  const result = JSON.parse(output.trimEnd().split("\n").at(-1) ?? "") as LoadResult;
   const expected = status < 400 ? 0 : result.responses;
   if (result.broken > 0 || result.refused !== expected || result.responses === 0) {
     throw new Error(`Expected status ${status} for every request, got ${JSON.stringify(result)}`);
@@ -55,15 +63,11 @@ export async function runLoad(url: string, options: LoadOptions): Promise<Genera
   return result;
 }
 
+/** @throws {Error} If wrk is not installed. */
 function commandLine(url: string, request: string, first: number, options: LoadOptions): string[] {
-  const { connections, seconds, ids = "ascending", status = 200 } = options;
+  const { connections, seconds, ids = "ascending" } = options;
   const wrk = Bun.which("wrk");
-  if (wrk !== null) {
-    const load = ["-t1", `-c${connections}`, `-d${Math.ceil(seconds)}s`, "--timeout", "30s"];
-    const script = [request, ids, String(first)];
-    return [wrk, ...load, "-s", join(import.meta.dir, "wrk.lua"), url, "--", ...script];
-  }
-  const flags = { url, connections, seconds, ids, first, request, status };
-  const args = Object.entries(flags).map(([name, value]) => `--${name}=${value}`);
-  return [process.execPath, join(import.meta.dir, "load.ts"), ...args];
+  if (wrk === null) throw new Error("Cannot load a server without wrk (Debian: apt-get install wrk)");
+  const load = ["-t1", `-c${connections}`, `-d${Math.ceil(seconds)}s`, "--timeout", "30s"];
+  return [wrk, ...load, "-s", join(import.meta.dir, "wrk.lua"), url, "--", request, ids, String(first)];
 }

@@ -1,11 +1,8 @@
-import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { join } from "node:path";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
-import { emptyDirectory, skipsProc, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
-import { BY_HAND, CEILING, CREDENTIALS, POOL } from "./contenders.ts";
+import { skipsProc, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { BY_HAND, CEILING, POOL } from "./contenders.ts";
 import { canRequireFsync, requireFsync } from "./durability.ts";
-import type { GeneratorResult } from "./load.ts";
 import { rawRequest } from "./requests.ts";
 import { startContender } from "./servers.ts";
 
@@ -87,20 +84,4 @@ test.concurrent.skipIf(skipsProc())("load() fails on a response of another statu
     await server.load({ connections: 4, seconds: 1, request: rawRequest({ token: null }) });
   };
   await expect(run()).rejects.toThrow(/^(?:Expected status 200 for every request|The load on \S+ ended early)/);
-});
-
-/** What the generator counts that is used where there is no wrk. */
-async function bundledLoad(url: string, ...flags: readonly string[]): Promise<GeneratorResult> {
-  const load = [join(import.meta.dir, "load.ts"), `--url=${url}`, "--connections=4", ...flags];
-  const child = Bun.spawn([process.execPath, ...load], { stdout: "pipe" });
-  return JSON.parse(await new Response(child.stdout).text()) as GeneratorResult;
-}
-
-test.concurrent("the bundled generator sends as many plants as it is told, each with an id of its own", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ program: BY_HAND.lean.program, cwd: directory.path, env: CREDENTIALS });
-  const result = await bundledLoad(server.url, "--plants=100");
-  expect(result).toMatchObject({ responses: 100, refused: 0, broken: 0 });
-  using database = new Database(join(directory.path, "plants.db"));
-  expect(database.query("SELECT count(*) AS plants FROM plants").get()).toEqual({ plants: 100 });
 });

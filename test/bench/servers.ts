@@ -2,12 +2,11 @@ import { Database } from "bun:sqlite";
 import { join } from "node:path";
 import { emptyDirectory, startServer } from "../support/program.ts";
 import { type Contender, CREDENTIALS } from "./contenders.ts";
-import type { GeneratorResult } from "./load.ts";
 import { cpuMicros, peakMemory } from "./process.ts";
-import { GENERATOR, type LoadOptions, runLoad } from "./run_load.ts";
+import { type LoadOptions, type LoadResult, runLoad } from "./run_load.ts";
 
 /** What a load cost a server, or several together. */
-export interface Cost extends GeneratorResult {
+export interface Cost extends LoadResult {
   /** Of all threads, for one response. */
   readonly cpuMicros: number;
   /** Of a database that is apart, for one response. */
@@ -48,7 +47,7 @@ export async function startContender(contender: Contender) {
     if ((options.status ?? 200) === 200) {
       stored += result.responses;
       // wrk closes its connections at the end, whatever is in flight.
-      unknown += GENERATOR === "wrk" ? connections * servers : 0;
+      unknown += connections * servers;
     }
     return {
       ...result,
@@ -85,9 +84,9 @@ async function startProcess(contender: Contender, index: number, cwd: string): P
 }
 
 /** Loads that ran at once, as one; the times are those of the slowest server. */
-function together(results: readonly GeneratorResult[]): GeneratorResult & Pick<Cost, "perSecond"> {
-  const sum = (figure: (result: GeneratorResult) => number) => results.reduce((all, result) => all + figure(result), 0);
-  const most = (figure: (result: GeneratorResult) => number) => Math.max(...results.map(figure));
+function together(results: readonly LoadResult[]): LoadResult & Pick<Cost, "perSecond"> {
+  const sum = (figure: (result: LoadResult) => number) => results.reduce((all, result) => all + figure(result), 0);
+  const most = (figure: (result: LoadResult) => number) => Math.max(...results.map(figure));
   return {
     responses: sum(({ responses }) => responses),
     refused: sum(({ refused }) => refused),

@@ -1,16 +1,10 @@
 import { expect, test } from "bun:test";
-import { median, quantile, ratios } from "./statistics.ts";
+import { median, ratios } from "./statistics.ts";
 
 test("median() is the middle value, and the mean of two in the middle", () => {
   expect(median([9, 1, 5])).toBe(5);
   expect(median([9, 1, 5, 6])).toBe(5.5);
   expect(median([])).toBeNaN();
-});
-
-test("quantile() is the smallest value that the share does not exceed", () => {
-  const hundred = Float64Array.from({ length: 100 }, (_, index) => index + 1);
-  expect([quantile(hundred, 0), quantile(hundred, 0.5), quantile(hundred, 0.99)]).toEqual([1, 50, 99]);
-  expect(quantile(Float64Array.of(7), 0.99)).toBe(7);
 });
 
 test("ratios() compares within each round", () => {

@@ -5,11 +5,6 @@ export function median(values: readonly number[]): number {
   return ((sorted[Math.floor(middle)] ?? Number.NaN) + (sorted[Math.ceil(middle)] ?? Number.NaN)) / 2;
 }
 
-/** The smallest value that at least the share of all, from 0 to 1, does not exceed; NaN of none. */
-export function quantile(sorted: Float64Array, share: number): number {
-  return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? Number.NaN;
-}
-
 /**
  * Each round's value over the same round's base: what else the machine did in a round meets both.
  *

@@ -1,56 +1,47 @@
-import { join } from "node:path";
-import { emptyDirectory } from "../../support/program.ts";
-import { ours } from "../contenders.ts";
+import { post } from "../../support/client.ts";
+import { emptyDirectory, startServer } from "../../support/program.ts";
+import { CREDENTIALS, ours } from "../contenders.ts";
 import { GOALS } from "../goals.ts";
-import { outcome, type Section } from "../report.ts";
+import { makePlants } from "../prefilled.ts";
+import { outcome, type Section, thousands } from "../report.ts";
+import type { Rounds } from "../rounds.ts";
 import { stop } from "../run_load.ts";
+import { median } from "../statistics.ts";
 
-/** How long the executable takes to its first 200, by `start.ts`. */
-export async function start({ rounds }: { readonly rounds: number }, plants: number): Promise<Section> {
-  const rows = parseRows(await runToEnd([`--rounds=${rounds}`, `--most=${plants}`, ...ours().program]));
+/** How long the executable takes to its first 200, and whether that grows with the file. */
+export async function start({ rounds }: Rounds, plants: number): Promise<Section> {
+  using filled = emptyDirectory();
+  makePlants(filled.path, plants);
+  const taken = new Map<string, number[]>([
+    ["a new file", []],
+    [`${thousands(plants)} plants`, []],
+  ]);
+  for (let round = 0; round < rounds; round++) {
+    using empty = emptyDirectory();
+    const [onNew, onFilled] = taken.values();
+    onNew?.push(await startMs(empty.path));
+    onFilled?.push(await startMs(filled.path));
+  }
   return {
     title: "Start",
     about: "Milliseconds from the start of the executable to its first 200. The files are in the page cache.",
-    columns: ["stored plants", "ms, median (lowest to highest)"],
-    rows,
-    goals: rows.map(([plants = "", taken = ""]) =>
-      outcome(`ms with ${plants} plants`, numbersOf(taken), GOALS.startMs),
-    ),
+    columns: ["database", "ms", "lowest", "highest"],
+    rows: Array.from(taken, ([name, ms]) => [
+      name,
+      ...[median(ms), Math.min(...ms), Math.max(...ms)].map((figure) => figure.toFixed(0)),
+    ]),
+    goals: Array.from(taken, ([name, ms]) => outcome(`ms with ${name}`, ms, GOALS.startMs)),
   };
 }
 
-/** It is ended by a signal with all that it started, and its files are in a directory that goes, too. */
-async function runToEnd(args: readonly string[]): Promise<string> {
+async function startMs(cwd: string): Promise<number> {
   stop.signal.throwIfAborted();
-  using directory = emptyDirectory();
-  const child = Bun.spawn([process.execPath, join(import.meta.dir, "../start.ts"), ...args], {
-    env: { ...process.env, TMPDIR: directory.path },
-    stdin: "ignore",
-    stdout: "pipe",
-    stderr: "inherit",
-    detached: true,
-  });
-  const endGroup = () => process.kill(-child.pid, "SIGKILL");
-  stop.signal.addEventListener("abort", endGroup);
-  const output = await new Response(child.stdout).text();
-  const exitCode = await child.exited;
-  stop.signal.removeEventListener("abort", endGroup);
-  stop.signal.throwIfAborted();
-  if (exitCode !== 0) throw new Error("test/bench/start.ts ended early");
-  return output;
-}
-
-/** The rows of a Markdown table without its head. */
-function parseRows(markdown: string): string[][] {
-  const lines = markdown.split("\n").filter((line) => line.startsWith("|"));
-  return lines.slice(2).map((line) =>
-    line
-      .slice(1, line.lastIndexOf("|"))
-      .split("|")
-      .map((cell) => cell.trim()),
-  );
-}
-
-function numbersOf(text: string): number[] {
-  return Array.from(text.matchAll(/\d+/g), ([digits]) => Number(digits));
+  const begin = performance.now();
+  await using server = await startServer({ program: ours().program, cwd, env: CREDENTIALS });
+  const response = await post(server.url, { id: -Math.ceil(Math.random() * 1e15), name: "Fern" });
+  const taken = performance.now() - begin;
+  if (response.status !== 200) throw new Error(`Expected 200, got ${response.status}`);
+  server.child.kill("SIGTERM");
+  await server.child.exited;
+  return taken;
 }
