@@ -35,5 +35,5 @@ export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/toke
 export { type MintOptions, mintToken, type Sha256 } from "./auth/tokens.ts";
 export type { NewToken, TokenRecord, TokenStore, TokenUse } from "./auth/token_store.ts";
 export type { CompletedRequest, ObservedRequest, Observer } from "./http/observer.ts";
-export { readiness, type ReadinessOptions } from "./http/readiness.ts";
+export { readiness, type ReadinessOptions } from "./http/health.ts";
 export type { AddOptions, AddOutcome, PlantStore, StoreOutcome } from "./database/plant_store.ts";

@@ -4,7 +4,6 @@ import type { Observer } from "./observer.ts";
 import { bearerGuard, type RequiredScopes } from "./bearer_guard.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { health } from "./health.ts";
-import { home } from "./home.ts";
 import { lifecycle } from "./lifecycle.ts";
 import { metrics, type RenderMetrics } from "./metrics.ts";
 import { plantsApi } from "./plants.ts";
@@ -83,7 +82,7 @@ export function createApp(options: AppOptions) {
   const api = plantsApi({ plants: options.plants, maxBodyBytes });
   const allowed = new Map<string, string>();
   const app = lifecycle({ observer, allowed, maxBodyBytes, clientAddress, corsOrigins, isShuttingDown });
-  app.use(health(options.ready)).use(home({ docs: docsFiles !== undefined }));
+  app.use(health(options.ready));
   if (docsFiles !== undefined) app.use(docs(api, docsFiles));
   // Routes above are public, routes below need a token.
   app.use(bearerGuard(options.authenticate, REQUIRED_SCOPES));

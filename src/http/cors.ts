@@ -30,7 +30,7 @@ function isPreflight({ method, headers }: Request): boolean {
   return method === "OPTIONS" && headers.has("access-control-request-method");
 }
 
-/** Of a URL that `prepareUrl` has prepared: it has no query. */
+/** Of a URL that `normalizeUrl` has normalized: it has no query. */
 function pathOf({ url }: Request): string {
   return url.slice(url.indexOf("/", "https://".length));
 }
@@ -44,7 +44,7 @@ function preflightResponse(methods: string): Response {
     headers: {
       "access-control-allow-methods": methods,
       // A wildcard would not include Authorization (Fetch standard, section 3.2.3).
-      "access-control-allow-headers": `authorization, content-type, ${REQUEST_ID}`,
+      "access-control-allow-headers": `authorization, content-type, traceparent, tracestate, ${REQUEST_ID}`,
       "access-control-max-age": String(MAX_AGE_S),
       "x-content-type-options": "nosniff",
     },

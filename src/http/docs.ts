@@ -1,6 +1,6 @@
 import { type AnyElysia, Elysia } from "elysia";
 import { openApiDocument } from "./openapi.ts";
-import { staticFile, type StaticFileOptions } from "./static_file.ts";
+import { shortHeader } from "./request.ts";
 
 /**
  * The files of Swagger UI that the page needs, as the npm package `swagger-ui-dist` names them. Install that package to
@@ -93,7 +93,7 @@ SwaggerUIBundle({ url: "swagger/json", dom_id: "#swagger-ui", persistAuthorizati
 const THIS_SERVER = { url: "..", description: "This server" };
 
 /**
- * Swagger UI under `/swagger`, and the OpenAPI document under `/swagger/json`. Everything comes from this origin, so
+ * `GET /` redirects to the documentation: Swagger UI under `/swagger`, and the OpenAPI document under `/swagger/json`. Everything comes from this origin, so
  * the pages work with no internet.
  *
  * @param api The routes to describe.
@@ -104,6 +104,7 @@ export function docs(api: AnyElysia, files: DocsFiles) {
     const file = staticFile({ type: TYPES[type], headers: HEADERS, load });
     app.get(path, ({ request }) => file(request.headers), { detail: { hide: true } });
   };
+  app.get("/", () => HOME.clone(), { detail: { hide: true } });
   serve("/swagger", "html", async () => new Blob([PAGE]));
   serve("/swagger/page.css", "css", async () => new Blob([STYLE]));
   serve("/swagger/start.js", "js", async () => new Blob([START]));
@@ -112,4 +113,92 @@ export function docs(api: AnyElysia, files: DocsFiles) {
   serve("/swagger/swagger-ui-bundle.js", "js", async () => files["swagger-ui-bundle.js"]);
   serve("/swagger/favicon-32x32.png", "png", async () => files["favicon-32x32.png"]);
   return app;
+}
+
+const HOME = new Response(null, {
+  status: 302,
+  headers: { location: "/swagger", "x-content-type-options": "nosniff" },
+});
+
+/** A file that stays the same while the program runs. */
+interface StaticFileOptions {
+  /** Its media type. */
+  readonly type: string;
+  /** Headers of its responses, beside those of what is negotiated and cached here. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Gives the content: once, when it is first asked for. */
+  readonly load: () => Promise<Blob>;
+}
+
+/** Answers requests for one file, by their headers. */
+type StaticFile = (headers: Headers) => Promise<Response>;
+
+/**
+ * Serves a file: with gzip to clients that accept it, and with an ETag, so that a client that has it already gets a 304
+ * (RFC 9110, section 13). It is compressed once, when first asked for, beside the event loop.
+ */
+function staticFile({ type, headers, load }: StaticFileOptions): StaticFile {
+  const prepared = once(async () => await prepare(await load()));
+  return async (requested) => {
+    const { content, gzip, digest } = await prepared();
+    const isGzip = gzip !== undefined && prefersGzip(shortHeader(requested, "accept-encoding"));
+    // Two representations, two validators (RFC 9110, section 8.8.3.3).
+    const etag = `"${digest}${isGzip ? "-gzip" : ""}"`;
+    const common = { ...headers, etag, "cache-control": "no-cache", ...(gzip && { vary: "accept-encoding" }) };
+    if (isKnown(etag, shortHeader(requested, "if-none-match")))
+      return new Response(null, { status: 304, headers: common });
+    const all = { ...common, "content-type": type, ...(isGzip && { "content-encoding": "gzip" }) };
+    return new Response(isGzip ? gzip : content, { headers: all });
+  };
+}
+
+interface Prepared {
+  readonly content: Blob;
+  /** Where that is smaller; a picture is compressed already. */
+  readonly gzip: Uint8Array<ArrayBuffer> | undefined;
+  readonly digest: string;
+}
+
+async function prepare(content: Blob): Promise<Prepared> {
+  const compressing = content.stream().pipeThrough(new CompressionStream("gzip"));
+  const gzip = new Uint8Array(await new Response(compressing).arrayBuffer());
+  return { content, gzip: gzip.length < content.size ? gzip : undefined, digest: await digestOf(gzip) };
+}
+
+/** The first half of the SHA-256, in hexadecimal. */
+async function digestOf(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return Array.from(digest.subarray(0, 16), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Whether a client accepts gzip, and would not rather have what is not encoded (RFC 9110, section 12.5.3). */
+function prefersGzip(acceptEncoding = ""): boolean {
+  const weights = new Map(acceptEncoding.toLowerCase().split(",").map(weightOf));
+  const gzip = weights.get("gzip") ?? weights.get("*") ?? 0;
+  return gzip > 0 && gzip >= (weights.get("identity") ?? 0);
+}
+
+/** A coding and its weight, which is 1 if none is given (RFC 9110, section 12.4.2). */
+function weightOf(item: string): [coding: string, weight: number] {
+  const [coding = "", ...parameters] = item.split(";").map((part) => part.trim());
+  const weight = parameters.find((parameter) => parameter.startsWith("q="))?.slice("q=".length);
+  return [coding, weight === undefined ? 1 : Number(weight)];
+}
+
+/** RFC 9110, section 13.1.2: a list of validators, compared weakly. */
+function isKnown(etag: string, ifNoneMatch = ""): boolean {
+  const tags = ifNoneMatch.split(",").map((tag) => tag.trim().replace(/^W\//, ""));
+  return tags.includes(etag) || tags.includes("*");
+}
+
+/** Calls `make` when first asked, and again only where that failed. */
+function once<Value>(make: () => Promise<Value>): () => Promise<Value> {
+  let made: Promise<Value> | undefined;
+  return () => {
+    made ??= make().catch((error: unknown) => {
+      made = undefined;
+      throw error;
+    });
+    return made;
+  };
 }

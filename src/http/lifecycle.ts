@@ -3,7 +3,7 @@ import { PlantStoreError } from "../errors.ts";
 import type { Observer } from "./observer.ts";
 import { type Fetch, withCors } from "./cors.ts";
 import { hasUnreadBody } from "./body.ts";
-import { hasValidHost, prepareUrl, REQUEST_ID, requestIdOf } from "./request.ts";
+import { hasValidHost, normalizeUrl, REQUEST_ID, requestIdOf } from "./request.ts";
 import { errorResponse, successResponse } from "./responses.ts";
 
 /** What every request needs. */
@@ -69,7 +69,7 @@ function crossOrigin(fetch: Fetch, { allowed, corsOrigins }: LifecycleOptions): 
 /** No async function: this is around every request. */
 function observed(fetch: Fetch, options: Observed): Fetch {
   return (request) => {
-    const received: Received = { request, path: prepareUrl(request), start: performance.now() };
+    const received: Received = { request, path: normalizeUrl(request), start: performance.now() };
     const finish = (response: Response) => finished(response, received, options);
     const response = hasValidHost(request) ? fetch(request) : malformed(request, options.errors);
     return response instanceof Promise ? response.then(finish) : finish(response);

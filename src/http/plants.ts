@@ -3,8 +3,7 @@ import { PlantStoreError } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { readJsonBody } from "./body.ts";
 import { parsePlant } from "../plant/plant_json.ts";
-import { NewPlantSchema, PlantSchema } from "./plant_schema.ts";
-import { ErrorSchema } from "./error_schema.ts";
+import { ErrorSchema, NewPlantSchema, PlantSchema } from "./schemas.ts";
 
 /** What the operation needs. */
 export interface PlantsOptions {

@@ -14,10 +14,10 @@ import type { Database } from "../database/database.ts";
 import { PlantStoreError, reasonOf } from "../errors.ts";
 import { groupCommit } from "../group_commit/group_commit.ts";
 import { createApp } from "../http/app.ts";
-import { forwardedFor } from "../http/forwarded.ts";
+import { forwardedFor } from "../http/request.ts";
 import { errorResponse } from "../http/responses.ts";
 import type { Observer } from "../http/observer.ts";
-import { readiness } from "../http/readiness.ts";
+import { readiness } from "../http/health.ts";
 import { type Config, loggableSettings } from "../settings/config.ts";
 import { isLoopback } from "../settings/setting_parsers.ts";
 import { watchEventLoop } from "../telemetry/event_loop.ts";
@@ -68,7 +68,7 @@ export async function runService(config: Config, options: ServiceOptions): Promi
     maxBodyBytes: config.maxBodyBytes,
     observer,
     corsOrigins: config.corsOrigins,
-    clientAddress: (request) => (config.trustProxy && forwardedFor(request.headers)) || server.peerOf(request),
+    clientAddress: (request) => clientAddress(request, server, config),
     docsFiles: config.docs ? swaggerUi : undefined,
     renderMetrics: metrics.render,
     isShuttingDown: () => stop.aborted || server.isDraining(),
@@ -86,6 +86,12 @@ export async function runService(config: Config, options: ServiceOptions): Promi
     { server, commits, tokens, tracing },
     { config, log, hasFailed: stop.reason instanceof PlantStoreError },
   );
+}
+
+/** The address that the trusted proxy names, or else the peer's. */
+function clientAddress(request: Request, server: HttpServer, { trustProxy }: Config): string | undefined {
+  const forwarded = trustProxy === "off" ? undefined : forwardedFor(request.headers, trustProxy);
+  return forwarded ?? server.peerOf(request);
 }
 
 async function startCommits({ plants }: Database, config: Config, onCommit: (commit: Commit) => void) {

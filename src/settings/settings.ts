@@ -95,8 +95,8 @@ export const SETTINGS = {
   }),
   trustProxy: setting({
     variables: { TRUST_PROXY: "off" },
-    meaning: "whether `X-Forwarded-For` or `Forwarded` names the client in the log: `on` or `off`",
-    parse: ({ TRUST_PROXY }) => parseSwitch("TRUST_PROXY", TRUST_PROXY),
+    meaning: "the header in which a proxy names the client, for the log: `X-Forwarded-For`, `Forwarded` or `off`",
+    parse: ({ TRUST_PROXY }) => parseChoice("TRUST_PROXY", TRUST_PROXY, ["off", "X-Forwarded-For", "Forwarded"]),
     log: asIs,
   }),
   maxBodyBytes: setting({

@@ -24,8 +24,6 @@ const CONNECTIONS = 32;
 const DAMAGED_TIMEOUT_MS = 200;
 /** Any other request that has no response after this long, in milliseconds, hangs. */
 const HANG_TIMEOUT_MS = 20_000;
-/** Damage can shorten the path of a GET to "/", or to what a URL makes of "/..": its 200 stores nothing. */
-const READ_HOME = "200 of GET /";
 
 /** Sends requests of every kind to a server, over raw connections, and compares each response with the oracle's. */
 export async function fuzz({ cases, seed, program }: FuzzOptions): Promise<Fuzz> {
@@ -50,7 +48,6 @@ export async function sendFuzzCases(url: string, cases: Iterator<FuzzCase>) {
   const unexpected: string[] = [];
   const counts: Record<string, number> = {};
   const taken: NewPlant[] = [];
-  const home = await (await fetch(url)).text();
 
   async function client(): Promise<void> {
     let connection: Connection | undefined;
@@ -58,7 +55,7 @@ export async function sendFuzzCases(url: string, cases: Iterator<FuzzCase>) {
       const { value: fuzzCase, done } = cases.next();
       if (done === true) break;
       connection = connection === undefined || connection.isClosed() ? await connect(url) : connection;
-      const { seen, isLast } = await respondTo(connection, fuzzCase, home);
+      const { seen, isLast } = await respondTo(connection, fuzzCase);
       counts[seen] = (counts[seen] ?? 0) + 1;
       remember(fuzzCase, seen, ledger, taken);
       if (!isExpected(fuzzCase, seen)) unexpected.push(describe(fuzzCase, seen));
@@ -74,15 +71,15 @@ export async function sendFuzzCases(url: string, cases: Iterator<FuzzCase>) {
 }
 
 /** Status and number, "none" where the connection ends or, for damaged HTTP, nothing comes; and whether it closes now. */
-async function respondTo(connection: Connection, { bytes, expected, plant }: FuzzCase, home: string) {
+async function respondTo(connection: Connection, { bytes, expected, plant }: FuzzCase) {
   const response = connection.request(bytes);
   const limit = Bun.sleep(expected === "any" ? DAMAGED_TIMEOUT_MS : HANG_TIMEOUT_MS).then(() => undefined);
   const first = await Promise.race([response, limit]);
   if (first === undefined) return { seen: "none", isLast: true };
-  // RFC 9112, section 2.2: Bun's own parser closes with a response that has no body.
+  // RFC 9112, section 2.2: Bun's own parser closes with a response that has no body. Nor has a redirect: damage can
+  // shorten a path to "/".
   if (first.body === "") return { seen: `${first.status} without a body`, isLast: true };
   const isLast = first.headers.get("connection") === "close";
-  if (first.status === 200 && first.body === home) return { seen: READ_HOME, isLast };
   return { seen: verdictOf(first) + wrongEcho(first, plant), isLast };
 }
 
@@ -103,9 +100,8 @@ function remember({ plant }: FuzzCase, seen: string, ledger: Ledger, taken: NewP
   if (seen === "409/4091") taken.push(plant);
 }
 
-function isExpected({ bytes, expected, plant }: FuzzCase, seen: string): boolean {
+function isExpected({ expected, plant }: FuzzCase, seen: string): boolean {
   if (expected !== "any") return seen === expected || (expected === "200" && seen === "409/4091");
-  if (seen === READ_HOME) return bytes.toString("latin1").startsWith("GET ");
   if (seen.startsWith("200")) return seen === "200" && plant !== undefined;
   // A request line that Bun cannot make sense of is a version that it does not know.
   return !seen.startsWith("5") || seen === "505 without a body";

@@ -85,7 +85,7 @@ test("createApp() prints internal errors by default, with the request's id and t
 
 // Paths and methods
 
-test.each([...UNKNOWN_PATHS, "/swagger", "/swagger/json"])(
+test.each([...UNKNOWN_PATHS, "/", "/swagger", "/swagger/json"])(
   "%s is an unknown path, whatever the method and without a look at the credentials",
   async (path) => {
     for (const method of ["GET", "POST", "PUT", "OPTIONS"]) {

@@ -21,7 +21,7 @@ test("a preflight of a known origin is answered 204 without credentials, and nam
   );
   expect({ status, headers: names.map((name) => headers.get(name)), vary: headers.get("vary") }).toEqual({
     status: 204,
-    headers: [ORIGIN, "POST", "authorization, content-type, x-request-id", "7200", null],
+    headers: [ORIGIN, "POST", "authorization, content-type, traceparent, tracestate, x-request-id", "7200", null],
     vary: "origin",
   });
   expect(headers.get("x-content-type-options")).toBe("nosniff");

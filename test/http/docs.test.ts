@@ -12,6 +12,15 @@ function get(path: string, headers: Record<string, string> = {}, method = "GET")
   return Promise.resolve(app.fetch(new Request(`http://localhost${path}`, { method, headers })));
 }
 
+test.each(["text/html", "application/json", "*/*", ",".repeat(15_000)])(
+  "GET / redirects to the documentation, whatever the client accepts",
+  async (accept) => {
+    const { status, headers } = await get("/", { accept });
+    expect([status, headers.get("location"), headers.get("vary")]).toEqual([302, "/swagger", null]);
+    expect(headers.get("x-content-type-options")).toBe("nosniff");
+  },
+);
+
 const COMPRESSED = [
   ["/swagger", "text/html; charset=utf-8"],
   ["/swagger/page.css", "text/css; charset=utf-8"],
@@ -61,6 +70,8 @@ test.each([
   ["gzip;q=0.5, identity", false],
   ["gzip;q=x", false],
   ["gzipped", false],
+  ["gzip".padEnd(1_000, ","), true],
+  ["gzip".padEnd(1_001, ","), false],
 ])("Accept-Encoding: %j decides about gzip (RFC 9110, section 12.5.3)", async (accepted, isGzip) => {
   const response = await get("/swagger", { "accept-encoding": accepted });
   expect(response.headers.get("content-encoding")).toBe(isGzip ? "gzip" : null);
@@ -80,6 +91,8 @@ test.each([...COMPRESSED.map(([path]) => path), "/swagger/favicon-32x32.png"])(
           expect(again.headers.get(name)).toBe(first.headers.get(name));
         }
       }
+      const long = await get(path, { "accept-encoding": encoding, "if-none-match": etag.padEnd(1_001, ",") });
+      expect(long.status).toBe(200);
       const other = await get(path, { "accept-encoding": encoding, "if-none-match": '"x", W/"y"' });
       expect(other.status).toBe(200);
     }

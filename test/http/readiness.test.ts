@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, jest, test } from "bun:test";
 import { ERRORS, PlantStoreError } from "../../src/errors.ts";
-import { readiness, type ReadinessOptions } from "../../src/http/readiness.ts";
+import { readiness, type ReadinessOptions } from "../../src/http/health.ts";
 import { promisesSettled } from "../support/deferred_store.ts";
 
 const FULL = new PlantStoreError("storage_unavailable", "storage is full");

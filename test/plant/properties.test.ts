@@ -4,7 +4,7 @@ import * as fc from "fast-check";
 import { memoryStore } from "../../src/database/memory.ts";
 import { parseExactJson } from "../../src/plant/exact_json.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
-import { NewPlantSchema } from "../../src/http/plant_schema.ts";
+import { NewPlantSchema } from "../../src/http/schemas.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";
 import type { StoreOutcome } from "../../src/database/plant_store.ts";

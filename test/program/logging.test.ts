@@ -98,7 +98,7 @@ test.concurrent("with ACCESS_LOG=on every request is a line, with its id; with n
 });
 
 test.concurrent(
-  "refused credentials are logged with the client's address: a proxy's word for it counts with TRUST_PROXY=on",
+  "refused credentials are logged with the client's address: or with the one in the header that TRUST_PROXY names",
   async () => {
     const use = async (url: string) => {
       await post(url, undefined, { token: null, headers: { "x-forwarded-for": "198.51.100.7, 192.0.2.1" } });
@@ -108,7 +108,12 @@ test.concurrent(
     const clients = (lines: Line[]) =>
       lines.filter(({ message }) => message === "Refused credentials").map(({ client }) => client);
     expect(clients(await logOf({}, use))).toEqual(["127.0.0.1", "127.0.0.1", "127.0.0.1"]);
-    expect(clients(await logOf({ TRUST_PROXY: "on" }, use))).toEqual(["192.0.2.1", "2001:db8::1", "127.0.0.1"]);
+    const forwarded = clients(await logOf({ TRUST_PROXY: "Forwarded" }, use));
+    const xForwardedFor = clients(await logOf({ TRUST_PROXY: "X-Forwarded-For" }, use));
+    expect({ forwarded, xForwardedFor }).toEqual({
+      forwarded: ["127.0.0.1", "2001:db8::1", "127.0.0.1"],
+      xForwardedFor: ["192.0.2.1", "127.0.0.1", "127.0.0.1"],
+    });
   },
 );
 

@@ -1,15 +1,16 @@
 import { t } from "elysia";
 import { TypeRegistry, TypeSystem } from "elysia/type-system";
+import { ERRORS } from "../errors.ts";
 import { INT64_MAX, INT64_MIN } from "../plant/plant.ts";
 
 // These document, and are the types of clients. `parsePlant` checks a body: most plants are good, and a refusal has to be
 // cheap, too. A test holds that the two agree.
 
 // `t.Integer` also takes a string, and documents that. The registry is of the process, and refuses a second copy of this.
-TypeRegistry.Delete("Int64");
-const Int64 = TypeSystem.Type<number>("Int64", (_options, value) => Number.isInteger(value));
+TypeRegistry.Delete("PlainInteger");
+const PlainInteger = TypeSystem.Type<number>("PlainInteger", (_options, value) => Number.isInteger(value));
 
-const id = Int64({
+const id = PlainInteger({
   type: "integer",
   format: "int64",
   // Without `minimum` and `maximum`: the document passes through JavaScript, which would round int64's ends.
@@ -45,4 +46,29 @@ export const NewPlantSchema = t.Object(
 export const PlantSchema = t.Object(
   { name, tag: t.Optional(tag) },
   { description: "A stored plant: `tag` is absent where none was sent." },
+);
+
+const NUMBERS = Object.values(ERRORS).map(({ error }) => error);
+
+/** The body of every error (RFC 8259): the contract's Error. */
+export const ErrorSchema = t.Object(
+  {
+    error: PlainInteger({
+      type: "integer",
+      format: "int32",
+      // No `enum`: a client generated from it could not read a cause that came later, and would hide the error.
+      minimum: 4000,
+      maximum: 5999,
+      description: [
+        "Numeric error value: the status times ten plus a digit for the cause. One of",
+        `${NUMBERS.join(", ")}; take one that is not in this list by its status, because a later server may know more.`,
+      ].join(" "),
+      example: ERRORS.id_taken.error,
+    }),
+    message: t.String({
+      description: "What was wrong, and where",
+      example: ERRORS.id_taken.message,
+    }),
+  },
+  { description: "Why a call failed" },
 );
