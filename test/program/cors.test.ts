@@ -13,7 +13,7 @@ test("CORS_ORIGINS lets a page of another origin post", async () => {
   const preflight = await fetch(`${server.url}/plants?x=1`, { method: "OPTIONS", headers });
   expect([preflight.status, preflight.headers.get("access-control-allow-headers")]).toEqual([
     204,
-    "authorization, content-type, x-request-id",
+    "authorization, content-type, traceparent, tracestate, x-request-id",
   ]);
   const response = await post(server.url, undefined, { headers: { origin } });
   expect([response.status, response.headers.get("access-control-allow-origin")]).toEqual([200, origin]);
