@@ -1,18 +1,22 @@
+import { Elysia } from "elysia";
 import type { Authenticate } from "../auth/authenticate.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
-import type { Observer } from "./observer.ts";
+import { PlantStoreError } from "../errors.ts";
 import { bearerGuard, type RequiredScopes } from "./bearer_guard.ts";
+import { withCors } from "./cors.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { health } from "./health.ts";
-import { lifecycle } from "./lifecycle.ts";
 import { metrics, type RenderMetrics } from "./metrics.ts";
+import { type Handle, observe, type Observer, type ReceivedRequest } from "./observer.ts";
 import { plantsApi } from "./plants.ts";
+import { hasValidHost } from "./request.ts";
+import { errorResponse, successResponse } from "./responses.ts";
 
 /** Everything the app needs from outside; it opens and reads nothing by itself. */
 export interface AppOptions {
   /** Where plants go. */
   readonly plants: Pick<GroupCommit, "add">;
-  /** Who may call. */
+  /** Who may call. A verdict that takes longer than ten seconds is answered 503, error 5031. */
   readonly authenticate: Authenticate;
   /** Resolves when a plant could be stored now; throws a `PlantStoreError` when not. */
   readonly ready: () => Promise<void>;
@@ -79,20 +83,77 @@ export function createApp(options: AppOptions) {
     observer = CONSOLE,
     renderMetrics,
   } = options;
+  requireParts(options, maxBodyBytes);
   const api = plantsApi({ plants: options.plants, maxBodyBytes });
-  const allowed = new Map<string, string>();
-  const app = lifecycle({ observer, allowed, maxBodyBytes, clientAddress, corsOrigins, isShuttingDown });
-  app.use(health(options.ready));
+  // "/plants/" is not "/plants"; and a response is checked, not rewritten.
+  const app = new Elysia({ strictPath: true, normalize: false })
+    // `respond` makes the response: Elysia would make a second one from the stream of the first one's body.
+    .onError(({ error }) => {
+      throw error;
+    })
+    .mapResponse({ as: "global" }, ({ response }) => successResponse(response))
+    .use(health(options.ready));
   if (docsFiles !== undefined) app.use(docs(api, docsFiles));
   // Routes above are public, routes below need a token.
   app.use(bearerGuard(options.authenticate, REQUIRED_SCOPES));
   if (renderMetrics !== undefined) app.use(metrics(renderMetrics));
   const whole = app.use(api);
-  for (const { path, method } of whole.routes) allowed.set(path, methodsOf(method));
-  return whole;
+  const methods = new Map(
+    whole.routes.map(({ path, method }) => [path, method === "GET" ? ["GET", "HEAD"] : [method]]),
+  );
+  const responding = respond(whole.fetch, { methods, observer });
+  const origins = new Set(corsOrigins);
+  const handle = origins.size === 0 ? responding : withCors(responding, { origins, methods });
+  const fetch = observe(handle, { observer, paths: methods, maxBodyBytes, clientAddress, isShuttingDown });
+  return Object.defineProperty(whole, "fetch", { value: fetch });
 }
 
-/** Elysia answers HEAD wherever there is a GET. */
-function methodsOf(method: string): string {
-  return method === "GET" ? "GET, HEAD" : method;
+/**
+ * Types do not hold JavaScript, where a missing part would show at the first request.
+ *
+ * @throws {TypeError} If a part is missing, or the limit is not a number that a body can be compared with.
+ */
+function requireParts(options: AppOptions, maxBodyBytes: number): void {
+  const parts = { "plants.add": options.plants?.add, ready: options.ready, authenticate: options.authenticate };
+  for (const [name, part] of Object.entries(parts)) {
+    if (typeof part !== "function") throw new TypeError(`Cannot create the app: \`${name}\` must be a function`);
+  }
+  if (!(maxBodyBytes >= 1)) throw new TypeError("Cannot create the app: `maxBodyBytes` must be a number of 1 or more");
+}
+
+/** What {@linkcode respond} needs. */
+interface RespondOptions {
+  readonly observer: Observer;
+  /** The methods of each path that exists. */
+  readonly methods: ReadonlyMap<string, readonly string[]>;
+}
+
+/** Gives every request a response, even if the app has no route for it or fails. */
+function respond(fetch: (request: Request) => Response | Promise<Response>, options: RespondOptions): Handle {
+  return (received) => {
+    const { request, path } = received;
+    try {
+      // RFC 9112, section 3.2.
+      if (!hasValidHost(request)) throw new PlantStoreError("malformed_request");
+      const methods = options.methods.get(path);
+      if (methods === undefined) throw new PlantStoreError("unknown_path");
+      if (!methods.includes(request.method)) throw new PlantStoreError("method_not_allowed");
+      const response = fetch(request);
+      if (!(response instanceof Promise)) return response;
+      return response.catch((error: unknown) => failure(error, received, options));
+    } catch (error) {
+      return failure(error, received, options);
+    }
+  };
+}
+
+/** The cause of an error that is not ours is for the log only. */
+function failure(error: unknown, received: ReceivedRequest, { observer, methods }: RespondOptions): Response {
+  const known = error instanceof PlantStoreError ? error : new PlantStoreError("internal", undefined, { cause: error });
+  observer.onError(known, received);
+  const response = errorResponse(known);
+  // RFC 9110, section 15.5.6: a known path says which methods it takes.
+  if (known.code === "method_not_allowed") response.headers.set("allow", methods.get(received.path)?.join(", ") ?? "");
+  // RFC 9110, section 9.3.2.
+  return received.request.method === "HEAD" ? new Response(null, response) : response;
 }

@@ -1,5 +1,6 @@
 import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
+import { withDeadline } from "../async/deadline.ts";
 import type { Authenticate, Scope, Verdict } from "../auth/authenticate.ts";
 import { PlantStoreError } from "../errors.ts";
 
@@ -30,11 +31,20 @@ export function bearerGuard(authenticate: Authenticate, requiredScopes: Required
   return guard;
 }
 
-/** A promise only where there is one already: a cached token needs none. */
+/** How long `authenticate` may take, in milliseconds: longer than a provider's keys. */
+const TIMEOUT_MS = 10_000;
+
+/** A promise only if there is one already: a cached token needs none. */
 function requireAccepted(verdict: Verdict | Promise<Verdict>, scope: Scope | undefined): void | Promise<void> {
-  if (verdict instanceof Promise) return verdict.then((settled) => requireAccepted(settled, scope));
+  if (verdict instanceof Promise) {
+    return withDeadline(verdict, TIMEOUT_MS, notInTime).then((settled) => requireAccepted(settled, scope));
+  }
   if (!verdict.ok) throw invalidCredentials(verdict.reason);
   if (scope === undefined || !verdict.scopes.has(scope)) throw insufficientScope(scope);
+}
+
+function notInTime(): never {
+  throw new PlantStoreError("queue_full", "the token was not validated in time; send the request again later");
 }
 
 /** RFC 6750, section 3.1. */

@@ -1,26 +1,25 @@
+import type { Handle } from "./observer.ts";
 import { REQUEST_ID } from "./request.ts";
 
 /** Which pages of other origins may call (Fetch standard, section 3.2). */
 export interface CorsOptions {
   /** Their origins, such as `https://app.example.org`. */
   readonly origins: ReadonlySet<string>;
-  /** The methods of a path, as the `Allow` header lists them; `undefined` where there is no such path. */
-  readonly methodsOf: (path: string) => string | undefined;
+  /** The methods of each path that exists. */
+  readonly methods: ReadonlyMap<string, readonly string[]>;
 }
 
-/** An app's `fetch`. */
-export type Fetch = (request: Request) => Response | Promise<Response>;
-
 /**
- * Lets pages of some other origins call, and read every response, those of errors too. A preflight of such a page is
- * answered 204; a browser sends it without credentials. Whatever else comes, is handled as without CORS.
+ * Lets pages of some other origins call, and read every response, even those of errors. A preflight of such a page
+ * returns 204; a browser sends it without credentials. Every other request is handled as without CORS.
  */
-export function withCors(fetch: Fetch, { origins, methodsOf }: CorsOptions): Fetch {
-  return (request) => {
+export function withCors(handle: Handle, options: CorsOptions): Handle {
+  return (received) => {
+    const { request, path } = received;
     const origin = request.headers.get("origin");
-    const isKnown = origin !== null && origins.has(origin);
-    const methods = isKnown && isPreflight(request) ? methodsOf(pathOf(request)) : undefined;
-    const response = methods === undefined ? fetch(request) : preflightResponse(methods);
+    const isKnown = origin !== null && options.origins.has(origin);
+    const methods = isKnown && isPreflight(request) ? options.methods.get(path) : undefined;
+    const response = methods === undefined ? handle(received) : preflightResponse(methods);
     const finish = (finished: Response) => withCorsHeaders(finished, isKnown ? origin : undefined);
     return response instanceof Promise ? response.then(finish) : finish(response);
   };
@@ -30,19 +29,14 @@ function isPreflight({ method, headers }: Request): boolean {
   return method === "OPTIONS" && headers.has("access-control-request-method");
 }
 
-/** Of a URL that `normalizeUrl` has normalized: it has no query. */
-function pathOf({ url }: Request): string {
-  return url.slice(url.indexOf("/", "https://".length));
-}
-
 /** How long a browser may remember a preflight's response, in seconds: two hours are the most that browsers take. */
 const MAX_AGE_S = 7_200;
 
-function preflightResponse(methods: string): Response {
+function preflightResponse(methods: readonly string[]): Response {
   return new Response(null, {
     status: 204,
     headers: {
-      "access-control-allow-methods": methods,
+      "access-control-allow-methods": methods.join(", "),
       // A wildcard would not include Authorization (Fetch standard, section 3.2.3).
       "access-control-allow-headers": `authorization, content-type, traceparent, tracestate, ${REQUEST_ID}`,
       "access-control-max-age": String(MAX_AGE_S),

@@ -39,13 +39,7 @@ export function successResponse(body: unknown): Response | undefined {
   return body instanceof Response ? undefined : Response.json(body, SUCCESS);
 }
 
-/**
- * The response to a request that failed: the contract's Error, with the headers its cause calls for.
- *
- * @param headers More headers, of this response only.
- */
-export function errorResponse({ code, message }: PlantStoreError, headers: Record<string, string> = {}): Response {
-  const response = Response.json({ error: ERRORS[code].error, message }, FAILURE[code]);
-  for (const [name, value] of Object.entries(headers)) response.headers.set(name, value);
-  return response;
+/** The response to a request that failed: the contract's Error, with the headers its cause calls for. */
+export function errorResponse({ code, message }: PlantStoreError): Response {
+  return Response.json({ error: ERRORS[code].error, message }, FAILURE[code]);
 }

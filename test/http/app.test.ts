@@ -83,6 +83,20 @@ test("createApp() prints internal errors by default, with the request's id and t
   expect(print.mock.calls).toEqual([["Request request-1 failed:", cause]]);
 });
 
+test.each([
+  [{}, "`plants.add` must be a function"],
+  [{ plants: {} }, "`plants.add` must be a function"],
+  [{ plants: { add() {} } }, "`ready` must be a function"],
+  [{ plants: { add() {} }, ready() {} }, "`authenticate` must be a function"],
+  [
+    { plants: { add() {} }, ready() {}, authenticate() {}, maxBodyBytes: Number.NaN },
+    "`maxBodyBytes` must be a number",
+  ],
+  [{ plants: { add() {} }, ready() {}, authenticate() {}, maxBodyBytes: 0 }, "`maxBodyBytes` must be a number"],
+])("createApp(%j) is refused, and says why", (options, reason) => {
+  expect(() => createApp(options as unknown as AppOptions)).toThrow(`Cannot create the app: ${reason}`);
+});
+
 // Paths and methods
 
 test.each([...UNKNOWN_PATHS, "/", "/swagger", "/swagger/json"])(

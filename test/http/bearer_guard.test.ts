@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, jest, test } from "bun:test";
 import { accepted, ACCEPTED, refused, type Verdict } from "../../src/auth/authenticate.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { GOOD_CREDENTIALS, MALFORMED_CREDENTIALS } from "../support/cases.ts";
@@ -203,6 +203,23 @@ test("POST /plants waits for an authenticate() that takes its time, and follows 
     const response = testApp({ authenticate: () => decided.promise }).fetch(postPlant(FERN));
     decided.resolve(verdictOf(verdict));
     expect((await response).status).toBe(status);
+  }
+});
+
+test("an authenticate() that never settles is 503 with Retry-After after ten seconds", async () => {
+  jest.useFakeTimers();
+  try {
+    const response = testApp({ authenticate: () => new Promise(() => {}) }).fetch(postPlant(FERN));
+    await Promise.resolve();
+    jest.advanceTimersByTime(10_000);
+    expect((await response).headers.get("retry-after")).toBe("1");
+    expect(await readError(await response)).toEqual({
+      status: 503,
+      error: 5031,
+      message: "the token was not validated in time; send the request again later",
+    });
+  } finally {
+    jest.useRealTimers();
   }
 });
 
