@@ -8,7 +8,6 @@ import { PlantStoreError } from "../../src/errors.ts";
 import type { Observer } from "../../src/http/observer.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { PlantStore } from "../../src/database/plant_store.ts";
-import { UNKNOWN_PATHS } from "../support/cases.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
 import { deferredStore } from "../support/deferred_store.ts";
@@ -20,11 +19,6 @@ const FERN = { id: 1, name: "Fern", tag: "indoor" };
 test("POST /plants answers 200 with name and tag, never with the id", async () => {
   const response = await testApp().fetch(postPlant(FERN));
   expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
-});
-
-test("POST /plants answers without a tag where none was sent", async () => {
-  const response = await testApp().fetch(postPlant({ id: 1, name: "Fern" }));
-  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern" } });
 });
 
 test("POST /plants answers the identical plant 200 again, however often it is sent", async () => {
@@ -99,57 +93,19 @@ test.each([
 
 // Paths and methods
 
-test.each([...UNKNOWN_PATHS, "/", "/swagger", "/swagger/json"])(
-  "%s is an unknown path, whatever the method and without a look at the credentials",
+test.each(["/nowhere", "/", "/swagger", "/swagger/json"])(
+  "%s is unknown, and the response names POST /plants",
   async (path) => {
-    for (const method of ["GET", "POST", "PUT", "OPTIONS"]) {
-      const response = await testApp().fetch(new Request(`http://localhost:3000${path}`, { method }));
-      expect(await readError(response)).toEqual({
-        status: 404,
-        error: 4041,
-        message: expect.stringContaining("POST /plants"),
-      });
-    }
+    const message = expect.stringContaining("POST /plants");
+    const response = await testApp().fetch(new Request(`http://localhost:3000${path}`));
+    expect(await readError(response)).toEqual({ status: 404, error: 4041, message });
   },
 );
 
-test.each(["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY", "PROPFIND"])(
-  "%s /plants answers 405 with the method that is allowed, without a look at the credentials",
-  async (method) => {
-    const response = await testApp().fetch(new Request("http://localhost:3000/plants", { method }));
-    expect(response.headers.get("allow")).toBe("POST");
-    expect(await readError(response)).toEqual({
-      status: 405,
-      error: 4051,
-      message: expect.stringContaining("`Allow`"),
-    });
-  },
-);
-
-test("HEAD /plants is not allowed", async () => {
-  const response = await testApp().fetch(new Request("http://localhost:3000/plants", { method: "HEAD" }));
-  expect(response.status).toBe(405);
-  expect(response.headers.get("allow")).toBe("POST");
-});
-
-test.each(["/livez", "/readyz"])("%s takes GET and HEAD only", async (path) => {
-  for (const method of ["POST", "PUT", "DELETE", "OPTIONS"]) {
-    const response = await testApp().fetch(new Request(`http://localhost:3000${path}`, { method }));
-    expect(response.headers.get("allow")).toBe("GET, HEAD");
-    expect(await readError(response)).toMatchObject({ status: 405, error: 4051 });
-  }
-});
-
-test.each([
-  ["an empty one", "?"],
-  ["another plant", "?id=2&name=Ivy"],
-  ["a bad escape", "?%"],
-  ["bad UTF-8", "?%E0%A4%A=%zz"],
-  ["a prototype", "?__proto__[x]=1&constructor=1"],
-  ["a long one", `?${"a=1&".repeat(2_000)}`],
-])("a query on /plants is ignored: %s", async (_what, query) => {
-  const response = await testApp().fetch(at(`http://localhost:3000/plants${query}`));
-  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
+test("GET /plants is not allowed, and the response names `Allow`", async () => {
+  const message = expect.stringContaining("`Allow`");
+  const response = await testApp().fetch(new Request("http://localhost:3000/plants"));
+  expect(await readError(response)).toEqual({ status: 405, error: 4051, message });
 });
 
 test.each(["http://localhost:3000", "http://a"])("a query on %s is not even parsed", async (origin) => {
@@ -157,40 +113,6 @@ test.each(["http://localhost:3000", "http://a"])("a query on %s is not even pars
   expect(await readPlant(await testApp().fetch(request))).toMatchObject({ status: 200 });
   // Elysia parses the query of this URL.
   expect(new URL(request.url).search).toBe("");
-});
-
-test.each(
-  [
-    "http://a",
-    "http://ab",
-    "http://abc",
-    "http://1",
-    "https://a",
-    "https://a.b",
-    "http://a:1",
-    "http://[::1]",
-    "http://[::1]:8080",
-    "http://a_b",
-    "http://xn--4ca",
-    `http://${"a".repeat(60_000)}`,
-  ].map((origin) => [origin.slice(0, 30), origin]),
-)("the host does not matter: %s", async (_start, origin) => {
-  const app = testApp();
-  expect(await readPlant(await app.fetch(at(`${origin}/plants`)))).toMatchObject({ status: 200 });
-  expect(await readPlant(await app.fetch(at(`${origin}/plants?x=1`)))).toMatchObject({ status: 200 });
-  expect(await readPlant(await app.fetch(new Request(`${origin}/livez`)))).toMatchObject({ status: 200 });
-  expect(await readError(await app.fetch(new Request(`${origin}/nowhere`)))).toMatchObject({ error: 4041 });
-  const wrongMethod = await app.fetch(new Request(`${origin}/plants`));
-  expect(wrongMethod.headers.get("allow")).toBe("POST");
-  expect(await readError(wrongMethod)).toMatchObject({ error: 4051 });
-});
-
-test("a short host changes nothing about credentials and body", async () => {
-  const app = testApp();
-  const request = at("http://a/plants", "");
-  expect(await readError(await app.fetch(request))).toMatchObject({ error: 4001 });
-  const stranger = new Request("http://a/plants", { method: "POST", body: "{}" });
-  expect(await readError(await app.fetch(stranger))).toMatchObject({ error: 4011 });
 });
 
 function at(url: string, body = JSON.stringify(FERN)): Request {
@@ -267,11 +189,6 @@ test("POST /plants reads nothing of the body before it knows the credentials", a
 });
 
 // Health
-
-test.each(["/livez", "/readyz"])("GET %s answers 200 to anybody", async (path) => {
-  const response = await testApp().fetch(new Request(`http://localhost:3000${path}`));
-  expect(await readPlant(response)).toEqual({ status: 200, body: { status: "ok" } });
-});
 
 test.each(["/livez", "/readyz"])("HEAD %s answers as GET does, without a body", async (path) => {
   const response = await testApp().fetch(new Request(`http://localhost:3000${path}`, { method: "HEAD" }));

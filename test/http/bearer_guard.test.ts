@@ -1,19 +1,12 @@
 import { expect, jest, test } from "bun:test";
 import { accepted, ACCEPTED, refused, type Verdict } from "../../src/auth/authenticate.ts";
 import { readError, readPlant } from "../support/responses.ts";
-import { GOOD_CREDENTIALS, MALFORMED_CREDENTIALS } from "../support/cases.ts";
+import { MALFORMED_CREDENTIALS } from "../support/cases.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
 
 const FERN = { id: 1, name: "Fern" };
 const CHALLENGE = 'Bearer realm="plant-store"';
 const INVALID = `${CHALLENGE}, error="invalid_token"`;
-
-// Good credentials
-
-test.each(GOOD_CREDENTIALS)("POST /plants takes credentials %s", async (_how, authorization) => {
-  const response = await testApp().fetch(postPlant(FERN, { authorization }));
-  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern" } });
-});
 
 test("authenticate() is asked for exactly the token, with every character that one can have", async () => {
   const token = "AZaz09-._~+/==";
@@ -46,17 +39,6 @@ test("a token in the query is no credential", async () => {
   expect(asked).toEqual([]);
 });
 
-test("a token in the body is no credential", async () => {
-  const form = `access_token=${TOKEN}`;
-  for (const [body, type] of [
-    [JSON.stringify({ ...FERN, access_token: TOKEN }), "application/json"],
-    [form, "application/x-www-form-urlencoded"],
-  ] as const) {
-    const response = await testApp().fetch(postPlant(body, { authorization: null, "content-type": type }));
-    expect(await readError(response)).toMatchObject({ status: 401, error: 4011 });
-  }
-});
-
 test("a token in another header is no credential", async () => {
   for (const name of ["x-authorization", "proxy-authorization", "access_token", "cookie"]) {
     const response = await testApp().fetch(postPlant(FERN, { authorization: null, [name]: `Bearer ${TOKEN}` }));
@@ -66,39 +48,18 @@ test("a token in another header is no credential", async () => {
 
 // Bad credentials
 
-test.each(MALFORMED_CREDENTIALS)(
-  "credentials with %s are 401, and authenticate is not called",
-  async (_what, authorization) => {
-    const { app, asked } = appThatAsks(() => true);
-    const response = await app.fetch(postPlant(FERN, { authorization }));
-    expect(response.headers.get("www-authenticate")).toBe(INVALID);
-    expect(await readError(response)).toMatchObject({ status: 401, error: 4012 });
-    expect(asked).toEqual([]);
-  },
-);
-
-test("two Authorization headers are 401, whatever they hold", async () => {
-  for (const [first, second] of [
-    [`Bearer ${TOKEN}`, `Bearer ${TOKEN}`],
-    [`Bearer ${TOKEN}`, "Basic eDp5"],
-    ["Basic eDp5", `Bearer ${TOKEN}`],
-    [`Bearer ${TOKEN}`, ""],
-  ] as const) {
-    const request = postPlant(FERN, { authorization: first });
-    request.headers.append("authorization", second);
-    expect(await readError(await testApp().fetch(request))).toMatchObject({ status: 401, error: 4012 });
+test("authenticate() is not asked about credentials that are malformed", async () => {
+  const { app, asked } = appThatAsks(() => true);
+  for (const [, authorization] of MALFORMED_CREDENTIALS) {
+    expect((await app.fetch(postPlant(FERN, { authorization }))).status).toBe(401);
   }
+  expect(asked).toEqual([]);
 });
 
 test("an empty Authorization header is 401", async () => {
   const response = await testApp().fetch(postPlant(FERN, { authorization: "" }));
   expect(response.headers.get("www-authenticate")).toStartWith(CHALLENGE);
   expect(await readError(response)).toMatchObject({ status: 401 });
-});
-
-test("a very long token is 401 like any other that is unknown", async () => {
-  const response = await testApp().fetch(postPlant(FERN, { authorization: `Bearer ${"a".repeat(100_000)}` }));
-  expect(await readError(response)).toMatchObject({ status: 401, error: 4012 });
 });
 
 test("bad credentials of every kind have one response, byte for byte, and it does not quote them", async () => {

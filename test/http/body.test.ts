@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { readError, readPlant } from "../support/responses.ts";
-import { JSON_MEDIA_TYPES, NOT_JSON, NOT_UTF8, OTHER_MEDIA_TYPES } from "../support/cases.ts";
+import { NOT_JSON } from "../support/cases.ts";
 import { postPlant, testApp } from "../support/app.ts";
 
 const FERN = '{"id": 1, "name": "Fern"}';
@@ -9,27 +9,13 @@ const STORED = { status: 200, body: { name: "Fern" } };
 
 // Media type
 
-test.each(JSON_MEDIA_TYPES)("a body of %s is read", async (contentType) => {
-  const response = await testApp().fetch(postPlant(FERN, { "content-type": contentType }));
-  expect(await readPlant(response)).toEqual(STORED);
-});
-
-test.each(OTHER_MEDIA_TYPES)("a media type that is %s is 415", async (_what, contentType) => {
-  const response = await testApp().fetch(postPlant(FERN, { "content-type": contentType }));
-  expect(await readError(response)).toEqual({
-    status: 415,
-    error: 4151,
-    message: expect.stringContaining("application/json"),
-  });
-});
-
-test.each(["gzip", "br", "identity", "IDENTITY", "gzip, br", "x"])("Content-Encoding: %s is 415", async (encoding) => {
-  const response = await testApp().fetch(postPlant(FERN, { "content-encoding": encoding }));
-  expect(await readError(response)).toEqual({
-    status: 415,
-    error: 4151,
-    message: expect.stringContaining("Content-Encoding"),
-  });
+test.each([
+  ["content-type", "text/plain", "application/json"],
+  ["content-encoding", "gzip", "Content-Encoding"],
+])("a refused %s is named", async (header, value, named) => {
+  const message = expect.stringContaining(named);
+  const response = await testApp().fetch(postPlant(FERN, { [header]: value }));
+  expect(await readError(response)).toEqual({ status: 415, error: 4151, message });
 });
 
 test("a media type is refused before a byte is read", async () => {
@@ -40,13 +26,6 @@ test("a media type is refused before a byte is read", async () => {
 });
 
 // Size
-
-test("a body of exactly the limit is read, with and without Content-Length", async () => {
-  for (const headers of [{}, { "content-length": String(LIMIT) }]) {
-    const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT), headers));
-    expect(await readPlant(response)).toEqual(STORED);
-  }
-});
 
 test("a body of a byte more than the limit is 413 and closes, with and without Content-Length", async () => {
   for (const headers of [{}, { "content-length": String(LIMIT + 1) }]) {
@@ -124,12 +103,6 @@ test("a body in chunks is put together, also where a character is cut", async ()
   }
 });
 
-test("a body in chunks of one byte is put together", async () => {
-  const bytes = new TextEncoder().encode(FERN.padEnd(5_000));
-  const stream = streamOf(...Array.from(bytes, (byte) => Uint8Array.of(byte)));
-  expect(await readPlant(await testApp().fetch(postPlant(stream)))).toEqual(STORED);
-});
-
 test("a body in many chunks lets the event loop turn before its end", async () => {
   let [chunks, chunksAtTurn] = [0, Number.NaN];
   setTimeout(() => (chunksAtTurn = chunks));
@@ -181,16 +154,18 @@ test("a body that breaks off before its first byte is 400", async () => {
 
 // UTF-8 and JSON
 
-test.each(NOT_UTF8)("a body with %s is 400, and nothing is replaced", async (_what, bytes) => {
-  const response = await testApp().fetch(
-    postPlant(Buffer.from([...Buffer.from('{"id":1,"name":"'), ...bytes, 0x22, 0x7d])),
-  );
-  expect(await readError(response)).toEqual({ status: 400, error: 4001, message: expect.stringContaining("UTF-8") });
+test("a body that is not UTF-8 is refused, and nothing is replaced", async () => {
+  const message = expect.stringContaining("UTF-8");
+  const body = Buffer.from('{"id": 1, "name": "Bl\u00fcte"}', "latin1");
+  expect(await readError(await testApp().fetch(postPlant(body)))).toEqual({ status: 400, error: 4001, message });
 });
 
-test.each(["utf16le", "latin1"] as const)("a body in %s is 400", async (encoding) => {
-  const response = await testApp().fetch(postPlant(Buffer.from('{"id": 1, "name": "Blüte"}', encoding)));
-  expect(await readError(response)).toMatchObject({ status: 400, error: 4001 });
+test("the refusal of a body that is not JSON does not quote it", async () => {
+  for (const [, body] of NOT_JSON) {
+    const { message } = await readError(await testApp().fetch(postPlant(body)));
+    expect(message).not.toContain("Fern");
+    expect(message).toMatch(/\bbody\b/);
+  }
 });
 
 test("U+FFFD itself is a character like any other", async () => {
@@ -221,14 +196,6 @@ test("no body is 400", async () => {
   }
 });
 
-test.each(NOT_JSON)("a body with %s is 400, and the response does not quote it", async (_what, body) => {
-  const response = await testApp().fetch(postPlant(body));
-  const { message, ...error } = await readError(response);
-  expect(error).toEqual({ status: 400, error: 4001 });
-  expect(message).not.toContain("Fern");
-  expect(message).toMatch(/\bbody\b/);
-});
-
 test.each([
   ["{not json", "breaks at column 2"],
   ['{"id": 1, "name": "Fern",}', "breaks at column 26"],
@@ -243,11 +210,6 @@ test.each([
     error: 4001,
     message: `the body must be valid JSON; it ${place}`,
   });
-});
-
-test.each(["[", '{"id":', "[{", '[{"name":'])("%s a thousand times over is 400", async (open) => {
-  const response = await testApp().fetch(postPlant(open.repeat(1_000)));
-  expect(await readError(response)).toMatchObject({ status: 400, error: 4001 });
 });
 
 function smallApp() {

@@ -2,13 +2,15 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import { sendFuzzCases } from "../faults/fuzz.ts";
 import { type FuzzCase, fuzzCases } from "../faults/fuzz_cases.ts";
 import { TOKEN } from "../support/client.ts";
+import { app } from "../runtimes/app.ts";
 import { connect, getBytes, postBytes, printedSeed, verdictOf, type WireResponse } from "../support/load.ts";
 import { peakMemory } from "../support/peak_memory.ts";
 import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { QUEUE_LIMIT, type Runtime, RUNTIMES, type RuntimeHost, type RuntimeServer } from "../support/runtimes.ts";
 import { scaled } from "../support/scale.ts";
-import { REFUSED, WIRE_CASES, type WireCase } from "./wire_cases.ts";
+import { headersOf, wireBytes } from "../support/requests.ts";
+import { type FramedRequest, REFUSED, WIRE_CASES, type WireCase } from "./wire_cases.ts";
 
 // What is on the wire, whatever serves the app: one suite, on every runtime.
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -51,6 +53,49 @@ for (const runtime of RUNTIMES) {
 
 // One request on each connection
 
+describe("in process", () => {
+  test.each(Object.entries(WIRE_CASES))("each request gets its response: %s", async (_group, cases) => {
+    for (const wireCase of cases) {
+      const { before, request, verdict, what } = wireCase;
+      if (request === undefined || verdict === REFUSED || !isForFetch(request)) continue;
+      if (before !== undefined) expect((await app.fetch(fetchRequest(before))).status).toBe(200);
+      const response = await app.fetch(fetchRequest(request));
+      const { status, headers } = response;
+      const seen = await judge({ status, headers, body: await response.text() }, wireCase);
+      expect(`${what}: ${seen}`).toBe(`${what}: ${verdict}`);
+    }
+  });
+});
+
+/** Whether `fetch` of the web takes the method, and the path and the Host are parts of a URL. */
+function isForFetch({ method, path, framing }: FramedRequest): boolean {
+  return method !== "TRACE" && path.startsWith("/") && framing?.host !== "";
+}
+
+/** A request as a server of the web gives it to an app; in chunks if it is framed so. */
+function fetchRequest(request: FramedRequest): Request {
+  const { method, path, body, framing = {} } = request;
+  const { host = "localhost", chunkSizes: [size] = [] } = framing;
+  const headers = new Headers([["host", host], ...(size ? [] : [["content-length", String(body.length)]])] as [
+    string,
+    string,
+  ][]);
+  for (const [name, value] of headersOf(request)) headers.append(name, value);
+  const hasBody = method !== "GET" && method !== "HEAD";
+  const sent = size === undefined ? body : inChunks(body, size);
+  return new Request(`http://${host}${path}`, { method, headers, ...(hasBody && { body: sent }) });
+}
+
+function inChunks(body: Uint8Array, size: number): ReadableStream<Uint8Array> {
+  let at = 0;
+  return new ReadableStream({
+    pull(controller) {
+      if (at >= body.length) controller.close();
+      else controller.enqueue(body.subarray(at, (at += size)));
+    },
+  });
+}
+
 function oneRequest({ runtime, server }: Subject): void {
   const isOwn = ({ isForTestApp = false }: WireCase) => runtime.isTestApp || !isForTestApp;
   const groups = Object.entries(WIRE_CASES).map(([group, cases]) => [group, cases.filter(isOwn)] as const);
@@ -74,12 +119,18 @@ async function inParallel<Item, Result>(items: readonly Item[], run: (item: Item
   return results;
 }
 
-/** Sends the request, and gives what came: the verdict, if all that goes with it is right. */
-async function send(url: string, { what, before, bytes, name }: WireCase): Promise<string> {
+/** Sends the request over a connection of its own. */
+async function send(url: string, wireCase: WireCase): Promise<string> {
+  const { before, bytes } = wireCase;
   const connection = await connect(url);
-  if (before !== undefined) expect(await connection.request(before)).toMatchObject({ status: 200 });
+  if (before !== undefined) expect(await connection.request(wireBytes(before))).toMatchObject({ status: 200 });
   const response = await connection.request(bytes);
   connection.close("reset");
+  return judge(response, wireCase);
+}
+
+/** The verdict of a response, if all that goes with it is right. */
+async function judge(response: WireResponse | undefined, { what, bytes, name }: WireCase): Promise<string> {
   const seen = seenIn(response, bytes);
   if (response === undefined || seen === REFUSED) return seen;
   try {

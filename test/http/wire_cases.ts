@@ -20,8 +20,10 @@ import { METRICS_TOKEN, type RuntimeKind } from "../support/runtimes.ts";
 export interface WireCase {
   readonly what: string;
   /** A request that goes before it on its connection, and gets 200. @default none */
-  readonly before?: Buffer;
+  readonly before?: FramedRequest;
   readonly bytes: Buffer;
+  /** What the bytes are, if they are a request that any client could send. */
+  readonly request?: FramedRequest;
   readonly verdict: Verdict;
   /** The name of the plant that a 200 has, and its tag if it has one. @default any */
   readonly name?: string;
@@ -37,6 +39,11 @@ type Verdict = string;
 /** By the runtime's own parser: a 4xx or 505 without a body, or the end of the connection, as it likes. */
 export const REFUSED: Verdict = "refused";
 
+/** A request, and how it is written down. */
+export interface FramedRequest extends WireRequest {
+  readonly framing?: Partial<Framing>;
+}
+
 /** What a case has that is not as in a good request. */
 type Change = Partial<Omit<WireRequest, "body">> & { readonly body?: string | Uint8Array<ArrayBuffer> } & {
   readonly framing?: Partial<Framing>;
@@ -49,13 +56,14 @@ function fern(members = ""): string {
   return `{"id": ${++lastId}, "name": "Fern"${members}}`;
 }
 
-function bytesOf({ body = fern(), framing, ...change }: Change = {}): Buffer {
+function requestOf({ body = fern(), ...change }: Change = {}): FramedRequest {
   const bytes = typeof body === "string" ? new TextEncoder().encode(body) : body;
-  return wireBytes({ ...goodRequest(TOKEN), ...change, body: bytes }, framing);
+  return { ...goodRequest(TOKEN), ...change, body: bytes };
 }
 
 function change(what: string, change: Change, verdict: Verdict, more: Partial<WireCase> = {}): WireCase {
-  return { what, bytes: bytesOf(change), verdict, ...more };
+  const request = requestOf(change);
+  return { what, request, bytes: wireBytes(request, request.framing), verdict, ...more };
 }
 
 /** A request with lines of its own in its head, before a blank line. */
@@ -286,7 +294,7 @@ const ids: WireCase[] = EXACT_IDS.map(([source]) =>
 // Another name under the id as plain digits: what was stored before is exactly that id.
 const takenIds: WireCase[] = EXACT_IDS.map(([source, id]) =>
   change(`the id ${source} is ${id}`, { body: `{"id": ${id}, "name": "Ivy"}` }, "409/4091", {
-    before: bytesOf({ body: `{"id": ${source}, "name": "Fern"}` }),
+    before: requestOf({ body: `{"id": ${source}, "name": "Fern"}` }),
   }),
 );
 
@@ -313,6 +321,12 @@ const hosts: WireCase[] = [
   ...["a", "1", "[::1]", ""].map((host) =>
     change(`chunks under the Host ${JSON.stringify(host)}`, { framing: { host, chunkSizes: [9] } }, "200"),
   ),
+  ...["a", "1", "[::1]"].flatMap((host) => [
+    change(`no credentials under the Host ${host}`, { framing: { host }, authorization: [] }, "401/4011"),
+    change(`an unknown path under the Host ${host}`, { framing: { host }, path: "/nowhere" }, "404/4041"),
+    change(`another method under the Host ${host}`, { framing: { host }, method: "PUT" }, "405/4051"),
+    change(`a query under the Host ${host}`, { framing: { host }, path: "/plants?x=1" }, "200", { name: "Fern" }),
+  ]),
   ...[
     ["two of them", "Host: a\r\nHost: b"],
     ["two that are alike", "Host: a\r\nHost: a"],

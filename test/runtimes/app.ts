@@ -7,7 +7,9 @@ import type { PlantStore, Verdict } from "../../src/mod.ts";
 /** Longer than any test takes, in milliseconds: deadlines are not what these programs are for. */
 const TIMEOUT_MS = 60_000;
 
-const { AUTH_TOKENS, METRICS_TOKEN, QUEUE_LIMIT, MODULE } = process.env;
+// The defaults are for the tests that call the app in their own process.
+const { AUTH_TOKENS = "known-token-0123456789", METRICS_TOKEN = "metrics-token-0123456789" } = process.env;
+const { QUEUE_LIMIT = "40", MODULE } = process.env;
 const plantStore = MODULE === undefined ? await import("../../src/mod.ts") : await load(MODULE);
 const { ACCEPTED, accepted, createApp, groupCommit, memoryStore, PlantStoreError, readiness, refused } = plantStore;
 const { store, release } = storeUnderTest();
