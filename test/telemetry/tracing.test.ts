@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { hostname } from "node:os";
 import type { AppOptions } from "../../src/http/app.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { startTracing } from "../../src/telemetry/tracing.ts";
@@ -137,7 +138,7 @@ test("no token, plant, query, made-up path or other header leaves in a span, and
   expect(resources).toEqual([
     {
       "service.name": "greenhouse",
-      "host.name": expect.any(String),
+      "host.name": hostname(),
       "telemetry.sdk.name": "opentelemetry",
       "telemetry.sdk.language": "nodejs",
       "telemetry.sdk.version": expect.any(String),
