@@ -2,8 +2,8 @@ const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 250;
 
 /** How long to pause before another attempt, in milliseconds: longer each time, with jitter, so that two do not collide again. */
-export function backoffMs(attempt: number): number {
-  return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** attempt) * (0.5 + Math.random());
+export function backoffMs(attempt: number, longestMs = LONGEST_PAUSE_MS): number {
+  return Math.min(longestMs, FIRST_PAUSE_MS * 2 ** attempt) * (0.5 + Math.random());
 }
 
 /** Resolves after this time. */

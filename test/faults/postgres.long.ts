@@ -117,7 +117,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
         code: "storage_unavailable",
         message: "storage did not finish in time; the plant may or may not be stored, send it again later",
       });
-      while (service.metric("lanes_busy") > 0) await Bun.sleep(5);
+      while (service.metric("connections_busy") > 0) await Bun.sleep(5);
       expect(await plants.add([MOSS], { timeoutMs: LONG_TEST_TIMEOUT_MS })).toEqual(["added"]);
       expect(service.metric("reconnections_total")).toBe(0);
     },

@@ -10,7 +10,7 @@ import { judge } from "./postgres.ts";
 /** Commits without waiting for the disk, and does not say so: the negative control. */
 export const SYNCHRONOUS_COMMIT_OFF: readonly Mutation[] = [
   { file: "src/database/postgres/session.ts", from: "ELSE 'on' END", to: "ELSE 'off' END" },
-  { file: "src/database/postgres/session.ts", from: '  ["synchronous_commit", "off"],\n', to: "" },
+  { file: "src/database/postgres/session.ts", from: '  synchronous_commit: "off",\n', to: "" },
 ];
 
 /** How an experiment is run. */

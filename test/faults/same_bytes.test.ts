@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import * as fc from "fast-check";
 import { memoryDatabase } from "../../src/database/memory.ts";
-import { LANES, openPostgres } from "../../src/database/postgres/database.ts";
+import { MAX_IN_FLIGHT, openPostgres } from "../../src/database/postgres/database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
@@ -28,7 +28,7 @@ test.skipIf(skipsDatabase())(
     await using onSqlite = sqliteDatabase(connect(`${directory.path}/plants.db`));
     await using inMemory = memoryDatabase();
     const databases = [inMemory, onSqlite, onPostgres];
-    const services = [service(inMemory), service(onSqlite), service(onPostgres, LANES)];
+    const services = [service(inMemory), service(onSqlite), service(onPostgres, MAX_IN_FLIGHT)];
     const seed = printedSeed("same bytes");
     const requests = fc.sample(anyRequest(OPTIONS), { numRuns: scaled(600, 12_000), seed: seed & 0x7fffffff });
     const counts: Record<string, number> = {};

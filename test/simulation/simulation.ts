@@ -1,7 +1,5 @@
 import { plantStore } from "../../src/database/postgres/database.ts";
-import { createLane } from "../../src/database/postgres/lane.ts";
-import { createLanes } from "../../src/database/postgres/lanes.ts";
-import type { LaneCounts } from "../../src/database/postgres/lane_counts.ts";
+import { noCounts, Pool, type PoolCounts } from "../../src/database/postgres/pool.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { type GroupCommit, groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
@@ -41,7 +39,7 @@ export async function simulate(seed: number, options: SimulationOptions = {}): P
   const random = randomFrom(seed);
   using _ = seededMathRandom(random);
   const model = new DatabaseModel({ time, random, rates: ratesFrom(random), ...options });
-  const counts: LaneCounts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
+  const counts = noCounts();
   const servers = Array.from({ length: SERVERS }, () => server(model, counts));
   const ledger = makeLedger();
   const result = { unavailable: 0, wrongConflicts: 0, latestMs: 0 };
@@ -86,9 +84,9 @@ export async function simulate(seed: number, options: SimulationOptions = {}): P
   return { ...result, verdict, retries, reconnections, acknowledged: ledger.acknowledgements() };
 }
 
-function server(model: DatabaseModel, counts: LaneCounts): GroupCommit {
-  const lanes = createLanes(LANES, () => createLane((timeoutMs) => model.connect(timeoutMs), counts));
-  return groupCommit(plantStore(lanes), { lanes: LANES, timeoutMs: TIMEOUT_MS });
+function server(model: DatabaseModel, counts: PoolCounts): GroupCommit {
+  const pool = new Pool({ size: LANES, counts, connect: (timeoutMs) => model.connect(timeoutMs) });
+  return groupCommit(plantStore(pool), { lanes: LANES, timeoutMs: TIMEOUT_MS });
 }
 
 /** One seed has many faults of a kind, another one none. */

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../errors.ts";
 import type { DatabaseAdapter } from "../adapter.ts";
-import { LANES, migratePostgres, openPostgres } from "./database.ts";
+import { MAX_IN_FLIGHT, migratePostgres, openPostgres } from "./database.ts";
 import { scriptOf } from "./migrations.ts";
 import type { PostgresUrl } from "./url.ts";
 
@@ -9,8 +9,8 @@ export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
   const openForReading = (onWarning: (message: string) => void) => openPostgres(url, { access: "read", onWarning });
   return {
     name: url.database,
-    maxInFlight: LANES,
-    openForServing: ({ onWarning }) => openPostgres(url, { onWarning }),
+    maxInFlight: MAX_IN_FLIGHT,
+    openForServing: ({ onWarning }) => openPostgres(url, { isServing: true, onWarning }),
     openForWriting: ({ create = false } = {}) => openPostgres(url, { access: create ? "create" : "write" }),
     openPlants: openForReading,
     openTokens: openForReading,

@@ -1,6 +1,6 @@
 import { withDeadline } from "../../async/deadline.ts";
 import { PostgresFailure, toFailure } from "./errors.ts";
-import { type Backend, makeSafe, NONCE, SESSION_SETTINGS } from "./session.ts";
+import { NONCE, SESSION_SETTINGS, verifySession } from "./session.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
 /** A parameter: texts, and arrays as texts, are exact in every client. */
@@ -15,9 +15,9 @@ export interface Connection {
   readonly host: PostgresHost;
   /** Whether it may lack what was acknowledged last; looked at only where it is to read. */
   readonly isStandby: boolean;
-  /** The server process behind this connection. */
-  readonly backend: Backend;
   isOpen(): boolean;
+  /** When the server last replied, as `performance.now()` has it. */
+  repliedAt(): number;
   /** Closes it at once: what is in flight rejects, and may still run on the server. */
   close(): void;
 }
@@ -32,7 +32,7 @@ export interface ConnectionOptions {
    * A statement that was given up ends by itself after this long, in milliseconds, unless it is about to commit.
    * @default {30_000}
    */
-  readonly statementTimeoutMs?: number;
+  readonly statementTimeoutMs?: number | undefined;
   /** Looks at what the connection finds there, and rejects where it cannot be used. @default accepts it */
   readonly verify?: (connection: Pick<Connection, "query">) => Promise<void>;
 }
@@ -75,33 +75,29 @@ export async function connectTo(
   async function establish(opened: Bun.SQL): Promise<Connection> {
     // A reserved connection never turns into another one, whose session was not checked.
     const reserved = await opened.reserve();
-    const backend = await makeSafe(reserved, { writable, nonce });
-    const isStandby = !writable && (await isInRecovery(reserved));
+    const isStandby = await verifySession(reserved, { writable, nonce });
     if (isStandby && !url.readsStandby) throw new PostgresFailure("25006");
+    let repliedAt = performance.now();
+    const run = async <Result>(statement: () => Promise<Result>): Promise<Result> => {
+      try {
+        return await statement();
+      } catch (error) {
+        throw toFailure(error);
+      } finally {
+        repliedAt = performance.now();
+      }
+    };
     const connection: Connection = {
       query: (statement, parameters = []) => run(() => reserved.unsafe(statement, [...parameters])),
       script: (statements) => run(() => reserved.unsafe(statements).simple()),
       host,
       isStandby,
-      backend,
       isOpen: () => isOpen,
+      repliedAt: () => repliedAt,
       close,
     };
     await verify?.(connection);
     return connection;
-  }
-}
-
-async function isInRecovery(session: Bun.ReservedSQL): Promise<boolean> {
-  const [found] = (await session.unsafe("SELECT pg_is_in_recovery() AS is_standby")) as [{ is_standby: boolean }];
-  return found.is_standby;
-}
-
-async function run<Result>(statement: () => Promise<Result>): Promise<Result> {
-  try {
-    return await statement();
-  } catch (error) {
-    throw toFailure(error);
   }
 }
 
@@ -114,13 +110,15 @@ function clientOptions(
   const name = host.startsWith("/") ? "localhost" : describeHost({ host, port });
   const files = { ...(sslrootcert && { ca: Bun.file(sslrootcert) }) };
   const own = sslcert && sslkey ? { cert: Bun.file(sslcert), key: Bun.file(sslkey) } : {};
+  // As for libpq, `require` with certificates to trust is `verify-ca`.
+  const mode = sslmode === "require" && sslrootcert ? "verify-ca" : sslmode;
   // Said here, NODE_TLS_REJECT_UNAUTHORIZED does not change it.
-  const verified = sslmode.startsWith("verify-") || sslrootcert ? { rejectUnauthorized: true } : {};
+  const verified = mode.startsWith("verify-") ? { rejectUnauthorized: true } : {};
   const tls = { ...files, ...own, ...verified };
   return {
     adapter: "postgres",
     // With a URL the environment's is not looked at; and what is given beside it wins over PGDATABASE and the like.
-    url: `postgres://${name}/?sslmode=${sslmode}`,
+    url: `postgres://${name}/?sslmode=${mode}`,
     ...(host.startsWith("/") && { path: host, port }),
     ...(Object.keys(tls).length > 0 && { tls }),
     database: url.database,
@@ -131,7 +129,7 @@ function clientOptions(
     connectionTimeout: url.connectTimeoutMs / 1_000,
     channelBinding: "disable",
     connection: {
-      application_name: "plant-store",
+      application_name: url.applicationName,
       // None: PGOPTIONS would be added.
       options: " ",
       lock_timeout: LOCK_TIMEOUT_MS,
@@ -145,3 +143,36 @@ function clientOptions(
     },
   };
 }
+
+/** An array of integers as PostgreSQL reads it. */
+export function bigintArray(values: readonly bigint[]): string {
+  return `{${values.join(",")}}`;
+}
+
+/**
+ * An array of texts as PostgreSQL reads it; what is absent is NULL. Every text comes out as it was, empty ones and "NULL"
+ * too (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO).
+ */
+export function textArray(values: readonly (string | undefined)[]): string {
+  return `{${values.map((value) => (value === undefined ? "NULL" : quoted(value))).join(",")}}`;
+}
+
+function quoted(text: string): string {
+  if (!/["\\]/.test(text)) return `"${text}"`;
+  // JSON escapes the same two characters, and control characters too, which PostgreSQL takes as they are.
+  return /\p{Cc}/u.test(text) ? `"${escaped(text)}"` : JSON.stringify(text);
+}
+
+/** By UTF-16 code units: where most of them are escaped, `replaceAll` takes up to ten times as long. */
+function escaped(text: string): string {
+  const units = new Uint16Array(2 * text.length);
+  let length = 0;
+  for (let index = 0; index < text.length; index++) {
+    const unit = text.charCodeAt(index);
+    if (unit === QUOTE || unit === BACKSLASH) units[length++] = BACKSLASH;
+    units[length++] = unit;
+  }
+  return Buffer.from(units.buffer, 0, 2 * length).toString("utf16le");
+}
+
+const [QUOTE, BACKSLASH] = [0x22, 0x5c];

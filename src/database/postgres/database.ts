@@ -1,39 +1,43 @@
-import { type Database, DatabaseError } from "../database.ts";
 import { withDeadline } from "../../async/deadline.ts";
 import { PlantStoreError } from "../../errors.ts";
+import { type Database, DatabaseError } from "../database.ts";
 import { keysetPages } from "../keyset.ts";
 import type { PlantStore } from "../plant_store.ts";
 import type { Connection, ConnectionOptions } from "./connection.ts";
-import { connectorTo } from "./connector.ts";
-import { PostgresFailure, unavailable } from "./errors.ts";
-import { createLane } from "./lane.ts";
-import type { LaneCounts } from "./lane_counts.ts";
-import { createLanes, type Lanes } from "./lanes.ts";
+import { PostgresFailure } from "./errors.ts";
+import { type Failover, failover } from "./failover.ts";
 import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
-import { addPlants, readPage } from "./plants.ts";
-import { addToken, deleteToken, listTokens, pruneTokens, recordTokenUses, revokeToken } from "./tokens.ts";
-import { databaseMetrics } from "./metrics.ts";
-import { requirePrivileges } from "./privileges.ts";
-import { tablesVerifier } from "./tables.ts";
-import { probe } from "./probe.ts";
-import { revisionReader, withFallback, WORK_TIMEOUT_MS } from "./fallback_lanes.ts";
+import { addPlants, probe, readPage } from "./plants.ts";
+import { noCounts, Pool, poolMetrics, type Work } from "./pool.ts";
+import { requirePrivileges, tablesVerifier } from "./tables.ts";
+import {
+  addToken,
+  deleteToken,
+  listTokens,
+  pruneTokens,
+  recordTokenUses,
+  revisionOfTokens,
+  revokeToken,
+} from "./tokens.ts";
 import type { PostgresUrl } from "./url.ts";
 
 /** How a PostgreSQL database is opened. */
 export interface PostgresOptions {
   /** What for: `create` makes tables where there are none, `write` and `read` need them. @default {"create"} */
   readonly access?: Access;
-  /** How many batches may be in flight at once, each on a connection of its own. @default {LANES} */
-  readonly lanes?: number;
+  /** How many batches may be in flight at once, each on a connection of its own. @default {MAX_IN_FLIGHT} */
+  readonly maxInFlight?: number;
+  /** Whether a server opens it: all that a server needs connections for has one then. @default {false} */
+  readonly isServing?: boolean;
   /** Called with a problem that an operator should know of; no data is lost by it. @default does nothing */
   readonly onWarning?: ((message: string) => void) | undefined;
 }
 
 /**
  * With eight, a plant waits as long for commits of 5 ms, and a tenth less for commits of 20 ms; and its batch is half as
- * large, while each lane is one of the database's connections (`test/bench/lanes.ts`).
+ * large, while each takes one of the database's connections (`test/bench/lanes.ts`).
  */
-export const LANES = 4;
+export const MAX_IN_FLIGHT = 4;
 
 type Access = "create" | "write" | "read";
 
@@ -46,8 +50,10 @@ const SCHEMA_TIMEOUT_MS = 10_000;
 const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 /** How long a probe may take, in milliseconds: its verdict is older than a second then. */
 const PROBE_TIMEOUT_MS = 1_000;
-/** How much later its connection is closed, in milliseconds: commits that are only slow cost the plants' lanes none. */
-const PROBE_GRACE_MS = 2_000;
+/** How long tokens and pages may take, in milliseconds; reading that was given up ends on the server at the same time. */
+const WORK_TIMEOUT_MS = 10_000;
+/** How long reading whether tokens were changed may take, in milliseconds: a revocation is to be known soon. */
+const REVISION_TIMEOUT_MS = 2_000;
 /** Of the time that `add` has, what the database may take: the rest is for telling its caller why it failed. */
 const ADD_SHARE = 0.9;
 
@@ -58,60 +64,69 @@ const ADD_SHARE = 0.9;
  * @throws {DatabaseError} If it cannot be used now; the message says why, in one line.
  */
 export async function openPostgres(url: PostgresUrl, options: PostgresOptions = {}): Promise<Database> {
-  const { access = "create", lanes: laneCount = LANES, onWarning = () => {} } = options;
-  const counts: LaneCounts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
+  const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false, onWarning = () => {} } = options;
   const writable = access !== "read";
-  const connector = connectorTo(url, onWarning);
-  const openOptions = { writable, timeoutMs: SCHEMA_TIMEOUT_MS };
+  const servers = failover(url, onWarning);
   const verify = tablesVerifier({ writable, onWarning });
-  await connected(url, connector, openOptions, async (connection) => {
+  await connected(url, servers, { writable, timeoutMs: SCHEMA_TIMEOUT_MS }, async (connection) => {
     await requireSchema(connection, access);
     await verify(connection);
     if (writable) await requirePrivileges(connection);
   });
-  const connect = (timeoutMs: number) => connector({ writable, timeoutMs, verify });
-  const lanes = createLanes(laneCount, () => createLane(connect, counts));
-  // Beside the others: a plant is not to wait for a token, nor is reading, which waits for no standby, for writing.
-  const writing = createLanes(1, () => createLane(connect, counts));
-  // The second connects while the first is left out: a revocation is not to wait until a statement that hangs has ended.
-  const reading = createLanes(2, () =>
-    createLane((timeoutMs) => connector({ writable, timeoutMs, verify, statementTimeoutMs: WORK_TIMEOUT_MS }), counts),
-  );
-  const [write, read] = [withFallback(writing, lanes), withFallback(reading, lanes)];
+  const counts = noCounts();
+  const poolOf = (size: number, replyLimitMs?: number) =>
+    new Pool({
+      size,
+      counts,
+      connect: (timeoutMs) => servers.connect({ writable, timeoutMs, verify, statementTimeoutMs: replyLimitMs }),
+      onSilence: servers.suspect,
+      replyLimitMs,
+    });
+  // Plants wait for no token, and reading, which waits for no standby, not for writing.
+  const [plants, writing, reading] = [poolOf(maxInFlight), poolOf(1), poolOf(1, WORK_TIMEOUT_MS)];
+  const pools = [plants, writing, reading];
+  const close = () => pools.forEach((pool) => pool.close());
+  if (isServing) await connectAll(url, pools).catch((error: unknown) => (close(), Promise.reject(error)));
+  const write = <Result>(work: Work<Result>) => writing.run(work, WORK_TIMEOUT_MS);
   return {
-    plants: plantStore(lanes),
+    plants: plantStore(plants),
     tokens: {
-      list: () => read(listTokens),
-      revision: revisionReader(read),
+      list: () => reading.run(listTokens, WORK_TIMEOUT_MS),
+      revision: () => reading.run(revisionOfTokens, REVISION_TIMEOUT_MS),
       add: (token) => write((connection, attempt) => addToken(connection, token, attempt)),
       revoke: (name, at) => write((connection, attempt) => revokeToken(connection, name, at, attempt)),
       delete: async (name) => (await write(deleteToken(name))) > 0,
       prune: (at) => write(pruneTokens(at)),
       recordUses: (uses) => write((connection) => recordTokenUses(connection, uses)),
     },
-    pages: () => keysetPages((from) => readable(url, read(readPage(from)))),
-    metrics: () => databaseMetrics(counts, [lanes, writing, reading]),
+    pages: () => keysetPages((from) => readable(url, reading.run(readPage(from), WORK_TIMEOUT_MS))),
+    metrics: () => poolMetrics(pools, counts),
     failed: new Promise(() => {}),
     async [Symbol.asyncDispose]() {
-      for (const each of [lanes, writing, reading]) each.close();
+      close();
     },
   };
 }
 
-/** The plants' store on their lanes. The probe is on these, too, because what blocks all of them blocks every plant. */
-export function plantStore(lanes: Lanes): PlantStore {
+/** A pool without a connection would be found later, by a client. */
+async function connectAll(url: PostgresUrl, pools: readonly Pool[]): Promise<void> {
+  const timeoutMs = url.connectTimeoutMs * url.hosts.length;
+  try {
+    await Promise.all(pools.map((pool) => pool.connect(timeoutMs)));
+  } catch (error) {
+    throw toDatabaseError("open", url, error);
+  }
+}
+
+/** The plants' store on their pool. The probe is on it, too, because what blocks all of it blocks every plant. */
+export function plantStore(pool: Pool): PlantStore {
   return {
     add: (batch, { timeoutMs }) => {
       const limitMs = timeoutMs * ADD_SHARE;
       const deadline = performance.now() + limitMs;
-      return lanes.run((connection) => addPlants(connection, batch, deadline), limitMs);
+      return pool.run((connection) => addPlants(connection, batch, deadline), limitMs);
     },
-    probe: () => {
-      const probed = lanes.run(probe, PROBE_TIMEOUT_MS, PROBE_GRACE_MS);
-      return withDeadline(probed, PROBE_TIMEOUT_MS, () => {
-        throw unavailable(new PostgresFailure("DEADLINE"));
-      });
-    },
+    probe: () => pool.run(probe, PROBE_TIMEOUT_MS),
   };
 }
 
@@ -127,18 +142,18 @@ export function migratePostgres(
   onWarning: (message: string) => void,
 ): Promise<readonly Migration[]> {
   const options = { writable: !dryRun, timeoutMs: MIGRATE_TIMEOUT_MS };
-  return connected(url, connectorTo(url, onWarning), options, dryRun ? pendingMigrations : migrate);
+  return connected(url, failover(url, onWarning), options, dryRun ? pendingMigrations : migrate);
 }
 
 /** Connects once, so that what is wrong is said at the start. */
 async function connected<Result>(
   url: PostgresUrl,
-  connector: ReturnType<typeof connectorTo>,
+  servers: Failover,
   { writable, timeoutMs }: ConnectionOptions,
   use: (connection: Connection) => Promise<Result>,
 ): Promise<Result> {
   try {
-    const connection = await connector({ writable, timeoutMs: url.connectTimeoutMs * url.hosts.length });
+    const connection = await servers.connect({ writable, timeoutMs: url.connectTimeoutMs * url.hosts.length });
     return await withDeadline(use(connection), timeoutMs, () => {
       throw new PostgresFailure("DEADLINE");
     }).finally(connection.close);
@@ -157,12 +172,13 @@ async function readable<Result>(url: PostgresUrl, result: Promise<Result>): Prom
   try {
     return await result;
   } catch (error) {
-    throw toDatabaseError("read", url, error instanceof PlantStoreError ? error.cause : error);
+    throw toDatabaseError("read", url, error);
   }
 }
 
 /** In one line that names the database. Anything that was not foreseen is a bug, and stays as it is. */
-function toDatabaseError(action: string, { database }: PostgresUrl, error: unknown): unknown {
+function toDatabaseError(action: string, url: PostgresUrl, error: unknown): unknown {
+  if (error instanceof PlantStoreError) return toDatabaseError(action, url, error.cause);
   if (!(error instanceof DatabaseError || error instanceof PostgresFailure)) return error;
-  return new DatabaseError(`Cannot ${action} database "${database}": ${error.message}`, { cause: error });
+  return new DatabaseError(`Cannot ${action} database "${url.database}": ${error.message}`, { cause: error });
 }

@@ -3,12 +3,12 @@ import { drizzle } from "drizzle-orm/bun-sql";
 import type { AnyPgColumn } from "drizzle-orm/pg-core";
 import { type NewPlant, samePlant } from "../../plant/plant.ts";
 import type { StoreOutcome } from "../plant_store.ts";
-import { bigintArray, textArray } from "./arrays.ts";
-import type { Connection } from "./connection.ts";
+import { pause } from "../../async/backoff.ts";
+import { bigintArray, type Connection, LOCK_TIMEOUT_MS, textArray } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
-import type { Work } from "./lane.ts";
-import { passLocks, type UnlockedRows } from "./locks.ts";
+import type { Work } from "./pool.ts";
 import { plants } from "./schema.ts";
+import { DURABILITY, type Durability, requireDurable } from "./session.ts";
 
 const { placeholder } = sql;
 
@@ -36,6 +36,7 @@ const digest = (text: AnyPgColumn) =>
 /**
  * Looks up rows and locks them, which writes: so this, too, is durable and on the synchronous standby when it returns.
  * A row may be visible and not yet there: after a crash of the primary that had committed it, and not replicated it.
+ * It waits for no lock. An ordinary UPDATE of a row is none to it; rows that another transaction deletes are left out.
  */
 const SELECT_STORED = db
   .select({
@@ -47,7 +48,7 @@ const SELECT_STORED = db
   })
   .from(plants)
   .where(sql`${plants.id} = ANY(${placeholder("ids")}::bigint[])`)
-  .for("key share")
+  .for("key share", { skipLocked: true })
   .toSQL().sql;
 
 /** A row as Bun gives it: a bigint is text. */
@@ -59,8 +60,8 @@ interface PlantRow {
 
 /**
  * Adds a batch in one statement that commits by itself, and looks up in a second one what was there before: only
- * a later statement sees what a rival committed in the meantime. Plants that other transactions hold are `locked`, and
- * keep the others waiting for a moment only.
+ * a later statement sees what a rival committed in the meantime. Plants that another transaction holds for about a
+ * second are `unavailable`.
  *
  * @param deadline When the caller gives up, as `performance.now()` has it.
  */
@@ -71,23 +72,23 @@ export async function addPlants(
 ): Promise<readonly StoreOutcome[]> {
   if (batch.length === 0) return [];
   const candidates = firstOfEach(batch);
-  const inserted = await insertRows(connection, candidates, deadline);
+  const ids = await insert(connection, candidates);
   // Each had an id of its own, and none was there.
-  if (inserted.rows.length === batch.length) return batch.map(() => "added");
-  const added = new Set(inserted.rows.map(({ id }) => BigInt(id)));
-  const locked = new Set(inserted.locked.map(({ id }) => id));
-  const losers = candidates.filter(({ id }) => !added.has(id) && !locked.has(id));
-  const found = await storedRows(connection, losers, deadline);
-  for (const { id } of found.locked) locked.add(id);
-  const stored = new Map(found.rows.map((row) => [BigInt(row.id), row]));
+  if (ids?.length === batch.length) return batch.map(() => "added");
+  const adding: Adding = { connection, added: new Set(ids), stored: new Map() };
+  await look(adding, candidates);
+  await addBesideLocks(adding, candidates, deadline);
+  const { added, stored } = adding;
+  const told = new Set<bigint>();
   const first = new Map(candidates.map((plant) => [plant.id, plant]));
   return batch.map((plant) => {
+    const { id } = plant;
+    const row = stored.get(id);
+    if (row !== undefined) return holds(row, plant) ? "present" : "conflict";
     // The first of an id was added, and those after it are compared with it.
-    if (added.delete(plant.id)) return "added";
-    if (locked.has(plant.id)) return "locked";
-    const row = stored.get(plant.id);
-    const isSame = row === undefined ? samePlant(first.get(plant.id) ?? plant, plant) : holds(row, plant);
-    return isSame ? "present" : "conflict";
+    if (!added.has(id)) return "unavailable";
+    if (!told.has(id)) return told.add(id) && "added";
+    return samePlant(first.get(id) ?? plant, plant) ? "present" : "conflict";
   });
 }
 
@@ -96,14 +97,6 @@ function firstOfEach(batch: readonly NewPlant[]): readonly NewPlant[] {
   const first = new Map<bigint, NewPlant>();
   for (const plant of batch) if (!first.has(plant.id)) first.set(plant.id, plant);
   return [...first.values()].toSorted((one, other) => (one.id < other.id ? -1 : 1));
-}
-
-function insertRows(
-  connection: Connection,
-  candidates: readonly NewPlant[],
-  deadline: number,
-): Promise<UnlockedRows<Pick<PlantRow, "id">>> {
-  return passLocks(connection, candidates, (part) => connection.query(INSERT, columnsOf(part)), deadline);
 }
 
 function columnsOf(batch: readonly NewPlant[]): string[] {
@@ -121,18 +114,104 @@ interface StoredRow extends Pick<PlantRow, "id" | "tag"> {
   readonly tag_digest: string | null;
 }
 
-async function storedRows(
-  connection: Connection,
-  losers: readonly NewPlant[],
-  deadline: number,
-): Promise<UnlockedRows<StoredRow>> {
-  if (losers.length === 0) return { rows: [], locked: [] };
-  const statement = (part: readonly NewPlant[]) =>
-    connection.query<StoredRow>(SELECT_STORED, [bigintArray(part.map(({ id }) => id))]);
-  const found = await passLocks(connection, losers, statement, deadline);
-  // The row conflicted with the insert and was deleted since.
-  if (found.rows.length + found.locked.length < losers.length) throw new PostgresFailure("ROW_GONE");
-  return found;
+/** A batch on its way: which of its plants were added, and which rows were found. */
+interface Adding {
+  readonly connection: Connection;
+  readonly added: Set<bigint>;
+  readonly stored: Map<bigint, StoredRow>;
+}
+
+/** The plants that are neither added nor found. */
+function openOf({ added, stored }: Adding, plants: readonly NewPlant[]): readonly NewPlant[] {
+  return plants.filter(({ id }) => !added.has(id) && !stored.has(id));
+}
+
+/** Inserts plants; gives the ids of those that were added, or `undefined` if it met a lock, and was rolled back. */
+async function insert(connection: Connection, plants: readonly NewPlant[]): Promise<readonly bigint[] | undefined> {
+  try {
+    return (await connection.query<Pick<PlantRow, "id">>(INSERT, columnsOf(plants))).map(({ id }) => BigInt(id));
+  } catch (error) {
+    if (error instanceof PostgresFailure && error.code === LOCK_NOT_AVAILABLE) return undefined;
+    throw error;
+  }
+}
+
+/** The SQLSTATE of a statement that waited for a lock longer than `lock_timeout`. */
+const LOCK_NOT_AVAILABLE = "55P03";
+
+/** Looks for the rows of plants that are open. */
+async function look(adding: Adding, plants: readonly NewPlant[]): Promise<void> {
+  const open = openOf(adding, plants);
+  if (open.length === 0) return;
+  const rows = await adding.connection.query<StoredRow>(SELECT_STORED, [bigintArray(open.map(({ id }) => id))]);
+  for (const row of rows) adding.stored.set(BigInt(row.id), row);
+}
+
+/** How long plants that are locked are tried, in milliseconds. */
+const LOCKED_TIMEOUT_MS = 1_000;
+/** How long a statement over several plants waits for a lock, in milliseconds: no plant is to wait for its neighbour's. */
+const PART_LOCK_TIMEOUT_MS = 20;
+/** How long to pause before looking again for a row that is locked, in milliseconds. */
+const LOOK_PAUSE_MS = 50;
+/** How long before the deadline to end, in milliseconds: what was stored until then is to be told. */
+const DEADLINE_MARGIN_MS = 100;
+
+/**
+ * Adds what is open of a batch that met a lock: all at once, for the lock may have been on a row that was there; then in
+ * parts; then each plant of a part that met a lock. What is still open is waited for together. A statement that meets a
+ * lock is an error in the server's log.
+ */
+async function addBesideLocks(adding: Adding, plants: readonly NewPlant[], deadline: number): Promise<void> {
+  const { connection, added } = adding;
+  let open = openOf(adding, plants);
+  if (open.length === 0) return;
+  const end = Math.min(performance.now() + LOCKED_TIMEOUT_MS, deadline - DEADLINE_MARGIN_MS);
+  const leftMs = () => Math.ceil(end - performance.now());
+
+  /** Adds what is open in statements over so many plants; those that met a lock stay open. */
+  async function addParts(size: number): Promise<void> {
+    const blocked: NewPlant[] = [];
+    for (const part of chunksOf(open, size)) {
+      const ids = leftMs() > 0 ? await insert(connection, part) : undefined;
+      if (ids === undefined) blocked.push(...part);
+      else for (const id of ids) added.add(id);
+    }
+    open = blocked;
+  }
+
+  if (leftMs() > 0) {
+    await setLockTimeout(connection, PART_LOCK_TIMEOUT_MS);
+    try {
+      if (open.length > 1) await addParts(open.length);
+      if (open.length > 3) await addParts(Math.ceil(Math.sqrt(open.length)));
+      if (open.length > 1) await addParts(1);
+      if (open.length > 0 && leftMs() > 0) {
+        await setLockTimeout(connection, leftMs());
+        await addParts(open.length);
+      }
+    } finally {
+      await setLockTimeout(connection, LOCK_TIMEOUT_MS);
+    }
+  }
+  await look(adding, plants);
+  while (openOf(adding, plants).length > 0 && leftMs() > 0) {
+    await pause(LOOK_PAUSE_MS);
+    await look(adding, plants);
+  }
+}
+
+/** In an order of its own each time: if the time is not enough, the next call begins elsewhere. */
+function chunksOf(plants: readonly NewPlant[], size: number): readonly (readonly NewPlant[])[] {
+  const chunks = Array.from({ length: Math.ceil(plants.length / size) }, (_, index) =>
+    plants.slice(index * size, (index + 1) * size),
+  );
+  const first = Math.floor(Math.random() * chunks.length);
+  return [...chunks.slice(first), ...chunks.slice(0, first)];
+}
+
+/** Of the session: a connection never turns into another one. */
+async function setLockTimeout(connection: Connection, timeoutMs: number): Promise<void> {
+  await connection.query("SELECT set_config('lock_timeout', $1::text, false)", [String(timeoutMs)]);
 }
 
 function holds(row: StoredRow, { name, tag }: NewPlant): boolean {
@@ -177,4 +256,24 @@ const SELECT_PAGE = db
 export function readPage(from: bigint): Work<readonly NewPlant[]> {
   const parameters = SELECT_PAGE.params.map((value) => String(typeof value === "number" ? value : from));
   return async (connection) => (await connection.query<PlantRow>(SELECT_PAGE.sql, parameters)).map(toPlant);
+}
+
+/**
+ * Commits a row of a table of its own as an insert of plants does, with the locks and the rights that plants need, and
+ * adds no plant. In one statement: on a slow network each would cost a round trip of the time that a probe has.
+ */
+const PROBE = `WITH added AS (
+    INSERT INTO plants (id, name) SELECT 0, '' WHERE false ON CONFLICT (id) DO NOTHING RETURNING id),
+  stored AS MATERIALIZED (SELECT id FROM plants WHERE false FOR KEY SHARE)
+  INSERT INTO probes (id, probed_at) SELECT $1::int, now()
+    WHERE NOT EXISTS (SELECT FROM added) AND NOT EXISTS (SELECT FROM stored)
+    ON CONFLICT (id) DO UPDATE SET probed_at = excluded.probed_at RETURNING ${DURABILITY}`;
+
+/** Servers that probe at once seldom wait for each other's commit. */
+const PROBE_ROWS = 64;
+
+/** Finds out whether plants can be stored now: the server's settings may have changed since the connection was opened. */
+export async function probe(connection: Connection): Promise<void> {
+  const [found] = await connection.query<Durability>(PROBE, [String(Math.floor(Math.random() * PROBE_ROWS))]);
+  if (found !== undefined) requireDurable(found);
 }

@@ -1,31 +1,5 @@
 import { PostgresFailure } from "./errors.ts";
 
-/** A server process, told from a later one with the same number. */
-export interface Backend {
-  readonly pid: number;
-  /** Empty where PostgreSQL hides it from the current role. */
-  readonly startedAt: string;
-  /** When its server was started: in a container the numbers begin anew then. */
-  readonly serverStartedAt: string;
-}
-
-// PostgreSQL hides all but the number of what another user runs, and after `ALTER ROLE … SET role` of what this one does.
-// A process that waits for its client has nothing to do; nor has one without a lock, which it hides from nobody: a
-// transaction has one on itself until after the wait for a standby.
-const STILL_WORKS = `SELECT 1 FROM pg_stat_activity WHERE pid = $1::int AND pg_postmaster_start_time()::text = $3::text
-  AND coalesce(backend_start::text = nullif($2::text, ''), true) AND wait_event_type IS DISTINCT FROM 'Client'
-  AND EXISTS (SELECT 1 FROM pg_locks AS held WHERE held.pid = $1::int)`;
-
-/** What runs a statement with its parameters, and gives the rows. */
-interface Queryable {
-  query(statement: string, parameters: readonly (string | number)[]): Promise<readonly unknown[]>;
-}
-
-/** Whether a server process works on a statement, as another connection finds. */
-export async function stillWorks({ pid, startedAt, serverStartedAt }: Backend, other: Queryable): Promise<boolean> {
-  return (await other.query(STILL_WORKS, [pid, startedAt, serverStartedAt])).length > 0;
-}
-
 /** What a session has to be. */
 export interface SessionRequirements {
   /** Whether it has to take writes. */
@@ -58,13 +32,14 @@ export const SESSION_SETTINGS = {
 /**
  * Reads back what a 200 stands on; what must not be, and cannot be changed from here, is refused.
  *
- * @throws {PostgresFailure} `UNSAFE`, or 25006 where it is to take writes and is read-only.
+ * @returns Whether the server is a standby.
+ * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session has to take writes and is read-only.
  */
-export async function makeSafe(session: Bun.ReservedSQL, { writable, nonce }: SessionRequirements): Promise<Backend> {
+export async function verifySession(
+  session: Bun.ReservedSQL,
+  { writable, nonce }: SessionRequirements,
+): Promise<boolean> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
-  const refuse = (reason: string) => {
-    throw new PostgresFailure("UNSAFE", reason);
-  };
   if (found.encoding !== null && found.encoding !== "UTF8") refuse(`its encoding is ${found.encoding}, not UTF8`);
   if (found.nonce !== nonce) {
     refuse("a pooler in between drops the session's settings: connect to PostgreSQL itself");
@@ -74,50 +49,56 @@ export async function makeSafe(session: Bun.ReservedSQL, { writable, nonce }: Se
     if (other !== value) refuse(`${name} is ${other} in spite of the session, not ${value}`);
   }
   if (writable && found.read_only === "on") throw new PostgresFailure("25006");
-  for (const [setting, unsafe] of UNSAFE_SETTINGS) {
-    if (writable && found[setting] === unsafe) {
-      refuse(`${setting} is ${unsafe}, so it may lose what it has acknowledged`);
-    }
-  }
-  return { pid: found.pid, startedAt: found.started ?? "", serverStartedAt: found.server_started };
+  if (writable) requireDurable(found);
+  return found.is_standby;
 }
 
 /** With `data_sync_retry` on an fsync that failed is tried again, and may succeed without having written anything. */
-const UNSAFE_SETTINGS = [
-  ["fsync", "off"],
-  ["full_page_writes", "off"],
-  ["synchronous_commit", "off"],
-  ["data_sync_retry", "on"],
-] as const;
+const UNSAFE_SETTINGS = {
+  fsync: "off",
+  full_page_writes: "off",
+  synchronous_commit: "off",
+  data_sync_retry: "on",
+} as const;
+
+/** What decides whether a commit is durable, as a server has it. One that does not know a setting gives null. */
+export type Durability = Readonly<Record<keyof typeof UNSAFE_SETTINGS, string | null>>;
+
+/** The columns of {@linkcode Durability}. `true`: a setting that the server does not know is null. */
+export const DURABILITY = Object.keys(UNSAFE_SETTINGS)
+  .map((name) => `current_setting('${name}', true) AS ${name}`)
+  .join(", ");
+
+/** @throws {PostgresFailure} `UNSAFE`, if the server may lose what it has acknowledged. */
+export function requireDurable(found: Durability): void {
+  for (const [setting, unsafe] of Object.entries(UNSAFE_SETTINGS)) {
+    if (found[setting as keyof Durability] === unsafe) {
+      refuse(`${setting} is ${unsafe}, so it may lose what it has acknowledged`);
+    }
+  }
+}
+
+function refuse(reason: string): never {
+  throw new PostgresFailure("UNSAFE", reason);
+}
 
 /**
- * `true`: a server that does not know a setting gives NULL. The commit's mode is set so that no reload changes it: to
- * `on`, which waits for the disk here and on a synchronous standby, or `remote_apply`, which waits for more.
+ * The commit's mode is set so that no reload changes it: to `on`, which waits for the disk here and on a synchronous
+ * standby, or `remote_apply`, which waits for more.
  */
-const SESSION = `SELECT pg_backend_pid() AS pid,
-  (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()) AS started,
-  pg_postmaster_start_time()::text AS server_started,
-  current_setting('fsync', true) AS fsync,
-  current_setting('full_page_writes', true) AS full_page_writes,
-  current_setting('data_sync_retry', true) AS data_sync_retry,
-  set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
-    WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false) AS synchronous_commit,
+const SESSION = `SELECT ${DURABILITY}, pg_is_in_recovery() AS is_standby,
   current_setting('transaction_read_only', true) AS read_only,
   current_setting('server_encoding', true) AS encoding,
   current_setting('array_nulls', true) AS array_nulls,
   current_setting('bytea_output', true) AS bytea_output,
   current_setting('quote_all_identifiers', true) AS quote_all_identifiers,
   current_setting('row_security', true) AS row_security,
-  current_setting('${NONCE}', true) AS nonce`;
+  current_setting('${NONCE}', true) AS nonce
+  FROM (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
+    WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)) AS changed`;
 
-interface Session extends Readonly<Record<keyof typeof SESSION_SETTINGS, string | null>> {
-  readonly pid: number;
-  readonly started: string | null;
-  readonly server_started: string;
-  readonly fsync: string | null;
-  readonly full_page_writes: string | null;
-  readonly data_sync_retry: string | null;
-  readonly synchronous_commit: string | null;
+interface Session extends Durability, Readonly<Record<keyof typeof SESSION_SETTINGS, string | null>> {
+  readonly is_standby: boolean;
   readonly read_only: string | null;
   readonly encoding: string | null;
   readonly nonce: string | null;

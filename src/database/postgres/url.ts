@@ -15,6 +15,8 @@ export interface PostgresUrl {
   readonly sslkey: string | undefined;
   /** Whether who only reads may do so from a standby, where no other server can be used. @default {true} */
   readonly readsStandby: boolean;
+  /** What the database calls the session, such as in `pg_stat_activity`. @default {"plant-store"} */
+  readonly applicationName: string;
   /** How long to try one host at most, in milliseconds. @default {2_000} */
   readonly connectTimeoutMs: number;
 }
@@ -30,7 +32,15 @@ const SSL_MODES = ["disable", "require", "verify-ca", "verify-full"] as const;
 /** What libpq's `sslmode` can say, without those that fall back to plaintext silently. */
 export type SslMode = (typeof SSL_MODES)[number];
 
-const PARAMETERS = ["sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "target_session_attrs"] as const;
+const PARAMETERS = [
+  "sslmode",
+  "sslrootcert",
+  "sslcert",
+  "sslkey",
+  "connect_timeout",
+  "target_session_attrs",
+  "application_name",
+] as const;
 
 type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>;
 
@@ -59,6 +69,7 @@ export function parsePostgresUrl(url: string): PostgresUrl {
     sslmode: parseSslMode(parameters.sslmode),
     sslrootcert: parameters.sslrootcert,
     ...parseCertificate(parameters),
+    applicationName: parameters.application_name ?? "plant-store",
     readsStandby: parseReadsStandby(parameters.target_session_attrs),
     connectTimeoutMs: parseTimeout(parameters.connect_timeout),
   };

@@ -2,9 +2,9 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Connection } from "../../../src/database/postgres/connection.ts";
-import { connectPostgres } from "../../../src/database/postgres/connector.ts";
+import { failover } from "../../../src/database/postgres/failover.ts";
 import { PostgresFailure } from "../../../src/database/postgres/errors.ts";
-import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { describeHost, parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { missing } from "../../support/missing.ts";
 import { freePort, type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -23,7 +23,7 @@ host all all all trust
 local all all trust
 `;
 
-describe.skipIf(skipsCluster())("connectPostgres()", () => {
+describe.skipIf(skipsCluster())("failover()", () => {
   let cluster: PostgresCluster;
   beforeAll(async () => {
     cluster = await startCluster({
@@ -46,14 +46,14 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
   afterAll(() => cluster[Symbol.asyncDispose]());
 
   async function connect(url: string, writable = true): Promise<Disposable & Connection> {
-    const connection = await connectPostgres(parsePostgresUrl(url), { writable, timeoutMs: TEST_TIMEOUT_MS });
+    const connection = await failover(parsePostgresUrl(url)).connect({ writable, timeoutMs: TEST_TIMEOUT_MS });
     return { ...connection, [Symbol.dispose]: connection.close };
   }
 
   async function failureOf(url: string, writable = true): Promise<{ code: string; message: string }> {
     try {
       using connection = await connect(url, writable);
-      throw new Error(`Connected to ${connection.backend.pid}`);
+      throw new Error(`Connected to ${describeHost(connection.host)}`);
     } catch (error) {
       if (!(error instanceof PostgresFailure)) throw error;
       return { code: error.code, message: error.message };
@@ -137,10 +137,10 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
   /** Connects in a process with an environment of its own; gives the database and the role, or the refusal. */
   async function connectIn(env: Readonly<Record<string, string>>, url: string): Promise<string> {
     const script = `
-      const { connectPostgres } = await import("./src/database/postgres/connector.ts");
+      const { failover } = await import("./src/database/postgres/failover.ts");
       const { parsePostgresUrl } = await import("./src/database/postgres/url.ts");
       try {
-        const connection = await connectPostgres(parsePostgresUrl(process.argv[1]), { writable: true, timeoutMs: 10_000 });
+        const connection = await failover(parsePostgresUrl(process.argv[1])).connect({ writable: true, timeoutMs: 10_000 });
         const [row] = await connection.query("SELECT current_database() || ' as ' || current_user AS found");
         console.log(row.found);
         connection.close();
@@ -314,7 +314,7 @@ describe.skipIf(skipsCluster())("connectPostgres()", () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     const hosts = `127.0.0.1:${silent.port},127.0.0.1:${silent.port},127.0.0.1`;
     const url = parsePostgresUrl(at("postgres", "?connect_timeout=9", hosts));
-    const connection = await connectPostgres(url, { writable: true, timeoutMs: 3_000 });
+    const connection = await failover(url).connect({ writable: true, timeoutMs: 3_000 });
     expect(connection.host.port).toBe(cluster.port);
     connection.close();
   });

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { PostgresFailure, unavailable } from "../../../src/database/postgres/errors.ts";
+import { PostgresFailure, remedyFor, toFailure, unavailable } from "../../../src/database/postgres/errors.ts";
 
 const WORDS: readonly (readonly [code: string, words: string])[] = [
   ["CERT_HAS_EXPIRED", "its certificate, or one above it, has expired: renew it"],
@@ -15,9 +15,18 @@ test.each(WORDS)("PostgresFailure says in words what %s means", (code, words) =>
   expect(new PostgresFailure(code).message).toBe(`${words} (${code})`);
 });
 
-test("unavailable() does not call storage gone where another transaction deleted a row", () => {
-  expect(unavailable(new PostgresFailure("ROW_GONE")).message).toBe(
-    "storage has lost a row to another transaction; the plant may or may not be stored, send it again later",
-  );
-  expect(new PostgresFailure("ROW_GONE").message).toBe("another transaction deleted a plant meanwhile (ROW_GONE)");
+test.each([
+  ["GetNewTransactionId", "WRAPAROUND", "refuse"],
+  ["GetNewMultiXactId", "WRAPAROUND", "refuse"],
+  ["index_form_tuple", "54000", "fault"],
+])("54000 from %s is %s: %s", (routine, code, remedy) => {
+  const error = new Bun.SQL.PostgresError("no", { code: "ERR_POSTGRES_SERVER_ERROR", errno: "54000", routine });
+  const failure = toFailure(error);
+  expect(failure).toMatchObject({ code });
+  expect(remedyFor(failure)).toBe(remedy as "refuse" | "fault");
+});
+
+test("a server near the wraparound of its transaction ids is unavailable, and says what to do", () => {
+  expect(unavailable(new PostgresFailure("WRAPAROUND")).message).toStartWith("storage needs maintenance; ");
+  expect(new PostgresFailure("WRAPAROUND").message).toContain("VACUUM the oldest database");
 });

@@ -20,6 +20,7 @@ test("parsePostgresUrl() reads hosts, database, user and password", () => {
     sslcert: undefined,
     sslkey: undefined,
     readsStandby: true,
+    applicationName: "plant-store",
     connectTimeoutMs: 2_000,
   });
   expect(password()).toBe("p@ss/word");
@@ -45,7 +46,7 @@ test("parsePostgresUrl() wants no sslmode where there is no network in between",
 });
 
 const UNKNOWN_PARAMETER =
-  "a parameter is not known; there are sslmode, sslrootcert, sslcert, sslkey, connect_timeout, target_session_attrs; special characters of the password must be percent-encoded, such as ? as %3F";
+  "a parameter is not known; there are sslmode, sslrootcert, sslcert, sslkey, connect_timeout, target_session_attrs, application_name; special characters of the password must be percent-encoded, such as ? as %3F";
 
 const REFUSED: readonly (readonly [url: string, message: string])[] = [
   ["postgres://db/plants", "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE"],
@@ -86,7 +87,7 @@ const REFUSED: readonly (readonly [url: string, message: string])[] = [
   [`${USER}db/plants?sslmode=require&sslkey=/key`, "expected sslcert and sslkey together"],
   [
     `${USER}db/plants?sslmode=require&search_path=x`,
-    'the parameter "search_path" is not known; there are sslmode, sslrootcert, sslcert, sslkey, connect_timeout, target_session_attrs',
+    'the parameter "search_path" is not known; there are sslmode, sslrootcert, sslcert, sslkey, connect_timeout, target_session_attrs, application_name',
   ],
   ...["p@ss/word?word@localhost/plants", "p@ss/word?word=1@localhost/plants"].map(
     (rest) => [`postgres://plants:${rest}`, UNKNOWN_PARAMETER] as const,

@@ -18,7 +18,7 @@ const COMMIT_MS = 20;
 /** How long a plant may take, in milliseconds: enough for 20 on one lane beside other tests. */
 const TIMEOUT_MS = 10_000;
 
-describe.skipIf(skipsCluster())("lanes", () => {
+describe.skipIf(skipsCluster())("the pool of connections", () => {
   let cluster: PostgresCluster;
   const tls = (name: string) => readFileSync(join(ROOT, "test/support/tls", name), "utf8");
   withCluster((started) => (cluster = started), {
@@ -27,11 +27,12 @@ describe.skipIf(skipsCluster())("lanes", () => {
   });
 
   /** Opens a database of its own through a proxy. */
-  async function open(proxy: TcpProxy, { role = "postgres", parameters = "" } = {}) {
+  async function open(proxy: TcpProxy, { role = "postgres", parameters = "", isServing = false } = {}) {
     await using created = await cluster.newDatabase({ tables: false });
     await created.run(`GRANT CREATE ON SCHEMA public TO ${role}`);
     return await openPostgres(
       parsePostgresUrl(`postgres://${role}@127.0.0.1:${proxy.port}/${created.name}${parameters}`),
+      { isServing },
     );
   }
 
@@ -50,27 +51,26 @@ describe.skipIf(skipsCluster())("lanes", () => {
     expect(await addAtOnce(database, [1])).toEqual(["added"]);
     proxy.redirect(silent.port);
     expect(await addAtOnce(database, range(2, 20))).toEqual(range(2, 20).map(() => "added"));
-    expect(metric(database, "lanes_busy")).toBeGreaterThan(0);
+    expect(metric(database, "connections_busy")).toBeGreaterThan(0);
     expect(metric(database, "connections")).toBe(1);
     proxy.redirect(cluster.port);
     for (let id = 100; metric(database, "connections") === 1; id += 10) await addAtOnce(database, range(id, id + 9));
     expect(metric(database, "reconnections_total")).toBe(0);
   });
 
-  test.concurrent(
-    "tokens are read and written where the plants have all connections that the server takes",
-    async () => {
-      await cluster.run("CREATE ROLE four LOGIN CONNECTION LIMIT 4");
-      using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
-      await using database = await open(proxy, { role: "four" });
-      while (metric(database, "connections") !== 4) await addAtOnce(database, range(1, 20));
-      const createdAt = new Date("2026-01-01T00:00:00.001Z");
-      const token = { name: "garden", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] };
-      await database.tokens.add(token);
-      expect(await database.tokens.list()).toMatchObject([{ name: "garden" }]);
-      expect(metric(database, "connections")).toBe(4);
-    },
-  );
+  test.concurrent("a server is refused at its start if PostgreSQL takes fewer than three connections", async () => {
+    await cluster.run("CREATE ROLE pair LOGIN CONNECTION LIMIT 2", "CREATE ROLE three LOGIN CONNECTION LIMIT 3");
+    using proxy = startProxy(cluster.port);
+    await expect(open(proxy, { role: "pair", isServing: true })).rejects.toThrow(
+      /^Cannot open database "plants_\d+": 127\.0\.0\.1:\d+: it takes no more connections \(53300\)$/,
+    );
+    await using database = await open(proxy, { role: "three", isServing: true });
+    expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
+    const createdAt = new Date("2026-01-01T00:00:00.001Z");
+    await database.tokens.add({ name: "garden", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] });
+    expect(await database.tokens.list()).toMatchObject([{ name: "garden" }]);
+    expect(metric(database, "connections")).toBe(3);
+  });
 
   test.concurrent("no work waits for a connection, or makes one, once the database is closed", async () => {
     using proxy = startProxy(cluster.port);
@@ -104,7 +104,9 @@ describe.skipIf(skipsCluster())("lanes", () => {
     proxy.redirect(silent.port);
     const added = database.plants.add([{ id: 2n, name: "Fern" }], { timeoutMs: 500 });
     await expect(added).rejects.toMatchObject({ code: "storage_unavailable" });
-    // What comes first on a new connection: the lane connects again by itself.
+    const next = database.plants.add([{ id: 3n, name: "Fern" }], { timeoutMs: 500 });
+    await expect(next).rejects.toMatchObject({ code: "storage_unavailable" });
+    // What comes first on a new connection.
     while (first.length === 0) await Bun.sleep(5);
     // https://www.postgresql.org/docs/current/protocol-message-formats.html#PROTOCOL-MESSAGE-FORMATS-CANCELREQUEST
     expect(first.map((bytes) => bytes.readInt32BE(4))).not.toContain(80_877_102);
@@ -119,26 +121,6 @@ describe.skipIf(skipsCluster())("lanes", () => {
       proxy.set("damage one reply");
       expect(await addAtOnce(database, [2])).toEqual(["present"]);
       expect(metric(database, "reconnections_total")).toBe(1);
-    },
-  );
-
-  test.concurrent(
-    "reading tokens waits once where no new connection is taken, and not before each statement",
-    async () => {
-      let asked = 0;
-      using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { open: () => void asked++, data() {} } });
-      using proxy = startProxy(cluster.port);
-      await using database = await open(proxy);
-      await addAtOnce(database, [1]);
-      proxy.redirect(silent.port);
-      expect(await database.tokens.revision()).toBeString();
-      let before = 0;
-      expect(asked).toBeGreaterThan(before);
-      // On a busy machine the time may be over in which it does not ask again.
-      while (asked !== before) {
-        before = asked;
-        expect(await database.tokens.list()).toEqual([]);
-      }
     },
   );
 });

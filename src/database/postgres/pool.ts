@@ -1,0 +1,392 @@
+import { backoffMs, pause } from "../../async/backoff.ts";
+import { startDeadline, withDeadline } from "../../async/deadline.ts";
+import type { DatabaseMetric } from "../database.ts";
+import type { Connection } from "./connection.ts";
+import { PostgresFailure, remedyFor, unavailable } from "./errors.ts";
+import type { PostgresHost } from "./url.ts";
+
+/** Something to run on a connection; `attempt` counts from 0, and a later one may find what an earlier one did. */
+export type Work<Result> = (connection: Connection, attempt: number) => Promise<Result>;
+
+/** How a {@linkcode Pool} connects. */
+export interface PoolOptions {
+  /** How many pieces of work may be in flight at once, each on a connection of its own. */
+  readonly size: number;
+  /** Opens a connection within a time, in milliseconds. */
+  readonly connect: (timeoutMs: number) => Promise<Connection>;
+  /** Called with a server that has not replied to a statement for a second. @default does nothing */
+  readonly onSilence?: (host: PostgresHost) => void;
+  /** The server replies to every statement within this time, in milliseconds, unless its reply is lost. @default never */
+  readonly replyLimitMs?: number | undefined;
+  readonly counts: PoolCounts;
+}
+
+/** What happened on the connections of one pool or several. */
+export interface PoolCounts {
+  /** Connections opened in the place of one that was lost. */
+  reconnections: number;
+  /** Pieces of work that were begun again. */
+  retries: number;
+  /** Pieces of work that were done. */
+  done: number;
+  /** How long those took together, in milliseconds. */
+  durationMs: number;
+}
+
+export const noCounts = (): PoolCounts => ({ reconnections: 0, retries: 0, done: 0, durationMs: 0 });
+
+/** How long a server may take to reply before another way to the database is tried, in milliseconds. */
+const OVERDUE_MS = 1_000;
+/** How long a connection that has replied is used without a round trip before, in milliseconds. */
+const FRESH_MS = 5_000;
+/** How old a connection gets, in milliseconds: a new one finds what was changed in the server's settings or in DNS. */
+const MAX_AGE_MS = 600_000;
+/** After this time, in milliseconds, the server has ended every statement but a commit that waits for a standby. */
+const STATEMENT_MS = 30_000;
+/** How long to pause at most after connecting has failed, in milliseconds, give or take half of it. */
+const LONGEST_PAUSE_MS = 1_300;
+
+/**
+ * A connection that is open, by what happens on it.
+ * - `checking`: it has been silent, and makes a round trip before it is used.
+ * - `overdue`: the server has not replied for a second, or the caller has given up. It stays open until the reply comes.
+ */
+type State =
+  | { readonly name: "idle" | "checking" | "busy" }
+  | { readonly name: "overdue"; readonly since: number; readonly isGivenUp: boolean };
+
+interface Slot {
+  readonly connection: Connection;
+  readonly openedAt: number;
+  state: State;
+}
+
+/** Work that needs a connection until a deadline, as `performance.now()` has it. */
+interface Waiting {
+  readonly deadline: number;
+  readonly resolve: (slot: Slot) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/**
+ * Connections to the database, each with one piece of work in flight. Work that waits is for no connection in particular:
+ * if the server takes no more of them, or a new one hangs, those that are open serve all.
+ *
+ * No statement is cancelled, which would turn waiting for a synchronous standby into success, and a connection whose
+ * caller has given up is not closed: the server would go on all the same, uncounted. There are twice as many connections
+ * as the pool's size at most, so that few statements can be left behind on the server.
+ */
+export class Pool {
+  readonly #options: PoolOptions;
+  readonly #slots = new Set<Slot>();
+  readonly #waiting = new Set<Waiting>();
+  #connecting = 0;
+  /** How many connections were lost and not replaced. */
+  #lost = 0;
+  /** How often connecting failed since it last succeeded, and why. */
+  #failures = 0;
+  #lastFailure: unknown;
+  /** When connecting began last. */
+  #openedAt = Number.NEGATIVE_INFINITY;
+  /** Since when a server has not replied: whoever has not replied since makes a round trip before it is used. */
+  #silentSince = Number.NEGATIVE_INFINITY;
+  /** When the work began that began last of all that succeeded. */
+  #succeeded = Number.NEGATIVE_INFINITY;
+  #isClosed = false;
+
+  constructor(options: PoolOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Runs a piece of work: on another connection if its own is lost, and again if that is safe and the time allows.
+   *
+   * @param timeoutMs How long it may take, in milliseconds, waiting for a connection included.
+   * @throws {PlantStoreError} `storage_unavailable`; what was sent may or may not have been committed.
+   */
+  async run<Result>(work: Work<Result>, timeoutMs: number): Promise<Result> {
+    const deadline = performance.now() + timeoutMs;
+    for (let attempt = 0; ; attempt++) {
+      const slot = await this.#acquire(deadline);
+      try {
+        return await this.#attempt(slot, work, attempt, deadline);
+      } catch (error) {
+        await this.#recover(error, attempt, deadline);
+      }
+      this.#options.counts.retries++;
+    }
+  }
+
+  /** Makes sure of a connection within a time, in milliseconds. */
+  async connect(timeoutMs: number): Promise<void> {
+    this.#release(await this.#acquire(performance.now() + timeoutMs));
+  }
+
+  /** How many connections are open. */
+  get connections(): number {
+    return [...this.#slots].filter(({ connection }) => connection.isOpen()).length;
+  }
+
+  /** How many connections have work, or may still have work that was given up, or are being opened. */
+  get busy(): number {
+    return this.#count("checking") + this.#count("busy") + this.#count("overdue") + this.#connecting;
+  }
+
+  /** Closes every connection. What is in flight rejects, and nothing is sent again. */
+  close(): void {
+    this.#isClosed = true;
+    this.#closeAll();
+    this.#reject(new PostgresFailure("DISPOSED"));
+  }
+
+  #count(name: State["name"]): number {
+    let count = 0;
+    for (const { state } of this.#slots) if (state.name === name) count++;
+    return count;
+  }
+
+  /** How many connections take work, now or in a moment. */
+  #usable(): number {
+    return this.#slots.size - this.#count("overdue") + this.#connecting;
+  }
+
+  #isFull(): boolean {
+    return this.#slots.size + this.#connecting >= 2 * this.#options.size;
+  }
+
+  #acquire(deadline: number): Promise<Slot> {
+    if (this.#isClosed) throw unavailable(new PostgresFailure("DISPOSED"));
+    const { promise, resolve, reject } = Promise.withResolvers<Slot>();
+    const entry = { deadline, resolve, reject };
+    this.#waiting.add(entry);
+    this.#pump();
+    if (!this.#waiting.has(entry)) return promise;
+    return withDeadline(promise, deadline - performance.now(), () => {
+      this.#waiting.delete(entry);
+      throw unavailable(this.#lastFailure ?? new PostgresFailure("DEADLINE"));
+    });
+  }
+
+  /** After each change: gives work to the connections that are idle, and opens more for the rest. */
+  #pump(): void {
+    this.#closeUseless();
+    const idle = [...this.#slots].filter(({ state }) => state.name === "idle");
+    // Those that were used last first: the others may be closed by age.
+    for (const slot of idle.toSorted((one, other) => other.connection.repliedAt() - one.connection.repliedAt())) {
+      const [next] = this.#waiting;
+      if (next === undefined || this.#waiting.size <= this.#count("checking")) break;
+      if (!this.#isFresh(slot)) {
+        void this.#check(slot);
+        continue;
+      }
+      this.#waiting.delete(next);
+      slot.state = { name: "busy" };
+      next.resolve(slot);
+    }
+    const arriving = this.#count("checking") + this.#connecting;
+    for (let missing = this.#waiting.size - arriving; missing > 0 && this.#mayOpen(); missing--) void this.#open();
+  }
+
+  /** One at a time while it fails. */
+  #mayOpen(): boolean {
+    const isFailing = this.#failures > 0 && this.#connecting > 0;
+    return !isFailing && this.#usable() < this.#options.size && !this.#isFull();
+  }
+
+  /**
+   * Closes what was lost; and work that was given up, if something that began later has succeeded and its place is needed,
+   * or the server would have ended it: then no commit waits for a standby, and only the reply was lost.
+   */
+  #closeUseless(): void {
+    const { replyLimitMs = Number.POSITIVE_INFINITY } = this.#options;
+    const now = performance.now();
+    for (const slot of this.#slots) {
+      const { connection, state } = slot;
+      if (!connection.isOpen()) this.#close(slot);
+      if (state.name !== "overdue" || !state.isGivenUp) continue;
+      const isLost = state.since < this.#succeeded && (this.#isFull() || now - state.since > STATEMENT_MS);
+      if (isLost || now - state.since > replyLimitMs) this.#close(slot);
+    }
+  }
+
+  #isFresh({ connection }: Slot): boolean {
+    return connection.repliedAt() > Math.max(this.#silentSince, performance.now() - FRESH_MS);
+  }
+
+  async #check(slot: Slot): Promise<void> {
+    slot.state = { name: "checking" };
+    try {
+      await withDeadline(slot.connection.query("SELECT 1"), OVERDUE_MS, () => {
+        throw new PostgresFailure("DEADLINE");
+      });
+      slot.state = { name: "idle" };
+    } catch {
+      this.#close(slot);
+    }
+    this.#pump();
+  }
+
+  /** Connects, again and again as long as somebody waits for it. */
+  async #open(): Promise<void> {
+    this.#connecting++;
+    for (let patience = this.#patienceMs(); patience > 0; patience = this.#patienceMs()) {
+      const began = performance.now();
+      this.#openedAt = began;
+      try {
+        this.#admit(await this.#options.connect(patience));
+        break;
+      } catch (error) {
+        this.#lastFailure = error;
+        if (isFinal(error) && this.#usable() === this.#connecting) this.#reject(error);
+        await pause(Math.max(0, backoffMs(this.#failures++, LONGEST_PAUSE_MS) - (performance.now() - began)));
+      }
+    }
+    this.#connecting--;
+    this.#pump();
+  }
+
+  /** For how long somebody waits for a connection, in milliseconds: who has none, or one that does not reply. */
+  #patienceMs(): number {
+    if (this.#isClosed) return 0;
+    const isSilent = [...this.#slots].some(({ state }) => state.name === "overdue" && !state.isGivenUp);
+    const now = performance.now();
+    return Math.max(isSilent ? 2 * OVERDUE_MS : 0, ...[...this.#waiting].map(({ deadline }) => deadline - now));
+  }
+
+  #admit(connection: Connection): void {
+    if (this.#isClosed) return connection.close();
+    this.#failures = 0;
+    this.#lastFailure = undefined;
+    // Another server has taken over: what is in flight elsewhere is run again here.
+    for (const slot of this.#slots) if (slot.connection.host !== connection.host) this.#close(slot);
+    if (this.#lost > 0) {
+      this.#lost--;
+      this.#options.counts.reconnections++;
+    }
+    this.#slots.add({ connection, openedAt: performance.now(), state: { name: "idle" } });
+  }
+
+  async #attempt<Result>(slot: Slot, work: Work<Result>, attempt: number, deadline: number): Promise<Result> {
+    const began = performance.now();
+    if (began >= deadline) {
+      this.#release(slot);
+      throw new PostgresFailure("DEADLINE");
+    }
+    const done = this.#finish(slot, work(slot.connection, attempt), began);
+    const stopWatching = this.#watch(slot, began);
+    try {
+      return await withDeadline(done, deadline - began, () => {
+        this.#becomeOverdue(slot, began, true);
+        throw new PostgresFailure("DEADLINE");
+      });
+    } finally {
+      stopWatching();
+    }
+  }
+
+  /** What the reply means to the connection, even if nobody waits for it any more. */
+  async #finish<Result>(slot: Slot, working: Promise<Result>, began: number): Promise<Result> {
+    const { counts } = this.#options;
+    try {
+      const result = await working;
+      this.#succeeded = Math.max(this.#succeeded, began);
+      counts.done++;
+      counts.durationMs += performance.now() - began;
+      return result;
+    } catch (error) {
+      if (remedyFor(error) !== "repeat") this.#close(slot);
+      // A server's setting: it is the same on all connections.
+      if (error instanceof PostgresFailure && error.code === "UNSAFE") this.#closeAll();
+      throw error;
+    } finally {
+      this.#release(slot);
+    }
+  }
+
+  /** Looks whether the server replies to each statement of a piece of work within a second. */
+  #watch(slot: Slot, began: number): () => void {
+    const check = () => {
+      const silentMs = performance.now() - Math.max(began, slot.connection.repliedAt());
+      if (silentMs >= OVERDUE_MS) this.#becomeOverdue(slot, began, false);
+      else stop = startDeadline(OVERDUE_MS - silentMs, check);
+    };
+    let stop = startDeadline(OVERDUE_MS, check);
+    return () => stop();
+  }
+
+  /** Makes room for another connection, and looks for another way to the database: this one may be gone. */
+  #becomeOverdue(slot: Slot, began: number, isGivenUp: boolean): void {
+    if (!this.#slots.has(slot)) return;
+    const now = performance.now();
+    this.#silentSince = Math.max(this.#silentSince, began, slot.connection.repliedAt());
+    slot.state = { name: "overdue", since: now, isGivenUp };
+    this.#options.onSilence?.(slot.connection.host);
+    this.#pump();
+    const isSoon = now - this.#openedAt < 2 * OVERDUE_MS;
+    if (!isGivenUp && this.#connecting === 0 && !isSoon && !this.#isFull()) void this.#open();
+  }
+
+  #release(slot: Slot): void {
+    const isSpare = slot.state.name === "overdue" && this.#usable() >= this.#options.size;
+    const isOld = performance.now() - slot.openedAt > MAX_AGE_MS;
+    if (isSpare || isOld) this.#retire(slot);
+    else slot.state = { name: "idle" };
+    this.#pump();
+  }
+
+  async #recover(error: unknown, attempt: number, deadline: number): Promise<void> {
+    const remedy = remedyFor(error);
+    if (remedy === "fault") throw error;
+    const pauseMs = backoffMs(attempt);
+    if (remedy === "refuse" || performance.now() + pauseMs >= deadline) throw unavailable(error);
+    await pause(pauseMs);
+  }
+
+  /** Closes a connection that works. */
+  #retire(slot: Slot): void {
+    if (this.#slots.delete(slot)) slot.connection.close();
+  }
+
+  /** Closes a connection that is lost. */
+  #close(slot: Slot): void {
+    if (!this.#slots.has(slot)) return;
+    this.#retire(slot);
+    this.#lost++;
+  }
+
+  #closeAll(): void {
+    for (const slot of this.#slots) this.#close(slot);
+  }
+
+  #reject(error: unknown): void {
+    const reason = remedyFor(error) === "fault" ? error : unavailable(error);
+    for (const { reject } of this.#waiting) reject(reason);
+    this.#waiting.clear();
+  }
+}
+
+/** Whether connecting again in a moment would fail again: a setting, or a bug. */
+function isFinal(error: unknown): boolean {
+  return remedyFor(error) === "fault" || (error instanceof PostgresFailure && error.code === "UNSAFE");
+}
+
+/** The metrics of pools that count together. */
+export function poolMetrics(pools: readonly Pool[], counts: PoolCounts): readonly DatabaseMetric[] {
+  const sum = (number: (pool: Pool) => number) => pools.reduce((total, pool) => total + number(pool), 0);
+  const metric = (type: "counter" | "gauge", name: string, help: string, value: number): DatabaseMetric => ({
+    name: `plant_store_postgres_${name}`,
+    help,
+    type,
+    value,
+  });
+  const open = sum(({ connections }) => connections);
+  const busy = sum((pool) => pool.busy);
+  return [
+    metric("gauge", "connections", "Open connections to PostgreSQL", open),
+    metric("gauge", "connections_busy", "Connections with a statement in flight or given up, or being opened", busy),
+    metric("counter", "reconnections_total", "Connections opened in place of a lost one", counts.reconnections),
+    metric("counter", "retries_total", "Further attempts at a piece of work after a failed one", counts.retries),
+    metric("counter", "statements_total", "Batches, probes and other pieces of work done", counts.done),
+    metric("counter", "statement_seconds_total", "Total duration of those", counts.durationMs / 1_000),
+  ];
+}
