@@ -190,7 +190,8 @@ export class Pool {
   /** One at a time while it fails. */
   #mayOpen(): boolean {
     const isFailing = this.#failures > 0 && this.#connecting > 0;
-    return !isFailing && this.#usable() < this.#options.size && !this.#isFull();
+    const hasRoom = this.#usable() < this.#options.size && !this.#isFull();
+    return hasRoom && !isFailing && this.#patienceMs() > 0;
   }
 
   /**
