@@ -309,7 +309,7 @@ export class Pool {
     const check = () => {
       const silentMs = performance.now() - Math.max(began, slot.connection.repliedAt());
       if (silentMs >= OVERDUE_MS) this.#becomeOverdue(slot, began, false);
-      else stop = startDeadline(OVERDUE_MS - silentMs, check);
+      else stop = startDeadline(Math.ceil(OVERDUE_MS - silentMs), check);
     };
     let stop = startDeadline(OVERDUE_MS, check);
     return () => stop();
