@@ -86,8 +86,8 @@ export class Pool {
   /** How often connecting failed since it last succeeded, and why. */
   #failures = 0;
   #lastFailure: unknown;
-  /** When connecting began last. */
-  #openedAt = Number.NEGATIVE_INFINITY;
+  /** When another way to the database was looked for last, although no work waited. */
+  #scoutedAt = Number.NEGATIVE_INFINITY;
   /** Since when a server has not replied: whoever has not replied since makes a round trip before it is used. */
   #silentSince = Number.NEGATIVE_INFINITY;
   /** When the work began that began last of all that succeeded. */
@@ -232,7 +232,6 @@ export class Pool {
     this.#connecting++;
     for (let patience = this.#patienceMs(); patience > 0; patience = this.#patienceMs()) {
       const began = performance.now();
-      this.#openedAt = began;
       try {
         this.#admit(await this.#options.connect(patience));
         break;
@@ -323,8 +322,9 @@ export class Pool {
     slot.state = { name: "overdue", since: now, isGivenUp };
     this.#options.onSilence?.(slot.connection.host);
     this.#pump();
-    const isSoon = now - this.#openedAt < 2 * OVERDUE_MS;
-    if (!isGivenUp && this.#connecting === 0 && !isSoon && !this.#isFull()) void this.#open();
+    if (isGivenUp || this.#connecting > 0 || this.#isFull() || now - this.#scoutedAt < 2 * OVERDUE_MS) return;
+    this.#scoutedAt = now;
+    void this.#open();
   }
 
   #release(slot: Slot): void {
