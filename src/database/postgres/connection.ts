@@ -33,8 +33,10 @@ export interface ConnectionOptions {
    * @default {30_000}
    */
   readonly statementTimeoutMs?: number | undefined;
+  /** Which schemas to look for tables in. @default as the role or the database has it */
+  readonly searchPath?: string | undefined;
   /** Looks at what the connection finds there, and rejects where it cannot be used. @default accepts it */
-  readonly verify?: (connection: Pick<Connection, "query">) => Promise<void>;
+  readonly verify?: (connection: Connection) => Promise<void>;
 }
 
 /**
@@ -52,11 +54,15 @@ export const LOCK_TIMEOUT_MS = 250;
 export async function connectTo(
   host: PostgresHost,
   url: PostgresUrl,
-  { writable, timeoutMs, statementTimeoutMs = 30_000, verify }: ConnectionOptions,
+  { writable, timeoutMs, statementTimeoutMs = 30_000, searchPath, verify }: ConnectionOptions,
 ): Promise<Connection> {
   let isOpen = true;
   const nonce = crypto.randomUUID();
-  const session = { [NONCE]: nonce, statement_timeout: statementTimeoutMs };
+  const session = {
+    [NONCE]: nonce,
+    statement_timeout: statementTimeoutMs,
+    ...(searchPath !== undefined && { search_path: searchPath }),
+  };
   let client: Bun.SQL | undefined;
   const close = () => {
     isOpen = false;

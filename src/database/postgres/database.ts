@@ -67,10 +67,10 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false, onWarning = () => {} } = options;
   const writable = access !== "read";
   const servers = failover(url, onWarning);
-  const verify = tablesVerifier({ writable, onWarning });
+  const tables = tablesVerifier({ writable, onWarning });
   await connected(url, servers, { writable, timeoutMs: SCHEMA_TIMEOUT_MS }, async (connection) => {
     await requireSchema(connection, access);
-    await verify(connection);
+    await tables.verify(connection);
     if (writable) await requirePrivileges(connection);
   });
   const counts = noCounts();
@@ -78,7 +78,14 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
     new Pool({
       size,
       counts,
-      connect: (timeoutMs) => servers.connect({ writable, timeoutMs, verify, statementTimeoutMs: replyLimitMs }),
+      connect: (timeoutMs) =>
+        servers.connect({
+          writable,
+          timeoutMs,
+          statementTimeoutMs: replyLimitMs,
+          searchPath: tables.searchPath(),
+          verify: tables.verify,
+        }),
       onSilence: servers.suspect,
       replyLimitMs,
     });

@@ -36,12 +36,15 @@ const LEDGER = "plant_store_migrations";
 /** What is in the schema where tables are made, and where else a plant-store is. A role sees here what it may not read. */
 const CONTENTS = `SELECT current_schema() AS schema, coalesce((SELECT string_agg(tablename, ',')
   FROM pg_catalog.pg_tables WHERE schemaname = current_schema()), '') AS tables,
-  (SELECT min(schemaname) FROM pg_catalog.pg_tables WHERE tablename = '${LEDGER}') AS other`;
+  (SELECT min(schemaname) FROM pg_catalog.pg_tables WHERE tablename = '${LEDGER}') AS other,
+  has_table_privilege(to_regclass('${LEDGER}')::oid, 'SELECT') AS may_read`;
 
 interface Contents {
   readonly schema: string | null;
   readonly tables: string;
   readonly other: string | null;
+  /** Null if there is no ledger. */
+  readonly may_read: boolean | null;
 }
 
 /**
@@ -55,6 +58,7 @@ export async function pendingMigrations(connection: Connection): Promise<readonl
     throw new DatabaseError("its search_path names no schema that there is");
   }
   const tables = contents.tables.split(",").filter((table) => table !== "");
+  if (contents.may_read === false) throw new DatabaseError(`the user lacks SELECT on ${LEDGER}: GRANT it`);
   if (tables.includes(LEDGER)) return await unapplied(connection);
   if (contents.other !== null) throw new DatabaseError(elsewhere(contents.schema, contents.other));
   if (tables.length > 0) throw new DatabaseError(`schema "${contents.schema}" belongs to another application`);

@@ -126,7 +126,9 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       'Cannot open database "postgres": the user may not create tables: run plant-store migrate once as one who may',
     );
     await (await open())[Symbol.asyncDispose]();
-    await expect(open("write", asGardener)).rejects.toThrow("the user may not do what is needed (42501)");
+    await expect(open("write", asGardener)).rejects.toThrow(
+      "the user lacks SELECT on plant_store_migrations: GRANT it",
+    );
     await cluster.run("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO gardener");
     for (const access of ["create", "write"] as const) {
       await expect(open(access, asGardener)).rejects.toThrow(
