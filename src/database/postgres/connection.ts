@@ -1,3 +1,4 @@
+import { createPrivateKey, X509Certificate } from "node:crypto";
 import { withDeadline } from "../../async/deadline.ts";
 import { PostgresFailure, toFailure } from "./errors.ts";
 import { NONCE, SESSION_SETTINGS, verifySession } from "./session.ts";
@@ -75,7 +76,9 @@ export async function connectTo(
     });
   } catch (error) {
     close();
-    throw toFailure(error);
+    const failure = toFailure(error);
+    const isKey = failure instanceof PostgresFailure && failure.code.startsWith("ERR_BORINGSSL");
+    throw (isKey ? await keyFailure(url) : undefined) ?? failure;
   }
 
   async function establish(opened: Bun.SQL): Promise<Connection> {
@@ -104,6 +107,20 @@ export async function connectTo(
     };
     await verify?.(connection);
     return connection;
+  }
+}
+
+/** What is wrong with the client's own key, if it is one: the TLS library only says that it cannot use it. */
+async function keyFailure({ sslcert, sslkey }: PostgresUrl): Promise<PostgresFailure | undefined> {
+  if (sslcert === undefined || sslkey === undefined) return undefined;
+  try {
+    const [certificate, key] = await Promise.all([Bun.file(sslcert).text(), Bun.file(sslkey).text()]);
+    if (/\bENCRYPTED\b/.test(key)) return new PostgresFailure("KEY_ENCRYPTED");
+    const fits = new X509Certificate(certificate).checkPrivateKey(createPrivateKey(key));
+    return fits ? undefined : new PostgresFailure("KEY_MISMATCH");
+  } catch {
+    // Neither is a certificate or a key.
+    return undefined;
   }
 }
 

@@ -23,6 +23,9 @@ export type OwnCode =
   | "NO_SERVER"
   /** A setting of the server would break what a 200 promises. */
   | "UNSAFE"
+  /** The client's own key is encrypted, or not that of its certificate. */
+  | "KEY_ENCRYPTED"
+  | "KEY_MISMATCH"
   /** The server gives out no transaction ids until it is vacuumed. */
   | "WRAPAROUND"
   /** The database was closed by this program. */
@@ -127,6 +130,8 @@ const MEANINGS: readonly (readonly [code: string, meaning: Meaning])[] = [
   ["ERR_INVALID_ARG_TYPE", { words: "sslrootcert, sslcert or sslkey names an empty file" }],
   ["EISDIR", { words: "sslrootcert, sslcert or sslkey names a directory" }],
   ["ERR_BORINGSSL", { words: "sslrootcert, sslcert or sslkey names a file that holds no certificate or key in PEM" }],
+  ["KEY_ENCRYPTED", { words: "sslkey names a key that is encrypted: decrypt it with openssl pkey" }],
+  ["KEY_MISMATCH", { words: "sslkey names a key that is not that of sslcert" }],
   ["ENOENT", { words: "sslrootcert, sslcert or sslkey names a file that is not there" }],
 ];
 

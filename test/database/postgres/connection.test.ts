@@ -194,6 +194,16 @@ describe.skipIf(skipsCluster())("failover()", () => {
     expect(await setting(connection, "fsync")).toBe("on");
   });
 
+  test("tells a server's sessions apart by application_name", async () => {
+    for (const [parameters, name] of [
+      ["", "plant-store"],
+      ["?application_name=greenhouse%201", "greenhouse 1"],
+    ] as const) {
+      using connection = await connect(at("postgres", parameters));
+      expect(await setting(connection, "application_name")).toBe(name);
+    }
+  });
+
   test("refuses a server that may take an fsync that failed for one that succeeded", async () => {
     await using unsafe = await startCluster({ settings: { data_sync_retry: "on" } });
     expect(await failureOf(unsafe.url("postgres"))).toEqual({
@@ -249,6 +259,8 @@ describe.skipIf(skipsCluster())("failover()", () => {
       ["sslmode=require", "127.0.0.1"],
       [`sslmode=verify-ca&${root}`, "127.0.0.1"],
       [`sslmode=verify-ca&${root}`, "127.0.0.2"],
+      // As for libpq, with certificates to trust it is `verify-ca`.
+      [`sslmode=require&${root}`, "127.0.0.2"],
       [`sslmode=verify-full&${root}`, "localhost"],
     ] as const) {
       using connection = await connect(at("tls", `?${mode}`, host));
@@ -291,6 +303,19 @@ describe.skipIf(skipsCluster())("failover()", () => {
     const refused = `127.0.0.1:${cluster.port}: it refuses this user or password (28000)`;
     for (const url of [at("localhost", "?sslmode=require"), at("example.org", own("localhost"))]) {
       expect(await failureOf(url)).toEqual({ code: "NO_SERVER", message: refused });
+    }
+    using directory = emptyDirectory();
+    const encrypted = join(directory.path, "encrypted.key");
+    const pkcs8 = ["openssl", "pkcs8", "-topk8", "-in", join(TLS, "localhost.key"), "-passout", "pass:sesame"];
+    expect(Bun.spawnSync([...pkcs8, "-out", encrypted]).exitCode).toBe(0);
+    for (const [key, reason] of [
+      [encrypted, "sslkey names a key that is encrypted: decrypt it with openssl pkey (KEY_ENCRYPTED)"],
+      [join(TLS, "renewed.key"), "sslkey names a key that is not that of sslcert (KEY_MISMATCH)"],
+    ] as const) {
+      expect(await failureOf(at("localhost", `?sslmode=require&sslcert=${TLS}/localhost.crt&sslkey=${key}`))).toEqual({
+        code: "NO_SERVER",
+        message: `127.0.0.1:${cluster.port}: ${reason}`,
+      });
     }
     // Nobody whom the server trusts has signed it.
     expect(await failureOf(at("localhost", own("renewed")))).toEqual({

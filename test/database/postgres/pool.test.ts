@@ -1,5 +1,5 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Database } from "../../../src/database/database.ts";
 import { openPostgres } from "../../../src/database/postgres/database.ts";
@@ -70,6 +70,32 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await database.tokens.add({ name: "garden", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] });
     expect(await database.tokens.list()).toMatchObject([{ name: "garden" }]);
     expect(metric(database, "connections")).toBe(3);
+  });
+
+  test("a certificate that turned wrong is the reason that plants are refused", async () => {
+    await using created = await cluster.newDatabase();
+    const trusted = `?sslmode=verify-full&sslrootcert=${join(ROOT, "test/support/tls/localhost.crt")}`;
+    await using database = await openPostgres(
+      parsePostgresUrl(`${created.url.replace("127.0.0.1", "localhost")}${trusted}`),
+    );
+    expect(await addAtOnce(database, [1])).toEqual(["added"]);
+    const replace = async (name: string, deadlockTimeout: string) => {
+      for (const kind of ["crt", "key"]) writeFileSync(join(cluster.data, `server.${kind}`), tls(`${name}.${kind}`));
+      // A reload, and it waits for it.
+      await cluster.set("deadlock_timeout", deadlockTimeout);
+      await created.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()",
+      );
+    };
+    try {
+      await replace("renewed", "2s");
+      const added = database.plants.add([{ id: 2n, name: "Fern" }], { timeoutMs: 2_000 });
+      const reason = expect.stringContaining("its certificate is not trusted: sslrootcert names those that are");
+      await expect(added).rejects.toMatchObject({ code: "storage_unavailable", cause: { message: reason } });
+    } finally {
+      await replace("localhost", "1s");
+    }
+    expect(await addAtOnce(database, [2])).toHaveLength(1);
   });
 
   test.concurrent("no work waits for a connection, or makes one, once the database is closed", async () => {

@@ -1,7 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { openPostgres } from "../../../src/database/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
-import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -36,4 +36,21 @@ describe.skipIf(skipsCluster())("probe()", () => {
     await created.run(`REVOKE ${right} ON plants FROM ${role}`);
     await expect(database.plants.probe()).rejects.toMatchObject({ code: "42501" });
   });
+
+  test.concurrent.each(["fsync", "full_page_writes"])(
+    "refuses plants from when %s was switched off by a reload, and takes them again when it is on",
+    async (setting) => {
+      await using own = await startCluster();
+      await using database = await openPostgres(parsePostgresUrl(own.url("postgres")));
+      const add = (id: bigint) => database.plants.add([{ id, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
+      expect(await add(1n)).toEqual(["added"]);
+      await own.set(setting, "off");
+      const refused = { code: "storage_unavailable", cause: { message: expect.stringContaining(`${setting} is off`) } };
+      await expect(database.plants.probe()).rejects.toMatchObject(refused);
+      await expect(add(2n)).rejects.toMatchObject(refused);
+      await own.set(setting, "on");
+      expect(await add(2n)).toEqual(["added"]);
+      await database.plants.probe();
+    },
+  );
 });
