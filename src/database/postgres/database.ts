@@ -35,7 +35,7 @@ export interface PostgresOptions {
 
 /**
  * With eight, a plant waits as long for commits of 5 ms, and a tenth less for commits of 20 ms; and its batch is half as
- * large, while each takes one of the database's connections (`test/bench/lanes.ts`).
+ * large, while each takes one of the database's connections.
  */
 export const MAX_IN_FLIGHT = 4;
 
