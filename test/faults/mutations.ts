@@ -29,8 +29,8 @@ export const ACKNOWLEDGE_EARLY: readonly Mutation[] = [
 export const SWAP_OUTCOMES: readonly Mutation[] = [
   {
     file: "src/group_commit/batch.ts",
-    from: "resolve(outcomes[index] as AddOutcome)",
-    to: "resolve(outcomes[batch.length - 1 - index] as AddOutcome)",
+    from: "settle(add, outcomes[index] as StoreOutcome)",
+    to: "settle(add, outcomes[batch.length - 1 - index] as StoreOutcome)",
   },
 ];
 

@@ -8,7 +8,7 @@ import { isLocked } from "./errors.ts";
 import { checkFile } from "./integrity.ts";
 import { openSqliteWorker } from "./worker_client.ts";
 
-/** Databases of SQLite, in a file. What a server does not need is loaded where it is used. */
+/** Databases of SQLite, in a file. What a server does not need is loaded when it is used. */
 export function sqliteAdapter(path: string): DatabaseAdapter {
   return {
     name: path,
@@ -21,7 +21,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     openPlants: async () => (await import("./plants.ts")).openPlants(path),
     // As one that writes: the tokens of an older version lack columns.
     openTokens: () => openHere(path, "write", false),
-    check: (options) => check(path, options),
+    check: (options) => checkWithMarker(path, options),
     async backup(target, stop) {
       const { backupSqlite } = await import("./backup.ts");
       return backupSqlite(path, target, stop);
@@ -66,7 +66,7 @@ function waitForLock(store: PlantStore, { onWait, stop }: LockWait): PlantStore 
  * A file that is sound is no longer marked as corrupt. It counts as corrupt if another process has marked it during the
  * check.
  */
-async function check(path: string, { stop, onProgress }: CheckOptions): Promise<CheckResult> {
+async function checkWithMarker(path: string, { stop, onProgress }: CheckOptions): Promise<CheckResult> {
   const marker = corruptionMarker(path);
   const before = marker.content();
   // SQLite may be in the middle of a step that takes seconds: the process ends without it.

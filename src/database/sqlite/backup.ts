@@ -3,16 +3,17 @@ import { chmod, link, lstat, mkdtemp, open, readdir, rm, stat } from "node:fs/pr
 import { dirname, join } from "node:path";
 import { DatabaseError } from "../database.ts";
 import { connect } from "./connection.ts";
-import { corruptionMarker } from "./corruption.ts";
+import { requireUnmarked } from "./corruption.ts";
+import { toDatabaseError } from "./errors.ts";
 
 /** The name of the copy until it is complete. */
 const DRAFT = "plants.db";
 
 /**
- * Copies a plant-store's database, as it is at one moment after the call, into a new file, also while a server writes
- * to it. The file appears complete and fsynced, or not at all, and never replaces another. What a backup that was killed
- * left in the same directory is removed once nothing has written to it for an hour. A file that is marked as corrupt is
- * not copied: the copy could be sound, and lack plants. Nor is there a copy beside what is left of another database.
+ * Copies a plant-store's database, as it is at one moment after the call, into a new file, even while a server writes
+ * to it. The file appears complete and fsynced, or not at all, and never replaces another. What a killed backup left in the
+ * same directory is removed once nothing has written to it for an hour. A file that is marked as corrupt is not copied:
+ * the copy could be sound, and lack plants. Nor is there a copy beside what is left of another database.
  *
  * @param target An absolute path.
  * @param stop Cancels the copy.
@@ -22,30 +23,31 @@ const DRAFT = "plants.db";
  */
 export async function backupSqlite(path: string, target: string, stop: AbortSignal): Promise<boolean> {
   connect(path, { access: "read" }).close();
-  requireUnmarked(path);
+  requireSource(path);
   requireNothingBeside(target);
   await removeAbandoned(dirname(target));
   await using directory = await privateDirectory(dirname(target));
   const draft = join(directory.path, DRAFT);
   if (!(await vacuumInto(path, draft, stop))) return false;
   // A server may have found the corruption while all was copied.
-  requireUnmarked(path);
+  requireSource(path);
   // A backup is readable for whom the database is.
   await chmod(draft, (await stat(path)).mode & 0o777);
   await fsync(draft);
   requireNothingBeside(target);
-  // Unlike a rename this fails where there is a file by now.
+  // Unlike a rename this fails if there is a file by now.
   await link(draft, target);
   await fsync(dirname(target));
   return true;
 }
 
 /** VACUUM copies what it can reach: from a corrupt tree it makes a sound one with rows missing. */
-function requireUnmarked(path: string): void {
-  const finding = corruptionMarker(path).finding();
-  if (finding === undefined) return;
-  const advice = "save what can be read: plant-store export; or check it: plant-store check";
-  throw new DatabaseError(`Cannot copy database "${path}": it is corrupt (${finding}); ${advice}`);
+function requireSource(path: string): void {
+  try {
+    requireUnmarked(path, "save what can be read: plant-store export; or check it: plant-store check");
+  } catch (error) {
+    throw toDatabaseError("copy", path, error);
+  }
 }
 
 /** What is left of a database that was there before would be taken for the copy's own: it would read as the older one. */
@@ -91,12 +93,12 @@ const PREFIX = ".plant-store-backup-";
 /** After how long without a write a private directory counts as left behind by a backup that was killed. */
 const ABANDONED_AFTER_MS = 3_600_000;
 
-/** A killed process cannot remove them, and an operator does not see them: their names are hidden. */
+/** A killed process cannot remove its directory, and an operator does not see it: the name is hidden. */
 async function removeAbandoned(parent: string): Promise<void> {
   for (const entry of await readdir(parent, { withFileTypes: true })) {
-    // A link is no directory here: nothing behind one is touched.
+    // A link is not a directory here: nothing behind one is touched.
     if (!entry.isDirectory() || !entry.name.startsWith(PREFIX)) continue;
-    // One of another user, or that its own backup removes just now, is no reason for this backup to fail.
+    // This backup does not fail because of another user's directory, or one whose own backup removes it just now.
     await removeIfAbandoned(join(parent, entry.name)).catch(() => {});
   }
 }

@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { lstatSync, rmSync, statSync } from "node:fs";
 import { DatabaseError } from "../database.ts";
-import { corruptionMarker } from "./corruption.ts";
+import { requireUnmarked } from "./corruption.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
 import { type Access, createPrivateFile, databaseFile, requireFiles, walBytes } from "./files.ts";
 import { checkOnOpening } from "./integrity.ts";
@@ -13,14 +13,13 @@ export interface ConnectOptions {
   readonly access?: Access;
   /** How long to wait for another process's lock, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;
-  /** Whether to reset the WAL, which others who write wait for; after a failed fsync it is always. @default {false} */
+  /** Whether to reset the WAL, while other writers wait; after a failed fsync it is reset in any case. @default {false} */
   readonly resetsWal?: boolean;
 }
 
 /**
  * Connects to a database file, checks that it is a plant-store's, and brings it to the newest schema unless it is only
- * read. To write, it also looks for corruption where that takes as long for any number of plants: `checkIntegrity` reads
- * the rest. A file that cannot be used is left as it was, with its WAL.
+ * read. Before it writes it looks for what {@linkcode checkOnOpening} finds: `checkIntegrity` reads the rest. A file that cannot be used is left as it was, with its WAL.
  *
  * @throws {DatabaseError} If the file is not a database, is corrupt, belongs to another application or a newer
  * plant-store, or cannot be opened, or if a file beside it cannot be trusted.
@@ -30,9 +29,9 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   let client: Database | undefined;
   try {
     requireFiles(databaseFile(path), access);
-    if (access !== "read") requireUnmarked(path);
+    if (access !== "read") requireUnmarked(path, "restore a backup, or check it: plant-store check");
     client = new Database(path, { ...MODES[access], safeIntegers: true, strict: true });
-    prepare(client, options);
+    setUp(client, options);
     return client;
   } catch (error) {
     if (isFailedSync(error)) markUnsynced(path);
@@ -47,14 +46,7 @@ const MODES = {
   read: { readonly: true },
 } as const;
 
-/** Corruption that was found before: only a check of the whole file, or another file, ends it. */
-function requireUnmarked(path: string): void {
-  const finding = corruptionMarker(path).finding();
-  if (finding === undefined) return;
-  throw new DatabaseError(`it is corrupt (${finding}); restore a backup, or check it: plant-store check`);
-}
-
-function prepare(client: Database, { access, busyTimeoutMs = 5_000, resetsWal = false }: ConnectOptions): void {
+function setUp(client: Database, { access, busyTimeoutMs = 5_000, resetsWal = false }: ConnectOptions): void {
   // First of all, so that whatever follows waits for a lock instead of failing.
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   if (access === "read") return requireReadable(client);
@@ -78,7 +70,7 @@ function requireReadable(client: Database): void {
   requireKnownSchema(client);
 }
 
-/** Before anything is written: what is in the WAL of a newer one stays there, too. */
+/** Before anything is written: even the WAL of a newer one stays as it was. */
 function requireKnownSchema(client: Database): void {
   const last = client.query("SELECT max(created_at) FROM __drizzle_migrations").values()[0]?.[0];
   // A newer one may keep more of a plant than is known here.
@@ -138,13 +130,13 @@ function pragma(client: Database, name: string): unknown {
 /**
  * Remembers beside a database, as `plants.db-unsynced`, that an fsync of it or of its WAL failed: what the next process
  * finds there may be in the page cache only, and no later fsync brings it to the disk. The marker is not synced itself: a
- * power loss ends the page cache, too. If it cannot be written there is none.
+ * power loss ends the page cache as well. If it cannot be written there is none.
  */
 export function markUnsynced(path: string): void {
   try {
     createPrivateFile(unsyncedMarker(path), "", statSync(path));
   } catch {
-    // It is there; or a disk that failed is full or read-only by now, too.
+    // It is there; or the disk that failed is full or read-only by now.
   }
 }
 
@@ -169,7 +161,7 @@ function resetUnsyncedWal(client: Database): void {
 const IN_USE =
   "an fsync failed before, and another process reads what that left in the WAL; try again when it has ended";
 
-/** How long to wait for others who use the WAL, in milliseconds: meanwhile no process can write. */
+/** How long to wait for other users of the WAL, in milliseconds: meanwhile no process can write. */
 const RESET_TIMEOUT_MS = 100;
 
 /**

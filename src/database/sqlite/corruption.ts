@@ -1,4 +1,5 @@
 import { renameSync, rmSync, statSync } from "node:fs";
+import { DatabaseError } from "../database.ts";
 import { createPrivateFile, databaseFile, readTrusted } from "./files.ts";
 
 /**
@@ -38,7 +39,7 @@ export function corruptionMarker(path: string): CorruptionMarker {
       try {
         replaceMarker(file, `${JSON.stringify(marked)}\n`);
       } catch {
-        // A disk that corrupts a file may be full or read-only by now, too.
+        // The disk that corrupted the file may be full or read-only by now.
       }
     },
     clear(before) {
@@ -46,6 +47,17 @@ export function corruptionMarker(path: string): CorruptionMarker {
       rmSync(file + SUFFIX, { force: true });
     },
   };
+}
+
+/**
+ * Requires that no corruption was found in a file before: only a check of the whole file, or another file, ends it.
+ *
+ * @param advice What to do about it.
+ * @throws {DatabaseError} If it was.
+ */
+export function requireUnmarked(path: string, advice: string): void {
+  const finding = corruptionMarker(path).finding();
+  if (finding !== undefined) throw new DatabaseError(`it is corrupt (${finding}); ${advice}`);
 }
 
 /** What a marker holds, as JSON: an operator may read it. */

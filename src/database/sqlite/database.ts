@@ -30,8 +30,8 @@ export interface SqliteDatabaseOptions {
  * The database behind a connection that may write, which it closes at its end. Every call is synchronous inside: it
  * holds the thread until the disk has responded.
  *
- * After a failed fsync it is failed for good, and so is every call: the page cache is not what the disk holds. So it is
- * once the file is found to be corrupt, here or by another process: then the file is marked, and written to no more.
+ * After a failed fsync every call fails, for good: the page cache is not what the disk holds. The same holds once the file is
+ * found to be corrupt, here or by another process: then it is marked, and written to no more.
  */
 export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
   const { busyTimeoutMs = 5_000, onCheckpointFailed = () => {} } = options;
@@ -72,14 +72,14 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
     failed: failStop.failed,
     async [Symbol.asyncDispose]() {
       checkpoint.cancel();
-      if (!failStop.isFailed()) failStop.run(() => close(client));
+      if (!failStop.isFailed()) failStop.run(() => checkpointAndClose(client));
     },
   };
 }
 
 /**
- * How long after a look at the corruption marker there is no other, in milliseconds. Corruption is known to another process
- * after a check of seconds; a look before every batch takes a sixth of a lone client's time.
+ * How long to wait between two looks at the corruption marker, in milliseconds. Another process needs seconds to find
+ * corruption; a look before every batch takes a sixth of a lone client's time.
  */
 const LOOK_MS = 100;
 
@@ -126,7 +126,7 @@ function failStopOf(client: Client) {
   return { run, fail, failed, isFailed: () => failure !== undefined };
 }
 
-/** Sets SQLite's busy timeout for the next call, where it is not what it was. */
+/** Sets SQLite's busy timeout for the next call, if it differs from the last one's. */
 function busyTimeoutOf(client: Client): (timeoutMs: number) => void {
   let current: number | undefined;
   return (timeoutMs) => {
@@ -137,10 +137,10 @@ function busyTimeoutOf(client: Client): (timeoutMs: number) => void {
 }
 
 /**
- * Leaves one file: the WAL is moved into the database, and an error in doing so surfaces. Where another process uses
- * the database, that one does it.
+ * Leaves one file: the WAL is moved into the database, and an error in doing so surfaces. If another process uses the
+ * database, that one does it.
  */
-function close(client: Client): void {
+function checkpointAndClose(client: Client): void {
   client.run("PRAGMA busy_timeout = 0");
   try {
     client.run("PRAGMA wal_checkpoint(TRUNCATE)");

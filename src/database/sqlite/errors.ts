@@ -44,11 +44,11 @@ function unavailable(reason: string, cause: Error): PlantStoreError {
  */
 export function toDatabaseError(action: string, path: string, error: unknown): unknown {
   if (!(error instanceof DatabaseError || error instanceof SQLiteError || isSystemError(error))) return error;
-  const reason = error instanceof SQLiteError ? describe(error, path) : describeOther(error as Error);
+  const reason = error instanceof SQLiteError ? reasonOfSqlite(error, path) : reasonOfOther(error as Error);
   return new DatabaseError(`Cannot ${action} database "${path}": ${reason}`, { cause: error });
 }
 
-function describe(error: SQLiteError, path: string): string {
+function reasonOfSqlite(error: SQLiteError, path: string): string {
   const { code = "", message } = error;
   // On a read-only file system SQLite cannot create the WAL, and does not tell a reader why.
   if (code === "SQLITE_CANTOPEN" && existsSync(path)) return canWrite(dirname(path)) ? message : NOT_WRITABLE;
@@ -62,7 +62,7 @@ function describe(error: SQLiteError, path: string): string {
 const INTERRUPTED =
   "a write to it was interrupted, and only a process that writes can undo that: start a server, or list its tokens";
 
-function describeOther(error: Error): string {
+function reasonOfOther(error: Error): string {
   // It was moved away just now.
   if (isSystemError(error)) return `it cannot be reached (${(error as NodeJS.ErrnoException).code})`;
   return error instanceof CorruptError ? `it is corrupt (${error.message})` : error.message;
@@ -76,7 +76,7 @@ export function isFailedSync(error: unknown): boolean {
   return /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(codeOf(error));
 }
 
-/** Whether an error means that another process holds the lock, which is no failure of the storage. */
+/** Whether an error means that another process holds the lock, which is not a failure of the storage. */
 export function isLocked(error: unknown): boolean {
   return /^SQLITE_(?:BUSY|LOCKED)/.test(codeOf(error));
 }

@@ -74,7 +74,7 @@ export function walBytes(path: string): number {
   }
 }
 
-/** What SQLite and this program keep beside a database: SQLite believes what is in them, and so does this program. */
+/** What SQLite and this program keep beside a database, and believe. */
 const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
 
 /** What opens a database: `create` creates the file if there is none, `write` and `read` need one. */
@@ -107,7 +107,7 @@ function statsOf(file: string): Stats | undefined {
 
 /**
  * Whoever may write to the directory can put files beside a database: a journal that SQLite rolls back into it, a WAL that
- * he still has open, a pipe whose opening blocks.
+ * stays open for writing, a pipe whose opening blocks.
  */
 function requireTrustedFiles(file: string): void {
   for (const path of BESIDE.map((suffix) => file + suffix)) {
@@ -128,7 +128,7 @@ function distrust(stats: Stats, file: string): string | undefined {
 /**
  * Reads a file beside a database, if it can be trusted: blocks on nothing, and follows no link.
  *
- * @param maxBytes What is behind them is not read.
+ * @param maxBytes How much of it is read.
  * @returns Nothing if there is no such file, or it cannot be trusted or read.
  */
 export function readTrusted(file: string, suffix: string, maxBytes: number): string | undefined {

@@ -37,7 +37,7 @@ const FREE_PAGES = 10_000;
 function checkFreePages(client: Database): void {
   const [free, pages] = [count(client, "freelist_count"), count(client, "page_count")];
   if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
-  // The check of one table includes the free pages where that table is the schema.
+  // The check of one table includes the free pages if that table is the schema.
   if (free <= FREE_PAGES) integrityCheck(client, '("sqlite_schema")');
 }
 
@@ -58,7 +58,7 @@ function corrupt(finding: string): CorruptError {
 /** How much of a database to check. */
 export interface IntegrityOptions {
   /**
-   * Whether to let SQLite check how all pages hang together, too: one read transaction over the whole file, during
+   * Whether to let SQLite check how all pages hang together as well: one read transaction over the whole file, during
    * which the WAL grows with every write.
    */
   readonly whole: boolean;
@@ -135,7 +135,7 @@ function checkRows(rows: readonly [bigint, bigint][], before: bigint): bigint {
   return last;
 }
 
-/** Says where, too, when SQLite finds a page that it cannot read. */
+/** Says where SQLite finds a page that it cannot read. */
 function at<Result>(where: string, read: () => Result): Result {
   try {
     return read();
@@ -212,7 +212,7 @@ export interface BackgroundCheck {
   stop(): Promise<void>;
 }
 
-/** Where a server hears of its check. */
+/** How a server hears of its check. */
 export interface BackgroundCheckOptions extends Required<Pick<ServingOptions, "onInfo" | "onWarning">> {
   /** Called with what was found, when the file is corrupt. */
   readonly onCorrupt: (finding: string) => void;

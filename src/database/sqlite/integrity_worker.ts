@@ -23,7 +23,7 @@ const stop = Promise.withResolvers<void>();
 let [checking, stopped] = [false, false];
 
 self.addEventListener("message", async ({ data: request }: MessageEvent<IntegrityRequest>) => {
-  if (request.type === "check") return respond(await check(request));
+  if (request.type === "check") return respond(await runCheck(request));
   stopped = true;
   stop.resolve();
   if (!checking) respond({ type: "stopped" });
@@ -31,10 +31,10 @@ self.addEventListener("message", async ({ data: request }: MessageEvent<Integrit
 respond({ type: "ready" });
 
 /** The connection is closed when this resolves: the last one to close a database removes its WAL. */
-async function check(request: IntegrityCheckRequest): Promise<IntegrityReport> {
+async function runCheck(request: IntegrityCheckRequest): Promise<IntegrityReport> {
   checking = true;
   try {
-    using client = open(request);
+    using client = openSameFile(request);
     return await checkSteps(client, request);
   } catch (error) {
     const finding = corruptionIn(error);
@@ -44,7 +44,7 @@ async function check(request: IntegrityCheckRequest): Promise<IntegrityReport> {
 }
 
 /** What another file at the path is like says nothing about the one that the server has open. */
-function open({ path, file }: IntegrityCheckRequest): Database {
+function openSameFile({ path, file }: IntegrityCheckRequest): Database {
   const requireSameFile = () => {
     if (file !== undefined && identityOf(path) !== file) throw new Error("the file was removed or replaced");
   };
@@ -70,7 +70,7 @@ async function checkSteps(client: Database, { background }: IntegrityCheckReques
     const { done, value: plants } = steps.next();
     if (!background) respond({ type: "progress", plants, total });
     if (done) return { type: "sound", plants, pages };
-    // A turn of the event loop, too: there may be a request to stop, which ends the rest.
+    // At least a turn of the event loop: a request to stop ends the rest.
     await withDeadline(stop.promise, background ? REST * (performance.now() - begin) : 0, () => {});
     if (stopped) return { type: "stopped" };
   }

@@ -26,8 +26,8 @@ export const APPLICATION_ID = 0x706c6e74;
 
 /**
  * Brings a database to the newest schema, under a write lock taken first: of two processes that start together one
- * migrates and the other finds it done. Keeps drizzle-kit's own table of what was applied. Where there is nothing to
- * do it waits for no lock.
+ * migrates and the other finds it done. Keeps drizzle-kit's own table of what was applied. If there is nothing to do it
+ * waits for no lock.
  *
  * @throws {DatabaseError} If a newer plant-store made the file.
  */

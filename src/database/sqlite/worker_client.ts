@@ -55,7 +55,7 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
     pages: () => readPages(path),
     metrics: () => checkpointMetrics(path, failures),
     failed: worker.failed,
-    [Symbol.asyncDispose]: () => close(worker, check, { closeTimeoutMs, onWarning }),
+    [Symbol.asyncDispose]: () => closeWorker(worker, check, { closeTimeoutMs, onWarning }),
   };
 }
 
@@ -132,7 +132,7 @@ async function* readPages(path: string) {
 }
 
 /** A hanging disk is not waited for: what was acknowledged is on it, and the next start reads the WAL. */
-async function close(
+async function closeWorker(
   worker: SqliteWorker,
   check: BackgroundCheck,
   { closeTimeoutMs, onWarning }: Required<Pick<ServingOptions, "closeTimeoutMs" | "onWarning">>,

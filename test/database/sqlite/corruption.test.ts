@@ -8,7 +8,7 @@ import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** Replaces the file at this path by a copy of it, as somebody does who restores a backup. */
+/** Replaces the file at this path by a copy of it, as an operator does to restore a backup. */
 function replace(path: string): void {
   copyFileSync(path, `${path}-copy`);
   renameSync(`${path}-copy`, path);

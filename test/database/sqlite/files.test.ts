@@ -76,7 +76,7 @@ function waysToNoFile() {
 // "more/.." is the directory that the link leads out of.
 const WAYS = ["more/../plants.db", "deep/data//plants.db"];
 
-test.each(WAYS)("connect() by %s, where there is no file yet, makes it for its owner only", (way) => {
+test.each(WAYS)("connect() by %s makes a file that is not there yet, for its owner only", (way) => {
   using ways = waysToNoFile();
   connect(`${ways.path}/${way}`).close();
   expect(readdirSync(ways.path).toSorted()).toEqual(["deep", "first", "more"]);
@@ -123,7 +123,7 @@ test.each(REFUSED_PATHS)("connect() by %s is refused: %s", (name, says) => {
   expect(existsSync(directory.at("none.db"))).toBe(false);
 });
 
-test("a link that is led to another file is noticed by who has the one before open", async () => {
+test("a link that is led to another file is noticed while the one before is open", async () => {
   using directory = home();
   for (const name of ["first.db", "second.db"]) connect(directory.at(name)).close();
   symlinkSync("first.db", directory.at("link.db"));
@@ -147,7 +147,7 @@ test("a WAL that is removed is noticed, even if the path is a symbolic link", as
   await expect(add()).rejects.toMatchObject({ code: "storage_unavailable" });
 });
 
-test("connect() in a directory whose name is no UTF-8 makes the file there", () => {
+test("connect() in a directory whose name is not UTF-8 makes the file there", () => {
   using directory = home();
   const script = `
     import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/connection.ts"))};
@@ -159,7 +159,7 @@ test("connect() in a directory whose name is no UTF-8 makes the file there", () 
   expect(readdirSync(directory.path, "buffer").map((name) => name.toString("latin1"))).toEqual(["caf\xe9"]);
 });
 
-test("a file's name may have the character that stands for what is no UTF-8: its marker is found by a link", () => {
+test("a file's name may have the character that stands for what is not UTF-8: its marker is found by a link", () => {
   using directory = home();
   const [file, link] = [directory.at("\uFFFD.db"), directory.at("link.db")];
   connect(file).close();
@@ -198,7 +198,7 @@ function refusalOf(path: string): unknown {
   }
 }
 
-/** Who may write to the directory of the database in the tests below, and owns nothing else ("nobody"). */
+/** May write to the directory of the database in the tests below, and owns nothing else ("nobody"). */
 const OTHER_USER = 65_534;
 
 const skipsOtherUser = process.getuid?.() !== 0;
