@@ -1,7 +1,5 @@
 import { PlantStoreError } from "../errors.ts";
-import { parseExactJson } from "./exact_json.ts";
-import { emptyNested, isNestedDeeper, mayBeNested } from "./json_depth.ts";
-import { syntaxErrorOffset } from "./json_syntax.ts";
+import { type JsonScan, scanJson } from "./json_scanner.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "./plant.ts";
 
 /** How deep arrays and objects may be nested; the plant itself is the first level. */
@@ -36,27 +34,86 @@ function decodeUtf8(bytes: Uint8Array, subject: Subject): string {
   }
 }
 
-/** Parses JSON with an exact `id`. */
+/**
+ * Parses JSON with an exact `id`. If nothing is nested, `JSON.parse` does it alone, and the text is scanned only if that
+ * fails or the id may have been rounded. Otherwise only the members of a plant are parsed: what is nested is not built.
+ */
 function parseJson(text: string, subject: Subject): unknown {
-  if (isNestedDeeper(text, MAX_DEPTH)) {
-    throw new PlantStoreError("malformed_json", `${subject} must not be nested deeper than ${MAX_DEPTH} levels`);
-  }
-  // No member of a plant is an array or an object: what is in one is checked, and not built.
-  const isNested = mayBeNested(text);
-  const offset = isNested ? syntaxErrorOffset(text) : undefined;
-  if (offset !== undefined) throw notJson(text, offset, subject);
+  if (mayBeNested(text)) return membersOf(sourcesOf(text, subject));
   try {
-    return parseExactJson(isNested ? emptyNested(text) : text);
+    const value: unknown = JSON.parse(text);
+    if (isObject(value) && mayBeInexact(value["id"], text)) value["id"] = idOf(sourcesOf(text, subject)?.[0]);
+    return value;
   } catch (cause) {
-    // The parser itself does not say where, in every runtime. Only what is refused is read a second time.
-    throw notJson(text, syntaxErrorOffset(text), subject, cause);
+    // The parser itself does not say where, in every runtime.
+    return membersOf(sourcesOf(text, subject, cause));
   }
 }
 
-/** A parser's message quotes the text, and no response may contain a body: so it stays in `cause`. */
-function notJson(text: string, offset: number | undefined, subject: Subject, cause?: unknown): PlantStoreError {
-  const where = offset === undefined ? "" : `; it ${placeOfError(text, offset)}`;
-  return new PlantStoreError("malformed_json", `${subject} must be valid JSON${where}`, { cause });
+/** A bracket in a string counts, too. */
+function mayBeNested(text: string): boolean {
+  return text.includes("[") || text.indexOf("{", 1) !== -1;
+}
+
+const SCAN_OPTIONS = { maxDepth: MAX_DEPTH, names: ["id", "name", "tag"] };
+
+/** Plain digits within 2^53 are exact as they are, and nearly every id is that. */
+function mayBeInexact(id: unknown, text: string): boolean {
+  return typeof id === "number" && (!Number.isSafeInteger(id) || /\d[.eE]/.test(text));
+}
+
+type Sources = Extract<JsonScan, { isJson: true }>["sources"];
+
+/** The source texts of a plant's members; of a value that is not an object there are none. */
+function sourcesOf(text: string, subject: Subject, cause?: unknown): Sources {
+  const scan = scanJson(text, SCAN_OPTIONS);
+  if (scan.isJson) return scan.sources;
+  const fault = scan.isTooDeep
+    ? `must not be nested deeper than ${MAX_DEPTH} levels`
+    : `must be valid JSON; it ${placeOfError(text, scan.offset)}`;
+  // A parser's message quotes the text, and no response may contain a body: so it stays in `cause`.
+  throw new PlantStoreError("malformed_json", `${subject} ${fault}`, { cause });
+}
+
+/** The members of a plant, with an exact `id`. One that is an array or an object is not built. */
+function membersOf(sources: Sources): unknown {
+  if (sources === undefined) return undefined;
+  const [id, name, tag] = sources;
+  return { id: idOf(id), name: scalarOf(name), tag: scalarOf(tag) };
+}
+
+function idOf(source: string | undefined): unknown {
+  return source !== undefined && /^[-\d]/.test(source) ? exactInteger(source) : scalarOf(source);
+}
+
+function scalarOf(source: string | undefined): unknown {
+  if (source === undefined) return undefined;
+  return source.startsWith("{") || source.startsWith("[") ? {} : JSON.parse(source);
+}
+
+/** An int64 has at most 19 digits and a sign; `BigInt` of very long runs takes quadratic time. */
+const PLAIN_INTEGER = /^-?\d{1,19}$/;
+
+/** The integer that was written, as a `bigint` if a double rounds it; `NaN` if what was written is not an integer. */
+function exactInteger(source: string): bigint | number {
+  const rounded = Number(source);
+  if (PLAIN_INTEGER.test(source)) return Number.isSafeInteger(rounded) ? rounded : BigInt(source);
+  return isWrittenAsInteger(source) ? rounded : Number.NaN;
+}
+
+/** Whether a JSON number with a fraction or an exponent is an integer, in exact decimal arithmetic. */
+function isWrittenAsInteger(source: string): boolean {
+  const [, whole = "", fraction = "", exponent = "0"] = /^-?(\d+)(?:\.(\d+))?(?:[eE](.+))?$/.exec(source) ?? [];
+  const digits = whole + fraction;
+  const zeros = trailingZeros(digits);
+  return zeros === digits.length || zeros + Number(exponent) >= fraction.length;
+}
+
+/** Without a pattern: one for zeros at the end starts again at each zero, which takes quadratic time. */
+function trailingZeros(digits: string): number {
+  let zeros = 0;
+  while (zeros < digits.length && digits[digits.length - 1 - zeros] === "0") zeros++;
+  return zeros;
 }
 
 function placeOfError(text: string, offset: number): string {

@@ -7,7 +7,7 @@ import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
 import { DatabaseError } from "../../src/database/database.ts";
 import { plantWriter } from "../../src/database/sqlite/plants.ts";
 import { exportPlants } from "../../src/commands/export.ts";
-import { parseExactJson } from "../../src/plant/exact_json.ts";
+import { parsePlant } from "../../src/plant/plant_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { executable } from "../support/executable.ts";
@@ -33,10 +33,7 @@ function plantsOn(lines: string): NewPlant[] {
   return lines
     .split("\n")
     .slice(0, -1)
-    .map((line) => {
-      const { id, ...plant } = parseExactJson(line) as { id: number | bigint; name: string };
-      return { id: BigInt(id), ...plant };
-    });
+    .map((line) => parsePlant(new TextEncoder().encode(line)));
 }
 
 /** As many plants as fill several pages, in no order. */

@@ -2,7 +2,6 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { TypeCompiler } from "elysia/type-system";
 import * as fc from "fast-check";
 import { memoryStore } from "../../src/database/memory.ts";
-import { parseExactJson } from "../../src/plant/exact_json.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { NewPlantSchema } from "../../src/http/schemas.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
@@ -66,14 +65,6 @@ test("a body in chunks is taken as a whole one is, wherever it is cut", async ()
     expect(other).toEqual(one);
   });
   await check(property, 40);
-});
-
-test("parseExactJson() differs from JSON.parse in nothing but the id", () => {
-  const property = fc.property(bodyText, (text) => {
-    const plain = outcomeOf(() => JSON.parse(text));
-    expect(outcomeOf(() => parseExactJson(text))).toEqual(plain);
-  });
-  fc.assert(property, settings(300));
 });
 
 test("parsePlant() takes what the schema of the OpenAPI document takes, if it can be stored exactly, and nothing else", () => {
@@ -221,14 +212,4 @@ function plantLike(): fc.Arbitrary<unknown> {
     tag: fc.oneof(text, text, other),
   };
   return fc.oneof({ weight: 9, arbitrary: fc.record(members, { requiredKeys: [] }) }, { weight: 1, arbitrary: other });
-}
-
-/** The value or the fact that there is none, without the id of an object. */
-function outcomeOf(parse: () => unknown): unknown {
-  try {
-    const value = parse();
-    return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value, id: 0 } : value;
-  } catch (error) {
-    return error instanceof SyntaxError ? SyntaxError : error;
-  }
 }

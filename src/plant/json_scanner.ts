@@ -1,0 +1,250 @@
+/** What one pass over a text finds. */
+export type JsonScan =
+  | {
+      readonly isJson: true;
+      /** If the text is an object: the source text of each member asked for. Of a repeated one the last counts. */
+      readonly sources: readonly (string | undefined)[] | undefined;
+    }
+  | {
+      readonly isJson: false;
+      /**
+       * The offset of the first UTF-16 code unit that no JSON text can have there, or the text's length if it ends too
+       * early, or the bracket that opens a level too many.
+       */
+      readonly offset: number;
+      readonly isTooDeep: boolean;
+    };
+
+/**
+ * Scans JSON (RFC 8259) without building it: what is nested can take much more memory than its text, because
+ * JavaScriptCore makes an array of a thousand elements for an object whose only key is "999". One pass and no recursion:
+ * a hostile text costs no more than any other of its length.
+ *
+ * @example
+ * ```ts
+ * const options = { maxDepth: 100, names: ["id", "name"] };
+ * scanJson('{"id": 1.0, "tags": ["a"]}', options); // { isJson: true, sources: ["1.0", undefined] }
+ * scanJson('{"id": 01}', options); // { isJson: false, offset: 8, isTooDeep: false }
+ * ```
+ */
+export function scanJson(text: string, options: JsonScanOptions): JsonScan {
+  return new Scanner(text, options).scan();
+}
+
+/** What to look for. */
+export interface JsonScanOptions {
+  /** How deep arrays and objects may be nested; RFC 8259, section 9 lets a parser set such a limit. */
+  readonly maxDepth: number;
+  /** Which members of an object are asked for. */
+  readonly names: readonly string[];
+}
+
+// Code units are plain numbers: strings of one character in their place cost ten times as much.
+const QUOTE = 0x22;
+const PLUS = 0x2b;
+const COMMA = 0x2c;
+const MINUS = 0x2d;
+const POINT = 0x2e;
+const ZERO = 0x30;
+const NINE = 0x39;
+const COLON = 0x3a;
+const OPEN_ARRAY = 0x5b;
+const BACKSLASH = 0x5c;
+const OPEN_OBJECT = 0x7b;
+const CLOSE_OBJECT = 0x7d;
+
+/**
+ * Each method reads what it is named after. It returns false if that is not there, with `at` where the text breaks. The
+ * fields are not private with `#`, which would make a scan several times as long.
+ */
+class Scanner {
+  readonly text: string;
+  readonly options: JsonScanOptions;
+  at = 0;
+  /** What will close the arrays and objects that are open. */
+  readonly closers: number[] = [];
+  isTooDeep = false;
+  sources: (string | undefined)[] | undefined;
+  /** The number of the outermost object's current member among those asked for, or -1; and where its value begins. */
+  member = -1;
+  valueStart = 0;
+
+  constructor(text: string, options: JsonScanOptions) {
+    this.text = text;
+    this.options = options;
+  }
+
+  scan(): JsonScan {
+    const isJson = this.document() && this.at === this.text.length;
+    return isJson ? { isJson, sources: this.sources } : { isJson, offset: this.at, isTooDeep: this.isTooDeep };
+  }
+
+  document(): boolean {
+    do {
+      if (!this.beginning() || !this.ending()) return false;
+    } while (this.closers.length > 0);
+    return true;
+  }
+
+  /** The beginning of a value: opening brackets, down to a scalar or to a bracket that closes at once. */
+  beginning(): boolean {
+    this.space();
+    for (let code = this.code(); code === OPEN_ARRAY || code === OPEN_OBJECT; code = this.code()) {
+      this.isTooDeep = this.closers.length === this.options.maxDepth;
+      if (this.isTooDeep) return false;
+      if (code === OPEN_OBJECT && this.closers.length === 0) this.sources = [];
+      // In ASCII both closing brackets stand two after their opening ones.
+      const closer = code + 2;
+      this.closers.push(closer);
+      this.at++;
+      this.space();
+      if (this.code() === closer) return true;
+      if (code === OPEN_OBJECT && !this.key()) return false;
+    }
+    return this.scalar();
+  }
+
+  /** What follows a value: closing brackets, up to a comma and the key after it, or to the end of the text. */
+  ending(): boolean {
+    const { closers } = this;
+    let end = this.at;
+    this.space();
+    while (closers.length > 0) {
+      const closer = closers[closers.length - 1];
+      const code = this.code();
+      if (code !== COMMA && code !== closer) return false;
+      if (closers.length === 1 && this.member >= 0) this.endMember(end);
+      this.at++;
+      if (code === COMMA) {
+        if (closer !== CLOSE_OBJECT) return true;
+        this.space();
+        return this.key();
+      }
+      closers.pop();
+      end = this.at;
+      this.space();
+    }
+    return true;
+  }
+
+  /** The value of a member that was asked for ends here. */
+  endMember(end: number): void {
+    if (this.sources !== undefined) this.sources[this.member] = this.text.slice(this.valueStart, end);
+    this.member = -1;
+  }
+
+  /** A member's name and the colon behind it, up to its value. */
+  key(): boolean {
+    const start = this.at;
+    if (!this.string()) return false;
+    const end = this.at;
+    this.space();
+    if (this.code() !== COLON) return false;
+    this.at++;
+    this.space();
+    if (this.closers.length === 1) {
+      const name = this.text.slice(start + 1, end - 1);
+      this.member = this.options.names.indexOf(name.includes("\\") ? JSON.parse(`"${name}"`) : name);
+      this.valueStart = this.at;
+    }
+    return true;
+  }
+
+  scalar(): boolean {
+    switch (this.text[this.at]) {
+      case '"':
+        return this.string();
+      case "t":
+        return this.word("true");
+      case "f":
+        return this.word("false");
+      case "n":
+        return this.word("null");
+      default:
+        return this.number();
+    }
+  }
+
+  word(word: string): boolean {
+    for (let index = 0; index < word.length; index++, this.at++) {
+      if (this.code() !== word.charCodeAt(index)) return false;
+    }
+    return true;
+  }
+
+  string(): boolean {
+    if (this.code() !== QUOTE) return false;
+    const text = this.text;
+    let at = this.at + 1;
+    // Behind the end of the text the code is NaN.
+    for (let code = text.charCodeAt(at); code >= 0x20 && code !== QUOTE; code = text.charCodeAt(at)) {
+      at++;
+      if (code !== BACKSLASH) continue;
+      this.at = at;
+      if (!this.escaped()) return false;
+      at = this.at;
+    }
+    this.at = at;
+    if (this.code() !== QUOTE) return false;
+    this.at++;
+    return true;
+  }
+
+  /** What follows a backslash. */
+  escaped(): boolean {
+    const char = this.text[this.at];
+    if (char === undefined || !'"\\/bfnrtu'.includes(char)) return false;
+    this.at++;
+    for (const end = this.at + (char === "u" ? 4 : 0); this.at < end; this.at++) {
+      if (!isHexDigit(this.code())) return false;
+    }
+    return true;
+  }
+
+  number(): boolean {
+    if (this.code() === MINUS) this.at++;
+    if (this.code() === ZERO) this.at++;
+    else if (!this.digits()) return false;
+    if (this.code() === POINT) {
+      this.at++;
+      if (!this.digits()) return false;
+    }
+    // Either case of the letter e.
+    if ((this.code() | 0x20) !== 0x65) return true;
+    this.at++;
+    if (this.code() === PLUS || this.code() === MINUS) this.at++;
+    return this.digits();
+  }
+
+  /** At least one. */
+  digits(): boolean {
+    let { at } = this;
+    while (isDigit(this.text.charCodeAt(at))) at++;
+    const isThere = at > this.at;
+    this.at = at;
+    return isThere;
+  }
+
+  space(): void {
+    let { at } = this;
+    while (isSpace(this.text.charCodeAt(at))) at++;
+    this.at = at;
+  }
+
+  code(): number {
+    return this.text.charCodeAt(this.at);
+  }
+}
+
+function isDigit(code: number): boolean {
+  return code >= ZERO && code <= NINE;
+}
+
+function isHexDigit(code: number): boolean {
+  const lower = code | 0x20;
+  return isDigit(code) || (lower >= 0x61 && lower <= 0x66);
+}
+
+function isSpace(code: number): boolean {
+  return code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
+}
