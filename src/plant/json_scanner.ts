@@ -64,7 +64,8 @@ class Scanner {
   /** What will close the arrays and objects that are open. */
   readonly closers: number[] = [];
   isTooDeep = false;
-  sources: (string | undefined)[] | undefined;
+  readonly sources: (string | undefined)[] = [];
+  isObject = false;
   /** The number of the outermost object's current member among those asked for, or -1; and where its value begins. */
   member = -1;
   valueStart = 0;
@@ -76,7 +77,9 @@ class Scanner {
 
   scan(): JsonScan {
     const isJson = this.document() && this.at === this.text.length;
-    return isJson ? { isJson, sources: this.sources } : { isJson, offset: this.at, isTooDeep: this.isTooDeep };
+    return isJson
+      ? { isJson, sources: this.isObject ? this.sources : undefined }
+      : { isJson, offset: this.at, isTooDeep: this.isTooDeep };
   }
 
   document(): boolean {
@@ -92,7 +95,7 @@ class Scanner {
     for (let code = this.code(); code === OPEN_ARRAY || code === OPEN_OBJECT; code = this.code()) {
       this.isTooDeep = this.closers.length === this.options.maxDepth;
       if (this.isTooDeep) return false;
-      if (code === OPEN_OBJECT && this.closers.length === 0) this.sources = [];
+      if (code === OPEN_OBJECT && this.closers.length === 0) this.isObject = true;
       // In ASCII both closing brackets stand two after their opening ones.
       const closer = code + 2;
       this.closers.push(closer);
@@ -113,7 +116,7 @@ class Scanner {
       const closer = closers[closers.length - 1];
       const code = this.code();
       if (code !== COMMA && code !== closer) return false;
-      if (closers.length === 1 && this.member >= 0) this.endMember(end);
+      if (closers.length === 1 && this.member >= 0) this.sources[this.member] = this.text.slice(this.valueStart, end);
       this.at++;
       if (code === COMMA) {
         if (closer !== CLOSE_OBJECT) return true;
@@ -125,12 +128,6 @@ class Scanner {
       this.space();
     }
     return true;
-  }
-
-  /** The value of a member that was asked for ends here. */
-  endMember(end: number): void {
-    if (this.sources !== undefined) this.sources[this.member] = this.text.slice(this.valueStart, end);
-    this.member = -1;
   }
 
   /** A member's name and the colon behind it, up to its value. */
