@@ -18,6 +18,11 @@ export type Cases<Part extends keyof Database> = Readonly<
   Record<string, (database: Pick<Database, Part>) => Promise<void>>
 >;
 
+/** What shows a promise on an empty database and the same one opened once more, beside it. */
+export type CasesOfTwo<Part extends keyof Database> = Readonly<
+  Record<string, (database: Pick<Database, Part>, beside: Pick<Database, Part>) => Promise<void>>
+>;
+
 /** The cases of a port, each with a database of its own. */
 export function contractCases<Part extends keyof Database>(
   port: "Database" | "PlantStore" | "TokenStore",
@@ -29,6 +34,23 @@ export function contractCases<Part extends keyof Database>(
     async run() {
       await using database = await open();
       await check(database);
+    },
+  }));
+}
+
+/** The cases that need the same database twice; none if it cannot be opened once more. */
+export function casesOfTwo<Part extends keyof Database>(
+  port: "PlantStore" | "TokenStore",
+  { open, reopen }: { readonly open: OpenDatabase<Part>; readonly reopen: OpenDatabase<Part> | undefined },
+  cases: CasesOfTwo<Part>,
+): ContractCase[] {
+  if (reopen === undefined) return [];
+  return Object.entries(cases).map(([name, check]) => ({
+    name: `${port}.${name}`,
+    async run() {
+      await using database = await open();
+      await using beside = await reopen();
+      await check(database, beside);
     },
   }));
 }

@@ -9,6 +9,7 @@ import { tokenStoreContract } from "./token_store_contract.ts";
  * The contract of a {@linkcode Database} as tests, with those of its plants and its tokens.
  *
  * @param open Gives a new, empty database, which each test disposes of.
+ * @param reopen Opens the database that `open` gave last once more, beside it, as another process would.
  *
  * @example
  * ```ts
@@ -19,8 +20,9 @@ import { tokenStoreContract } from "./token_store_contract.ts";
  * for (const { name, run } of databaseContract(async () => memoryDatabase())) test(name, run);
  * ```
  */
-export function databaseContract(open: OpenDatabase): ContractCase[] {
-  return [...plantStoreContract(open), ...contractCases("Database", open, CASES), ...tokenStoreContract(open)];
+export function databaseContract(open: OpenDatabase, reopen?: OpenDatabase): ContractCase[] {
+  const own = contractCases("Database", open, CASES);
+  return [...plantStoreContract(open, reopen), ...own, ...tokenStoreContract(open, reopen)];
 }
 
 const CASES: Cases<"plants" | "tokens" | "pages"> = {

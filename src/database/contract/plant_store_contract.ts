@@ -1,12 +1,22 @@
 import assert from "node:assert/strict";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../plant/plant.ts";
 import type { PlantStore } from "../plant_store.ts";
-import { type Cases, type ContractCase, contractCases, type OpenDatabase, TIMEOUT_MS } from "./contract_case.ts";
+import {
+  type Cases,
+  type CasesOfTwo,
+  casesOfTwo,
+  type ContractCase,
+  contractCases,
+  type OpenDatabase,
+  TIMEOUT_MS,
+} from "./contract_case.ts";
 
 /**
  * The contract of a {@linkcode PlantStore} as tests.
  *
  * @param open Gives a new, empty store as `plants`, which each test disposes of.
+ * @param reopen Opens the store that `open` gave last once more, beside it, as another process would: what only shows
+ * there, such as a commit that is missing or late, is tested only with it. A store that keeps nothing has none.
  *
  * @example
  * ```ts
@@ -19,8 +29,8 @@ import { type Cases, type ContractCase, contractCases, type OpenDatabase, TIMEOU
  * for (const { name, run } of plantStoreContract(open)) test(name, run);
  * ```
  */
-export function plantStoreContract(open: OpenDatabase<"plants">): ContractCase[] {
-  return contractCases("PlantStore", open, CASES);
+export function plantStoreContract(open: OpenDatabase<"plants">, reopen?: OpenDatabase<"plants">): ContractCase[] {
+  return [...contractCases("PlantStore", open, CASES), ...casesOfTwo("PlantStore", { open, reopen }, CASES_OF_TWO)];
 }
 
 const FERN: NewPlant = { id: 1n, name: "Fern" };
@@ -71,11 +81,22 @@ const CASES: Cases<"plants"> = {
   },
 
   async "add() keeps every name exactly"({ plants }) {
-    await assertDistinct(plants, (id, text) => ({ id, name: text }));
+    await assertDistinct(plants, TEXTS, (id, text) => ({ id, name: text }));
   },
 
   async "add() keeps every tag exactly"({ plants }) {
-    await assertDistinct(plants, (id, text) => ({ id, name: "Fern", tag: text }));
+    await assertDistinct(plants, [undefined, ...TEXTS], (id, tag) => ({
+      id,
+      name: "Fern",
+      ...(tag !== undefined && { tag }),
+    }));
+  },
+
+  async "add() leaves the batch as it is"({ plants }) {
+    const batch = [MOSS, { id: 3n, name: " Ivy " }, FERN, { ...MOSS, name: "Ivy" }].map((plant) => ({ ...plant }));
+    const before = batch.map((plant) => ({ ...plant }));
+    await adderOf(plants)(batch);
+    assert.deepEqual(batch, before);
   },
 
   async "add() of nothing is nothing"({ plants }) {
@@ -113,22 +134,46 @@ const CASES: Cases<"plants"> = {
   },
 };
 
+const CASES_OF_TWO: CasesOfTwo<"plants"> = {
+  async "add() has committed when it resolves: the same store, opened beside it, has the plants"({ plants }, beside) {
+    // Nothing else happens in between that could give a late commit its time.
+    assert.deepEqual(await adderOf(plants)([FERN, MOSS]), ["added", "added"]);
+    assert.deepEqual(await adderOf(beside.plants)([FERN, { ...MOSS, name: "Ivy" }]), ["present", "conflict"]);
+  },
+
+  async "add() compares with what the same store has added that is opened beside it"({ plants }, beside) {
+    const [here, there] = [adderOf(plants), adderOf(beside.plants)];
+    for (let id = 0n; id < 20n; id++) {
+      const rivals = [here([{ id, name: "Fern" }]), there([{ id, name: "Ivy" }])];
+      const outcomes = (await Promise.all(rivals)).flat();
+      assert.deepEqual(outcomes.toSorted(), ["added", "conflict"]);
+    }
+  },
+};
+
 const LONG = "a".repeat(60_000);
 
-const ASCII = ["", " ", "a", "a ", "E", "e", "?", "'", '"', "\\", "\u0001", LONG, `${LONG}b`, `${LONG}c`];
+const ASCII = ["", " ", "a", "a ", "E", "e", "?", "\\", "\u0001", LONG, `${LONG}b`, `${LONG}c`];
+const QUOTES = ["'", "''", '"', '""', "\\'", "a'b", "a''b"];
+const LINES = ["\n", "\r", "\r\n", "\n\n"];
+const WORDS = ["null", "NULL", "undefined", "\\N", "0", "00", "true"];
 const UNICODE = ["é", "e\u0301", "\uFF45", "\uFEFF", "\u200B", "\uFFFD", "\u{10FFFF}", "🌱", "🌿"];
 
 /** No two are equal. Each is easily altered on the way, and some are equal to a comparison that is not exact. */
-const TEXTS = [...ASCII, ...UNICODE];
+const TEXTS = [...ASCII, ...QUOTES, ...LINES, ...WORDS, ...UNICODE];
 
 /** Stores each text under an id of its own, and then has every other text conflict with it. */
-async function assertDistinct(store: PlantStore, plantOf: (id: bigint, text: string) => NewPlant): Promise<void> {
+async function assertDistinct<Text extends string | undefined>(
+  store: PlantStore,
+  texts: readonly Text[],
+  plantOf: (id: bigint, text: Text) => NewPlant,
+): Promise<void> {
   const add = adderOf(store);
-  const all = TEXTS.map((text, id) => plantOf(BigInt(id), text));
+  const all = texts.map((text, id) => plantOf(BigInt(id), text));
   assert.deepEqual(await add(all), filled(all, "added"));
   assert.deepEqual(await add(all), filled(all, "present"));
-  for (const [id, stored] of TEXTS.entries()) {
-    const others = TEXTS.filter((text) => text !== stored);
+  for (const [id, stored] of texts.entries()) {
+    const others = texts.filter((text) => text !== stored);
     const outcomes = await add(others.map((text) => plantOf(BigInt(id), text)));
     const taken = others.filter((_, index) => outcomes[index] !== "conflict");
     assert.deepEqual(taken.map(shown), [], `The store takes other texts for ${shown(stored)}`);
@@ -136,7 +181,8 @@ async function assertDistinct(store: PlantStore, plantOf: (id: bigint, text: str
 }
 
 /** A text in a message: what is not ASCII is escaped, and of a long one the ends are shown. */
-function shown(text: string): string {
+function shown(text: string | undefined): string {
+  if (text === undefined) return "an absent one";
   const short = text.length > 20 ? `${text.slice(0, 3)}…${text.slice(-3)}` : text;
   return JSON.stringify(short).replace(/[^ -~…]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }

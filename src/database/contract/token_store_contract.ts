@@ -1,12 +1,20 @@
 import assert from "node:assert/strict";
 import { SCOPES } from "../../auth/authenticate.ts";
 import type { NewToken, TokenRecord, TokenStore } from "../../auth/token_store.ts";
-import { type Cases, type ContractCase, contractCases, type OpenDatabase } from "./contract_case.ts";
+import {
+  type Cases,
+  type CasesOfTwo,
+  casesOfTwo,
+  type ContractCase,
+  contractCases,
+  type OpenDatabase,
+} from "./contract_case.ts";
 
 /**
  * The contract of a {@linkcode TokenStore} as tests.
  *
  * @param open Gives a new, empty store as `tokens`, which each test disposes of.
+ * @param reopen Opens the store that `open` gave last once more, beside it, as another process would.
  *
  * @example
  * ```ts
@@ -17,8 +25,8 @@ import { type Cases, type ContractCase, contractCases, type OpenDatabase } from 
  * for (const { name, run } of tokenStoreContract(async () => memoryDatabase())) test(name, run);
  * ```
  */
-export function tokenStoreContract(open: OpenDatabase<"tokens">): ContractCase[] {
-  return contractCases("TokenStore", open, CASES);
+export function tokenStoreContract(open: OpenDatabase<"tokens">, reopen?: OpenDatabase<"tokens">): ContractCase[] {
+  return [...contractCases("TokenStore", open, CASES), ...casesOfTwo("TokenStore", { open, reopen }, CASES_OF_TWO)];
 }
 
 const CREATED = new Date("2026-01-01T00:00:00.001Z");
@@ -143,6 +151,19 @@ const CASES: Cases<"tokens"> = {
     await tokens.recordUses([{ name: "garden", at: LATER }]);
     assert.equal(await tokens.revision(), revisions.at(-1));
     assert.equal(new Set(revisions).size, 5);
+  },
+};
+
+const CASES_OF_TWO: CasesOfTwo<"tokens"> = {
+  async "add(), revoke() and delete() have committed when they resolve"({ tokens }, beside) {
+    const revision = await beside.tokens.revision();
+    await tokens.add(GREENHOUSE);
+    await tokens.add(GARDEN);
+    await assertStored(beside.tokens, [stored(GREENHOUSE), stored(GARDEN)]);
+    await tokens.revoke("greenhouse", LATER);
+    await tokens.delete("garden");
+    await assertStored(beside.tokens, [{ ...stored(GREENHOUSE), revokedAt: LATER }]);
+    assert.notEqual(await beside.tokens.revision(), revision);
   },
 };
 

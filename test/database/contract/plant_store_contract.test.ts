@@ -3,7 +3,12 @@ import { memoryDatabase } from "../../../src/database/memory.ts";
 import { type NewPlant, type Plant, samePlant } from "../../../src/plant/plant.ts";
 import type { AddOutcome, PlantStore } from "../../../src/database/plant_store.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
-import { type ContractCase, databaseContract, plantStoreContract } from "../../../src/database/contract/mod.ts";
+import {
+  type ContractCase,
+  databaseContract,
+  plantStoreContract,
+  tokenStoreContract,
+} from "../../../src/database/contract/mod.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -11,19 +16,30 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 interface Bug {
   /** What it makes of a name or a tag, before it stores and compares it. */
   readonly name?: (text: string) => string;
-  readonly tag?: (text: string) => string;
+  readonly tag?: (text: string) => string | undefined;
+  /** The tag that it stores if there is none. */
+  readonly noTag?: string;
   /** How many plants it takes at once. */
   readonly maxBatch?: number;
   /** Waits between the look whether an id is taken and the write. */
   readonly afterLookup?: () => Promise<void>;
   /** What its probe stores. */
   readonly probe?: NewPlant;
+  /** What it does with a batch that was given to it. */
+  readonly change?: (batch: NewPlant[]) => void;
+  /** When it writes what others see; it sees it itself at once. @default before it answers */
+  readonly commits?: "never" | "later";
+  /** Whether it reads what is stored once, when it is opened. */
+  readonly readsOnce?: boolean;
 }
 
 const cut = (text: string) => text.slice(0, 255);
 const ascii = (text: string) => text.replace(/[\u{10000}-\u{10FFFF}]/gu, "?");
 const NAMES = "add() keeps every name exactly";
 const TAGS = "add() keeps every tag exactly";
+const UNCHANGED = "add() leaves the batch as it is";
+const COMMITTED = "add() has committed when it resolves: the same store, opened beside it, has the plants";
+const COMPARED = "add() compares with what the same store has added that is opened beside it";
 
 test.each<[what: string, bug: Bug, failing: string[]]>([
   ["no bug", {}, []],
@@ -33,6 +49,7 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
     [
       "add() lets one of many different plants have an id, when they are added at the same time",
       "add() stores one of many identical plants that are added at the same time",
+      COMPARED,
     ],
   ],
   ["names compared without case", { name: (text) => text.toLowerCase() }, [NAMES]],
@@ -50,9 +67,45 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
     { probe: { id: 0n, name: "probe" } },
     ["probe() resolves while plants can be stored, and stores none"],
   ],
+  ["no commit", { commits: "never" }, [COMMITTED, COMPARED]],
+  ["a commit after the answer", { commits: "later" }, [COMMITTED, COMPARED]],
+  ["plants that are read when it is opened", { readsOnce: true }, [COMMITTED, COMPARED]],
+  ["line ends as LF", { name: (text) => text.replaceAll("\r\n", "\n") }, [NAMES]],
+  ["quotes that are unescaped", { name: (text) => text.replaceAll("''", "'") }, [NAMES]],
+  ["a tag of null for none", { tag: (text) => (text === "null" ? undefined : text) }, [TAGS]],
+  ["a tag of undefined for none", { noTag: "undefined" }, [TAGS]],
+  [
+    "a batch sorted in place",
+    { change: (batch) => void batch.splice(0, Infinity, ...batch.toSorted(byId)) },
+    [UNCHANGED],
+  ],
+  [
+    "plants trimmed in place",
+    { change: (batch) => batch.forEach((plant, index) => (batch[index] = { ...plant, name: plant.name.trim() })) },
+    [NAMES, UNCHANGED],
+  ],
 ])("plantStoreContract() finds in a store with %s what is wrong", async (_what, bug, failing) => {
-  const open = async () => ({ plants: storeWith(bug), async [Symbol.asyncDispose]() {} });
-  expect(await failingCases(plantStoreContract(open))).toEqual(failing.map((name) => `PlantStore.${name}`));
+  let disk = new Map<bigint, Plant>();
+  const reopen = async () => ({ plants: storeWith(bug, disk), async [Symbol.asyncDispose]() {} });
+  const open = () => {
+    disk = new Map();
+    return reopen();
+  };
+  expect(await failingCases(plantStoreContract(open, reopen))).toEqual(failing.map((name) => `PlantStore.${name}`));
+});
+
+test("without reopen() plantStoreContract() leaves out what only shows on a store that is opened twice", () => {
+  const open = async () => ({ plants: storeWith({}), async [Symbol.asyncDispose]() {} });
+  const names = (cases: readonly ContractCase[]) => cases.map(({ name }) => name);
+  const once = names(plantStoreContract(open));
+  expect(names(plantStoreContract(open, open))).toEqual([...once, `PlantStore.${COMMITTED}`, `PlantStore.${COMPARED}`]);
+});
+
+test("tokenStoreContract() finds a store of tokens that never commits", async () => {
+  const open = async () => memoryDatabase();
+  expect(await failingCases(tokenStoreContract(open, open))).toEqual([
+    "TokenStore.add(), revoke() and delete() have committed when they resolve",
+  ]);
 });
 
 test("plantStoreContract() says which texts a store takes for each other", async () => {
@@ -79,28 +132,44 @@ async function failingCases(cases: readonly ContractCase[]): Promise<string[]> {
   return failing;
 }
 
-/** A store in memory that has this bug. */
-function storeWith({ name = same, tag = same, maxBatch = Infinity, afterLookup, probe }: Bug): PlantStore {
-  const rows = new Map<bigint, Plant>();
+/** A store that has this bug, over what all stores of one disk see. */
+function storeWith(bug: Bug, disk = new Map<bigint, Plant>()): PlantStore {
+  const { name = same, tag = same, noTag, maxBatch = Infinity, afterLookup, probe, change, commits, readsOnce } = bug;
+  const seen = readsOnce ? new Map(disk) : disk;
+  const uncommitted = new Map<bigint, Plant>();
+
+  function write(id: bigint, plant: Plant): void {
+    if (readsOnce) seen.set(id, plant);
+    if (commits !== undefined) uncommitted.set(id, plant);
+    if (commits === undefined) disk.set(id, plant);
+    else if (commits === "later") setTimeout(() => disk.set(id, plant), 1);
+  }
 
   async function addOne(plant: NewPlant): Promise<AddOutcome> {
-    const kept = { name: name(plant.name), ...(plant.tag !== undefined && { tag: tag(plant.tag) }) };
-    const stored = rows.get(plant.id);
+    const keptTag = plant.tag === undefined ? noTag : tag(plant.tag);
+    const kept = { name: name(plant.name), ...(keptTag !== undefined && { tag: keptTag }) };
+    const stored = uncommitted.get(plant.id) ?? seen.get(plant.id);
     if (stored !== undefined) return samePlant(stored, kept) ? "present" : "conflict";
     if (afterLookup !== undefined) await afterLookup();
-    rows.set(plant.id, kept);
+    write(plant.id, kept);
     return "added";
   }
 
   return {
     async add(batch) {
       if (batch.length > maxBatch) throw new RangeError(`Cannot add ${batch.length} plants: at most ${maxBatch}`);
+      const plants = [...batch];
+      change?.(batch as NewPlant[]);
       const outcomes: AddOutcome[] = [];
-      for (const plant of batch) outcomes.push(await addOne(plant));
+      for (const plant of plants) outcomes.push(await addOne(plant));
       return outcomes;
     },
-    probe: async () => void (probe && rows.set(probe.id, probe)),
+    probe: async () => void (probe && disk.set(probe.id, probe)),
   };
+}
+
+function byId({ id: one }: NewPlant, { id: other }: NewPlant): number {
+  return Number(one - other);
 }
 
 function same(text: string): string {

@@ -8,17 +8,24 @@ import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-testDatabaseContract("sqliteDatabase()", async () => {
-  const directory = emptyDirectory(memoryDirectory());
-  const database = sqliteDatabase(connect(`${directory.path}/plants.db`));
-  return {
-    ...database,
-    async [Symbol.asyncDispose]() {
-      await database[Symbol.asyncDispose]();
-      directory[Symbol.dispose]();
-    },
-  };
-});
+let lastPath = "";
+
+testDatabaseContract(
+  "sqliteDatabase()",
+  async () => {
+    const directory = emptyDirectory(memoryDirectory());
+    lastPath = `${directory.path}/plants.db`;
+    const database = sqliteDatabase(connect(lastPath));
+    return {
+      ...database,
+      async [Symbol.asyncDispose]() {
+        await database[Symbol.asyncDispose]();
+        directory[Symbol.dispose]();
+      },
+    };
+  },
+  async () => sqliteDatabase(connect(lastPath)),
+);
 
 const directory = emptyDirectory(memoryDirectory());
 const path = `${directory.path}/plants.db`;
@@ -29,7 +36,7 @@ afterAll(async () => {
   directory[Symbol.dispose]();
 });
 
-testDatabaseContract("openSqliteWorker()", emptiedWorker);
+testDatabaseContract("openSqliteWorker()", emptiedWorker, () => openSqliteWorker(path));
 
 /** The database of one Worker, without what was in it: a Worker starts in more time than most of the contract takes. */
 async function emptiedWorker(): Promise<Database> {
