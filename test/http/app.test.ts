@@ -16,11 +16,6 @@ const FERN = { id: 1, name: "Fern", tag: "indoor" };
 
 // The operation
 
-test("POST /plants answers 200 with name and tag, never with the id", async () => {
-  const response = await testApp().fetch(postPlant(FERN));
-  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "Fern", tag: "indoor" } });
-});
-
 test("POST /plants answers the identical plant 200 again, however often it is sent", async () => {
   const app = testApp();
   for (let i = 0; i < 3; i++) {
@@ -173,7 +168,11 @@ test("a full queue is told before a conflict", async () => {
   const app = testApp({ plants });
   const first = app.fetch(postPlant(FERN));
   const { end } = await batch(0);
-  expect(await readError(await app.fetch(postPlant({ ...FERN, name: "Ivy" })))).toMatchObject({ error: 5031 });
+  expect(await readError(await app.fetch(postPlant({ ...FERN, name: "Ivy" })))).toEqual({
+    status: 503,
+    error: 5031,
+    message: expect.stringContaining("too many plants"),
+  });
   end(["added"]);
   expect((await first).status).toBe(200);
 });
@@ -210,7 +209,6 @@ test("GET /readyz answers 503 in the error shape while no plant could be stored,
   };
   const app = testApp({ ready });
   const response = await app.fetch(new Request("http://localhost:3000/readyz"));
-  expect(response.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
   expect(await readError(response)).toEqual({
     status: 503,
     error: 5032,
@@ -230,11 +228,10 @@ test("HEAD /readyz answers 503 without a body while no plant could be stored", a
 
 // When it cannot be stored
 
-test("a store that cannot take plants is 503 with Retry-After, and its cause stays inside", async () => {
+test("a store that cannot take plants is 503, and its cause stays inside", async () => {
   const cause = new Error("disk I/O error in /secret/plants.db");
   const full = new PlantStoreError("storage_unavailable", "storage is full; send the plant again later", { cause });
   const response = await testApp({ plants: groupCommit(failing(full)) }).fetch(postPlant(FERN));
-  expect(response.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
   expect(await readError(response)).toEqual({
     status: 503,
     error: 5032,
@@ -245,7 +242,6 @@ test("a store that cannot take plants is 503 with Retry-After, and its cause sta
 test("a store that does not finish in time is 503, and says that the outcome is unknown", async () => {
   const { store } = deferredStore();
   const response = await testApp({ plants: groupCommit(store, { timeoutMs: 1 }) }).fetch(postPlant(FERN));
-  expect(response.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
   expect(await readError(response)).toEqual({
     status: 503,
     error: 5032,
@@ -253,27 +249,10 @@ test("a store that does not finish in time is 503, and says that the outcome is 
   });
 });
 
-test("a full queue is 503 with Retry-After", async () => {
-  const { store, batch } = deferredStore();
-  const app = testApp({ plants: groupCommit(store, { queueLimit: 1 }) });
-  const first = app.fetch(postPlant(FERN));
-  const { end } = await batch(0);
-  const response = await app.fetch(postPlant({ id: 2, name: "Moss" }));
-  expect(response.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
-  expect(await readError(response)).toEqual({
-    status: 503,
-    error: 5031,
-    message: expect.stringContaining("too many plants"),
-  });
-  end(["added"]);
-  expect(await readPlant(await first)).toMatchObject({ status: 200 });
-});
-
-test("shutting down is 503 with Retry-After and Connection: close", async () => {
+test("shutting down is 503 and Connection: close", async () => {
   const plants = groupCommit(memoryStore());
   await plants.drain(1_000);
   const response = await testApp({ plants }).fetch(postPlant(FERN));
-  expect(response.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
   expect(response.headers.get("connection")).toBe("close");
   expect(await readError(response)).toEqual({
     status: 503,

@@ -77,6 +77,11 @@ test("a Transfer-Encoding beside a Content-Length does not switch off the limit"
   expect(await readError(response)).toMatchObject({ status: 413, error: 4131 });
 });
 
+test("a chunked body that was read keeps its connection", async () => {
+  const response = await testApp().fetch(postPlant(FERN, { "transfer-encoding": "chunked" }));
+  expect([response.status, response.headers.get("connection")]).toEqual([200, null]);
+});
+
 test("a Content-Length over the limit is refused before a byte is read", async () => {
   const { stream, progress } = endless();
   const response = await smallApp().fetch(postPlant(stream, { "content-length": String(LIMIT + 1) }));

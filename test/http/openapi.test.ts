@@ -103,15 +103,12 @@ test("the OpenAPI document has the contract's version, a licence, and says whom 
   });
 });
 
-test.each(Object.keys(ERRORS) as ErrorCode[])(
-  "the OpenAPI document's table of errors has a row for %s",
-  async (code) => {
-    const { error, situation } = ERRORS[code];
-    const rows = (await servedDocument()).info.description?.split("\n").filter((line) => line.startsWith("| "));
-    expect(rows).toContain(`| ${statusOf(code)} | ${error} | ${situation} |`);
-    expect(rows).toHaveLength(Object.keys(ERRORS).length + 2);
-  },
-);
+test("the OpenAPI document's table of errors has a row for each", async () => {
+  const rows = (await servedDocument()).info.description?.split("\n").filter((line) => line.startsWith("| "));
+  const codes = Object.keys(ERRORS) as ErrorCode[];
+  const expected = codes.map((code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |`);
+  expect(rows?.slice(2)).toEqual(expected);
+});
 
 test("the OpenAPI document describes POST /plants and nothing else", async () => {
   const { paths } = await servedDocument();
@@ -179,29 +176,18 @@ test("the operation wants a bearer token", async () => {
   expect(components?.securitySchemes).toMatchObject({ bearer: { type: "http", scheme: "bearer" } });
 });
 
-test("NewPlant has the contract's members and types", async () => {
-  const { type, required, properties } = (await schemas())["NewPlant"] ?? {};
-  expect({ type, required }).toEqual({ type: "object", required: ["id", "name"] });
-  expect(properties).toMatchObject({
-    id: { type: "integer", format: "int64" },
-    name: { type: "string" },
-    tag: { type: "string" },
-  });
-  expect(Object.keys(properties ?? {})).toEqual(["id", "name", "tag"]);
-});
-
-test("Plant has the contract's members and types, and no id", async () => {
-  const { type, required, properties } = (await schemas())["Plant"] ?? {};
-  expect({ type, required }).toEqual({ type: "object", required: ["name"] });
-  expect(properties).toMatchObject({ name: { type: "string" }, tag: { type: "string" } });
-  expect(Object.keys(properties ?? {})).toEqual(["name", "tag"]);
-});
-
-test("Error has the contract's members and types, its member `error` among them", async () => {
-  const { type, required, properties = {} } = (await schemas())["Error"] ?? {};
-  expect({ type, required }).toEqual({ type: "object", required: ["error", "message"] });
-  expect(properties).toMatchObject({ error: { type: "integer", format: "int32" }, message: { type: "string" } });
-  expect(Object.keys(properties)).toEqual(["error", "message"]);
+test.each([
+  ["NewPlant", ["id", "name"], { id: ["integer", "int64"], name: ["string"], tag: ["string"] }],
+  ["Plant", ["name"], { name: ["string"], tag: ["string"] }],
+  ["Error", ["error", "message"], { error: ["integer", "int32"], message: ["string"] }],
+])("%s has the contract's members and types, and no other", async (schema, required, members) => {
+  const found = (await schemas())[schema];
+  expect({ type: found?.type, required: found?.required }).toEqual({ type: "object", required });
+  const types = Object.entries(await propertiesOf(schema)).map(([name, { type, format }]) => [
+    name,
+    format === undefined ? [type] : [type, format],
+  ]);
+  expect(Object.fromEntries(types)).toEqual(members);
 });
 
 test("Error bounds its member `error`, and lists every value that it can have", async () => {

@@ -13,6 +13,7 @@ export async function readError(response: Response): Promise<ReadError> {
   expect(headers.get("content-type")).toStartWith("application/json");
   expect(headers.get("x-content-type-options")).toBe("nosniff");
   expect(headers.get("cache-control")).toBe("no-store");
+  expect(headers.get("retry-after")).toBe(status === 503 ? "1" : null);
   const body = (await response.json()) as Omit<ReadError, "status">;
   expect(body).toEqual({ error: expect.any(Number), message: expect.stringMatching(/^[^\n]+$/) });
   // The status times ten plus a digit, so every number is an integer and belongs to its status.
