@@ -170,6 +170,7 @@ export class Pool {
   /** After each change: gives work to the connections that are idle, and opens more for the rest. */
   #pump(): void {
     this.#closeUseless();
+    if (this.#waiting.size === 0) return;
     const idle = [...this.#slots].filter(({ state }) => state.name === "idle");
     // Those that were used last first: the others may be closed by age.
     for (const slot of idle.toSorted((one, other) => other.connection.repliedAt() - one.connection.repliedAt())) {
