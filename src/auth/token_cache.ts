@@ -1,8 +1,8 @@
-import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
+import type { NewToken, TokenRecord, TokenStore, TokenUse } from "./token_store.ts";
 import { accepted, ACCEPTED, refused, SCOPES, type Verdict } from "./authenticate.ts";
 import { digestKey, isMistyped, MAX_TOKEN_LENGTH, type Sha256 } from "./tokens.ts";
 
-/** The tokens that are accepted now, in memory: validating one reads nothing, and costs the same however many there are. */
+/** The tokens that are accepted now, in memory: to validate one reads nothing, and costs the same however many there are. */
 export interface TokenCache {
   /** Validates a token, and records its use if it is accepted. */
   readonly authenticate: (token: string) => Verdict;
@@ -44,171 +44,152 @@ export interface TokenCacheOptions {
  * ```
  */
 export async function tokenCache(store: TokenStore, options: TokenCacheOptions): Promise<TokenCache> {
-  const { sha256, now = Date.now } = options;
-  const cache = emptyCache(store, options);
-  await refresh(cache, now());
+  const cache = new CachedTokens(store, options);
+  await cache.refresh();
+  return cache;
+}
+
+/** A token, and what is known of it. */
+interface CachedToken {
+  /** A static token has none. */
+  readonly name: string | undefined;
+  /** While it is neither revoked nor expired. It is made here, not at a request. */
+  readonly verdict: Verdict;
+  readonly isRevoked: boolean;
+  /** In milliseconds since 1970 UTC. */
+  readonly expiresAt: number;
+  /** The minute of its last recorded use, in milliseconds since 1970 UTC. */
+  usedAt: number;
+}
+
+/** A static token may do everything, and does not end. */
+function cachedStaticToken(): CachedToken {
+  return { name: undefined, verdict: ACCEPTED, isRevoked: false, expiresAt: Infinity, usedAt: 0 };
+}
+
+function cachedToken({ name, scopes, revokedAt, expiresAt, lastUsedAt }: TokenRecord): CachedToken {
   return {
-    authenticate: (token) => {
-      if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
-      const found = find(cache, sha256(token, "base64"));
-      if (found === undefined) return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
-      return validate(cache, found, now());
-    },
-    size: () => {
-      dropExpired(cache, now());
-      return cache.accepted.size;
-    },
-    add: async (token) => {
-      const added = await store.add(token);
-      await refresh(cache, now());
-      return added;
-    },
-    refresh: () => refresh(cache, now()),
-    writeUses: () => writeUses(cache),
+    name,
+    verdict: SCOPES.every((scope) => scopes.includes(scope)) ? ACCEPTED : accepted(scopes),
+    isRevoked: revokedAt !== null,
+    expiresAt: expiresAt?.getTime() ?? Infinity,
+    usedAt: lastUsedAt?.getTime() ?? 0,
   };
-}
-
-interface State {
-  readonly store: TokenStore;
-  readonly staticTokens: readonly CachedToken[];
-  /** The store's when it was read. */
-  revision: string | undefined;
-  /** By digest. */
-  accepted: Map<string, CachedToken>;
-  /** Tokens that are revoked or expired, by digest: only so that the log can name the reason. */
-  ended: Map<string, CachedToken>;
-  /** When the first of the accepted ones expires, in milliseconds since 1970 UTC. */
-  nextExpiry: number;
-  /** The minute of the last use, by the token's name. */
-  readonly unwrittenUses: Map<string, number>;
-}
-
-function emptyCache(store: TokenStore, { staticTokens = [], sha256 }: TokenCacheOptions): State {
-  return {
-    store,
-    staticTokens: staticTokens.map((token) => staticToken(sha256(token))),
-    revision: undefined,
-    accepted: new Map(),
-    ended: new Map(),
-    nextExpiry: Infinity,
-    unwrittenUses: new Map(),
-  };
-}
-
-function find({ accepted, ended }: State, key: string): CachedToken | undefined {
-  return accepted.get(key) ?? ended.get(key);
-}
-
-/** Which map holds the token does not decide: it may have expired since. */
-function validate(cache: State, token: CachedToken, now: number): Verdict {
-  if (token.record === undefined) return token.verdict;
-  const reason = refusalOf(token.record, now);
-  if (reason !== undefined) return refused(reason);
-  recordUse(cache, token, token.record.name, now);
-  return token.verdict;
-}
-
-/** Reads all stored tokens, where something changed. */
-async function refresh(cache: State, now: number): Promise<void> {
-  dropExpired(cache, now);
-  const revision = await cache.store.revision();
-  if (revision === cache.revision) return;
-  const stored = await cache.store.list();
-  cache.accepted = new Map(cache.staticTokens.map((token) => [digestKey(token.digest), token]));
-  cache.ended = new Map();
-  cache.nextExpiry = Infinity;
-  for (const record of stored) cacheToken(cache, record);
-  // Last of all: where a token cannot be read, the next refresh fails, too, and says so.
-  cache.revision = revision;
-}
-
-function cacheToken(cache: State, record: TokenRecord): void {
-  const key = digestKey(record.digest);
-  const token = cachedToken(record);
-  if (record.revokedAt !== null) return end(cache, key, token);
-  cache.accepted.set(key, token);
-  cache.nextExpiry = Math.min(cache.nextExpiry, expiryOf(token));
 }
 
 /** How many tokens are kept in memory after their end, 5 MB of them: the log calls an older one unknown. */
 const MAX_ENDED = 10_000;
 
-function end(cache: State, key: string, token: CachedToken): void {
-  cache.accepted.delete(key);
-  cache.ended.set(key, token);
-  if (cache.ended.size <= MAX_ENDED) return;
-  const [oldest = key] = cache.ended.keys();
-  cache.ended.delete(oldest);
-}
-
-/** Looks through all accepted tokens, but only when one of them has expired. */
-function dropExpired(cache: State, now: number): void {
-  if (now < cache.nextExpiry) return;
-  cache.nextExpiry = Infinity;
-  for (const [key, token] of cache.accepted) {
-    const expiry = expiryOf(token);
-    if (expiry <= now) end(cache, key, token);
-    else cache.nextExpiry = Math.min(cache.nextExpiry, expiry);
-  }
-}
-
 /** A use is recorded to the minute: that is one write a minute and token, however many requests there are. */
 const MINUTE_MS = 60_000;
-
-function recordUse(cache: State, token: CachedToken, name: string, now: number): void {
-  const minute = now - (now % MINUTE_MS);
-  if (token.usedAt >= minute) return;
-  token.usedAt = minute;
-  cache.unwrittenUses.set(name, minute);
-}
 
 /** How many uses are written in one transaction: no plant waits for more of them. */
 const USES_PER_WRITE = 500;
 
-async function writeUses(cache: State): Promise<void> {
-  const uses = [...cache.unwrittenUses];
-  for (let start = 0; start < uses.length; start += USES_PER_WRITE) {
-    await writePiece(cache, uses.slice(start, start + USES_PER_WRITE));
+class CachedTokens implements TokenCache {
+  readonly #store: TokenStore;
+  readonly #sha256: Sha256;
+  readonly #now: () => number;
+  readonly #staticKeys: readonly string[];
+  /** The store's when it was read. */
+  #revision: string | undefined;
+  /** By digest. */
+  #accepted = new Map<string, CachedToken>();
+  /** Tokens that are revoked or expired, by digest: only so that the log can name the reason. */
+  #ended = new Map<string, CachedToken>();
+  /** When the first of the accepted ones expires, in milliseconds since 1970 UTC. */
+  #nextExpiry = Infinity;
+  /** The minute of the last use, by the token's name. */
+  readonly #unwrittenUses = new Map<string, number>();
+
+  constructor(store: TokenStore, { staticTokens = [], sha256, now = Date.now }: TokenCacheOptions) {
+    this.#store = store;
+    this.#sha256 = sha256;
+    this.#now = now;
+    this.#staticKeys = staticTokens.map((token) => sha256(token, "base64"));
   }
-}
 
-async function writePiece({ store, unwrittenUses }: State, uses: readonly [string, number][]): Promise<void> {
-  await store.recordUses(uses.map(([name, at]) => ({ name, at: new Date(at) })));
-  // A later use may have come meanwhile.
-  for (const [name, at] of uses) if (unwrittenUses.get(name) === at) unwrittenUses.delete(name);
-}
+  readonly authenticate = (token: string): Verdict => {
+    if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
+    const key = this.#sha256(token, "base64");
+    const known = this.#accepted.get(key) ?? this.#ended.get(key);
+    if (known === undefined) return refused(isMistyped(token, this.#sha256) ? "mistyped" : "unknown");
+    // Which map holds it does not decide: it may have expired since.
+    const now = this.#now();
+    if (known.isRevoked) return refused(`"${known.name}" is revoked`);
+    if (known.expiresAt <= now) return refused(`"${known.name}" is expired`);
+    this.#recordUse(known, now);
+    return known.verdict;
+  };
 
-/** A token, and what is known of it. */
-interface CachedToken {
-  readonly digest: Uint8Array;
-  /** The verdict while it is neither revoked nor expired. */
-  readonly verdict: Verdict;
-  /** A static token has none. */
-  readonly record: TokenRecord | undefined;
-  /** The minute of its last use that is recorded, in milliseconds since 1970 UTC. */
-  usedAt: number;
-}
+  readonly size = (): number => {
+    this.#dropExpired();
+    return this.#accepted.size;
+  };
 
-/** A token of the settings, which has no name, no scopes and no end. */
-function staticToken(digest: Uint8Array): CachedToken {
-  return { digest, verdict: ACCEPTED, record: undefined, usedAt: 0 };
-}
+  async add(token: NewToken): Promise<boolean> {
+    const added = await this.#store.add(token);
+    await this.refresh();
+    return added;
+  }
 
-/** A token of the store. Its verdict is made here, not at a request. */
-function cachedToken(record: TokenRecord): CachedToken {
-  const { digest, lastUsedAt, scopes } = record;
-  const verdict = SCOPES.every((scope) => scopes.includes(scope)) ? ACCEPTED : accepted(scopes);
-  return { digest, verdict, record, usedAt: lastUsedAt?.getTime() ?? 0 };
-}
+  async refresh(): Promise<void> {
+    this.#dropExpired();
+    const revision = await this.#store.revision();
+    if (revision === this.#revision) return;
+    const stored = await this.#store.list();
+    this.#accepted = new Map(this.#staticKeys.map((key) => [key, cachedStaticToken()]));
+    this.#ended = new Map();
+    this.#nextExpiry = Infinity;
+    for (const record of stored) this.#cache(digestKey(record.digest), cachedToken(record));
+    // Last of all: if a token cannot be read, the next refresh fails as well, and says so.
+    this.#revision = revision;
+  }
 
-/** Why a stored token is not accepted at a time, if it is not. */
-function refusalOf({ name, revokedAt, expiresAt }: TokenRecord, now: number): string | undefined {
-  if (revokedAt !== null) return `"${name}" is revoked`;
-  if (expiresAt !== null && expiresAt.getTime() <= now) return `"${name}" is expired`;
-  return undefined;
-}
+  async writeUses(): Promise<void> {
+    const uses = Array.from(this.#unwrittenUses, ([name, at]) => ({ name, at: new Date(at) }));
+    for (let start = 0; start < uses.length; start += USES_PER_WRITE) {
+      await this.#write(uses.slice(start, start + USES_PER_WRITE));
+    }
+  }
 
-/** When it expires, in milliseconds since 1970 UTC. */
-function expiryOf({ record }: CachedToken): number {
-  return record?.expiresAt?.getTime() ?? Infinity;
+  async #write(uses: readonly TokenUse[]): Promise<void> {
+    await this.#store.recordUses(uses);
+    for (const { name, at } of uses) {
+      // A later use may have come meanwhile.
+      if (this.#unwrittenUses.get(name) === at.getTime()) this.#unwrittenUses.delete(name);
+    }
+  }
+
+  #recordUse(token: CachedToken, now: number): void {
+    const minute = now - (now % MINUTE_MS);
+    if (token.name === undefined || token.usedAt >= minute) return;
+    token.usedAt = minute;
+    this.#unwrittenUses.set(token.name, minute);
+  }
+
+  #cache(key: string, token: CachedToken): void {
+    if (token.isRevoked) return this.#end(key, token);
+    this.#accepted.set(key, token);
+    this.#nextExpiry = Math.min(this.#nextExpiry, token.expiresAt);
+  }
+
+  #end(key: string, token: CachedToken): void {
+    this.#accepted.delete(key);
+    this.#ended.set(key, token);
+    if (this.#ended.size <= MAX_ENDED) return;
+    const [oldest = key] = this.#ended.keys();
+    this.#ended.delete(oldest);
+  }
+
+  /** Looks through all accepted tokens, but only when one of them has expired. */
+  #dropExpired(): void {
+    const now = this.#now();
+    if (now < this.#nextExpiry) return;
+    this.#nextExpiry = Infinity;
+    for (const [key, token] of this.#accepted) {
+      if (token.expiresAt <= now) this.#end(key, token);
+      else this.#nextExpiry = Math.min(this.#nextExpiry, token.expiresAt);
+    }
+  }
 }

@@ -1,308 +1,257 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { join } from "node:path";
+import { accepted, ACCEPTED, refused, SCOPES } from "../../src/auth/authenticate.ts";
 import { sha256 } from "../../src/auth/sha256.ts";
+import { tokenCache } from "../../src/auth/token_cache.ts";
+import type { NewToken, TokenStore } from "../../src/auth/token_store.ts";
+import { mintToken } from "../../src/auth/tokens.ts";
+import { memoryDatabase } from "../../src/database/memory.ts";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
-import { memoryDatabase } from "../../src/database/memory.ts";
-import { accepted, ACCEPTED, refused, type Scope, SCOPES } from "../../src/auth/authenticate.ts";
-import { tokenCache } from "../../src/auth/token_cache.ts";
-import { mintToken } from "../../src/auth/tokens.ts";
-import type { TokenStore } from "../../src/auth/token_store.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
-
-setDefaultTimeout(TEST_TIMEOUT_MS);
+import { emptyDirectory } from "../support/program.ts";
 
 const CREATED = new Date("2026-01-01T00:00:00Z");
-const TOKEN = mintToken(sha256);
+const UNKNOWN = refused("unknown");
 
-/** Tokens in a real database, and a clock to set. */
-function tokenFixture() {
-  const directory = emptyDirectory();
-  const path = join(directory.path, "plants.db");
-  const database = sqliteDatabase(connect(path));
-  const elsewhere = connect(path);
-  const store = database.tokens;
-  const clock = { now: CREATED.getTime() };
-  /** Stores tokens by themselves as names, in one transaction, each a millisecond younger than the one before. */
-  const addAll = (tokens: readonly string[]) => {
-    const insert = elsewhere.prepare("INSERT INTO tokens (name, digest, created_at) VALUES (?, ?, ?)");
-    elsewhere.transaction(() =>
-      tokens.forEach((token, i) => insert.run(token, sha256(token), CREATED.getTime() + i)),
-    )();
-  };
-  const dispose = async () => {
-    elsewhere.close();
-    await database[Symbol.asyncDispose]();
-    directory[Symbol.dispose]();
-  };
-  return { store, elsewhere, addAll, clock, options: { sha256, now: () => clock.now }, [Symbol.asyncDispose]: dispose };
+/** A stored token that is called what it is. */
+function record(name: string, changes: Partial<NewToken> = {}): NewToken {
+  return { name, digest: sha256(name), createdAt: CREATED, expiresAt: null, scopes: SCOPES, ...changes };
 }
 
-const record = (name: string, expiresAt: Date | null = null, scopes: readonly Scope[] = SCOPES) => ({
-  name,
-  digest: sha256(TOKEN),
-  createdAt: CREATED,
-  expiresAt,
-  scopes,
-});
+function after(milliseconds: number): Date {
+  return new Date(CREATED.getTime() + milliseconds);
+}
 
-test("tokenCache() accepts static tokens and stored ones", async () => {
-  await using fixture = tokenFixture();
-  await fixture.store.add(record("greenhouse"));
-  const cache = await tokenCache(fixture.store, { ...fixture.options, staticTokens: ["static-token-0123456"] });
-  expect(cache.authenticate(TOKEN)).toEqual(ACCEPTED);
-  expect(cache.authenticate("static-token-0123456")).toEqual(ACCEPTED);
-  expect(cache.size()).toBe(2);
-});
-
-test("a stored token that cannot be read fails every refresh, and not the first one only", async () => {
-  await using fixture = tokenFixture();
-  let isReadable = true;
-  const list = async () => {
-    const [stored] = await fixture.store.list();
-    // As of a date that somebody has written into the database by hand.
-    return stored === undefined ? [] : [isReadable ? stored : { ...stored, expiresAt: Number.POSITIVE_INFINITY }];
-  };
-  const cache = await tokenCache({ ...fixture.store, list } as unknown as TokenStore, fixture.options);
-  await fixture.store.add(record("greenhouse"));
-  isReadable = false;
-  for (let refresh = 0; refresh < 2; refresh++) await expect(cache.refresh()).rejects.toThrow(TypeError);
-  isReadable = true;
-  await cache.refresh();
-  expect(cache.authenticate(TOKEN)).toEqual(ACCEPTED);
-});
-
-test("tokenCache() accepts a token for the scopes that it was stored with, and a static one for all", async () => {
+/** A store with these tokens, whose methods tests replace; a clock to set; and how often tokens were read. */
+async function tokenFixture(...records: readonly NewToken[]) {
   const { tokens } = memoryDatabase();
-  await tokens.add({ ...record("scraper", null, ["metrics"]), digest: sha256("scraper") });
-  await tokens.add({ ...record("garden", null, ["write"]), digest: sha256("garden") });
-  await tokens.add({ ...record("both", null, ["metrics", "write"]), digest: sha256("both") });
-  const cache = await tokenCache(tokens, { sha256, staticTokens: ["static"] });
-  expect(cache.authenticate("scraper")).toEqual(accepted(["metrics"]));
-  expect(cache.authenticate("garden")).toEqual(accepted(["write"]));
-  for (const token of ["both", "static"]) expect(cache.authenticate(token)).toBe(ACCEPTED);
+  for (const each of records) await tokens.add(each);
+  const fixture = {
+    store: { ...tokens },
+    reads: 0,
+    now: CREATED.getTime(),
+    cache: (staticTokens: readonly string[] = []) =>
+      tokenCache(
+        {
+          ...fixture.store,
+          list: () => (fixture.reads++, fixture.store.list()),
+          recordUses: (uses) => fixture.store.recordUses(uses),
+        },
+        { sha256, staticTokens, now: () => fixture.now },
+      ),
+    /** When each token was last used, as the store has it. */
+    lastUses: async () => (await tokens.list()).map(({ lastUsedAt }) => lastUsedAt),
+    tokens,
+  };
+  return fixture;
+}
+
+/** As many tokens as would take the memory's database seconds to add. */
+function listOf(count: number, revokedAt: Date | null): Pick<TokenStore, "list"> {
+  const records = Array.from({ length: count }, (_, i) => ({ ...record(`token-${i}`), revokedAt, lastUsedAt: null }));
+  return { list: async () => records };
+}
+
+test("tokenCache() accepts a token for the scopes that it was stored with, a static one for all, and no other", async () => {
+  const { cache } = await tokenFixture(
+    record("scraper", { scopes: ["metrics"] }),
+    record("garden", { scopes: ["write"] }),
+    record("both", { scopes: ["metrics", "write"] }),
+  );
+  const { authenticate, size } = await cache(["static"]);
+  expect(authenticate("scraper")).toEqual(accepted(["metrics"]));
+  expect(authenticate("garden")).toEqual(accepted(["write"]));
+  for (const token of ["both", "static"]) expect(authenticate(token)).toBe(ACCEPTED);
+  expect(authenticate("another")).toEqual(UNKNOWN);
+  expect(size()).toBe(4);
   // Nothing is made for a request.
-  expect(cache.authenticate("garden")).toBe(cache.authenticate("garden"));
+  expect(authenticate("garden")).toBe(authenticate("garden"));
 });
 
-test("tokenCache() logs why a token is refused", async () => {
-  await using fixture = tokenFixture();
-  const cache = await tokenCache(fixture.store, fixture.options);
-  expect(cache.authenticate(TOKEN)).toEqual(refused("unknown"));
-  expect(cache.authenticate(`${TOKEN.slice(0, -1)}!`)).toEqual(refused("mistyped"));
-});
-
-test("tokenCache() accepts a token until the moment it expires", async () => {
-  await using fixture = tokenFixture();
-  await fixture.store.add(record("greenhouse", new Date(CREATED.getTime() + 1_000)));
-  const cache = await tokenCache(fixture.store, fixture.options);
-  fixture.clock.now += 999;
-  expect(cache.authenticate(TOKEN)).toEqual(ACCEPTED);
-  fixture.clock.now += 1;
-  expect(cache.authenticate(TOKEN)).toEqual(refused('"greenhouse" is expired'));
-});
-
-test("tokenCache() learns of tokens made and revoked elsewhere when it is refreshed", async () => {
-  await using fixture = tokenFixture();
-  const cache = await tokenCache(fixture.store, fixture.options);
-  await fixture.store.add(record("greenhouse"));
-  await cache.refresh();
-  expect(cache.authenticate(TOKEN)).toEqual(ACCEPTED);
-  expect(await fixture.store.revoke("greenhouse", CREATED)).toBe(true);
-  await cache.refresh();
-  expect(cache.authenticate(TOKEN)).toEqual(refused('"greenhouse" is revoked'));
-  expect(await fixture.store.revoke("greenhouse", CREATED)).toBe(false);
-});
-
-test("tokenCache() records the last use to the minute", async () => {
-  await using fixture = tokenFixture();
-  await fixture.store.add(record("greenhouse"));
-  const cache = await tokenCache(fixture.store, fixture.options);
-  const lastUse = async () => {
-    await cache.writeUses();
-    await cache.refresh();
-    return (await fixture.store.list())[0]?.lastUsedAt?.toISOString();
-  };
-  expect(await lastUse()).toBeUndefined();
-  fixture.clock.now += 90_000;
-  cache.authenticate(TOKEN);
-  expect(await lastUse()).toBe("2026-01-01T00:01:00.000Z");
-  fixture.clock.now += 60_000;
-  expect(await lastUse()).toBe("2026-01-01T00:01:00.000Z");
-  cache.authenticate(TOKEN);
-  expect(await lastUse()).toBe("2026-01-01T00:02:00.000Z");
-});
-
-test("tokenCache() stores a new token that is accepted at once, and refuses a name that is taken", async () => {
-  await using fixture = tokenFixture();
-  const cache = await tokenCache(fixture.store, fixture.options);
-  expect(await cache.add(record("greenhouse"))).toBe(true);
-  expect(cache.authenticate(TOKEN)).toEqual(ACCEPTED);
-  expect(await cache.add({ ...record("greenhouse"), digest: sha256("other") })).toBe(false);
-  expect(cache.authenticate("other")).toEqual(refused("unknown"));
-});
-
-test("tokenCache() keeps the uses that could not be written, and reads revocations all the same", async () => {
-  await using fixture = tokenFixture();
-  await fixture.store.add(record("greenhouse"));
-  let isFull = true;
-  const recordUses: TokenStore["recordUses"] = (uses) =>
-    isFull ? Promise.reject(new Error("disk full")) : fixture.store.recordUses(uses);
-  const cache = await tokenCache({ ...fixture.store, recordUses }, fixture.options);
-  cache.authenticate(TOKEN);
-  await expect(cache.writeUses()).rejects.toThrow("disk full");
-  isFull = false;
-  await cache.writeUses();
-  expect((await fixture.store.list())[0]?.lastUsedAt).toEqual(CREATED);
-
-  isFull = true;
-  fixture.clock.now += 60_000;
-  cache.authenticate(TOKEN);
-  await fixture.store.revoke("greenhouse", CREATED);
-  await Promise.allSettled([cache.writeUses(), cache.refresh()]);
-  expect(cache.authenticate(TOKEN)).toEqual(refused('"greenhouse" is revoked'));
-});
-
-test("tokenCache() reads the stored tokens only when they changed: neither plants nor uses make it", async () => {
-  await using fixture = tokenFixture();
-  await fixture.store.add(record("greenhouse"));
-  let lists = 0;
-  const list = () => (lists++, fixture.store.list());
-  const cache = await tokenCache({ ...fixture.store, list }, fixture.options);
-  cache.authenticate(TOKEN);
-  await cache.writeUses();
-  fixture.elsewhere.run("INSERT INTO plants (id, name) VALUES (1, 'Fern')");
-  const { tokens } = sqliteDatabase(fixture.elsewhere);
-  fixture.elsewhere.run("UPDATE tokens SET last_used_at = 1");
-  for (let i = 0; i < 3; i++) await cache.refresh();
-  expect(lists).toBe(1);
-  await tokens.revoke("greenhouse", CREATED);
-  for (let i = 0; i < 3; i++) await cache.refresh();
-  expect(lists).toBe(2);
-  await tokens.add({ ...record("orchard"), digest: sha256("other") });
-  for (let i = 0; i < 3; i++) await cache.refresh();
-  expect(lists).toBe(3);
-  await cache.add({ ...record("meadow"), digest: sha256("third") });
-  await cache.refresh();
-  expect(lists).toBe(4);
-});
-
-test("tokenCache() reads again after a reading that failed", async () => {
-  await using fixture = tokenFixture();
-  let isAway = false;
-  const list = () => (isAway ? Promise.reject(new Error("away")) : fixture.store.list());
-  const cache = await tokenCache({ ...fixture.store, list }, fixture.options);
-  await fixture.store.add(record("greenhouse"));
-  isAway = true;
-  await expect(cache.refresh()).rejects.toThrow("away");
-  isAway = false;
-  await cache.refresh();
-  expect(cache.authenticate(TOKEN)).toEqual(ACCEPTED);
-});
-
-test("tokenCache() writes uses in pieces of at most 500, and keeps those of the pieces that failed", async () => {
-  await using fixture = tokenFixture();
-  const tokens = Array.from({ length: 1_100 }, (_, i) => `token-${i}`);
-  fixture.addAll(tokens);
-  const sizes: number[] = [];
-  let isFull = true;
-  const recordUses: TokenStore["recordUses"] = (uses) => {
-    sizes.push(uses.length);
-    return isFull && sizes.length > 1 ? Promise.reject(new Error("disk full")) : fixture.store.recordUses(uses);
-  };
-  const cache = await tokenCache({ ...fixture.store, recordUses }, fixture.options);
-  for (const token of tokens) cache.authenticate(token);
-  const used = async () => (await fixture.store.list()).filter(({ lastUsedAt }) => lastUsedAt !== null).length;
-  await expect(cache.writeUses()).rejects.toThrow("disk full");
-  expect([sizes, await used()]).toEqual([[500, 500], 500]);
-  isFull = false;
-  await cache.writeUses();
-  expect([sizes, await used()]).toEqual([[500, 500, 500, 100], 1_100]);
-  await cache.writeUses();
-  expect(sizes).toHaveLength(4);
-});
-
-test("tokenCache() does not turn back a last use that another server wrote", async () => {
-  await using fixture = tokenFixture();
-  await fixture.store.add(record("greenhouse"));
-  const cache = await tokenCache(fixture.store, fixture.options);
-  cache.authenticate(TOKEN);
-  const later = new Date(CREATED.getTime() + 60_000);
-  await fixture.store.recordUses([{ name: "greenhouse", at: later }]);
-  await cache.writeUses();
-  expect((await fixture.store.list())[0]?.lastUsedAt).toEqual(later);
-});
-
-test("tokenCache() finds each of many tokens, and refuses what is none of them", async () => {
-  await using fixture = tokenFixture();
+test("tokenCache() finds each of 1,000 tokens, and tells mistyped ones from unknown ones", async () => {
   const tokens = Array.from({ length: 1_000 }, () => mintToken(sha256));
-  fixture.addAll(tokens);
-  const cache = await tokenCache(fixture.store, fixture.options);
-  expect(new Set(tokens.map(cache.authenticate))).toEqual(new Set([ACCEPTED]));
-  for (const token of tokens) expect(cache.authenticate(`${token.slice(0, -1)}!`)).toEqual(refused("mistyped"));
-  expect(cache.size()).toBe(1_000);
+  const { authenticate, size } = await (await tokenFixture(...tokens.map((token) => record(token)))).cache();
+  expect(new Set(tokens.map(authenticate))).toEqual(new Set([ACCEPTED]));
+  for (const token of tokens) expect(authenticate(`${token.slice(0, -1)}!`)).toEqual(refused("mistyped"));
+  expect(authenticate(mintToken(sha256))).toEqual(UNKNOWN);
+  expect(size()).toBe(1_000);
 });
 
-test("tokenCache() follows the stored token where a static one is the same: revoking it ends both", async () => {
-  await using fixture = tokenFixture();
-  await fixture.store.add(record("greenhouse"));
-  const cache = await tokenCache(fixture.store, { ...fixture.options, staticTokens: [TOKEN] });
-  expect([cache.authenticate(TOKEN), cache.size()]).toEqual([ACCEPTED, 1]);
-  await fixture.store.revoke("greenhouse", CREATED);
-  await cache.refresh();
-  expect([cache.authenticate(TOKEN), cache.size()]).toEqual([refused('"greenhouse" is revoked'), 0]);
+test("tokenCache() takes tokens of up to 8,192 characters, and refuses longer ones unhashed", async () => {
+  const longest = "x".repeat(8_192);
+  const { authenticate } = await (await tokenFixture(record(longest), record(`${longest}x`))).cache();
+  expect(authenticate(longest)).toEqual(ACCEPTED);
+  expect(authenticate(`${longest}x`)).toEqual(refused("too long"));
+});
+
+test("tokenCache() accepts a token until the moment it expires, and again if the clock is set back", async () => {
+  const fixture = await tokenFixture(record("greenhouse", { expiresAt: after(1_000) }));
+  const cache = await fixture.cache();
+  for (const [milliseconds, verdict] of [
+    [999, ACCEPTED],
+    [1_000, refused('"greenhouse" is expired')],
+    [3_600_000, refused('"greenhouse" is expired')],
+    [0, ACCEPTED],
+  ] as const) {
+    fixture.now = after(milliseconds).getTime();
+    expect(cache.authenticate("greenhouse")).toEqual(verdict);
+    await cache.refresh();
+    expect(cache.authenticate("greenhouse")).toEqual(verdict);
+  }
 });
 
 test("tokenCache() lets each token expire at its own time, and reads nothing for it", async () => {
-  await using fixture = tokenFixture();
-  let lists = 0;
-  const list = () => (lists++, fixture.store.list());
-  for (const [i, name] of ["third", "first", "second"].entries()) {
-    const expiresAt = new Date(CREATED.getTime() + 1_000 * ([3, 1, 2][i] ?? 0));
-    await fixture.store.add({ ...record(name, expiresAt), digest: sha256(name) });
-  }
-  const cache = await tokenCache({ ...fixture.store, list }, fixture.options);
-  for (const accepted of [2, 1, 0]) {
-    fixture.clock.now += 1_000;
+  const names = ["third", "first", "second"];
+  const ends = [3, 1, 2].map((second) => ({ expiresAt: after(1_000 * second) }));
+  const fixture = await tokenFixture(...names.map((name, i) => record(name, ends[i])));
+  const cache = await fixture.cache();
+  for (const size of [2, 1, 0]) {
+    fixture.now += 1_000;
+    expect(cache.size()).toBe(size);
     await cache.refresh();
-    expect(cache.size()).toBe(accepted);
+    expect(cache.size()).toBe(size);
   }
-  expect(["first", "second", "third"].map(cache.authenticate)).toEqual(
-    ["first", "second", "third"].map((name) => refused(`"${name}" is expired`)),
-  );
-  expect(lists).toBe(1);
+  for (const name of names) expect(cache.authenticate(name)).toEqual(refused(`"${name}" is expired`));
+  expect(fixture.reads).toBe(1);
 });
 
-test("tokenCache() accepts an expired token again when the clock was wrong, and is set back", async () => {
-  await using fixture = tokenFixture();
-  await fixture.store.add(record("greenhouse", new Date(CREATED.getTime() + 1_000)));
-  const cache = await tokenCache(fixture.store, fixture.options);
-  fixture.clock.now += 3_600_000;
+test("tokenCache() learns of tokens made and revoked elsewhere when it is refreshed, and reads only then", async () => {
+  const fixture = await tokenFixture(record("first"));
+  const cache = await fixture.cache();
+  cache.authenticate("first");
+  await cache.writeUses();
+  for (const [change, verdicts] of [
+    [async () => {}, [ACCEPTED, UNKNOWN]],
+    [() => fixture.tokens.add(record("second")), [ACCEPTED, ACCEPTED]],
+    [() => fixture.tokens.revoke("first", CREATED), [refused('"first" is revoked'), ACCEPTED]],
+    [() => fixture.tokens.delete("first"), [UNKNOWN, ACCEPTED]],
+  ] as const) {
+    await change();
+    for (let i = 0; i < 3; i++) await cache.refresh();
+    expect(["first", "second"].map(cache.authenticate)).toEqual([...verdicts]);
+  }
+  expect(fixture.reads).toBe(4);
+});
+
+test("tokenCache() reads nothing again when SQLite stores plants or uses, and again when another process adds a token", async () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  await using database = sqliteDatabase(connect(path));
+  using elsewhere = connect(path);
+  const list = spyOn(database.tokens, "list");
+  const cache = await tokenCache(database.tokens, { sha256 });
+  elsewhere.run("INSERT INTO plants (id, name) VALUES (1, 'Fern')");
+  elsewhere.run("UPDATE tokens SET last_used_at = 1");
   await cache.refresh();
-  expect(cache.authenticate(TOKEN)).toEqual(refused('"greenhouse" is expired'));
-  fixture.clock.now -= 3_600_000;
-  expect(cache.authenticate(TOKEN)).toEqual(ACCEPTED);
+  expect(list).toHaveBeenCalledTimes(1);
+  await sqliteDatabase(elsewhere).tokens.add(record("greenhouse"));
+  await cache.refresh();
+  expect(list).toHaveBeenCalledTimes(2);
+});
+
+test("tokenCache() stores a new token that is accepted at once, and refuses a name that is taken", async () => {
+  const cache = await (await tokenFixture()).cache();
+  expect(await cache.add(record("greenhouse"))).toBe(true);
+  expect(cache.authenticate("greenhouse")).toEqual(ACCEPTED);
+  expect(await cache.add(record("greenhouse", { digest: sha256("other") }))).toBe(false);
+  expect(cache.authenticate("other")).toEqual(UNKNOWN);
+});
+
+test("tokenCache() follows the stored token if a static one is the same: revoking it ends both", async () => {
+  const fixture = await tokenFixture(record("greenhouse"));
+  const cache = await fixture.cache(["greenhouse"]);
+  expect([cache.authenticate("greenhouse"), cache.size()]).toEqual([ACCEPTED, 1]);
+  await fixture.tokens.revoke("greenhouse", CREATED);
+  await cache.refresh();
+  expect([cache.authenticate("greenhouse"), cache.size()]).toEqual([refused('"greenhouse" is revoked'), 0]);
 });
 
 test("tokenCache() remembers the names of the 10,000 revoked tokens that were created last", async () => {
-  await using fixture = tokenFixture();
-  const tokens = Array.from({ length: 10_002 }, (_, i) => `token-${i}`);
-  fixture.addAll(tokens);
-  fixture.elsewhere.run("UPDATE tokens SET revoked_at = 1");
-  const cache = await tokenCache(fixture.store, fixture.options);
-  expect(["token-0", "token-1", "token-2", "token-10001"].map(cache.authenticate)).toEqual([
-    refused("unknown"),
-    refused("unknown"),
+  const fixture = await tokenFixture();
+  Object.assign(fixture.store, listOf(10_002, CREATED));
+  const { authenticate } = await fixture.cache();
+  expect(["token-0", "token-1", "token-2", "token-10001"].map(authenticate)).toEqual([
+    UNKNOWN,
+    UNKNOWN,
     refused('"token-2" is revoked'),
     refused('"token-10001" is revoked'),
   ]);
 });
 
-test("tokenCache() does not count tokens that are revoked or expired in its size", async () => {
-  await using fixture = tokenFixture();
-  await fixture.store.add(record("greenhouse", new Date(CREATED.getTime() + 1_000)));
-  const cache = await tokenCache(fixture.store, fixture.options);
-  expect(cache.size()).toBe(1);
-  fixture.clock.now += 1_000;
-  expect(cache.size()).toBe(0);
+// Failures
+
+test.each([
+  ["that fails", () => Promise.reject(new TypeError("away"))],
+  // As of a date that somebody has written into the database by hand.
+  ["of a token that cannot be read", async () => [{ ...record("greenhouse"), expiresAt: Infinity }]],
+])("after a reading %s, every refresh reads again until one succeeds", async (_, list) => {
+  const fixture = await tokenFixture();
+  const cache = await fixture.cache();
+  await fixture.tokens.add(record("greenhouse"));
+  Object.assign(fixture.store, { list });
+  for (let refresh = 0; refresh < 2; refresh++) await expect(cache.refresh()).rejects.toThrow(TypeError);
+  fixture.store.list = fixture.tokens.list;
+  await cache.refresh();
+  expect(cache.authenticate("greenhouse")).toEqual(ACCEPTED);
+});
+
+// Uses
+
+test("tokenCache() records the last use to the minute", async () => {
+  const fixture = await tokenFixture(record("greenhouse"));
+  const cache = await fixture.cache();
+  for (const [minutes, token, lastUse] of [
+    [0, "another", null],
+    [1.5, "greenhouse", after(60_000)],
+    [2.5, "another", after(60_000)],
+    [2.5, "greenhouse", after(120_000)],
+  ] as const) {
+    fixture.now = after(minutes * 60_000).getTime();
+    cache.authenticate(token);
+    await cache.writeUses();
+    expect(await fixture.lastUses()).toEqual([lastUse]);
+  }
+});
+
+test("tokenCache() does not turn back a last use that another server wrote", async () => {
+  const fixture = await tokenFixture(record("greenhouse"));
+  const cache = await fixture.cache();
+  cache.authenticate("greenhouse");
+  await fixture.tokens.recordUses([{ name: "greenhouse", at: after(60_000) }]);
+  await cache.writeUses();
+  expect(await fixture.lastUses()).toEqual([after(60_000)]);
+});
+
+test("tokenCache() writes uses in pieces of at most 500, keeps those that failed, and reads revocations all the same", async () => {
+  const fixture = await tokenFixture();
+  Object.assign(fixture.store, listOf(1_100, null));
+  const cache = await fixture.cache();
+  const pieces: number[] = [];
+  const written = new Set<string>();
+  let isFull = true;
+  fixture.store.recordUses = async (uses) => {
+    pieces.push(uses.length);
+    if (isFull && pieces.length > 1) throw new Error("disk full");
+    for (const { name } of uses) written.add(name);
+  };
+  for (let i = 0; i < 1_100; i++) cache.authenticate(`token-${i}`);
+  await expect(cache.writeUses()).rejects.toThrow("disk full");
+  expect([pieces, written.size]).toEqual([[500, 500], 500]);
+  isFull = false;
+  await cache.writeUses();
+  expect([pieces, written.size]).toEqual([[500, 500, 500, 100], 1_100]);
+  await cache.writeUses();
+  expect(pieces).toHaveLength(4);
+});
+
+test("tokenCache() keeps a use that comes while an earlier one is written", async () => {
+  const fixture = await tokenFixture(record("greenhouse"));
+  const cache = await fixture.cache();
+  cache.authenticate("greenhouse");
+  const writing = cache.writeUses();
+  fixture.now += 60_000;
+  cache.authenticate("greenhouse");
+  await writing;
+  await cache.writeUses();
+  expect(await fixture.lastUses()).toEqual([after(60_000)]);
 });
