@@ -240,6 +240,8 @@ test("tokenCache() writes uses in pieces of at most 500, keeps those that failed
   isFull = false;
   await cache.writeUses();
   expect([pieces, written.size]).toEqual([[500, 500, 500, 100], 1_100]);
+  // In the same minute.
+  cache.authenticate("token-0");
   await cache.writeUses();
   expect(pieces).toHaveLength(4);
 });
