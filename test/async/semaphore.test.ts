@@ -29,10 +29,13 @@ test("semaphore() runs as many tasks at once as there are permits, first come, f
   expect(running).toEqual([1, 3]);
   end(1);
   await results[0];
+  results.push(withPermit(task(5)));
   expect(running).toEqual([3, 4]);
   end(3);
+  await results[2];
   end(4);
-  expect(await Promise.all(results)).toEqual([1, 2, 3, 4]);
+  end(5);
+  expect(await Promise.all(results)).toEqual([1, 2, 3, 4, 5]);
   expect(running).toEqual([]);
 });
 
