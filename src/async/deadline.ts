@@ -1,6 +1,6 @@
 /**
- * Waits for a promise, but no longer than a deadline. The timer is cleared either way; how the promise settles
- * after the deadline is ignored, also if it rejects.
+ * Waits for a promise, but no longer than a deadline. The timer is cleared either way. How the promise settles after the
+ * deadline is ignored, even if it rejects.
  *
  * @param timeoutMs How long to wait, in milliseconds; a negative value counts as 0.
  * @param onTimeout Called at the deadline: what it returns takes the promise's place, what it throws rejects.
@@ -25,7 +25,7 @@ const MAX_EXTENSION_MS = 1_000;
 
 /**
  * Calls a function at a deadline. A timer that comes late says nothing about the other side: its data may still be
- * unread, and so the deadline is extended once, by as much as the timer was late, a second at most.
+ * unread. So the deadline is extended once, by as much as the timer was late, and at most a second.
  *
  * @returns A function that clears the deadline.
  */

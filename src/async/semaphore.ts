@@ -1,4 +1,4 @@
-/** Runs a task when there is a permit for it. */
+/** Runs a task when there is a permit for it, and settles as the task does. */
 export type Semaphore = <Result>(task: () => Promise<Result>) => Promise<Result>;
 
 /**

@@ -28,8 +28,8 @@ export type Verdict =
 
 /**
  * The port that validates tokens: whether the bearer of this one may call the service now, and what for. It returns a
- * promise only where it has to wait: a promise for every request would cost more than validating the token. It throws
- * nothing but a `PlantStoreError` `queue_full`, when too many tokens wait to be verified.
+ * promise only if it has to wait: a promise for every request would cost more than validating the token. It throws, or
+ * rejects with, nothing but a `PlantStoreError` `queue_full`, when too many tokens wait to be verified.
  *
  * @example
  * ```ts

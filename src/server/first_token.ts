@@ -20,9 +20,9 @@ export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
 }
 
 /**
- * Makes a token where none is accepted, nor JWTs: stores its digest, and prints it, only now, with a call that works
- * unchanged. Where that is no terminal it may get into a log: there the token expires. In production nothing is made, and
- * where storage refuses it nothing is known to be; a warning says what to do.
+ * Creates a token if neither a token nor JWTs are accepted: stores its digest, and prints the token, only now, with a
+ * call that works unchanged. If stderr is not a terminal, the token may get into a log, and expires. In production no
+ * token is created, and if storage refuses it, it may or may not be stored: a warning says what to do.
  */
 export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOptions): Promise<void> {
   const { address, jwt, production, terminal, log } = options;
@@ -41,10 +41,10 @@ export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOpt
 
 const NAME = "first-start";
 
-/** How long a first token is accepted that may be in a log, in milliseconds. */
+/** How long a first token that may be in a log is accepted, in milliseconds. */
 const LIFETIME_MS = 86_400_000;
 
-/** Resolves to nothing where the name is taken: by a server that starts at the same time, or by an old token. */
+/** Resolves to `undefined` if the name is taken: by a server that starts at the same time, or by an old token. */
 async function createFirstToken(tokens: TokenCache, { expires }: { expires: boolean }): Promise<string | undefined> {
   const token = mintToken(sha256);
   const createdAt = new Date();
@@ -64,7 +64,7 @@ const WARNING =
 const NOT_MADE = `No first token could be made, so every call will be answered 401: create one with plant-store token create NAME. A token of the name ${NAME} may exist now although its secret was not shown: remove it with plant-store token delete ${NAME}`;
 
 function welcome(token: string, address: string, { expires }: { expires: boolean }): string {
-  const expiry = expires ? " This is no terminal but may be a log, so it expires in 24 hours." : "";
+  const expiry = expires ? " This is not a terminal but may be a log, so it expires in 24 hours." : "";
   return `
 No token is accepted yet, so here is one. It is shown only now; the database keeps its SHA-256.${expiry}
 

@@ -1,4 +1,5 @@
 import { withAbort } from "../../async/abort.ts";
+import { eventLoopTurn } from "../../async/event_loop_turn.ts";
 import { ConfigError } from "../../errors.ts";
 import type { CheckOptions, CheckResult, DatabaseAdapter, LockWait } from "../adapter.ts";
 import type { Database } from "../database.ts";
@@ -55,7 +56,7 @@ function waitForLock(store: PlantStore, { onWait, stop }: LockWait): PlantStore 
       }
       if (!hasReported) onWait();
       hasReported = true;
-      await new Promise((resolve) => setImmediate(resolve));
+      await eventLoopTurn();
     }
   };
 
