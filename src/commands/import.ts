@@ -132,18 +132,14 @@ async function commit({ lines }: LineBatch, store: PlantStore, counts: Counts): 
 async function addAll(plants: readonly NewPlant[], store: PlantStore): Promise<readonly StoreOutcome[]> {
   const deadline = performance.now() + ADD_TIMEOUT_MS;
   let outcomes = await store.add(plants, { timeoutMs: ADD_TIMEOUT_MS });
-  while (outcomes.some(isUnavailable)) {
+  while (outcomes.includes("unavailable")) {
     const timeoutMs = deadline - performance.now();
     if (timeoutMs <= 0) throw new PlantStoreError("storage_unavailable", undefined, { cause: new Error(LOCKED) });
-    const locked = plants.filter((_, index) => isUnavailable(outcomes[index]));
+    const locked = plants.filter((_, index) => outcomes[index] === "unavailable");
     const later = (await store.add(locked, { timeoutMs })).values();
-    outcomes = outcomes.map((outcome) => (isUnavailable(outcome) ? (later.next().value ?? outcome) : outcome));
+    outcomes = outcomes.map((outcome) => (outcome === "unavailable" ? (later.next().value ?? outcome) : outcome));
   }
   return outcomes;
-}
-
-function isUnavailable(outcome: StoreOutcome | undefined): boolean {
-  return outcome === "unavailable" || outcome === "locked";
 }
 
 const LOCKED = "another transaction held a lock for too long";

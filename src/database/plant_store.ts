@@ -9,12 +9,10 @@ import type { NewPlant } from "../plant/plant.ts";
 export type AddOutcome = "added" | "present" | "conflict";
 
 /**
- * What a store gives for one plant: its outcome, or
- * - `unavailable`: this call did not store the plant, such as when another transaction holds its row; adding it again is
- *   safe. Its client is answered `storage_unavailable`.
- * - `locked`: the same, and group commit adds it again until its deadline.
+ * What a store gives for one plant: its outcome, or `unavailable` if this call did not store it, such as when another
+ * transaction holds its row. Adding it again is safe, and its client hears `storage_unavailable`.
  */
-export type StoreOutcome = AddOutcome | "unavailable" | "locked";
+export type StoreOutcome = AddOutcome | "unavailable";
 
 /** How to add a batch. */
 export interface AddOptions {
@@ -51,7 +49,7 @@ export interface PlantStore {
    * Stores a batch in one transaction, or in several where it is very large, and gives each plant's own outcome, in
    * order. Once the promise resolves, every plant `added` or `present` survives a crash of the process and of the
    * machine. A plant that the database could not take, such as one whose row another transaction has locked, is
-   * `unavailable` or `locked` and delays the others briefly; a database without such locks never returns either.
+   * `unavailable` and delays the others briefly; a database without such locks never returns that.
    *
    * A plant may stand in the batch more than once: the first one counts, the others are compared with it.
    * An id already taken is an outcome of that plant only. Several batches may be in flight at once, here and in other

@@ -41,31 +41,26 @@ export interface Commit {
 /**
  * Commits a batch: every add gets its own plant's outcome, or all of them get the store's error. An add that was
  * rejected before stays rejected.
- *
- * @returns The adds that have neither, because other transactions hold their plants.
  */
 export async function commitBatch(
   batch: Batch,
   store: Pick<PlantStore, "add">,
   onCommit: (commit: Commit) => void,
-): Promise<Batch> {
+): Promise<void> {
   const start = performance.now();
   try {
     const plants = batch.map(({ plant }) => plant);
     const outcomes = await store.add(plants, { timeoutMs: timeLeft(batch, start) });
     checkOutcomes(outcomes, batch.length);
-    const settled = outcomes.filter((outcome) => outcome !== "locked" && outcome !== "unavailable");
-    const locked = batch.filter((_, index) => outcomes[index] === "locked");
     batch.forEach((add, index) => settle(add, outcomes[index] as StoreOutcome));
+    const settled = outcomes.filter((outcome) => outcome !== "unavailable");
     if (settled.length > 0) onCommit({ outcomes: settled, durationMs: performance.now() - start });
-    return locked;
   } catch (error) {
     for (const { reject } of batch) reject(error);
-    return [];
   }
 }
 
-const OUTCOMES: ReadonlySet<unknown> = new Set<StoreOutcome>(["added", "present", "conflict", "unavailable", "locked"]);
+const OUTCOMES: ReadonlySet<unknown> = new Set<StoreOutcome>(["added", "present", "conflict", "unavailable"]);
 
 /**
  * A store of a user's own may be JavaScript and forget a `return`: of a batch with an answer that is not one of the
@@ -88,7 +83,7 @@ function settle({ resolve, reject }: PendingAdd, outcome: StoreOutcome): void {
   if (outcome === "unavailable") {
     const cause = new Error('the store returned "unavailable" for this plant');
     reject(new PlantStoreError("storage_unavailable", undefined, { cause }));
-  } else if (outcome !== "locked") resolve(outcome);
+  } else resolve(outcome);
 }
 
 /** Until the last deadline of the batch, in whole milliseconds; at least one, because timers can be late. */

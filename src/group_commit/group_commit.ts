@@ -1,5 +1,17 @@
-import { Batcher } from "./batcher.ts";
-import type { Commit } from "./batch.ts";
+import { Admission } from "./admission.ts";
+import {
+  type Batch,
+  type Commit,
+  commitBatch,
+  earliestDeadline,
+  type PendingAdd,
+  rejectInFlight,
+  takeBatch,
+  withdraw,
+} from "./batch.ts";
+import { startDeadline, withDeadline } from "../async/deadline.ts";
+import { PlantStoreError } from "../errors.ts";
+import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import type { AddOutcome, PlantStore } from "../database/plant_store.ts";
 
@@ -11,11 +23,8 @@ export interface GroupCommitOptions {
   readonly queueBytes?: number | undefined;
   /** How long one `add` may take, in milliseconds. @default {5_000} */
   readonly timeoutMs?: number | undefined;
-  /**
-   * How many batches the store commits at once, as it does with several connections. Plants that were `locked` are tried
-   * again in one more. @default {1}
-   */
-  readonly lanes?: number | undefined;
+  /** How many batches the store commits at once, as it can with several connections. @default {1} */
+  readonly maxInFlight?: number | undefined;
   /**
    * Runs a function after the input that is already there was read. A microtask is too early: every batch would hold
    * one plant. @default `setImmediate`, which Bun, Deno and Node have; elsewhere `setTimeout` of zero
@@ -30,10 +39,10 @@ export interface GroupCommit {
   /**
    * Stores a plant together with the others that are pending, and resolves once it is durable.
    *
-   * @throws {PlantStoreError} `queue_full`, `shutting_down`, or `storage_unavailable` (also when it takes too long).
+   * @throws {PlantStoreError} `queue_full`, `shutting_down`, or `storage_unavailable` (even if it takes too long).
    */
   add(plant: NewPlant): Promise<AddOutcome>;
-  /** How many plants are pending or in flight. One in flight counts until its commit ends, also past its deadline. */
+  /** How many plants are pending or in flight. One in flight counts until its commit ends, even past its deadline. */
   size(): number;
   /**
    * Takes no more plants, and resolves once every plant taken has its outcome; what has none after `timeoutMs`
@@ -45,7 +54,7 @@ export interface GroupCommit {
 /**
  * Gathers concurrent adds into batches over any store: while one batch is in flight the next gathers, so load makes
  * batches larger and fsyncs rarer. A lone plant waits for others only right after a batch of several, whose clients
- * often send again, and for three milliseconds at most. Slow commits are in flight on several lanes.
+ * often send again, and for three milliseconds at most. With `maxInFlight`, several slow commits are in flight.
  *
  * @example
  * ```ts
@@ -60,13 +69,163 @@ export interface GroupCommit {
  * ```
  */
 export function groupCommit(store: PlantStore, options: GroupCommitOptions = {}): GroupCommit {
-  const { queueLimit = 10_000, queueBytes = 2 ** 26, timeoutMs = 5_000, lanes = 1 } = options;
+  const { queueLimit = 10_000, queueBytes = 2 ** 26, timeoutMs = 5_000, maxInFlight = 1 } = options;
   const { defer = nextTurn, onCommit = () => {} } = options;
-  return new Batcher(store, { queueLimit, queueBytes, timeoutMs, lanes, defer, onCommit });
+  return new Batcher(store, { queueLimit, queueBytes, timeoutMs, maxInFlight, defer, onCommit });
 }
 
-/** `setImmediate` is no web standard. A timer of zero milliseconds takes one or more, and a lone plant waits for it. */
+/** `setImmediate` is not a web standard. A timer of zero milliseconds takes one or more, and a lone plant waits for it. */
 function nextTurn(run: () => void): void {
   const { setImmediate = setTimeout } = globalThis as { readonly setImmediate?: (run: () => void) => unknown };
   setImmediate(run);
+}
+
+type GivenOptions = { readonly [Option in keyof GroupCommitOptions]-?: NonNullable<GroupCommitOptions[Option]> };
+
+/** A batch that still grows gathers for at most this many turns of the event loop. */
+const MAX_TURNS = 4;
+
+/** Holds the plants that have no outcome, and does what {@linkcode nextStep} decides. */
+class Batcher implements GroupCommit {
+  readonly #store: PlantStore;
+  readonly #options: GivenOptions;
+  readonly #admission: Admission;
+  /** The next batch, in the order of arrival. */
+  readonly #pending: PendingAdd[] = [];
+  /** The batches that the store has. */
+  readonly #inFlight = new Set<Batch>();
+  /** When the last batch left, on the clock of `performance.now()`. */
+  #flushedAt = Number.NEGATIVE_INFINITY;
+  /** Whether the next batch waits for a turn of the event loop that brings no more plants. */
+  #isGathering = false;
+  /** Flushes the next batch. */
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  /** How many plants complete a batch that lingers; 0 if it does not. */
+  #expected = 0;
+  /** How many batches in a row were complete before their linger ended. */
+  #completeInARow = 0;
+  /** Clears what runs at the earliest deadline. */
+  #expiry: (() => void) | undefined;
+  /** From the first `drain` on. */
+  #drained: PromiseWithResolvers<void> | undefined;
+
+  constructor(store: PlantStore, options: GivenOptions) {
+    this.#store = store;
+    this.#options = options;
+    this.#admission = new Admission(options);
+  }
+
+  add(plant: NewPlant): Promise<AddOutcome> {
+    if (this.#drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
+    if (!this.#admission.admit(plant)) return Promise.reject(new PlantStoreError("queue_full"));
+    return new Promise((resolve, reject) => {
+      const { timeoutMs } = this.#options;
+      const now = performance.now();
+      this.#pending.push({ plant, resolve, reject, deadline: now + timeoutMs });
+      this.#proceed(now);
+      if (this.#expiry === undefined) this.#scheduleExpiry(timeoutMs);
+    });
+  }
+
+  size(): number {
+    return this.#admission.size;
+  }
+
+  async drain(timeoutMs: number): Promise<void> {
+    this.#drained ??= Promise.withResolvers();
+    const { promise, resolve } = this.#drained;
+    if (this.size() === 0) resolve();
+    this.#proceed(performance.now());
+    await withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
+    resolve();
+    this.#expiry?.();
+  }
+
+  /** Does what is next, after something has changed. A timer that runs goes on: what it waits for has not moved. */
+  #proceed(now: number): void {
+    if (this.#isGathering) return;
+    const step = nextStep({
+      pending: this.#pending.length,
+      inFlight: this.#inFlight.size,
+      maxInFlight: this.#options.maxInFlight,
+      sinceFlushMs: now - this.#flushedAt,
+      expected: this.#expected,
+      lingerMs: lingerMsAfter(this.#completeInARow),
+      isDraining: this.#drained !== undefined,
+    });
+    if (step === "gather") this.#gather();
+    else if (step === "flush") this.#flush();
+    else if (step !== "wait") this.#timer ??= setTimeout(() => this.#flush(), step.flushAfterMs);
+  }
+
+  /** Flushes after the first turn of the event loop that brings no more plants: a lone plant waits for one turn. */
+  #gather(): void {
+    this.#isGathering = true;
+    const { defer } = this.#options;
+    let seen = this.#pending.length;
+    let turns = 0;
+    const turn = () => {
+      if (this.#pending.length === seen || ++turns === MAX_TURNS) return this.#flush();
+      seen = this.#pending.length;
+      defer(turn);
+    };
+    defer(turn);
+  }
+
+  #flush(): void {
+    this.#isGathering = false;
+    this.#stopTimer();
+    if (this.#expected > 0) {
+      this.#completeInARow = this.#pending.length >= this.#expected ? this.#completeInARow + 1 : 0;
+      this.#expected = 0;
+    }
+    const batch = takeBatch(this.#pending);
+    // Nothing came while it lingered, or all of it expired.
+    if (batch.length === 0) return;
+    this.#flushedAt = performance.now();
+    void this.#commit(batch);
+    this.#proceed(this.#flushedAt);
+  }
+
+  #stopTimer(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  async #commit(batch: Batch): Promise<void> {
+    this.#inFlight.add(batch);
+    await commitBatch(batch, this.#store, this.#options.onCommit);
+    this.#inFlight.delete(batch);
+    this.#admission.release(batch);
+    if (this.size() === 0) this.#becomeEmpty();
+    if (this.#isGathering) return;
+    // A linger goes on; what waits for its spacing may leave now.
+    if (this.#expected === 0) this.#stopTimer();
+    this.#expected = expectedAfter(batch.length, { pending: this.#pending.length, expected: this.#expected });
+    this.#proceed(performance.now());
+  }
+
+  /** A timer without a plant would only keep the process alive. */
+  #becomeEmpty(): void {
+    this.#drained?.resolve();
+    this.#expiry?.();
+    this.#expiry = undefined;
+  }
+
+  /** One timer for all. */
+  #scheduleExpiry(delayMs: number): void {
+    this.#expiry = startDeadline(delayMs, () => {
+      const now = performance.now();
+      this.#expire(now);
+      this.#expiry = undefined;
+      if (this.size() === 0) this.#becomeEmpty();
+      const next = earliestDeadline([...this.#inFlight, this.#pending], now);
+      if (next !== undefined) this.#scheduleExpiry(next - now);
+    });
+  }
+
+  #expire(now: number): void {
+    for (const batch of this.#inFlight) rejectInFlight(batch, now);
+    this.#admission.release(withdraw(this.#pending, now));
+  }
 }

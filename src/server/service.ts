@@ -99,7 +99,7 @@ async function startCommits({ plants }: Database, config: Config, onCommit: (com
   return groupCommit(plants, {
     queueLimit,
     timeoutMs,
-    lanes: (await adapterOf(config.database)).maxInFlight,
+    maxInFlight: (await adapterOf(config.database)).maxInFlight,
     onCommit,
   });
 }

@@ -18,7 +18,7 @@ export function through(proxy: { readonly port: number }, url: string): string {
 /** What a server has between its requests and the database, without the requests. */
 export async function openService(url: string, { timeoutMs = 20_000 }: { readonly timeoutMs?: number } = {}) {
   const database = await openPostgres(parsePostgresUrl(url));
-  const commits = groupCommit(database.plants, { lanes: MAX_IN_FLIGHT, timeoutMs });
+  const commits = groupCommit(database.plants, { maxInFlight: MAX_IN_FLIGHT, timeoutMs });
   return {
     database,
     add: (plant: NewPlant) => commits.add(plant),

@@ -49,8 +49,8 @@ test.skipIf(skipsDatabase())(
 );
 
 /** What one database's service responds: everything but what is different each time. */
-function service({ plants }: Database, lanes = 1) {
-  const commits = groupCommit(plants, { lanes, timeoutMs: TEST_TIMEOUT_MS });
+function service({ plants }: Database, maxInFlight = 1) {
+  const commits = groupCommit(plants, { maxInFlight, timeoutMs: TEST_TIMEOUT_MS });
   const app = testApp({ plants: commits, maxBodyBytes: OPTIONS.maxBodyBytes });
   return async (request: WireRequest) => {
     const { path, method, body } = request;

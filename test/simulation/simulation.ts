@@ -86,7 +86,7 @@ export async function simulate(seed: number, options: SimulationOptions = {}): P
 
 function server(model: DatabaseModel, counts: PoolCounts): GroupCommit {
   const pool = new Pool({ size: LANES, counts, connect: (timeoutMs) => model.connect(timeoutMs) });
-  return groupCommit(plantStore(pool), { lanes: LANES, timeoutMs: TIMEOUT_MS });
+  return groupCommit(plantStore(pool), { maxInFlight: LANES, timeoutMs: TIMEOUT_MS });
 }
 
 /** One seed has many faults of a kind, another one none. */

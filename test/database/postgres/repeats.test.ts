@@ -262,7 +262,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     // A server process that did not run on a busy machine for 250 ms ends the wait for the lock, and not the session.
     const addUnlocked = async () => {
       let outcomes = await add();
-      while (outcomes[0] === "locked") outcomes = await add();
+      while (outcomes[0] === "unavailable") outcomes = await add();
       return outcomes;
     };
     const added = addUnlocked();
