@@ -85,8 +85,8 @@ export function createApp(options: AppOptions) {
   } = options;
   requireParts(options, maxBodyBytes);
   const api = plantsApi({ plants: options.plants, maxBodyBytes });
-  // "/plants/" is not "/plants"; and a response is checked, not rewritten.
-  const app = new Elysia({ strictPath: true, normalize: false })
+  // A response is checked, not rewritten.
+  const app = new Elysia({ normalize: false })
     // `respond` makes the response: Elysia would make a second one from the stream of the first one's body.
     .onError(({ error }) => {
       throw error;
