@@ -4,8 +4,8 @@ import { ConfigError } from "../../errors.ts";
 import type { CheckOptions, CheckResult, DatabaseAdapter, LockWait } from "../adapter.ts";
 import type { Database } from "../database.ts";
 import type { PlantStore } from "../plant_store.ts";
-import { corruptionMarker } from "./corruption.ts";
-import { isLocked } from "./errors.ts";
+import { type CorruptionMarker, corruptionMarker } from "./corruption.ts";
+import { isLocked, toDatabaseError } from "./errors.ts";
 import { checkFile } from "./integrity.ts";
 import { openSqliteWorker } from "./worker_client.ts";
 
@@ -68,7 +68,7 @@ function waitForLock(store: PlantStore, { onWait, stop }: LockWait): PlantStore 
  * check.
  */
 async function checkWithMarker(path: string, { stop, onProgress }: CheckOptions): Promise<CheckResult> {
-  const marker = corruptionMarker(path);
+  const marker = markerOf(path);
   const before = marker.content();
   // SQLite may be in the middle of a step that takes seconds: the process ends without it.
   const result = (await withAbort(checkFile(path, onProgress), stop)) ?? { type: "stopped" };
@@ -76,4 +76,12 @@ async function checkWithMarker(path: string, { stop, onProgress }: CheckOptions)
   marker.clear(before);
   const finding = marker.finding();
   return finding === undefined ? result : { type: "corrupt", finding };
+}
+
+function markerOf(path: string): CorruptionMarker {
+  try {
+    return corruptionMarker(path);
+  } catch (error) {
+    throw toDatabaseError("read", path, error);
+  }
 }

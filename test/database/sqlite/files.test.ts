@@ -14,6 +14,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { DatabaseError } from "../../../src/database/database.ts";
+import { sqliteAdapter } from "../../../src/database/sqlite/adapter.ts";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../../src/database/sqlite/corruption.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
@@ -105,7 +106,7 @@ const REFUSED_PATHS: [name: string, says: string][] = [
   ["missing/plants.db", "there is no such directory"],
 ];
 
-test.each(REFUSED_PATHS)("connect() by %s is refused: %s", (name, says) => {
+test.each(REFUSED_PATHS)("connect() by %s is refused: %s; so is a check", async (name, says) => {
   using directory = home();
   connect(directory.at("plants.db")).close();
   mkdirSync(directory.at("directory"));
@@ -120,6 +121,11 @@ test.each(REFUSED_PATHS)("connect() by %s is refused: %s", (name, says) => {
       new DatabaseError(`Cannot ${access === "read" ? "read" : "open"} database "${path}": ${says}`),
     );
   }
+  const options = { stop: new AbortController().signal, onProgress: () => {} };
+  const result = await sqliteAdapter(path)
+    .check(options)
+    .catch(({ message }: Error) => ({ type: "failed", reason: message }));
+  expect(result).toEqual({ type: "failed", reason: `Cannot read database "${path}": ${says}` });
   expect(existsSync(directory.at("none.db"))).toBe(false);
 });
 
