@@ -53,6 +53,9 @@ export interface DatabaseAdapter {
   migrate(options: MigrateOptions): Promise<readonly MigrationStep[]>;
 }
 
+/** What opens a database: `create` creates it if there is none, `write` and `read` need one. */
+export type Access = "create" | "write" | "read";
+
 /** Of the time that `add` has, what the database may take: the rest is for telling its caller why it failed. */
 export const ADD_SHARE = 0.9;
 

@@ -2,6 +2,8 @@ import { INT64_MAX, INT64_MIN, type NewPlant } from "../plant/plant.ts";
 
 /** How many plants a page has at most. */
 export const PAGE_PLANTS = 4_000;
+/** A page ends behind the plant whose texts make it this long, in bytes or in UTF-16 code units: a name may be long. */
+export const PAGE_TEXT = 2 ** 20;
 
 /**
  * Reads all plants a page at a time, by key and not by offset: plants are never changed and never deleted, so the next

@@ -1,5 +1,6 @@
 import { withDeadline } from "../../async/deadline.ts";
 import { PlantStoreError } from "../../errors.ts";
+import { type Access, ADD_SHARE } from "../adapter.ts";
 import { type Database, DatabaseError } from "../database.ts";
 import { keysetPages } from "../keyset.ts";
 import type { PlantStore } from "../plant_store.ts";
@@ -39,8 +40,6 @@ export interface PostgresOptions {
  */
 export const MAX_IN_FLIGHT = 4;
 
-type Access = "create" | "write" | "read";
-
 /**
  * How long reading the schema and bringing it up to date may take when a database is opened, in milliseconds: that a
  * commit waits for a standby which is not there, nothing else ends.
@@ -54,8 +53,6 @@ const PROBE_TIMEOUT_MS = 1_000;
 const WORK_TIMEOUT_MS = 10_000;
 /** How long reading whether tokens were changed may take, in milliseconds: a revocation is to be known soon. */
 const REVISION_TIMEOUT_MS = 2_000;
-/** Of the time that `add` has, what the database may take: the rest is for telling its caller why it failed. */
-const ADD_SHARE = 0.9;
 
 /**
  * Opens a database on PostgreSQL, and brings its schema up to date unless it is only read. Connections are lost and

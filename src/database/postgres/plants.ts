@@ -2,6 +2,7 @@ import { gte, lt, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 import type { AnyPgColumn } from "drizzle-orm/pg-core";
 import { type NewPlant, samePlant } from "../../plant/plant.ts";
+import { PAGE_PLANTS, PAGE_TEXT } from "../keyset.ts";
 import type { StoreOutcome } from "../plant_store.ts";
 import { pause } from "../../async/backoff.ts";
 import { bigintArray, type Connection, LOCK_TIMEOUT_MS, textArray } from "./connection.ts";
@@ -227,11 +228,6 @@ function toPlant({ id, name, tag }: PlantRow): NewPlant {
   return tag === null ? { id: BigInt(id), name } : { id: BigInt(id), name, tag };
 }
 
-/** A page ends at this many plants, or at {@linkcode PAGE_BYTES}. */
-const PAGE_PLANTS = 4_000;
-/** A page ends where the plants before have this many bytes, because a name may be long. */
-const PAGE_BYTES = 2 ** 20;
-
 const size = sql`octet_length(${plants.name}) + coalesce(octet_length(${plants.tag}), 0)`;
 const page = db
   .select({
@@ -248,7 +244,7 @@ const page = db
 const SELECT_PAGE = db
   .select({ id: page.id, name: page.name, tag: page.tag })
   .from(page)
-  .where(lt(page.before, PAGE_BYTES))
+  .where(lt(page.before, PAGE_TEXT))
   .orderBy(page.id)
   .toSQL();
 

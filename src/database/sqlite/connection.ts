@@ -1,9 +1,10 @@
 import { Database } from "bun:sqlite";
 import { lstatSync, rmSync, statSync } from "node:fs";
+import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { requireUnmarked } from "./corruption.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
-import { type Access, createPrivateFile, databaseFile, requireFiles, walBytes } from "./files.ts";
+import { createPrivateFile, databaseFile, requireFiles, walBytes } from "./files.ts";
 import { checkOnOpening } from "./integrity.ts";
 import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
 

@@ -15,6 +15,7 @@ import {
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { PlantStoreError } from "../../errors.ts";
+import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 
 /**
@@ -76,9 +77,6 @@ export function walBytes(path: string): number {
 
 /** What SQLite and this program keep beside a database, and believe. */
 const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
-
-/** What opens a database: `create` creates the file if there is none, `write` and `read` need one. */
-export type Access = "create" | "write" | "read";
 
 /**
  * Requires, before SQLite opens anything, that the files of a database can be used, and creates the database's own if that

@@ -5,7 +5,7 @@ import { type NewPlant, type Plant, samePlant } from "../../plant/plant.ts";
 import type { PlantReader } from "../adapter.ts";
 import type { AddOutcome } from "../plant_store.ts";
 import { DatabaseError } from "../database.ts";
-import { keysetPages, PAGE_PLANTS } from "../keyset.ts";
+import { keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../keyset.ts";
 import { connect } from "./connection.ts";
 import { corruptionMarker } from "./corruption.ts";
 import { toDatabaseError } from "./errors.ts";
@@ -96,9 +96,6 @@ function reading<Result>({ filename }: Database, read: () => Result): Result {
   }
 }
 
-/** A page ends at this many characters, because a name may be long. */
-const PAGE_CHARACTERS = 2 ** 20;
-
 /**
  * A page ends also before a row that cannot be read: the next one begins there, and throws. Leaving the loop early resets
  * the statement, which ends its read transaction.
@@ -110,7 +107,7 @@ function pageOf(rows: Iterable<PlantRow>): NewPlant[] {
     for (const { id, name, tag } of rows) {
       page.push(tag === null ? { id, name } : { id, name, tag });
       characters += name.length + (tag?.length ?? 0);
-      if (characters >= PAGE_CHARACTERS) break;
+      if (characters >= PAGE_TEXT) break;
     }
   } catch (error) {
     if (page.length === 0) throw error;
