@@ -1,8 +1,8 @@
 import { Database } from "bun:sqlite";
 import { join } from "node:path";
+import { cpuMicros, memoryOf } from "../support/proc.ts";
 import { emptyDirectory, startServer } from "../support/program.ts";
 import { type Contender, CREDENTIALS } from "./contenders.ts";
-import { cpuMicros, peakMemory } from "./process.ts";
 import { type LoadOptions, type LoadResult, runLoad } from "./run_load.ts";
 
 /** What a load cost a server, or several together. */
@@ -53,7 +53,7 @@ export async function startContender(contender: Contender) {
       ...result,
       cpuMicros: (end[0] - begin[0]) / result.responses,
       databaseMicros: (end[1] - begin[1]) / result.responses,
-      peakMemory: Math.max(...pids.map(peakMemory)),
+      peakMemory: Math.max(...pids.map((pid) => memoryOf(pid).most)),
     };
   }
 

@@ -11,7 +11,7 @@ import { executable } from "../support/executable.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";
-import { peakMemory } from "../support/peak_memory.ts";
+import { peakMemory } from "../support/proc.ts";
 import { shell } from "../support/shell.ts";
 import { emptyDirectory, memoryDirectory, runToEnd, skipsProc, start, startServer } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";

@@ -1,8 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { printed, type Report } from "../support/ledger.ts";
 import { printedSeed } from "../support/load.ts";
-import { mutant, type Mutation } from "../support/mutant.ts";
-import { failingTests } from "../support/mutant_tests.ts";
+import { failingTests, mutant, type Mutation } from "../support/mutant.ts";
 import { LONG_TEST_TIMEOUT_MS, ROOT } from "../support/program.ts";
 import { skipsShim } from "../support/shim.ts";
 import { crashes } from "./crashes.ts";

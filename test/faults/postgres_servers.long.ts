@@ -6,7 +6,7 @@ import { executable } from "../support/executable.ts";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { bodyOf, limited, newPlants, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
-import { peakMemory } from "../support/peak_memory.ts";
+import { peakMemory } from "../support/proc.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { withEmptyDatabase } from "../support/postgres_hooks.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd, start } from "../support/program.ts";

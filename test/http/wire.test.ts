@@ -4,7 +4,7 @@ import { type FuzzCase, fuzzCases } from "../faults/fuzz_cases.ts";
 import { TOKEN } from "../support/client.ts";
 import { app } from "../runtimes/app.ts";
 import { connect, getBytes, postBytes, printedSeed, verdictOf, type WireResponse } from "../support/load.ts";
-import { peakMemory } from "../support/peak_memory.ts";
+import { peakMemory } from "../support/proc.ts";
 import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { QUEUE_LIMIT, type Runtime, RUNTIMES, type RuntimeHost, type RuntimeServer } from "../support/runtimes.ts";

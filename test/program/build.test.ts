@@ -2,7 +2,6 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
-import { startCollector } from "../support/collector.ts";
 import { executable } from "../support/executable.ts";
 import {
   emptyDirectory,
@@ -29,19 +28,6 @@ test.concurrent("the executable does not tell where it was built", async () => {
   const program = Buffer.from(await Bun.file(executable()[0]).bytes());
   expect(program.includes("POST /plants")).toBe(true);
   expect(program.indexOf(`${ROOT}/`)).toBe(-1);
-});
-
-test.concurrent("the executable keeps plants over a restart", async () => {
-  using directory = emptyDirectory();
-  const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
-  {
-    await using server = await startServer(options);
-    expect((await post(server.url)).status).toBe(200);
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
-  }
-  await using server = await startServer(options);
-  expect((await post(server.url, '{"id": 1, "name": "Ivy"}')).status).toBe(409);
 });
 
 test.concurrent("the executable serves Swagger UI and its document from inside", async () => {
@@ -94,24 +80,6 @@ test.concurrent("the executable checks its database beside the server, and by ha
     stdout: expect.stringMatching(/ is sound: 1 plants, \d+ pages\n$/),
     stderr: "",
   });
-});
-
-test.concurrent("the executable sends traces", async () => {
-  using directory = emptyDirectory();
-  using collector = startCollector();
-  const env = { AUTH_TOKENS: TOKEN, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url };
-  await using server = await startServer({ cwd: directory.path, env });
-  expect((await post(server.url)).status).toBe(200);
-  server.child.kill("SIGTERM");
-  expect(await server.child.exited).toBe(0);
-  expect(collector.spans.map(({ name }) => name)).toEqual(["POST /plants"]);
-});
-
-test.concurrent("the executable makes no token in production", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { NODE_ENV: "production" } });
-  await server.stderr.until(/every call will be answered 401/);
-  expect(server.stderr.text()).not.toContain("plant_");
 });
 
 test.concurrent("the executable writes nothing to stderr but its log", async () => {
