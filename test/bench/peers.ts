@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { ROOT } from "../support/program.ts";
 import { type Contender, ELYSIA_DRIZZLE, HONO } from "./contenders.ts";
 import { stop } from "./run_load.ts";
@@ -21,51 +21,23 @@ export interface Peers {
  */
 export async function preparePeers(directory: string): Promise<Peers> {
   await installPeers();
-  const found = [ELYSIA_DRIZZLE, HONO, await fastify(), await go(directory)];
+  const found = [ELYSIA_DRIZZLE, HONO, await go(directory)];
   const contenders = found.filter((peer) => typeof peer !== "string");
   const missing = found.filter((peer) => typeof peer === "string");
-  if (contenders.some(({ program }) => program.includes("node:sqlite"))) {
-    missing.push("Fastify + better-sqlite3: it could not be built here, and node:sqlite stands in");
-  }
   return { contenders, missing };
 }
 
 /**
  * Installs the packages of the peers, by their own lock file, unless they are there.
  *
- * @throws {Error} If that fails. What cannot be compiled is no failure: it is left out.
+ * @throws {Error} If that fails.
  */
 export async function installPeers(): Promise<void> {
   if (existsSync(join(import.meta.dir, "node_modules"))) return;
-  console.error("Installs the peers. Where better-sqlite3 has to be compiled, that takes minutes.");
   const command = [process.execPath, "install", "--frozen-lockfile", "--cwd", import.meta.dir];
-  const { exitCode, output } = await run(command, ROOT, nodeHeaders());
+  const { exitCode, output } = await run(command, ROOT);
   if (exitCode !== 0) throw new Error(`bun install --frozen-lockfile --cwd test/bench:\n${output}`);
 }
-
-/** node-gyp would download the headers of Node, which most packages of Node bring along. */
-function nodeHeaders(): Record<string, string> {
-  const prefix = dirname(dirname(Bun.which("node") ?? ""));
-  return existsSync(join(prefix, "include/node/node.h")) ? { npm_config_nodedir: prefix } : {};
-}
-
-async function fastify(): Promise<Contender | string> {
-  const node = Bun.which("node");
-  if (node === null) return "Fastify on Node: there is no node";
-  const { output: version } = await run([node, "--version"], ROOT);
-  for (const [driver, probe] of Object.entries(DRIVERS)) {
-    const { exitCode } = await run([node, "--input-type=module", "--eval", probe], import.meta.dir);
-    const name = `Fastify + ${driver}, Node ${version.trim().slice(1).split(".")[0]}`;
-    if (exitCode === 0) return { name, program: [node, join(import.meta.dir, "peers/fastify.mjs"), driver] };
-  }
-  return `Fastify on Node: better-sqlite3 is not built, and node ${version.trim()} has no node:sqlite`;
-}
-
-/** `node:sqlite` stands in where better-sqlite3 cannot be built. */
-const DRIVERS = {
-  "better-sqlite3": 'import Database from "better-sqlite3"; new Database(":memory:")',
-  "node:sqlite": 'import "node:sqlite"',
-} as const;
 
 async function go(directory: string): Promise<Contender | string> {
   const compiler = Bun.which("go");
