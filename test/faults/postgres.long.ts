@@ -79,6 +79,24 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     expect(asked).toBe(1);
   });
 
+  test.concurrent("a database that stays read-only is asked less and less often", async () => {
+    const { name, url, run } = await cluster.newDatabase();
+    await using service = await openService(url);
+    await service.add(FERN);
+    const sessions = async () =>
+      Number((await run(`SELECT sessions::int FROM pg_stat_database WHERE datname = '${name}'`))[0]?.["sessions"]);
+    const others = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()";
+    await run(
+      `ALTER DATABASE ${name} SET default_transaction_read_only = on`,
+      `SELECT pg_terminate_backend(pid) ${others}`,
+    );
+    const before = await sessions();
+    const added = service.database.plants.add([MOSS], { timeoutMs: 4_500 });
+    await expect(added).rejects.toMatchObject({ message: expect.stringContaining("storage is read-only") });
+    // With pauses of a quarter of a second at most there are twenty.
+    expect((await sessions()) - before).toBeLessThan(14);
+  });
+
   test.concurrent("of plants that are too long for one batch those are stored that nothing holds up", async () => {
     const { url, connect } = await cluster.newDatabase();
     await using service = await openService(url, { timeoutMs: 3_000 });
