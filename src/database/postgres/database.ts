@@ -1,13 +1,13 @@
 import { withDeadline } from "../../async/deadline.ts";
-import { PlantStoreError } from "../../errors.ts";
-import { type Access, ADD_SHARE } from "../adapter.ts";
+import { ConfigError, PlantStoreError } from "../../errors.ts";
+import { type Access, ADD_SHARE, type DatabaseAdapter } from "../adapter.ts";
 import { type Database, DatabaseError } from "../database.ts";
 import { keysetPages } from "../keyset.ts";
 import type { PlantStore } from "../plant_store.ts";
 import type { Connection, ConnectionOptions } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 import { type Failover, failover } from "./failover.ts";
-import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
+import { migrate, type Migration, MIGRATIONS, pendingMigrations, scriptOf } from "./migrations.ts";
 import { addPlants, probe, readPage } from "./plants.ts";
 import { noCounts, Pool, poolMetrics, type Work } from "./pool.ts";
 import { requirePrivileges, tablesVerifier } from "./tables.ts";
@@ -21,6 +21,29 @@ import {
   revokeToken,
 } from "./tokens.ts";
 import type { PostgresUrl } from "./url.ts";
+
+/** Databases on a PostgreSQL server. */
+export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
+  const openForReading = (onWarning: (message: string) => void) => openPostgres(url, { access: "read", onWarning });
+  return {
+    name: url.database,
+    maxInFlight: MAX_IN_FLIGHT,
+    openForServing: ({ onWarning }) => openPostgres(url, { isServing: true, onWarning }),
+    openForWriting: ({ create = false } = {}) => openPostgres(url, { access: create ? "create" : "write" }),
+    openPlants: openForReading,
+    openTokens: openForReading,
+    async check() {
+      throw new ConfigError("Cannot check PostgreSQL: use pg_amcheck");
+    },
+    async backup() {
+      throw new ConfigError("Cannot back up PostgreSQL: use pg_dump");
+    },
+    async migrate({ dryRun, onWarning }) {
+      const migrations = await migratePostgres(url, dryRun, onWarning);
+      return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
+    },
+  };
+}
 
 /** How a PostgreSQL database is opened. */
 export interface PostgresOptions {
