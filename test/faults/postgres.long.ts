@@ -79,6 +79,25 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     expect(asked).toBe(1);
   });
 
+  test.concurrent("connections that a firewall forgets while they are idle cost no plant", async () => {
+    const { url } = await cluster.newDatabase();
+    using proxy = startProxy(cluster.port);
+    await using service = await openService(through(proxy, url), { timeoutMs: 5_000 });
+    const { plants } = service.database;
+    const addAll = (first: bigint) =>
+      Promise.all(
+        Array.from({ length: 32 }, (_, index) =>
+          plants.add([{ id: first + BigInt(index), name: "Fern" }], { timeoutMs: 5_000 }).catch((error) => error),
+        ),
+      );
+    while (service.metric("connections") < 4) await addAll(0n);
+    proxy.forget();
+    // What has replied a moment ago is not asked again.
+    await Bun.sleep(5_100);
+    expect(new Set((await addAll(100n)).flat())).toEqual(new Set(["added"]));
+    await plants.probe();
+  });
+
   test.concurrent("a database that stays read-only is asked less and less often", async () => {
     const { name, url, run } = await cluster.newDatabase();
     await using service = await openService(url);

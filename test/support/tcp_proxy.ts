@@ -25,6 +25,8 @@ export interface TcpProxy extends Disposable {
   replyBytes(): number;
   /** Resets every connection. */
   reset(): void;
+  /** Hands nothing on of the connections that are open, as a firewall that has forgotten them. Later ones pass. */
+  forget(): void;
 }
 
 interface Link {
@@ -32,6 +34,7 @@ interface Link {
   server: Socket<unknown> | undefined;
   /** What the client sent before the server was there. */
   early: Uint8Array[];
+  isForgotten: boolean;
 }
 
 /** How a proxy behaves. */
@@ -56,7 +59,7 @@ export function startProxy(target: number, { delayMs = 0 }: ProxyOptions = {}): 
 
   function reply(link: Link, chunk: Uint8Array): void {
     replyBytes += chunk.length;
-    if (mode === "black hole") return;
+    if (mode === "black hole" || link.isForgotten) return;
     if (mode === "damage one reply") {
       mode = "forward";
       return void link.client.write(new Uint8Array(chunk.length));
@@ -93,12 +96,12 @@ export function startProxy(target: number, { delayMs = 0 }: ProxyOptions = {}): 
     port: 0,
     socket: {
       open(client) {
-        client.data = { client, server: undefined, early: [] };
+        client.data = { client, server: undefined, early: [], isForgotten: false };
         links.add(client.data);
         void connectLink(client.data);
       },
       data({ data: link }, chunk) {
-        if (mode === "black hole") return;
+        if (mode === "black hole" || link.isForgotten) return;
         if (link.server === undefined) link.early.push(Buffer.from(chunk));
         else link.server.write(chunk);
       },
@@ -114,6 +117,7 @@ export function startProxy(target: number, { delayMs = 0 }: ProxyOptions = {}): 
     lost: () => lost,
     replyBytes: () => replyBytes,
     reset: () => links.forEach(cut),
+    forget: () => links.forEach((link) => void (link.isForgotten = true)),
     [Symbol.dispose]() {
       links.forEach(cut);
       listener.stop(true);

@@ -115,6 +115,20 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     expect(connected).toHaveLength(before);
   });
 
+  test.concurrent("connections whose replies are lost, again and again, are replaced", async () => {
+    using proxy = startProxy(cluster.port);
+    await using created = await cluster.newDatabase();
+    const url = parsePostgresUrl(through(proxy, created.url));
+    await using database = await openPostgres(url, { maxInFlight: 1 });
+    for (let id = 10; id < 60; id += 10) {
+      expect(await addAtOnce(database, [id])).toEqual(["added"]);
+      proxy.forget();
+      const lost = database.plants.add([{ id: BigInt(id + 1), name: "Fern" }], { timeoutMs: 100 });
+      await expect(lost).rejects.toMatchObject({ code: "storage_unavailable" });
+    }
+    expect(metric(database, "connections")).toBeLessThanOrEqual(2);
+  });
+
   test.concurrent("a statement that is given up at its deadline is not cancelled", async () => {
     const first: Buffer[] = [];
     const socket = { data: (_: unknown, bytes: Buffer) => void first.push(Buffer.from(bytes)) };
