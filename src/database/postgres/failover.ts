@@ -20,7 +20,11 @@ export interface Failover {
 /** How long to try a server that did not respond before, as long as there are others, in milliseconds. */
 const SILENT_LIMIT_MS = 1_000;
 
-/** @param onWarning Is told of the first standby that is read from. */
+/**
+ * Connects to the servers of a URL, and keeps in mind which of them responded.
+ *
+ * @param onWarning Is told of the first standby that is read from.
+ */
 export function failover(url: PostgresUrl, onWarning: (message: string) => void = () => {}): Failover {
   const silent = new Set<PostgresHost>();
   let lastUsed: PostgresHost | undefined;

@@ -33,6 +33,7 @@ export interface PoolCounts {
   durationMs: number;
 }
 
+/** Counts that begin at zero. */
 export const noCounts = (): PoolCounts => ({ reconnections: 0, retries: 0, done: 0, durationMs: 0 });
 
 /** How long a server may take to reply before another way to the database is tried, in milliseconds. */
