@@ -73,10 +73,10 @@ export async function addPlants(
 ): Promise<readonly StoreOutcome[]> {
   if (batch.length === 0) return [];
   const candidates = firstOfEach(batch);
-  const ids = await insert(connection, candidates);
+  const inserted = await insert(connection, candidates);
   // Each had an id of its own, and none was there.
-  if (ids?.length === batch.length) return batch.map(() => "added");
-  const adding: Adding = { connection, added: new Set(ids), stored: new Map() };
+  if (inserted?.length === batch.length) return batch.map(() => "added");
+  const adding: Adding = { connection, added: new Set(inserted?.map(idOf) ?? []), stored: new Map() };
   await look(adding, candidates);
   await addBesideLocks(adding, candidates, deadline);
   const { added, stored } = adding;
@@ -127,10 +127,17 @@ function openOf({ added, stored }: Adding, plants: readonly NewPlant[]): readonl
   return plants.filter(({ id }) => !added.has(id) && !stored.has(id));
 }
 
-/** Inserts plants; gives the ids of those that were added, or `undefined` if it met a lock, and was rolled back. */
-async function insert(connection: Connection, plants: readonly NewPlant[]): Promise<readonly bigint[] | undefined> {
+function idOf({ id }: Pick<PlantRow, "id">): bigint {
+  return BigInt(id);
+}
+
+/** Inserts plants; gives the rows of those that were added, or `undefined` if it met a lock, and was rolled back. */
+async function insert(
+  connection: Connection,
+  plants: readonly NewPlant[],
+): Promise<readonly Pick<PlantRow, "id">[] | undefined> {
   try {
-    return (await connection.query<Pick<PlantRow, "id">>(INSERT, columnsOf(plants))).map(({ id }) => BigInt(id));
+    return await connection.query<Pick<PlantRow, "id">>(INSERT, columnsOf(plants));
   } catch (error) {
     if (error instanceof PostgresFailure && error.code === LOCK_NOT_AVAILABLE) return undefined;
     throw error;
@@ -173,9 +180,9 @@ async function addBesideLocks(adding: Adding, plants: readonly NewPlant[], deadl
   async function addParts(size: number): Promise<void> {
     const blocked: NewPlant[] = [];
     for (const part of chunksOf(open, size)) {
-      const ids = leftMs() > 0 ? await insert(connection, part) : undefined;
-      if (ids === undefined) blocked.push(...part);
-      else for (const id of ids) added.add(id);
+      const inserted = leftMs() > 0 ? await insert(connection, part) : undefined;
+      if (inserted === undefined) blocked.push(...part);
+      else for (const row of inserted) added.add(idOf(row));
     }
     open = blocked;
   }
