@@ -20,6 +20,9 @@ for (const signal of ["SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {
 // standard error there is no other place to report to.
 for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
 
+const isTerminal = process.stderr.isTTY === true;
+const isAnsi = isTerminal && process.env["TERM"] !== "dumb";
+
 process.exitCode = await run(process.argv.slice(2), process.env, {
   stderr: (text) => void process.stderr.write(text),
   stop: stop.signal,
@@ -27,7 +30,9 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   write: (chunk) =>
     new Promise((resolve, reject) => process.stdout.write(chunk, (error) => (error ? reject(error) : resolve()))),
   stdin: () => Bun.stdin.stream(),
-  isTerminal: process.stderr.isTTY === true,
+  isTerminal,
+  isAnsi,
+  hasColors: isAnsi && !process.env["NO_COLOR"],
 });
 
 // The process does not wait for what still holds the event loop, such as a Worker whose disk hangs.

@@ -1,20 +1,32 @@
-import { existsSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { resolve } from "node:path";
-import { CommandError, isSystemError, reasonOf } from "../errors.ts";
+import type { Command } from "commander";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
-import { type Io } from "./output.ts";
+import { CommandError, isSystemError, reasonOf } from "../errors.ts";
+import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
+import { grouped, type Io } from "./output.ts";
+
+/** Declares `plant-store backup`. */
+export function declareBackup(program: Command, { io, action }: CommandContext): void {
+  const command = program
+    .command("backup <file>")
+    .description("Copy the database into a new file, even while a server runs")
+    .addHelpText("after", examples("backup plants-2026-11-20.db"))
+    .action(action(async ({ argument, config }) => backup((await config()).database, argument, io)));
+  addDatabaseFlag(command);
+}
 
 /** A path that ends with a slash, or with what names a directory. */
 const NO_FILE = /(?:^|\/)\.{0,2}$/;
 
 /**
- * `plant-store backup FILE`: copies the database as it is at one moment, also while a server writes to it. The file
- * appears complete and fsynced, or not at all, and never replaces another.
+ * Copies the database as it is at one moment, even while a server writes to it. The file appears complete and fsynced, or
+ * not at all, and never replaces another.
  *
- * @returns 0, or 1 when it was stopped.
+ * @returns 0, or 1 if it was stopped.
  * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.
- * @throws {CommandError} If it names no file, or one that is there already or cannot be written.
- * @throws {DatabaseError} If the database cannot be read, or not be copied, or is marked as corrupt.
+ * @throws {CommandError} If the target is not a file's name, exists, or cannot be written.
+ * @throws {DatabaseError} If the database cannot be read or copied, or is marked as corrupt.
  */
 export async function backup(database: DatabaseLocation, target: string, io: Io): Promise<number> {
   const adapter = await adapterOf(database);
@@ -23,10 +35,15 @@ export async function backup(database: DatabaseLocation, target: string, io: Io)
   if (existsSync(target)) throw new CommandError(`Cannot back up to "${target}": file already exists`);
   try {
     const isComplete = await adapter.backup(resolve(target), io.stop);
-    io.stderr(isComplete ? `Backed up "${adapter.name}" to "${target}"\n` : "Stopped: there is no backup\n");
+    if (!isComplete) io.stderr("Stopped: no backup was made\n");
+    else io.stderr(`Backed up "${adapter.name}" to "${target}": ${sizeOf(statSync(target).size)}\n`);
     return isComplete ? 0 : 1;
   } catch (error) {
     if (!isSystemError(error)) throw error;
     throw new CommandError(`Cannot back up to "${target}": ${reasonOf(error)}`, { cause: error });
   }
+}
+
+function sizeOf(bytes: number): string {
+  return bytes < 1e6 ? `${grouped(Math.ceil(bytes / 1e3))} kB` : `${grouped(Math.round(bytes / 1e6))} MB`;
 }

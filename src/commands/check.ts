@@ -1,19 +1,29 @@
-import { CommandError } from "../errors.ts";
-import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
+import type { Command } from "commander";
 import type { CheckProgress } from "../database/adapter.ts";
-import { type Io } from "./output.ts";
-import { writeOutput } from "./output.ts";
-import { type Progress, progressBar } from "./progress.ts";
+import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
+import { CommandError } from "../errors.ts";
+import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
+import { counted, type Io, type Progress, progressBar, writeOutput } from "./output.ts";
+
+/** Declares `plant-store check`. */
+export function declareCheck(program: Command, { io, action }: CommandContext): void {
+  const command = program
+    .command("check")
+    .description("Read the whole database for corruption, even while a server runs")
+    .addHelpText("after", examples("check"))
+    .action(action(async ({ config }) => check((await config()).database, io)));
+  addDatabaseFlag(command);
+}
 
 /**
- * `plant-store check`: reads the whole database for corruption, even while a server writes to it, and prints the result. A
- * server refuses to start on a file that was found corrupt before; on one that is sound it starts again.
+ * Reads the whole database for corruption, even while a server writes to it, and prints the result. A server refuses to
+ * start on a file that was found corrupt before; on one that is sound it starts again.
  *
- * @returns 0 for a sound database; 1 when it was stopped.
+ * @returns 0 for a sound database; 1 if it was stopped.
  * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.
  * @throws {CommandError} If the database is corrupt, or could not be checked.
  */
-export async function check(database: DatabaseLocation, io: Io): Promise<number> {
+async function check(database: DatabaseLocation, io: Io): Promise<number> {
   const adapter = await adapterOf(database);
   let bar: Progress | undefined;
   const onProgress = ({ plants, total }: CheckProgress) => {
@@ -23,9 +33,11 @@ export async function check(database: DatabaseLocation, io: Io): Promise<number>
   const result = await adapter.check({ stop: io.stop, onProgress });
   bar?.clear();
   switch (result.type) {
-    case "sound":
-      await writeOutput(io, `"${adapter.name}" is sound: ${result.plants} plants, ${result.pages} pages\n`);
+    case "sound": {
+      const size = `${counted(result.plants, "plant")}, ${counted(result.pages, "page")}`;
+      await writeOutput(io, `"${adapter.name}" is sound: ${size}\n`);
       return 0;
+    }
     case "stopped":
       io.stderr("Stopped: the check is incomplete\n");
       return 1;

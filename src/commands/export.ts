@@ -1,9 +1,34 @@
-import type { NewPlant } from "../plant/plant.ts";
-import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
-import type { Io } from "./output.ts";
+import type { Command } from "commander";
 import { withAbort } from "../async/abort.ts";
 import { eventLoopTurn } from "../async/event_loop_turn.ts";
-import { CommandError, reasonOf } from "../errors.ts";
+import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
+import type { NewPlant } from "../plant/plant.ts";
+import { parseChoice } from "../settings/parsers.ts";
+import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
+import { type Io, writeOutput } from "./output.ts";
+
+const HELP = `
+Prints every plant that was stored when it began, and perhaps some that came
+later; a backup is of one moment. CSV is as exact as JSON, but a spreadsheet
+takes a cell that begins with =, +, - or @ for a formula. Import reads JSON.`;
+
+/** Declares `plant-store export`. */
+export function declareExport(program: Command, { io, action }: CommandContext): void {
+  const command = program
+    .command("export")
+    .description("Print every plant, ordered by id, even while a server runs")
+    .option("--format <format>", "How plants are written: ndjson or csv", "ndjson")
+    .addHelpText("after", HELP)
+    .addHelpText("after", examples("export > plants.ndjson"))
+    .action(
+      action(async ({ flags, config }) => {
+        const formats = Object.keys(FORMATS) as ExportFormat[];
+        const format = parseChoice({ name: "--format", text: String(flags["format"]) }, formats);
+        return exportPlants((await config()).database, { format }, io);
+      }),
+    );
+  addDatabaseFlag(command);
+}
 
 /** How plants are written. */
 export type ExportFormat = keyof typeof FORMATS;
@@ -14,46 +39,32 @@ export interface ExportOptions {
 }
 
 /**
- * `plant-store export`: writes every plant that was stored before it began, ordered by id, from a database that may be
- * in use. Memory does not grow with the number of plants. Of a file that is marked as corrupt it writes what can be read.
+ * Writes every plant that was stored before it began, ordered by id, from a database that may be in use. Memory does not
+ * grow with the number of plants. Of a file that is marked as corrupt it writes what can be read.
  *
- * @returns 0, also when the reader of a pipe ended early; 1 when it was stopped.
+ * @returns 0; 1 if it was stopped.
  * @throws {CommandError} If the output cannot be written.
+ * @throws {BrokenPipe} If the reader of a pipe has ended.
  * @throws {DatabaseError} If the database cannot be read; at the end, if the file is marked as corrupt.
  */
 export async function exportPlants(database: DatabaseLocation, { format }: ExportOptions, io: Io): Promise<number> {
   const { openPlants } = await adapterOf(database);
   await using reader = await openPlants((message) => io.stderr(`${message}\n`));
-  return await writeAll(chunksOf(reader.pages(), FORMATS[format]), io);
-}
-
-async function writeAll(chunks: AsyncIterable<string>, io: Io): Promise<number> {
-  try {
-    for await (const chunk of chunks) {
-      await withAbort(io.write(chunk), io.stop);
-      if (io.stop.aborted) return stopped(io);
-      // A file takes every chunk at once.
-      await eventLoopTurn();
-    }
-    return io.stop.aborted ? stopped(io) : 0;
-  } catch (error) {
-    if (codeOf(error) === "EPIPE") return 0;
-    throw codeOf(error) === undefined ? error : new CommandError(`Cannot write the export: ${reasonOf(error)}`);
+  const { head, record } = FORMATS[format];
+  await write(io, head);
+  for await (const page of reader.pages()) {
+    if (io.stop.aborted) break;
+    await write(io, page.map(record).join(""));
   }
-}
-
-async function* chunksOf(pages: AsyncIterable<readonly NewPlant[]>, { head, record }: Format): AsyncIterable<string> {
-  if (head !== "") yield head;
-  for await (const page of pages) yield page.map(record).join("");
-}
-
-function stopped({ stderr }: Io): number {
-  stderr("Stopped: the export is incomplete\n");
+  if (!io.stop.aborted) return 0;
+  io.stderr("Stopped: the export is incomplete\n");
   return 1;
 }
 
-function codeOf(error: unknown): unknown {
-  return error instanceof Error && "code" in error ? error.code : undefined;
+async function write(io: Io, text: string): Promise<void> {
+  if (text !== "") await withAbort(writeOutput(io, text), io.stop);
+  // A file takes every piece at once, and a signal is noticed between two of them.
+  await eventLoopTurn();
 }
 
 interface Format {

@@ -1,14 +1,31 @@
 import { createReadStream, type Stats, statSync } from "node:fs";
 import { Readable } from "node:stream";
-import { ERRORS, PlantStoreError, CommandError, isSystemError, reasonOf } from "../errors.ts";
-import type { NewPlant } from "../plant/plant.ts";
-import type { PlantStore, StoreOutcome } from "../database/plant_store.ts";
-import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
-import { type Io } from "./output.ts";
-import { type LineBatch, batchesOf } from "./ndjson.ts";
-import { progressBar } from "./progress.ts";
-import { reasonOfRefusal } from "../database/storage_refusal.ts";
+import type { Command } from "commander";
 import { eventLoopTurn } from "../async/event_loop_turn.ts";
+import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
+import type { PlantStore, StoreOutcome } from "../database/plant_store.ts";
+import { reasonOfRefusal } from "../database/storage_refusal.ts";
+import { CommandError, ERRORS, isSystemError, PlantStoreError, reasonOf } from "../errors.ts";
+import type { NewPlant } from "../plant/plant.ts";
+import { parsePlant } from "../plant/plant_json.ts";
+import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
+import { grouped, type Io, progressBar } from "./output.ts";
+
+/** Declares `plant-store import`. */
+export function declareImport(program: Command, { io, action }: CommandContext): void {
+  const command = program
+    .command("import <file>")
+    .description('Add plants from lines of JSON, as export prints them; "-" reads standard input')
+    .addHelpText("after", examples("import plants.ndjson"))
+    .action(
+      action(async ({ argument, config }) => {
+        const { database, maxBodyBytes } = await config();
+        // Whatever plant came in a body comes on a line: an id may be written longer there.
+        return importPlants(database, argument, io, { maxLineBytes: Math.max(2 ** 26, maxBodyBytes + 64) });
+      }),
+    );
+  addDatabaseFlag(command);
+}
 
 /** How to import. */
 export interface ImportOptions {
@@ -17,11 +34,11 @@ export interface ImportOptions {
 }
 
 /**
- * `plant-store import`: adds plants from lines of JSON, the inverse of `export`. Each line is checked as the API checks
- * a body. A plant that is stored already is left as it is; a line that is refused is reported, and the import goes on.
+ * Adds plants from lines of JSON, the inverse of `export`. Each line is checked as the API checks a body. A plant that is
+ * stored already is left as it is; a line that is refused is reported, and the import goes on.
  *
  * @param source A path, or "-" for standard input.
- * @returns 0; 1 when a line was refused, or when it was stopped.
+ * @returns 0; 1 if a line was refused, or if it was stopped.
  * @throws {CommandError} If the source cannot be read, or the database cannot take plants.
  * @throws {DatabaseError} If the database cannot be opened.
  */
@@ -65,7 +82,7 @@ interface Counts {
 }
 
 function printSummary({ added, present, refused, line }: Counts, { stderr, stop }: Io): number {
-  const summary = `${added} added, ${present} already there, ${refused} refused\n`;
+  const summary = `${grouped(added)} added, ${grouped(present)} already there, ${grouped(refused)} refused\n`;
   stderr(stop.aborted ? `Stopped after line ${line}, import it again to go on: ${summary}` : summary);
   return stop.aborted || refused > 0 ? 1 : 0;
 }
@@ -108,24 +125,19 @@ function readerOf(stream: ReadableStream<Uint8Array>): ReadableStreamDefaultRead
 }
 
 /** Adds a batch, counts the outcomes, and resolves to a report on the lines that were refused. */
-async function commit({ lines }: LineBatch, store: PlantStore, counts: Counts): Promise<string> {
+async function commit({ plants, faults, lastLine }: Batch, store: PlantStore, counts: Counts): Promise<string> {
   const outcomes = await addAll(
-    lines.map(({ content }) => content).filter((content) => typeof content !== "string"),
+    plants.map(({ plant }) => plant),
     store,
   );
-  let report = "";
-  let next = 0;
-  for (const { number, content } of lines) {
-    const isPlant = typeof content !== "string";
-    const outcome = isPlant ? outcomes[next++] : "refused";
-    if (outcome === "added" || outcome === "present") counts[outcome]++;
-    else {
-      counts.refused++;
-      report += `line ${number}: ${isPlant ? ERRORS.id_taken.message : content}\n`;
-    }
-    counts.line = number;
-  }
-  return report;
+  const conflicts = plants.flatMap(({ line }, index) =>
+    outcomes[index] === "conflict" ? [{ line, message: ERRORS.id_taken.message }] : [],
+  );
+  const refused = [...faults, ...conflicts].toSorted((one, other) => one.line - other.line);
+  for (const outcome of outcomes) if (outcome === "added" || outcome === "present") counts[outcome]++;
+  counts.refused += refused.length;
+  counts.line = lastLine;
+  return refused.map(({ line, message }) => `line ${line}: ${message}\n`).join("");
 }
 
 /** Adds plants, and those again that another transaction holds, as long as the time allows. */
@@ -143,3 +155,121 @@ async function addAll(plants: readonly NewPlant[], store: PlantStore): Promise<r
 }
 
 const LOCKED = "another transaction held a lock for too long";
+
+/** Lines that are committed together. */
+interface Batch {
+  readonly plants: readonly { readonly line: number; readonly plant: NewPlant }[];
+  /** The lines that hold none, each with what is wrong with it. */
+  readonly faults: readonly { readonly line: number; readonly message: string }[];
+  readonly lastLine: number;
+  /** How much of the input has been read, in bytes. */
+  readonly bytes: number;
+}
+
+/** A batch ends at this many lines, or at {@linkcode BATCH_BYTES}. */
+const BATCH_LINES = 1_000;
+/** A batch ends at this many bytes, because a name may be long. */
+const BATCH_BYTES = 2 ** 22;
+
+/**
+ * Reads plants from lines of JSON, in batches: each line is checked as the API checks a body.
+ *
+ * @param maxLineBytes The longest line that is read, in bytes.
+ * @param stop Ends the input early, with the lines that have arrived completely.
+ */
+async function* batchesOf(
+  reader: ReadableStreamDefaultReader<Uint8Array>,
+  maxLineBytes: number,
+  stop: AbortSignal,
+): AsyncGenerator<Batch> {
+  const split = lineSplitter(maxLineBytes);
+  let [plants, faults]: [{ line: number; plant: NewPlant }[], { line: number; message: string }[]] = [[], []];
+  let [line, lastLine, bytes, begin] = [0, 0, 0, 0];
+  for await (const chunk of chunksOf(reader, stop)) {
+    for (const { length, content } of split(chunk)) {
+      line++;
+      bytes += length + 1;
+      if (content !== undefined && isBlank(content)) continue;
+      try {
+        if (content === undefined) faults.push({ line, message: `the line must have at most ${maxLineBytes} bytes` });
+        else plants.push({ line, plant: parsePlant(content, "the line") });
+      } catch (error) {
+        if (!(error instanceof PlantStoreError)) throw error;
+        faults.push({ line, message: error.message });
+      }
+      lastLine = line;
+      if (plants.length + faults.length < BATCH_LINES && bytes - begin < BATCH_BYTES) continue;
+      yield { plants, faults, lastLine, bytes };
+      [plants, faults, begin] = [[], [], bytes];
+    }
+  }
+  yield { plants, faults, lastLine, bytes };
+}
+
+/** A line without its end; without its content if that is too long. */
+interface Line {
+  readonly length: number;
+  readonly content: Uint8Array | undefined;
+}
+
+const NEWLINE = 0x0a;
+
+/** Cuts chunks into lines. Of a line that is too long, no more than the limit is kept in memory. */
+function lineSplitter(maxBytes: number): (chunk: Uint8Array) => Iterable<Line> {
+  let parts: Uint8Array[] = [];
+  let length = 0;
+
+  function hold(part: Uint8Array): void {
+    length += part.length;
+    if (length > maxBytes) parts = [];
+    else parts.push(part);
+  }
+
+  function take(): Line {
+    const bytes = parts.length === 1 ? parts[0] : Buffer.concat(parts);
+    const line = { length, content: length > maxBytes ? undefined : bytes };
+    [parts, length] = [[], 0];
+    return line;
+  }
+
+  return function* split(chunk) {
+    let start = 0;
+    for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
+      hold(chunk.subarray(start, end));
+      yield take();
+      start = end + 1;
+    }
+    hold(chunk.subarray(start));
+  };
+}
+
+const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
+
+/** The first line of a file may hold a byte order mark and nothing else. */
+function isBlank(bytes: Uint8Array): boolean {
+  const start = BYTE_ORDER_MARK.every((byte, index) => bytes[index] === byte) ? BYTE_ORDER_MARK.length : 0;
+  return bytes.subarray(start).every((byte) => byte === 0x20 || byte === 0x09 || byte === 0x0d);
+}
+
+/** Ends with the input, or with what has arrived when it is stopped. */
+async function* chunksOf(
+  reader: ReadableStreamDefaultReader<Uint8Array>,
+  stop: AbortSignal,
+): AsyncGenerator<Uint8Array> {
+  // Why it cannot be read is said where it is read.
+  const cancel = () => void reader.cancel().catch(() => {});
+  stop.addEventListener("abort", cancel);
+  try {
+    if (stop.aborted) return;
+    for (let read = await reader.read(); !read.done; read = await reader.read()) {
+      yield read.value;
+      // A line can be longer than a batch, and a file is read without waiting.
+      await eventLoopTurn();
+    }
+    // The last line may have no end. If it has, one blank line more changes nothing; if it was cut off, it is none.
+    if (!stop.aborted) yield Uint8Array.of(NEWLINE);
+  } finally {
+    stop.removeEventListener("abort", cancel);
+    cancel();
+  }
+}

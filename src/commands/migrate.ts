@@ -1,7 +1,21 @@
-import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
-import { type Io } from "./output.ts";
-import { writeOutput } from "./output.ts";
+import type { Command } from "commander";
 import { withAbort } from "../async/abort.ts";
+import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
+import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
+import { type Io, writeOutput } from "./output.ts";
+
+/** Declares `plant-store migrate`. */
+export function declareMigrate(program: Command, { io, action }: CommandContext): void {
+  const command = program
+    .command("migrate")
+    .description("Bring a database on PostgreSQL to the newest schema, as a role that may create tables")
+    .option("--dry-run", "Print the SQL, and change nothing")
+    .addHelpText("after", examples("migrate --database postgres://owner@localhost/plants --dry-run"))
+    .action(
+      action(async ({ flags, config }) => migrate((await config()).database, { dryRun: flags["dryRun"] === true }, io)),
+    );
+  addDatabaseFlag(command, "The database, postgres://…");
+}
 
 /** How to migrate. */
 export interface MigrateOptions {
@@ -10,10 +24,10 @@ export interface MigrateOptions {
 }
 
 /**
- * `plant-store migrate`: brings a database on PostgreSQL to the newest schema, as a role that may create tables: then
- * servers need one that may not.
+ * Brings a database on PostgreSQL to the newest schema, as a role that may create tables: then servers need one that may
+ * not.
  *
- * @returns 0, or 1 when it was stopped.
+ * @returns 0, or 1 if it was stopped.
  * @throws {ConfigError} If the database is a file, which the commands that write to it migrate.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */

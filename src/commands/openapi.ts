@@ -1,25 +1,35 @@
+import type { Command } from "commander";
 import { memoryStore } from "../database/memory.ts";
-import { openApiDocument } from "../http/openapi.ts";
-import { plantsApi } from "../http/plants.ts";
-import { groupCommit } from "../group_commit/group_commit.ts";
-import { type Io } from "./output.ts";
-import { writeOutput } from "./output.ts";
-import { parseBaseUrl } from "../settings/setting_parsers.ts";
+import { parseBaseUrl } from "../settings/parsers.ts";
+import { SETTINGS } from "../settings/settings.ts";
+import { type CommandContext, examples } from "./command.ts";
+import { type Io, writeOutput } from "./output.ts";
 
-/** The flags of `openapi`. */
-export interface OpenapiOptions {
-  /** The URL that clients reach the API by, with its path prefix if it has one. */
-  readonly server: string;
+/** Where `serve` listens without any settings. */
+const DEFAULT_SERVER = `http://${SETTINGS.host.variables.HOST}:${SETTINGS.port.variables.PORT}`;
+
+/** Declares `plant-store openapi`. */
+export function declareOpenapi(program: Command, { io, action }: CommandContext): void {
+  program
+    .command("openapi")
+    .description("Print the OpenAPI document")
+    .option("--server <url>", "The URL that clients reach the API by", DEFAULT_SERVER)
+    .addHelpText("after", examples("openapi --server https://plants.example.org"))
+    .action(action(({ flags }) => openapi(String(flags["server"]), io)));
 }
 
 /**
- * `plant-store openapi`: prints the OpenAPI document, without a database or a server. In a file the server's URL has to
- * be absolute: there is nothing that it could be relative to.
+ * Prints the OpenAPI document, without a database or a server. In a file the server's URL has to be absolute: there is
+ * nothing that it could be relative to.
  *
- * @throws {ConfigError} If `server` is no URL of HTTP.
+ * @throws {ConfigError} If `server` is not a URL of HTTP.
  */
-export async function openapi({ server }: OpenapiOptions, io: Pick<Io, "write">): Promise<number> {
-  const url = parseBaseUrl("--server", server).href.replace(/\/+$/, "");
+async function openapi(server: string, io: Io): Promise<number> {
+  const url = parseBaseUrl({ name: "--server", text: server }).href.replace(/\/+$/, "");
+  // The web framework is loaded where it is used: no other command waits for it.
+  const { openApiDocument } = await import("../http/openapi.ts");
+  const { plantsApi } = await import("../http/plants.ts");
+  const { groupCommit } = await import("../group_commit/group_commit.ts");
   const api = plantsApi({ plants: groupCommit(memoryStore()), maxBodyBytes: 0 });
   const document = await openApiDocument(api, { url, description: "The server" });
   await writeOutput(io, `${JSON.stringify(document, null, 2)}\n`);

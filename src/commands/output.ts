@@ -11,6 +11,10 @@ export interface Io {
   readonly stderr: (text: string) => void;
   /** Whether messages for people go to a terminal. */
   readonly isTerminal: boolean;
+  /** Whether that terminal takes escape sequences (ECMA-48). */
+  readonly isAnsi: boolean;
+  /** Whether its user wants colours (https://no-color.org). */
+  readonly hasColors: boolean;
   /** What comes in on standard input; to be called once. */
   readonly stdin: () => ReadableStream<Uint8Array>;
   /** Aborted by the first signal that asks the program to stop: SIGTERM, SIGINT, SIGQUIT, or SIGHUP without a listener. */
@@ -19,15 +23,22 @@ export interface Io {
   readonly onHangup: (listener: () => void) => void;
 }
 
+/** The reader of the output has ended, as `head` does: nothing is left to do, and nothing to say. */
+export class BrokenPipe extends Error {
+  override readonly name = "BrokenPipe";
+}
+
 /**
- * Writes a command's whole result.
+ * Writes a command's result, or a piece of it.
  *
- * @throws {CommandError} If it cannot be written: the disk is full, or the reader of a pipe has ended.
+ * @throws {BrokenPipe} If the reader of a pipe has ended.
+ * @throws {CommandError} If it cannot be written otherwise, as on a disk that is full.
  */
 export async function writeOutput({ write }: Pick<Io, "write">, text: string): Promise<void> {
   try {
     await write(text);
   } catch (cause) {
+    if (cause instanceof Error && "code" in cause && cause.code === "EPIPE") throw new BrokenPipe();
     throw new CommandError(`Cannot write the output: ${reasonOf(cause)}`, { cause });
   }
 }
@@ -35,4 +46,106 @@ export async function writeOutput({ write }: Pick<Io, "write">, text: string): P
 /** A text as it may be printed: its control characters would reach the terminal, so each becomes `\u{…}`. */
 export function escapeControls(text: string): string {
   return text.replaceAll(/\p{C}/gu, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
+}
+
+/** What was typed, in quotation marks, as it may be printed: a very long one is cut. */
+export function quoted(text: string): string {
+  const start = text.length > 80 ? `${text.slice(0, 80)}…` : text;
+  return `"${escapeControls(start)}"`;
+}
+
+/** A number as people read it: "400,000". */
+export function grouped(count: number): string {
+  return count.toLocaleString("en-US");
+}
+
+/** A number of things: "1 plant", "400,000 plants". */
+export function counted(count: number, thing: string): string {
+  return `${grouped(count)} ${thing}${count === 1 ? "" : "s"}`;
+}
+
+/** How progress is shown. */
+export interface ProgressOptions {
+  /** Takes messages for people. */
+  readonly stderr: (text: string) => void;
+  /** Whether they go to a terminal that moves its cursor; elsewhere there is no bar. */
+  readonly isAnsi: boolean;
+  /** How much there is to do, in any unit. @default unknown: rate only */
+  readonly total?: number | undefined;
+  /** A clock, in milliseconds. */
+  readonly now?: () => number;
+}
+
+/** A line at the bottom of a terminal that shows how much is done. */
+export interface Progress {
+  /**
+   * Draws the bar, ten times a second at most.
+   *
+   * @param done How much of `total` is done.
+   * @param plants How many plants that was.
+   */
+  update(done: number, plants: number): void;
+  /** Prints a message above the bar, where it stays. */
+  print(text: string): void;
+  /** Erases the bar. */
+  clear(): void;
+}
+
+/** How often the bar is drawn, in milliseconds. */
+const INTERVAL_MS = 100;
+/** To the beginning of the line, and erase it (ECMA-48: CR, EL). */
+const ERASE = "\r\x1b[K";
+
+/** Shows progress on a terminal: how much is done, how many plants a second, and how much time is left. */
+export function progressBar(options: ProgressOptions): Progress {
+  const { stderr, isAnsi, total, now = () => performance.now() } = options;
+  const begin = now();
+  let due = begin + INTERVAL_MS;
+  let line = "";
+
+  function draw(text: string): void {
+    if (text !== line) stderr(`${ERASE}${text}`);
+    line = text;
+  }
+
+  return {
+    update(done, plants) {
+      if (!isAnsi || now() < due) return;
+      due = now() + INTERVAL_MS;
+      draw(describe({ done, total, plants, elapsed: (now() - begin) / 1000 }));
+    },
+    print(text) {
+      if (text !== "") stderr(line === "" ? text : `${ERASE}${text}${line}`);
+    },
+    clear: () => draw(""),
+  };
+}
+
+interface State {
+  readonly done: number;
+  readonly total: number | undefined;
+  readonly plants: number;
+  /** In seconds. */
+  readonly elapsed: number;
+}
+
+function describe({ done, total, plants, elapsed }: State): string {
+  const rate = `${counted(plants, "plant")}, ${grouped(Math.round(plants / elapsed))}/s`;
+  if (total === undefined || done === 0) return rate;
+  const share = Math.min(1, done / total);
+  return `${bar(share)} ${rate}, ${clock((elapsed * (1 - share)) / share)} left`;
+}
+
+const BAR_WIDTH = 20;
+
+function bar(share: number): string {
+  const full = Math.floor(share * BAR_WIDTH);
+  return `[${"#".repeat(full)}${"-".repeat(BAR_WIDTH - full)}] ${Math.floor(share * 100)} %`;
+}
+
+/** Minutes and seconds; hours before them where there are any. */
+function clock(seconds: number): string {
+  const whole = Math.ceil(seconds);
+  const parts = [Math.floor(whole / 60) % 60, whole % 60].map((part) => String(part).padStart(2, "0"));
+  return [...(whole >= 3600 ? [Math.floor(whole / 3600)] : []), ...parts].join(":");
 }

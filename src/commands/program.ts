@@ -1,20 +1,24 @@
-import { type Command, CommanderError } from "commander";
-import { DatabaseError } from "../database/database.ts";
-import { declareProgram } from "./command_line.ts";
+import { Command, CommanderError } from "commander";
+import packageJson from "../../package.json" with { type: "json" };
 import { withAbort } from "../async/abort.ts";
-import { type Config, parseConfig } from "../settings/config.ts";
-import { ConfigError, CommandError } from "../errors.ts";
+import { DatabaseError } from "../database/database.ts";
+import { CommandError, ConfigError } from "../errors.ts";
 import { withDatabaseUrlFile } from "../settings/secret_files.ts";
-import { type Io } from "./output.ts";
-import { escapeControls, writeOutput } from "./output.ts";
-import type { Environment, Flags } from "../settings/setting_table.ts";
+import { type Config, type Environment, type Flags, parseConfig } from "../settings/settings.ts";
+import { declareBackup } from "./backup.ts";
+import { declareCheck } from "./check.ts";
+import { type CommandContext, examples } from "./command.ts";
+import { declareExport } from "./export.ts";
+import { declareImport } from "./import.ts";
+import { declareMigrate } from "./migrate.ts";
+import { declareOpenapi } from "./openapi.ts";
+import { BrokenPipe, escapeControls, type Io, quoted, writeOutput } from "./output.ts";
+import { declareServe } from "./serve.ts";
+import { declareToken } from "./token.ts";
 
 /** The exit codes of the program, beside 0. */
 const FAILED = 1;
 const CALLED_WRONGLY = 2;
-
-/** The ways to ask for help. */
-const HELP = ["-h", "--help", "help"];
 
 /**
  * Runs the program with its arguments (without the program's own name), and resolves to its exit code: 0, 1 (it
@@ -23,19 +27,56 @@ const HELP = ["-h", "--help", "help"];
 export async function run(args: readonly string[], environment: Environment, io: Io): Promise<number> {
   let exitCode = 0;
   let help = "";
-  const program = declareProgram({
-    io,
-    configOf: (flags) => readConfig(environment, flags, io),
-    writeHelp: (text) => (help += text),
-    done: (code) => (exitCode = code),
-  });
+  const action: CommandContext["action"] =
+    (runCommand) =>
+    async (...given) => {
+      const command = given.at(-1) as Command;
+      const flags: Flags = command.opts();
+      const config = () => readConfig(environment, flags, io);
+      exitCode = await runCommand({ argument: command.args[0] ?? "", flags, config });
+    };
+  const program = declareProgram({ io, action }, (text) => (help += text));
+  const { command, words } = normalizeArguments(program, args);
   try {
-    await program.parseAsync(normalizeArguments(program, args), { from: "user" }).catch(exceptHelp);
+    await program.parseAsync(words, { from: "user" }).catch((error) => exceptHelp(error, command));
     if (help !== "") await writeOutput(io, help);
     return exitCode;
   } catch (error) {
     return toExitCode(error, io);
   }
+}
+
+/** Declares the program: its commands, their flags and their help. */
+export function declareProgram(context: CommandContext, writeHelp: (text: string) => void): Command {
+  const program = new Command("plant-store")
+    .description("A store of plants: POST /plants over HTTP, kept in SQLite or PostgreSQL.")
+    .version(packageJson.version, "-V, --version", "Print the version")
+    .helpOption("-h, --help", "Print this help")
+    .helpCommand("help [command]", "Print the help of a command")
+    .addHelpText("after", examples("--port 8080", "token create greenhouse --expires 90d", "export > plants.ndjson"))
+    .addHelpText("after", "\nExit codes: 0, 1 (it failed), 2 (it was called wrongly).")
+    .configureHelp({
+      subcommandTerm: (command) => (command.name() === "token" ? "token create|list|…" : termOf(command)),
+    })
+    .exitOverride()
+    .configureOutput({ writeOut: writeHelp, writeErr: context.io.stderr, outputError: () => {} });
+  declareServe(program, context);
+  declareToken(program, context);
+  declareExport(program, context);
+  declareImport(program, context);
+  declareBackup(program, context);
+  declareCheck(program, context);
+  declareMigrate(program, context);
+  declareOpenapi(program, context);
+  return program;
+}
+
+/** As Commander has it, without "[options]". */
+function termOf(command: Command): string {
+  const names = command.registeredArguments.map((argument) =>
+    argument.required ? `<${argument.name()}>` : `[${argument.name()}]`,
+  );
+  return [command.name(), ...names].join(" ");
 }
 
 async function readConfig(environment: Environment, flags: Flags, { stop }: Io): Promise<Config> {
@@ -46,32 +87,73 @@ async function readConfig(environment: Environment, flags: Flags, { stop }: Io):
   return parseConfig(variables, flags);
 }
 
-/** Help and the version end Commander with an error of code 0. */
-function exceptHelp(error: unknown): void {
-  if (!(error instanceof CommanderError) || error.exitCode !== 0) throw error;
-}
-
 /**
- * Without a command the program serves. (As Commander's default command, `serve` would run for a mistyped one.) And for a
- * mistyped command there is no help: Commander would print that of the program, and exit with 0.
+ * Finds the command that is called, and puts the arguments into the order that Commander takes. Without a command the
+ * program serves: as Commander's default command, `serve` would run for a mistyped one. `help token create` asks for the
+ * same as `token create --help`; for a mistyped command there is no help, which Commander would print with exit code 0.
  */
-function normalizeArguments(program: Command, args: readonly string[]): readonly string[] {
-  const [first = "--"] = args;
-  if (isMistyped(program, args)) return args.filter((arg) => !HELP.includes(arg));
-  return first.startsWith("-") && ![...HELP, "-V", "--version"].includes(first) ? ["serve", ...args] : args;
+function normalizeArguments(program: Command, args: readonly string[]): { command: Command; words: string[] } {
+  let [command, asksForHelp] = [program, false];
+  let next = 0;
+  for (; next < args.length && command.commands.length > 0; next++) {
+    const subcommand = command.commands.find((known) => known.name() === args[next]);
+    if (args[next] === "help") asksForHelp = true;
+    else if (subcommand === undefined) break;
+    else command = subcommand;
+  }
+  const path = args.slice(0, next).filter((word) => word !== "help");
+  const rest = args.slice(next);
+  const [first = "--"] = rest;
+  const isMistyped = command.commands.length > 0 && !first.startsWith("-");
+  if (isMistyped) return { command, words: [...path, ...rest.filter((word) => !/^(?:-h|--help|help)$/.test(word))] };
+  if (asksForHelp) return { command, words: [...path, "--help"] };
+  if (command !== program || /^(?:-h|--help|-V|--version)$/.test(first)) return { command, words: [...args] };
+  const serve = program.commands.find((known) => known.name() === "serve") ?? program;
+  return { command: serve, words: ["serve", ...args] };
 }
 
-/** Whether a name stands in the place of a subcommand, and is none. */
-function isMistyped(command: Command, [name = "-", ...rest]: readonly string[]): boolean {
-  if (command.commands.length === 0 || name.startsWith("-")) return false;
-  if (name === "help") return isMistyped(command, rest);
-  const subcommand = command.commands.find((known) => known.name() === name);
-  return subcommand === undefined || isMistyped(subcommand, rest);
+/** Help and the version end Commander with an error of code 0; any other is told in the program's own voice. */
+function exceptHelp(error: unknown, command: Command): void {
+  if (!(error instanceof CommanderError)) throw error;
+  // Without a subcommand there is help, as an error.
+  if (error.code === "commander.help") throw error;
+  if (error.exitCode !== 0) throw new ConfigError(complaintOf(error, command));
+}
+
+/** What people type who know other programs. */
+const HINTS: Readonly<Record<string, string>> = {
+  version: "--version",
+  start: "serve",
+  run: "serve",
+  "-v": "--version",
+  "-p": "--port",
+  "-d": "--database",
+};
+
+/** Commander's message in one sentence, with what to do about it. */
+function complaintOf({ message }: CommanderError, command: Command): string {
+  const path = pathOf(command);
+  const [, unknown, name = ""] = /^error: unknown (command|option) '(.*?)'(?:$|\n)/s.exec(message) ?? [];
+  if (unknown !== undefined) {
+    const [, similar = HINTS[name]] = /\(Did you mean (?:one of )?(\S+?)[,?]/.exec(message) ?? [];
+    const advice = similar === undefined ? `See ${path} --help` : `Did you mean "${similar}"?`;
+    return `Unknown ${unknown} ${quoted(name)}. ${advice}`;
+  }
+  const [, flag] = /^error: option '(--\w+).*' argument missing/.exec(message) ?? [];
+  if (flag !== undefined) return `${flag} needs a value. See ${path} --help`;
+  const [, argument] = /^error: missing required argument '(\w+)'/.exec(message) ?? [];
+  if (argument !== undefined) return `Missing <${argument}>. See ${path} --help`;
+  const [, extra] = /^error: too many arguments.*: (.*)\.$/s.exec(message) ?? [];
+  return extra === undefined ? message : `Unexpected argument ${quoted(extra)}. See ${path} --help`;
+}
+
+function pathOf(command: Command): string {
+  return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
 }
 
 /** One line for what its reader can act on; anything else is a bug, and comes with its stack. */
 function toExitCode(error: unknown, { stderr }: Io): number {
-  // Commander has printed its own line.
+  if (error instanceof BrokenPipe) return FAILED;
   if (error instanceof CommanderError) return CALLED_WRONGLY;
   const isExpected = error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
   // It may quote a value that ends with a newline, as a file of a secret does.

@@ -1,22 +1,41 @@
+import type { Command } from "commander";
 import { startLogging } from "../telemetry/logging.ts";
 import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
-import type { Config } from "../settings/config.ts";
+import type { Config } from "../settings/settings.ts";
 import { readStaticTokens } from "../settings/secret_files.ts";
+import { type CommandContext, examples, settingsHelp } from "./command.ts";
 import type { Io } from "./output.ts";
 import { adapterOf } from "../database/open_database.ts";
 import { HttpServer } from "../server/http_server.ts";
 import { shutdownBudget } from "../server/shutdown.ts";
 import { withAbort } from "../async/abort.ts";
 
+/** Declares `plant-store serve`. */
+export function declareServe(program: Command, { io, action }: CommandContext): void {
+  program
+    .command("serve")
+    .description("Serve the API (also what happens without a command)")
+    .option("--host <address>")
+    .option("--port <number>")
+    .option("--database <url>")
+    .configureHelp({
+      formatHelp: (command, help) =>
+        `Usage: ${help.commandUsage(command)}\n\n${help.commandDescription(command)}\n\n${settingsHelp()}\n`,
+    })
+    .addHelpText("after", examples("serve --port 8080 --database /var/lib/plant-store/plants.db"))
+    .action(action(async ({ config }) => serve(await config(), io)));
+}
+
 /**
- * `plant-store serve`: serves until `io.stop`, then finishes the requests in flight and closes the database.
+ * Serves until `io.stop`, then finishes the requests in flight and closes the database.
  *
  * @returns 0 after a stop that was asked for, 1 if the storage failed, even during the stop.
  */
-export async function serve(config: Config, io: Io): Promise<number> {
+async function serve(config: Config, io: Io): Promise<number> {
   using logging = startLogging({
     level: config.logLevel,
     format: config.logFormat ?? (io.isTerminal ? "pretty" : "json"),
+    colors: io.hasColors,
     write: io.stderr,
   });
   const { log } = logging;

@@ -1,48 +1,120 @@
-import { sha256 } from "../auth/sha256.ts";
-import { ConfigError, CommandError } from "../errors.ts";
-import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
+import type { Command } from "commander";
 import { type Scope, SCOPES } from "../auth/authenticate.ts";
+import { sha256 } from "../auth/sha256.ts";
 import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
 import type { DatabaseAdapter, TokenReader } from "../database/adapter.ts";
-import { type Io } from "./output.ts";
-import { escapeControls, writeOutput } from "./output.ts";
+import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { type RefusedAction, toCommandError } from "../database/storage_refusal.ts";
+import { CommandError, ConfigError } from "../errors.ts";
+import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
+import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
+import { counted, type Io, quoted, writeOutput } from "./output.ts";
+
+/** Declares `plant-store token` and its commands. */
+export function declareToken(program: Command, { io, action }: CommandContext): void {
+  const token = program
+    .command("token")
+    .description("Create, list, revoke, delete and prune bearer tokens")
+    .helpCommand(false)
+    .addHelpText("after", examples("token create greenhouse --expires 90d", "token list"));
+  const create = token
+    .command("create <name>")
+    .description("Create a token and print it; the database keeps its SHA-256 only")
+    .option("--expires <lifetime>", "How long it is accepted, such as 90d; m, h, d or w (default: until it is revoked)")
+    .option("--scope <scope>", "The one thing that it may be used for: write or metrics (default: both)")
+    .addHelpText("after", examples("token create greenhouse --expires 90d"))
+    .action(
+      action(async ({ argument, flags, config }) =>
+        createToken((await config()).database, argument, parseCreateFlags(flags), io),
+      ),
+    );
+  const list = token
+    .command("list")
+    .description("Print every token's name, status and times, but not the token")
+    .option("--json", "Print JSON")
+    .addHelpText("after", examples("token list --json"))
+    .action(
+      action(async ({ flags, config }) => listTokens((await config()).database, { json: flags["json"] === true }, io)),
+    );
+  const revoke = token
+    .command("revoke <name>")
+    .description("Stop accepting a token, on running servers within five seconds")
+    .addHelpText("after", examples("token revoke greenhouse"))
+    .action(action(async ({ argument, config }) => revokeToken((await config()).database, argument, io)));
+  const remove = token
+    .command("delete <name>")
+    .description("Revoke a token and forget it: its name is free again")
+    .addHelpText("after", examples("token delete greenhouse"))
+    .action(action(async ({ argument, config }) => deleteToken((await config()).database, argument, io)));
+  const prune = token
+    .command("prune")
+    .description("Delete every token that is revoked or expired")
+    .addHelpText("after", examples("token prune"))
+    .action(action(async ({ config }) => pruneTokens((await config()).database, io)));
+  for (const command of [create, list, revoke, remove, prune]) addDatabaseFlag(command);
+}
 
 /** How to create a token. */
-export interface CreateTokenOptions {
-  /** How long it is accepted, such as `90d`. @default until it is revoked */
-  readonly expires?: string;
-  /** The one thing that it may be used for. @default all of them */
-  readonly scope?: Scope;
+interface CreateOptions {
+  /** In milliseconds; `undefined` until it is revoked. */
+  readonly lifetimeMs: number | undefined;
+  readonly scopes: readonly Scope[];
+}
+
+function parseCreateFlags({ expires, scope }: Record<string, unknown>): CreateOptions {
+  return {
+    lifetimeMs: typeof expires === "string" ? parseLifetime({ name: "--expires", text: expires }) : undefined,
+    scopes: typeof scope === "string" ? [parseChoice({ name: "--scope", text: scope }, SCOPES)] : SCOPES,
+  };
+}
+
+const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as const;
+
+function parseLifetime(input: Input): number {
+  const [, count = "0", unit = ""] = /^(\d{1,4})([mhdw]?)$/.exec(input.text) ?? [];
+  const lifetime = Number(count) * (UNIT_MS[unit as keyof typeof UNIT_MS] ?? 0);
+  if (lifetime > 0) return lifetime;
+  const units = "m, h, d or w for minutes, hours, days or weeks";
+  if (Number(count) > 0) throw refusal(input, `expected a unit behind the number: ${units}, such as ${count}d`);
+  throw refusal(input, `expected a number and its unit: ${units}, such as 90d`);
 }
 
 /**
- * `plant-store token create`: prints a new token, this once; the database keeps its SHA-256.
+ * Prints a new token, this once; the database keeps its SHA-256.
  *
  * @throws {CommandError} If the name is taken, or the token cannot be printed: then there is none. If storage does not
  * respond in time there may be one, which the message says.
  */
-export async function createToken(
+async function createToken(
   database: DatabaseLocation,
   name: string,
-  { expires, scope }: CreateTokenOptions,
+  { lifetimeMs, scopes }: CreateOptions,
   io: Io,
 ): Promise<number> {
   requireName(name);
   const createdAt = new Date();
-  const expiresAt = expires === undefined ? null : new Date(createdAt.getTime() + parseLifetime(expires));
+  const expiresAt = lifetimeMs === undefined ? null : new Date(createdAt.getTime() + lifetimeMs);
   const token = mintToken(sha256);
-  const record = { name, digest: sha256(token), createdAt, expiresAt, scopes: scope ? [scope] : SCOPES };
+  const record = { name, digest: sha256(token), createdAt, expiresAt, scopes };
   const advice = `a token of this name may exist now although its secret was not shown: remove it with plant-store token delete ${name}`;
-  const call = { action: `create token "${name}"`, advice, open: forCreating };
-  await withTokens(database, call, async (tokens) => {
-    if (!(await tokens.add(record))) throw new CommandError(`Cannot create token "${name}": the name is taken`);
+  const open: TokenCall["open"] = (adapter) =>
+    adapter.openForWriting({ create: true, onCreate: () => io.stderr(`Created database "${adapter.name}".\n`) });
+  await withTokens(database, { action: `create token "${name}"`, advice, open }, async (tokens, where) => {
+    if (!(await tokens.add(record))) throw await nameTaken(tokens, name, where);
     await printOrDelete(token, name, tokens, io);
+    const end = expiresAt ? `It expires ${expiresAt.toISOString()}.` : "It does not expire.";
+    io.stderr(`Created token "${name}" in "${where}". Save it: it cannot be shown again. ${end}\n`);
   });
-  const end = expiresAt ? `It expires ${expiresAt.toISOString()}.` : "It does not expire.";
-  io.stderr(`Token "${name}" is shown only now. ${end}\n`);
   return 0;
+}
+
+async function nameTaken(tokens: TokenStore, name: string, where: string): Promise<CommandError> {
+  const isRevoked = (await tokens.list()).some((known) => known.name === name && known.revokedAt !== null);
+  const reason = isRevoked
+    ? `a revoked token has this name; free it with plant-store token delete ${name}`
+    : "the name is taken";
+  return new CommandError(`Cannot create token "${name}" in "${where}": ${reason}`);
 }
 
 /** A token that was stored and not printed would be accepted, and unknown to its operator. */
@@ -55,43 +127,53 @@ async function printOrDelete(token: string, name: string, tokens: TokenStore, io
   }
 }
 
-/** `plant-store token list`: prints everything about every token, except the token itself. */
-export async function listTokens(database: DatabaseLocation, { json }: { json: boolean }, io: Io): Promise<number> {
-  const open = (adapter: DatabaseAdapter) => adapter.openTokens((message) => io.stderr(`${message}\n`));
-  const records = await withTokens(database, { action: "list the tokens", open }, (tokens) => tokens.list());
-  const rows = records.map(describe);
-  await writeOutput(io, json ? `${JSON.stringify(rows, null, 2)}\n` : table(rows));
-  return 0;
-}
-
-/** `plant-store token revoke`: the token is accepted no more, on running servers within seconds. */
-export async function revokeToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
-  const call = { action: `revoke token ${quoted(name)}`, advice: LOOK, open: forWriting };
-  return withTokens(database, call, async (tokens) => {
-    if (await tokens.revoke(name, new Date())) io.stderr(`Token "${name}" is revoked.\n`);
-    else if ((await tokens.list()).some((token) => token.name === name))
-      io.stderr(`Token "${name}" was revoked before.\n`);
-    else throw new CommandError(`Cannot revoke token ${quoted(name)}: there is none of that name`);
+/** Prints everything about every token, except the token itself. */
+async function listTokens(database: DatabaseLocation, { json }: { json: boolean }, io: Io): Promise<number> {
+  const open: TokenCall["open"] = (adapter) => adapter.openTokens((message) => io.stderr(`${message}\n`));
+  return withTokens(database, { action: "list the tokens", open }, async (tokens, where) => {
+    const records = await tokens.list();
+    await writeOutput(io, json ? `${JSON.stringify(records.map(describe), null, 2)}\n` : table(records));
+    if (records.length === 0 && !json)
+      io.stderr(`No tokens in "${where}". Create one: plant-store token create NAME\n`);
     return 0;
   });
 }
 
-/** `plant-store token delete`: as `revoke`, and the name is free again. */
-export async function deleteToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
-  const call = { action: `delete token ${quoted(name)}`, advice: LOOK, open: forWriting };
-  if (!(await withTokens(database, call, (tokens) => tokens.delete(name)))) {
-    throw new CommandError(`Cannot delete token ${quoted(name)}: there is none of that name`);
-  }
-  io.stderr(`Token "${name}" is deleted.\n`);
-  return 0;
+/** Revokes a token: it is no longer accepted, on running servers within seconds. */
+async function revokeToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
+  const call = { action: `revoke token ${quoted(name)}`, advice: LOOK, open: forWriting };
+  return withTokens(database, call, async (tokens, where) => {
+    if (await tokens.revoke(name, new Date())) io.stderr(`Revoked token "${name}" in "${where}".\n`);
+    else if ((await tokens.list()).some((token) => token.name === name))
+      io.stderr(`Token "${name}" in "${where}" was already revoked.\n`);
+    else throw noSuchToken("revoke", name, where);
+    return 0;
+  });
 }
 
-/** `plant-store token prune`: deletes the tokens that are revoked or expired. */
-export async function pruneTokens(database: DatabaseLocation, io: Io): Promise<number> {
+/** Deletes a token: as `revoke`, and the name is free again. */
+async function deleteToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
+  const call = { action: `delete token ${quoted(name)}`, advice: LOOK, open: forWriting };
+  return withTokens(database, call, async (tokens, where) => {
+    if (!(await tokens.delete(name))) throw noSuchToken("delete", name, where);
+    io.stderr(`Deleted token "${name}" from "${where}".\n`);
+    return 0;
+  });
+}
+
+function noSuchToken(action: string, name: string, where: string): CommandError {
+  const reason = "no token has this name; plant-store token list shows all";
+  return new CommandError(`Cannot ${action} token ${quoted(name)} in "${where}": ${reason}`);
+}
+
+/** Deletes the tokens that are revoked or expired. */
+async function pruneTokens(database: DatabaseLocation, io: Io): Promise<number> {
   const call = { action: "prune the tokens", advice: LOOK, open: forWriting };
-  const count = await withTokens(database, call, (tokens) => tokens.prune(new Date()));
-  io.stderr(`${count} revoked or expired ${count === 1 ? "token is" : "tokens are"} deleted.\n`);
-  return 0;
+  return withTokens(database, call, async (tokens, where) => {
+    const count = await tokens.prune(new Date());
+    io.stderr(`Deleted ${counted(count, "revoked or expired token")} from "${where}".\n`);
+    return 0;
+  });
 }
 
 /** What was sent and had no response may still be committed. */
@@ -102,19 +184,22 @@ interface TokenCall extends Omit<RefusedAction, "database"> {
   readonly open: (adapter: DatabaseAdapter) => Promise<TokenReader>;
 }
 
-const forCreating: TokenCall["open"] = (adapter) => adapter.openForWriting({ create: true });
 const forWriting: TokenCall["open"] = (adapter) => adapter.openForWriting();
 
-/** Runs what a command does with the tokens of a database, and closes it. */
+/**
+ * Runs what a command does with the tokens of a database, and closes it.
+ *
+ * @param run Also gets what messages call the database.
+ */
 async function withTokens<Result>(
   database: DatabaseLocation,
   { open, ...action }: TokenCall,
-  run: (tokens: TokenStore) => Promise<Result>,
+  run: (tokens: TokenStore, where: string) => Promise<Result>,
 ): Promise<Result> {
   const adapter = await adapterOf(database);
   try {
     await using opened = await open(adapter);
-    return await run(opened.tokens);
+    return await run(opened.tokens, adapter.name);
   } catch (error) {
     throw toCommandError(error, { ...action, database: adapter.name });
   }
@@ -129,45 +214,29 @@ function requireName(name: string): void {
   }
 }
 
-/** What was typed, as it may be printed: a very long one is cut. */
-function quoted(text: string): string {
-  const start = text.length > 80 ? `${text.slice(0, 80)}…` : text;
-  return `"${escapeControls(start)}"`;
+function describe(token: TokenRecord) {
+  const { name, scopes, createdAt, expiresAt, lastUsedAt, revokedAt } = token;
+  const times = { created: createdAt, expires: expiresAt, lastUsed: lastUsedAt, revoked: revokedAt };
+  return { name, status: statusOf(token), scopes, ...times };
 }
 
-const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as const;
-
-function parseLifetime(text: string): number {
-  const [, count = "0", unit] = /^(\d{1,4})([mhdw])$/.exec(text) ?? [];
-  const lifetime = Number(count) * UNIT_MS[(unit ?? "m") as keyof typeof UNIT_MS];
-  if (lifetime > 0) return lifetime;
-  throw new ConfigError(
-    `Cannot use --expires ${quoted(text)}: expected a number of minutes, hours, days or weeks, such as 90d`,
-  );
+function statusOf({ revokedAt, expiresAt }: TokenRecord): "active" | "expired" | "revoked" {
+  if (revokedAt !== null) return "revoked";
+  return expiresAt !== null && expiresAt.getTime() <= Date.now() ? "expired" : "active";
 }
 
-function describe({ name, scopes, createdAt, expiresAt, lastUsedAt, revokedAt }: TokenRecord) {
-  return { name, scopes, created: createdAt, expires: expiresAt, lastUsed: lastUsedAt, revoked: revokedAt };
+const HEADER = ["NAME", "STATUS", "SCOPES", "CREATED (UTC)", "EXPIRES (UTC)", "LAST USED (UTC)"];
+
+function table(records: readonly TokenRecord[]): string {
+  const lines = [HEADER, ...records.map(cells)];
+  const widths = HEADER.map((_, column) => Math.max(...lines.map((line) => line[column]?.length ?? 0)));
+  const pad = (cell: string, column: number) => cell.padEnd(widths[column] ?? 0);
+  return lines.map((line) => `${line.map(pad).join("  ").trimEnd()}\n`).join("");
 }
 
-type Row = ReturnType<typeof describe>;
-
-function table(rows: readonly Row[]): string {
-  const lines = [["NAME", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "REVOKED"], ...rows.map(cells)];
-  const widths = (lines[0] ?? []).map((_, column) => Math.max(...lines.map((line) => line[column]?.length ?? 0)));
-  return lines
-    .map(
-      (line) =>
-        `${line
-          .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-          .join("  ")
-          .trimEnd()}\n`,
-    )
-    .join("");
-}
-
-function cells({ name, scopes, created, expires, lastUsed, revoked }: Row): string[] {
-  return [name, scopes.join(" "), minute(created), minute(expires), minute(lastUsed), minute(revoked)];
+function cells(token: TokenRecord): string[] {
+  const { name, scopes, createdAt, expiresAt, lastUsedAt } = token;
+  return [name, statusOf(token), scopes.join(" "), minute(createdAt), minute(expiresAt), minute(lastUsedAt)];
 }
 
 function minute(moment: Date | null): string {

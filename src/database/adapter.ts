@@ -10,6 +10,9 @@ export interface DatabaseAdapter {
   /** What messages call the database: its path, or its name on a server. */
   readonly name: string;
 
+  /** How a command line names the database, without a secret: `--database /var/lib/plants.db`. */
+  readonly flag: string;
+
   /** How many batches the database commits at once. */
   readonly maxInFlight: number;
 
@@ -76,6 +79,8 @@ export interface ServingOptions {
 export interface WritingOptions {
   /** Whether to create the database if there is none. @default {false} */
   readonly create?: boolean;
+  /** Called before the database is created. @default does nothing */
+  readonly onCreate?: () => void;
   /** For a command that adds many plants: how it waits while a server has the database's only lock. @default it does not */
   readonly bulk?: LockWait;
 }

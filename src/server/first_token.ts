@@ -3,13 +3,16 @@ import { sha256 } from "../auth/sha256.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { mintToken } from "../auth/tokens.ts";
 import { SCOPES } from "../auth/authenticate.ts";
-import type { Config } from "../settings/config.ts";
+import type { Config } from "../settings/settings.ts";
+import type { DatabaseAdapter } from "../database/adapter.ts";
 import { reasonOfRefusal } from "../database/storage_refusal.ts";
 
 /** What {@linkcode offerFirstToken} needs to know of the server. */
 export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
   /** Where it listens. */
   readonly address: string;
+  /** What messages and command lines call its database. */
+  readonly database: Pick<DatabaseAdapter, "name" | "flag">;
   readonly terminal: {
     /** Takes a message for people. */
     readonly stderr: (text: string) => void;
@@ -20,22 +23,32 @@ export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
 }
 
 /**
- * Creates a token if neither a token nor JWTs are accepted: stores its digest, and prints the token, only now, with a
- * call that works unchanged. If stderr is not a terminal, the token may get into a log, and expires. In production no
- * token is created, and if storage refuses it, it may or may not be stored: a warning says what to do.
+ * Creates a token if none is accepted, nor JWTs: stores its digest, and prints it, this once, with a call that works
+ * unchanged. If stderr is not a terminal, it may be a log: there the token expires. In production, and if storage
+ * refuses, nothing is created; a warning says what to do.
  */
 export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOptions): Promise<void> {
-  const { address, jwt, production, terminal, log } = options;
+  const { jwt, production, database, terminal, log } = options;
   if (jwt !== undefined || tokens.size() > 0) return;
+  const expires = !terminal.isTerminal;
   try {
-    const token = production ? undefined : await createFirstToken(tokens, { expires: !terminal.isTerminal });
-    if (token !== undefined) terminal.stderr(welcome(token, address, { expires: !terminal.isTerminal }));
+    const token = production ? undefined : await createFirstToken(tokens, { expires });
+    if (token !== undefined) terminal.stderr(welcome(token, options));
     // Of two servers that start together on a new file, the slower one has read the token of the other by now.
-    else if (tokens.size() === 0) log.warning(WARNING);
+    else if (tokens.size() === 0) {
+      log.warning(
+        `No token is accepted, so every call returns 401: run plant-store token create NAME ${database.flag}`,
+      );
+    }
   } catch (error) {
     const reason = reasonOfRefusal(error);
     if (reason === undefined) throw error;
-    log.warning(NOT_MADE, { reason });
+    const create = `plant-store token create NAME ${database.flag}`;
+    const remove = `plant-store token delete ${NAME} ${database.flag}`;
+    log.warning(
+      `No first token could be created, so every call returns 401: run ${create}. A token of the name ${NAME} may exist now although its secret was not shown: remove it with ${remove}`,
+      { reason },
+    );
   }
 }
 
@@ -58,15 +71,10 @@ async function createFirstToken(tokens: TokenCache, { expires }: { expires: bool
   return added ? token : undefined;
 }
 
-const WARNING =
-  "No token is accepted, so every call will be answered 401: create one with plant-store token create NAME";
-
-const NOT_MADE = `No first token could be made, so every call will be answered 401: create one with plant-store token create NAME. A token of the name ${NAME} may exist now although its secret was not shown: remove it with plant-store token delete ${NAME}`;
-
-function welcome(token: string, address: string, { expires }: { expires: boolean }): string {
-  const expiry = expires ? " This is not a terminal but may be a log, so it expires in 24 hours." : "";
+function welcome(token: string, { address, database, terminal }: FirstTokenOptions): string {
+  const expiry = terminal.isTerminal ? "" : " It may be in a log now, so it expires in 24 hours.";
   return `
-No token is accepted yet, so here is one. It is shown only now; the database keeps its SHA-256.${expiry}
+Created token "${NAME}" in "${database.name}". Save it: it cannot be shown again.${expiry}
 
   ${token}
 

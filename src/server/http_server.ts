@@ -1,6 +1,6 @@
 import { withDeadline } from "../async/deadline.ts";
 import { CommandError, ConfigError, reasonOf } from "../errors.ts";
-import type { Config } from "../settings/config.ts";
+import type { Config } from "../settings/settings.ts";
 import { readSecretFile } from "../settings/secret_files.ts";
 
 /** The two functions that make responses. */
@@ -136,9 +136,15 @@ function serve({ host, port, certificate, maxBodyBytes }: ServeOptions, handlers
       ...(certificate && { tls: { cert: certificate.cert, key: certificate.key, ciphers: CIPHERS } }),
     });
   } catch (cause) {
-    throw new CommandError(`Cannot listen on ${host}:${port}: ${reasonOf(cause)}`, { cause });
+    const { code } = cause as NodeJS.ErrnoException;
+    throw new CommandError(`Cannot listen on ${host}:${port}: ${ADVICE[String(code)] ?? reasonOf(cause)}`, { cause });
   }
 }
+
+const ADVICE: Readonly<Record<string, string>> = {
+  EADDRINUSE: "the port is in use; choose another with --port",
+  EADDRNOTAVAIL: "this machine does not have that address; choose another with --host",
+};
 
 /** A server that was stopped may be stopped again. */
 async function stop(server: BunServer, timeoutMs: number): Promise<void> {

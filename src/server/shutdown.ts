@@ -3,7 +3,7 @@ import type { Tracing } from "../telemetry/tracing.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { withDeadline } from "../async/deadline.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
-import type { Config } from "../settings/config.ts";
+import type { Config } from "../settings/settings.ts";
 import type { HttpServer } from "./http_server.ts";
 import { eventLoopTurn } from "../async/event_loop_turn.ts";
 

@@ -2,9 +2,8 @@ import { constants } from "node:fs";
 import { open } from "node:fs/promises";
 import type { Logger } from "@logtape/logtape";
 import { ConfigError, reasonOf } from "../errors.ts";
-import type { Config } from "./config.ts";
-import { parseDatabaseUrl, parseTokens } from "./setting_parsers.ts";
-import type { Environment, Flags } from "./setting_table.ts";
+import type { Config, Environment, Flags } from "./settings.ts";
+import { parseDatabaseUrl, parseTokens } from "./parsers.ts";
 
 /** The most that a file of secrets may hold, in bytes: what is longer, as `/dev/zero` is, is not one. */
 const MAX_BYTES = 2 ** 20;
@@ -74,7 +73,7 @@ async function readUrl(path: string): Promise<string> {
   if (!/^(?:file|postgres(?:ql)?):[^\p{Cc}]*$/u.test(url)) {
     throw cannotUse("DATABASE_URL_FILE", path, "expected one line, file:PATH or postgres://…");
   }
-  parseDatabaseUrl("DATABASE_URL_FILE", url);
+  parseDatabaseUrl({ name: "DATABASE_URL_FILE", text: url });
   return url;
 }
 
@@ -86,7 +85,8 @@ async function readUrl(path: string): Promise<string> {
  */
 export async function readStaticTokens({ authTokens, authTokensFile }: Config, log: Logger): Promise<string[]> {
   const name = "AUTH_TOKENS_FILE";
-  const fromFile = authTokensFile === undefined ? [] : parseTokens(name, await readSecretFile(name, authTokensFile));
+  const text = authTokensFile === undefined ? "" : await readSecretFile(name, authTokensFile);
+  const fromFile = parseTokens({ name, text });
   warnOfGuessable("AUTH_TOKENS", authTokens, log);
   warnOfGuessable(name, fromFile, log);
   return [...authTokens, ...fromFile];

@@ -2,6 +2,7 @@ import {
   configureSync,
   getAnsiColorFormatter,
   getJsonLinesFormatter,
+  getTextFormatter,
   getLogger,
   type Logger,
   type LogRecord,
@@ -22,6 +23,8 @@ export type LogFormat = (typeof LOG_FORMATS)[number];
 export interface LoggingOptions {
   readonly level: LogLevel;
   readonly format: LogFormat;
+  /** Whether the format for people has colours. */
+  readonly colors: boolean;
   /** Takes what is logged, line by line. */
   readonly write: (line: string) => void;
 }
@@ -33,8 +36,8 @@ export interface Logging extends Disposable {
 }
 
 /** Sets up the process's log. An error that comes a thousand times a second does not flood it. */
-export function startLogging({ level, format, write }: LoggingOptions): Logging {
-  const line = format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty();
+export function startLogging({ level, format, colors, write }: LoggingOptions): Logging {
+  const line = format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty(colors);
   const log = getLogger("plant-store");
   const throttle = throttleOf(log);
   configureSync({
@@ -93,8 +96,8 @@ function throttleOf(log: Logger) {
 }
 
 /** The message and its properties, which LogTape's own format for people leaves out. */
-function pretty(): TextFormatter {
-  return getAnsiColorFormatter({
+function pretty(colors: boolean): TextFormatter {
+  return (colors ? getAnsiColorFormatter : getTextFormatter)({
     timestamp: "time",
     format: ({ timestamp, level, message, record }) =>
       `${timestamp} ${level} ${message}${Object.entries(record.properties).map(property).join("")}`,

@@ -74,7 +74,7 @@ test("backup copies every plant into one sound file, and says so", async () => {
   const { io, stderr, output } = streamIo();
   expect(await backup(sqliteAt(database.path), target, io)).toBe(0);
   expect({ stderr: stderr(), output: output() }).toEqual({
-    stderr: `Backed up "${database.path}" to "${target}"\n`,
+    stderr: `Backed up "${database.path}" to "${target}": ${Math.ceil(statSync(target).size / 1e3)} kB\n`,
     output: "",
   });
   expect(filesIn(database.directory)).toEqual(["backup.db", "plants.db"]);
@@ -141,7 +141,11 @@ test("a backup taken under load holds every plant acknowledged before it began, 
     while (load.answered() < 500) await Bun.sleep(5);
     hasBegun = true;
     const run = await runToEnd({ args: ["backup", "restored.db"], cwd: directory.path });
-    expect(run).toEqual({ exitCode: 0, stdout: "", stderr: 'Backed up "plants.db" to "restored.db"\n' });
+    expect(run).toEqual({
+      exitCode: 0,
+      stdout: "",
+      stderr: expect.stringMatching(/^Backed up "plants.db" to "restored.db": \d+ kB\n$/),
+    });
     const during = load.answered();
     isOver = true;
     const { responses, unanswered } = await load.end;
@@ -211,7 +215,7 @@ test.each([
   const before = filesIn(directory.path);
   const run = backup(sqliteAt(path), join(directory.path, "backup.db"), streamIo().io);
   await expect(run).rejects.toThrow(DatabaseError);
-  await expect(run).rejects.toThrow(`Cannot read database "${path}": ${says}`);
+  await expect(run).rejects.toThrow(`Cannot open database "${path}": ${says}`);
   expect(filesIn(directory.path)).toEqual(before);
 });
 
@@ -257,7 +261,7 @@ test("backup that is stopped leaves nothing, and says so", async () => {
   const run = backup(sqliteAt(database.path), join(database.directory, "backup.db"), io);
   stop.abort();
   expect(await run).toBe(1);
-  expect(stderr()).toBe("Stopped: there is no backup\n");
+  expect(stderr()).toBe("Stopped: no backup was made\n");
   expect(filesIn(database.directory)).toEqual(["plants.db"]);
 });
 
@@ -280,9 +284,7 @@ test.each(["SIGINT", "SIGTERM"] as const)("%s in the middle of a backup leaves n
   // It may have been quicker than the signal.
   const exitCode = await program.child.exited;
   expect(filesIn(database.directory)).toEqual(exitCode === 0 ? ["backup.db", "plants.db"] : ["plants.db"]);
-  expect(await program.stderr.end).toBe(
-    exitCode === 0 ? 'Backed up "plants.db" to "backup.db"\n' : "Stopped: there is no backup\n",
-  );
+  expect(await program.stderr.end).toMatch(exitCode === 0 ? /^Backed up [^\n]+\n$/ : /^Stopped: no backup was made\n$/);
 });
 
 /** A directory that a backup leaves behind when it is killed. Where that was too late, another backup is. */

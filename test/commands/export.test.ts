@@ -260,7 +260,7 @@ test.each(refused)("export refuses %s, and writes and makes nothing", async (_wh
   const { io, output } = streamIo();
   const run = exportPlants(sqliteAt(path), { format: "csv" }, io);
   expect(run).rejects.toThrow(DatabaseError);
-  expect(run).rejects.toThrow(`Cannot read database "${path}": ${says}`);
+  expect(run).rejects.toThrow(`Cannot open database "${path}": ${says}`);
   await run.catch(() => {});
   expect(output()).toBe("");
   expect(filesIn(directory.path)).toEqual(before);
@@ -314,12 +314,25 @@ test("export that is stopped ends at once, although nobody takes what it wrote, 
   expect(stderr()).toBe("Stopped: the export is incomplete\n");
 });
 
-test("export into a pipe that is closed ends quietly with exit code 0", async () => {
+test("export into a pipe that is closed ends quietly with exit code 1", async () => {
   using database = await databaseFixture(MANY.map(({ id }) => ({ id, name: "x".repeat(300) })));
   const program = shell('{ "$@" export; echo "exit code $?" >&2; } | head -c 5');
   const run = await runToEnd({ program, cwd: database.directory });
-  expect(run).toMatchObject({ stdout: '{"id"', stderr: "exit code 0\n" });
+  expect(run).toMatchObject({ stdout: '{"id"', stderr: "exit code 1\n" });
 });
+
+test.each(["export", "check", "token create new", "token list", "token list --json", "openapi", "--help", "--version"])(
+  "%s ends quietly with exit code 1 if nothing reads its output",
+  async (args) => {
+    using database = await databaseFixture([FERN]);
+    // The reader has ended before the program writes.
+    const script = '{ sleep 0.2; "$@"; echo "exit code $?" >&2; } | true';
+    const run = await runToEnd({ program: shell(script), args: args.split(" "), cwd: database.directory });
+    expect(run).toMatchObject({ stdout: "", stderr: "exit code 1\n" });
+    const { stdout } = await runToEnd({ args: ["token", "list", "--json"], cwd: database.directory });
+    expect(stdout).toBe("[]\n");
+  },
+);
 
 const skipsDevFull = !existsSync("/dev/full");
 if (skipsDevFull) console.warn("Skipped, export onto a full disk: there is no /dev/full");
@@ -327,7 +340,7 @@ if (skipsDevFull) console.warn("Skipped, export onto a full disk: there is no /d
 test.skipIf(skipsDevFull)("export onto a full disk fails with one clear line", async () => {
   using database = await databaseFixture([FERN]);
   const run = await runToEnd({ program: shell('"$@" export > /dev/full'), cwd: database.directory });
-  expect(run).toMatchObject({ exitCode: 1, stderr: "Cannot write the export: no space left on device\n" });
+  expect(run).toMatchObject({ exitCode: 1, stderr: "Cannot write the output: no space left on device\n" });
 });
 
 test("SIGINT and SIGTERM end an export into a file with exit code 1", async () => {

@@ -5,7 +5,7 @@ import { connect } from "../../src/database/sqlite/connection.ts";
 import { exportPlants } from "../../src/commands/export.ts";
 import { type ImportOptions, importPlants } from "../../src/commands/import.ts";
 import { CommandError } from "../../src/errors.ts";
-import { progressBar } from "../../src/commands/progress.ts";
+import { progressBar } from "../../src/commands/output.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import { executable } from "../support/executable.ts";
 import { makeLedger } from "../support/ledger.ts";
@@ -60,7 +60,7 @@ test("import of a file gives the same export, whatever the order of its lines", 
   writeFileSync(file, lines.toReversed().join(""));
   const { io, stderr } = streamIo();
   expect(await importPlants(sqliteAt(database.path), file, io)).toBe(0);
-  expect(stderr()).toBe("5000 added, 0 already there, 0 refused\n");
+  expect(stderr()).toBe("5,000 added, 0 already there, 0 refused\n");
   expect(await exported(database.path)).toBe(lines.join(""));
 });
 
@@ -166,7 +166,7 @@ test("import counts blank lines, and reports lines in their order over many batc
     parts.join(" "),
   );
   expect(reported).toEqual(["20 missing", "1400 missing", "1501 taken", "1600 missing", "3400 missing"]);
-  expect(stderr).toEndWith("3494 added, 0 already there, 5 refused\n");
+  expect(stderr).toEndWith("3,494 added, 0 already there, 5 refused\n");
   expect(exitCode).toBe(1);
 });
 
@@ -226,7 +226,7 @@ test("import that is stopped keeps what it has read, and says how far it got", a
   const stdin = () => streamThen([linesOf(1_500).join(""), '{"id":9999,"na'], () => stop.abort());
   const { io, stderr } = streamIo({ stop: stop.signal, stdin });
   expect(await importPlants(sqliteAt(database.path), "-", io)).toBe(1);
-  expect(stderr()).toBe("Stopped after line 1500, import it again to go on: 1500 added, 0 already there, 0 refused\n");
+  expect(stderr()).toBe("Stopped after line 1500, import it again to go on: 1,500 added, 0 already there, 0 refused\n");
   expect(await exported(database.path)).toBe(linesOf(1_500).join(""));
 });
 
@@ -243,8 +243,8 @@ test.each(["SIGINT", "SIGTERM"] as const)("import keeps what it has read on %s, 
   expect(await child.exited).toBe(1);
   const stderr = await new Response(child.stderr).text();
   const [, line = "", added] =
-    /^Stopped after line (\d+), .*: (\d+) added, 0 already there, 0 refused\n$/.exec(stderr) ?? [];
-  expect(added).toBe(line);
+    /^Stopped after line (\d+), .*: ([\d,]+) added, 0 already there, 0 refused\n$/.exec(stderr) ?? [];
+  expect(added?.replaceAll(",", "")).toBe(line);
   expect(await exported(path)).toBe(linesOf(Number(line)).join(""));
 });
 
@@ -326,7 +326,7 @@ test("import into a database that a server serves holds up nobody", async () => 
   const load = startLoad({ url: server.url, connections: 8, ledger, next });
   writeFileSync(join(directory.path, "lines"), linesOf(5_000).join(""));
   const run = await runToEnd({ args: ["import", "lines"], cwd: directory.path });
-  expect(run).toEqual({ exitCode: 0, stdout: "", stderr: "5000 added, 0 already there, 0 refused\n" });
+  expect(run).toEqual({ exitCode: 0, stdout: "", stderr: "5,000 added, 0 already there, 0 refused\n" });
   isOver = true;
   const { responses, unanswered } = await load.end;
   expect({ kinds: Object.keys(responses), unanswered }).toEqual({ kinds: ["200"], unanswered: 0 });
@@ -379,23 +379,23 @@ test("import shows no bar where there is no terminal, and a clean last line wher
   using database = await databaseFixture([]);
   const file = join(database.directory, "lines");
   writeFileSync(file, [...linesOf(30_000), "secret\n"].join(""));
-  const [plain, terminal] = [streamIo(), streamIo({ isTerminal: true })];
+  const [plain, terminal] = [streamIo(), streamIo({ isAnsi: true })];
   await importPlants(sqliteAt(database.path), file, plain.io);
   expect(plain.stderr()).toBe(
-    "line 30001: the line must be valid JSON; it breaks at column 1\n30000 added, 0 already there, 1 refused\n",
+    "line 30001: the line must be valid JSON; it breaks at column 1\n30,000 added, 0 already there, 1 refused\n",
   );
   await importPlants(sqliteAt(database.path), file, terminal.io);
   const shown = terminal
     .stderr()
     .split("\n")
     .map((line) => line.split("\r\x1b[K").at(-1));
-  expect(shown.slice(-2)).toEqual(["0 added, 30000 already there, 1 refused", ""]);
+  expect(shown.slice(-2)).toEqual(["0 added, 30,000 already there, 1 refused", ""]);
 });
 
 /** A bar whose clock the test sets, and what it has drawn since it was last asked. */
-function barOf(total: number | undefined, isTerminal = true) {
+function barOf(total: number | undefined, isAnsi = true) {
   let [now, drawn] = [5_000, ""];
-  const bar = progressBar({ stderr: (text) => (drawn += text), isTerminal, total, now: () => now });
+  const bar = progressBar({ stderr: (text) => (drawn += text), isAnsi, total, now: () => now });
   return {
     bar,
     at(milliseconds: number, act: (progress: typeof bar) => void): string {
@@ -409,16 +409,16 @@ function barOf(total: number | undefined, isTerminal = true) {
 test("the bar tells how far it is, the rate and the remaining time", () => {
   const { at } = barOf(1_000);
   expect(at(2_000, (bar) => bar.update(250, 3_000))).toBe(
-    "\r\x1b[K[#####---------------] 25 % 3000 plants, 1500 a second, 00:06 left",
+    "\r\x1b[K[#####---------------] 25 % 3,000 plants, 1,500/s, 00:06 left",
   );
-  expect(at(4_000_000, (bar) => bar.update(500, 8_000))).toEndWith("50 % 8000 plants, 2 a second, 1:06:40 left");
+  expect(at(4_000_000, (bar) => bar.update(500, 8_000))).toEndWith("50 % 8,000 plants, 2/s, 1:06:40 left");
   expect(at(4_000_200, (bar) => bar.update(1_000, 9_000))).toEndWith(
-    "[####################] 100 % 9000 plants, 2 a second, 00:00 left",
+    "[####################] 100 % 9,000 plants, 2/s, 00:00 left",
   );
 });
 
 test("the bar tells the rate only, where nobody knows how much there is", () => {
-  expect(barOf(undefined).at(2_000, (bar) => bar.update(250, 3_000))).toBe("\r\x1b[K3000 plants, 1500 a second");
+  expect(barOf(undefined).at(2_000, (bar) => bar.update(250, 3_000))).toBe("\r\x1b[K3,000 plants, 1,500/s");
 });
 
 test("the bar is drawn ten times a second at most", () => {
@@ -433,7 +433,7 @@ test("words go above the bar, and clear() leaves nothing of it", () => {
   const { at } = barOf(undefined);
   expect(at(50, (bar) => bar.print("early\n"))).toBe("early\n");
   at(1_000, (bar) => bar.update(1, 10));
-  expect(at(1_000, (bar) => bar.print("words\n"))).toBe("\r\x1b[Kwords\n10 plants, 10 a second");
+  expect(at(1_000, (bar) => bar.print("words\n"))).toBe("\r\x1b[Kwords\n10 plants, 10/s");
   expect(at(1_000, (bar) => bar.clear())).toBe("\r\x1b[K");
   expect(at(1_000, (bar) => bar.clear())).toBe("");
 });

@@ -33,13 +33,16 @@ test.each(COMMANDS)(
     expect(help.stdout).toStartWith(`Usage: plant-store ${command} [options]${args}\n`);
     expect(Array.from(help.stdout.matchAll(/^ {2}(--\w+)/gm), ([, flag]) => flag)).toEqual(flags);
     expect(help.stdout).toContain(`\nExample:\n  plant-store ${command}`);
+    expect(help.stdout).not.toContain("default: none");
+    // Whichever way it is asked for.
+    expect(await call("help", ...command.split(" "))).toEqual(help);
   },
 );
 
 test("--help lists the commands, and token --help its own", async () => {
   const listed = async (...args: string[]) => {
     const [, commands = ""] = (await call(...args)).stdout.split("\nCommands:\n");
-    return Array.from(commands.matchAll(/^ {2}([a-z]+) .* [A-Z]/gm), ([, name]) => name);
+    return Array.from(commands.matchAll(/^ {2}([a-z]+) .*? {2}/gm), ([, name]) => name);
   };
   expect(await listed("--help")).toEqual([
     "serve",
@@ -53,7 +56,8 @@ test("--help lists the commands, and token --help its own", async () => {
     "help",
   ]);
   expect(await listed("help")).toEqual(await listed("--help"));
-  expect(await listed("token", "--help")).toEqual(["create", "list", "revoke", "delete", "prune", "help"]);
+  expect(await listed("token", "--help")).toEqual(["create", "list", "revoke", "delete", "prune"]);
+  expect((await call("--help")).stdout).toContain("\n  token create|list|…  ");
 });
 
 test("a value that ends with a newline is refused in one line", async () => {
@@ -86,7 +90,7 @@ test.each(flags)("$command with a mistyped $flag is refused in one line", async 
     expect(await call(...words, ...args)).toEqual({
       exitCode: 2,
       stdout: "",
-      stderr: `error: unknown option '${args[0]}' (Did you mean ${flag}?) (see --help)\n`,
+      stderr: `Unknown option "${args[0]}". Did you mean "${flag}"?\n`,
     });
   }
 });
@@ -99,7 +103,7 @@ test.each([...COMMANDS.map(({ command }) => command), "token"])(
     const refusal = {
       exitCode: 2,
       stdout: "",
-      stderr: `error: unknown command '${mistype(last)}' (Did you mean ${last}?) (see --help)\n`,
+      stderr: `Unknown command "${mistype(last)}". Did you mean "${last}"?\n`,
     };
     expect(await call(...words, mistype(last))).toEqual(refusal);
     expect(await call(...words, mistype(last), "x")).toEqual(refusal);
@@ -110,38 +114,39 @@ test.each([...COMMANDS.map(({ command }) => command), "token"])(
 );
 
 const wrongCalls: [string[], string][] = [
-  [["xyzzy"], "error: unknown command 'xyzzy' (see --help)"],
-  [[""], "error: unknown command '' (see --help)"],
-  [["-x"], "error: unknown option '-x' (see --help)"],
-  [["--hepl"], "error: unknown option '--hepl' (Did you mean --help?) (see --help)"],
-  [["--port"], "error: option '--port <number>' argument missing (see --help)"],
-  [
-    ["--port", "1", "token"],
-    "error: too many arguments for 'serve'. Expected 0 arguments but got 1: token. (see --help)",
-  ],
-  [
-    ["openapi", "extra"],
-    "error: too many arguments for 'openapi'. Expected 0 arguments but got 1: extra. (see --help)",
-  ],
-  [["import"], "error: missing required argument 'file' (see --help)"],
-  [["token", "create"], "error: missing required argument 'name' (see --help)"],
-  [
-    ["export", "--format", "xml"],
-    "error: option '--format <format>' argument 'xml' is invalid. Allowed choices are ndjson, csv. (see --help)",
-  ],
-  [["a\u001b[31m\u009b\u202e"], "error: unknown command 'a\\u{1b}[31m\\u{9b}\\u{202e}' (see --help)"],
-  [["--a\u001b[31m"], "error: unknown option '--a\\u{1b}[31m' (see --help)"],
+  [["xyzzy"], 'Unknown command "xyzzy". See plant-store --help'],
+  [["token", "xyzzy"], 'Unknown command "xyzzy". See plant-store token --help'],
+  [[""], 'Unknown command "". See plant-store --help'],
+  [["version"], 'Unknown command "version". Did you mean "--version"?'],
+  [["start"], 'Unknown command "start". Did you mean "serve"?'],
+  [["-x"], 'Unknown option "-x". See plant-store serve --help'],
+  [["-p", "80"], 'Unknown option "-p". Did you mean "--port"?'],
+  [["--hepl"], 'Unknown option "--hepl". Did you mean "--help"?'],
+  [["--port"], "--port needs a value. See plant-store serve --help"],
+  [["--port", "1", "token"], 'Unexpected argument "token". See plant-store serve --help'],
+  [["openapi", "extra"], 'Unexpected argument "extra". See plant-store openapi --help'],
+  [["import"], "Missing <file>. See plant-store import --help"],
+  [["token", "create"], "Missing <name>. See plant-store token create --help"],
+  [["export", "--format", "xml"], "Cannot use --format xml: expected ndjson or csv"],
+  [["a\u001b[31m\u009b\u202e"], 'Unknown command "a\\u{1b}[31m\\u{9b}\\u{202e}". See plant-store --help'],
+  [["--a\u001b[31m"], 'Unknown option "--a\\u{1b}[31m". See plant-store serve --help'],
   [
     ["token", "create", "x", "--scope", "write\u001b[31m"],
-    "error: option '--scope <scope>' argument 'write\\u{1b}[31m' is invalid. Allowed choices are write, metrics. (see --help)",
+    'Cannot use --scope "write\\u{1b}[31m": expected write or metrics',
   ],
   [
     ["openapi", "--server", "plants.example.org"],
-    'Cannot use --server "plants.example.org": expected an http or https URL without a password, a query and a fragment',
+    "Cannot use --server plants.example.org: expected an http or https URL without a password, a query and a fragment",
   ],
-  [["--port", "http"], 'Cannot use PORT "http": expected an integer from 0 to 65535'],
+  [["--port", "http"], "Cannot use --port http: expected an integer from 0 to 65535"],
+  [["--port", "99999"], "Cannot use --port 99999: expected 0 to 65535"],
   [["--port", ""], 'Cannot use --port "": expected a value, or no flag for the default'],
   [["--host", ""], 'Cannot use --host "": expected a value, or no flag for the default'],
+  [["--database", "mysql://me:secret@host"], 'Cannot use --database "mysql://…": expected file:PATH or postgres://…'],
+  [
+    ["token", "create", "x", "--expires", "90"],
+    "Cannot use --expires 90: expected a unit behind the number: m, h, d or w for minutes, hours, days or weeks, such as 90d",
+  ],
   ...COMMANDS.filter(({ flags: known }) => known.includes("--database")).map(
     ({ command, args }): [string[], string] => [
       [...command.split(" "), ...(args ? ["x"] : []), "--database", ""],

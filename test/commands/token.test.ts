@@ -25,6 +25,7 @@ test.concurrent(
     expect(JSON.parse(stdout)).toEqual([
       {
         name: "greenhouse",
+        status: "revoked",
         scopes: ["write", "metrics"],
         created: expect.stringMatching(/Z$/),
         expires: expect.stringMatching(/Z$/),
@@ -86,8 +87,8 @@ test.concurrent("token list is a table with a header, and says nothing of the to
   const { stdout: token } = await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
   const { stdout } = await runToEnd({ cwd, args: ["token", "list"] });
   const [header, row, ...rest] = stdout.trimEnd().split("\n");
-  expect(header).toMatch(/^NAME +SCOPES +CREATED +EXPIRES +LAST USED +REVOKED$/);
-  expect(row).toMatch(/^greenhouse +write metrics +\d{4}-\d\d-\d\d \d\d:\d\d +- +- +-$/);
+  expect(header).toMatch(/^NAME +STATUS +SCOPES +CREATED \(UTC\) +EXPIRES \(UTC\) +LAST USED \(UTC\)$/);
+  expect(row).toMatch(/^greenhouse +active +write metrics +\d{4}-\d\d-\d\d \d\d:\d\d +- +-$/);
   expect(rest).toEqual([]);
   expect(stdout).not.toContain(token.trim());
 });
@@ -102,13 +103,11 @@ afterAll(() => home[Symbol.dispose]());
 const refused: [string[], number, string][] = [
   [["create", "a b"], 2, 'Cannot use token name "a b"'],
   [["create", "x".repeat(65)], 2, "Cannot use token name"],
-  [["create", "greenhouse", "--expires", "5y"], 2, 'Cannot use --expires "5y"'],
-  [["create", "greenhouse", "--expires", "0d"], 2, 'Cannot use --expires "0d"'],
-  [["create", "taken"], 1, 'Cannot create token "taken": the name is taken'],
-  [["revoke", "nobody"], 1, 'Cannot revoke token "nobody": there is none of that name'],
-  [["list", "--database", "file:missing.db"], 1, 'Cannot open database "missing.db"'],
-  [["create"], 2, "missing required argument 'name'"],
-  [["creat", "x"], 2, "Did you mean create?"],
+  [["create", "greenhouse", "--expires", "5y"], 2, "Cannot use --expires 5y: expected a number and its unit"],
+  [["create", "greenhouse", "--expires", "0d"], 2, "Cannot use --expires 0d: expected a number and its unit"],
+  [["create", "taken"], 1, 'Cannot create token "taken" in "plants.db": the name is taken'],
+  [["revoke", "nobody"], 1, 'Cannot revoke token "nobody" in "plants.db": no token has this name'],
+  [["list", "--database", "file:missing.db"], 1, 'Cannot open database "missing.db": there is no such file'],
 ];
 
 test.concurrent.each(refused)("token %p exits with %d", async (args, exitCode, says) => {
@@ -127,7 +126,8 @@ test.concurrent("a token that cannot be printed is not there, and the exit code 
   using directory = emptyDirectory();
   const cwd = directory.path;
   const created = await runOnFullDisk(cwd, "token", "create", "greenhouse");
-  expect(created).toMatchObject({ exitCode: 1, stderr: "Cannot write the output: no space left on device\n" });
+  const says = 'Created database "plants.db".\nCannot write the output: no space left on device\n';
+  expect(created).toMatchObject({ exitCode: 1, stderr: says });
   expect((await runToEnd({ cwd, args: ["token", "list", "--json"] })).stdout).toBe("[]\n");
 });
 
@@ -149,16 +149,22 @@ test.concurrent("a deleted token's name can be used again, and prune deletes wha
   expect(await token("delete", "greenhouse")).toEqual({
     exitCode: 0,
     stdout: "",
-    stderr: 'Token "greenhouse" is deleted.\n',
+    stderr: 'Deleted token "greenhouse" from "plants.db".\n',
   });
   expect(await token("delete", "greenhouse")).toMatchObject({
     exitCode: 1,
-    stderr: 'Cannot delete token "greenhouse": there is none of that name\n',
+    stderr:
+      'Cannot delete token "greenhouse" in "plants.db": no token has this name; plant-store token list shows all\n',
   });
   expect((await token("create", "greenhouse")).exitCode).toBe(0);
   await token("create", "garden");
   await token("revoke", "greenhouse");
-  expect((await token("prune")).stderr).toBe("1 revoked or expired token is deleted.\n");
+  expect(await token("create", "greenhouse")).toMatchObject({
+    exitCode: 1,
+    stderr:
+      'Cannot create token "greenhouse" in "plants.db": a revoked token has this name; free it with plant-store token delete greenhouse\n',
+  });
+  expect((await token("prune")).stderr).toBe('Deleted 1 revoked or expired token from "plants.db".\n');
   expect(await names()).toEqual(["garden"]);
 });
 
@@ -179,6 +185,6 @@ test.concurrent("a lifetime that is refused is printed without its control chara
     exitCode: 2,
     stdout: "",
     stderr:
-      'Cannot use --expires "5\\u{1b}[31my\\u{9b}": expected a number of minutes, hours, days or weeks, such as 90d\n',
+      'Cannot use --expires "5\\u{1b}[31my\\u{9b}": expected a number and its unit: m, h, d or w for minutes, hours, days or weeks, such as 90d\n',
   });
 });

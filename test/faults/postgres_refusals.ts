@@ -22,7 +22,7 @@ export const LATE_COMMANDS: readonly (readonly [args: string, action: string, ad
 
 /** The line of a server that goes on without a first token. */
 export const NO_FIRST_TOKEN = new RegExp(
-  `"No first token could be made, .* plant-store token delete first-start",.*"reason":"${LATE}"`,
+  `"No first token could be created, .* plant-store token delete first-start .*"reason":"${LATE}"`,
 );
 
 /** Runs a command to its end. */

@@ -165,7 +165,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
       expect(peak).toBeLessThan(200);
       expect({
         exitCode: program.exitCode,
-        stderr: stderr.replace(/^1000\d+ added, 0 already there, 0 refused\n$/, ""),
+        stderr: stderr.replace(/^1,000,\d+ added, 0 already there, 0 refused\n$/, ""),
       }).toEqual({
         exitCode: 0,
         stderr: "",

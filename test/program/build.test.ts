@@ -77,7 +77,7 @@ test.concurrent("the executable checks its database beside the server, and by ha
   const check = await runToEnd({ ...options, args: ["check"] });
   expect(check).toEqual({
     exitCode: 0,
-    stdout: expect.stringMatching(/ is sound: 1 plants, \d+ pages\n$/),
+    stdout: expect.stringMatching(/ is sound: 1 plant, \d+ pages\n$/),
     stderr: "",
   });
 });

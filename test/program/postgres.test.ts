@@ -153,11 +153,11 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     expect(created).toMatchObject({ exitCode: 0, stdout: expect.stringMatching(/^plant_\w{38}\n$/) });
     expect(await plantStore("token", "create", "greenhouse")).toMatchObject({
       exitCode: 1,
-      stderr: 'Cannot create token "greenhouse": the name is taken\n',
+      stderr: expect.stringMatching(/^Cannot create token "greenhouse" in "plants_\d+": the name is taken\n$/),
     });
     expect(await plantStore("token", "revoke", "greenhouse")).toMatchObject({
       exitCode: 0,
-      stderr: 'Token "greenhouse" is revoked.\n',
+      stderr: expect.stringMatching(/^Revoked token "greenhouse" in "plants_\d+"\.\n$/),
     });
     const { stdout } = await plantStore("token", "list", "--json");
     expect(JSON.parse(stdout)).toMatchObject([{ name: "greenhouse", revoked: expect.stringContaining("T") }]);

@@ -3,9 +3,8 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
 import runtimes from "../runtimes/package.json" with { type: "json" };
-import { declareProgram } from "../../src/commands/command_line.ts";
-import { parseConfig } from "../../src/settings/config.ts";
-import { defaultOf, namesOf } from "../../src/settings/setting_help.ts";
+import { declareProgram } from "../../src/commands/program.ts";
+import { defaultOf, namesOf } from "../../src/commands/command.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { ERRORS, statusOf, type ErrorCode } from "../../src/errors.ts";
 import { blocks, guides, table } from "../support/guides.ts";
@@ -57,7 +56,7 @@ test("the README's table of the configuration is the program's", () => {
 
 test("the README's table of the commands is the program's", () => {
   const { io } = streamIo();
-  const program = declareProgram({ io, configOf: async () => parseConfig({}), writeHelp: () => {}, done: () => {} });
+  const program = declareProgram({ io, action: () => async () => {} }, () => {});
   const documented = table("Commands").map(([name = ""]) => name.replaceAll("`", ""));
   expect(documented).toEqual([...program.commands.map((command) => command.name()), "help"]);
 });

@@ -22,7 +22,7 @@ test.concurrent(
   async () => {
     using directory = emptyDirectory();
     await using server = await startServer({ cwd: directory.path });
-    await server.stderr.until(/This is not a terminal but may be a log, so it expires in 24 hours\./);
+    await server.stderr.until(/It may be in a log now, so it expires in 24 hours\./);
     expect(await lifetimes(directory.path)).toEqual([86_400_000]);
   },
 );

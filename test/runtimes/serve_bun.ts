@@ -1,4 +1,4 @@
-import { parseConfig } from "../../src/settings/config.ts";
+import { parseConfig } from "../../src/settings/settings.ts";
 import { HttpServer } from "../../src/server/http_server.ts";
 import { app, underTest } from "./app.ts";
 

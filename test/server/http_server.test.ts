@@ -3,7 +3,7 @@ import { copyFileSync, rmSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { HttpServer } from "../../src/server/http_server.ts";
-import { parseConfig } from "../../src/settings/config.ts";
+import { parseConfig } from "../../src/settings/settings.ts";
 import { CommandError } from "../../src/errors.ts";
 import { connect, getBytes, postBytes } from "../support/load.ts";
 import { emptyDirectory, ROOT } from "../support/program.ts";
@@ -99,4 +99,21 @@ test.each(["0.0.0.0", "*", "localhost"])("a server that listens on %s says where
   expect(address).toMatch(/^http:\/\/(?:127\.0\.0\.1|localhost):\d+$/);
   expect(await (await fetch(address)).text()).toBe("here");
   await server.stop(0);
+});
+
+test("a server that cannot listen says what to do", async () => {
+  const handlers = { fetch: () => new Response("here"), error: () => new Response(null, { status: 500 }) };
+  const first = new HttpServer(parseConfig({}, { port: "0" }));
+  const { port } = new URL(await first.listen(handlers));
+  for (const [flags, says] of [
+    [{ port }, `Cannot listen on 127.0.0.1:${port}: the port is in use; choose another with --port`],
+    // An address for documentation (RFC 5737).
+    [
+      { host: "192.0.2.1", port },
+      `192.0.2.1:${port}: this machine does not have that address; choose another with --host`,
+    ],
+  ] as const) {
+    await expect(new HttpServer(parseConfig({}, flags)).listen(handlers)).rejects.toThrow(says);
+  }
+  await first.stop(0);
 });

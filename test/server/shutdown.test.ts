@@ -1,6 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { getLogger } from "@logtape/logtape";
-import { parseConfig } from "../../src/settings/config.ts";
+import { parseConfig } from "../../src/settings/settings.ts";
 import { HttpServer } from "../../src/server/http_server.ts";
 import { shutDown } from "../../src/server/shutdown.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";

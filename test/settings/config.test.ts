@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { loggableSettings, parseConfig } from "../../src/settings/config.ts";
+import { loggableSettings, parseConfig } from "../../src/settings/settings.ts";
 import { ConfigError } from "../../src/errors.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 
@@ -44,6 +44,12 @@ test("parseConfig() prefers a flag to its variable, and refuses an empty one", (
     expect(() => parseConfig({}, { [flag]: "" })).toThrow(ConfigError);
     expect(() => parseConfig({}, { [flag]: "" })).toThrow(`Cannot use --${flag} "": expected a value`);
   }
+  // What was typed is named.
+  expect(() => parseConfig({ PORT: "1" }, { port: "x" })).toThrow("Cannot use --port x: expected");
+  expect(() => parseConfig({ PORT: "x" }, { host: "::1" })).toThrow("Cannot use PORT x: expected");
+  for (const flag of ["json", "dryRun"]) {
+    expect(parseConfig({}, { [flag]: true })).toEqual(parseConfig({}));
+  }
 });
 
 test("a flag is named like its setting, which has one variable", () => {
@@ -53,6 +59,10 @@ test("a flag is named like its setting, which has one variable", () => {
     expect(Object.keys(variables)).toHaveLength(1);
   }
   expect(flags.map(([name]) => name)).toEqual(["host", "port", "database"]);
+});
+
+test("parseConfig() takes true and false for on and off", () => {
+  expect(parseConfig({ DOCS: "false", ACCESS_LOG: "true" })).toMatchObject({ docs: false, accessLog: true });
 });
 
 test("parseConfig() splits AUTH_TOKENS at commas", () => {
@@ -71,6 +81,8 @@ test.each([
   ["file:/var/lib/plants.db", "/var/lib/plants.db"],
   ["file:///var/lib/plants.db", "/var/lib/plants.db"],
   ["file: plants.db\n", "plants.db"],
+  ["plants.db", "plants.db"],
+  ["./a b/plants.db", "./a b/plants.db"],
 ])("parseConfig() takes DATABASE_URL %s", (url, path) => {
   expect(parseConfig({ DATABASE_URL: url }).database).toEqual({ adapter: "sqlite", path });
 });
@@ -78,15 +90,14 @@ test.each([
 const integers = ["PORT", "MAX_BODY_BYTES", "QUEUE_LIMIT", "REQUEST_TIMEOUT_MS", "SHUTDOWN_TIMEOUT_MS"];
 const bad: [string, string, string][] = [
   ...integers.flatMap((name): [string, string, string][] =>
-    ["x", "-1", "1.5", "1e3", " 1", "99999999999999999999", "0x10"].map((value) => [
-      name,
-      value,
-      "expected an integer from",
-    ]),
+    ["x", "-1", "1.5", "1e3", " 1", "0x10"].map((value) => [name, value, "expected an integer from"]),
   ),
-  ["PORT", "65536", "expected an integer from 0 to 65535"],
-  ["MAX_BODY_BYTES", "0", "expected an integer from 1"],
-  ["DATABASE_URL", "plants.db", "expected file:PATH or postgres://…"],
+  ...integers.map((name): [string, string, string] => [name, "99999999999999999999", "expected"]),
+  ["PORT", "65536", "Cannot use PORT 65536: expected 0 to 65535"],
+  ["MAX_BODY_BYTES", "0", "expected 1 to 9007199254740991"],
+  ["DATABASE_URL", "//host/plants.db", "expected file:PATH or postgres://…"],
+  ["DATABASE_URL", ":memory:", "expected file:PATH or postgres://…"],
+  ["DATABASE_URL", "plants.db?mode=memory", "expected file:PATH or postgres://…"],
   ["DATABASE_URL", "file:", "expected file:PATH or postgres://…"],
   ["DATABASE_URL", "file: ", "expected file:PATH or postgres://…"],
   ["DATABASE_URL", "file::memory:", "expected file:PATH or postgres://…"],
@@ -105,17 +116,17 @@ const bad: [string, string, string][] = [
     origin,
     "expected origins such as https://app.example.org",
   ]),
-  ["DOCS", "yes", 'expected "on" or "off"'],
+  ["DOCS", "yes", "expected on or off"],
   ["AUTH_ISSUER", "https://id.example.com/", "without AUTH_JWKS_URL and AUTH_AUDIENCE"],
   ["AUTH_JWKS_URL", "https://id.example.com/jwks", "without AUTH_ISSUER and AUTH_AUDIENCE"],
   ["AUTH_SCOPE", "plants:write plants:read", "expected the name of one scope"],
   ["AUTH_SCOPE", " ", "expected the name of one scope"],
-  ["AUTH_ALGORITHMS", "HS256", 'Cannot use AUTH_ALGORITHMS "HS256": expected "RS256" or'],
-  ["AUTH_ALGORITHMS", "ES256,none", 'Cannot use AUTH_ALGORITHMS "none": expected "RS256" or'],
-  ["AUTH_ALGORITHMS", "ES256,", 'Cannot use AUTH_ALGORITHMS "": expected "RS256" or'],
-  ["LOG_LEVEL", "loud", 'expected "debug" or "info" or "warning" or "error"'],
-  ["LOG_FORMAT", "xml", 'expected "pretty" or "json"'],
-  ["ACCESS_LOG", "1", 'expected "on" or "off"'],
+  ["AUTH_ALGORITHMS", "HS256", "Cannot use AUTH_ALGORITHMS HS256: expected RS256 or"],
+  ["AUTH_ALGORITHMS", "ES256,none", "Cannot use AUTH_ALGORITHMS none: expected RS256 or"],
+  ["AUTH_ALGORITHMS", "ES256,", 'Cannot use AUTH_ALGORITHMS "": expected RS256 or'],
+  ["LOG_LEVEL", "loud", "expected debug or info or warning or error"],
+  ["LOG_FORMAT", "xml", "expected pretty or json"],
+  ["ACCESS_LOG", "1", "expected on or off"],
   ["TLS_CERT_FILE", "cert.pem", "without TLS_KEY_FILE"],
   ["TLS_KEY_FILE", "key.pem", "without TLS_CERT_FILE"],
   ["AUTH_TOKENS", "aaaaaaaaaaaaaaaa,short", "token 2 has fewer than 16 characters"],
@@ -134,7 +145,7 @@ test.each([
   "http://localhost.example.com/",
 ])("parseConfig() refuses AUTH_JWKS_URL %s, which others could change on its way", (url) => {
   const settings = { AUTH_JWKS_URL: url, AUTH_ISSUER: "https://id.example.com/", AUTH_AUDIENCE: "plant-store" };
-  expect(() => parseConfig(settings)).toThrow(`Cannot use AUTH_JWKS_URL "${url}": expected an https URL`);
+  expect(() => parseConfig(settings)).toThrow(`Cannot use AUTH_JWKS_URL ${url}: expected an https URL`);
 });
 
 test("parseConfig() refuses a password in AUTH_JWKS_URL, which the log would show", () => {

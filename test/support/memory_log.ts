@@ -14,6 +14,6 @@ export function memoryLog(options: Partial<LoggingOptions> = {}) {
     const { "@timestamp": _time, logger: _logger, ...rest } = JSON.parse(line);
     lines.push(rest);
   };
-  const logging = startLogging({ level: "info", format: "json", write, ...options });
+  const logging = startLogging({ level: "info", format: "json", colors: false, write, ...options });
   return { log: logging.log, lines, [Symbol.dispose]: () => logging[Symbol.dispose]() };
 }

@@ -12,6 +12,8 @@ export function streamIo(options: Partial<Io> = {}) {
     onHangup: () => {},
     stdin: () => streamOf([]),
     isTerminal: false,
+    isAnsi: false,
+    hasColors: false,
     ...options,
   };
   return {

@@ -1,3 +1,5 @@
+import { existsSync } from "node:fs";
+import { resolve } from "node:path";
 import { withAbort } from "../../async/abort.ts";
 import { eventLoopTurn } from "../../async/event_loop_turn.ts";
 import { ConfigError } from "../../errors.ts";
@@ -13,9 +15,11 @@ import { openSqliteWorker } from "./worker_client.ts";
 export function sqliteAdapter(path: string): DatabaseAdapter {
   return {
     name: path,
+    flag: `--database ${resolve(path)}`,
     maxInFlight: 1,
     openForServing: (options) => openSqliteWorker(path, options),
-    async openForWriting({ create = false, bulk } = {}) {
+    async openForWriting({ create = false, onCreate, bulk } = {}) {
+      if (create && !existsSync(path)) onCreate?.();
       const database = await openHere(path, create ? "create" : "write", bulk !== undefined);
       return bulk === undefined ? database : { ...database, plants: waitForLock(database.plants, bulk) };
     },

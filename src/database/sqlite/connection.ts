@@ -37,7 +37,7 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   } catch (error) {
     if (isFailedSync(error)) markUnsynced(path);
     if (client !== undefined) closeWithoutCheckpoint(client);
-    throw toDatabaseError(access === "read" ? "read" : "open", path, error);
+    throw toDatabaseError("open", path, error);
   }
 }
 

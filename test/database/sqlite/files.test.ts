@@ -117,9 +117,7 @@ test.each(REFUSED_PATHS)("connect() by %s is refused: %s; so is a check", async 
   symlinkSync("one.db", directory.at("other.db"));
   const path = `${directory.path}/${name}`;
   for (const access of ACCESSES) {
-    expect(() => connect(path, { access })).toThrow(
-      new DatabaseError(`Cannot ${access === "read" ? "read" : "open"} database "${path}": ${says}`),
-    );
+    expect(() => connect(path, { access })).toThrow(new DatabaseError(`Cannot open database "${path}": ${says}`));
   }
   const options = { stop: new AbortController().signal, onProgress: () => {} };
   const result = await sqliteAdapter(path)
@@ -281,7 +279,7 @@ test.skipIf(skipsOtherUser).each(ATTACKS)(
       chownSync(file, OTHER_USER, OTHER_USER);
     for (const access of ACCESSES) {
       expect(connectApart(database, access)).toBe(
-        `Cannot ${access === "read" ? "read" : "open"} database "${database}": "plants.db${suffix}" beside it ${says}: ` +
+        `Cannot open database "${database}": "plants.db${suffix}" beside it ${says}: ` +
           "find out who put it there, and move it away",
       );
     }

@@ -1,0 +1,163 @@
+import { staticTokenFault } from "../auth/tokens.ts";
+import type { DatabaseLocation } from "../database/open_database.ts";
+import { parsePostgresUrl, type PostgresUrl } from "../database/postgres/url.ts";
+import { ConfigError } from "../errors.ts";
+
+/** What an operator typed: a text, and the variable or the flag that it was typed for. */
+export interface Input {
+  /** Such as `PORT` or `--port`. */
+  readonly name: string;
+  readonly text: string;
+}
+
+/**
+ * The error of an input that is refused, in the words that were typed.
+ *
+ * @param text The part of the text that is wrong, without secrets. @default the whole
+ */
+export function refusal(input: Input, expected: string, text = input.text): ConfigError {
+  const typed = /^[\w.:/+-]+$/.test(text) ? text : `"${text}"`;
+  return new ConfigError(`Cannot use ${input.name} ${typed}: ${expected}`);
+}
+
+/** The limits of an integer. */
+export interface Range {
+  readonly min: number;
+  /** @default {Number.MAX_SAFE_INTEGER} */
+  readonly max?: number;
+}
+
+/** Parses an integer in plain digits. */
+export function parseInteger(input: Input, { min, max = Number.MAX_SAFE_INTEGER }: Range): number {
+  const isDigits = /^\d+$/.test(input.text);
+  const value = Number(input.text);
+  if (isDigits && value >= min && value <= max) return value;
+  throw refusal(input, `expected ${isDigits ? "" : "an integer from "}${min} to ${max}`);
+}
+
+/** Parses a time limit in milliseconds. */
+export function parseTimeout(input: Input): number {
+  // Timers of the web take 32 bits.
+  return parseInteger(input, { min: 1, max: 2 ** 31 - 1 });
+}
+
+/** Parses one of some words. */
+export function parseChoice<const Choice extends string>(input: Input, choices: readonly Choice[]): Choice {
+  const chosen = choices.find((known) => known === input.text);
+  if (chosen !== undefined) return chosen;
+  throw refusal(input, `expected ${choices.join(" or ")}`);
+}
+
+/** Parses one or more of a few words, separated by commas. */
+export function parseChoices<const Choice extends string>({ name, text }: Input, choices: readonly Choice[]): Choice[] {
+  return text.split(",").map((word) => parseChoice({ name, text: word.trim() }, choices));
+}
+
+/** Parses the name of one scope (RFC 6749, section 3.3). */
+export function parseScope(input: Input): string {
+  if (/^[!#-[\]-~]+$/.test(input.text)) return input.text;
+  throw refusal(input, "expected the name of one scope");
+}
+
+/** Parses `on` or `off`; `true` and `false` mean the same. */
+export function parseSwitch(input: Input): boolean {
+  if (/^(?:on|true)$/.test(input.text)) return true;
+  if (/^(?:off|false)$/.test(input.text)) return false;
+  throw refusal(input, "expected on or off");
+}
+
+/**
+ * Whether the variables of a group are set, which are used together only: all of them, or none.
+ *
+ * @throws {ConfigError} If some are set and some are not.
+ */
+export function isComplete(inputs: readonly Input[]): boolean {
+  const namesOf = (group: readonly Input[]) => group.map(({ name }) => name).join(" and ");
+  const missing = inputs.filter(({ text }) => text === "");
+  if (missing.length === 0 || missing.length === inputs.length) return missing.length === 0;
+  const given = inputs.filter(({ text }) => text !== "");
+  throw new ConfigError(`Cannot use ${namesOf(given)} without ${namesOf(missing)}`);
+}
+
+/**
+ * Parses a path, `file:PATH`, or the same as an absolute URL, `file:///PATH` (RFC 8089); or a `postgres://…`, of which a
+ * secret often has a newline behind it. White space around a path is ignored: bun:sqlite leaves it out.
+ */
+export function parseDatabaseUrl(input: Input): DatabaseLocation {
+  const url = input.text;
+  if (/^postgres(?:ql)?:/.test(url)) return { adapter: "postgres", url: parsePostgres(input) };
+  // With a colon or an at sign it may be a mistyped URL with a password.
+  const [, path] = /^(?:file:(?:\/\/(?=\/))?(?=[^?#]+$)|(?=[^:@?#]+$))(.+)$/s.exec(url) ?? [];
+  const trimmed = path?.trim();
+  // A memory database would lose every plant, and two slashes name a host.
+  if (trimmed && !trimmed.startsWith("//") && trimmed !== ":memory:") return { adapter: "sqlite", path: trimmed };
+  throw refusal(input, "expected file:PATH or postgres://…", withoutSecrets(url));
+}
+
+function parsePostgres(input: Input): PostgresUrl {
+  try {
+    return parsePostgresUrl(input.text.trimEnd());
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw refusal(input, error.message, withoutSecrets(input.text));
+  }
+}
+
+/** Parses the URL of keys. Plain HTTP is for this machine only: who changes keys on the network can sign tokens. */
+export function parseJwksUrl(input: Input): URL {
+  const url = URL.parse(input.text);
+  const isSafe = url !== null && (url.protocol === "https:" || (url.protocol === "http:" && isLoopback(url)));
+  if (isSafe && !hasPassword(url)) return url;
+  throw refusal(input, "expected an https URL without a password", withoutSecrets(input.text));
+}
+
+/** Whether a URL leads to this machine. */
+export function isLoopback({ hostname }: URL): boolean {
+  return ["localhost", "127.0.0.1", "[::1]"].includes(hostname);
+}
+
+/** Parses the URL that paths are appended to: of a collector of traces, or of the API. */
+export function parseBaseUrl(input: Input): URL {
+  const url = URL.parse(input.text);
+  const isHttp = url !== null && /^https?:$/.test(url.protocol);
+  if (isHttp && !/[?#]/.test(input.text) && !hasPassword(url)) return url;
+  const expected = "expected an http or https URL without a password, a query and a fragment";
+  throw refusal(input, expected, withoutSecrets(input.text));
+}
+
+/** Parses web origins (RFC 6454) that are separated by commas, as browsers send them: with a scheme, without a path. */
+export function parseOrigins(input: Input): string[] {
+  const origins = input.text
+    .split(",")
+    .map((origin) => origin.trim())
+    .filter((origin) => origin !== "");
+  const wrong = origins.find((origin) => !/^https?:/.test(origin) || URL.parse(origin)?.origin !== origin);
+  if (wrong === undefined) return origins;
+  const expected = "expected origins such as https://app.example.org, without a path";
+  throw refusal(input, expected, withoutSecrets(wrong));
+}
+
+/** A URL gets into logs and messages, so a secret has to come another way. */
+function hasPassword({ username, password }: URL): boolean {
+  return username !== "" || password !== "";
+}
+
+/** A URL that is refused, with no more than its scheme where a password may be: it can contain any character. */
+function withoutSecrets(url: string): string {
+  const [scheme = ""] = /^[a-z][\w+.-]*:(?:\/\/)?/i.exec(url) ?? [];
+  if (url.includes("@") || /^postgres/i.test(scheme)) return `${scheme}…`;
+  return url.replace(/[?#].*/s, "…");
+}
+
+/** Parses bearer tokens that are separated by commas or the ends of lines. */
+export function parseTokens({ name, text }: Input): string[] {
+  const tokens = text
+    .split(/[,\n]/)
+    .map((token) => token.trim())
+    .filter((token) => token !== "");
+  tokens.forEach((token, index) => {
+    const fault = staticTokenFault(token);
+    if (fault !== undefined) throw new ConfigError(`Cannot use ${name}: token ${index + 1} ${fault}`);
+  });
+  return tokens;
+}
