@@ -86,6 +86,6 @@ function markerOf(path: string): CorruptionMarker {
   try {
     return corruptionMarker(path);
   } catch (error) {
-    throw toDatabaseError("read", path, error);
+    throw toDatabaseError("open", path, error);
   }
 }

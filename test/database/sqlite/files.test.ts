@@ -123,7 +123,7 @@ test.each(REFUSED_PATHS)("connect() by %s is refused: %s; so is a check", async 
   const result = await sqliteAdapter(path)
     .check(options)
     .catch(({ message }: Error) => ({ type: "failed", reason: message }));
-  expect(result).toEqual({ type: "failed", reason: `Cannot read database "${path}": ${says}` });
+  expect(result).toEqual({ type: "failed", reason: `Cannot open database "${path}": ${says}` });
   expect(existsSync(directory.at("none.db"))).toBe(false);
 });
 
