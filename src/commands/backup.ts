@@ -4,7 +4,7 @@ import type { Command } from "commander";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
-import { grouped, type Io } from "./output.ts";
+import { type Io, sizeOf } from "./output.ts";
 
 /** Declares `plant-store backup`. */
 export function declareBackup(program: Command, { io, action }: CommandContext): void {
@@ -42,8 +42,4 @@ export async function backup(database: DatabaseLocation, target: string, io: Io)
     if (!isSystemError(error)) throw error;
     throw new CommandError(`Cannot back up to "${target}": ${reasonOf(error)}`, { cause: error });
   }
-}
-
-function sizeOf(bytes: number): string {
-  return bytes < 1e6 ? `${grouped(Math.ceil(bytes / 1e3))} kB` : `${grouped(Math.round(bytes / 1e6))} MB`;
 }

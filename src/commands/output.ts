@@ -64,6 +64,11 @@ export function counted(count: number, thing: string): string {
   return `${grouped(count)} ${thing}${count === 1 ? "" : "s"}`;
 }
 
+/** The size of a file as people read it: "12 kB", "1,200 MB". */
+export function sizeOf(bytes: number): string {
+  return bytes < 1e6 ? `${grouped(Math.ceil(bytes / 1e3))} kB` : `${grouped(Math.round(bytes / 1e6))} MB`;
+}
+
 /** How progress is shown. */
 export interface ProgressOptions {
   /** Takes messages for people. */

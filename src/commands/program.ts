@@ -13,6 +13,7 @@ import { declareImport } from "./import.ts";
 import { declareMigrate } from "./migrate.ts";
 import { declareOpenapi } from "./openapi.ts";
 import { BrokenPipe, escapeControls, type Io, quoted, writeOutput } from "./output.ts";
+import { declareRestore } from "./restore.ts";
 import { declareServe } from "./serve.ts";
 import { declareToken } from "./token.ts";
 
@@ -65,6 +66,7 @@ export function declareProgram(context: CommandContext, writeHelp: (text: string
   declareExport(program, context);
   declareImport(program, context);
   declareBackup(program, context);
+  declareRestore(program, context);
   declareCheck(program, context);
   declareMigrate(program, context);
   declareOpenapi(program, context);

@@ -49,6 +49,14 @@ export interface DatabaseAdapter {
   backup(target: string, stop: AbortSignal): Promise<boolean>;
 
   /**
+   * Puts a copy of a backup in the place of the database, and moves the old files aside. Changes nothing unless the whole
+   * backup is sound.
+   *
+   * @param source The backup, as an absolute path.
+   */
+  restore(source: string, options: CheckOptions): Promise<RestoreResult>;
+
+  /**
    * Brings the schema up to date.
    *
    * @returns The steps that were necessary.
@@ -130,6 +138,18 @@ export type CheckResult =
   /** The check itself failed, and nothing is known. */
   | { readonly type: "failed"; readonly reason: string }
   | { readonly type: "stopped" };
+
+/** How a restore ended: as the check of the backup, unless that is sound. */
+export type RestoreResult =
+  | {
+      readonly type: "restored";
+      readonly plants: number;
+      /** The size of the file. */
+      readonly bytes: number;
+      /** The directory that the old files are in; nothing if there were none. */
+      readonly replaced?: string | undefined;
+    }
+  | Exclude<CheckResult, { readonly type: "sound" }>;
 
 /** How to migrate. */
 export interface MigrateOptions {

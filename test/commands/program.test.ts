@@ -13,6 +13,7 @@ const COMMANDS = [
   { command: "export", args: "", flags: ["--format", "--database"] },
   { command: "import", args: " <file>", flags: ["--database"] },
   { command: "backup", args: " <file>", flags: ["--database"] },
+  { command: "restore", args: " <backup>", flags: ["--database"] },
   { command: "check", args: "", flags: ["--database"] },
   { command: "openapi", args: "", flags: ["--server"] },
 ];
@@ -50,6 +51,7 @@ test("--help lists the commands, and token --help its own", async () => {
     "export",
     "import",
     "backup",
+    "restore",
     "check",
     "migrate",
     "openapi",

@@ -39,6 +39,9 @@ export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
     async backup() {
       throw new ConfigError("Cannot back up PostgreSQL: use pg_dump");
     },
+    async restore() {
+      throw new ConfigError("Cannot restore PostgreSQL: use pg_restore");
+    },
     async migrate({ dryRun, onWarning }) {
       const migrations = await migratePostgres(url, dryRun, onWarning);
       return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));

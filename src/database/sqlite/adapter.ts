@@ -31,6 +31,10 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
       const { backupSqlite } = await import("./backup.ts");
       return backupSqlite(path, target, stop);
     },
+    async restore(source, options) {
+      const { restoreSqlite } = await import("./restore.ts");
+      return restoreSqlite(path, source, options);
+    },
     async migrate() {
       throw new ConfigError("Cannot migrate a SQLite database alone: whatever writes to it brings it up to date");
     },

@@ -7,7 +7,7 @@ import { requireUnmarked } from "./corruption.ts";
 import { toDatabaseError } from "./errors.ts";
 
 /** The name of the copy until it is complete. */
-const DRAFT = "plants.db";
+export const DRAFT = "plants.db";
 
 /**
  * Copies a plant-store's database, as it is at one moment after the call, into a new file, even while a server writes
@@ -93,8 +93,8 @@ const PREFIX = ".plant-store-backup-";
 /** After how long without a write a private directory counts as left behind by a backup that was killed. */
 const ABANDONED_AFTER_MS = 3_600_000;
 
-/** A killed process cannot remove its directory, and an operator does not see it: the name is hidden. */
-async function removeAbandoned(parent: string): Promise<void> {
+/** Removes what killed backups and restores left. They cannot remove their directory, and an operator does not see it: the name is hidden. */
+export async function removeAbandoned(parent: string): Promise<void> {
   for (const entry of await readdir(parent, { withFileTypes: true })) {
     // A link is not a directory here: nothing behind one is touched.
     if (!entry.isDirectory() || !entry.name.startsWith(PREFIX)) continue;
@@ -112,13 +112,14 @@ async function removeIfAbandoned(path: string): Promise<void> {
   if (touchedAt < Date.now() - ABANDONED_AFTER_MS) await rm(path, { recursive: true });
 }
 
-/** Beside the target, because a link cannot lead to another file system. */
-async function privateDirectory(parent: string) {
+/** A directory for a draft. Beside the target, because a link cannot lead to another file system. */
+export async function privateDirectory(parent: string) {
   const path = await mkdtemp(join(parent, PREFIX));
   return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
 }
 
-async function fsync(path: string): Promise<void> {
+/** Brings a file, or the entries of a directory, to the disk. */
+export async function fsync(path: string): Promise<void> {
   await using file = await open(path);
   await file.sync();
 }

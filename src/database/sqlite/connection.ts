@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { lstatSync, rmSync, statSync } from "node:fs";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { requireUnmarked } from "./corruption.ts";
+import { identityOf, requireUnmarked } from "./corruption.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
 import { createPrivateFile, databaseFile, requireFiles, walBytes } from "./files.ts";
 import { checkOnOpening } from "./integrity.ts";
@@ -31,8 +31,9 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   try {
     requireFiles(databaseFile(path), access);
     if (access !== "read") requireUnmarked(path, "restore a backup, or check it: plant-store check");
+    const file = identityOf(path);
     client = new Database(path, { ...MODES[access], safeIntegers: true, strict: true });
-    setUp(client, options);
+    setUp(client, options, file);
     return client;
   } catch (error) {
     if (isFailedSync(error)) markUnsynced(path);
@@ -47,7 +48,11 @@ const MODES = {
   read: { readonly: true },
 } as const;
 
-function setUp(client: Database, { access, busyTimeoutMs = 5_000, resetsWal = false }: ConnectOptions): void {
+function setUp(
+  client: Database,
+  { access, busyTimeoutMs = 5_000, resetsWal = false }: ConnectOptions,
+  file?: string,
+): void {
   // First of all, so that whatever follows waits for a lock instead of failing.
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   if (access === "read") return requireReadable(client);
@@ -57,6 +62,7 @@ function setUp(client: Database, { access, busyTimeoutMs = 5_000, resetsWal = fa
   }
   beginWalMode(client, busyTimeoutMs);
   makeDurable(client);
+  requireSameFile(client, file);
   if (isUnsynced(client.filename)) resetUnsyncedWal(client);
   else if (resetsWal) tryToResetWal(client, busyTimeoutMs);
   migrate(client);
@@ -109,6 +115,14 @@ function beginWalMode(client: Database, busyTimeoutMs: number): void {
     }
     Bun.sleepSync(TRY_AGAIN_MS);
   }
+}
+
+/**
+ * From WAL mode on the connection keeps the lock that a restore takes before it moves the file. What was moved between
+ * opening and that lock would be written to beside the WAL of the restored one.
+ */
+function requireSameFile({ filename }: Database, file: string | undefined): void {
+  if (identityOf(filename) !== file) throw new DatabaseError("it was replaced while it was opened; try again");
 }
 
 function makeDurable(client: Database): void {

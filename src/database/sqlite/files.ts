@@ -76,7 +76,7 @@ export function walBytes(path: string): number {
 }
 
 /** What SQLite and this program keep beside a database, and believe. */
-const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
+export const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
 
 /**
  * Requires, before SQLite opens anything, that the files of a database can be used, and creates the database's own if that
@@ -87,6 +87,7 @@ const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
  */
 export function requireFiles(file: string, access: Access): void {
   requireTrustedFiles(file);
+  requireNoHalfRestore(file);
   requireFileOfWal(file);
   if (access === "create") createDatabaseFile(file);
   const stats = statsOf(file);
@@ -158,6 +159,19 @@ export function directoryWarning(path: string): string | undefined {
   const isOurs = [statsOf(file)?.uid, process.getuid?.(), 0].includes(uid);
   if (isOurs && (mode & 0o002) === 0) return undefined;
   return "Others may write to the directory of the database, and so replace what is stored: move it to one of its own";
+}
+
+/** The directory beside a database that a restore moves the old files into; it has another name once the restore is complete. */
+export function asideOf(file: string): string {
+  return `${file}-replacing`;
+}
+
+/** A server would create an empty database between the old one and the restored one. */
+function requireNoHalfRestore(file: string): void {
+  if (statsOf(file) !== undefined || statsOf(asideOf(file)) === undefined) return;
+  throw new DatabaseError(
+    `a restore was interrupted, and its old files are in "${basename(asideOf(file))}": run plant-store restore again`,
+  );
 }
 
 /**

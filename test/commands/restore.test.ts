@@ -1,0 +1,216 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { connect } from "../../src/database/sqlite/connection.ts";
+import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
+import { plantWriter } from "../../src/database/sqlite/plants.ts";
+import { post, TOKEN } from "../support/client.ts";
+import { damage, makeLargeDatabase } from "../support/damage.ts";
+import { missing } from "../support/missing.ts";
+import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { executable } from "../support/executable.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const [RESTORED, OLD] = ['{"id":1,"name":"Fern"}\n', '{"id":2,"name":"Ivy"}\n'];
+
+/** A directory with a backup, and a database whose plant is in the WAL that a killed server left. */
+async function world() {
+  const directory = emptyDirectory();
+  const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
+  const at = (name: string) => join(directory.path, name);
+  const call = (...args: string[]) => runToEnd({ ...options, args });
+  {
+    using client = connect(at("saved.db"));
+    plantWriter(client)([{ id: 1n, name: "Fern" }]);
+    client.run("PRAGMA wal_checkpoint(TRUNCATE)");
+  }
+  {
+    await using server = await startServer(options);
+    expect((await post(server.url, { id: 2, name: "Ivy" })).status).toBe(200);
+  }
+  return {
+    at,
+    call,
+    options,
+    exported: async (path = "plants.db") => (await call("export", "--database", `file:${path}`)).stdout,
+    /** The directories of old files, by their names. */
+    replaced: () => readdirSync(directory.path).filter((name) => name.startsWith("plants.db-replaced-")),
+    [Symbol.dispose]: () => directory[Symbol.dispose](),
+  };
+}
+
+const DONE =
+  /^Restored "saved\.db" to "plants\.db": 1 plant, \d+ kB; old files in "[^"]+\/plants\.db-replaced-[-0-9TZ.]+"\n$/;
+
+test("restore puts the backup in place, with the old file's mode and owner, and moves all old files away", async () => {
+  using here = await world();
+  chmodSync(here.at("plants.db"), 0o640);
+  const isRoot = process.getuid?.() === 0;
+  if (isRoot) for (const suffix of ["", "-wal", "-shm"]) chownSync(here.at(`plants.db${suffix}`), 1234, 2345);
+  writeFileSync(here.at("plants.db-unsynced"), "");
+  corruptionMarker(here.at("plants.db")).write("found before");
+  const before = statSync(here.at("plants.db"));
+  expect(await here.call("restore", "saved.db")).toEqual({
+    exitCode: 0,
+    stdout: "",
+    stderr: expect.stringMatching(DONE),
+  });
+  const after = statSync(here.at("plants.db"));
+  expect([after.mode, after.uid, after.gid]).toEqual([before.mode, before.uid, before.gid]);
+  const [old = ""] = here.replaced();
+  expect(readdirSync(here.at(old)).toSorted()).toEqual(
+    ["", "-corrupt", "-shm", "-unsynced", "-wal"].map((suffix) => `plants.db${suffix}`),
+  );
+  expect(statSync(here.at(old)).uid).toBe(before.uid);
+  expect(readdirSync(here.at("")).toSorted()).toEqual(["plants.db", old, "saved.db"]);
+  expect(await here.exported()).toBe(RESTORED);
+  expect(await here.exported(`${old}/plants.db`)).toBe(OLD);
+  await using server = await startServer(here.options);
+  expect((await post(server.url, { id: 2, name: "Oak" })).status).toBe(200);
+});
+
+test("restore replaces what is no database, and makes one where there is none", async () => {
+  using here = await world();
+  const garbage = "This is no database.".repeat(1000);
+  writeFileSync(here.at("plants.db"), garbage);
+  expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
+  expect(readFileSync(join(here.at(here.replaced()[0] ?? ""), "plants.db"), "utf8")).toBe(garbage);
+  expect(await here.exported()).toBe(RESTORED);
+  mkdirSync(here.at("new"));
+  expect(await here.call("restore", "saved.db", "--database", "new/plants.db")).toMatchObject({
+    exitCode: 0,
+    stderr: expect.stringMatching(/; there were no old files\n$/),
+  });
+  expect([readdirSync(here.at("new")), statSync(here.at("new/plants.db")).mode & 0o777]).toEqual([
+    ["plants.db"],
+    0o600,
+  ]);
+});
+
+type World = Awaited<ReturnType<typeof world>>;
+
+const REFUSED: [string, (here: World) => void, string][] = [
+  ["is not there", () => {}, 'Cannot restore "bad.db": no such file or directory\n'],
+  ["is text", ({ at }) => writeFileSync(at("bad.db"), "text".repeat(999)), "file is not a database\n"],
+  ["is empty", ({ at }) => writeFileSync(at("bad.db"), ""), "it is empty: no plant-store has made its tables yet\n"],
+  [
+    "is another program's",
+    ({ at }) => change(at, "PRAGMA application_id = 7"),
+    'Cannot restore "bad.db": Cannot open database "HERE/bad.db": it is not a plant-store\'s database\n',
+  ],
+  [
+    "is of a newer version",
+    ({ at }) => change(at, "UPDATE __drizzle_migrations SET created_at = 1e15"),
+    "it was made by a newer plant-store\n",
+  ],
+  ["is corrupt in the middle", ({ at }) => ruin(at("bad.db")), 'Cannot restore "bad.db": it is corrupt: '],
+  [
+    "has a WAL",
+    ({ at }) => ["", "-wal"].forEach((suffix) => copyFileSync(at(`plants.db${suffix}`), at(`bad.db${suffix}`))),
+    'it has a WAL beside it ("bad.db-wal"); make a backup of that database: plant-store backup\n',
+  ],
+];
+
+function change(at: World["at"], sql: string): void {
+  copyFileSync(at("saved.db"), at("bad.db"));
+  using client = connect(at("bad.db"));
+  client.run(sql);
+  client.run("PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+function ruin(path: string): void {
+  makeLargeDatabase(path, 20_000);
+  damage(path, "flipped bits in a page in the middle");
+}
+
+test.each(REFUSED)("a backup that %s is refused before anything is touched", async (_what, make, says) => {
+  using here = await world();
+  make(here);
+  const content = () =>
+    readdirSync(here.at(""))
+      .filter((name) => !name.startsWith("bad"))
+      .toSorted();
+  const before = content();
+  const { exitCode, stderr } = await here.call("restore", "bad.db");
+  expect({ exitCode, stderr: stderr.replaceAll(here.at("").replace(/\/$/, ""), "HERE") }).toEqual({
+    exitCode: 1,
+    stderr: expect.stringContaining(says),
+  });
+  expect(content()).toEqual(before);
+  expect(await here.exported()).toBe(OLD);
+});
+
+test("restore is refused while a server has the database open, even one whose file was corrupted meanwhile", async () => {
+  using here = await world();
+  await using server = await startServer(here.options);
+  const refused = {
+    exitCode: 1,
+    stdout: "",
+    stderr: 'Cannot replace database "plants.db": a process has it open; stop the server, and try again\n',
+  };
+  expect(await here.call("restore", "saved.db")).toEqual(refused);
+  expect((await post(server.url, { id: 3, name: "Elm" })).status).toBe(200);
+  writeFileSync(here.at("plants.db"), Buffer.alloc(4096), { flag: "r+" });
+  expect(await here.call("restore", "saved.db")).toEqual(refused);
+  expect(here.replaced()).toEqual([]);
+  server.child.kill("SIGKILL");
+  await server.child.exited;
+  expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
+});
+
+test("PostgreSQL has its own tool, and the database is not its own backup", async () => {
+  using here = await world();
+  expect(await here.call("restore", "saved.db", "--database", "postgres://u@localhost:5432/plants")).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr: "Cannot restore PostgreSQL: use pg_restore\n",
+  });
+  expect(await here.call("restore", "saved.db", "--database", "saved.db")).toMatchObject({
+    exitCode: 1,
+    stderr: 'Cannot replace database "saved.db": the backup is the database itself\n',
+  });
+});
+
+/** Each step that changes a name: the system call, the name that it is killed at, and what a start finds then. */
+const STEPS = [
+  { step: "mkdir", name: "plants.db-replacing", finds: OLD },
+  { step: "rename", name: "plants.db", finds: OLD },
+  { step: "rename", name: "plants.db-wal", finds: undefined },
+  { step: "link", name: "plants.db", finds: undefined },
+  { step: "rename", name: "plants.db-replacing", finds: RESTORED },
+];
+
+function skipsStrace(): boolean {
+  return Bun.which("strace") === null && missing("whatever is killed at a system call: there is no strace");
+}
+
+test.skipIf(skipsStrace()).each(STEPS)("a kill at the $step of $name loses nothing", async ({ step, name, finds }) => {
+  using here = await world();
+  const inject = ["-f", "-o", "/dev/null", "-P", here.at(name), "-e", `inject=/^${step}(at2?)?$:signal=KILL`];
+  const program = ["strace", ...inject, ...executable()];
+  const { exitCode } = await runToEnd({ ...here.options, program, args: ["restore", "saved.db"] });
+  expect(exitCode).not.toBe(0);
+  if (finds === undefined) {
+    const refused = { exitCode: 1, stderr: expect.stringContaining("run plant-store restore again") };
+    expect(await here.call("--port", "0")).toMatchObject(refused);
+    expect(existsSync(here.at("plants.db"))).toBe(false);
+  } else {
+    expect(await here.exported()).toBe(finds);
+  }
+  expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0, stderr: expect.stringMatching(DONE) });
+  expect(await here.exported()).toBe(RESTORED);
+  const kept = await Promise.all(here.replaced().map((old) => here.exported(`${old}/plants.db`)));
+  expect(kept).toContain(OLD);
+  expect(existsSync(here.at("plants.db-replacing"))).toBe(false);
+});
