@@ -5,7 +5,6 @@ import { postPlant, testApp } from "../support/app.ts";
 
 const FERN = '{"id": 1, "name": "Fern"}';
 const LIMIT = 1_000;
-const STORED = { status: 200, body: { name: "Fern" } };
 
 // Media type
 
@@ -45,14 +44,6 @@ test("the limit counts bytes, not characters", async () => {
   expect(await readError(await smallApp().fetch(postPlant(umlauts)))).toMatchObject({ status: 413, error: 4131 });
 });
 
-test.each(["1", "0", "10"])(
-  "a Content-Length of %s that lies about a large body lets nothing through",
-  async (length) => {
-    const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), { "content-length": length }));
-    expect(await readError(response)).toMatchObject({ status: 413, error: 4131 });
-  },
-);
-
 test.each(["-1", "x", "1e1", "0x10", "NaN", "", "9000, 9000", "10, 10"])(
   "a Content-Length of %j does not switch off the limit: what comes is counted",
   async (length) => {
@@ -71,8 +62,12 @@ test.each(["9000, 9000", "x", "", "1e9", String(LIMIT + 1)])(
   },
 );
 
-test("a Transfer-Encoding beside a Content-Length does not switch off the limit", async () => {
-  const headers = { "content-length": "10", "transfer-encoding": "chunked" };
+test.each([
+  { "content-length": "1" },
+  { "content-length": "0" },
+  { "content-length": "10" },
+  { "content-length": "10", "transfer-encoding": "chunked" },
+])("%j on a large body lets nothing through", async (headers) => {
   const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), headers));
   expect(await readError(response)).toMatchObject({ status: 413, error: 4131 });
 });
@@ -138,10 +133,13 @@ test("a body in many chunks lets the event loop turn ever less often", async () 
 });
 
 test("a body that breaks off is 400, and stores nothing", async () => {
-  const half = new TextEncoder().encode(FERN);
   const app = testApp();
-  for (const headers of [{}, { "content-length": "100" }]) {
-    const stream = streamOf(half, new Error("connection reset by 10.0.0.1"));
+  const [half, reset] = [new TextEncoder().encode(FERN), new Error("connection reset by 10.0.0.1")];
+  for (const [stream, headers] of [
+    [streamOf(reset), {}],
+    [streamOf(half, reset), {}],
+    [streamOf(half, reset), { "content-length": "100" }],
+  ] as const) {
     expect(await readError(await app.fetch(postPlant(stream, headers)))).toEqual({
       status: 400,
       error: 4001,
@@ -150,11 +148,6 @@ test("a body that breaks off is 400, and stores nothing", async () => {
   }
   const other = await app.fetch(postPlant({ id: 1, name: "Ivy" }));
   expect(await readPlant(other)).toMatchObject({ status: 200 });
-});
-
-test("a body that breaks off before its first byte is 400", async () => {
-  const response = await testApp().fetch(postPlant(streamOf(new Error("gone"))));
-  expect(await readError(response)).toMatchObject({ status: 400, error: 4001 });
 });
 
 // UTF-8 and JSON
@@ -171,17 +164,6 @@ test("the refusal of a body that is not JSON does not quote it", async () => {
     expect(message).not.toContain("Fern");
     expect(message).toMatch(/\bbody\b/);
   }
-});
-
-test("U+FFFD itself is a character like any other", async () => {
-  const response = await testApp().fetch(postPlant({ id: 1, name: "\uFFFD" }));
-  expect(await readPlant(response)).toEqual({ status: 200, body: { name: "\uFFFD" } });
-});
-
-test("one byte order mark before the JSON is ignored, as RFC 8259, section 8.1 allows", async () => {
-  expect(await readPlant(await testApp().fetch(postPlant(`\uFEFF${FERN}`)))).toEqual(STORED);
-  expect(await readError(await testApp().fetch(postPlant(`\uFEFF\uFEFF${FERN}`)))).toMatchObject({ error: 4001 });
-  expect(await readError(await testApp().fetch(postPlant(`${FERN}\uFEFF`)))).toMatchObject({ error: 4001 });
 });
 
 test("no body is 400", async () => {

@@ -130,12 +130,12 @@ async function send(url: string, wireCase: WireCase): Promise<string> {
 }
 
 /** The verdict of a response, if all that goes with it is right. */
-async function judge(response: WireResponse | undefined, { what, bytes, name }: WireCase): Promise<string> {
+async function judge(response: WireResponse | undefined, { what, bytes, name, tag }: WireCase): Promise<string> {
   const seen = seenIn(response, bytes);
   if (response === undefined || seen === REFUSED) return seen;
   try {
     await expectHeaders(response, bytes);
-    if (name !== undefined) expect([{ name }, { name, tag: name }]).toContainEqual(JSON.parse(response.body));
+    if (name !== undefined) expect(JSON.parse(response.body)).toEqual({ name, ...(tag !== undefined && { tag }) });
   } catch (cause) {
     throw new Error(`The response to this case is not right: ${what}`, { cause });
   }
@@ -172,12 +172,17 @@ const HEADERS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
   5033: { "retry-after": "1", connection: "close" },
 };
 
+/** What the message to each cause names, by its number. */
+const NAMED: Readonly<Record<string, string>> = { 4011: "Authorization", 4041: "POST /plants", 4051: "`Allow`" };
+
 async function expectHeaders(wire: WireResponse, bytes: Buffer): Promise<void> {
   expect(wire.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
-  if (isHead(bytes)) return;
+  expect(wire.headers.get("x-content-type-options")).toBe("nosniff");
+  if (isHead(bytes)) return expect(wire.body).toBe("");
   const response = new Response(wire.body, wire);
   if (wire.status === 200) return void (await readPlant(response));
-  const { error } = await readError(response);
+  const { error, message } = await readError(response);
+  expect(message).toContain(NAMED[error] ?? "");
   expect(Object.fromEntries(wire.headers)).toMatchObject(HEADERS[error] ?? {});
 }
 

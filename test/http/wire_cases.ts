@@ -25,8 +25,10 @@ export interface WireCase {
   /** What the bytes are, if they are a request that any client could send. */
   readonly request?: FramedRequest;
   readonly verdict: Verdict;
-  /** The name of the plant that a 200 has, and its tag if it has one. @default any */
+  /** The name of the plant that a 200 has. @default any */
   readonly name?: string;
+  /** Its tag, if the case has its name. @default none */
+  readonly tag?: string;
   /** What a runtime forces, and the README names under "What is not promised". */
   readonly elsewhere?: Partial<Record<RuntimeKind, Verdict>>;
   /** Whether it needs the signals and the names of `test/runtimes/app.ts`. @default false */
@@ -78,7 +80,14 @@ const GOOD = [...POST, AUTHORIZATION, TYPE];
 
 const paths: WireCase[] = [...UNKNOWN_PATHS, "//x/plants", "/\\plants"]
   .flatMap((path) => ["GET", "POST"].map((method) => ({ path, method })))
-  .map((line) => change(`${line.method} ${line.path} is unknown`, { ...line, authorization: [] }, "404/4041"));
+  .map((line) => change(`${line.method} ${line.path} is unknown`, { ...line, authorization: [] }, "404/4041"))
+  .concat(
+    ["/", "/swagger", "/swagger/json"].map((path) =>
+      change(`GET ${path} is unknown without the documentation`, { method: "GET", path }, "404/4041", {
+        isForTestApp: true,
+      }),
+    ),
+  );
 
 const methods: WireCase[] = [
   ...["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY", "PROPFIND", "TRACE"].map((method) => [method, "/plants"]),
@@ -118,7 +127,19 @@ const credentials: WireCase[] = [
   ...GOOD_CREDENTIALS.map(([what, value]) => change(`credentials ${what}`, { authorization: [value] }, "200")),
   change("no credentials", { authorization: [] }, "401/4011"),
   change("no credentials, and a body that is nothing", { authorization: [], body: "{not json" }, "401/4011"),
-  change("a token in the query", { authorization: [], path: `/plants?access_token=${TOKEN}` }, "401/4011"),
+  ...["access_token=", "authorization=Bearer ", "token=", "bearer="].map((parameter) =>
+    change(
+      `no credentials but ${parameter} in the query`,
+      { authorization: [], path: `/plants?${parameter.replace(" ", "%20")}${TOKEN}` },
+      "401/4011",
+    ),
+  ),
+  change(
+    "a good token in the query beside Basic",
+    { authorization: ["Basic eDp5"], path: `/plants?access_token=${TOKEN}` },
+    "401/4012",
+  ),
+  change("an unknown token in the query beside a good one", { path: "/plants?access_token=unknown" }, "200"),
   change("a token in the body", { authorization: [], body: fern(`, "access_token": "${TOKEN}"`) }, "401/4011"),
   change("an unknown token", { authorization: ["Bearer unknown"] }, "401/4012"),
   change("a token of 8,000 characters", { authorization: [`Bearer ${"a".repeat(8_000)}`] }, "401/4012"),
@@ -238,10 +259,10 @@ const texts: WireCase[] = [
 
 const strings: WireCase[] = [
   ...STORABLE_STRINGS.map(([what, name]) =>
-    change(`a name and a tag of ${what}`, { body: plantOf(JSON.stringify(name)) }, "200", { name }),
+    change(`a name and a tag of ${what}`, { body: plantOf(JSON.stringify(name)) }, "200", { name, tag: name }),
   ),
   ...STORABLE_STRINGS.map(([what, name]) =>
-    change(`a name and a tag of ${what}, escaped`, { body: plantOf(`"${escaped(name)}"`) }, "200", { name }),
+    change(`a name and a tag of ${what}, escaped`, { body: plantOf(`"${escaped(name)}"`) }, "200", { name, tag: name }),
   ),
   ...UNSTORABLE_STRINGS.map(([what, json]) =>
     change(`a name that is or has ${what}`, { body: `{"id": 1, "name": ${json}}` }, "400/4002"),
@@ -282,6 +303,7 @@ const members: WireCase[] = [
   ].map((body) => change(`the body ${body}`, { body }, "400/4002")),
   change("repeated members", { body: fern(', "tag": null, "name": 5, "name": "Ivy", "tag": "Ivy"') }, "200", {
     name: "Ivy",
+    tag: "Ivy",
   }),
   change("a repeated member whose last one is bad", { body: fern(', "name": 5') }, "400/4002"),
 ];

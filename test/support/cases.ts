@@ -17,6 +17,7 @@ export const STORABLE_STRINGS: readonly (readonly [what: string, text: string])[
   ["a control character", "\u0001\u001F\u007F\u0085"],
   ["line separators", "\u2028\u2029"],
   ["a byte order mark", "\uFEFFFern\uFEFF"],
+  ["the replacement character", "\uFFFD"],
   ["noncharacters", "\uFFFE\uFFFF\u{1FFFF}"],
   ["the last code point", "\u{10FFFF}"],
   ["an emoji of several", "👩🏽‍🌾"],
@@ -142,6 +143,8 @@ export const NOT_UTF8: readonly (readonly [what: string, bytes: readonly number[
 export const NOT_JSON: readonly (readonly [what: string, text: string])[] = [
   ["white space", " \n"],
   ["a byte order mark alone", "\uFEFF"],
+  ["two byte order marks", '\uFEFF\uFEFF{"id": 1, "name": "Fern"}'],
+  ["a byte order mark after it", '{"id": 1, "name": "Fern"}\uFEFF'],
   ["no JSON at all", "not json"],
   ["an unfinished object", '{"id": 1'],
   ["a trailing comma", '{"id": 1, "name": "Fern",}'],
