@@ -1,11 +1,19 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { executable } from "../support/executable.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
-import { type Connection, connect, limited, newPlants, postBytes, startLoad, verdictOf } from "../support/load.ts";
+import {
+  type Connection,
+  connect,
+  limited,
+  newPlants,
+  postBytes,
+  startLoad,
+  verdictOf,
+  neverReading,
+} from "../support/load.ts";
 import { TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { get, requireReady } from "./health.ts";
-import { neverReading } from "./slow.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 

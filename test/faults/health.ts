@@ -1,6 +1,7 @@
+import { expect } from "bun:test";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import type { Ledger } from "../support/ledger.ts";
-import { connect, getBytes, postBytes, verdictOf, type WireResponse } from "../support/load.ts";
+import { type Connection, connect, getBytes, postBytes, verdictOf, type WireResponse } from "../support/load.ts";
 
 /** Sends one request on a connection of its own. */
 export async function ask(url: string, bytes: string): Promise<WireResponse> {
@@ -45,4 +46,12 @@ export async function requireReady(url: string, ledger: Ledger, next: () => NewP
     if (performance.now() > limit) throw new Error(`The fault is gone: ${JSON.stringify({ readyz, plant })}`);
     await Bun.sleep(20);
   }
+}
+
+/** A connection whose request ends in the middle of its body, and a server that has read what there is of it. */
+export async function sendHalf(url: string): Promise<Connection> {
+  const connection = await connect(url);
+  connection.send(postBytes({ id: 2n, name: "Moss" }).slice(0, -5));
+  expect(await get(url, "/livez")).toBe("200");
+  return connection;
 }

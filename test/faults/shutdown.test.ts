@@ -5,8 +5,7 @@ import { connect, postBytes } from "../support/load.ts";
 import { exitCodeOf, skipsProc, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { underNohup } from "../support/shell.ts";
 import { makeDisk } from "../support/shim.ts";
-import { sendHalf } from "./half_sent.ts";
-import { get, send } from "./health.ts";
+import { get, send, sendHalf } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 

@@ -1,11 +1,10 @@
 import { expect, test } from "bun:test";
 import { readdirSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
-import { connect, postBytes } from "../support/load.ts";
+import { connect, postBytes, neverReading } from "../support/load.ts";
 import { startServer, skipsProc } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { get } from "./health.ts";
-import { neverReading } from "./slow.ts";
 
 /** Bun's own limits are 12 s for headers and what `idleTimeout` says for the rest. */
 const BOUND = 120_000;

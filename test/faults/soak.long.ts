@@ -8,6 +8,7 @@ import {
   type Connection,
   connect,
   getBytes,
+  neverReading,
   postBytes,
   printedSeed,
   randomFrom,
@@ -18,7 +19,6 @@ import {
 import { descriptorsOf, memoryOf } from "../support/proc.ts";
 import { exitCodeOf, skipsProc, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
-import { neverReading } from "./slow.ts";
 
 /** `SOAK_SECONDS=300 bun test ./test/faults/soak.long.ts` is the whole of it. */
 const SECONDS = Number(process.env["SOAK_SECONDS"] ?? 30);

@@ -1,10 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { INTACT, printed } from "../support/ledger.ts";
-import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
-import { printedSeed } from "../support/load.ts";
+import { INTACT, type Ledger, makeLedger, printed, type Report, worse } from "../support/ledger.ts";
+import { limited, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
+import { exitCodeOf, LONG_TEST_TIMEOUT_MS, start } from "../support/program.ts";
 import { range } from "../support/scale.ts";
-import { skipsShim } from "../support/shim.ts";
-import { writeErrors } from "./write_errors.ts";
+import { type Disk, type Faults, makeDisk, skipsShim } from "../support/shim.ts";
+import { requireReady, requireUnavailable } from "./health.ts";
+import { onFreePort, settle, urlOf } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -32,3 +33,62 @@ test.skipIf(skipsShim()).each([
     expect(report.faults).toBeGreaterThanOrEqual(numbers.filter((number) => number <= LEAST_WRITES).length);
   },
 );
+
+/** Which writes to fail, from one on in each run. */
+interface WriteErrorOptions {
+  /** The numbers to try. They stop early at the first one that no run gets to. */
+  readonly numbers: Iterable<number>;
+  readonly seed: number;
+  readonly errno: NonNullable<Faults["errno"]>;
+  /** Whether writes go on failing until the fault is taken away; otherwise it is this one only. */
+  readonly lasting: boolean;
+}
+
+/** Fails the n-th write of a server's life for each n, and holds the server to answering and to coming back. */
+async function writeErrors({ numbers, seed, errno, lasting }: WriteErrorOptions): Promise<Report> {
+  const began = performance.now();
+  let [verdict, faults, acknowledged] = [INTACT, 0, 0];
+  for (const number of numbers) {
+    using disk = makeDisk({ shim: true });
+    const ledger = makeLedger();
+    if (lasting) disk.raise("sick");
+    await runWith(disk, { failWrite: number, errno }, ledger, randomFrom(seed + number));
+    verdict = worse(verdict, ledger.judge(disk.database));
+    acknowledged += ledger.acknowledgements();
+    if (!disk.isRaised("hit")) break;
+    faults++;
+  }
+  const experiment = `${errno} ${lasting ? "from the n-th write on" : "at the n-th write"}`;
+  return { experiment, size: `${faults} faults, ${acknowledged} acknowledged`, verdict, faults, began };
+}
+
+async function runWith(disk: Disk, faults: Faults, ledger: Ledger, random: () => number): Promise<void> {
+  await using program = start(onFreePort(disk.server({ faults })));
+  const { child, stderr } = program;
+  const url = await urlOf(program);
+  if (url === undefined) return restart(disk, await child.exited, await stderr.end, ledger);
+  const next = limited(randomPlants(random), 60);
+  const { responses, unanswered } = await startLoad({ url, connections: 4, ledger, next }).end;
+  const others = Object.keys(responses).filter((response) => !/^(200|409\/4091|503\/5032)$/.test(response));
+  if (others.length > 0 || unanswered > 0) throw new Error(`${JSON.stringify({ faults, responses, unanswered })}`);
+  // What is stored already needs no write, and is answered 200 also by a sick disk.
+  const fresh = randomPlants(random, { again: 0 });
+  const wasHit = disk.isRaised("hit");
+  if (wasHit && disk.isRaised("sick")) await requireUnavailable(url, ledger, fresh());
+  disk.clear("sick");
+  if (wasHit) await requireReady(url, ledger, fresh);
+  child.kill("SIGTERM");
+  const exitCode = await exitCodeOf(child);
+  // A fault while the database is closed is told, and loses nothing: the WAL stays.
+  const expected = wasHit === disk.isRaised("hit") ? 0 : 1;
+  if (exitCode !== expected) throw new Error(`${JSON.stringify(faults)}: the end had exit code ${exitCode}`);
+}
+
+/** A server that cannot start says so in one line, and the next one can once the disk is well again. */
+async function restart(disk: Disk, exitCode: number, stderr: string, ledger: Ledger): Promise<void> {
+  if (exitCode !== 1 || !/^Cannot open database [^\n]*\n$/.test(stderr)) {
+    throw new Error(`It ended with exit code ${exitCode}:\n${stderr}`);
+  }
+  disk.clear("sick");
+  await settle(disk.server(), ledger);
+}

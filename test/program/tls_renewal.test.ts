@@ -6,7 +6,7 @@ import { connect, type ConnectionOptions } from "node:tls";
 import { TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { connect as connectTo, type Connection, postBytes, verdictOf } from "../support/load.ts";
-import { sendHalf } from "../faults/half_sent.ts";
+import { sendHalf } from "../faults/health.ts";
 import { emptyDirectory, ROOT, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { underNohup } from "../support/shell.ts";
 

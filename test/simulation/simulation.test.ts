@@ -1,9 +1,15 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { INTACT } from "../support/ledger.ts";
+import { plantStore } from "../../src/database/postgres/database.ts";
+import { noCounts, Pool, type PoolCounts } from "../../src/database/postgres/pool.ts";
+import { PlantStoreError } from "../../src/errors.ts";
+import { type GroupCommit, groupCommit } from "../../src/group_commit/group_commit.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
+import { INTACT, makeLedger, type Verdict } from "../support/ledger.ts";
+import { printedSeed, randomFrom } from "../support/load.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
-import { printedSeed } from "../support/load.ts";
 import { range, scaled } from "../support/scale.ts";
-import { simulate } from "./simulation.ts";
+import { DatabaseModel, type FaultRates } from "./database_model.ts";
+import { virtualTime } from "./virtual_time.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -42,3 +48,121 @@ test("a second statement that locks no row acknowledges, for some seed, what no 
   }
   expect(lost).toBeGreaterThan(0);
 });
+
+/** What one seed came to. */
+interface SimulationResult {
+  readonly verdict: Verdict;
+  /** Plants refused with 409 though nobody sent another one under their id. */
+  readonly wrongConflicts: number;
+  readonly acknowledged: number;
+  readonly unavailable: number;
+  /** How late the latest response was, in milliseconds past the time that it has and what a suspended machine took. */
+  readonly latestMs: number;
+  readonly retries: number;
+  readonly reconnections: number;
+}
+
+/** How to simulate. */
+interface SimulationOptions {
+  /** See `DatabaseModel`. @default {true} */
+  readonly locksLosers?: boolean;
+}
+
+const TIMEOUT_MS = 1_000;
+const SERVERS = 2;
+const LANES = 3;
+const PLANTS = 150;
+const IDS = 60;
+
+/** Servers add plants to a database that fails in every way that the seed has; in the end all is well, and judged. */
+async function simulate(seed: number, options: SimulationOptions = {}): Promise<SimulationResult> {
+  using time = virtualTime();
+  const random = randomFrom(seed);
+  using _ = seededMathRandom(random);
+  const model = new DatabaseModel({ time, random, rates: ratesFrom(random), ...options });
+  const counts = noCounts();
+  const servers = Array.from({ length: SERVERS }, () => server(model, counts));
+  const ledger = makeLedger();
+  const result = { unavailable: 0, wrongConflicts: 0, latestMs: 0 };
+
+  async function add(commits: GroupCommit, plant: NewPlant): Promise<void> {
+    ledger.attempt(plant);
+    const began = time.now();
+    try {
+      const outcome = await commits.add(plant);
+      if (outcome !== "conflict") ledger.acknowledge(plant);
+      else if (!ledger.hasRival(plant)) result.wrongConflicts++;
+    } catch (error) {
+      if (!(error instanceof PlantStoreError) || error.code !== "storage_unavailable") throw error;
+      result.unavailable++;
+    }
+    result.latestMs = Math.max(result.latestMs, time.now() - began - TIMEOUT_MS);
+  }
+
+  async function run(): Promise<Verdict> {
+    const adds: Promise<void>[] = [];
+    const disasters = causeDisasters(model, time, random);
+    for (let sent = 0; sent < PLANTS; sent++) {
+      await time.sleep(random() ** 3 * 60);
+      const plant = { id: BigInt(Math.floor(random() * IDS)), name: random() < 0.9 ? "a" : "b" };
+      adds.push(add(servers[Math.floor(random() * SERVERS)] as GroupCommit, plant));
+    }
+    await Promise.all([...adds, disasters]);
+    // If the primary is lost now, the standby has all that was acknowledged.
+    model.faulty = false;
+    await model.failOver(1);
+    // What is unknown is sent again, to a server that knows nothing of it.
+    const other = server(model, counts);
+    for (const plant of ledger.unknown()) await add(other, plant);
+    const rows = model.rows().entries();
+    return ledger.judgePlants(rows.map(([id, name]) => ({ id: BigInt(id), name })));
+  }
+
+  const verdict = await time.until(run());
+  const { retries, reconnections } = counts;
+  // After a jump a deadline is extended, by a second at most.
+  if (time.jumpedMs() > 0) result.latestMs -= time.jumpedMs() + 1_000;
+  return { ...result, verdict, retries, reconnections, acknowledged: ledger.acknowledgements() };
+}
+
+function server(model: DatabaseModel, counts: PoolCounts): GroupCommit {
+  const pool = new Pool({ size: LANES, counts, connect: (timeoutMs) => model.connect(timeoutMs) });
+  return groupCommit(plantStore(pool), { maxInFlight: LANES, timeoutMs: TIMEOUT_MS });
+}
+
+/** One seed has many faults of a kind, another one none. */
+function ratesFrom(random: () => number): FaultRates {
+  const rate = (most: number) => (random() < 0.3 ? 0 : random() ** 2 * most);
+  return {
+    lostRequest: rate(0.2),
+    lostReply: rate(0.3),
+    blackHole: rate(0.1),
+    aborted: rate(0.4),
+    slow: rate(0.2),
+  };
+}
+
+/** Restarts, failovers, a standby that goes and comes, plants that others hold, and a machine that was suspended. */
+async function causeDisasters(model: DatabaseModel, time: ReturnType<typeof virtualTime>, random: () => number) {
+  const count = Math.floor(random() * 6);
+  for (let disaster = 0; disaster < count; disaster++) {
+    await time.sleep(random() * 600);
+    const kind = random();
+    if (random() < 0.4) await model.hold(someIds(random), random() * 1_500);
+    if (kind < 0.3) await model.restart(random() * 800);
+    else if (kind < 0.5) await model.failOver(random() * 800);
+    else if (kind < 0.7) model.loseStandby();
+    else if (kind < 0.9) model.regainStandby();
+    else time.jump(random() * 3_000);
+  }
+}
+
+function someIds(random: () => number): string[] {
+  return Array.from({ length: 1 + Math.floor(random() * 5) }, () => String(Math.floor(random() * IDS)));
+}
+
+function seededMathRandom(random: () => number): Disposable {
+  const real = Math.random;
+  Math.random = random;
+  return { [Symbol.dispose]: () => void (Math.random = real) };
+}
