@@ -18,7 +18,15 @@ export type { Commit } from "./group_commit/batch.ts";
 export { memoryDatabase, memoryStore } from "./database/memory.ts";
 export { sha256 } from "./auth/sha256.ts";
 export { staticTokens } from "./auth/static_tokens.ts";
-export { type Database, DatabaseError, type DatabaseMetric } from "./database/database.ts";
+export {
+  type AddOptions,
+  type AddOutcome,
+  type Database,
+  DatabaseError,
+  type DatabaseMetric,
+  type PlantStore,
+  type StoreOutcome,
+} from "./database/database.ts";
 export { DOCS_FILES, type DocsFiles } from "./http/docs.ts";
 export {
   type ErrorCode,
@@ -36,4 +44,3 @@ export { type MintOptions, mintToken, type Sha256 } from "./auth/tokens.ts";
 export type { NewToken, TokenRecord, TokenStore, TokenUse } from "./auth/token_store.ts";
 export type { CompletedRequest, ObservedRequest, Observer } from "./http/observer.ts";
 export { readiness, type ReadinessOptions } from "./http/health.ts";
-export type { AddOptions, AddOutcome, PlantStore, StoreOutcome } from "./database/plant_store.ts";

@@ -1,7 +1,5 @@
-import type { Database } from "./database.ts";
-import { keysetPages, PAGE_PLANTS } from "./keyset.ts";
+import { type AddOutcome, type Database, keysetPages, PAGE_PLANTS, type PlantStore } from "./database.ts";
 import { type NewPlant, type Plant, samePlant } from "../plant/plant.ts";
-import type { AddOutcome, PlantStore } from "./plant_store.ts";
 import type { NewToken, TokenRecord, TokenStore, TokenUse } from "../auth/token_store.ts";
 
 /**

@@ -1,4 +1,6 @@
+import { CommandError, PlantStoreError, reasonOf } from "../errors.ts";
 import type { DatabaseAdapter } from "./adapter.ts";
+import { PostgresFailure } from "./postgres/errors.ts";
 import type { PostgresUrl } from "./postgres/url.ts";
 import { sqliteAdapter } from "./sqlite/adapter.ts";
 
@@ -22,4 +24,31 @@ export async function adapterOf(location: DatabaseLocation): Promise<DatabaseAda
   if (location.adapter === "sqlite") return sqliteAdapter(location.path);
   const { postgresAdapter } = await import("./postgres/database.ts");
   return postgresAdapter(location.url);
+}
+
+/** What a command was doing when storage refused it. */
+export interface RefusedAction {
+  /** What cannot be done, such as `list the tokens`. */
+  readonly action: string;
+  /** What messages call the database. */
+  readonly database: string;
+  /** What to do about it. @default nothing */
+  readonly advice?: string;
+}
+
+/** A refusal of the storage in one line for a command's user; any other error comes back unchanged. */
+export function toCommandError(error: unknown, { action, database, advice }: RefusedAction): unknown {
+  const reason = reasonOfRefusal(error);
+  if (reason === undefined) return error;
+  const ending = advice === undefined ? "" : `; ${advice}`;
+  return new CommandError(`Cannot ${action} in database "${database}": ${reason}${ending}`, { cause: error });
+}
+
+/** Why storage refused, in words for an operator: those of the error itself are for who sends plants. */
+export function reasonOfRefusal(error: unknown): string | undefined {
+  // Closing the database failed, too; the first error says more.
+  if (error instanceof SuppressedError) return reasonOfRefusal(error.suppressed);
+  if (error instanceof PostgresFailure) return error.message;
+  if (!(error instanceof PlantStoreError) || error.code !== "storage_unavailable") return undefined;
+  return reasonOf(error.cause ?? "storage is unavailable");
 }

@@ -1,6 +1,6 @@
 import { PlantStoreError } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
-import type { AddOutcome, PlantStore, StoreOutcome } from "../database/plant_store.ts";
+import type { AddOutcome, PlantStore, StoreOutcome } from "../database/database.ts";
 
 /** A plant that has no outcome yet. */
 export interface PendingAdd {

@@ -13,7 +13,7 @@ import { startDeadline, withDeadline } from "../async/deadline.ts";
 import { PlantStoreError } from "../errors.ts";
 import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
 import type { NewPlant } from "../plant/plant.ts";
-import type { AddOutcome, PlantStore } from "../database/plant_store.ts";
+import type { AddOutcome, PlantStore } from "../database/database.ts";
 
 /** Options of {@linkcode groupCommit}. */
 export interface GroupCommitOptions {

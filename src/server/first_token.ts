@@ -5,7 +5,7 @@ import { mintToken } from "../auth/tokens.ts";
 import { SCOPES } from "../auth/authenticate.ts";
 import type { Config } from "../settings/settings.ts";
 import type { DatabaseAdapter } from "../database/adapter.ts";
-import { reasonOfRefusal } from "../database/storage_refusal.ts";
+import { reasonOfRefusal } from "../database/open_database.ts";
 
 /** What {@linkcode offerFirstToken} needs to know of the server. */
 export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {

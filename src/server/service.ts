@@ -26,8 +26,7 @@ import type { HttpServer } from "./http_server.ts";
 import { withAbort } from "../async/abort.ts";
 import { repeat } from "../async/repeat.ts";
 import { createObserver } from "../telemetry/observer.ts";
-import { adapterOf } from "../database/open_database.ts";
-import { toCommandError } from "../database/storage_refusal.ts";
+import { adapterOf, toCommandError } from "../database/open_database.ts";
 import { shutDown, writeUses } from "./shutdown.ts";
 
 /** What a service needs from outside. */

@@ -3,7 +3,7 @@ import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import type { AddOutcome } from "../../src/database/plant_store.ts";
+import type { AddOutcome } from "../../src/database/database.ts";
 import type { Ledger, Verdict } from "../support/ledger.ts";
 
 /** A statement that finds a session which waits for another transaction to end. */

@@ -5,7 +5,7 @@ import { openSqliteWorker } from "../../src/database/sqlite/worker_client.ts";
 import type { PlantStoreError } from "../../src/errors.ts";
 import { type GroupCommitOptions, groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import type { AddOutcome, StoreOutcome } from "../../src/database/plant_store.ts";
+import type { AddOutcome, StoreOutcome } from "../../src/database/database.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import { type DeferredBatch, deferredStore, manualTurns, promisesSettled } from "../support/deferred_store.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";

@@ -7,7 +7,7 @@ import { type AppOptions, createApp } from "../../src/http/app.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import type { Observer } from "../../src/http/observer.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
-import type { PlantStore } from "../../src/database/plant_store.ts";
+import type { PlantStore } from "../../src/database/database.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
 import { deferredStore } from "../support/deferred_store.ts";

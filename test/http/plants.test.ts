@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { memoryStore } from "../../src/database/memory.ts";
-import type { AddOutcome } from "../../src/database/plant_store.ts";
+import type { AddOutcome } from "../../src/database/database.ts";
 import { ERRORS } from "../../src/errors.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { Observer } from "../../src/http/observer.ts";

@@ -6,7 +6,7 @@ import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { NewPlantSchema } from "../../src/http/schemas.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";
-import type { StoreOutcome } from "../../src/database/plant_store.ts";
+import type { StoreOutcome } from "../../src/database/database.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { testApp, TOKEN } from "../support/app.ts";
 import { bodyBytes, bodyText, numberText, storableText, stringText, mostly } from "../support/json_text.ts";

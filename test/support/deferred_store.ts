@@ -1,5 +1,5 @@
 import type { NewPlant } from "../../src/plant/plant.ts";
-import type { PlantStore, StoreOutcome } from "../../src/database/plant_store.ts";
+import type { PlantStore, StoreOutcome } from "../../src/database/database.ts";
 
 /** A batch whose commit ends when the test says so, and how. */
 export interface DeferredBatch {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../plant/plant.ts";
-import type { PlantStore } from "../plant_store.ts";
+import type { PlantStore } from "../database.ts";
 import {
   type Cases,
   type CasesOfTwo,

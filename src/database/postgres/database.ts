@@ -1,11 +1,9 @@
 import { withDeadline } from "../../async/deadline.ts";
-import { ConfigError, PlantStoreError } from "../../errors.ts";
+import { ConfigError } from "../../errors.ts";
 import { type Access, ADD_SHARE, type DatabaseAdapter } from "../adapter.ts";
-import { type Database, DatabaseError } from "../database.ts";
-import { keysetPages } from "../keyset.ts";
-import type { PlantStore } from "../plant_store.ts";
+import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
 import type { Connection, ConnectionOptions } from "./connection.ts";
-import { PostgresFailure } from "./errors.ts";
+import { PostgresFailure, toDatabaseError } from "./errors.ts";
 import { type Failover, failover } from "./failover.ts";
 import { migrate, type Migration, MIGRATIONS, pendingMigrations, scriptOf } from "./migrations.ts";
 import { addPlants, probe, readPage } from "./plants.ts";
@@ -145,7 +143,7 @@ async function connectAll(url: PostgresUrl, pools: readonly Pool[]): Promise<voi
   try {
     await Promise.all(pools.map((pool) => pool.connect(timeoutMs)));
   } catch (error) {
-    throw toDatabaseError("open", url, error);
+    throw toDatabaseError("open", url.database, error);
   }
 }
 
@@ -189,7 +187,7 @@ async function connected<Result>(
       throw new PostgresFailure("DEADLINE");
     }).finally(connection.close);
   } catch (error) {
-    throw toDatabaseError("open", url, error);
+    throw toDatabaseError("open", url.database, error);
   }
 }
 
@@ -203,13 +201,6 @@ async function readable<Result>(url: PostgresUrl, result: Promise<Result>): Prom
   try {
     return await result;
   } catch (error) {
-    throw toDatabaseError("read", url, error);
+    throw toDatabaseError("read", url.database, error);
   }
-}
-
-/** In one line that names the database. Anything that was not foreseen is a bug, and stays as it is. */
-function toDatabaseError(action: string, url: PostgresUrl, error: unknown): unknown {
-  if (error instanceof PlantStoreError) return toDatabaseError(action, url, error.cause);
-  if (!(error instanceof DatabaseError || error instanceof PostgresFailure)) return error;
-  return new DatabaseError(`Cannot ${action} database "${url.database}": ${error.message}`, { cause: error });
 }

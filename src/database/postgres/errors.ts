@@ -1,4 +1,5 @@
 import { PlantStoreError } from "../../errors.ts";
+import { DatabaseError } from "../database.ts";
 
 /**
  * What PostgreSQL or the way to it refused: nothing of it but the code, for the text that comes with it may quote
@@ -149,6 +150,17 @@ export function unavailable(cause: unknown): PlantStoreError {
   const reason = (cause instanceof PostgresFailure ? meaningOf(cause.code, "reason") : undefined) ?? "storage is gone";
   const message = `${reason}; the plant may or may not be stored, send it again later`;
   return new PlantStoreError("storage_unavailable", message, { cause });
+}
+
+/**
+ * For the operator, in one line that names the database. Anything else is a bug, and comes back unchanged.
+ *
+ * @param action What failed, such as `open`.
+ */
+export function toDatabaseError(action: string, database: string, error: unknown): unknown {
+  if (error instanceof PlantStoreError) return toDatabaseError(action, database, error.cause);
+  if (!(error instanceof DatabaseError || error instanceof PostgresFailure)) return error;
+  return new DatabaseError(`Cannot ${action} database "${database}": ${error.message}`, { cause: error });
 }
 
 function describeCode(code: string): string {

@@ -6,7 +6,7 @@ import { identityOf, requireUnmarked } from "./corruption.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
 import { createPrivateFile, databaseFile, requireFiles, walBytes } from "./files.ts";
 import { checkOnOpening } from "./integrity.ts";
-import { APPLICATION_ID, migrate, newestMigration } from "./migrations.ts";
+import { APPLICATION_ID, migrate, requireKnownSchema } from "./migrations.ts";
 
 /** How to connect. */
 export interface ConnectOptions {
@@ -58,6 +58,7 @@ function setUp(
   if (access === "read") return requireReadable(client);
   if (requireApplicationId(client)) {
     checkOnOpening(client);
+    // Before anything is written: even the WAL of a newer plant-store stays as it was.
     requireKnownSchema(client);
   }
   beginWalMode(client, busyTimeoutMs);
@@ -75,13 +76,6 @@ function requireReadable(client: Database): void {
     throw new DatabaseError("it is not a plant-store's database");
   }
   requireKnownSchema(client);
-}
-
-/** Before anything is written: even the WAL of a newer one stays as it was. */
-function requireKnownSchema(client: Database): void {
-  const last = client.query("SELECT max(created_at) FROM __drizzle_migrations").values()[0]?.[0];
-  // A newer one may keep more of a plant than is known here.
-  if (Number(last) > newestMigration()) throw new DatabaseError("it was made by a newer plant-store");
 }
 
 /** Returns whether there is something in the file. */

@@ -1,7 +1,6 @@
 import type { Database as Client } from "bun:sqlite";
 import { ADD_SHARE } from "../adapter.ts";
-import type { Database } from "../database.ts";
-import { keysetPages } from "../keyset.ts";
+import { type Database, keysetPages } from "../database.ts";
 import { checkpointer, checkpointMetrics, deferredCheckpoint } from "./checkpoint.ts";
 import { closeWithoutCheckpoint, markUnsynced } from "./connection.ts";
 import { corruptionMarker } from "./corruption.ts";

@@ -13,13 +13,10 @@ const SQL: Readonly<Record<string, string>> = {
 };
 
 /** Every migration in order, as it runs. */
-export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({ tag, when, sql: sqlOf(tag) }));
+export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({ tag, when, sql: SQL[tag] as string }));
 
-function sqlOf(tag: string): string {
-  const sql = SQL[tag];
-  if (sql === undefined) throw new Error(`Cannot migrate: "${tag}" is in the journal but not embedded`);
-  return sql;
-}
+/** When the newest migration that is known here was made, in milliseconds since 1970 UTC. */
+const NEWEST = Math.max(...MIGRATIONS.map(({ when }) => when));
 
 /** Written into the file's header, so that another application's database is never taken for ours: "plnt". */
 export const APPLICATION_ID = 0x706c6e74;
@@ -38,8 +35,8 @@ export function migrate(client: Database): void {
       client.run(
         "CREATE TABLE IF NOT EXISTS __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
       );
+      requireKnownSchema(client);
       const applied = lastApplied(client);
-      if (applied > newestMigration()) throw new DatabaseError("it was made by a newer plant-store");
       MIGRATIONS.filter(({ when }) => when > applied).forEach((migration) => apply(client, migration));
     })
     .immediate();
@@ -47,17 +44,21 @@ export function migrate(client: Database): void {
 
 function isUpToDate(client: Database): boolean {
   const isThere = client.query("SELECT 1 FROM sqlite_schema WHERE name = '__drizzle_migrations'").get() !== null;
-  return isThere && lastApplied(client) === newestMigration();
+  return isThere && lastApplied(client) === NEWEST;
+}
+
+/**
+ * Requires that no newer plant-store made the file: a newer one may keep more of a plant than is known here.
+ *
+ * @throws {DatabaseError} If one did.
+ */
+export function requireKnownSchema(client: Database): void {
+  if (lastApplied(client) > NEWEST) throw new DatabaseError("it was made by a newer plant-store");
 }
 
 function lastApplied(client: Database): number {
   const row = client.query("SELECT max(created_at) AS last FROM __drizzle_migrations").get();
   return Number((row as { last: bigint | null }).last ?? 0);
-}
-
-/** When the newest migration that is known here was made, in milliseconds since 1970 UTC. */
-export function newestMigration(): number {
-  return Math.max(...MIGRATIONS.map(({ when }) => when));
 }
 
 function apply(client: Database, { sql, when }: (typeof MIGRATIONS)[number]): void {

@@ -45,7 +45,7 @@ self.addEventListener("message", async ({ data: request }: MessageEvent<WorkerRe
 
 async function addBatch({ id, timeoutMs, plants }: BatchMessage): Promise<WorkerResponse | string> {
   try {
-    return encodeOutcomes({ id, outcomes: await database().plants.add(plants, { timeoutMs }) });
+    return encodeOutcomes(id, await database().plants.add(plants, { timeoutMs }));
   } catch (error) {
     return { type: "error", id, error: serializeError(error) };
   }

@@ -2,8 +2,7 @@ import { withDeadline } from "../../async/deadline.ts";
 import type { TokenRecord } from "../../auth/token_store.ts";
 import { PlantStoreError } from "../../errors.ts";
 import type { ServingOptions } from "../adapter.ts";
-import type { Database } from "../database.ts";
-import type { PlantStore } from "../plant_store.ts";
+import type { Database, PlantStore } from "../database.ts";
 import { checkpointMetrics } from "./checkpoint.ts";
 import { type BackgroundCheck, backgroundCheck } from "./integrity.ts";
 import {
@@ -11,7 +10,6 @@ import {
   decodeTokens,
   deserializeError,
   encodeBatch,
-  type OutcomesMessage,
   type WorkerApi,
   type WorkerRequest,
   type WorkerResponse,
@@ -40,7 +38,8 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
   const check = await backgroundCheck(path, { onInfo, onWarning, onCorrupt });
   return {
     plants: {
-      add: addBy(worker),
+      add: (plants, { timeoutMs }) =>
+        worker.ask((id) => encodeBatch({ id, timeoutMs, plants })) as ReturnType<PlantStore["add"]>,
       probe: () => call("probe"),
     },
     tokens: {
@@ -70,7 +69,7 @@ function startWorker(onCheckpointFailed: (error: Error) => void) {
   let lastId = 0;
 
   worker.addEventListener("message", ({ data }: MessageEvent<WorkerResponse | string>) => {
-    const response = typeof data === "string" ? resultOf(decodeOutcomes(data)) : data;
+    const response = typeof data === "string" ? decodeOutcomes(data) : data;
     if (response.type === "failed") return failStop(deserializeError(response.error));
     if (response.type === "checkpoint_failed") return onCheckpointFailed(deserializeError(response.error));
     const { resolve, reject } = inFlight.get(response.id) ?? {};
@@ -94,15 +93,6 @@ function startWorker(onCheckpointFailed: (error: Error) => void) {
   }
 
   return { ask, failed, hasCrashed: () => crash !== undefined, terminate: () => worker.terminate() };
-}
-
-function resultOf({ id, outcomes }: OutcomesMessage): WorkerResponse {
-  return { type: "result", id, result: outcomes };
-}
-
-function addBy({ ask }: SqliteWorker): PlantStore["add"] {
-  return (plants, { timeoutMs }) =>
-    ask((id) => encodeBatch({ id, timeoutMs, plants })) as ReturnType<PlantStore["add"]>;
 }
 
 function callBy({ ask }: SqliteWorker) {

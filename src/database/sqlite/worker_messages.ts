@@ -1,8 +1,7 @@
 import { formatScopes, parseScopes, type TokenStore } from "../../auth/token_store.ts";
 import { type ErrorCode, PlantStoreError } from "../../errors.ts";
 import type { NewPlant } from "../../plant/plant.ts";
-import { DatabaseError } from "../database.ts";
-import type { StoreOutcome, PlantStore } from "../plant_store.ts";
+import { DatabaseError, type PlantStore, type StoreOutcome } from "../database.ts";
 import type { TokenPage } from "./tokens.ts";
 
 // Bun copies a string without a structured clone, which took half of the way for a batch of one plant, and half of the
@@ -48,14 +47,8 @@ export function decodeBatch(message: string): BatchMessage {
   return { id: Number(id), timeoutMs: Number(timeoutMs), plants };
 }
 
-/** The outcomes of a batch on their way back. */
-export interface OutcomesMessage {
-  readonly id: number;
-  readonly outcomes: readonly StoreOutcome[];
-}
-
-/** Writes outcomes as a letter each. */
-export function encodeOutcomes({ id, outcomes }: OutcomesMessage): string {
+/** Writes the outcomes of a batch as a letter each. */
+export function encodeOutcomes(id: number, outcomes: readonly StoreOutcome[]): string {
   let letters = "";
   for (const outcome of outcomes) letters += outcome[0];
   return `${id} ${letters}`;
@@ -63,11 +56,11 @@ export function encodeOutcomes({ id, outcomes }: OutcomesMessage): string {
 
 const OUTCOMES: Readonly<Record<string, StoreOutcome>> = { a: "added", p: "present", c: "conflict", u: "unavailable" };
 
-/** The inverse of {@linkcode encodeOutcomes}. */
-export function decodeOutcomes(message: string): OutcomesMessage {
+/** The inverse of {@linkcode encodeOutcomes}, as the response to the batch. */
+export function decodeOutcomes(message: string): WorkerResponse {
   const at = message.indexOf(" ");
   const outcomes = Array.from(message.slice(at + 1), (letter) => OUTCOMES[letter] as StoreOutcome);
-  return { id: Number(message.slice(0, at)), outcomes };
+  return { type: "result", id: Number(message.slice(0, at)), result: outcomes };
 }
 
 /** Writes a page of tokens as JSON. */

@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { memoryDatabase } from "../../../src/database/memory.ts";
 import { type NewPlant, type Plant, samePlant } from "../../../src/plant/plant.ts";
-import type { AddOutcome, PlantStore } from "../../../src/database/plant_store.ts";
+import type { AddOutcome, PlantStore } from "../../../src/database/database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import {
   type ContractCase,

@@ -39,8 +39,8 @@ test("decodeOutcomes() gives the outcomes that encodeOutcomes() was given, in or
   const outcome = fc.constantFrom("added", "present", "conflict", "unavailable");
   fc.assert(
     fc.property(fc.nat(), fc.array(outcome), (messageId, outcomes) => {
-      const message = { id: messageId, outcomes };
-      expect(decodeOutcomes(encodeOutcomes(message))).toStrictEqual(message);
+      const response = { type: "result" as const, id: messageId, result: outcomes };
+      expect(decodeOutcomes(encodeOutcomes(messageId, outcomes))).toStrictEqual(response);
     }),
   );
 });
