@@ -209,6 +209,8 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         expect(await plantStore(...args)).toEqual({ exitCode: 1, stdout: "", stderr });
       }
     }
+    const tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'";
+    expect(await foreign.run(tables)).toEqual([{ tablename: "orders" }]);
   });
 
   test.concurrent("says in one line what is wrong with a database, and ends", async () => {

@@ -19,98 +19,59 @@ function usedMetrics(): Metrics {
 
 test("the metrics of the service are those that dashboards and alerts know, byte for byte", async () => {
   const text = await usedMetrics().render();
-  expect(text.slice(text.indexOf("# HELP plant_store_"))).toMatchInlineSnapshot(`
-    "# HELP plant_store_plants_total Plants by outcome: added, present (a re-send) or conflict
-    # TYPE plant_store_plants_total counter
-    plant_store_plants_total{outcome="added"} 3
-    plant_store_plants_total{outcome="present"} 1
-    plant_store_plants_total{outcome="conflict"} 1
-
-    # HELP plant_store_batch_plants Plants a commit
-    # TYPE plant_store_batch_plants histogram
-    plant_store_batch_plants_bucket{le="1"} 1
-    plant_store_batch_plants_bucket{le="2"} 1
-    plant_store_batch_plants_bucket{le="4"} 2
-    plant_store_batch_plants_bucket{le="8"} 2
-    plant_store_batch_plants_bucket{le="16"} 2
-    plant_store_batch_plants_bucket{le="32"} 2
-    plant_store_batch_plants_bucket{le="64"} 2
-    plant_store_batch_plants_bucket{le="128"} 2
-    plant_store_batch_plants_bucket{le="256"} 2
-    plant_store_batch_plants_bucket{le="512"} 2
-    plant_store_batch_plants_bucket{le="1024"} 2
-    plant_store_batch_plants_bucket{le="4096"} 2
-    plant_store_batch_plants_bucket{le="16384"} 2
-    plant_store_batch_plants_bucket{le="+Inf"} 2
-    plant_store_batch_plants_sum 5
-    plant_store_batch_plants_count 2
-
-    # HELP plant_store_commit_duration_seconds How long a commit took, to the disk and back
-    # TYPE plant_store_commit_duration_seconds histogram
-    plant_store_commit_duration_seconds_bucket{le="0.0005"} 0
-    plant_store_commit_duration_seconds_bucket{le="0.001"} 1
-    plant_store_commit_duration_seconds_bucket{le="0.0025"} 1
-    plant_store_commit_duration_seconds_bucket{le="0.005"} 2
-    plant_store_commit_duration_seconds_bucket{le="0.01"} 2
-    plant_store_commit_duration_seconds_bucket{le="0.025"} 2
-    plant_store_commit_duration_seconds_bucket{le="0.05"} 2
-    plant_store_commit_duration_seconds_bucket{le="0.1"} 2
-    plant_store_commit_duration_seconds_bucket{le="0.25"} 2
-    plant_store_commit_duration_seconds_bucket{le="0.5"} 2
-    plant_store_commit_duration_seconds_bucket{le="1"} 2
-    plant_store_commit_duration_seconds_bucket{le="2.5"} 2
-    plant_store_commit_duration_seconds_bucket{le="5"} 2
-    plant_store_commit_duration_seconds_bucket{le="+Inf"} 2
-    plant_store_commit_duration_seconds_sum 0.00475
-    plant_store_commit_duration_seconds_count 2
-
-    # HELP plant_store_requests_total Requests answered
-    # TYPE plant_store_requests_total counter
-    plant_store_requests_total{path="/plants",method="POST",status="200"} 3
-    plant_store_requests_total{path="/plants",method="POST",status="409"} 1
-    plant_store_requests_total{path="other",method="GET",status="404"} 1
-
-    # HELP plant_store_request_duration_seconds From a request's headers to its response
-    # TYPE plant_store_request_duration_seconds histogram
-    plant_store_request_duration_seconds_bucket{le="0.0005",path="/plants"} 1
-    plant_store_request_duration_seconds_bucket{le="0.001",path="/plants"} 3
-    plant_store_request_duration_seconds_bucket{le="0.0025",path="/plants"} 3
-    plant_store_request_duration_seconds_bucket{le="0.005",path="/plants"} 3
-    plant_store_request_duration_seconds_bucket{le="0.01",path="/plants"} 3
-    plant_store_request_duration_seconds_bucket{le="0.025",path="/plants"} 3
-    plant_store_request_duration_seconds_bucket{le="0.05",path="/plants"} 3
-    plant_store_request_duration_seconds_bucket{le="0.1",path="/plants"} 3
-    plant_store_request_duration_seconds_bucket{le="0.25",path="/plants"} 3
-    plant_store_request_duration_seconds_bucket{le="0.5",path="/plants"} 3
-    plant_store_request_duration_seconds_bucket{le="1",path="/plants"} 3
-    plant_store_request_duration_seconds_bucket{le="2.5",path="/plants"} 3
-    plant_store_request_duration_seconds_bucket{le="5",path="/plants"} 3
-    plant_store_request_duration_seconds_bucket{le="+Inf",path="/plants"} 4
-    plant_store_request_duration_seconds_sum{path="/plants"} 6.0021
-    plant_store_request_duration_seconds_count{path="/plants"} 4
-    plant_store_request_duration_seconds_bucket{le="0.0005",path="other"} 0
-    plant_store_request_duration_seconds_bucket{le="0.001",path="other"} 0
-    plant_store_request_duration_seconds_bucket{le="0.0025",path="other"} 1
-    plant_store_request_duration_seconds_bucket{le="0.005",path="other"} 1
-    plant_store_request_duration_seconds_bucket{le="0.01",path="other"} 1
-    plant_store_request_duration_seconds_bucket{le="0.025",path="other"} 1
-    plant_store_request_duration_seconds_bucket{le="0.05",path="other"} 1
-    plant_store_request_duration_seconds_bucket{le="0.1",path="other"} 1
-    plant_store_request_duration_seconds_bucket{le="0.25",path="other"} 1
-    plant_store_request_duration_seconds_bucket{le="0.5",path="other"} 1
-    plant_store_request_duration_seconds_bucket{le="1",path="other"} 1
-    plant_store_request_duration_seconds_bucket{le="2.5",path="other"} 1
-    plant_store_request_duration_seconds_bucket{le="5",path="other"} 1
-    plant_store_request_duration_seconds_bucket{le="+Inf",path="other"} 1
-    plant_store_request_duration_seconds_sum{path="other"} 0.0024
-    plant_store_request_duration_seconds_count{path="other"} 1
-
-    # HELP plant_store_queue_plants Plants that are pending or in flight
-    # TYPE plant_store_queue_plants gauge
-    plant_store_queue_plants 3
-    "
-  `);
+  const expected = [
+    "# HELP plant_store_plants_total Plants by outcome: added, present (a re-send) or conflict",
+    "# TYPE plant_store_plants_total counter",
+    'plant_store_plants_total{outcome="added"} 3',
+    'plant_store_plants_total{outcome="present"} 1',
+    'plant_store_plants_total{outcome="conflict"} 1',
+    "",
+    "# HELP plant_store_batch_plants Plants a commit",
+    "# TYPE plant_store_batch_plants histogram",
+    ...histogram("plant_store_batch_plants", "", PLANTS, { 1: 1, 4: 2 }, 5),
+    "",
+    "# HELP plant_store_commit_duration_seconds How long a commit took, to the disk and back",
+    "# TYPE plant_store_commit_duration_seconds histogram",
+    ...histogram("plant_store_commit_duration_seconds", "", SECONDS, { "0.001": 1, "0.005": 2 }, 0.00475),
+    "",
+    "# HELP plant_store_requests_total Requests answered",
+    "# TYPE plant_store_requests_total counter",
+    'plant_store_requests_total{path="/plants",method="POST",status="200"} 3',
+    'plant_store_requests_total{path="/plants",method="POST",status="409"} 1',
+    'plant_store_requests_total{path="other",method="GET",status="404"} 1',
+    "",
+    "# HELP plant_store_request_duration_seconds From a request's headers to its response",
+    "# TYPE plant_store_request_duration_seconds histogram",
+    ...histogram(
+      "plant_store_request_duration_seconds",
+      'path="/plants"',
+      SECONDS,
+      { "0.0005": 1, "0.001": 3, "+Inf": 4 },
+      6.0021,
+    ),
+    ...histogram("plant_store_request_duration_seconds", 'path="other"', SECONDS, { "0.0025": 1 }, 0.0024),
+    "",
+    "# HELP plant_store_queue_plants Plants that are pending or in flight",
+    "# TYPE plant_store_queue_plants gauge",
+    "plant_store_queue_plants 3",
+    "",
+  ];
+  expect(text.slice(text.indexOf("# HELP plant_store_")).split("\n")).toEqual(expected);
 });
+
+const PLANTS = "1 2 4 8 16 32 64 128 256 512 1024 4096 16384 +Inf";
+const SECONDS = "0.0005 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 +Inf";
+
+/** The lines of a histogram whose count is another one from each of these bounds on. */
+function histogram(name: string, label: string, bounds: string, counts: Record<string, number>, sum: number): string[] {
+  let count = 0;
+  const buckets = bounds.split(" ").map((bound) => {
+    count = counts[bound] ?? count;
+    return `${name}_bucket{${[`le="${bound}"`, label].filter(Boolean).join()}} ${count}`;
+  });
+  const labels = label && `{${label}}`;
+  return [...buckets, `${name}_sum${labels} ${sum}`, `${name}_count${labels} ${count}`];
+}
 
 test("another parser of Prometheus' text format reads the same: types, labels, escapes and histograms", async () => {
   const metrics = usedMetrics();

@@ -26,17 +26,6 @@ test("connect() makes strict tables: a column takes its own type only", () => {
   );
 });
 
-test("connect() of a file that it made finds what was stored", () => {
-  using directory = emptyDirectory();
-  const path = join(directory.path, "plants.db");
-  const add = () => {
-    using client = connect(path);
-    return plantWriter(client)([{ id: 1n, name: "Fern" }]);
-  };
-  expect(add()).toEqual(["added"]);
-  expect(add()).toEqual(["present"]);
-});
-
 /** Takes the lock of writers in a file that has no WAL yet, and gives it back by itself: `connect()` holds the thread. */
 const HOLD_LOCK = `
   import { Database } from "bun:sqlite";
