@@ -192,69 +192,65 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     expect(await tokens.list()).toMatchObject([{ name: "gate", lastUsedAt: createdAt }]);
   });
 
+  /** Adds plants while something happens to the connections, and judges the database. */
+  async function underLoad(
+    experiment: string,
+    { url, timeoutMs }: { readonly url: string; readonly timeoutMs?: number },
+    disturb: (load: ReturnType<typeof startAdding>) => Promise<void>,
+  ) {
+    const began = performance.now();
+    await using service = await openService(url, { ...(timeoutMs !== undefined && { timeoutMs }) });
+    const ledger = makeLedger();
+    const load = startAdding([service], ledger, next(experiment));
+    await disturb(load);
+    const { acknowledged, unavailable } = await load.stop();
+    const verdict = await judge(url, ledger);
+    expect(printed({ experiment, size: `${acknowledged} acknowledged`, verdict, began })).toEqual(INTACT);
+    return { unavailable, reconnections: service.metric("reconnections_total") };
+  }
+
   test.concurrent("connections that are terminated again and again fail no request", async () => {
     const { url, run } = await cluster.newDatabase();
-    const began = performance.now();
-    await using service = await openService(url);
-    const ledger = makeLedger();
-    const load = startAdding([service], ledger, next("pg_terminate_backend"));
     const rounds = 10;
-    for (let round = 0; round < rounds; round++) {
+    const { unavailable, reconnections } = await underLoad("pg_terminate_backend", { url }, async (load) => {
+      for (let round = 0; round < rounds; round++) {
+        await load.more(50);
+        await run(
+          "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'plant-store' AND datname = current_database()",
+        );
+      }
       await load.more(50);
-      await run(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'plant-store' AND datname = current_database()",
-      );
-    }
-    await load.more(50);
-    const { acknowledged, unavailable } = await load.stop();
+    });
     expect(unavailable).toBe(0);
-    expect(service.metric("reconnections_total")).toBeGreaterThan(rounds / 2);
-    const verdict = await judge(url, ledger);
-    expect(
-      printed({ experiment: "pg_terminate_backend", size: `${acknowledged} acknowledged`, verdict, began }),
-    ).toEqual(INTACT);
+    expect(reconnections).toBeGreaterThan(rounds / 2);
   });
 
   test.concurrent("replies that are lost under load lose, invent and change no plant", async () => {
     const { url } = await cluster.newDatabase();
-    const began = performance.now();
     using proxy = startProxy(cluster.port);
-    await using service = await openService(through(proxy, url));
-    const ledger = makeLedger();
-    const load = startAdding([service], ledger, next("lost replies"));
-    for (let round = 0; round < 20; round++) {
-      const before = proxy.lost();
-      proxy.set("lose one reply");
-      while (proxy.lost() === before) await Bun.sleep(1);
-      await load.more(50);
-    }
-    const { acknowledged, unavailable } = await load.stop();
+    const { unavailable } = await underLoad("lost replies", { url: through(proxy, url) }, async (load) => {
+      for (let round = 0; round < 20; round++) {
+        const before = proxy.lost();
+        proxy.set("lose one reply");
+        while (proxy.lost() === before) await Bun.sleep(1);
+        await load.more(50);
+      }
+    });
     expect(unavailable).toBe(0);
-    const verdict = await judge(url, ledger);
-    expect(printed({ experiment: "lost replies", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(
-      INTACT,
-    );
   });
 
   test.concurrent("black holes under load lose, invent and change no plant", async () => {
     const { url } = await cluster.newDatabase();
-    const began = performance.now();
     using proxy = startProxy(cluster.port);
-    await using service = await openService(through(proxy, url), { timeoutMs: 300 });
-    const ledger = makeLedger();
-    const load = startAdding([service], ledger, next("black holes"));
-    for (let round = 0; round < 5; round++) {
+    await underLoad("black holes", { url: through(proxy, url), timeoutMs: 300 }, async (load) => {
+      for (let round = 0; round < 5; round++) {
+        await load.more(100);
+        proxy.set("black hole");
+        await load.moreRefused(32);
+        proxy.set("forward");
+      }
       await load.more(100);
-      proxy.set("black hole");
-      await load.moreRefused(32);
-      proxy.set("forward");
-    }
-    await load.more(100);
-    const { acknowledged } = await load.stop();
-    const verdict = await judge(url, ledger);
-    expect(printed({ experiment: "black holes", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(
-      INTACT,
-    );
+    });
   });
 
   test.concurrent("deadlocks under load fail no request, and lose, invent and change no plant", async () => {
@@ -306,18 +302,5 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     expect(await run("SELECT count(*)::int AS count, min(name) = max(name) AS same FROM plants")).toEqual([
       { count: 1_000, same: true },
     ]);
-  });
-
-  test("a database that is killed under load, and started again, loses, invents and changes no plant", async () => {
-    const { url } = await cluster.newDatabase();
-    await using service = await openService(url);
-    const ledger = makeLedger();
-    const load = startAdding([service], ledger, next("kill -9 of the database"));
-    await load.more(300);
-    await cluster.kill();
-    await cluster.restart();
-    await load.more(300);
-    await load.stop();
-    expect(await judge(url, ledger)).toEqual(INTACT);
   });
 });

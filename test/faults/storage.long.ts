@@ -13,9 +13,9 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { INTACT, type Ledger, makeLedger } from "../support/ledger.ts";
-import { limited, newPlants, printedSeed, randomFrom, randomPlants, startLoad, verdictOf } from "../support/load.ts";
+import { limited, newPlants, startLoad, verdictOf } from "../support/load.ts";
 import { LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
-import { type Disk, makeDisk, skipsShim } from "../support/shim.ts";
+import { type Disk, makeDisk } from "../support/shim.ts";
 import { mountTmpfs, skipsTmpfs } from "../support/tmpfs.ts";
 import { get, requireReady, requireUnavailable, send } from "./health.ts";
 import { onFreePort } from "./settle.ts";
@@ -101,21 +101,6 @@ test.each(["", "-wal"])("plants.db%s that is replaced while the server runs is n
   expect(await requireUnavailable(server.url, makeLedger(), { id: 2n, name: "Moss" })).toContain("storage is gone");
 });
 
-test("two servers on one file store what both acknowledge, also under the same ids", async () => {
-  using disk = makeDisk({ shim: false });
-  await using one = await startServer(disk.server());
-  await using other = await startServer(disk.server());
-  const ledger = makeLedger();
-  const random = randomFrom(printedSeed("two servers"));
-  const next = limited(randomPlants(random, { ids: 500, longest: 500 }), 1_500);
-  const loads = [one, other].map(({ url }) => startLoad({ url, connections: 16, ledger, next }));
-  for (const { responses, unanswered, wrong } of await Promise.all(loads.map(({ end }) => end))) {
-    expect(Object.keys(responses).toSorted()).toEqual(["200", "409/4091"]);
-    expect({ unanswered, wrong }).toEqual({ unanswered: 0, wrong: 0 });
-  }
-  expect(ledger.judge(disk.database)).toEqual(INTACT);
-});
-
 /** A database with plants in its WAL, as a killed server leaves it. */
 async function killedServer(disk: Disk, ledger: Ledger): Promise<void> {
   await using server = await startServer(disk.server());
@@ -149,32 +134,16 @@ test("a WAL whose tail is cut off starts normally: only what the tail held is mi
   expect(verdict.lost).toBeLessThanOrEqual(4);
 });
 
-/** A database of one file, as a server that was asked to stop leaves it. */
-async function storedAndStopped(disk: Disk, count: number): Promise<void> {
-  await using server = await startServer(disk.server());
-  const next = limited(newPlants("stopped server"), count);
-  await startLoad({ url: server.url, connections: 8, ledger: makeLedger(), next }).end;
-  server.child.kill("SIGTERM");
-  expect(await server.child.exited).toBe(0);
-}
-
-test("a database whose first pages are damaged is refused, and left as it is", async () => {
-  using disk = makeDisk({ shim: false });
-  await storedAndStopped(disk, 300);
-  const damaged = readFileSync(disk.database);
-  damaged.fill(0xff, 4_096);
-  writeFileSync(disk.database, damaged);
-  const run = await runToEnd(onFreePort(disk.server()));
-  expect(run.exitCode).toBe(1);
-  expect(run.stderr).toMatch(/^Cannot open database "[^"]+": it is corrupt [^\n]*\n$/);
-  expect(readFileSync(disk.database).equals(damaged)).toBe(true);
-});
-
 test.skipIf(skipsTmpfs())("a database on a read-only file system is refused with one line", async () => {
   using disk = makeDisk({ shim: false });
   expect(mountTmpfs(disk.path, "size=1m")).toBe(true);
   using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", disk.path]) };
-  await storedAndStopped(disk, 1);
+  {
+    await using server = await startServer(disk.server());
+    expect(verdictOf(await send(server.url, makeLedger(), fern))).toBe("200");
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(0);
+  }
   expect(Bun.spawnSync(["mount", "-o", "remount,ro", disk.path]).exitCode).toBe(0);
   const run = await runToEnd(onFreePort(disk.server()));
   expect(run.exitCode).toBe(1);
@@ -187,18 +156,3 @@ test.skipIf(skipsTmpfs())("a database on a read-only file system is refused with
     });
   }
 });
-
-test.skipIf(skipsShim())(
-  "a file system that turns read-only stops no server, and is over when it is over",
-  async () => {
-    using disk = makeDisk({ shim: true });
-    await using server = await startServer(disk.server({ faults: { errno: "EROFS" } }));
-    const ledger = makeLedger();
-    expect(verdictOf(await send(server.url, ledger, fern))).toBe("200");
-    disk.raise("fail-write");
-    await requireUnavailable(server.url, ledger, { id: 2n, name: "Moss" });
-    disk.clear("fail-write");
-    await requireReady(server.url, ledger, () => ({ id: 2n, name: "Moss" }));
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
-  },
-);

@@ -23,6 +23,7 @@ test.skipIf(skipsShim()).each([
   ["ENOSPC", false, everyThird(1)],
   ["EIO", true, everyThird(2)],
   ["EIO", false, everyThird(3)],
+  ["EROFS", true, range(20, 22)],
 ] as const)(
   "%s of a write (lasting: %p) stops no server, and is over when it is over",
   async (errno, lasting, numbers) => {
