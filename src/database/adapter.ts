@@ -106,7 +106,7 @@ export interface PlantReader extends AsyncDisposable {
   /**
    * As `pages` of `Database`.
    *
-   * @throws {DatabaseError} After the last page, too, if plants may be missing because the database is known to be corrupt.
+   * @throws {DatabaseError} Even after the last page, if plants may be missing because the database is known to be corrupt.
    */
   pages(): AsyncIterable<readonly NewPlant[]>;
 }

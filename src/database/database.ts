@@ -37,7 +37,7 @@ export interface Database extends AsyncDisposable {
   metrics(): readonly DatabaseMetric[];
 
   /**
-   * Resolves with the cause once nothing may be acknowledged any more (fail-stop): every call rejects from then on, and
+   * Resolves with the cause once nothing may be acknowledged (fail-stop): every call rejects from then on, and
    * only a new process can find out what is stored. Pending while the database works; never rejects.
    */
   readonly failed: Promise<Error>;
@@ -45,7 +45,7 @@ export interface Database extends AsyncDisposable {
 
 /** One metric of a database, in the terms of Prometheus. */
 export interface DatabaseMetric {
-  /** With its unit, and `_total` where it is a counter. */
+  /** With its unit, and `_total` if it is a counter. */
   readonly name: string;
   readonly help: string;
   readonly type: "counter" | "gauge";
@@ -85,7 +85,7 @@ export type StoreOutcome = AddOutcome | "unavailable";
 
 /** How to add a batch. */
 export interface AddOptions {
-  /** How long the store may try, in milliseconds: after it, the caller has given up. */
+  /** The caller's timeout, in milliseconds. */
   readonly timeoutMs: number;
 }
 
@@ -115,15 +115,16 @@ export interface AddOptions {
  */
 export interface PlantStore {
   /**
-   * Stores a batch in one transaction, or in several where it is very large, and gives each plant's own outcome, in
+   * Stores a batch in one transaction, or in several if it is very large, and gives each plant's own outcome, in
    * order. Once the promise resolves, every plant `added` or `present` survives a crash of the process and of the
    * machine. A plant that the database could not take, such as one whose row another transaction has locked, is
    * `unavailable` and delays the others briefly; a database without such locks never returns that.
    *
    * A plant may stand in the batch more than once: the first one counts, the others are compared with it.
    * An id already taken is an outcome of that plant only. Several batches may be in flight at once, here and in other
-   * processes, also with the same ids: of each id one plant is `added`. A batch may have 10,000 plants. When the promise rejects, the outcome of the whole
-   * batch is unknown, and adding the same batch again is safe.
+   * processes, even with the same ids: of each id one plant is `added`. A batch may have 10,000 plants.
+   *
+   * If the promise rejects, the outcome of the whole batch is unknown, and adding the same batch again is safe.
    *
    * @throws {PlantStoreError} `storage_unavailable` if the database cannot take plants now.
    */
@@ -146,7 +147,7 @@ export const PAGE_TEXT = 2 ** 20;
  * Reads all plants a page at a time, by key and not by offset: plants are never changed and never deleted, so the next
  * page begins where the last one ended, and its cost does not grow with how many came before.
  *
- * @param pageFrom Reads a page: some plants with this id or a greater one, ordered by id; none where there are no more.
+ * @param pageFrom Reads a page: some plants with this id or a greater one, ordered by id; none after the last one.
  */
 export async function* keysetPages(
   pageFrom: (id: bigint) => readonly NewPlant[] | Promise<readonly NewPlant[]>,

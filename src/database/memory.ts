@@ -29,7 +29,7 @@ export function memoryDatabase(): Database {
 }
 
 /**
- * The plants of a {@linkcode memoryDatabase}, where nothing else is needed.
+ * The plants of a {@linkcode memoryDatabase}, if nothing else is needed.
  *
  * @example
  * ```ts

@@ -44,9 +44,9 @@ export function toCommandError(error: unknown, { action, database, advice }: Ref
   return new CommandError(`Cannot ${action} in database "${database}": ${reason}${ending}`, { cause: error });
 }
 
-/** Why storage refused, in words for an operator: those of the error itself are for who sends plants. */
+/** Why storage refused, in words for an operator: the error's own message is for clients. */
 export function reasonOfRefusal(error: unknown): string | undefined {
-  // Closing the database failed, too; the first error says more.
+  // Closing the database failed as well; the first error says more.
   if (error instanceof SuppressedError) return reasonOfRefusal(error.suppressed);
   if (error instanceof PostgresFailure) return error.message;
   if (!(error instanceof PlantStoreError) || error.code !== "storage_unavailable") return undefined;

@@ -4,7 +4,7 @@ import type { Database } from "../database.ts";
 export interface ContractCase {
   /** What is promised, as a sentence. */
   readonly name: string;
-  /** Rejects with an `AssertionError` of `node:assert` where the adapter does not keep the promise. */
+  /** Rejects with an `AssertionError` of `node:assert` if the adapter does not keep the promise. */
   readonly run: () => Promise<void>;
 }
 
@@ -55,5 +55,5 @@ export function casesOfTwo<Part extends keyof Database>(
   }));
 }
 
-/** How long a store may try, in milliseconds: a busy machine is no breach of the contract. */
+/** How long a store may try, in milliseconds: a busy machine does not break the contract. */
 export const TIMEOUT_MS = 60_000;

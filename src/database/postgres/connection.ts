@@ -14,7 +14,7 @@ export interface Connection {
   /** Runs statements without parameters; several are one transaction. */
   script(statements: string): Promise<void>;
   readonly host: PostgresHost;
-  /** Whether it may lack what was acknowledged last; looked at only where it is to read. */
+  /** Whether it may lack what was acknowledged last; determined for reading only. */
   readonly isStandby: boolean;
   isOpen(): boolean;
   /** When the server last replied, as `performance.now()` has it. */
@@ -25,7 +25,7 @@ export interface Connection {
 
 /** What a connection is for. */
 export interface ConnectionOptions {
-  /** Whether it has to take writes. Where not, a standby is used only if no other server can be. */
+  /** Whether it has to take writes. Otherwise a standby is used only if no other server is available. */
   readonly writable: boolean;
   /** How long all of it may take, in milliseconds. */
   readonly timeoutMs: number;
@@ -36,7 +36,7 @@ export interface ConnectionOptions {
   readonly statementTimeoutMs?: number | undefined;
   /** Which schemas to look for tables in. @default as the role or the database has it */
   readonly searchPath?: string | undefined;
-  /** Looks at what the connection finds there, and rejects where it cannot be used. @default accepts it */
+  /** Looks at what the connection finds there, and rejects if it cannot be used. @default accepts it */
   readonly verify?: (connection: Connection) => Promise<void>;
 }
 
@@ -158,7 +158,7 @@ function clientOptions(
       lock_timeout: LOCK_TIMEOUT_MS,
       ...session,
       ...SESSION_SETTINGS,
-      // The server must notice a dead connection, too. While a reply is not acknowledged, only tcp_user_timeout counts.
+      // The server must notice a dead connection as well. While a reply is not acknowledged, only tcp_user_timeout counts.
       tcp_keepalives_idle: 30,
       tcp_keepalives_interval: 10,
       tcp_keepalives_count: 3,
@@ -182,11 +182,11 @@ export function textArray(values: readonly (string | undefined)[]): string {
 
 function quoted(text: string): string {
   if (!/["\\]/.test(text)) return `"${text}"`;
-  // JSON escapes the same two characters, and control characters too, which PostgreSQL takes as they are.
+  // JSON escapes the same two characters, and also control characters, which PostgreSQL takes as they are.
   return /\p{Cc}/u.test(text) ? `"${escaped(text)}"` : JSON.stringify(text);
 }
 
-/** By UTF-16 code units: where most of them are escaped, `replaceAll` takes up to ten times as long. */
+/** By UTF-16 code units: if most of them are escaped, `replaceAll` takes up to ten times as long. */
 function escaped(text: string): string {
   const units = new Uint16Array(2 * text.length);
   let length = 0;

@@ -49,7 +49,7 @@ export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
 
 /** How a PostgreSQL database is opened. */
 export interface PostgresOptions {
-  /** What for: `create` makes tables where there are none, `write` and `read` need them. @default {"create"} */
+  /** What for: `create` makes the tables if they are missing, `write` and `read` need them. @default {"create"} */
   readonly access?: Access;
   /** How many batches may be in flight at once, each on a connection of its own. @default {MAX_IN_FLIGHT} */
   readonly maxInFlight?: number;
@@ -66,11 +66,11 @@ export interface PostgresOptions {
 export const MAX_IN_FLIGHT = 4;
 
 /**
- * How long reading the schema and bringing it up to date may take when a database is opened, in milliseconds: that a
- * commit waits for a standby which is not there, nothing else ends.
+ * How long reading the schema and bringing it up to date may take when a database is opened, in milliseconds: nothing
+ * else bounds the wait for a missing synchronous standby.
  */
 const SCHEMA_TIMEOUT_MS = 10_000;
-/** How long who migrates alone waits, in milliseconds: a change to a large table takes hours, and a signal ends it. */
+/** The time limit of `plant-store migrate`, in milliseconds: a change to a large table takes hours, and a signal ends it. */
 const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 /** How long a probe may take, in milliseconds: its verdict is older than a second then. */
 const PROBE_TIMEOUT_MS = 1_000;
@@ -147,7 +147,7 @@ async function connectAll(url: PostgresUrl, pools: readonly Pool[]): Promise<voi
   }
 }
 
-/** The plants' store on their pool. The probe is on it, too, because what blocks all of it blocks every plant. */
+/** The plants' store on their pool. The probe shares it, because what blocks the whole pool blocks every plant. */
 export function plantStore(pool: Pool): PlantStore {
   return {
     add: (batch, { timeoutMs }) => {

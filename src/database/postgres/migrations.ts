@@ -24,7 +24,7 @@ export const MIGRATIONS: readonly Migration[] = journal.entries.map(({ tag, when
   sql: SQL[tag] as string,
 }));
 
-/** Keeps what was applied; and who finds it knows that the schema is a plant-store's. */
+/** The table of applied migrations. Its presence identifies the schema as a plant-store's. */
 const LEDGER = "plant_store_migrations";
 
 /** What is in the schema where tables are made, and where else a plant-store is. A role sees here what it may not read. */
@@ -42,7 +42,7 @@ interface Contents {
 }
 
 /**
- * Which migrations are to be applied; all of them where the schema is empty.
+ * Returns the migrations to apply: all of them if the schema is empty.
  *
  * @throws {DatabaseError} If the schema is another application's or a newer plant-store's, or the tables are in another.
  */
@@ -72,12 +72,12 @@ async function unapplied(connection: Connection): Promise<readonly Migration[]> 
   return MIGRATIONS.filter(({ when }) => !applied.has(when));
 }
 
-/** All that {@linkcode migrate} would run for a migration, for another program to run in one transaction, too. */
+/** The SQL that {@linkcode migrate} runs for a migration, as one transaction for another program. */
 export function scriptOf(migration: Migration): string {
   return `BEGIN;\n${statementsOf(migration)}COMMIT;\n`;
 }
 
-/** Rivals wait at the first statements, not for ever; what changes a large table takes its time. */
+/** Rivals wait at the first statements, for a bounded time; a change to a large table has no time limit. */
 function statementsOf({ tag, when, sql }: Migration): string {
   return `SET LOCAL lock_timeout = 0;
 CREATE TABLE IF NOT EXISTS ${LEDGER} (made_at bigint PRIMARY KEY, tag text NOT NULL);
@@ -112,7 +112,7 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
 
 const MAY_NOT_CREATE = "the user may not create tables: run plant-store migrate once as one who may";
 
-/** SQLSTATEs of the server that loses the race: even CREATE TABLE IF NOT EXISTS fails where another one is about to commit. */
+/** SQLSTATEs of the server that loses the race: even CREATE TABLE IF NOT EXISTS fails if another is about to commit. */
 const RIVAL = new Set(["23505", "42P07", "42710", "42701", "40001", "40P01"]);
 
 /** Each is one rival that was faster, and only one of them wins a migration. */

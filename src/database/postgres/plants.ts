@@ -21,7 +21,7 @@ const INSERT = db
   .select(
     sql`SELECT unnest(${placeholder("ids")}::bigint[]), unnest(${placeholder("names")}::text[]), unnest(${placeholder("tags")}::text[])`,
   )
-  // Of the id only: in another unique index, which somebody added, a conflict is an error and no plant that is stored.
+  // Of the id only: a conflict in a unique index that an operator added is an error, not a stored plant.
   .onConflictDoNothing({ target: plants.id })
   .returning({ id: plants.id })
   .toSQL().sql;
@@ -34,7 +34,7 @@ const digest = (text: AnyPgColumn) =>
   sql`CASE WHEN octet_length(${text}) > ${LONGEST_READ_BYTES} THEN encode(sha256(convert_to(${text}, 'UTF8')), 'hex') END`;
 
 /**
- * Looks up rows and locks them, which writes: so this, too, is durable and on the synchronous standby when it returns.
+ * Looks up rows and locks them, which writes: so this is durable and on the synchronous standby when it returns.
  * A row may be visible and not yet there: after a crash of the primary that had committed it, and not replicated it.
  * It waits for no lock. An ordinary UPDATE of a row is none to it; rows that another transaction deletes are left out.
  */

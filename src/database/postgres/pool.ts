@@ -23,7 +23,7 @@ export interface PoolOptions {
 
 /** What happened on the connections of one pool or several. */
 export interface PoolCounts {
-  /** Connections opened in the place of one that was lost. */
+  /** Connections opened to replace a lost one. */
   reconnections: number;
   /** Pieces of work that were begun again. */
   retries: number;
@@ -89,7 +89,7 @@ export class Pool {
   #lastFailure: unknown;
   /** When another way to the database was looked for last, although no work waited. */
   #scoutedAt = Number.NEGATIVE_INFINITY;
-  /** Since when a server has not replied: whoever has not replied since makes a round trip before it is used. */
+  /** Since when a server has not replied. A connection without a later reply makes a round trip before it is used. */
   #silentSince = Number.NEGATIVE_INFINITY;
   /** When the work began that began last of all that succeeded. */
   #succeeded = Number.NEGATIVE_INFINITY;
@@ -229,7 +229,7 @@ export class Pool {
     this.#pump();
   }
 
-  /** Connects, again and again as long as somebody waits for it. */
+  /** Connects, again and again as long as work waits for it. */
   async #open(): Promise<void> {
     this.#connecting++;
     for (let patience = this.#patienceMs(); patience > 0; patience = this.#patienceMs()) {
@@ -247,7 +247,7 @@ export class Pool {
     this.#pump();
   }
 
-  /** For how long somebody waits for a connection, in milliseconds: who has none, or one that does not reply. */
+  /** How long work still waits for a connection, in milliseconds: it has none, or one that does not reply. */
   #patienceMs(): number {
     if (this.#isClosed) return 0;
     const isSilent = [...this.#slots].some(({ state }) => state.name === "overdue" && !state.isGivenUp);
@@ -286,7 +286,7 @@ export class Pool {
     }
   }
 
-  /** What the reply means to the connection, even if nobody waits for it any more. */
+  /** What the reply means to the connection, even if its caller has given up. */
   async #finish<Result>(slot: Slot, working: Promise<Result>, began: number): Promise<Result> {
     const { counts } = this.#options;
     try {

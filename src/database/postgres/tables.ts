@@ -4,9 +4,9 @@ import { PostgresFailure } from "./errors.ts";
 
 /** What tables are verified for. */
 export interface TablesOptions {
-  /** Whether plants are written: who only reads them needs less. */
+  /** Whether plants are written: reading needs less of the tables. */
   readonly writable: boolean;
-  /** Called once, with what is no reason to refuse the tables. */
+  /** Called once, with additions to the tables that are no reason to refuse them. */
   readonly onWarning: (message: string) => void;
 }
 
@@ -82,7 +82,7 @@ interface Table {
 const IS_KEY = `indisunique AND indisvalid AND indimmediate AND indpred IS NULL AND indnkeyatts = 1
   AND indkey[0] = (SELECT attnum FROM pg_catalog.pg_attribute WHERE attrelid = indrelid AND attname = 'id')`;
 
-/** One row for each table, plants first. It takes no lock, and so waits for nobody. */
+/** One row for each table, plants first. It takes no lock, so it never waits. */
 const TABLES = `WITH RECURSIVE members AS (
     SELECT name, to_regclass(name)::oid AS root, to_regclass(name)::oid AS member
     FROM unnest(ARRAY['plants', 'probes', 'token_revision', 'tokens']) AS name

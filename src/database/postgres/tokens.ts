@@ -121,7 +121,7 @@ export function deleteToken(name: string): Work<number> {
   return deleting(DELETE, name);
 }
 
-/** Deletes the tokens that are not accepted any more; gives how many that were. */
+/** Deletes the tokens that are revoked or expired; returns how many. */
 export function pruneTokens(at: Date): Work<number> {
   return deleting(PRUNE, at.toISOString());
 }

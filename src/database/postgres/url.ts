@@ -6,14 +6,14 @@ export interface PostgresUrl {
   readonly username: string;
   /** A function, so that no log ever shows it. */
   readonly password: () => string;
-  /** How TLS is spoken; `undefined` where there is no network in between. */
+  /** How to use TLS; `undefined` if every host is local and the URL does not say. */
   readonly sslmode: SslMode | undefined;
   /** The path of the certificates to trust, in PEM. @default those that the system trusts */
   readonly sslrootcert: string | undefined;
   /** The paths of the client's own certificate and key, in PEM, if it has any. */
   readonly sslcert: string | undefined;
   readonly sslkey: string | undefined;
-  /** Whether who only reads may do so from a standby, where no other server can be used. @default {true} */
+  /** Whether to read from a standby if no other server is available. @default {true} */
   readonly readsStandby: boolean;
   /** What the database calls the session, such as in `pg_stat_activity`. @default {"plant-store"} */
   readonly applicationName: string;
@@ -21,7 +21,7 @@ export interface PostgresUrl {
   readonly connectTimeoutMs: number;
 }
 
-/** One server; `host` is an absolute path where it is the directory of a unix socket. */
+/** One server; `host` is an absolute path if it is the directory of a unix socket. */
 export interface PostgresHost {
   readonly host: string;
   readonly port: number;
@@ -119,7 +119,7 @@ function parseParameters(query: string): Parameters {
   return Object.fromEntries(parameters);
 }
 
-/** What follows a `?` of the password looks like parameters: then an `@` is there, too, and the name may be a secret. */
+/** After an unencoded `?` the rest of the password looks like parameters. An `@` gives it away: then the name may be secret. */
 function unknownParameter(name: string, query: string): RangeError {
   const known = `there are ${PARAMETERS.join(", ")}`;
   if (/^\w{1,40}$/.test(name) && !query.includes("@")) {

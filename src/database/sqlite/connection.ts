@@ -139,7 +139,7 @@ function pragma(client: Database, name: string): unknown {
 /**
  * Remembers beside a database, as `plants.db-unsynced`, that an fsync of it or of its WAL failed: what the next process
  * finds there may be in the page cache only, and no later fsync brings it to the disk. The marker is not synced itself: a
- * power loss ends the page cache as well. If it cannot be written there is none.
+ * power loss ends the page cache as well. If it cannot be written, it is missing.
  */
 export function markUnsynced(path: string): void {
   try {

@@ -105,7 +105,7 @@ function statsOf(file: string): Stats | undefined {
 }
 
 /**
- * Whoever may write to the directory can put files beside a database: a journal that SQLite rolls back into it, a WAL that
+ * Any user who may write to the directory can put files beside a database: a journal that SQLite rolls back into it, a WAL that
  * stays open for writing, a pipe whose opening blocks.
  */
 function requireTrustedFiles(file: string): void {
@@ -217,7 +217,7 @@ function requireWritable(file: string): void {
   if (!["", "-wal", "-shm"].every((suffix) => canWrite(file + suffix))) throw new DatabaseError(NOT_WRITABLE);
 }
 
-/** Whether this process may write to a file, or there is none. */
+/** Whether this process may write to a file, or the file does not exist. */
 export function canWrite(path: string): boolean {
   try {
     accessSync(path, constants.W_OK);
