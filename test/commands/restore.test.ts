@@ -17,7 +17,7 @@ import { plantWriter } from "../../src/database/sqlite/plants.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { missing } from "../support/missing.ts";
-import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { executable } from "../support/executable.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -214,3 +214,42 @@ test.skipIf(skipsStrace()).each(STEPS)("a kill at the $step of $name loses nothi
   expect(kept).toContain(OLD);
   expect(existsSync(here.at("plants.db-replacing"))).toBe(false);
 });
+
+/** Starts a server that is stopped at the moment it has opened the file. */
+async function stoppedServer(here: World) {
+  const log = here.at("strace.log");
+  // The two before only follow the path.
+  const inject = ["-f", "-o", log, "-P", here.at("plants.db"), "-e", "inject=/^open(at)?$:signal=STOP:when=3"];
+  const server = start({ ...here.options, program: ["strace", ...inject, ...executable()], args: ["--port", "0"] });
+  const { child } = server;
+  while (!existsSync(log) || !readFileSync(log, "utf8").includes("stopped by SIGSTOP")) {
+    if (child.exitCode !== null) throw new Error("The server ended before it was stopped");
+    await Bun.sleep(5);
+  }
+  const pid = Number(readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8"));
+  return {
+    stderr: server.stderr,
+    resume: () => process.kill(pid, "SIGCONT"),
+    async [Symbol.asyncDispose]() {
+      // A process outlives the strace that it runs under.
+      if (child.exitCode === null) process.kill(pid, "SIGKILL");
+      await server[Symbol.asyncDispose]();
+    },
+  };
+}
+
+test.skipIf(skipsStrace())(
+  "a server that had opened the old file, and not yet locked it, does not write to it",
+  async () => {
+    using here = await world();
+    {
+      await using server = await stoppedServer(here);
+      expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
+      server.resume();
+      const [line] = await server.stderr.until(/^Cannot open .*\n|Plant Store listens/m);
+      expect(line).toBe('Cannot open database "plants.db": it was replaced while it was opened; try again\n');
+    }
+    expect(await here.exported()).toBe(RESTORED);
+    expect(await here.exported(`${here.replaced()[0]}/plants.db`)).toBe(OLD);
+  },
+);
