@@ -69,7 +69,7 @@ async function serve(config: Config, io: Io): Promise<number> {
     await using _ = database;
     const { runService } = await loading;
     const settings = { ...config, authTokens: staticTokens };
-    await runService(settings, { database, server, log, stop, terminal: io });
+    await runService(settings, { database, server, logging, stop, terminal: io });
   } catch (error) {
     // Closing the database failed.
     if (!(stop.aborted && error instanceof PlantStoreError)) throw error;

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { closeSync, openSync } from "node:fs";
 import type { Logger } from "@logtape/logtape";
+import type { Logging } from "../telemetry/logging.ts";
 import packageJson from "../../package.json" with { type: "json" };
 import { createMetrics } from "../telemetry/metrics.ts";
 import { sha256 } from "../auth/sha256.ts";
@@ -33,7 +34,7 @@ import { shutDown, writeUses } from "./shutdown.ts";
 export interface ServiceOptions {
   readonly database: Database;
   readonly server: HttpServer;
-  readonly log: Logger;
+  readonly logging: Pick<Logging, "log" | "suppresses">;
   /** Ends the service; if the storage failed, with a `PlantStoreError` as its reason. */
   readonly stop: AbortSignal;
   /** Where the first token is printed. */
@@ -48,12 +49,13 @@ export interface ServiceOptions {
  * @throws {CommandError} If the server cannot listen, or the tokens cannot be read.
  */
 export async function runService(config: Config, options: ServiceOptions): Promise<void> {
-  const { database, server, log, stop, terminal } = options;
+  const { database, server, logging, stop, terminal } = options;
+  const { log } = logging;
   const tracing = await loadTracing(config, log);
   const metrics = createMetrics();
   using timers = new DisposableStack();
   timers.adopt(watchEventLoop(log), end);
-  const observer = createObserver({ log, metrics, tracing }, config);
+  const observer = createObserver({ ...logging, metrics, tracing }, config);
   const commits = await startCommits(database, config, observer.onCommit);
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);

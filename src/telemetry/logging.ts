@@ -33,6 +33,11 @@ export interface LoggingOptions {
 export interface Logging extends Disposable {
   /** Calls a property that is a function only if the line is written, for the line's value. */
   readonly log: Logger;
+  /**
+   * Counts a line that the throttle would suppress, and returns true. Ask it before a line that many requests may cause in
+   * a second: making one costs a tenth of a refused request.
+   */
+  readonly suppresses: (level: "warning" | "error", message: string, reason?: string) => boolean;
 }
 
 /** Sets up the process's log. An error that comes a thousand times a second does not flood it. */
@@ -52,6 +57,7 @@ export function startLogging({ level, format, colors, write }: LoggingOptions): 
   const timer = setInterval(throttle.endWindow, WINDOW_MS).unref();
   return {
     log,
+    suppresses: throttle.suppresses,
     [Symbol.dispose]() {
       clearInterval(timer);
       throttle.endWindow();
@@ -76,9 +82,15 @@ function throttleOf(log: Logger) {
     admits(record: LogRecord): boolean {
       const { level, rawMessage, properties } = record;
       if (level === "debug" || level === "info") return true;
-      const key = `${level} ${String(rawMessage)} ${String(properties["reason"])}`;
+      const key = kindOf(level, String(rawMessage), properties["reason"]);
       const kind = kinds.getOrInsertComputed(key, () => ({ record, count: 0 }));
       return ++kind.count <= WRITTEN_PER_WINDOW;
+    },
+    suppresses(level: "warning" | "error", message: string, reason?: string): boolean {
+      const kind = kinds.get(kindOf(level, message, reason));
+      if (kind === undefined || kind.count < WRITTEN_PER_WINDOW) return false;
+      kind.count++;
+      return true;
     },
     endWindow(): void {
       const ended = [...kinds.values()];
@@ -93,6 +105,10 @@ function throttleOf(log: Logger) {
       }
     },
   };
+}
+
+function kindOf(level: string, message: string, reason: unknown): string {
+  return `${level} ${message} ${String(reason)}`;
 }
 
 /** The message and its properties, which LogTape's own format for people leaves out. */

@@ -1,9 +1,10 @@
 import type { Logger } from "@logtape/logtape";
+import type { Logging } from "./logging.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Tracing } from "./tracing.ts";
 import type { PlantStoreError } from "../errors.ts";
 import type { Commit } from "../group_commit/batch.ts";
-import type { CompletedRequest, ObservedRequest, Observer } from "../http/observer.ts";
+import type { CompletedRequest, Observer } from "../http/observer.ts";
 
 /** An observer of requests and of commits. */
 export interface ServiceObserver extends Observer {
@@ -14,19 +15,26 @@ export interface ServiceObserver extends Observer {
 const SLOW_COMMIT_MS = 1_000;
 
 /** Where what is observed goes. */
-export interface ObserverSinks {
-  readonly log: Logger;
+export interface ObserverSinks extends Pick<Logging, "log" | "suppresses"> {
   readonly metrics: Metrics;
   readonly tracing: Tracing | undefined;
 }
 
 /** Logs, counts and traces requests and commits. */
 export function createObserver(
-  { log, metrics, tracing }: ObserverSinks,
+  { log, suppresses, metrics, tracing }: ObserverSinks,
   { accessLog }: { accessLog: boolean },
 ): ServiceObserver {
   return {
-    onError: (error, request) => logError(log, error, request),
+    onError(error, request) {
+      const line = lineOf(error);
+      if (line === undefined || suppresses(line.level, line.message, line.reason)) return;
+      const { level, message, reason } = line;
+      const { requestId, clientAddress: client } = request;
+      if (level === "warning")
+        log.warning(message, reason === undefined ? { requestId } : { reason, requestId, client });
+      else log.error(message, { cause: error.cause, requestId });
+    },
     onResponse(completed) {
       metrics.countResponse(completed);
       tracing?.onResponse(completed);
@@ -40,14 +48,22 @@ export function createObserver(
   };
 }
 
+/** A line about an error. */
+interface Line {
+  readonly level: "warning" | "error";
+  readonly message: string;
+  /** Why credentials were refused. */
+  readonly reason?: string;
+}
+
 /** Other errors of clients are not logged: their cause may quote a body. */
-function logError(log: Logger, { code, cause, reason }: PlantStoreError, request: ObservedRequest): void {
-  const { requestId, clientAddress: client } = request;
+function lineOf({ code, reason = "none" }: PlantStoreError): Line | undefined {
   if (code === "missing_credentials" || code === "invalid_credentials" || code === "insufficient_scope") {
-    log.warning("Refused credentials", { reason: reason ?? "none", requestId, client });
-  } else if (code === "queue_full") log.warning("Queue full", { requestId });
-  else if (code === "storage_unavailable") log.error("Storage unavailable", { cause, requestId });
-  else if (code === "internal") log.error("Internal error", { cause, requestId });
+    return { level: "warning", message: "Refused credentials", reason };
+  }
+  if (code === "queue_full") return { level: "warning", message: "Queue full" };
+  if (code === "storage_unavailable") return { level: "error", message: "Storage unavailable" };
+  return code === "internal" ? { level: "error", message: "Internal error" } : undefined;
 }
 
 function logRequest(log: Logger, completed: CompletedRequest): void {

@@ -12,7 +12,7 @@ function observed({ accessLog = false } = {}) {
   return {
     ...memory,
     metrics,
-    observer: createObserver({ log: memory.log, metrics, tracing: undefined }, { accessLog }),
+    observer: createObserver({ ...memory, metrics, tracing: undefined }, { accessLog }),
   };
 }
 
@@ -31,6 +31,18 @@ test.each(Object.keys(ERRORS) as ErrorCode[])("what the log has of %s", (code) =
   const { observer, lines } = memory;
   observer.onError(new PlantStoreError(code, undefined, { cause: "disk full", reason: "unknown" }), REQUEST);
   expect(lines).toEqual(code in LOGGED ? [expect.objectContaining({ ...LOGGED[code], requestId: "1" })] : []);
+});
+
+test("of a flood of refused credentials ten lines are made, and the others are counted", () => {
+  const memory = observed();
+  let lookedUp = 0;
+  const request = { requestId: "1", clientAddress: () => `192.0.2.${++lookedUp}` };
+  const error = new PlantStoreError("invalid_credentials", undefined, { reason: "unknown" });
+  for (let i = 0; i < 50; i++) memory.observer.onError(error, request);
+  memory[Symbol.dispose]();
+  expect(memory.lines).toHaveLength(11);
+  expect(memory.lines.at(-1)).toMatchObject({ suppressed: 40, reason: "unknown" });
+  expect(lookedUp).toBe(10);
 });
 
 test("every response is counted, and logged only if the access log is on", async () => {
