@@ -50,38 +50,38 @@ export const ERRORS = {
   },
   malformed_request: {
     error: 4003,
-    situation: "the Host header is missing a valid host, or there are several",
-    message: "the request must have one Host header, with a valid host",
+    situation: "the Host header is missing, invalid or repeated",
+    message: "send one Host header with a valid host",
   },
   missing_credentials: {
     error: 4011,
     situation: "no credentials",
-    message: "the Authorization header must carry a bearer token",
+    message: "send a bearer token in the Authorization header",
   },
   invalid_credentials: {
     error: 4012,
     situation: "credentials of another scheme, malformed, unknown, expired or revoked",
-    message: "the credentials are not a valid bearer token",
+    message: "the bearer token is not valid",
   },
   insufficient_scope: {
     error: 4031,
-    situation: "good credentials without the scope that the operation needs",
-    message: "the token does not have the scope that this operation needs",
+    situation: "valid token without the required scope",
+    message: "the token lacks the required scope",
   },
   unknown_path: {
     error: 4041,
     situation: "unknown path",
-    message: "there is nothing at this path; plants are created by POST /plants",
+    message: "unknown path; create plants with POST /plants",
   },
   method_not_allowed: {
     error: 4051,
     situation: "another method on a known path",
-    message: "this path does not take this method; `Allow` lists those it takes",
+    message: "method not allowed; see the Allow header",
   },
   id_taken: {
     error: 4091,
-    situation: "the id is taken by a different plant, which is unchanged",
-    message: "`id` is taken by a different plant",
+    situation: "a different plant has the id; that plant is unchanged",
+    message: "a different plant has this `id`; choose another one",
   },
   body_too_large: {
     error: 4131,
@@ -91,23 +91,23 @@ export const ERRORS = {
   unsupported_media_type: {
     error: 4151,
     situation: "a media type other than application/json, a charset other than UTF-8, or any Content-Encoding",
-    message: "the Content-Type must be application/json, in UTF-8",
+    message: "the Content-Type must be application/json in UTF-8",
   },
   internal: {
     error: 5001,
-    situation: "an internal error; its cause is in the log only, under the same request id",
-    message: "the server failed; the plant may or may not be stored, send it again",
+    situation: "an internal error; the log has its cause under the same request id",
+    message: "internal error; the plant may be stored, send it again",
   },
   queue_full: {
     error: 5031,
-    situation: "too many plants wait to be stored, or too many JWTs to be verified",
-    message: "too many plants wait to be stored; send the plant again later",
+    situation: "the queue for storing plants or verifying JWTs is full",
+    message: "too many plants are waiting; send the plant again later",
   },
   storage_unavailable: {
     error: 5032,
     situation:
       "storage cannot take the plant now (full, locked, read-only, gone), or did not finish in time; the outcome may be unknown, and sending the plant again settles it",
-    message: "storage cannot take the plant now; send it again later",
+    message: "storage is unavailable; send the plant again later",
   },
   shutting_down: {
     error: 5033,

@@ -31,7 +31,7 @@ test("POST /plants answers 401 to a JWT of another audience, and tells nothing o
   const authorization = `Bearer ${await signed(idp.key, { ...CLAIMS, aud: "tree-store" })}`;
   const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization }));
   expect(response.headers.get("www-authenticate")).toBe('Bearer realm="plant-store", error="invalid_token"');
-  const message = "the credentials are not a valid bearer token";
+  const message = "the bearer token is not valid";
   expect(await readError(response)).toEqual({ status: 401, error: 4012, message });
 });
 

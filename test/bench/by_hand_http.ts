@@ -23,7 +23,8 @@ export function serveByHand(add: (plant: HandPlant) => Promise<Outcome> | Outcom
     const plant: unknown = await request.json().catch(() => undefined);
     if (!isPlant(plant)) return refused(400, 4002, "invalid plant");
     const { name, tag } = plant;
-    if ((await add(plant)) === "conflict") return refused(409, 4091, "`id` is taken by a different plant");
+    if ((await add(plant)) === "conflict")
+      return refused(409, 4091, "a different plant has this `id`; choose another one");
     return Response.json(tag === undefined ? { name } : { name, tag });
   }
 

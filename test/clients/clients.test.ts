@@ -121,7 +121,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     expect(await storeFern(plants.connection.baseUrl, TOKEN)).toBe("Fern");
     expect(await plants.stored()).toEqual(['{"id":9223372036854775807,"name":"Fern"}']);
     await expect(storeFern(plants.connection.baseUrl, `${TOKEN}-not`)).rejects.toThrow(
-      "4012: the credentials are not a valid bearer token",
+      "4012: the bearer token is not valid",
     );
   });
 

@@ -100,7 +100,7 @@ test("the README's fetchWithRetries() sends a plant that is refused with 409 no 
   const response = await send(server.url, { id: 1, name: "Ivy" });
   expect({ status: response.status, body: await response.json() }).toEqual({
     status: 409,
-    body: { error: 4091, message: "`id` is taken by a different plant" },
+    body: { error: 4091, message: "a different plant has this `id`; choose another one" },
   });
   expect({ requests: server.requests(), waits }).toEqual({ requests: 2, waits: [] });
 });
@@ -138,7 +138,7 @@ test("the README's fetchWithRetries() gives up after eight attempts, with the la
   const response = await send(server.url);
   expect({ status: response.status, body: await response.json() }).toEqual({
     status: 503,
-    body: { error: 5032, message: "storage cannot take the plant now; send it again later" },
+    body: { error: 5032, message: "storage is unavailable; send the plant again later" },
   });
   expect({ requests: server.requests(), waits }).toEqual({
     requests: 8,

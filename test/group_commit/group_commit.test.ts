@@ -73,7 +73,7 @@ test.each<[what: string, options: GroupCommitOptions, steps: [Action, Events][]]
     {},
     [
       ["add 1 2 3; turns", "store 1 2 3"],
-      ["end added unavailable present", "1 added; 2 storage cannot take the plant now; send it again later; 3 present"],
+      ["end added unavailable present", "1 added; 2 storage is unavailable; send the plant again later; 3 present"],
       ["size; tick 5000; turns", "size 0"],
     ],
   ],

@@ -272,7 +272,7 @@ test("an internal error is 500: the response tells nothing, the observer is told
   expect(await readError(response)).toEqual({
     status: 500,
     error: 5001,
-    message: "the server failed; the plant may or may not be stored, send it again",
+    message: "internal error; the plant may be stored, send it again",
   });
   expect(faults).toEqual([{ cause, requestId }]);
 });
