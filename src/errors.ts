@@ -81,7 +81,7 @@ export const ERRORS = {
   id_taken: {
     error: 4091,
     situation: "a different plant has the id; that plant is unchanged",
-    message: "a different plant has this `id`; choose another one",
+    message: "`id` is taken by a different plant; choose another id",
   },
   body_too_large: {
     error: 4131,

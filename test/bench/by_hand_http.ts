@@ -24,7 +24,7 @@ export function serveByHand(add: (plant: HandPlant) => Promise<Outcome> | Outcom
     if (!isPlant(plant)) return refused(400, 4002, "invalid plant");
     const { name, tag } = plant;
     if ((await add(plant)) === "conflict")
-      return refused(409, 4091, "a different plant has this `id`; choose another one");
+      return refused(409, 4091, "`id` is taken by a different plant; choose another id");
     return Response.json(tag === undefined ? { name } : { name, tag });
   }
 

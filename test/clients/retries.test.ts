@@ -100,7 +100,7 @@ test("the README's fetchWithRetries() sends a plant that is refused with 409 no 
   const response = await send(server.url, { id: 1, name: "Ivy" });
   expect({ status: response.status, body: await response.json() }).toEqual({
     status: 409,
-    body: { error: 4091, message: "a different plant has this `id`; choose another one" },
+    body: { error: 4091, message: "`id` is taken by a different plant; choose another id" },
   });
   expect({ requests: server.requests(), waits }).toEqual({ requests: 2, waits: [] });
 });

@@ -128,7 +128,7 @@ const REFUSED: [string | Uint8Array, string][] = [
   ['{"__proto__":{"id":9,"name":"secret"}}', "`id` is missing; `name` is missing"],
   [Buffer.from('{"id":9,"name":"secret \xff"}', "latin1"), "the line must be UTF-8"],
   [`{"id":9,"name":"secret${"x".repeat(500)}"}`, "the line must have at most 500 bytes"],
-  ['{"id":2,"name":"secret"}', "a different plant has this `id`; choose another one"],
+  ['{"id":2,"name":"secret"}', "`id` is taken by a different plant; choose another id"],
 ];
 
 test("import reports every line it refuses with its number and the reason, and adds the others", async () => {
@@ -174,7 +174,7 @@ test("import judges a plant against those before it in the same input", async ()
   using database = await databaseFixture([]);
   expect(await imported(database.path, [FERN, FERN.replace("Fern", "Ivy"), FERN])).toEqual({
     exitCode: 1,
-    stderr: "line 2: a different plant has this `id`; choose another one\n1 added, 1 already there, 1 refused\n",
+    stderr: "line 2: `id` is taken by a different plant; choose another id\n1 added, 1 already there, 1 refused\n",
   });
 });
 

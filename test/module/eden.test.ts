@@ -40,7 +40,7 @@ test("a client of Eden gets the error of each status with its type", async () =>
   const { error } = await plants.post({ id: 1, name: "Moss" }, { headers: bearer() });
   if (error?.status !== 409) throw new Error(`Expected 409, got ${error?.status}`);
   const { error: code, message } = error.value;
-  expect({ code, message }).toEqual({ code: 4091, message: "a different plant has this `id`; choose another one" });
+  expect({ code, message }).toEqual({ code: 4091, message: "`id` is taken by a different plant; choose another id" });
 
   const refusal = await plants.post({ id: 2, name: "Moss" });
   expect({ status: refusal.status, error: refusal.error?.value }).toEqual({

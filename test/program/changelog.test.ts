@@ -12,13 +12,8 @@ test("the changelog's newest release is the version of the package", () => {
   expect(newest.split(" - ")[0]).toBe(packageJson.version);
 });
 
-test("the changelog has its versions and their kinds of changes as Keep a Changelog does", () => {
+test("the changelog's titles are versions with their dates, the newest first, after what is unreleased", () => {
   const isVersion = (title: string) => /^\d+\.\d+\.\d+ - \d{4}-\d{2}-\d{2}$/.test(title);
   expect(titles.filter((title, index) => !isVersion(title) && !(index === 0 && title === "Unreleased"))).toEqual([]);
-  const kinds = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
-  for (const version of versions) {
-    expect(version.slice(version.indexOf("\n")).trim()).toStartWith("### ");
-    const headings = Array.from(version.matchAll(/^### (.+)$/gm), ([, heading = ""]) => heading);
-    expect(headings).toEqual(kinds.filter((kind) => headings.includes(kind)));
-  }
+  for (const version of versions) expect(version.slice(version.indexOf("\n")).trim()).toStartWith("### ");
 });

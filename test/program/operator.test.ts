@@ -99,14 +99,21 @@ function idOf(line: string): string {
   return /^\{"id": ?(-?\d+)/.exec(line)?.[1] ?? "";
 }
 
-test.concurrent("the operator's chapters, followed to the letter", async () => {
+test.concurrent("the operator's chapters, followed in order", async () => {
   using home = emptyDirectory();
   const env = { PATH: `${dirname(executable()[0])}:${process.env["PATH"]}`, PORT: "0" };
   const follow = (script: string) => runToEnd({ program: ["sh", "-ec", script], cwd: home.path, env });
   const serve = () => startServer({ program: ["plant-store"], cwd: home.path, env });
 
   let token: string;
-  const [backup = "", restore = ""] = blocks("Backup and restore", "sh");
+  // The chapters name the paths of a server; here all is in one directory, and there is no systemd.
+  const [backup = ""] = blocks("Backup", "sh").map((code) => code.replace("/var/backups/plants.db", "copy.db"));
+  const [restore = ""] = blocks("Restore", "sh").map((code) =>
+    code
+      .replaceAll(/^systemctl.*\n/gm, "")
+      .replace(/\/var\/backups\S+/, "copy.db")
+      .replace("/var/lib/plant-store/", ""),
+  );
   {
     await using server = await serve();
     const [first] = await server.stderr.until(/plant_\w{38}/);

@@ -37,9 +37,9 @@ function describe(contenders: readonly Contender[], costs: Costs) {
   };
 }
 
-function barOf({ name, stores = true }: Contender, costs: Costs): Bar {
+function barOf({ name }: Contender, costs: Costs): Bar {
   const of = (figure: (cost: Cost) => number) => median(figures(costs, name, figure));
-  return { name, micros: of(({ cpuMicros }) => cpuMicros), perSecond: of(({ perSecond }) => perSecond), stores };
+  return { name, micros: of(({ cpuMicros }) => cpuMicros), perSecond: of(({ perSecond }) => perSecond) };
 }
 
 function row({ name, micros, perSecond }: Bar, costs: Costs): string[] {

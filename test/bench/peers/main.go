@@ -34,7 +34,7 @@ type addition struct {
 	outcome chan error
 }
 
-var errConflict = fmt.Errorf("a different plant has this `id`; choose another one")
+var errConflict = fmt.Errorf("`id` is taken by a different plant; choose another id")
 
 const mostInBatch = 1000
 

@@ -1,0 +1,78 @@
+import { join } from "node:path";
+import { post } from "../support/client.ts";
+import { emptyDirectory, startServer } from "../support/program.ts";
+
+/** Pixels of a line and of a character in the picture. */
+const LINE = 20;
+const CHARACTER = 7.8;
+const WIDTH = 860;
+const COLUMNS = Math.floor((WIDTH - 40) / CHARACTER);
+
+const PLANT = { id: 1, name: "Monstera deliciosa", tag: "indoor" };
+
+/**
+ * What a first session looks like, as an SVG: the server starts, a plant is stored twice, and a different one under its id
+ * is refused. Everything but the prompt comes from a real run; the token is shortened, and the port is the default.
+ */
+export async function terminalPicture(): Promise<string> {
+  using directory = emptyDirectory();
+  await using server = await startServer({ cwd: directory.path, env: { LOG_FORMAT: "pretty", NO_COLOR: "1" } });
+  const [printed, token = ""] = await server.stderr.until(/[^]*?^  (plant_\w{38})$/m);
+  const lines = [`$ plant-store`, ...printed.split("\n").filter((line) => !line.includes("Configuration"))];
+  for (const plant of [PLANT, PLANT, { id: 1, name: "Fern" }]) {
+    const response = await post(server.url, plant, { token });
+    lines.push("", `$ curl -w ' %{http_code}' … -d '${JSON.stringify(plant)}'`);
+    lines.push(`${await response.text()} ${response.status}`);
+  }
+  const text = lines.join("\n").replaceAll(token, "plant_…").replaceAll(server.url, "http://127.0.0.1:3000");
+  // The server's output goes to a pipe here. On a terminal, the token does not expire.
+  return draw(
+    text
+      .replace(/^[\d:.]+ INF /m, "")
+      .replace(/ version=\S+$/m, "")
+      .replace(/ It may be in a log .*/, ""),
+  );
+}
+
+/** Draws lines of text in a dark window, which is easy to read on a light and on a dark page. */
+function draw(text: string): string {
+  const lines = text.split("\n").flatMap(wrap);
+  const height = lines.length * LINE + 56;
+  const drawn = lines.map((line, index) => {
+    const fill = colorOf(line);
+    return `<text x="20" y="${52 + index * LINE}" fill="${fill}" xml:space="preserve">${escapeXml(line)}</text>`;
+  });
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}"` +
+      ` font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-size="13" role="img">`,
+    `<title>The server starts, a plant is stored twice with 200, and a different plant under its id gets 409</title>`,
+    `<rect width="${WIDTH}" height="${height}" rx="8" fill="#0d1117"/>`,
+    ...["#ff5f57", "#febc2e", "#28c840"].map(
+      (fill, index) => `<circle cx="${22 + index * 18}" cy="20" r="6" fill="${fill}"/>`,
+    ),
+    ...drawn,
+    "</svg>\n",
+  ].join("\n");
+}
+
+function wrap(line: string): string[] {
+  if (line.length <= COLUMNS) return [line];
+  const space = line.lastIndexOf(" ", COLUMNS);
+  const end = space > COLUMNS / 2 ? space : COLUMNS;
+  return [line.slice(0, end), ...wrap(`  ${line.slice(end).trimStart()}`)];
+}
+
+function colorOf(line: string): string {
+  if (line.startsWith("$")) return "#79c0ff";
+  if (line.endsWith(" 200")) return "#56d364";
+  return line.endsWith(" 409") ? "#ffa657" : "#e6edf3";
+}
+
+function escapeXml(text: string): string {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
+/** Where the picture of the README is; `bun test/program/terminal.ts` renews it. */
+export const TERMINAL_FILE = join(import.meta.dir, "terminal.svg");
+
+if (import.meta.main) await Bun.write(TERMINAL_FILE, await terminalPicture());
