@@ -51,12 +51,12 @@ export const ERRORS = {
   malformed_request: {
     error: 4003,
     situation: "the Host header is missing, invalid or repeated",
-    message: "send one Host header with a valid host",
+    message: "the request must have one Host header with a valid host",
   },
   missing_credentials: {
     error: 4011,
     situation: "no credentials",
-    message: "send a bearer token in the Authorization header",
+    message: "the Authorization header must carry a bearer token",
   },
   invalid_credentials: {
     error: 4012,
@@ -76,7 +76,7 @@ export const ERRORS = {
   method_not_allowed: {
     error: 4051,
     situation: "another method on a known path",
-    message: "method not allowed; see the Allow header",
+    message: "method not allowed; `Allow` lists those that are",
   },
   id_taken: {
     error: 4091,

@@ -45,7 +45,7 @@ test("a client of Eden gets the error of each status with its type", async () =>
   const refusal = await plants.post({ id: 2, name: "Moss" });
   expect({ status: refusal.status, error: refusal.error?.value }).toEqual({
     status: 401,
-    error: { error: 4011, message: "send a bearer token in the Authorization header" },
+    error: { error: 4011, message: "the Authorization header must carry a bearer token" },
   });
 });
 
