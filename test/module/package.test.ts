@@ -31,8 +31,8 @@ afterAll(() => project[Symbol.dispose]());
 
 const [app = "", ...others] = blocks("Embed the module", "ts");
 const serveOn = ({ heading }: ModuleRuntime) => others.find((code) => code.startsWith(`// ${heading}`)) ?? "";
-const contract = others.find((code) => code.includes("plant-store/testing")) ?? "";
-const ownStore = others.find((code) => code.includes("export function openStore")) ?? "";
+const [contract = ""] = blocks("Test your store", "ts");
+const [ownStore = ""] = blocks("A store of your own", "ts");
 
 test("the README's program has ten lines, with the server of each runtime", () => {
   const lines = (code: string) => code.split("\n").filter((line) => line !== "" && !line.startsWith("//")).length;
@@ -148,7 +148,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
       const file = `contract_${nameOf(runtime)}.test.ts`;
       const [importTest = "", ...rest] = contract.split("\n");
       expect(importTest).toBe('import { test } from "node:test";');
-      expect(`${importTest} ${section("Embed the module")}`).toContain(runtime.importTest);
+      expect(`${importTest} ${section("Test your store")}`).toContain(runtime.importTest);
       await Bun.write(join(project.path, "own_store.ts"), ownStore);
       await Bun.write(join(project.path, file), [runtime.importTest, ...rest].join("\n"));
       const { exitCode, output } = await run([...runtime.test, file]);
