@@ -71,12 +71,17 @@ const PAGE = `<!doctype html>
 
 // What Swagger UI leaves open. An operation without links has an empty column for them, which with wide buttons and
 // rows that cannot wrap is too much for a phone; the columns of the table of errors touch; the names of headers stay
-// dark in the dark.
+// dark in the dark. The only server is this one, and the button to download a response would cover its text.
 const STYLE = `body { margin: 0; }
 .swagger-ui .response-col_links { display: none; }
 .swagger-ui .try-out__btn { padding: 5px 12px; }
 .swagger-ui .response-controls { flex-wrap: wrap; row-gap: 8px; }
+.swagger-ui .info { margin: 20px 0; }
+.swagger-ui .info summary { cursor: pointer; }
 .swagger-ui .info table :is(th, td) { padding-right: 20px; }
+.swagger-ui :is(.servers-title, .servers) { display: none; }
+.swagger-ui .scheme-container { padding: 12px 0; margin: 0 0 12px; }
+.swagger-ui .download-contents { position: static; width: fit-content; margin-top: 8px; }
 html.dark-mode .swagger-ui table.headers td { color: inherit; }
 `;
 
@@ -86,15 +91,21 @@ const START = `const dark = matchMedia("(prefers-color-scheme: dark)");
 const followReader = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
 dark.addEventListener("change", followReader);
 followReader();
-SwaggerUIBundle({ url: "swagger/json", dom_id: "#swagger-ui", persistAuthorization: false });
+SwaggerUIBundle({
+  url: "swagger/json",
+  dom_id: "#swagger-ui",
+  deepLinking: true,
+  docExpansion: "full",
+  persistAuthorization: false,
+});
 `;
 
 /** Beside `/swagger/json`, so under whatever name, scheme and prefix the client knows this server by. */
 const THIS_SERVER = { url: "..", description: "This server" };
 
 /**
- * `GET /` redirects to the documentation: Swagger UI under `/swagger`, and the OpenAPI document under `/swagger/json`. Everything comes from this origin, so
- * the pages work with no internet.
+ * `GET /` redirects to the documentation: Swagger UI under `/swagger`, and the OpenAPI document under `/swagger/json`.
+ * Everything comes from this origin, so the pages need no internet access.
  *
  * @param api The routes to describe.
  */

@@ -11,32 +11,35 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths" | "servers"> =
     title: "Plant Store",
     version: API_VERSION,
     description: [
-      "A store of plants with one operation. The client chooses the `id`, which makes a re-send safe: the same plant",
-      "sent again is answered 200 again, a different plant under a taken `id` is refused with 409.",
-      "A 200 is sent after the plant is on disk, never before.",
+      "One operation stores a plant. A 200 means that it is on disk.",
+      "The client chooses `id`, so a retry is safe: the same plant sent again gets 200, a different one 409.",
       "",
-      "After a lost connection or a 5xx, send the same plant again, after a 503 as many seconds later as `Retry-After`",
-      "says. After a 4xx correct the request first; only a 401 can pass by itself, as of a token that is seconds old.",
+      "To try it here, click Authorize and paste a token. The first start of the server prints one;",
+      "`plant-store token create NAME` creates more.",
       "",
-      "Every call needs a bearer token. The first start of the server prints one, its operator makes more with",
-      "`plant-store token create NAME`. Put it into Authorize to try the operation here.",
+      "<details><summary>Retries and errors</summary>",
       "",
-      "Every error is exactly `error` and `message`. This is the whole list of what `error` can be:",
+      "After a lost connection or a 5xx, send the same plant again. After a 503, wait for `Retry-After` seconds.",
+      "After a 4xx, correct the request first. A new token is accepted within five seconds.",
+      "",
+      "Every error is exactly `error` and `message`. These are all values of `error`:",
       "",
       errorTable(),
+      "",
+      "</details>",
     ].join("\n"),
     contact: { name: "The operator of this server" },
     license: { name: "MIT", url: "https://opensource.org/license/mit" },
   },
-  tags: [{ name: "plants", description: "Storing plants, the one thing that this API does" }],
+  tags: [{ name: "plants", description: "Store plants" }],
   components: {
     securitySchemes: {
-      bearer: { type: "http", scheme: "bearer", description: "`Authorization: Bearer <ACCESS_TOKEN>`" },
+      bearer: { type: "http", scheme: "bearer", description: "Paste the token alone, without `Bearer`." },
     },
   },
 };
 
-/** Every cause there is, those of no operation, too: a wrong path or method belongs to none. In Markdown. */
+/** All causes in Markdown, even those of no operation: a wrong path or method belongs to none. */
 function errorTable(): string {
   const codes = Object.keys(ERRORS) as ErrorCode[];
   const rows = codes.map((code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |`);
@@ -52,7 +55,7 @@ function errorTable(): string {
  * 3.0.4, section 4.8.5).
  */
 export async function openApiDocument(api: AnyElysia, server: OpenAPIV3.ServerObject): Promise<OpenAPIV3.Document> {
-  // Only who reads the document needs it, and it takes longer to load than the rest of the app.
+  // It takes longer to load than the rest of the app, and only readers of the document need it.
   const { swagger } = await import("@elysiajs/swagger");
   const documentation = { ...DOCUMENTATION, servers: [server] };
   const generator = new Elysia().use(swagger({ documentation })).use(api);

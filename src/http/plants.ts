@@ -49,7 +49,7 @@ export function plantsApi({ plants, maxBodyBytes }: PlantsOptions) {
           tags: ["plants"],
           summary: "Create a plant",
           description:
-            "Stores a plant. A 200 means that it is on disk. Sending the same plant again is safe and is answered 200 again; after an error or a lost connection, send it again.",
+            "Stores a plant. A 200 means that it is on disk. After a lost connection or a 5xx, send the same plant again: it is stored once.",
           security: [{ bearer: [] }],
         },
       },

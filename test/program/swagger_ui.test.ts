@@ -101,6 +101,20 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
       }
     });
 
+    test("opens on its operation, with the errors folded and a link to the operation", async () => {
+      const { page } = docs;
+      await page.setViewportSize(PHONE);
+      const operation = page.locator("#operations-plants-createPlant");
+      expect(await operation.getAttribute("class")).toContain("is-open");
+      expect((await operation.boundingBox())?.y).toBeWithin(0, PHONE.height - 200);
+      expect(await page.locator(".info td").first().isVisible()).toBe(false);
+      await page.locator(".info summary").click();
+      expect(await page.locator(".info td").first().isVisible()).toBe(true);
+      await page.locator(".info summary").click();
+      expect(await page.locator('a[href="#/plants/createPlant"]').count()).toBe(1);
+      expect(await page.locator(".servers").isVisible()).toBe(false);
+    });
+
     test("shows the 401 that a wrong token gets, and fits the screen with it", async () => {
       await authorize(docs.page, `${TOKEN}-not`);
       expect(await tryOut(docs.page, PLANT)).toMatchObject({ status: "401", body: { error: 4012 } });
