@@ -1,4 +1,11 @@
-import { Elysia } from "elysia";
+import {
+  type DefinitionBase,
+  Elysia,
+  type EphemeralType,
+  type MetadataBase,
+  type RouteBase,
+  type SingletonBase,
+} from "elysia";
 import type { Authenticate } from "../auth/authenticate.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { PlantStoreError } from "../errors.ts";
@@ -105,7 +112,23 @@ export function createApp(options: AppOptions) {
   const origins = new Set(corsOrigins);
   const handle = origins.size === 0 ? responding : withCors(responding, { origins, methods });
   const fetch = observe(handle, { observer, paths: methods, maxBodyBytes, clientAddress, isShuttingDown });
-  return Object.defineProperty(whole, "fetch", { value: fetch });
+  return withoutModels(Object.defineProperty(whole, "fetch", { value: fetch }));
+}
+
+/**
+ * The type without the models by which routes refer to schemas. In our declarations they would name TypeBox, whose types
+ * TypeScript's `nodenext` takes for others than those in Elysia's declarations.
+ */
+function withoutModels<
+  Path extends string,
+  Singleton extends SingletonBase,
+  Models extends DefinitionBase,
+  Metadata extends MetadataBase,
+  Routes extends RouteBase,
+  Ephemeral extends EphemeralType,
+  Volatile extends EphemeralType,
+>(app: Elysia<Path, Singleton, Models, Metadata, Routes, Ephemeral, Volatile>) {
+  return app as unknown as Elysia<Path, Singleton, { typebox: {}; error: {} }, Metadata, Routes, Ephemeral, Volatile>;
 }
 
 /**

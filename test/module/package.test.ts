@@ -5,7 +5,7 @@ import { pathToFileURL } from "node:url";
 import elysiaJson from "../../node_modules/elysia/package.json" with { type: "json" };
 import packageJson from "../../package.json" with { type: "json" };
 import { DOCS_FILES } from "../../src/http/docs.ts";
-import { blocks, section } from "../support/guides.ts";
+import { blocks, guides, section } from "../support/guides.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
 import { installPackage } from "../support/installed_package.ts";
 import {
@@ -40,15 +40,16 @@ test("the README's program has ten lines, with the server of each runtime", () =
   expect(lines(app)).toBeLessThanOrEqual(8);
 });
 
-test("the package has the module and the program as JavaScript, and nothing of the source and the tests", () => {
+test("the package has the module and the program as JavaScript, the guides, and no source and no tests", () => {
   const files = readdirSync(join(project.path, "node_modules/plant-store"), { recursive: true }).map(String);
   const entries = ["module/mod", "module/database/contract/mod"].flatMap((entry) =>
     ["js", "js.map", "d.ts"].map((extension) => `dist/${entry}.${extension}`),
   );
   expect(files).toContainValues([...entries, "dist/program/main.js", "CHANGELOG.md", "LICENSE", "README.md"]);
-  expect(
-    files.filter((file) => !/^(?:dist|package\.json|CHANGELOG\.md|LICENSE|README\.md)(?:\/|$)/.test(file)),
-  ).toEqual([]);
+  const pages = [...guides.map(({ path }) => path), "CHANGELOG.md", "LICENSE", "package.json"];
+  expect(files).toContainValues(pages);
+  const others = files.filter((file) => /\.\w+$/.test(file) && !file.startsWith("dist/") && !pages.includes(file));
+  expect(others.filter((file) => !file.endsWith(".svg"))).toEqual([]);
   expect(files.filter((file) => file.startsWith("dist/")).map((file) => file.split("/")[1])).not.toContain("test");
   expect(packageJson).not.toHaveProperty("private");
 });
@@ -199,15 +200,18 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
     expect(await compile(command, files, options)).toEqual({ exitCode: 0, errors: [] });
   });
 
-  test("without skipLibCheck Elysia's own declarations have errors, and ours have none", async () => {
-    const program = `${app}\nexport const fetch = app.fetch;\nexport * from "plant-store/testing";\n`;
-    await Bun.write(join(project.path, "typed.ts"), program);
-    const compiler = COMPILERS.find(({ version }) => version === "7");
-    const options = { module: "preserve", skipLibCheck: false };
-    const { errors } = await compile(compiler?.command ?? [], ["typed.ts"], options);
-    expect(errors).not.toBeEmpty();
-    expect(errors.filter((error) => !error.startsWith("node_modules/elysia/"))).toEqual([]);
-  });
+  test.each(["preserve", "nodenext"])(
+    "without skipLibCheck only Elysia's own declarations have errors: %s",
+    async (module) => {
+      const program = `${app}\nexport const fetch = app.fetch;\nexport * from "plant-store/testing";\n`;
+      await Bun.write(join(project.path, "typed.ts"), program);
+      const compiler = COMPILERS.find(({ version }) => version === "7");
+      const options = { module, skipLibCheck: false };
+      const { errors } = await compile(compiler?.command ?? [], ["typed.ts"], options);
+      expect(errors).not.toBeEmpty();
+      expect(errors.filter((error) => !error.startsWith("node_modules/elysia/"))).toEqual([]);
+    },
+  );
 
   test("Deno loads the package by an npm: specifier", async () => {
     expect(await onDeno(`npm:${packageJson.name}`, project.path)).toEqual(READY);

@@ -26,7 +26,8 @@ const TARBALL = `${packageJson.name}-${packageJson.version}.tgz`;
 /** Packs into a directory, from a copy: packing builds, and two tests that pack at once must not share what is built. */
 export async function packInto(directory: string): Promise<string> {
   using checkout = emptyDirectory();
-  for (const name of ["src", "drizzle", "CHANGELOG.md", "README.md", "LICENSE", "package.json", "tsconfig.json"]) {
+  const built = ["src", "drizzle", "README.md", "LICENSE", "package.json", "tsconfig.json"];
+  for (const name of [...built, ...packageJson.files.filter((file) => /\.(?:md|svg)$/.test(file))]) {
     cpSync(join(ROOT, name), join(checkout.path, name), { recursive: true });
   }
   symlinkSync(join(ROOT, "node_modules"), join(checkout.path, "node_modules"));
