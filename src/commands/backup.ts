@@ -4,7 +4,7 @@ import type { Command } from "commander";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
-import { type Io, sizeOf } from "./output.ts";
+import { counted, type Io, type Progress, progressBar, sizeOf } from "./output.ts";
 
 /** Declares `plant-store backup`. */
 export function declareBackup(program: Command, { io, action }: CommandContext): void {
@@ -34,10 +34,18 @@ export async function backup(database: DatabaseLocation, target: string, io: Io)
   // The adapter checks this too, but only after it has copied everything.
   if (existsSync(target)) throw new CommandError(`Cannot back up to "${target}": file already exists`);
   try {
-    const isComplete = await adapter.backup(resolve(target), io.stop);
-    if (!isComplete) io.stderr("Stopped: no backup was made\n");
-    else io.stderr(`Backed up "${adapter.name}" to "${target}": ${sizeOf(statSync(target).size)}\n`);
-    return isComplete ? 0 : 1;
+    let bar: Progress | undefined;
+    const onProgress = (copied: number, total: number) => {
+      bar ??= progressBar({ ...io, total });
+      bar.update(copied);
+    };
+    const plants = await adapter.backup(resolve(target), { stop: io.stop, onProgress }).finally(() => bar?.clear());
+    if (plants === undefined) io.stderr("Stopped: no backup was made\n");
+    else {
+      const size = `${counted(plants, "plant")}, ${sizeOf(statSync(target).size)}`;
+      io.stderr(`Backed up "${adapter.name}" to "${target}": ${size}\n`);
+    }
+    return plants === undefined ? 1 : 0;
   } catch (error) {
     if (!isSystemError(error)) throw error;
     throw new CommandError(`Cannot back up to "${target}": ${reasonOf(error)}`, { cause: error });

@@ -87,9 +87,9 @@ export interface Progress {
    * Draws the bar, ten times a second at most.
    *
    * @param done How much of `total` is done.
-   * @param plants How many plants that was.
+   * @param plants How many plants that was. @default unknown: no rate
    */
-  update(done: number, plants: number): void;
+  update(done: number, plants?: number): void;
   /** Prints a message above the bar, where it stays. */
   print(text: string): void;
   /** Erases the bar. */
@@ -129,16 +129,16 @@ export function progressBar(options: ProgressOptions): Progress {
 interface State {
   readonly done: number;
   readonly total: number | undefined;
-  readonly plants: number;
+  readonly plants: number | undefined;
   /** In seconds. */
   readonly elapsed: number;
 }
 
 function describe({ done, total, plants, elapsed }: State): string {
-  const rate = `${counted(plants, "plant")}, ${grouped(Math.round(plants / elapsed))}/s`;
+  const rate = plants === undefined ? "" : `${counted(plants, "plant")}, ${grouped(Math.round(plants / elapsed))}/s`;
   if (total === undefined || done === 0) return rate;
   const share = Math.min(1, done / total);
-  return `${bar(share)} ${rate}, ${clock((elapsed * (1 - share)) / share)} left`;
+  return [bar(share), rate && `${rate},`, clock((elapsed * (1 - share)) / share), "left"].filter(Boolean).join(" ");
 }
 
 const BAR_WIDTH = 20;

@@ -43,10 +43,9 @@ export interface DatabaseAdapter {
    * Copies the database into a new file.
    *
    * @param target The file, as an absolute path.
-   * @param stop Cancels the copy.
-   * @returns Whether the copy is complete: false if it was stopped.
+   * @returns How many plants the copy has; nothing if it was stopped.
    */
-  backup(target: string, stop: AbortSignal): Promise<boolean>;
+  backup(target: string, options: BackupOptions): Promise<number | undefined>;
 
   /**
    * Puts a copy of a backup in the place of the database, and moves the old files aside. Changes nothing unless the whole
@@ -114,6 +113,14 @@ export interface PlantReader extends AsyncDisposable {
 /** The tokens of a database. */
 export interface TokenReader extends AsyncDisposable {
   readonly tokens: TokenStore;
+}
+
+/** How a database is copied. */
+export interface BackupOptions {
+  /** Cancels the copy. */
+  readonly stop: AbortSignal;
+  /** Called several times a second with how many bytes of how many are copied, about. */
+  readonly onProgress: (copied: number, total: number) => void;
 }
 
 /** How to check. */

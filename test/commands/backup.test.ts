@@ -74,7 +74,7 @@ test("backup copies every plant into one sound file, and says so", async () => {
   const { io, stderr, output } = streamIo();
   expect(await backup(sqliteAt(database.path), target, io)).toBe(0);
   expect({ stderr: stderr(), output: output() }).toEqual({
-    stderr: `Backed up "${database.path}" to "${target}": ${Math.ceil(statSync(target).size / 1e3)} kB\n`,
+    stderr: `Backed up "${database.path}" to "${target}": ${HOSTILE_PLANTS.length} plants, ${Math.ceil(statSync(target).size / 1e3)} kB\n`,
     output: "",
   });
   expect(filesIn(database.directory)).toEqual(["backup.db", "plants.db"]);
@@ -144,7 +144,7 @@ test("a backup taken under load holds every plant acknowledged before it began, 
     expect(run).toEqual({
       exitCode: 0,
       stdout: "",
-      stderr: expect.stringMatching(/^Backed up "plants.db" to "restored.db": \d+ kB\n$/),
+      stderr: expect.stringMatching(/^Backed up "plants.db" to "restored.db": \d+ plants, \d+ kB\n$/),
     });
     const during = load.answered();
     isOver = true;

@@ -417,6 +417,10 @@ test("the bar tells how far it is, the rate and the remaining time", () => {
   );
 });
 
+test("the bar of bytes has no rate", () => {
+  expect(barOf(1_000).at(2_000, (bar) => bar.update(250))).toBe("\r\x1b[K[#####---------------] 25 % 00:06 left");
+});
+
 test("the bar tells the rate only, where nobody knows how much there is", () => {
   expect(barOf(undefined).at(2_000, (bar) => bar.update(250, 3_000))).toBe("\r\x1b[K3,000 plants, 1,500/s");
 });

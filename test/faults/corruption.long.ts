@@ -9,7 +9,7 @@ import { exitCodeOf, startServer, LONG_TEST_TIMEOUT_MS } from "../support/progra
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 const PLANTS = 60_000;
-const SOUND = /^"plants\.db" is sound: \d+ plants, \d+ pages\n$/;
+const SOUND = /^"plants\.db" is sound: [\d,]+ plants, [\d,]+ pages\n$/;
 const REFUSED =
   /^Cannot open database "plants\.db": it is corrupt \([^\n]+\); restore a backup, or check it: plant-store check\n$/;
 
@@ -199,7 +199,7 @@ test("check says in one line that a database is sound, also beside a server, and
   expect(readFileSync(store.database).equals(before)).toBe(true);
   await using server = await startServer(store.options);
   expect((await post(server.url)).status).toBe(200);
-  expect((await store.call("check")).stdout).toContain(`sound: ${PLANTS + 1} plants`);
+  expect((await store.call("check")).stdout).toContain(`sound: ${(PLANTS + 1).toLocaleString("en-US")} plants`);
 });
 
 test("check of what is no plant-store's database fails with one line", async () => {

@@ -26,9 +26,9 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     // As one that writes: the tokens of an older version lack columns.
     openTokens: () => openHere(path, "write", false),
     check: (options) => checkWithMarker(path, options),
-    async backup(target, stop) {
+    async backup(target, options) {
       const { backupSqlite } = await import("./backup.ts");
-      return backupSqlite(path, target, stop);
+      return backupSqlite(path, target, options);
     },
     async restore(source, options) {
       const { restoreSqlite } = await import("./restore.ts");

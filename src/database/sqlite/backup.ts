@@ -1,6 +1,7 @@
 import { statSync } from "node:fs";
 import { chmod, link, lstat, mkdtemp, open, readdir, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import type { BackupOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { connect } from "./connection.ts";
 import { requireUnmarked } from "./corruption.ts";
@@ -16,19 +17,19 @@ export const DRAFT = "plants.db";
  * the copy could be sound, and lack plants. Nor is there a copy beside what is left of another database.
  *
  * @param target An absolute path.
- * @param stop Cancels the copy.
- * @returns Whether the file is there: not when it was stopped.
+ * @returns How many plants the copy has; nothing if it was stopped: then there is no file.
  * @throws {DatabaseError} If the database cannot be read, or not be copied, or is marked as corrupt.
  * @throws {Error} The system's, if the file is there already or cannot be written.
  */
-export async function backupSqlite(path: string, target: string, stop: AbortSignal): Promise<boolean> {
+export async function backupSqlite(path: string, target: string, options: BackupOptions): Promise<number | undefined> {
   connect(path, { access: "read" }).close();
   requireSource(path);
   requireNothingBeside(target);
   await removeAbandoned(dirname(target));
   await using directory = await privateDirectory(dirname(target));
   const draft = join(directory.path, DRAFT);
-  if (!(await vacuumInto(path, draft, stop))) return false;
+  const plants = await vacuumInto(path, draft, options);
+  if (plants === undefined) return undefined;
   // A server may have found the corruption while all was copied.
   requireSource(path);
   // A backup is readable for whom the database is.
@@ -38,7 +39,7 @@ export async function backupSqlite(path: string, target: string, stop: AbortSign
   // Unlike a rename this fails if there is a file by now.
   await link(draft, target);
   await fsync(dirname(target));
-  return true;
+  return plants;
 }
 
 /** VACUUM copies what it can reach: from a corrupt tree it makes a sound one with rows missing. */
@@ -63,26 +64,37 @@ export interface BackupRequest {
   readonly target: string;
 }
 
-/** Its response: empty, or why the copy failed. */
-export interface BackupResponse {
-  readonly failure?: string;
-}
+/** Its response: how many plants the copy has, or why it failed. */
+export type BackupResponse = { readonly plants: number } | { readonly failure: string };
+
+/** How often to look how far the copy is, in milliseconds. */
+const PROGRESS_MS = 200;
 
 /** VACUUM blocks its thread until all is copied, and the program's own thread must still receive signals. */
-async function vacuumInto(path: string, target: string, stop: AbortSignal): Promise<boolean> {
+async function vacuumInto(
+  path: string,
+  target: string,
+  { stop, onProgress }: BackupOptions,
+): Promise<number | undefined> {
   const worker = new Worker(new URL("./backup_worker.js", import.meta.url));
-  const done = Promise.withResolvers<boolean>();
+  const done = Promise.withResolvers<number | undefined>();
   const fail = (message: string) => done.reject(new DatabaseError(`Cannot copy database "${path}": ${message}`));
-  const cancel = () => done.resolve(false);
-  worker.addEventListener("message", ({ data: { failure } }: MessageEvent<BackupResponse>) =>
-    failure === undefined ? done.resolve(true) : fail(failure),
+  const cancel = () => done.resolve(undefined);
+  worker.addEventListener("message", ({ data }: MessageEvent<BackupResponse>) =>
+    "failure" in data ? fail(data.failure) : done.resolve(data.plants),
   );
   worker.addEventListener("error", ({ message }) => fail(message));
   stop.addEventListener("abort", cancel);
   if (stop.aborted) cancel();
+  const total = statSync(path).size;
+  const watch = setInterval(
+    () => onProgress(statSync(target, { throwIfNoEntry: false })?.size ?? 0, total),
+    PROGRESS_MS,
+  );
   worker.postMessage({ path, target } satisfies BackupRequest);
   // A copy that was cancelled can still be writing for a moment, into a directory that is removed with it.
   return done.promise.finally(() => {
+    clearInterval(watch);
     stop.removeEventListener("abort", cancel);
     worker.terminate();
   });

@@ -13,7 +13,9 @@ function copy({ path, target }: BackupRequest): BackupResponse {
     using client = new Database(path, { readonly: true });
     client.run("PRAGMA busy_timeout = 5000");
     client.run("VACUUM INTO ?", [target]);
-    return {};
+    using copied = new Database(target, { readonly: true });
+    const { plants } = copied.query("SELECT count(*) AS plants FROM plants").get() as { plants: number };
+    return { plants };
   } catch (error) {
     return { failure: error instanceof Error ? error.message : String(error) };
   }
