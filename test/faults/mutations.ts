@@ -30,7 +30,7 @@ export const SWAP_OUTCOMES: readonly Mutation[] = [
   {
     file: "src/group_commit/batch.ts",
     from: "settle(add, outcomes[index] as StoreOutcome)",
-    to: 'settle(add, (outcomes.includes("locked") ? outcomes : outcomes.toReversed())[index] as StoreOutcome)',
+    to: "settle(add, outcomes.toReversed()[index] as StoreOutcome)",
   },
 ];
 

@@ -14,7 +14,7 @@ export interface Connection {
   /** Runs statements without parameters; several are one transaction. */
   script(statements: string): Promise<void>;
   readonly host: PostgresHost;
-  /** Whether it may lack what was acknowledged last; determined for reading only. */
+  /** Whether it may lack what was acknowledged last; true only on connections for reading. */
   readonly isStandby: boolean;
   isOpen(): boolean;
   /** When the server last replied, as `performance.now()` has it. */
