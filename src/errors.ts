@@ -22,7 +22,7 @@ export interface ErrorRow {
   readonly error: number;
   /** When this response is given. Read by people, in the OpenAPI document. */
   readonly situation: string;
-  /** The message for the client where there is no more precise one. */
+  /** The message for the client, unless there is a more precise one. */
   readonly message: string;
 }
 

@@ -23,7 +23,7 @@ export class Admission {
     return this.#size;
   }
 
-  /** Admits a plant, or returns that there is no room. */
+  /** Admits a plant. Returns false if the queue is full. */
   admit(plant: NewPlant): boolean {
     const { queueLimit, queueBytes } = this.#limits;
     const bytes = bytesOf(plant);

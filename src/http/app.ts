@@ -23,7 +23,7 @@ import { errorResponse, successResponse } from "./responses.ts";
 export interface AppOptions {
   /** Where plants go. */
   readonly plants: Pick<GroupCommit, "add">;
-  /** Who may call. A verdict that takes longer than ten seconds is answered 503, error 5031. */
+  /** Who may call. If a verdict takes longer than ten seconds, the response is 503, error 5031. */
   readonly authenticate: Authenticate;
   /** Resolves when a plant could be stored now; throws a `PlantStoreError` when not. */
   readonly ready: () => Promise<void>;
@@ -43,7 +43,7 @@ export interface AppOptions {
   readonly isShuttingDown?: (() => boolean) | undefined;
 }
 
-/** The client is told nothing of an internal error: without this line nobody could find its cause. */
+/** A client learns nothing of an internal error, so its cause has to be printed. */
 const CONSOLE: Observer = {
   onError(error, { requestId }) {
     if (error.code === "internal") console.error(`Request ${requestId} failed:`, error.cause);

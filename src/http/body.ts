@@ -110,7 +110,7 @@ function enlarged(bytes: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
   return larger;
 }
 
-/** A client that disconnects in the middle of its body is no internal error; no client is left to read the response. */
+/** A client that disconnects in the middle of its body is not an internal error, and does not read the response. */
 function rethrowAsIncomplete(cause: unknown): never {
   if (cause instanceof PlantStoreError) throw cause;
   throw new PlantStoreError("malformed_json", "the body did not arrive completely", { cause });

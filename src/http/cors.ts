@@ -49,7 +49,7 @@ function preflightResponse(methods: readonly string[]): Response {
 const EXPOSED = `${REQUEST_ID}, retry-after, www-authenticate, allow`;
 
 function withCorsHeaders(response: Response, origin: string | undefined): Response {
-  // Also where there is no Origin: a cache must not give this response to a page.
+  // Even without an Origin: a cache must not give this response to a page.
   response.headers.append("vary", "origin");
   if (origin === undefined) return response;
   response.headers.set("access-control-allow-origin", origin);

@@ -165,7 +165,7 @@ function staticFile({ type, headers, load }: StaticFileOptions): StaticFile {
 
 interface Prepared {
   readonly content: Blob;
-  /** Where that is smaller; a picture is compressed already. */
+  /** If that is smaller; a picture is compressed already. */
   readonly gzip: Uint8Array<ArrayBuffer> | undefined;
   readonly digest: string;
 }
@@ -202,7 +202,7 @@ function isKnown(etag: string, ifNoneMatch = ""): boolean {
   return tags.includes(etag) || tags.includes("*");
 }
 
-/** Calls `make` when first asked, and again only where that failed. */
+/** Calls `make` when first asked, and again only if that failed. */
 function once<Value>(make: () => Promise<Value>): () => Promise<Value> {
   let made: Promise<Value> | undefined;
   return () => {

@@ -35,8 +35,8 @@ export interface ReadinessOptions {
  * waits for the probe, and rejects once the probe has run for `timeoutMs`.
  *
  * @param probe Resolves when a plant could be stored now.
- * @returns The check. It rejects with the probe's `PlantStoreError`, or with `storage_unavailable` where the probe hangs or
- * rejects with anything else: with a bug, too, requests are better sent elsewhere.
+ * @returns The check. It rejects with the probe's `PlantStoreError`, or with `storage_unavailable` if the probe hangs or
+ * rejects with anything else: even with a bug, requests are better sent elsewhere.
  *
  * @example
  * ```ts
@@ -62,7 +62,7 @@ export function readiness(probe: () => Promise<void>, options: ReadinessOptions 
     });
     staleAt = Number.POSITIVE_INFINITY;
     const end = () => {
-      // The probe's own verdict, where it came after the deadline.
+      // The probe's own verdict, if it came after the deadline.
       verdict = probing;
       staleAt = performance.now() + maxAgeMs;
     };

@@ -6,7 +6,7 @@ import { normalizeUrl, REQUEST_ID, requestIdOf } from "./request.ts";
 export interface ObservedRequest {
   /** The id that the response carries. */
   readonly requestId: string;
-  /** The client's address, where it is known. A function, because looking it up costs. */
+  /** The client's address, if known. A function, because looking it up costs. */
   readonly clientAddress: () => string | undefined;
 }
 
@@ -70,7 +70,7 @@ export interface ObserveOptions {
 
 /**
  * A `fetch` that gives every response the id of its request, closes connections that cannot carry another request, and
- * calls the observer. It is around every request, so it is no async function.
+ * calls the observer. It surrounds every request, so it is not an async function.
  */
 export function observe(handle: Handle, options: ObserveOptions): (request: Request) => Response | Promise<Response> {
   return (request) => {

@@ -75,7 +75,7 @@ function completeOperation(operation: OpenAPIV3.OperationObject): void {
   }
 }
 
-/** The generator also lists form data and plain text, which are answered 415. */
+/** The generator also lists form data and plain text, which get 415. */
 function onlyJson(holder: OpenAPIV3.RequestBodyObject | OpenAPIV3.ResponseObject): OpenAPIV3.MediaTypeObject {
   const json = holder.content?.["application/json"] ?? {};
   holder.content = { "application/json": json };
@@ -137,8 +137,8 @@ const REQUEST_ID_HEADER: OpenAPIV3.HeaderObject = {
 
 /** As RFC 9110 writes and means them. */
 const HEADERS: Readonly<Record<string, { name: string; description: string }>> = {
-  "www-authenticate": { name: "WWW-Authenticate", description: "What credentials are wanted" },
-  "retry-after": { name: "Retry-After", description: "After how many seconds to try again" },
+  "www-authenticate": { name: "WWW-Authenticate", description: "Which credentials to send" },
+  "retry-after": { name: "Retry-After", description: "How many seconds to wait before a retry" },
   connection: { name: "Connection", description: "The connection is closed after this response" },
 };
 

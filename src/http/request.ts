@@ -1,7 +1,7 @@
 /** Elysia looks for the path from the eleventh character of the URL on: "http://x/" is too short for it. */
 const SHORTEST_ORIGIN = 11;
 
-/** "http://" has one character less; then this is the first of the host, which is no slash. */
+/** "http://" is one character shorter: this is then the first of the host, which is never a slash. */
 const AFTER_SCHEME = "https://".length;
 
 /**

@@ -5,7 +5,7 @@ const RETRY_AFTER = "1";
 
 /** What a cause adds to the headers of every error. */
 const EXTRA_HEADERS: Partial<Record<ErrorCode, Record<string, string>>> = {
-  // RFC 6750, section 3: no error code where no credentials were sent.
+  // RFC 6750, section 3: no error code if no credentials were sent.
   missing_credentials: { "www-authenticate": 'Bearer realm="plant-store"' },
   invalid_credentials: { "www-authenticate": 'Bearer realm="plant-store", error="invalid_token"' },
   insufficient_scope: { "www-authenticate": 'Bearer realm="plant-store", error="insufficient_scope"' },
@@ -18,7 +18,7 @@ const EXTRA_HEADERS: Partial<Record<ErrorCode, Record<string, string>>> = {
   shutting_down: { "retry-after": RETRY_AFTER, connection: "close" },
 };
 
-/** The headers a response to this cause has, beyond those of every response. Used for the OpenAPI document, too. */
+/** The headers a response to this cause has, beyond those of every response, for responses and the OpenAPI document. */
 export function extraHeaders(code: ErrorCode): Readonly<Record<string, string>> {
   return EXTRA_HEADERS[code] ?? {};
 }

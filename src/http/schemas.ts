@@ -3,8 +3,8 @@ import { TypeRegistry, TypeSystem } from "elysia/type-system";
 import { ERRORS } from "../errors.ts";
 import { INT64_MAX, INT64_MIN } from "../plant/plant.ts";
 
-// These document, and are the types of clients. `parsePlant` checks a body: most plants are good, and a refusal has to be
-// cheap, too. A test holds that the two agree.
+// These document, and are the types of clients. `parsePlant` checks a body, because a refusal must be cheap. A test holds
+// that the two agree.
 
 // `t.Integer` also takes a string, and documents that. The registry is of the process, and refuses a second copy of this.
 TypeRegistry.Delete("PlainInteger");
@@ -36,7 +36,7 @@ const tag = storableText("Tag that specifies the type of the plant", "indoor");
 export const NewPlantSchema = t.Object(
   { id, name, tag: t.Optional(tag) },
   {
-    description: "A plant to be stored. Unknown members are ignored.",
+    description: "A plant to store. Unknown members are ignored.",
     // Elysia closes objects by itself, and the API ignores what it does not know.
     additionalProperties: true,
   },
@@ -45,7 +45,7 @@ export const NewPlantSchema = t.Object(
 /** The response's body: a plant as a client sees it, without its id. */
 export const PlantSchema = t.Object(
   { name, tag: t.Optional(tag) },
-  { description: "A stored plant: `tag` is absent where none was sent." },
+  { description: "A stored plant. Without a tag, `tag` is absent." },
 );
 
 const NUMBERS = Object.values(ERRORS).map(({ error }) => error);
@@ -66,7 +66,7 @@ export const ErrorSchema = t.Object(
       example: ERRORS.id_taken.error,
     }),
     message: t.String({
-      description: "What was wrong, and where",
+      description: "What is wrong and where",
       example: ERRORS.id_taken.message,
     }),
   },

@@ -26,11 +26,11 @@ export const INT64_MAX = 2n ** 63n - 1n;
 /** A plant's descriptive fields. */
 export interface Plant {
   readonly name: string;
-  /** What type the plant is of; absent where none was sent. */
+  /** The type of the plant; absent if none was sent. */
   readonly tag?: string;
 }
 
-/** A plant to be stored. */
+/** A plant to store. */
 export interface NewPlant extends Plant {
   /** Any int64, exactly. */
   readonly id: bigint;

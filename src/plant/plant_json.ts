@@ -10,7 +10,7 @@ const MAX_DEPTH = 100;
  *
  * @param subject What the bytes are, for the messages.
  * @throws {PlantStoreError} `malformed_json` if they are not JSON in UTF-8 (the message says where it breaks),
- * `invalid_plant` if it is no plant (the message names every field at fault). No message quotes the bytes.
+ * `invalid_plant` if they are not a plant (the message names every field at fault). No message quotes the bytes.
  *
  * @example
  * ```ts
@@ -50,7 +50,7 @@ function parseJson(text: string, subject: Subject): unknown {
   }
 }
 
-/** A bracket in a string counts, too. */
+/** Counts brackets in strings as well. */
 function mayBeNested(text: string): boolean {
   return text.includes("[") || text.indexOf("{", 1) !== -1;
 }
@@ -120,7 +120,7 @@ function placeOfError(text: string, offset: number): string {
   return `${offset === text.length ? "ends too early, at" : "breaks at"} ${place(text, offset)}`;
 }
 
-/** Line and column as an editor shows them: from 1, in UTF-16 code units. A line is named where there are several. */
+/** Line and column as an editor shows them: from 1, in UTF-16 code units. Names the line if there are several. */
 function place(text: string, offset: number): string {
   const before = text.slice(0, offset);
   const start = before.lastIndexOf("\n") + 1;
@@ -137,7 +137,7 @@ function linesIn(text: string): number {
 /** What a plant is read from: the messages name it. */
 export type Subject = "the body" | "the line";
 
-/** The plant that a value of JSON is. By hand: most plants are good, and a refusal has to be cheap, too. */
+/** The plant that a value of JSON is. Checked by hand: most plants are valid, and a refusal must be cheap. */
 function checkPlant(value: unknown, subject: Subject): NewPlant {
   if (!isObject(value)) {
     throw new PlantStoreError("invalid_plant", `${subject} must be a JSON object with \`id\` and \`name\``);
