@@ -9,7 +9,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { type Bar, chart } from "./chart.ts";
-import { BY_HAND, ELYSIA_DRIZZLE, GO_NAME, OURS_NAME } from "./contenders.ts";
+import { BY_HAND, ELYSIA_DRIZZLE, HONO, OURS_NAME } from "./contenders.ts";
 import { describeMachine } from "./machine.ts";
 import { growth } from "./parts/growth.ts";
 import { lone } from "./parts/lone.ts";
@@ -28,6 +28,9 @@ const PARTS: Readonly<Record<string, Part>> = { stored, refused, lone, start, gr
 
 const FULL: Rounds = { rounds: 5, warmUp: 8, seconds: 3 };
 const QUICK: Rounds = { rounds: 2, warmUp: 2, seconds: 1 };
+
+/** What the README shows beside the service: by hand, and as the documentation of two frameworks has it. */
+const CHARTED = [OURS_NAME, BY_HAND.leanWorker.name, HONO.name, ELYSIA_DRIZZLE.name];
 
 const { values: flags } = parseArgs({
   options: {
@@ -59,9 +62,6 @@ async function main(rounds: Rounds): Promise<void> {
     if (bars !== undefined) drawCharts(bars, flags.charts);
   }
 }
-
-/** What the README shows beside the service: by hand, in another language, and as the framework's documentation has it. */
-const CHARTED = [OURS_NAME, BY_HAND.leanWorker.name, GO_NAME, ELYSIA_DRIZZLE.name];
 
 /** One for light pages and one for dark ones: the README shows what fits. */
 function drawCharts(all: readonly Bar[], directory: string): void {

@@ -56,9 +56,6 @@ export const BY_HAND = {
 /** `Bun.serve` that checks and responds, and stores nothing: what receiving a plant costs, without keeping it. */
 export const CEILING: Contender = { ...bun("Bun.serve, nothing stored", "peers/ceiling.ts"), stores: false };
 
-/** The program in Go, with group commit. */
-export const GO_NAME = "Go net/http, group commit";
-
 /** What PostgreSQL is usually given: one INSERT a request, over a pool. */
 export const POOL = bun("one INSERT a request, pool of 10", "by_hand_pool.ts");
 

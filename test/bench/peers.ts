@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { ROOT } from "../support/program.ts";
-import { type Contender, ELYSIA_DRIZZLE, GO_NAME, HONO } from "./contenders.ts";
+import { type Contender, ELYSIA_DRIZZLE, HONO } from "./contenders.ts";
 import { stop } from "./run_load.ts";
 
 /** Where Debian puts the sources of Go packages (`golang-github-mattn-go-sqlite3-dev`). */
@@ -49,7 +49,7 @@ async function go(directory: string): Promise<Contender | string> {
   const cache = { GO111MODULE: "off", GOPATH: GOCODE, GOCACHE: join(directory, "go-cache") };
   const build = [compiler, "build", "-tags", "libsqlite3", "-o", executable, join(import.meta.dir, "peers/main.go")];
   const { exitCode, output } = await run(build, directory, cache);
-  return exitCode === 0 ? { name: GO_NAME, program: [executable] } : `Go: ${output}`;
+  return exitCode === 0 ? { name: "Go net/http, group commit", program: [executable] } : `Go: ${output}`;
 }
 
 async function run(command: string[], cwd: string, env: Record<string, string> = {}) {
