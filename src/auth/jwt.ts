@@ -154,7 +154,7 @@ const TYPE = /^(?:application\/)?(?:at\+)?jwt$/i;
 
 /**
  * More than eight arrays and objects: a header has itself, a `jwk`, an `x5c` (RFC 7515, section 4.1), and some to spare.
- * Each can cost a parser as much as hundreds of characters, and nobody needs a key to send them.
+ * Each can cost a parser as much as hundreds of characters, and sending them takes no key.
  */
 const TOO_MANY_CONTAINERS = /^(?:[^[{]*[[{]){9}/;
 

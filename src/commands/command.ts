@@ -9,7 +9,7 @@ export interface Call {
   /** The command's flags, by their names. */
   readonly flags: Flags;
   /**
-   * Parses the configuration, with flags in the place of environment variables.
+   * Parses the configuration, with flags overriding environment variables.
    *
    * @throws {ConfigError} If a value cannot be used.
    */
@@ -35,7 +35,7 @@ export function examples(...lines: string[]): string {
   return `\nExample${lines.length > 1 ? "s" : ""}:\n${lines.map((line) => `  plant-store ${line}`).join("\n")}`;
 }
 
-/** The columns of `--help`, as Commander has them where there is no terminal. */
+/** The columns of `--help`, as Commander has them without a terminal. */
 const WIDTH = 80;
 const INDENT = 6;
 

@@ -106,7 +106,7 @@ function openInput(source: string, { stdin }: Io) {
   try {
     if (source === "-") return { reader: readerOf(stdin()), size: undefined };
     const stats = statSync(source);
-    // A pipe has a name, too, but no size.
+    // A named pipe has no size.
     return { reader: readerOf(streamOf(source, stats)), size: stats.isFile() ? stats.size : undefined };
   } catch (cause) {
     throw cannotRead(source, cause);

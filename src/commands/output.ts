@@ -73,7 +73,7 @@ export function sizeOf(bytes: number): string {
 export interface ProgressOptions {
   /** Takes messages for people. */
   readonly stderr: (text: string) => void;
-  /** Whether they go to a terminal that moves its cursor; elsewhere there is no bar. */
+  /** Whether they go to a terminal that moves its cursor. Without one, no bar is drawn. */
   readonly isAnsi: boolean;
   /** How much there is to do, in any unit. @default unknown: rate only */
   readonly total?: number | undefined;
