@@ -175,8 +175,8 @@ test("a plant that meets damage before the check does ends the service, too", as
 /** No bug: the check beside the server rests for a minute or more after its first step. */
 const LONG_REST = {
   file: "src/database/sqlite/integrity_worker.ts",
-  from: "const REST = 4;",
-  to: "const REST = 1_000_000;",
+  from: "const REST = { quiet: 4, writing: 99 };",
+  to: "const REST = { quiet: 1_000_000, writing: 1_000_000 };",
 };
 
 test("a server that is stopped while its check rests closes its database", async () => {

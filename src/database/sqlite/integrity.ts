@@ -93,7 +93,7 @@ function otherTables(client: Database): string[] {
 }
 
 /** How long a range is meant to take, in milliseconds: that is how long it holds the WAL. */
-const RANGE_MS = 20;
+const RANGE_MS = 5;
 const FIRST_RANGE_PLANTS = 1_000;
 
 /**
