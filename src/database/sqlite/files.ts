@@ -36,8 +36,9 @@ export function databaseFile(path: string): string {
     if (code !== "ENOENT") throw new DatabaseError(UNREACHABLE[code] ?? `it cannot be reached (${code})`);
   }
   const link = lstatSync(file, { throwIfNoEntry: false });
-  if (link !== undefined) throw new DatabaseError("it is a symbolic link to a file that is not there");
-  return newFile(file) ?? path;
+  if (link?.isSymbolicLink()) throw new DatabaseError("it is a symbolic link to a file that is not there");
+  // Another process may have made it just now.
+  return link === undefined ? (newFile(file) ?? path) : databaseFile(path);
 }
 
 const UNREACHABLE: Readonly<Record<string, string>> = {
