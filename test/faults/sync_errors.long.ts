@@ -30,6 +30,17 @@ test.skipIf(skipsShim())(
   },
 );
 
+test.skipIf(skipsShim()).each(["killSync", "killPage"] as const)(
+  "a server that dies in any step of a checkpoint loses nothing, and a power loss there neither (%s)",
+  async (fault) => {
+    const seed = printedSeed(`death in a checkpoint, ${fault}`);
+    using copy = mutant(FREQUENT_CHECKPOINTS);
+    const report = await syncErrors({ numbers: range(1, 150), seed, fault, program: copy.program });
+    expect(printed(report)).toEqual(INTACT);
+    expect(report.faults).toBeGreaterThanOrEqual(20);
+  },
+);
+
 test.skipIf(skipsShim())("the failed fsync notices a response of 200 before the commit", async () => {
   using bug = programOf(ACKNOWLEDGE_EARLY);
   const verdict = printed(await syncErrors({ numbers: [9, 10, 11], ...bug }));
@@ -61,6 +72,8 @@ interface SyncErrorOptions {
   /** The numbers to try. They stop early at the first one that no run gets to. */
   readonly numbers: Iterable<number>;
   readonly seed: number;
+  /** What happens at that number. @default {"failSync"} */
+  readonly fault?: "failSync" | "killSync" | "killPage";
   /** Whether the plants are large and many, so that the WAL fills and a checkpoint comes. @default {false} */
   readonly heavy?: boolean;
   /** @default the executable */
@@ -68,29 +81,46 @@ interface SyncErrorOptions {
 }
 
 /** Fails the n-th fsync of a server's life for each n, and holds the server to ending, and the file to the ledger. */
-async function syncErrors({ numbers, seed, heavy = false, program }: SyncErrorOptions): Promise<Report> {
+async function syncErrors(options: SyncErrorOptions): Promise<Report> {
+  const { numbers, seed, fault = "failSync", heavy = false, program } = options;
   const began = performance.now();
   let [verdict, faults, acknowledged] = [INTACT, 0, 0];
-  for (const failSync of numbers) {
+  for (const number of numbers) {
     using disk = makeDisk({ shim: true });
     const ledger = makeLedger();
-    await using server = start(onFreePort(disk.server({ faults: { power: true, failSync }, program })));
-    const load = await loadOf(server, ledger, plantsOf(seed + failSync, heavy), heavy ? 32 : 8);
-    await requireEnd(server, load, () => disk.isRaised("hit"), failSync);
+    await using server = start(onFreePort(disk.server({ faults: { power: true, [fault]: number }, program })));
+    const load = await loadOf(
+      server,
+      ledger,
+      plantsOf(seed + number, { heavy, plants: fault === "failSync" ? 60 : 150 }),
+      heavy ? 32 : 8,
+    );
+    if (fault === "failSync") await requireEnd(server, load, () => disk.isRaised("hit"), number);
+    else await requireDeath(server, disk.isRaised("hit"));
     acknowledged += ledger.acknowledgements();
     verdict = worse(verdict, await judgeAfter(disk, ledger));
     if (!disk.isRaised("hit")) break;
     faults++;
   }
-  const experiment = heavy ? "a failed fsync, checkpoints too" : "a failed fsync";
-  return { experiment, size: `${faults} faults, ${acknowledged} acknowledged`, verdict, faults, began };
+  const experiment = { failSync: "a failed fsync", killSync: "death before an fsync", killPage: "death before a page" }[
+    fault
+  ];
+  const size = `${faults} faults, ${acknowledged} acknowledged`;
+  return { experiment: heavy ? `${experiment}, checkpoints too` : experiment, size, verdict, faults, began };
+}
+
+/** A server that did not die gets SIGTERM, and may die while it closes the database. */
+async function requireDeath({ child }: Program, isDead: boolean): Promise<void> {
+  if (!isDead) child.kill("SIGTERM");
+  await exitCodeOf(child);
+  if (child.exitCode !== 0 && child.signalCode !== "SIGKILL") throw new Error(`It ended with ${child.exitCode}`);
 }
 
 /** 350 plants of 15 pages each are more than the WAL gathers before a checkpoint. */
-function plantsOf(seed: number, heavy: boolean): () => NewPlant | undefined {
+function plantsOf(seed: number, { heavy, plants }: { heavy: boolean; plants: number }): () => NewPlant | undefined {
   const next = randomPlants(randomFrom(seed), { again: heavy ? 0 : 0.1 });
   const name = "x".repeat(60_000);
-  return heavy ? limited(() => ({ ...next(), name }), 350) : limited(next, 60);
+  return heavy ? limited(() => ({ ...next(), name }), 350) : limited(next, plants);
 }
 
 /** What the page cache has, then what the disk has, then what a next server makes of it. */

@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { chmodSync, chownSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
-import { markUnsynced } from "../../src/database/sqlite/connection.ts";
+import { markUnsynced } from "../../src/database/sqlite/fail_stop.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";

@@ -9,6 +9,8 @@
  *                     kernel may write back (power loss only)
  *   SHIM_SEED         which ones
  *   SHIM_FAIL_SYNC    n: the n-th fsync fails with EIO
+ *   SHIM_KILL_SYNC    n: the program is killed at the n-th fsync, before it
+ *   SHIM_KILL_PAGE    n: likewise, at the n-th write to the database itself: with a WAL these are the checkpoint's
  *   SHIM_FAIL_WRITE   n: the n-th write fails, and those after it while SHIM_FLAGS/sick exists
  *   SHIM_ERRNO        with which error writes fail: a number, EIO by default
  *   SHIM_SYNC_MS      how much longer each fsync takes, in milliseconds
@@ -27,6 +29,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,10 +50,12 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const char *database, *flags;
 static char directory[PATH_MAX];
 static int power, writeback, write_errno;
-static long fail_sync, fail_write, sync_ms, syncs, writes;
+static long fail_sync, kill_sync, kill_page, fail_write, sync_ms, syncs, pages, writes;
 static unsigned int seed;
 static int lock_file;
-static off_t errors_seen[FILES];
+/* Those of before the process began are told to nobody: of a file that is opened later Linux tells nothing old. */
+static off_t errors_at_start[FILES], errors_made[FILES];
+static __thread off_t errors_told[FILES];
 
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static ssize_t (*real_write)(int, const void *, size_t);
@@ -76,6 +81,8 @@ static void start(void) {
   writeback = number("SHIM_WRITEBACK", 0);
   seed = number("SHIM_SEED", 1);
   fail_sync = number("SHIM_FAIL_SYNC", 0);
+  kill_sync = number("SHIM_KILL_SYNC", 0);
+  kill_page = number("SHIM_KILL_PAGE", 0);
   fail_write = number("SHIM_FAIL_WRITE", 0);
   write_errno = number("SHIM_ERRNO", EIO);
   sync_ms = number("SHIM_SYNC_MS", 0);
@@ -257,15 +264,17 @@ static void lose(const char *path) {
   int errors = open_beside(path, "errors", O_WRONLY | O_APPEND);
   if (real_write(errors, "", 1) != 1) abort();
   close(errors);
-  errors_seen[index_of(path)] = errors_of(path);
+  errors_told[index_of(path)] = errors_made[index_of(path)] = errors_of(path);
 }
 
-/* Linux tells everybody who has the file open, once: errseq_t, since 4.13. */
+/* Linux tells every descriptor that is open, once: errseq_t, since 4.13. A thread stands for the descriptors of its
+   connection. */
 static int is_told(const char *path) {
-  off_t errors = errors_of(path), *seen = &errors_seen[index_of(path)];
-  if (errors == *seen) return 0;
-  *seen = errors;
-  put_flag("told");
+  int index = index_of(path);
+  off_t errors = errors_of(path);
+  if (errors == errors_at_start[index] || errors == errors_told[index]) return 0;
+  errors_told[index] = errors;
+  if (errors != errors_made[index]) put_flag("told");
   return 1;
 }
 
@@ -303,13 +312,20 @@ static void start_power(void) {
   for (int index = 0; index < FILES; index++) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s%s", database, SUFFIXES[index]);
-    errors_seen[index] = errors_of(path);
+    errors_at_start[index] = errors_of(path);
   }
 }
 
 /* ---- Faults ---- */
 
+static void kill_at(long wanted, long *counter) {
+  if (__atomic_add_fetch(counter, 1, __ATOMIC_SEQ_CST) != wanted) return;
+  put_flag("hit");
+  kill(getpid(), SIGKILL);
+}
+
 static int write_fails(const char *path) {
+  if (index_of(path) == 0) kill_at(kill_page, &pages);
   long count = __atomic_add_fetch(&writes, 1, __ATOMIC_SEQ_CST);
   int fails = has_flag("fail-write") || (index_of(path) == 0 && has_flag("fail-checkpoint")) ||
               (fail_write > 0 && (count == fail_write || (count > fail_write && has_flag("sick"))));
@@ -320,6 +336,8 @@ static int write_fails(const char *path) {
 }
 
 static int sync_fails(void) {
+  static long kills;
+  kill_at(kill_sync, &kills);
   long count = __atomic_add_fetch(&syncs, 1, __ATOMIC_SEQ_CST);
   if (sync_ms > 0) usleep(sync_ms * 1000);
   for (int seen = 0; has_flag("hang"); usleep(5000))

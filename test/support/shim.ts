@@ -13,6 +13,10 @@ export interface Faults {
   readonly seed?: number;
   /** The number of the fsync that fails. */
   readonly failSync?: number;
+  /** The number of the fsync before which the program is killed. */
+  readonly killSync?: number;
+  /** The number of the write to the database itself before which the program is killed. */
+  readonly killPage?: number;
   /** How much longer each fsync takes, in milliseconds. */
   readonly syncMs?: number;
   /** The number of the write that fails. */
@@ -99,14 +103,16 @@ function build(library: string): void {
 /** Linux's numbers. */
 const ERRNO = { EIO: 5, ENOSPC: 28, EROFS: 30 };
 
-function environment({ power, writeback, seed, failSync, syncMs, failWrite, errno }: Faults): Record<string, string> {
+function environment({ power, writeback, seed, errno, ...numbers }: Faults): Record<string, string> {
   const settings = {
     SHIM_POWER: power ? 1 : undefined,
     SHIM_WRITEBACK: writeback,
     SHIM_SEED: seed,
-    SHIM_FAIL_SYNC: failSync,
-    SHIM_SYNC_MS: syncMs,
-    SHIM_FAIL_WRITE: failWrite,
+    SHIM_FAIL_SYNC: numbers.failSync,
+    SHIM_KILL_SYNC: numbers.killSync,
+    SHIM_KILL_PAGE: numbers.killPage,
+    SHIM_SYNC_MS: numbers.syncMs,
+    SHIM_FAIL_WRITE: numbers.failWrite,
     SHIM_ERRNO: errno && ERRNO[errno],
   };
   const set = Object.entries(settings).filter(([, value]) => value !== undefined);

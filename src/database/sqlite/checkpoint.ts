@@ -1,67 +1,133 @@
 import type { Database } from "bun:sqlite";
+import { withDeadline } from "../../async/deadline.ts";
+import { PlantStoreError } from "../../errors.ts";
 import type { DatabaseMetric } from "../database.ts";
+import type { FailStop } from "./fail_stop.ts";
 import { walBytes } from "./files.ts";
+import { deserializeError, type SerializedError } from "./worker_messages.ts";
+
+/** The WAL as SQLite counts it, in pages. */
+export interface Wal {
+  readonly pages: number;
+  /** How many of them are not in the database yet. */
+  readonly left: number;
+}
+
+/** At how many pages each kind of checkpoint was last begun; 0 if there was none since the WAL began anew. */
+export type LastCheckpoints = Readonly<Record<"pass" | "reset" | "restart", number>>;
 
 /**
- * After how many pages of WAL to checkpoint, about 16 MB: fewer checkpoints, fewer writes for random ids. With a quarter of
- * that, two processes that write much meet in their checkpoints so often that the WAL outgrows its bound.
+ * What to do after a commit:
+ * - `pass`: move pages beside the writer, which goes on. The WAL does not begin anew by that while plants come.
+ * - `reset`: move the few pages that are left on the writer's own thread, between two batches: the next commit begins the
+ *   WAL anew.
+ * - `restart`: move all while other processes wait. Beside a busy server the others never find the WAL moved.
  */
+export type Checkpoint = keyof LastCheckpoints | "none";
+
+/** From how many pages on the WAL is to begin anew, about 16 MB. */
 const PAGES = 4_000;
 
-/**
- * From how many pages of WAL on a checkpoint blocks writers until all of it is moved. Beside another busy server a
- * passive one never catches up, and the WAL would grow without end. About 65 MB.
- */
+/** How many pages gather for a pass: with random ids it takes 5 ms for a thousand in a file of a million plants. */
+const PASS_PAGES = PAGES / 4;
+
+/** How many pages the writer's own thread may move while plants wait, once the WAL is to begin anew. */
+const FEW_PAGES = PAGES / 20;
+
+/** From how many pages on other processes have to wait, about 65 MB. */
 const RESTART_PAGES = 4 * PAGES;
 
-/** How long that checkpoint waits for readers, in milliseconds: a backup in progress holds the WAL, and plants wait. */
+/** How long that waits for readers, in milliseconds: a backup in progress holds the WAL, and plants wait. */
 const RESTART_TIMEOUT_MS = 100;
 
+/** Decides what to do. What a reader blocks, such as a backup, is tried again when more pages have come. */
+export function nextCheckpoint({ pages, left }: Wal, last: LastCheckpoints): Checkpoint {
+  if (pages >= RESTART_PAGES && pages - last.restart >= PAGES) return "restart";
+  if (pages >= PAGES && left <= FEW_PAGES && pages - last.reset >= PASS_PAGES) return "reset";
+  const due = pages >= PAGES ? FEW_PAGES : PASS_PAGES;
+  return left > due && pages - last.pass > due ? "pass" : "none";
+}
+
+const NEVER: LastCheckpoints = { pass: 0, reset: 0, restart: 0 };
+
+/** What makes the checkpoints of a database. */
+export interface Checkpointer {
+  /** To be called after a commit: looks, once the response to it has left, whether one is due. */
+  schedule(): void;
+  cancel(): void;
+  /** How many failed so far. */
+  failures(): number;
+}
+
+/** What a {@linkcode checkpointer} works with. */
+export interface CheckpointerOptions {
+  readonly failStop: FailStop;
+  /** Sets how long the next statement waits for a lock, in milliseconds. */
+  readonly setBusyTimeout: (timeoutMs: number) => void;
+  /** Moves pages beside this thread. Without it this thread moves all. */
+  readonly worker?: CheckpointWorker | undefined;
+  /** Called when one failed, for example without space: the WAL still has everything, and it is tried again. */
+  readonly onFailed: (error: Error) => void;
+}
+
 /**
- * Makes the checkpoint of a database that has `wal_autocheckpoint` off. SQLite's own one hides a failed fsync; this one
- * throws it.
- *
- * @param setBusyTimeout Sets how long the next statement waits for a lock, in milliseconds.
- * @returns To be called after a commit: moves the WAL into the database when enough has gathered since the last time.
+ * Makes the checkpoints of a connection that has `wal_autocheckpoint` off: SQLite's own one hides a failed fsync, and holds
+ * up the commit that made it due.
  */
-export function checkpointer(client: Database, setBusyTimeout: (timeoutMs: number) => void): () => void {
+export function checkpointer(client: Database, options: CheckpointerOptions): Checkpointer {
+  const { failStop, setBusyTimeout, worker, onFailed } = options;
   const measure = client.prepare("PRAGMA wal_checkpoint(NOOP)");
   const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");
   const restart = client.prepare("PRAGMA wal_checkpoint(RESTART)");
-  let due = PAGES;
-  return () => {
-    const pages = pagesOf(measure.values());
-    if (pages < due) {
-      // The WAL starts from its beginning again once a checkpoint has moved all of it.
-      if (pages < PAGES) due = PAGES;
-      return;
-    }
-    // A reader can block it; then the next try comes after as many pages more.
-    due = pages + PAGES;
-    if (pages < RESTART_PAGES) return void passive.values();
-    setBusyTimeout(RESTART_TIMEOUT_MS);
-    restart.values();
-  };
-}
-
-/** The pragma's row: busy, pages in the WAL, pages moved. */
-function pagesOf(rows: unknown[][]): number {
-  return Number(rows[0]?.[1] ?? 0);
-}
-
-/** A checkpoint that waits until the response to the write that made it due has left: it is slow. */
-export function deferredCheckpoint(checkpoint: () => void, onFailed: (error: Error) => void) {
   let scheduled: NodeJS.Immediate | undefined;
   let failures = 0;
+  let isPassing = false;
+  let last = NEVER;
+  let lastPages = 0;
+
+  function count(error: unknown): void {
+    // After a failed fsync the whole database is failed.
+    failures++;
+    onFailed(error as Error);
+  }
+
+  function pass(): void {
+    isPassing = true;
+    worker
+      ?.pass()
+      .catch(count)
+      .finally(() => {
+        isPassing = false;
+      });
+  }
+
+  const steps = {
+    pass,
+    reset: () => void passive.values(),
+    restart() {
+      setBusyTimeout(RESTART_TIMEOUT_MS);
+      restart.values();
+    },
+  };
+
+  function checkpoint(): void {
+    // Two checkpoints at once are one too many: SQLite has a lock for one.
+    if (isPassing) return;
+    const { pages, left } = walOf(measure.values());
+    if (pages < lastPages) last = NEVER;
+    lastPages = pages;
+    const next = nextCheckpoint({ pages, left: worker === undefined ? 0 : left }, last);
+    if (next === "none") return;
+    last = { ...last, [next]: pages };
+    steps[next]();
+  }
 
   function now(): void {
     scheduled = undefined;
     try {
-      checkpoint();
+      failStop.run(checkpoint);
     } catch (error) {
-      // For example without space: the WAL still has everything. After a failed fsync the whole database is failed.
-      failures++;
-      onFailed(error as Error);
+      count(error);
     }
   }
 
@@ -69,6 +135,76 @@ export function deferredCheckpoint(checkpoint: () => void, onFailed: (error: Err
     schedule: () => void (scheduled ??= setImmediate(now)),
     cancel: () => clearImmediate(scheduled),
     failures: () => failures,
+  };
+}
+
+/** The pragma's row: busy, pages in the WAL, pages moved. */
+function walOf(rows: unknown[][]): Wal {
+  const [, pages, moved] = rows[0] as [busy: bigint, pages: bigint, moved: bigint];
+  return { pages: Number(pages), left: Number(pages - moved) };
+}
+
+/** What the Worker that makes checkpoints is asked. Each request has one report. */
+export type CheckpointRequest =
+  { readonly type: "open"; readonly path: string } | { readonly type: "pass" } | { readonly type: "close" };
+
+/** What it sends. After `stopped` its connection is closed for good, without a checkpoint. */
+export type CheckpointReport =
+  { readonly type: "done" } | { readonly type: "failed" | "stopped"; readonly error: SerializedError };
+
+/** A Worker with a connection of its own that moves pages from the WAL into the database. */
+export interface CheckpointWorker {
+  /**
+   * Opens a database that another connection of this process has open for writing.
+   *
+   * @throws {DatabaseError} If it cannot be opened.
+   */
+  open(path: string): Promise<void>;
+  /** Moves what is in the WAL now. Rejects if that fails, and can be tried again unless `failed` resolves. */
+  pass(): Promise<void>;
+  /** Closes the connection, without a checkpoint. Resolves when that is done, or the disk does not respond. */
+  close(): Promise<void>;
+  /** Resolves when it can do nothing any more: after a failed fsync, corruption, or a crash of the Worker. */
+  readonly failed: Promise<Error>;
+}
+
+/** How long to wait for its connection to be closed, in milliseconds. */
+const CLOSE_TIMEOUT_MS = 1_000;
+
+/** Starts the Worker, which ends with the one that starts it. */
+export function startCheckpointWorker(): CheckpointWorker {
+  const worker = new Worker(new URL("./checkpoint_worker.js", import.meta.url));
+  const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
+  const waiting: PromiseWithResolvers<void>[] = [];
+  let closed: Promise<void> | undefined;
+
+  worker.addEventListener("message", ({ data: report }: MessageEvent<CheckpointReport>) => {
+    if (report.type === "done") return waiting.shift()?.resolve();
+    const error = deserializeError(report.error);
+    if (report.type === "stopped") fail(error);
+    waiting.shift()?.reject(error);
+  });
+  worker.addEventListener("error", ({ message }) => {
+    const crash = new PlantStoreError("storage_unavailable", undefined, { cause: message });
+    fail(crash);
+    for (const { reject } of waiting.splice(0)) reject(crash);
+  });
+
+  function ask(request: CheckpointRequest): Promise<void> {
+    const report = Promise.withResolvers<void>();
+    waiting.push(report);
+    worker.postMessage(request);
+    return report.promise;
+  }
+
+  const close = () =>
+    withDeadline(ask({ type: "close" }), CLOSE_TIMEOUT_MS, () => {}).finally(() => worker.terminate());
+
+  return {
+    open: (path) => ask({ type: "open", path }),
+    pass: () => ask({ type: "pass" }),
+    close: () => (closed ??= close()),
+    failed,
   };
 }
 

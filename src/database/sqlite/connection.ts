@@ -1,10 +1,10 @@
 import { Database } from "bun:sqlite";
-import { lstatSync, rmSync, statSync } from "node:fs";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { identityOf, requireUnmarked } from "./corruption.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
-import { createPrivateFile, databaseFile, requireFiles, walBytes } from "./files.ts";
+import { clearUnsynced, closeWithoutCheckpoint, isUnsynced, markUnsynced } from "./fail_stop.ts";
+import { databaseFile, requireFiles } from "./files.ts";
 import { checkOnOpening } from "./integrity.ts";
 import { APPLICATION_ID, migrate, requireKnownSchema } from "./migrations.ts";
 
@@ -38,6 +38,24 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   } catch (error) {
     if (isFailedSync(error)) markUnsynced(path);
     if (client !== undefined) closeWithoutCheckpoint(client);
+    throw toDatabaseError("open", path, error);
+  }
+}
+
+/**
+ * Connects once more to a database that another connection of this process has open for writing, to move its WAL.
+ *
+ * @throws {DatabaseError} If it cannot be opened.
+ */
+export function connectAgain(path: string): Database {
+  try {
+    const client = new Database(path, { ...MODES.write, safeIntegers: true, strict: true });
+    client.run("PRAGMA busy_timeout = 5000");
+    makeDurable(client);
+    // SQLite does not checkpoint before the connection has read: only then it knows of the WAL.
+    pragma(client, "application_id");
+    return client;
+  } catch (error) {
     throw toDatabaseError("open", path, error);
   }
 }
@@ -137,34 +155,13 @@ function pragma(client: Database, name: string): unknown {
 }
 
 /**
- * Remembers beside a database, as `plants.db-unsynced`, that an fsync of it or of its WAL failed: what the next process
- * finds there may be in the page cache only, and no later fsync brings it to the disk. The marker is not synced itself: a
- * power loss ends the page cache as well. If it cannot be written, it is missing.
- */
-export function markUnsynced(path: string): void {
-  try {
-    createPrivateFile(unsyncedMarker(path), "", statSync(path));
-  } catch {
-    // It is there; or the disk that failed is full or read-only by now.
-  }
-}
-
-function isUnsynced(path: string): boolean {
-  return lstatSync(unsyncedMarker(path), { throwIfNoEntry: false }) !== undefined;
-}
-
-function unsyncedMarker(path: string): string {
-  return `${databaseFile(path)}-unsynced`;
-}
-
-/**
  * Resets the WAL after an fsync that failed, which leaves transactions there that no later fsync brings to the disk,
  * because the kernel takes their pages for clean. SQLite finds them valid in the page cache, and a 200 could rest on them.
  * Waits for a process that only reads, which may have found such transactions first.
  */
 function resetUnsyncedWal(client: Database): void {
   if (!resetWal(client)) throw new DatabaseError(IN_USE);
-  rmSync(unsyncedMarker(client.filename), { force: true });
+  clearUnsynced(client.filename);
 }
 
 const IN_USE =
@@ -200,32 +197,4 @@ function resetWal(client: Database): boolean {
   // The next commit replaces the WAL's header on the disk, which until then has a part of the transactions.
   if (Number(pages) > 0) client.run("PRAGMA user_version = 0");
   return true;
-}
-
-/**
- * Closes a connection and leaves its database as it is: the file, and the WAL beside it. Otherwise the last connection
- * to be closed moves the WAL into the file and removes it. What is in the WAL after a failed fsync is not on the disk,
- * and a corrupt file is evidence, and not to be written to.
- *
- * That checkpoint needs an exclusive lock on the file, and SQLite gives none while another connection of the process
- * reads a WAL; one that is opened for reading only cannot take it itself. bun:sqlite has no setting for it.
- */
-export function closeWithoutCheckpoint(client: Database): void {
-  // Without a WAL there is nothing to move, and the reader would leave an empty one.
-  const reader = walBytes(client.filename) > 0 ? openReader(client.filename) : undefined;
-  // `close(true)` finalizes statements; otherwise the connection stays open, and Bun checkpoints it when the Worker ends.
-  client.close(true);
-  reader?.close(true);
-}
-
-function openReader(path: string): Database | undefined {
-  let reader: Database | undefined;
-  try {
-    reader = new Database(path, { readonly: true });
-    // The first read takes the shared lock, which a connection to a WAL keeps. A page that is corrupt changes nothing.
-    reader.query("PRAGMA application_id").values();
-  } catch {
-    // Without a file, or a descriptor for it, SQLite closes as it always does.
-  }
-  return reader;
 }

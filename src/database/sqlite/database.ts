@@ -1,10 +1,9 @@
 import type { Database as Client } from "bun:sqlite";
 import { ADD_SHARE } from "../adapter.ts";
 import { type Database, keysetPages } from "../database.ts";
-import { checkpointer, checkpointMetrics, deferredCheckpoint } from "./checkpoint.ts";
-import { closeWithoutCheckpoint, markUnsynced } from "./connection.ts";
-import { corruptionMarker } from "./corruption.ts";
-import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
+import { checkpointer, checkpointMetrics, type CheckpointWorker } from "./checkpoint.ts";
+import { CorruptError } from "./errors.ts";
+import { closeWithoutCheckpoint, failStopOf } from "./fail_stop.ts";
 import { sameFilesCheck } from "./files.ts";
 import { plantReader, plantWriter } from "./plants.ts";
 import { sqliteTokens, type TokenPage, tokenReader } from "./tokens.ts";
@@ -23,6 +22,8 @@ export interface SqliteDatabaseOptions {
   readonly busyTimeoutMs?: number;
   /** Called when a checkpoint failed; it is tried again: nothing is lost, and the WAL grows. @default does nothing */
   readonly onCheckpointFailed?: (error: Error) => void;
+  /** Makes checkpoints beside this thread, and is closed with the database. @default this thread makes them */
+  readonly checkpointWorker?: CheckpointWorker;
 }
 
 /**
@@ -33,12 +34,12 @@ export interface SqliteDatabaseOptions {
  * found to be corrupt, here or by another process: then it is marked, and written to no more.
  */
 export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
-  const { busyTimeoutMs = 5_000, onCheckpointFailed = () => {} } = options;
+  const { busyTimeoutMs = 5_000, onCheckpointFailed = () => {}, checkpointWorker: worker } = options;
   const requireSameFiles = sameFilesCheck(client.filename);
-  const failStop = failStopOf(client);
+  const failStop = failStopOf(client, worker?.close);
+  void worker?.failed.then(failStop.stop);
   const setBusyTimeout = busyTimeoutOf(client);
-  const runCheckpoint = checkpointer(client, setBusyTimeout);
-  const checkpoint = deferredCheckpoint(() => failStop.run(runCheckpoint), onCheckpointFailed);
+  const checkpoint = checkpointer(client, { failStop, setBusyTimeout, worker, onFailed: onCheckpointFailed });
   const [addAll, pageFrom, tokensAfter] = [plantWriter(client), plantReader(client), tokenReader(client)];
 
   function run<Result>(call: () => Result, timeoutMs: number): Result {
@@ -71,58 +72,10 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
     failed: failStop.failed,
     async [Symbol.asyncDispose]() {
       checkpoint.cancel();
+      await worker?.close();
       if (!failStop.isFailed()) failStop.run(() => checkpointAndClose(client));
     },
   };
-}
-
-/**
- * How long to wait between two looks at the corruption marker, in milliseconds. Another process needs seconds to find
- * corruption; a look before every batch takes a sixth of a lone client's time.
- */
-const LOOK_MS = 100;
-
-/**
- * Runs calls of SQLite and translates what they throw; after a failed fsync, or corruption, it runs no other. The connection
- * is closed at once, without a checkpoint: Bun makes one of what is open when a Worker or the process ends.
- */
-function failStopOf(client: Client) {
-  const marker = corruptionMarker(client.filename);
-  const { promise: failed, resolve } = Promise.withResolvers<Error>();
-  let lookedAt = Number.NEGATIVE_INFINITY;
-  let failure: unknown;
-
-  function fail(error: unknown): unknown {
-    const [translated, finding] = [toPlantStoreError(error), corruptionIn(error)];
-    if (finding !== undefined) marker.write(finding);
-    if (isFailedSync(error)) markUnsynced(client.filename);
-    if (failure === undefined && (finding !== undefined || isFailedSync(error))) {
-      resolve((failure = translated) as Error);
-      closeWithoutCheckpoint(client);
-    }
-    return translated;
-  }
-
-  /** Another process may have found the file to be corrupt. */
-  function requireUnmarked(): void {
-    const now = performance.now();
-    if (now - lookedAt < LOOK_MS) return;
-    lookedAt = now;
-    const finding = marker.finding();
-    if (finding !== undefined) throw new CorruptError(finding);
-  }
-
-  function run<Result>(call: () => Result): Result {
-    if (failure !== undefined) throw failure;
-    try {
-      requireUnmarked();
-      return call();
-    } catch (error) {
-      throw fail(error);
-    }
-  }
-
-  return { run, fail, failed, isFailed: () => failure !== undefined };
 }
 
 /** Sets SQLite's busy timeout for the next call, if it differs from the last one's. */

@@ -25,6 +25,7 @@ const UNAVAILABLE: Readonly<Record<string, string>> = {
  */
 export function toPlantStoreError(error: unknown): unknown {
   if (error instanceof CorruptError) return unavailable(UNAVAILABLE["SQLITE_CORRUPT"] as string, error);
+  if (error instanceof FailedSyncError) return unavailable(UNAVAILABLE["SQLITE_IOERR"] as string, error);
   if (!(error instanceof SQLiteError) || error.code === undefined) return error;
   // Extended codes continue the primary one: SQLITE_IOERR_FSYNC.
   const primary = error.code.split("_", 2).join("_");
@@ -73,7 +74,7 @@ function reasonOfOther(error: Error): string {
  * is no longer what the disk holds, and a second fsync would succeed without writing it.
  */
 export function isFailedSync(error: unknown): boolean {
-  return /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(codeOf(error));
+  return error instanceof FailedSyncError || /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(codeOf(error));
 }
 
 /** Whether an error means that another process holds the lock, which is not a failure of the storage. */
@@ -99,3 +100,6 @@ export function corruptionIn(error: unknown): string | undefined {
 
 /** A database that is corrupt; the message is what was found, in one line. */
 export class CorruptError extends DatabaseError {}
+
+/** An fsync that failed and that was not SQLite's own; the message is the system's. */
+export class FailedSyncError extends DatabaseError {}

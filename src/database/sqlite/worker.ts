@@ -1,5 +1,6 @@
 // The Worker that holds the connection: it may hang in an fsync, the server's own thread may not.
 import type { TokenStore } from "../../auth/token_store.ts";
+import { startCheckpointWorker } from "./checkpoint.ts";
 import { connect } from "./connection.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./database.ts";
 import { directoryWarning } from "./files.ts";
@@ -21,9 +22,17 @@ const BUSY_TIMEOUT_MS = 1_000;
 
 let opened: SqliteDatabase | undefined;
 
-function open(path: string): string | undefined {
-  const onCheckpointFailed = (error: Error) => respond({ type: "checkpoint_failed", error: serializeError(error) });
-  opened = sqliteDatabase(connect(path, { resetsWal: true }), { busyTimeoutMs: BUSY_TIMEOUT_MS, onCheckpointFailed });
+async function open(path: string): Promise<string | undefined> {
+  // It starts while this thread connects, and before clients can take the file descriptors that it needs.
+  const checkpointWorker = startCheckpointWorker();
+  const client = connect(path, { resetsWal: true });
+  const ready = checkpointWorker.open(path);
+  opened = sqliteDatabase(client, {
+    busyTimeoutMs: BUSY_TIMEOUT_MS,
+    onCheckpointFailed: (error) => respond({ type: "checkpoint_failed", error: serializeError(error) }),
+    checkpointWorker,
+  });
+  await ready;
   void opened.failed.then((error) => respond({ type: "failed", error: serializeError(error) }));
   return directoryWarning(path);
 }
@@ -32,7 +41,7 @@ function open(path: string): string | undefined {
 const database = () => opened as SqliteDatabase;
 
 const own: Omit<WorkerApi, keyof TokenStore> = {
-  open: async (path) => open(path),
+  open,
   probe: () => database().plants.probe(),
   tokensAfter: async (row) => encodeTokens(database().tokensAfter(row)),
   reportCorruption: async (finding) => database().reportCorruption(finding),

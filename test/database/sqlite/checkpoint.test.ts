@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { statSync } from "node:fs";
 import { join } from "node:path";
+import { type Checkpoint, nextCheckpoint } from "../../../src/database/sqlite/checkpoint.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
 import type { Database } from "../../../src/database/database.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -9,6 +10,28 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** What the README promises, in bytes; a checkpoint is tried from half of it on. */
 const WAL_BOUND = 128 * 2 ** 20;
+
+test.each<
+  [what: string, next: Checkpoint, pages: number, left: number, last?: [pass: number, reset: number, restart: number]]
+>([
+  ["an empty WAL", "none", 0, 0],
+  ["fewer pages than a pass is worth", "none", 1_000, 1_000],
+  ["enough pages for a pass", "pass", 1_001, 1_001],
+  ["fewer than that since the last pass", "none", 2_000, 1_000, [1_001, 0, 0]],
+  ["enough since the last pass", "pass", 2_002, 1_001, [1_001, 0, 0]],
+  ["many that a reader blocks, just tried", "none", 3_000, 3_000, [2_002, 0, 0]],
+  ["few left, long before the WAL is to begin anew", "none", 3_999, 10, [3_900, 0, 0]],
+  ["few left when the WAL is to begin anew", "reset", 4_000, 200, [3_900, 0, 0]],
+  ["too many left for the writer", "pass", 4_100, 201, [3_890, 0, 0]],
+  ["too many left, just tried", "none", 4_100, 201, [3_900, 0, 0]],
+  ["a reset that a reader has blocked", "none", 4_900, 10, [4_800, 4_000, 0]],
+  ["that reset a thousand pages later", "reset", 5_000, 10, [4_800, 4_000, 0]],
+  ["a WAL that another process keeps from beginning anew", "restart", 16_000, 900, [15_900, 15_500, 0]],
+  ["a restart that a reader has blocked", "none", 19_999, 200, [19_900, 19_900, 16_000]],
+  ["that restart 4,000 pages later", "restart", 20_000, 20_000, [19_900, 19_900, 16_000]],
+])("%s: %s", (_, next, pages, left, [pass, reset, restart] = [0, 0, 0]) => {
+  expect(nextCheckpoint({ pages, left }, { pass, reset, restart })).toBe(next);
+});
 
 test("two servers that write to one file at once keep its WAL within the bound", async () => {
   using directory = emptyDirectory();
@@ -25,7 +48,7 @@ test("asking whether it is ready does not grow the WAL without end", async () =>
   using directory = emptyDirectory(memoryDirectory());
   const path = join(directory.path, "plants.db");
   await using database = await openSqliteWorker(path);
-  // One page each: more than a checkpoint moves at once.
+  // One page each: more than the WAL has when it is to begin anew.
   for (let probes = 0; probes < 5_500; probes++) await database.plants.probe();
   expect(statSync(`${path}-wal`).size).toBeLessThan(20 * 2 ** 20);
 });

@@ -1,0 +1,133 @@
+import { Database } from "bun:sqlite";
+import { lstatSync, rmSync, statSync } from "node:fs";
+import { corruptionMarker } from "./corruption.ts";
+import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
+import { createPrivateFile, databaseFile, walBytes } from "./files.ts";
+
+/**
+ * How long to wait between two looks at the corruption marker, in milliseconds. Another process needs seconds to find
+ * corruption; a look before every batch takes a sixth of a lone client's time.
+ */
+const LOOK_MS = 100;
+
+/** Runs the calls of a connection until it fails for good. */
+export interface FailStop {
+  /**
+   * Runs a call of SQLite and translates what it throws. Throws the failure, without running it, once there is one.
+   *
+   * @throws {PlantStoreError} `storage_unavailable` for a state of the storage.
+   */
+  run<Result>(call: () => Result): Result;
+  /** Takes what SQLite or a check says: a failed fsync and corruption are marked beside the file, and end all calls. */
+  fail(error: unknown): unknown;
+  /** Ends all calls with a failure that is marked already, or needs no marker. */
+  stop(failure: unknown): void;
+  isFailed(): boolean;
+  /** Resolves with the failure; never rejects. */
+  readonly failed: Promise<Error>;
+}
+
+/**
+ * Makes the fail-stop of a connection. After a failed fsync the page cache is not what the disk holds, and a corrupt file must
+ * not be written to: the connection is closed at once, without a checkpoint. Bun makes one of what is open when a Worker or
+ * the process ends.
+ *
+ * @param closeOthers Closes the other connections of this process, likewise. The failure is reported when it resolves.
+ */
+export function failStopOf(client: Database, closeOthers: () => Promise<void> = async () => {}): FailStop {
+  const marker = corruptionMarker(client.filename);
+  const { promise: failed, resolve } = Promise.withResolvers<Error>();
+  let lookedAt = Number.NEGATIVE_INFINITY;
+  let failure: unknown;
+
+  function fail(error: unknown): unknown {
+    const [translated, finding] = [toPlantStoreError(error), corruptionIn(error)];
+    if (finding !== undefined) marker.write(finding);
+    if (isFailedSync(error)) markUnsynced(client.filename);
+    if (finding !== undefined || isFailedSync(error)) stop(translated);
+    return translated;
+  }
+
+  function stop(reason: unknown): void {
+    if (failure !== undefined) return;
+    failure = reason;
+    closeWithoutCheckpoint(client);
+    void closeOthers().then(() => resolve(reason as Error));
+  }
+
+  /** Another process may have found the file to be corrupt. */
+  function requireUnmarked(): void {
+    const now = performance.now();
+    if (now - lookedAt < LOOK_MS) return;
+    lookedAt = now;
+    const finding = marker.finding();
+    if (finding !== undefined) throw new CorruptError(finding);
+  }
+
+  function run<Result>(call: () => Result): Result {
+    if (failure !== undefined) throw failure;
+    try {
+      requireUnmarked();
+      return call();
+    } catch (error) {
+      throw fail(error);
+    }
+  }
+
+  return { run, fail, stop, failed, isFailed: () => failure !== undefined };
+}
+
+/**
+ * Remembers beside a database, as `plants.db-unsynced`, that an fsync of it or of its WAL failed: what the next process
+ * finds there may be in the page cache only, and no later fsync brings it to the disk. The marker is not synced itself: a
+ * power loss ends the page cache as well. If it cannot be written, it is missing.
+ */
+export function markUnsynced(path: string): void {
+  try {
+    createPrivateFile(unsyncedMarker(path), "", statSync(path));
+  } catch {
+    // It is there; or the disk that failed is full or read-only by now.
+  }
+}
+
+/** Whether an fsync of the database or of its WAL failed, and nothing has been done about it. */
+export function isUnsynced(path: string): boolean {
+  return lstatSync(unsyncedMarker(path), { throwIfNoEntry: false }) !== undefined;
+}
+
+/** Forgets it: what it left in the WAL is gone. */
+export function clearUnsynced(path: string): void {
+  rmSync(unsyncedMarker(path), { force: true });
+}
+
+function unsyncedMarker(path: string): string {
+  return `${databaseFile(path)}-unsynced`;
+}
+
+/**
+ * Closes a connection and leaves its database as it is: the file, and the WAL beside it. Otherwise the last connection
+ * to be closed moves the WAL into the file and removes it. What is in the WAL after a failed fsync is not on the disk,
+ * and a corrupt file is evidence, and not to be written to.
+ *
+ * That checkpoint needs an exclusive lock on the file, and SQLite gives none while another connection of the process
+ * reads a WAL; one that is opened for reading only cannot take it itself. bun:sqlite has no setting for it.
+ */
+export function closeWithoutCheckpoint(client: Database): void {
+  // Without a WAL there is nothing to move, and the reader would leave an empty one.
+  const reader = walBytes(client.filename) > 0 ? openReader(client.filename) : undefined;
+  // `close(true)` finalizes statements; otherwise the connection stays open, and Bun checkpoints it when the Worker ends.
+  client.close(true);
+  reader?.close(true);
+}
+
+function openReader(path: string): Database | undefined {
+  let reader: Database | undefined;
+  try {
+    reader = new Database(path, { readonly: true });
+    // The first read takes the shared lock, which a connection to a WAL keeps. A page that is corrupt changes nothing.
+    reader.query("PRAGMA application_id").values();
+  } catch {
+    // Without a file, or a descriptor for it, SQLite closes as it always does.
+  }
+  return reader;
+}
