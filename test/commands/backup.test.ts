@@ -17,7 +17,7 @@ import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
 import { DatabaseError } from "../../src/database/database.ts";
 import { APPLICATION_ID } from "../../src/database/sqlite/migrations.ts";
-import { plantWriter } from "../../src/database/sqlite/plants.ts";
+import { addPlants } from "../../src/database/sqlite/plants.ts";
 import { backup } from "../../src/commands/backup.ts";
 import { exportPlants } from "../../src/commands/export.ts";
 import { CommandError } from "../../src/errors.ts";
@@ -104,7 +104,7 @@ test("backup copies every table, the tokens too", async () => {
 test("backup has what is in the WAL only", async () => {
   using database = await databaseFixture([]);
   using client = connect(database.path);
-  plantWriter(client)([{ id: 1n, name: "Fern" }]);
+  addPlants(client)([{ id: 1n, name: "Fern" }]);
   const target = join(database.directory, "backup.db");
   await backup(sqliteAt(database.path), target, streamIo().io);
   expect(await exported(target)).toBe('{"id":1,"name":"Fern"}\n');

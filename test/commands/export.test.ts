@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
 import { DatabaseError } from "../../src/database/database.ts";
-import { plantWriter } from "../../src/database/sqlite/plants.ts";
+import { addPlants } from "../../src/database/sqlite/plants.ts";
 import { exportPlants } from "../../src/commands/export.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
@@ -157,7 +157,7 @@ test("export reads on only when what it wrote was taken", async () => {
 test("export holds up neither a writer nor its checkpoints while its reader is slow", async () => {
   using database = await databaseFixture(MANY);
   using client = connect(database.path, { busyTimeoutMs: 0 });
-  const add = plantWriter(client);
+  const add = addPlants(client);
   const checkpoints: unknown[] = [];
   const { io, chunks } = streamIo();
   const write = async (chunk: string) => {
@@ -173,7 +173,7 @@ test("export holds up neither a writer nor its checkpoints while its reader is s
 test("export has every plant that was stored before it began while others are added", async () => {
   using database = await databaseFixture(MANY);
   using client = connect(database.path);
-  const add = plantWriter(client);
+  const add = addPlants(client);
   const { io, output, chunks } = streamIo();
   const write = async (chunk: string) => {
     chunks.push(chunk);
@@ -193,7 +193,7 @@ test("export has what is in the WAL only, as a killed server leaves it, and leav
   using database = await databaseFixture([]);
   using directory = emptyDirectory();
   using client = connect(database.path);
-  plantWriter(client)([FERN]);
+  addPlants(client)([FERN]);
   const copy = join(directory.path, "plants.db");
   for (const suffix of ["", "-wal"]) writeFileSync(copy + suffix, readFileSync(database.path + suffix));
   const before = ["", "-wal"].map((suffix) => readFileSync(copy + suffix));

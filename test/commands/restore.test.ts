@@ -13,7 +13,7 @@ import {
 import { join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
-import { plantWriter } from "../../src/database/sqlite/plants.ts";
+import { addPlants } from "../../src/database/sqlite/plants.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { missing } from "../support/missing.ts";
@@ -32,7 +32,7 @@ async function world() {
   const call = (...args: string[]) => runToEnd({ ...options, args });
   {
     using client = connect(at("saved.db"));
-    plantWriter(client)([{ id: 1n, name: "Fern" }]);
+    addPlants(client)([{ id: 1n, name: "Fern" }]);
     client.run("PRAGMA wal_checkpoint(TRUNCATE)");
   }
   {

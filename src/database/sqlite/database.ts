@@ -5,8 +5,8 @@ import { checkpointer, checkpointMetrics, type CheckpointWorker } from "./checkp
 import { CorruptError } from "./errors.ts";
 import { closeWithoutCheckpoint, failStopOf } from "./fail_stop.ts";
 import { sameFilesCheck } from "./files.ts";
-import { plantReader, plantWriter } from "./plants.ts";
-import { sqliteTokens, type TokenPage, tokenReader } from "./tokens.ts";
+import { addPlants, readPage } from "./plants.ts";
+import { readTokenPage, sqliteTokens, type TokenPage } from "./tokens.ts";
 
 /** A SQLite database on this thread. */
 export interface SqliteDatabase extends Database {
@@ -40,7 +40,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
   void worker?.failed.then(failStop.stop);
   const setBusyTimeout = busyTimeoutOf(client);
   const checkpoint = checkpointer(client, { failStop, setBusyTimeout, worker, onFailed: onCheckpointFailed });
-  const [addAll, pageFrom, tokensAfter] = [plantWriter(client), plantReader(client), tokenReader(client)];
+  const [addAll, pageFrom, tokensAfter] = [addPlants(client), readPage(client), readTokenPage(client)];
 
   function run<Result>(call: () => Result, timeoutMs: number): Result {
     return failStop.run(() => {

@@ -12,10 +12,10 @@ import { plants } from "./schema.ts";
 const { placeholder } = sql;
 
 /**
- * Makes what adds a batch of plants in one transaction, over a connection that may write. It holds the thread until the
+ * Prepares adding a batch of plants in one transaction. The connection may write. Each call holds the thread until the
  * disk has responded.
  */
-export function plantWriter(client: Database): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
+export function addPlants(client: Database): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
   const db = drizzle({ client });
   const insert = db
     .insert(plants)
@@ -57,7 +57,7 @@ export function openPlants(path: string): PlantReader {
   const marker = corruptionMarker(path);
   return {
     async *pages() {
-      yield* keysetPages(plantReader(client));
+      yield* keysetPages(readPage(client));
       // At the end: a server may have found it meanwhile, and all that can be read is read. A row that SQLite does not
       // reach from the root is missing without an error.
       const finding = marker.finding();
@@ -70,11 +70,11 @@ export function openPlants(path: string): PlantReader {
 }
 
 /**
- * Makes what reads a page of plants, ordered by id, from this id on.
+ * Prepares reading a page of plants, ordered by id, from an id on.
  *
  * @throws {DatabaseError} If the database cannot be read, then and later.
  */
-export function plantReader(client: Database): (from: bigint) => readonly NewPlant[] {
+export function readPage(client: Database): (from: bigint) => readonly NewPlant[] {
   const query = drizzle({ client })
     .select()
     .from(plants)

@@ -57,8 +57,8 @@ export interface TokenPage {
 /** How many tokens are read at once: some ten milliseconds. */
 const PAGE_TOKENS = 1_000;
 
-/** Makes what reads the tokens behind a row, in the order of their rows: reading all at once would keep plants waiting. */
-export function tokenReader(client: Database): (row: bigint) => TokenPage {
+/** Prepares reading the tokens after a row, in the order of their rows: reading all at once would keep plants waiting. */
+export function readTokenPage(client: Database): (row: bigint) => TokenPage {
   const page = drizzle({ client })
     .select({ ...getTableColumns(tokens), row: sql<bigint>`rowid` })
     .from(tokens)

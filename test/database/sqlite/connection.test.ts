@@ -4,7 +4,7 @@ import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { DatabaseError } from "../../../src/database/database.ts";
-import { plantReader, plantWriter } from "../../../src/database/sqlite/plants.ts";
+import { addPlants, readPage } from "../../../src/database/sqlite/plants.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -42,7 +42,7 @@ test("connect() of a file that another process is making waits for it", async ()
   await using holder = Bun.spawn([process.execPath, "-e", HOLD_LOCK, path]);
   expect((await holder.stdout.getReader().read()).value).toBeDefined();
   using database = connect(path);
-  expect(plantWriter(database)([{ id: 1n, name: "Fern" }])).toEqual(["added"]);
+  expect(addPlants(database)([{ id: 1n, name: "Fern" }])).toEqual(["added"]);
 });
 
 test("connect() of a file that another process does not let go of ends", () => {
@@ -167,7 +167,7 @@ function unsynced() {
   const path = join(directory.path, "plants.db");
   // While it is open, the WAL stays.
   const reader = connect(path);
-  plantWriter(reader)([{ id: 1n, name: "Fern" }]);
+  addPlants(reader)([{ id: 1n, name: "Fern" }]);
   writeFileSync(`${path}-unsynced`, "");
   return {
     path,
@@ -185,7 +185,7 @@ test("after a failed fsync the first process that may write begins the WAL anew,
   using client = connect(database.path, { access: "write" });
   expect(client.query("PRAGMA wal_checkpoint").values()).toEqual([[0n, 1n, 1n]]);
   expect(database.isMarked()).toBe(false);
-  expect(plantReader(client)(1n)).toEqual([{ id: 1n, name: "Fern" }]);
+  expect(readPage(client)(1n)).toEqual([{ id: 1n, name: "Fern" }]);
 });
 
 test("after a failed fsync no process that may write begins beside one that reads", () => {

@@ -18,7 +18,7 @@ import { sqliteAdapter } from "../../../src/database/sqlite/adapter.ts";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../../src/database/sqlite/corruption.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
-import { openPlants, plantWriter } from "../../../src/database/sqlite/plants.ts";
+import { addPlants, openPlants } from "../../../src/database/sqlite/plants.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -37,14 +37,14 @@ function home() {
 function runKilled(script: string, ...args: string[]): void {
   const imports = `
     import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/connection.ts"))};
-    import { plantWriter } from ${JSON.stringify(join(ROOT, "src/database/sqlite/plants.ts"))};`;
+    import { addPlants } from ${JSON.stringify(join(ROOT, "src/database/sqlite/plants.ts"))};`;
   const end = `process.kill(process.pid, "SIGKILL");`;
   Bun.spawnSync([process.execPath, "-e", `${imports}${script}${end}`, ...args]);
 }
 
 /** A database whose last plants are in its WAL alone, as a kill leaves it. */
 function killed(path: string): void {
-  runKilled(`plantWriter(connect(process.argv[1]))([{ id: 1n, name: "Fern" }]);`, path);
+  runKilled(`addPlants(connect(process.argv[1]))([{ id: 1n, name: "Fern" }]);`, path);
 }
 
 test.each(ACCESSES)("connect() for access to %s leaves the WAL of a file that is not there, or is empty", (access) => {
@@ -61,7 +61,7 @@ test.each(ACCESSES)("connect() for access to %s leaves the WAL of a file that is
   }
   renameSync(moved, path);
   using database = connect(path);
-  expect(plantWriter(database)([fern])).toEqual(["present"]);
+  expect(addPlants(database)([fern])).toEqual(["present"]);
 });
 
 /** A directory with ways to a file that is not there yet: `deep/data/plants.db`. */
@@ -216,7 +216,7 @@ function sharedDirectory() {
   const path = directory.at("plants.db");
   {
     using client = connect(path);
-    plantWriter(client)([fern]);
+    addPlants(client)([fern]);
   }
   return { ...directory, database: path };
 }
@@ -226,7 +226,7 @@ function plantJournal(file: string): void {
   using attacker = home();
   const script = `
     const client = connect(process.argv[1]);
-    plantWriter(client)([{ id: 1n, name: "Weed" }]);
+    addPlants(client)([{ id: 1n, name: "Weed" }]);
     client.run("PRAGMA journal_mode = DELETE");
     client.run("PRAGMA cache_size = 1");
     client.run("BEGIN");

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { corruptionIn } from "../../../src/database/sqlite/errors.ts";
 import { checkIntegrity } from "../../../src/database/sqlite/integrity.ts";
-import { plantWriter } from "../../../src/database/sqlite/plants.ts";
+import { addPlants } from "../../../src/database/sqlite/plants.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
 import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
@@ -68,7 +68,7 @@ test("checkIntegrity() counts every plant of a sound database once, in more than
   const path = join(directory.path, "plants.db");
   makeSound(path);
   using client = connect(path);
-  plantWriter(client)(HOSTILE_PLANTS);
+  addPlants(client)(HOSTILE_PLANTS);
   const counts = [...checkIntegrity(client, { whole: true })];
   expect(counts.at(-1)).toBe(PLANTS + HOSTILE_PLANTS.length);
   expect(new Set(counts).size).toBeGreaterThan(3);
@@ -77,7 +77,7 @@ test("checkIntegrity() counts every plant of a sound database once, in more than
 test("checkIntegrity() ends with its last step: beside a server it would rest once more", () => {
   using directory = emptyDirectory(memoryDirectory());
   using client = connect(join(directory.path, "plants.db"));
-  plantWriter(client)(HOSTILE_PLANTS);
+  addPlants(client)(HOSTILE_PLANTS);
   const yielded = (whole: boolean) => [...checkIntegrity(client, { whole })].filter((plants) => plants > 0);
   expect(yielded(false)).toEqual([]);
   expect(yielded(true)).toEqual([HOSTILE_PLANTS.length]);
@@ -89,7 +89,7 @@ test("checkIntegrity() holds no read transaction between its steps", () => {
   makeSound(path);
   using writer = connect(path);
   using reader = connect(path, { access: "read" });
-  const add = plantWriter(writer);
+  const add = addPlants(writer);
   let id = 0n;
   for (const _ of checkIntegrity(reader, { whole: false })) {
     add([{ id: --id, name: "Fern" }]);
