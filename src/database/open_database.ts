@@ -22,7 +22,7 @@ export interface PostgresLocation {
 /** The adapter of a database. That of PostgreSQL is loaded here: a start does not wait for what it does not use. */
 export async function adapterOf(location: DatabaseLocation): Promise<DatabaseAdapter> {
   if (location.adapter === "sqlite") return sqliteAdapter(location.path);
-  const { postgresAdapter } = await import("./postgres/database.ts");
+  const { postgresAdapter } = await import("./postgres/adapter.ts");
   return postgresAdapter(location.url);
 }
 

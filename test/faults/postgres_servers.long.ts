@@ -284,8 +284,8 @@ test.skipIf(skipsCluster()).each(LOSSES)(
 
 /** Commits without waiting for the disk, and does not say so: the negative control. */
 const SYNCHRONOUS_COMMIT_OFF: readonly Mutation[] = [
-  { file: "src/database/postgres/session.ts", from: "ELSE 'on' END", to: "ELSE 'off' END" },
-  { file: "src/database/postgres/session.ts", from: '  synchronous_commit: "off",\n', to: "" },
+  { file: "src/database/postgres/connection.ts", from: "ELSE 'on' END", to: "ELSE 'off' END" },
+  { file: "src/database/postgres/connection.ts", from: '  synchronous_commit: "off",\n', to: "" },
 ];
 
 /** How an experiment is run. */

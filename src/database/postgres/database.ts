@@ -1,11 +1,10 @@
 import { withDeadline } from "../../async/deadline.ts";
-import { ConfigError } from "../../errors.ts";
-import { type Access, ADD_SHARE, type DatabaseAdapter } from "../adapter.ts";
+import { type Access, ADD_SHARE } from "../adapter.ts";
 import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
 import type { Connection, ConnectionOptions } from "./connection.ts";
 import { PostgresFailure, toDatabaseError } from "./errors.ts";
 import { type Failover, failover } from "./failover.ts";
-import { migrate, type Migration, MIGRATIONS, pendingMigrations, scriptOf } from "./migrations.ts";
+import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { addPlants, probe, readPage } from "./plants.ts";
 import { noCounts, Pool, poolMetrics, type Work } from "./pool.ts";
 import { requirePrivileges, tablesVerifier } from "./tables.ts";
@@ -19,33 +18,6 @@ import {
   revokeToken,
 } from "./tokens.ts";
 import type { PostgresUrl } from "./url.ts";
-
-/** Databases on a PostgreSQL server. */
-export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
-  const openForReading = (onWarning: (message: string) => void) => openPostgres(url, { access: "read", onWarning });
-  return {
-    name: url.database,
-    flag: '--database "$DATABASE_URL"',
-    maxInFlight: MAX_IN_FLIGHT,
-    openForServing: ({ onWarning }) => openPostgres(url, { isServing: true, onWarning }),
-    openForWriting: ({ create = false } = {}) => openPostgres(url, { access: create ? "create" : "write" }),
-    openPlants: openForReading,
-    openTokens: openForReading,
-    async check() {
-      throw new ConfigError("Cannot check PostgreSQL: use pg_amcheck");
-    },
-    async backup() {
-      throw new ConfigError("Cannot back up PostgreSQL: use pg_dump");
-    },
-    async restore() {
-      throw new ConfigError("Cannot restore PostgreSQL: use pg_restore");
-    },
-    async migrate({ dryRun, onWarning }) {
-      const migrations = await migratePostgres(url, dryRun, onWarning);
-      return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
-    },
-  };
-}
 
 /** How a PostgreSQL database is opened. */
 export interface PostgresOptions {

@@ -4,11 +4,10 @@ import type { AnyPgColumn } from "drizzle-orm/pg-core";
 import { type NewPlant, samePlant } from "../../plant/plant.ts";
 import { PAGE_PLANTS, PAGE_TEXT, type StoreOutcome } from "../database.ts";
 import { pause } from "../../async/backoff.ts";
-import { bigintArray, type Connection, LOCK_TIMEOUT_MS, textArray } from "./connection.ts";
+import { type Connection, DURABILITY, type Durability, LOCK_TIMEOUT_MS, requireDurable } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 import type { Work } from "./pool.ts";
-import { plants } from "./schema.ts";
-import { DURABILITY, type Durability, requireDurable } from "./session.ts";
+import { bigintArray, plants, textArray } from "./schema.ts";
 
 const { placeholder } = sql;
 

@@ -2,9 +2,9 @@ import { and, asc, eq, isNotNull, isNull, lte, or, type SQL, sql, type SQLWrappe
 import { drizzle } from "drizzle-orm/bun-sql";
 import { PgDialect } from "drizzle-orm/pg-core";
 import { formatScopes, type NewToken, parseScopes, type TokenRecord, type TokenUse } from "../../auth/token_store.ts";
-import { type Connection, textArray } from "./connection.ts";
+import type { Connection } from "./connection.ts";
 import type { Work } from "./pool.ts";
-import { tokenRevision, tokens } from "./schema.ts";
+import { textArray, tokenRevision, tokens } from "./schema.ts";
 
 const { placeholder } = sql;
 const db = drizzle.mock();

@@ -1,0 +1,32 @@
+import { ConfigError } from "../../errors.ts";
+import type { DatabaseAdapter } from "../adapter.ts";
+import { MAX_IN_FLIGHT, migratePostgres, openPostgres } from "./database.ts";
+import { scriptOf } from "./migrations.ts";
+import type { PostgresUrl } from "./url.ts";
+
+/** Databases on a PostgreSQL server. */
+export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
+  const openForReading = (onWarning: (message: string) => void) => openPostgres(url, { access: "read", onWarning });
+  return {
+    name: url.database,
+    flag: '--database "$DATABASE_URL"',
+    maxInFlight: MAX_IN_FLIGHT,
+    openForServing: ({ onWarning }) => openPostgres(url, { isServing: true, onWarning }),
+    openForWriting: ({ create = false } = {}) => openPostgres(url, { access: create ? "create" : "write" }),
+    openPlants: openForReading,
+    openTokens: openForReading,
+    async check() {
+      throw new ConfigError("Cannot check PostgreSQL: use pg_amcheck");
+    },
+    async backup() {
+      throw new ConfigError("Cannot back up PostgreSQL: use pg_dump");
+    },
+    async restore() {
+      throw new ConfigError("Cannot restore PostgreSQL: use pg_restore");
+    },
+    async migrate({ dryRun, onWarning }) {
+      const migrations = await migratePostgres(url, dryRun, onWarning);
+      return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
+    },
+  };
+}
