@@ -176,7 +176,8 @@ export class Pool {
     // Those that were used last first: the others may be closed by age.
     for (const slot of idle.toSorted((one, other) => other.connection.repliedAt() - one.connection.repliedAt())) {
       const [next] = this.#waiting;
-      if (next === undefined || this.#waiting.size <= this.#count("checking")) break;
+      if (next === undefined) break;
+      // All that are not fresh at once: if the network has dropped one silently, it may have dropped them all.
       if (!this.#isFresh(slot)) {
         void this.#check(slot);
         continue;
@@ -220,6 +221,7 @@ export class Pool {
     slot.state = { name: "checking" };
     try {
       await withDeadline(slot.connection.query("SELECT 1"), OVERDUE_MS, () => {
+        this.#options.onSilence?.(slot.connection.host);
         throw new PostgresFailure("DEADLINE");
       });
       slot.state = { name: "idle" };

@@ -2,7 +2,7 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Database } from "../../../src/database/database.ts";
-import { openPostgres } from "../../../src/database/postgres/database.ts";
+import { MAX_IN_FLIGHT, openPostgres } from "../../../src/database/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { through } from "../../faults/postgres.ts";
 import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
@@ -70,6 +70,49 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await database.tokens.add({ name: "garden", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] });
     expect(await database.tokens.list()).toMatchObject([{ name: "garden" }]);
     expect(metric(database, "connections")).toBe(3);
+  });
+
+  test.each([
+    ["the same host", 1],
+    ["another host", 8],
+  ])("idle connections that died silently delay plants by a second, until %s takes them", async (host, batches) => {
+    using dying = startProxy(cluster.port, { delayMs: COMMIT_MS });
+    using other = startProxy(cluster.port);
+    const isSame = host === "the same host";
+    await using created = await cluster.newDatabase();
+    const hosts = [dying, ...(isSame ? [] : [other])].map(({ port }) => `127.0.0.1:${port}`);
+    await using database = await openPostgres(
+      parsePostgresUrl(`postgres://postgres@${hosts.join(",")}/${created.name}`),
+    );
+    await addAtOnce(database, range(1, 20));
+    expect(metric(database, "connections")).toBe(MAX_IN_FLIGHT);
+    // Long enough for none of them to be fresh.
+    using clock = monotonicClock();
+    clock.advance(6_000);
+    if (isSame) dying.forget();
+    else dying.set("black hole");
+    const began = performance.now();
+    expect(await addAtOnce(database, range(101, 100 + batches))).toEqual(range(1, batches).map(() => "added"));
+    expect(performance.now() - began).toBeLessThan(1_900);
+  });
+
+  test("a connection is used for ten minutes, and then replaced", async () => {
+    await using created = await cluster.newDatabase();
+    await using database = await openPostgres(parsePostgresUrl(created.url), { maxInFlight: 1 });
+    /** Which server process runs the next batch: it writes the row. */
+    const next = async (id: number) => {
+      await addAtOnce(database, [id]);
+      const pids = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^insert'";
+      return (await created.run(pids))[0]?.["pid"];
+    };
+    const first = await next(1);
+    using clock = monotonicClock();
+    clock.advance(590_000);
+    expect(await next(2)).toBe(first);
+    clock.advance(20_000);
+    await addAtOnce(database, [3]);
+    expect(await next(4)).not.toBe(first);
+    expect(metric(database, "reconnections_total")).toBe(0);
   });
 
   test("a certificate that turned wrong is the reason that plants are refused", async () => {
@@ -173,4 +216,15 @@ async function addAtOnce({ plants }: Database, ids: readonly number[]): Promise<
 
 function metric(database: Database, name: string): number | undefined {
   return database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value;
+}
+
+/** The monotonic clock, to be advanced in milliseconds; timers run as they did. */
+function monotonicClock() {
+  const { now } = performance;
+  let aheadMs = 0;
+  performance.now = () => now.call(performance) + aheadMs;
+  return {
+    advance: (byMs: number) => void (aheadMs += byMs),
+    [Symbol.dispose]: () => void (performance.now = now),
+  };
 }
