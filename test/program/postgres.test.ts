@@ -183,7 +183,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       server.child.kill("SIGTERM");
       expect(await server.child.exited).toBe(0);
       const warning =
-        '"level":"WARN","message":"Not made by plant-store, and able to refuse or change plants: index by_name"';
+        '"level":"WARN","message":"Not created by plant-store, and may reject or change plants: index by_name"';
       expect((await server.stderr.end).split(warning)).toHaveLength(2);
       await database.run("ALTER TABLE plants SET UNLOGGED");
       expect(await database.plantStore("serve", "--port", "0")).toEqual({
@@ -223,11 +223,11 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         'Cannot use DATABASE_URL "postgres://…": a host on a network needs',
       ],
       ["postgres://secret:wrong-sesame@127.0.0.1/plants?sslmode=no", 2, "expected sslmode to be disable, require,"],
-      [`postgres://secret:wrong-sesame@127.0.0.1:${port}/postgres`, 1, "it refuses this user or password (28P01)"],
+      [`postgres://secret:wrong-sesame@127.0.0.1:${port}/postgres`, 1, "it rejects this user or password (28P01)"],
       [`postgres://postgres@127.0.0.1:${port}/missing`, 1, "it has no such database (3D000)"],
-      ["postgres://postgres@127.0.0.1:1/postgres", 1, "127.0.0.1:1: nothing listens there"],
+      ["postgres://postgres@127.0.0.1:1/postgres", 1, "127.0.0.1:1: connection refused"],
       [`postgres://postgres@127.0.0.1:${port}/missing\r\n`, 1, "it has no such database (3D000)"],
-      [`postgres://postgres@127.0.0.1:1/postgres?connect_timeout=10 `, 1, "127.0.0.1:1: nothing listens there"],
+      [`postgres://postgres@127.0.0.1:1/postgres?connect_timeout=10 `, 1, "127.0.0.1:1: connection refused"],
       [`postgres://a@127.0.0.1:${silent.port}/b?connect_timeout=1`, 1, "it did not respond in time"],
     ] as const;
     await Promise.all(

@@ -90,7 +90,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     expect(await plantStore(["token", "prune"])).toEqual({
       exitCode: 1,
       stdout: "",
-      stderr: `Cannot prune the tokens in database "postgres": the user may not do what is needed (42501)${LOOK}\n`,
+      stderr: `Cannot prune the tokens in database "postgres": the user lacks a privilege (42501)${LOOK}\n`,
     });
   });
 });

@@ -43,7 +43,7 @@ describe.skipIf(skipsCluster())("A standby that has not applied what was acknowl
 
   test("is read from where nothing else is there, and one line says what that means", async () => {
     const url = at([1, standby.port]);
-    const warning = `127.0.0.1:${standby.port} is a standby, and no other server can be used: it may lack the newest plants and tokens\n`;
+    const warning = `127.0.0.1:${standby.port} is a standby, and no other server is available: it may lack the newest plants and tokens\n`;
     expect(await plantStore(["export"], url)).toEqual({ exitCode: 0, stdout: "", stderr: warning });
     const tokens = await plantStore(["token", "list", "--json"], url);
     expect(tokens).toEqual({ exitCode: 0, stdout: "[]\n", stderr: warning });

@@ -3,53 +3,53 @@ import { withDeadline } from "../../async/deadline.ts";
 import { PostgresFailure, toFailure } from "./errors.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
-/** A parameter: texts, and arrays as texts, are exact in every client. */
+/** A statement's parameter. Arrays are passed as text, which keeps them exact. */
 export type Parameter = string | number | Uint8Array | null;
 
-/** One connection to one server. Whatever it rejects with is a {@linkcode PostgresFailure}. */
+/** One connection to one server. Its methods reject with a {@linkcode PostgresFailure}. */
 export interface Connection {
   /** Runs a prepared statement. */
   query<Row>(statement: string, parameters?: readonly Parameter[]): Promise<readonly Row[]>;
-  /** Runs statements without parameters; several are one transaction. */
+  /** Runs statements without parameters, as one transaction. */
   script(statements: string): Promise<void>;
   readonly host: PostgresHost;
-  /** Whether it may lack what was acknowledged last; true only on connections for reading. */
+  /** Whether it may lack the newest plants; true only on connections for reading. */
   readonly isStandby: boolean;
   isOpen(): boolean;
-  /** When the server last replied, as `performance.now()` has it. */
+  /** When the server last replied, by `performance.now()`. */
   repliedAt(): number;
-  /** Closes it at once: what is in flight rejects, and may still run on the server. */
+  /** Closes it at once. Statements in flight reject, and may still run on the server. */
   close(): void;
 }
 
-/** What a connection is for. */
+/** How to connect. */
 export interface ConnectionOptions {
-  /** Whether it has to take writes. Otherwise a standby is used only if no other server is available. */
+  /** Whether it must accept writes. If not, a standby is used when no other server is available. */
   readonly writable: boolean;
-  /** How long all of it may take, in milliseconds. */
+  /** The time limit for connecting and verifying, in milliseconds. */
   readonly timeoutMs: number;
   /**
-   * A statement that was given up ends by itself after this long, in milliseconds, unless it is about to commit.
+   * When the server ends a statement, in milliseconds, unless it is about to commit.
    * @default {30_000}
    */
   readonly statementTimeoutMs?: number | undefined;
-  /** Which schemas to look for tables in. @default as the role or the database has it */
+  /** The session's `search_path`. @default that of the role or the database */
   readonly searchPath?: string | undefined;
-  /** Looks at what the connection finds there, and rejects if it cannot be used. @default accepts it */
+  /** Verifies the new connection, and rejects if it cannot be used. @default accepts it */
   readonly verify?: (connection: Connection) => Promise<void>;
 }
 
 /**
- * How long a statement waits for a lock, in milliseconds, a row's of another transaction too: it is repeated then, as
- * long as there is time, and nothing is left behind on the server that waits on. A commit of another server is faster,
- * and the other plants of a batch have most of their time left.
+ * How long a statement waits for a lock, in milliseconds, even for another transaction's row. Then it is repeated until its
+ * deadline, so no statement is left waiting on the server. Another server's commit takes less, and the other plants of the
+ * batch have most of their time left.
  */
 export const LOCK_TIMEOUT_MS = 250;
 
 /**
- * Connects to one server, and makes the session safe.
+ * Connects to one server, and verifies the session.
  *
- * @throws {PostgresFailure} If it cannot be used; the message says why.
+ * @throws {PostgresFailure} If it cannot be used. The message says why.
  */
 export async function connectTo(
   host: PostgresHost,
@@ -81,7 +81,7 @@ export async function connectTo(
   }
 
   async function establish(opened: Bun.SQL): Promise<Connection> {
-    // A reserved connection never turns into another one, whose session was not checked.
+    // Without reserving it, the client would reconnect by itself, to a session that was not verified.
     const reserved = await opened.reserve();
     const isStandby = await verifySession(reserved, { writable, nonce });
     if (isStandby && !url.readsStandby) throw new PostgresFailure("25006");
@@ -109,7 +109,7 @@ export async function connectTo(
   }
 }
 
-/** What is wrong with the client's own key, if it is one: the TLS library only says that it cannot use it. */
+/** What is wrong with the client's own key: the TLS library does not say. */
 async function keyFailure({ sslcert, sslkey }: PostgresUrl): Promise<PostgresFailure | undefined> {
   if (sslcert === undefined || sslkey === undefined) return undefined;
   try {
@@ -118,7 +118,7 @@ async function keyFailure({ sslcert, sslkey }: PostgresUrl): Promise<PostgresFai
     const fits = new X509Certificate(certificate).checkPrivateKey(createPrivateKey(key));
     return fits ? undefined : new PostgresFailure("KEY_MISMATCH");
   } catch {
-    // Neither is a certificate or a key.
+    // One of the files is not a certificate or a key.
     return undefined;
   }
 }
@@ -134,30 +134,30 @@ function clientOptions(
   const own = sslcert && sslkey ? { cert: Bun.file(sslcert), key: Bun.file(sslkey) } : {};
   // As for libpq, `require` with certificates to trust is `verify-ca`.
   const mode = sslmode === "require" && sslrootcert ? "verify-ca" : sslmode;
-  // Said here, NODE_TLS_REJECT_UNAUTHORIZED does not change it.
+  // Overrides NODE_TLS_REJECT_UNAUTHORIZED.
   const verified = mode.startsWith("verify-") ? { rejectUnauthorized: true } : {};
   const tls = { ...files, ...own, ...verified };
   return {
     adapter: "postgres",
-    // With a URL the environment's is not looked at; and what is given beside it wins over PGDATABASE and the like.
+    // A URL overrides DATABASE_URL, and the options beside it override PGDATABASE and the like.
     url: `postgres://${name}/?sslmode=${mode}`,
     ...(host.startsWith("/") && { path: host, port }),
     ...(Object.keys(tls).length > 0 && { tls }),
     database: url.database,
     username: url.username,
-    // A function: an empty text would be replaced by PGPASSWORD.
+    // A function, because PGPASSWORD would replace an empty string.
     password: url.password,
     max: 1,
     connectionTimeout: url.connectTimeoutMs / 1_000,
     channelBinding: "disable",
     connection: {
       application_name: url.applicationName,
-      // None: PGOPTIONS would be added.
+      // Overrides PGOPTIONS.
       options: " ",
       lock_timeout: LOCK_TIMEOUT_MS,
       ...session,
       ...SESSION_SETTINGS,
-      // The server must notice a dead connection as well. While a reply is not acknowledged, only tcp_user_timeout counts.
+      // The server must notice a dead connection, too. While a reply is unacknowledged, only tcp_user_timeout applies.
       tcp_keepalives_idle: 30,
       tcp_keepalives_interval: 10,
       tcp_keepalives_count: 3,
@@ -166,57 +166,56 @@ function clientOptions(
   };
 }
 
-/** What a session has to be. */
+/** What a session must be. */
 interface SessionRequirements {
-  /** Whether it has to take writes. */
+  /** Whether it must accept writes. */
   readonly writable: boolean;
-  /** What {@linkcode NONCE} was set to when it was opened. */
+  /** The value of {@linkcode NONCE} that it was opened with. */
   readonly nonce: string;
 }
 
 /**
- * A setting of our own. Only the server process of this very connection gives it back: a pooler keeps it for itself, or
- * hands on another client's.
+ * A setting of our own. Only this connection's server process returns it: a pooler drops it, or returns another client's.
  */
 const NONCE = "plant_store.nonce";
 
 /**
- * What a role, a database or `postgresql.conf` may have otherwise, and would change what statements store or return, or
- * how the client reads it. Given when a connection starts, these win over all of them.
+ * Settings that change what statements store and return, or how the client reads it. Given when a connection starts, they
+ * override those of the role, the database and `postgresql.conf`.
  */
 const SESSION_SETTINGS = {
   // "off" stores an absent tag as the text 'NULL'.
   array_nulls: "on",
-  // The client reads no other.
+  // The only one that the client can read.
   bytea_output: "hex",
-  // "on" puts the names of types into quotes, by which a table's columns are known.
+  // "on" quotes the names of types, which the verification of the tables compares.
   quote_all_identifiers: "off",
-  // "on" leaves out the rows that a policy hides, without a word; off, the statement fails, as pg_dump's does.
+  // "on" silently omits the rows that a policy hides. With "off" the statement fails, as in pg_dump.
   row_security: "off",
 } as const;
 
 /**
- * Reads back what a 200 stands on; what must not be, and cannot be changed from here, is refused.
+ * Reads back the settings that a 200 depends on, and refuses those that the session cannot change.
  *
  * @returns Whether the server is a standby.
- * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session has to take writes and is read-only.
+ * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session must accept writes and is read-only.
  */
 async function verifySession(session: Bun.ReservedSQL, { writable, nonce }: SessionRequirements): Promise<boolean> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
   if (found.encoding !== null && found.encoding !== "UTF8") refuse(`its encoding is ${found.encoding}, not UTF8`);
   if (found.nonce !== nonce) {
-    refuse("a pooler in between drops the session's settings: connect to PostgreSQL itself");
+    refuse("a pooler in between drops session settings: connect to PostgreSQL itself");
   }
   for (const [name, value] of Object.entries(SESSION_SETTINGS)) {
     const other = found[name as keyof typeof SESSION_SETTINGS] ?? value;
-    if (other !== value) refuse(`${name} is ${other} in spite of the session, not ${value}`);
+    if (other !== value) refuse(`${name} is ${other} despite the session's settings, not ${value}`);
   }
   if (writable && found.read_only === "on") throw new PostgresFailure("25006");
   if (writable) requireDurable(found);
   return found.is_standby;
 }
 
-/** With `data_sync_retry` on an fsync that failed is tried again, and may succeed without having written anything. */
+/** With `data_sync_retry`, a failed fsync is retried, and may succeed without having written anything. */
 const UNSAFE_SETTINGS = {
   fsync: "off",
   full_page_writes: "off",
@@ -224,19 +223,19 @@ const UNSAFE_SETTINGS = {
   data_sync_retry: "on",
 } as const;
 
-/** What decides whether a commit is durable, as a server has it. One that does not know a setting gives null. */
+/** The settings that decide whether a commit is durable. Null if the server does not know the setting. */
 export type Durability = Readonly<Record<keyof typeof UNSAFE_SETTINGS, string | null>>;
 
-/** The columns of {@linkcode Durability}. `true`: a setting that the server does not know is null. */
+/** The columns of {@linkcode Durability}. With `true`, a setting that the server does not know is null. */
 export const DURABILITY = Object.keys(UNSAFE_SETTINGS)
   .map((name) => `current_setting('${name}', true) AS ${name}`)
   .join(", ");
 
-/** @throws {PostgresFailure} `UNSAFE`, if the server may lose what it has acknowledged. */
+/** @throws {PostgresFailure} `UNSAFE`, if the server may lose acknowledged plants. */
 export function requireDurable(found: Durability): void {
   for (const [setting, unsafe] of Object.entries(UNSAFE_SETTINGS)) {
     if (found[setting as keyof Durability] === unsafe) {
-      refuse(`${setting} is ${unsafe}, so it may lose what it has acknowledged`);
+      refuse(`${setting} is ${unsafe}, so it may lose acknowledged plants`);
     }
   }
 }
@@ -246,8 +245,8 @@ function refuse(reason: string): never {
 }
 
 /**
- * The commit's mode is set so that no reload changes it: to `on`, which waits for the disk here and on a synchronous
- * standby, or `remote_apply`, which waits for more.
+ * Sets `synchronous_commit` for the session, so that no reload changes it: to `on`, which waits for the disk here and on
+ * a synchronous standby, or `remote_apply`, which waits for more.
  */
 const SESSION = `SELECT ${DURABILITY}, pg_is_in_recovery() AS is_standby,
   current_setting('transaction_read_only', true) AS read_only,

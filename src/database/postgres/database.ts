@@ -21,41 +21,41 @@ import type { PostgresUrl } from "./url.ts";
 
 /** How a PostgreSQL database is opened. */
 export interface PostgresOptions {
-  /** What for: `create` makes the tables if they are missing, `write` and `read` need them. @default {"create"} */
+  /** `create` creates missing tables; `write` and `read` need them. @default {"create"} */
   readonly access?: Access;
-  /** How many batches may be in flight at once, each on a connection of its own. @default {MAX_IN_FLIGHT} */
+  /** How many batches may be in flight at once, each on its own connection. @default {MAX_IN_FLIGHT} */
   readonly maxInFlight?: number;
-  /** Whether a server opens it: all that a server needs connections for has one then. @default {false} */
+  /** Whether a server opens it. Then every pool connects before the first plant. @default {false} */
   readonly isServing?: boolean;
-  /** Called with a problem that an operator should know of; no data is lost by it. @default does nothing */
+  /** Called with a problem that loses no data. @default does nothing */
   readonly onWarning?: ((message: string) => void) | undefined;
 }
 
 /**
- * With eight, a plant waits as long for commits of 5 ms, and a tenth less for commits of 20 ms; and its batch is half as
- * large, while each takes one of the database's connections.
+ * How many batches are in flight at once. Eight are no faster with commits of 5 ms, and a tenth faster with commits of
+ * 20 ms. Each takes one of the database's connections, and the batches are half as large.
  */
 export const MAX_IN_FLIGHT = 4;
 
 /**
- * How long reading the schema and bringing it up to date may take when a database is opened, in milliseconds: nothing
- * else bounds the wait for a missing synchronous standby.
+ * The time limit for migrating the schema when a database is opened, in milliseconds. Nothing else bounds the wait for a
+ * missing synchronous standby.
  */
 const SCHEMA_TIMEOUT_MS = 10_000;
-/** The time limit of `plant-store migrate`, in milliseconds: a change to a large table takes hours, and a signal ends it. */
+/** The time limit of `plant-store migrate`, in milliseconds. A change to a large table takes hours; a signal ends it. */
 const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
-/** How long a probe may take, in milliseconds: its verdict is older than a second then. */
+/** The time limit of a probe, in milliseconds: a verdict must not be older than a second. */
 const PROBE_TIMEOUT_MS = 1_000;
-/** How long tokens and pages may take, in milliseconds; reading that was given up ends on the server at the same time. */
+/** The time limit for tokens and pages, in milliseconds. The server ends a read at the same time. */
 const WORK_TIMEOUT_MS = 10_000;
-/** How long reading whether tokens were changed may take, in milliseconds: a revocation is to be known soon. */
+/** The time limit for reading the revision of the tokens, in milliseconds: a revocation must take effect soon. */
 const REVISION_TIMEOUT_MS = 2_000;
 
 /**
- * Opens a database on PostgreSQL, and brings its schema up to date unless it is only read. Connections are lost and
- * reopened without a log line: `failed` never resolves, because the server made durable what it acknowledged.
+ * Opens a database on PostgreSQL, and migrates its schema unless it is only read. Lost connections are replaced without a
+ * log line. `failed` never resolves: what PostgreSQL acknowledged is durable.
  *
- * @throws {DatabaseError} If it cannot be used now; the message says why, in one line.
+ * @throws {DatabaseError} If it cannot be used now. The message says why, in one line.
  */
 export async function openPostgres(url: PostgresUrl, options: PostgresOptions = {}): Promise<Database> {
   const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false, onWarning = () => {} } = options;
@@ -83,7 +83,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
       onSilence: servers.suspect,
       replyLimitMs,
     });
-  // Plants wait for no token, and reading, which waits for no standby, not for writing.
+  // Plants never wait for tokens. Reads, which wait for no standby, never wait for writes.
   const [plants, writing, reading] = [poolOf(maxInFlight), poolOf(1), poolOf(1, WORK_TIMEOUT_MS)];
   const pools = [plants, writing, reading];
   const close = () => pools.forEach((pool) => pool.close());
@@ -109,7 +109,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   };
 }
 
-/** A pool without a connection would be found later, by a client. */
+/** Connects every pool at the start: otherwise a client would be the first to see that one cannot connect. */
 async function connectAll(url: PostgresUrl, pools: readonly Pool[]): Promise<void> {
   const timeoutMs = url.connectTimeoutMs * url.hosts.length;
   try {
@@ -119,7 +119,7 @@ async function connectAll(url: PostgresUrl, pools: readonly Pool[]): Promise<voi
   }
 }
 
-/** The plants' store on their pool. The probe shares it, because what blocks the whole pool blocks every plant. */
+/** The plants' store on their pool. The probe uses the same pool, because whatever blocks that pool blocks every plant. */
 export function plantStore(pool: Pool): PlantStore {
   return {
     add: (batch, { timeoutMs }) => {
@@ -132,9 +132,9 @@ export function plantStore(pool: Pool): PlantStore {
 }
 
 /**
- * Brings the schema up to date; unless it is only asked for, and changes nothing.
+ * Migrates the schema. A dry run changes nothing.
  *
- * @returns What was to be done.
+ * @returns The pending migrations.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
 export function migratePostgres(
@@ -146,7 +146,7 @@ export function migratePostgres(
   return connected(url, failover(url, onWarning), options, dryRun ? pendingMigrations : migrate);
 }
 
-/** Connects once, so that what is wrong is said at the start. */
+/** Uses one connection, and translates its failures for the operator. */
 async function connected<Result>(
   url: PostgresUrl,
   servers: Failover,
@@ -165,7 +165,8 @@ async function connected<Result>(
 
 async function requireSchema(connection: Connection, access: Access): Promise<void> {
   const pending = await pendingMigrations(connection);
-  if (access !== "create" && pending.length === MIGRATIONS.length) throw new DatabaseError("no plant-store is in it");
+  if (access !== "create" && pending.length === MIGRATIONS.length)
+    throw new DatabaseError("it has no plant-store tables");
   if (access !== "read" && pending.length > 0) await migrate(connection);
 }
 

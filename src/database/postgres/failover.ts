@@ -2,28 +2,28 @@ import { type Connection, type ConnectionOptions, connectTo } from "./connection
 import { PostgresFailure } from "./errors.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
-/** Connects to the first server of a URL that can be used. */
+/** Connects to the first available server of a URL. */
 export interface Failover {
   /**
-   * Connects to the first server that can be used: the one that was used last is tried first, and those that did not
-   * respond are tried last. A server that would break what a 200 promises is passed by like one that is down.
+   * Connects to the first available server. The one that was used last is tried first, silent ones last. A server that
+   * would break what a 200 promises is skipped, as if it were down.
    *
-   * @throws {PostgresFailure} `NO_SERVER`, or what all servers have in common: `UNSAFE` if they would break the promise,
-   * 25006 if they are read-only. The message names each server and its reason.
+   * @throws {PostgresFailure} `NO_SERVER`; or, if it applies to every server, `UNSAFE` or 25006 (read-only). The message
+   * names each server and its reason.
    */
   connect(options: ConnectionOptions): Promise<Connection>;
 
-  /** Tells that a server has not replied to a statement: others are tried before it. */
+  /** Reports that a server did not reply to a statement: the others are tried before it. */
   suspect(host: PostgresHost): void;
 }
 
-/** How long to try a server that did not respond before, as long as there are others, in milliseconds. */
+/** How long to try a silent server if there are others, in milliseconds. */
 const SILENT_LIMIT_MS = 1_000;
 
 /**
- * Connects to the servers of a URL, and keeps in mind which of them responded.
+ * Connects to the servers of a URL, and remembers which of them responded.
  *
- * @param onWarning Is told of the first standby that is read from.
+ * @param onWarning Called once, when a standby is read from.
  */
 export function failover(url: PostgresUrl, onWarning: (message: string) => void = () => {}): Failover {
   const silent = new Set<PostgresHost>();
@@ -54,7 +54,7 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
     const failures: PostgresFailure[] = [];
     let standby: Connection | undefined;
     for (const [index, host] of inOrder().entries()) {
-      // One that does not respond leaves the others their share.
+      // A silent server leaves the others their share.
       const timeoutMs = (deadline - performance.now()) / (url.hosts.length - index);
       if (timeoutMs <= 0) break;
       try {
@@ -63,7 +63,7 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
           standby?.close();
           return connection;
         }
-        // Another host may be the primary, which has everything.
+        // Another host may be the primary, which has every plant.
         if (standby === undefined) standby = connection;
         else connection.close();
       } catch (error) {
@@ -77,7 +77,7 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
     if (standby !== undefined) return standby;
     const all = (code: string) => failures.length === url.hosts.length && failures.every((each) => each.code === code);
     const reasons = failures.map(({ message }) => message).join("; ");
-    throw new PostgresFailure(SHARED_CODES.find(all) ?? "NO_SERVER", reasons || "there was no time to try");
+    throw new PostgresFailure(SHARED_CODES.find(all) ?? "NO_SERVER", reasons || "no time left to try");
   }
 
   return {
@@ -92,7 +92,7 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
   };
 }
 
-const LAGS = "is a standby, and no other server can be used: it may lack the newest plants and tokens";
+const LAGS = "is a standby, and no other server is available: it may lack the newest plants and tokens";
 
-/** Settings stay as they are, and clients are told of a database that is read-only; another server may be back in a moment. */
+/** Codes that are kept if every server has them: `UNSAFE` is final, and clients are told that storage is read-only. */
 const SHARED_CODES = ["UNSAFE", "25006"] as const;

@@ -4,12 +4,12 @@ import { DatabaseError } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 
-/** The migrations that drizzle-kit made, embedded: the executable has no folder to read. By journal tag. */
+/** The migrations that drizzle-kit generated, by journal tag. Embedded, because the executable has no folder to read. */
 const SQL: Readonly<Record<string, string>> = {
   "0000_plants_and_tokens": plantsAndTokens,
 };
 
-/** One step of the schema. */
+/** One migration. */
 export interface Migration {
   readonly tag: string;
   /** When it was made, in milliseconds since 1970 UTC. */
@@ -17,17 +17,17 @@ export interface Migration {
   readonly sql: string;
 }
 
-/** Every migration in order, as it runs. */
+/** Every migration, in order. */
 export const MIGRATIONS: readonly Migration[] = journal.entries.map(({ tag, when }) => ({
   tag,
   when,
   sql: SQL[tag] as string,
 }));
 
-/** The table of applied migrations. Its presence identifies the schema as a plant-store's. */
+/** The table of applied migrations. It identifies a plant-store schema. */
 const LEDGER = "plant_store_migrations";
 
-/** What is in the schema where tables are made, and where else a plant-store is. A role sees here what it may not read. */
+/** The tables of the current schema, and another schema with a ledger. The catalog lists even what the role may not read. */
 const CONTENTS = `SELECT current_schema() AS schema, coalesce((SELECT string_agg(tablename, ',')
   FROM pg_catalog.pg_tables WHERE schemaname = current_schema()), '') AS tables,
   (SELECT min(schemaname) FROM pg_catalog.pg_tables WHERE tablename = '${LEDGER}') AS other,
@@ -44,12 +44,13 @@ interface Contents {
 /**
  * Returns the migrations to apply: all of them if the schema is empty.
  *
- * @throws {DatabaseError} If the schema is another application's or a newer plant-store's, or the tables are in another.
+ * @throws {DatabaseError} If the schema belongs to another application or a newer plant-store, or another schema has the
+ * tables.
  */
 export async function pendingMigrations(connection: Connection): Promise<readonly Migration[]> {
   const [contents] = await connection.query<Contents>(CONTENTS);
   if (contents === undefined || contents.schema === null) {
-    throw new DatabaseError("its search_path names no schema that there is");
+    throw new DatabaseError("no schema in its search_path exists: create one");
   }
   const tables = contents.tables.split(",").filter((table) => table !== "");
   if (contents.may_read === false) throw new DatabaseError(`the user lacks SELECT on ${LEDGER}: GRANT it`);
@@ -59,9 +60,9 @@ export async function pendingMigrations(connection: Connection): Promise<readonl
   return MIGRATIONS;
 }
 
-/** A second, empty set of tables would take every id again. */
+/** A second, empty set of tables would accept every id again. */
 function elsewhere(schema: string, other: string): string {
-  return `search_path leads to schema "${schema}", but plant-store's tables are in "${other}": set search_path to it`;
+  return `search_path leads to schema "${schema}", but the plant-store tables are in "${other}": set search_path to that schema`;
 }
 
 async function unapplied(connection: Connection): Promise<readonly Migration[]> {
@@ -77,7 +78,7 @@ export function scriptOf(migration: Migration): string {
   return `BEGIN;\n${statementsOf(migration)}COMMIT;\n`;
 }
 
-/** Rivals wait at the first statements, for a bounded time; a change to a large table has no time limit. */
+/** Rivals wait for the ledger's row, up to the session's statement_timeout. A change to a large table has no time limit. */
 function statementsOf({ tag, when, sql }: Migration): string {
   return `SET LOCAL lock_timeout = 0;
 CREATE TABLE IF NOT EXISTS ${LEDGER} (made_at bigint PRIMARY KEY, tag text NOT NULL);
@@ -88,11 +89,11 @@ ${sql.replaceAll("--> statement-breakpoint\n", "").trimEnd()}
 }
 
 /**
- * Brings a schema up to date, one transaction a migration. Any number of servers may do so at once: each inserts the
- * migration's row first, and all but one of them wait there, fail, and find it applied.
+ * Migrates the schema, with one transaction for each migration. Any number of servers may do so at once. Each inserts the
+ * migration's row first; all but one of them wait there, fail, and then find it applied.
  *
- * @returns What was applied, by this server or another.
- * @throws {DatabaseError} See {@linkcode pendingMigrations}; or if the role may not create tables.
+ * @returns The migrations that this server applied.
+ * @throws {DatabaseError} As {@linkcode pendingMigrations}, or if the role may not create tables.
  */
 export async function migrate(connection: Connection): Promise<readonly Migration[]> {
   const applied: Migration[] = [];
@@ -110,10 +111,10 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
   }
 }
 
-const MAY_NOT_CREATE = "the user may not create tables: run plant-store migrate once as one who may";
+const MAY_NOT_CREATE = "the user may not create tables: run plant-store migrate once as a user who may";
 
-/** SQLSTATEs of the server that loses the race: even CREATE TABLE IF NOT EXISTS fails if another is about to commit. */
+/** SQLSTATEs of the server that loses the race. Even CREATE TABLE IF NOT EXISTS fails while another commits. */
 const RIVAL = new Set(["23505", "42P07", "42710", "42701", "40001", "40P01"]);
 
-/** Each is one rival that was faster, and only one of them wins a migration. */
+/** Each failed try means that one rival was faster. */
 const MAX_TRIES = 50;

@@ -11,21 +11,21 @@ import { bigintArray, plants, textArray } from "./schema.ts";
 
 const { placeholder } = sql;
 
-/** Drizzle writes the statements, once; a connection runs them. */
+/** Drizzle writes each statement once; a connection runs it. */
 const db = drizzle.mock();
 
-/** The arrays are read side by side. In FROM each of them would be copied into a temporary store before it is read. */
+/** The arrays are read side by side. In FROM, each would first be copied into a temporary store. */
 const INSERT = db
   .insert(plants)
   .select(
     sql`SELECT unnest(${placeholder("ids")}::bigint[]), unnest(${placeholder("names")}::text[]), unnest(${placeholder("tags")}::text[])`,
   )
-  // Of the id only: a conflict in a unique index that an operator added is an error, not a stored plant.
+  // On the id only: a conflict in an operator's own unique index is an error, not a stored plant.
   .onConflictDoNothing({ target: plants.id })
   .returning({ id: plants.id })
   .toSQL().sql;
 
-/** A longer text comes back as its SHA-256: what is stored may be far more than what was sent. */
+/** A longer text is read as its SHA-256: the stored plant may be far longer than the one that was sent. */
 const LONGEST_READ_BYTES = sql.raw("256");
 
 const short = (text: AnyPgColumn) => sql`CASE WHEN octet_length(${text}) <= ${LONGEST_READ_BYTES} THEN ${text} END`;
@@ -33,9 +33,9 @@ const digest = (text: AnyPgColumn) =>
   sql`CASE WHEN octet_length(${text}) > ${LONGEST_READ_BYTES} THEN encode(sha256(convert_to(${text}, 'UTF8')), 'hex') END`;
 
 /**
- * Looks up rows and locks them, which writes: so this is durable and on the synchronous standby when it returns.
- * A row may be visible and not yet there: after a crash of the primary that had committed it, and not replicated it.
- * It waits for no lock. An ordinary UPDATE of a row is none to it; rows that another transaction deletes are left out.
+ * Looks up rows and locks them. Locking writes, so the rows are durable and on the synchronous standby when it returns.
+ * Otherwise a row may be visible before it is replicated: after a crash of the primary that had committed it.
+ * It waits for no lock, and an ordinary UPDATE of a row does not conflict. Rows that another transaction deletes are skipped.
  */
 const SELECT_STORED = db
   .select({
@@ -50,7 +50,7 @@ const SELECT_STORED = db
   .for("key share", { skipLocked: true })
   .toSQL().sql;
 
-/** A row as Bun gives it: a bigint is text. */
+/** A row as Bun returns it: a bigint is text. */
 interface PlantRow {
   readonly id: string;
   readonly name: string;
@@ -58,11 +58,11 @@ interface PlantRow {
 }
 
 /**
- * Adds a batch in one statement that commits by itself, and looks up in a second one what was there before: only
- * a later statement sees what a rival committed in the meantime. Plants that another transaction holds for about a
- * second are `unavailable`.
+ * Adds a batch in one statement, which commits by itself. A second one looks up the plants that were stored before: only a
+ * later statement sees what a rival has committed meanwhile. Plants that another transaction locks for about a second
+ * are `unavailable`.
  *
- * @param deadline When the caller gives up, as `performance.now()` has it.
+ * @param deadline When the caller gives up, by `performance.now()`.
  */
 export async function addPlants(
   connection: Connection,
@@ -72,7 +72,7 @@ export async function addPlants(
   if (batch.length === 0) return [];
   const candidates = firstOfEach(batch);
   const inserted = await insert(connection, candidates);
-  // Each had an id of its own, and none was there.
+  // Every id is unique and new.
   if (inserted?.length === batch.length) return batch.map(() => "added");
   const adding: Adding = { connection, added: new Set(inserted?.map(idOf) ?? []), stored: new Map() };
   await look(adding, candidates);
@@ -84,14 +84,14 @@ export async function addPlants(
     const { id } = plant;
     const row = stored.get(id);
     if (row !== undefined) return holds(row, plant) ? "present" : "conflict";
-    // The first of an id was added, and those after it are compared with it.
+    // The first plant with an id was added. Later ones in the batch are compared with it.
     if (!added.has(id)) return "unavailable";
     if (!told.has(id)) return told.add(id) && "added";
     return samePlant(first.get(id) ?? plant, plant) ? "present" : "conflict";
   });
 }
 
-/** One for each id, in the order of ids: two batches that overlap in another order would wait for each other. */
+/** One plant for each id, sorted by id: overlapping batches in different orders would deadlock. */
 function firstOfEach(batch: readonly NewPlant[]): readonly NewPlant[] {
   const first = new Map<bigint, NewPlant>();
   for (const plant of batch) if (!first.has(plant.id)) first.set(plant.id, plant);
@@ -106,14 +106,14 @@ function columnsOf(batch: readonly NewPlant[]): string[] {
   ];
 }
 
-/** A row to compare a plant with: of a long text it has the digest only. */
+/** A row to compare a plant with. A long text is replaced by its digest. */
 interface StoredRow extends Pick<PlantRow, "id" | "tag"> {
   readonly name: string | null;
   readonly name_digest: string | null;
   readonly tag_digest: string | null;
 }
 
-/** A batch on its way: which of its plants were added, and which rows were found. */
+/** A batch in flight: the ids that were added, and the rows that were found. */
 interface Adding {
   readonly connection: Connection;
   readonly added: Set<bigint>;
@@ -129,7 +129,7 @@ function idOf({ id }: Pick<PlantRow, "id">): bigint {
   return BigInt(id);
 }
 
-/** Inserts plants; gives the rows of those that were added, or `undefined` if it met a lock, and was rolled back. */
+/** Inserts plants. Returns the rows of the new ones, or `undefined` if a lock timed out, which rolls the insert back. */
 async function insert(
   connection: Connection,
   plants: readonly NewPlant[],
@@ -145,7 +145,7 @@ async function insert(
 /** The SQLSTATE of a statement that waited for a lock longer than `lock_timeout`. */
 const LOCK_NOT_AVAILABLE = "55P03";
 
-/** Looks for the rows of plants that are open. */
+/** Looks up the rows of the open plants. */
 async function look(adding: Adding, plants: readonly NewPlant[]): Promise<void> {
   const open = openOf(adding, plants);
   if (open.length === 0) return;
@@ -153,19 +153,19 @@ async function look(adding: Adding, plants: readonly NewPlant[]): Promise<void> 
   for (const row of rows) adding.stored.set(BigInt(row.id), row);
 }
 
-/** How long plants that are locked are tried, in milliseconds. */
+/** How long to retry locked plants, in milliseconds. */
 const LOCKED_TIMEOUT_MS = 1_000;
-/** How long a statement over several plants waits for a lock, in milliseconds: no plant is to wait for its neighbour's. */
+/** How long a statement with several plants waits for a lock, in milliseconds: no plant should wait for its neighbour's. */
 const PART_LOCK_TIMEOUT_MS = 20;
-/** How long to pause before looking again for a row that is locked, in milliseconds. */
+/** The pause between two lookups of a locked row, in milliseconds. */
 const LOOK_PAUSE_MS = 50;
-/** How long before the deadline to end, in milliseconds: what was stored until then is to be told. */
+/** How long before the deadline to stop, in milliseconds, to leave time for reporting the stored plants. */
 const DEADLINE_MARGIN_MS = 100;
 
 /**
- * Adds what is open of a batch that met a lock: all at once, for the lock may have been on a row that was there; then in
- * parts; then each plant of a part that met a lock. What is still open is waited for together. A statement that meets a
- * lock is an error in the server's log.
+ * Adds the open plants of a batch that met a lock. All at once first, because the lock may have been on a stored row; then
+ * in parts; then each plant of a part that met a lock. Then it waits for the rest together. Each statement that a lock
+ * stops is an error in PostgreSQL's log, so there should be few.
  */
 async function addBesideLocks(adding: Adding, plants: readonly NewPlant[], deadline: number): Promise<void> {
   const { connection, added } = adding;
@@ -174,7 +174,7 @@ async function addBesideLocks(adding: Adding, plants: readonly NewPlant[], deadl
   const end = Math.min(performance.now() + LOCKED_TIMEOUT_MS, deadline - DEADLINE_MARGIN_MS);
   const leftMs = () => Math.ceil(end - performance.now());
 
-  /** Adds what is open in statements over so many plants; those that met a lock stay open. */
+  /** Adds the open plants, `size` in a statement. Plants whose statement met a lock stay open. */
   async function addParts(size: number): Promise<void> {
     const blocked: NewPlant[] = [];
     for (const part of chunksOf(open, size)) {
@@ -206,7 +206,7 @@ async function addBesideLocks(adding: Adding, plants: readonly NewPlant[], deadl
   }
 }
 
-/** In an order of its own each time: if the time is not enough, the next call begins elsewhere. */
+/** Chunks, beginning with a random one: if the time runs out, the next call begins elsewhere. */
 function chunksOf(plants: readonly NewPlant[], size: number): readonly (readonly NewPlant[])[] {
   const chunks = Array.from({ length: Math.ceil(plants.length / size) }, (_, index) =>
     plants.slice(index * size, (index + 1) * size),
@@ -215,7 +215,7 @@ function chunksOf(plants: readonly NewPlant[], size: number): readonly (readonly
   return [...chunks.slice(first), ...chunks.slice(0, first)];
 }
 
-/** Of the session: a connection never turns into another one. */
+/** For the session: a connection never changes its session. */
 async function setLockTimeout(connection: Connection, timeoutMs: number): Promise<void> {
   await connection.query("SELECT set_config('lock_timeout', $1::text, false)", [String(timeoutMs)]);
 }
@@ -260,8 +260,8 @@ export function readPage(from: bigint): Work<readonly NewPlant[]> {
 }
 
 /**
- * Commits a row of a table of its own as an insert of plants does, with the locks and the rights that plants need, and
- * adds no plant. In one statement: on a slow network each would cost a round trip of the time that a probe has.
+ * Commits a row to a separate table, with the locks and privileges that plants need, and adds no plant. It is one statement,
+ * because on a slow network each round trip takes a share of the probe's time.
  */
 const PROBE = `WITH added AS (
     INSERT INTO plants (id, name) SELECT 0, '' WHERE false ON CONFLICT (id) DO NOTHING RETURNING id),
@@ -270,10 +270,10 @@ const PROBE = `WITH added AS (
     WHERE NOT EXISTS (SELECT FROM added) AND NOT EXISTS (SELECT FROM stored)
     ON CONFLICT (id) DO UPDATE SET probed_at = excluded.probed_at RETURNING ${DURABILITY}`;
 
-/** Servers that probe at once seldom wait for each other's commit. */
+/** With this many rows, servers that probe at once seldom wait for each other's commit. */
 const PROBE_ROWS = 64;
 
-/** Finds out whether plants can be stored now: the server's settings may have changed since the connection was opened. */
+/** Verifies that plants can be stored now, and that the server's settings have not changed since the connection was opened. */
 export async function probe(connection: Connection): Promise<void> {
   const [found] = await connection.query<Durability>(PROBE, [String(Math.floor(Math.random() * PROBE_ROWS))]);
   if (found !== undefined) requireDurable(found);

@@ -5,50 +5,50 @@ import type { Connection } from "./connection.ts";
 import { PostgresFailure, remedyFor, unavailable } from "./errors.ts";
 import type { PostgresHost } from "./url.ts";
 
-/** Something to run on a connection; `attempt` counts from 0, and a later one may find what an earlier one did. */
+/** Work to run on a connection. `attempt` counts from 0; a later attempt may find the effects of an earlier one. */
 export type Work<Result> = (connection: Connection, attempt: number) => Promise<Result>;
 
 /** How a {@linkcode Pool} connects. */
 export interface PoolOptions {
-  /** How many pieces of work may be in flight at once, each on a connection of its own. */
+  /** How many pieces of work may be in flight at once, each on its own connection. */
   readonly size: number;
-  /** Opens a connection within a time, in milliseconds. */
+  /** Opens a connection within a time limit, in milliseconds. */
   readonly connect: (timeoutMs: number) => Promise<Connection>;
-  /** Called with a server that has not replied to a statement for a second. @default does nothing */
+  /** Called with a server that did not reply to a statement within a second. @default does nothing */
   readonly onSilence?: (host: PostgresHost) => void;
-  /** The server replies to every statement within this time, in milliseconds, unless its reply is lost. @default never */
+  /** The server ends every statement within this time, in milliseconds. No later reply comes. @default never */
   readonly replyLimitMs?: number | undefined;
   readonly counts: PoolCounts;
 }
 
-/** What happened on the connections of one pool or several. */
+/** Counters of one pool or several. */
 export interface PoolCounts {
   /** Connections opened to replace a lost one. */
   reconnections: number;
-  /** Pieces of work that were begun again. */
+  /** Further attempts at a piece of work. */
   retries: number;
   /** Pieces of work that were done. */
   done: number;
-  /** How long those took together, in milliseconds. */
+  /** Their total duration, in milliseconds. */
   durationMs: number;
 }
 
-/** Counts that begin at zero. */
+/** Creates counters. */
 export const noCounts = (): PoolCounts => ({ reconnections: 0, retries: 0, done: 0, durationMs: 0 });
 
-/** How long a server may take to reply before another way to the database is tried, in milliseconds. */
+/** How long a server may take to reply before another connection is tried, in milliseconds. */
 const OVERDUE_MS = 1_000;
-/** How long a connection that has replied is used without a round trip before, in milliseconds. */
+/** How long after a reply a connection is used without checking it, in milliseconds. */
 const FRESH_MS = 5_000;
-/** How old a connection gets, in milliseconds: a new one finds what was changed in the server's settings or in DNS. */
+/** The maximum age of a connection, in milliseconds: a new one sees changes of the server's settings and of DNS. */
 const MAX_AGE_MS = 600_000;
-/** After this time, in milliseconds, the server has ended every statement but a commit that waits for a standby. */
+/** After this time, in milliseconds, only a commit that waits for a standby can still be running on the server. */
 const STATEMENT_MS = 30_000;
-/** How long to pause at most after connecting has failed, in milliseconds, give or take half of it. */
+/** The longest pause after a failure to connect, in milliseconds, give or take half of it. */
 const LONGEST_PAUSE_MS = 1_300;
 
 /**
- * A connection that is open, by what happens on it.
+ * The state of an open connection.
  * - `checking`: it has been silent, and makes a round trip before it is used.
  * - `overdue`: the server has not replied for a second, or the caller has given up. It stays open until the reply comes.
  */
@@ -62,7 +62,7 @@ interface Slot {
   state: State;
 }
 
-/** Work that needs a connection until a deadline, as `performance.now()` has it. */
+/** Work that waits for a connection until a deadline, by `performance.now()`. */
 interface Waiting {
   readonly deadline: number;
   readonly resolve: (slot: Slot) => void;
@@ -70,28 +70,28 @@ interface Waiting {
 }
 
 /**
- * Connections to the database, each with one piece of work in flight. Work that waits is for no connection in particular:
- * if the server takes no more of them, or a new one hangs, those that are open serve all.
+ * Connections to the database, each with one piece of work in flight. Waiting work takes the first idle connection: if the
+ * server accepts no more of them, or a new one hangs, the open ones serve all.
  *
- * No statement is cancelled, which would turn waiting for a synchronous standby into success, and a connection whose
- * caller has given up is not closed: the server would go on all the same, uncounted. There are twice as many connections
- * as the pool's size at most, so that few statements can be left behind on the server.
+ * No statement is cancelled: PostgreSQL would report success for a commit that waits for a synchronous standby. A
+ * connection whose caller has given up stays open, because the statement would continue on the server, uncounted. A pool
+ * has at most twice as many connections as its size, which bounds the statements left behind on the server.
  */
 export class Pool {
   readonly #options: PoolOptions;
   readonly #slots = new Set<Slot>();
   readonly #waiting = new Set<Waiting>();
   #connecting = 0;
-  /** How many connections were lost and not replaced. */
+  /** How many lost connections are not replaced yet. */
   #lost = 0;
-  /** How often connecting failed since it last succeeded, and why. */
+  /** How often connecting failed since it last succeeded, and the last reason. */
   #failures = 0;
   #lastFailure: unknown;
-  /** When another way to the database was looked for last, although no work waited. */
+  /** When a connection was last opened although no work waited. */
   #scoutedAt = Number.NEGATIVE_INFINITY;
-  /** Since when a server has not replied. A connection without a later reply makes a round trip before it is used. */
+  /** Since when a server is silent. A connection without a later reply is checked before it is used. */
   #silentSince = Number.NEGATIVE_INFINITY;
-  /** When the work began that began last of all that succeeded. */
+  /** The latest start of any work that succeeded. */
   #succeeded = Number.NEGATIVE_INFINITY;
   #isClosed = false;
 
@@ -100,10 +100,10 @@ export class Pool {
   }
 
   /**
-   * Runs a piece of work: on another connection if its own is lost, and again if that is safe and the time allows.
+   * Runs a piece of work. It is repeated if that is safe and time allows, on another connection if its own is lost.
    *
-   * @param timeoutMs How long it may take, in milliseconds, waiting for a connection included.
-   * @throws {PlantStoreError} `storage_unavailable`; what was sent may or may not have been committed.
+   * @param timeoutMs The time limit, in milliseconds, including the wait for a connection.
+   * @throws {PlantStoreError} `storage_unavailable`. The work may or may not have been committed.
    */
   async run<Result>(work: Work<Result>, timeoutMs: number): Promise<Result> {
     const deadline = performance.now() + timeoutMs;
@@ -118,7 +118,7 @@ export class Pool {
     }
   }
 
-  /** Makes sure of a connection within a time, in milliseconds. */
+  /** Opens the first connection within a time limit, in milliseconds. */
   async connect(timeoutMs: number): Promise<void> {
     this.#release(await this.#acquire(performance.now() + timeoutMs));
   }
@@ -128,12 +128,12 @@ export class Pool {
     return [...this.#slots].filter(({ connection }) => connection.isOpen()).length;
   }
 
-  /** How many connections have work, or may still have work that was given up, or are being opened. */
+  /** How many connections have work in flight, even if its caller has given up, or are being opened. */
   get busy(): number {
     return this.#count("checking") + this.#count("busy") + this.#count("overdue") + this.#connecting;
   }
 
-  /** Closes every connection. What is in flight rejects, and nothing is sent again. */
+  /** Closes every connection. Work in flight rejects, and is not repeated. */
   close(): void {
     this.#isClosed = true;
     this.#closeAll();
@@ -146,7 +146,7 @@ export class Pool {
     return count;
   }
 
-  /** How many connections take work, now or in a moment. */
+  /** How many connections can take work, now or soon. */
   #usable(): number {
     return this.#slots.size - this.#count("overdue") + this.#connecting;
   }
@@ -168,16 +168,16 @@ export class Pool {
     });
   }
 
-  /** After each change: gives work to the connections that are idle, and opens more for the rest. */
+  /** Runs after each change. Assigns work to idle connections, and opens more for the rest. */
   #pump(): void {
     this.#closeUseless();
     if (this.#waiting.size === 0) return;
     const idle = [...this.#slots].filter(({ state }) => state.name === "idle");
-    // Those that were used last first: the others may be closed by age.
+    // Most recently used first, so that the others can age.
     for (const slot of idle.toSorted((one, other) => other.connection.repliedAt() - one.connection.repliedAt())) {
       const [next] = this.#waiting;
       if (next === undefined) break;
-      // All that are not fresh at once: if the network has dropped one silently, it may have dropped them all.
+      // Checks all silent ones at once: if the network dropped one, it may have dropped them all.
       if (!this.#isFresh(slot)) {
         void this.#check(slot);
         continue;
@@ -190,7 +190,7 @@ export class Pool {
     for (let missing = this.#waiting.size - arriving; missing > 0 && this.#mayOpen(); missing--) void this.#open();
   }
 
-  /** One at a time while it fails. */
+  /** Whether to open another one: while connecting fails, one at a time. */
   #mayOpen(): boolean {
     const isFailing = this.#failures > 0 && this.#connecting > 0;
     const hasRoom = this.#usable() < this.#options.size && !this.#isFull();
@@ -198,8 +198,9 @@ export class Pool {
   }
 
   /**
-   * Closes what was lost; and work that was given up, if something that began later has succeeded and its place is needed,
-   * or the server would have ended it: then no commit waits for a standby, and only the reply was lost.
+   * Closes lost connections. It also closes a connection whose caller has given up, if later work has succeeded and either
+   * its place is needed or the server would have ended the statement. Then no commit waits for a standby: only the reply was
+   * lost.
    */
   #closeUseless(): void {
     const { replyLimitMs = Number.POSITIVE_INFINITY } = this.#options;
@@ -231,7 +232,7 @@ export class Pool {
     this.#pump();
   }
 
-  /** Connects, again and again as long as work waits for it. */
+  /** Connects, and retries as long as work waits for it. */
   async #open(): Promise<void> {
     this.#connecting++;
     for (let patience = this.#patienceMs(); patience > 0; patience = this.#patienceMs()) {
@@ -249,7 +250,7 @@ export class Pool {
     this.#pump();
   }
 
-  /** How long work still waits for a connection, in milliseconds: it has none, or one that does not reply. */
+  /** How long a new connection is worth waiting for, in milliseconds: work waits, or a server is silent. */
   #patienceMs(): number {
     if (this.#isClosed) return 0;
     const isSilent = [...this.#slots].some(({ state }) => state.name === "overdue" && !state.isGivenUp);
@@ -261,7 +262,7 @@ export class Pool {
     if (this.#isClosed) return connection.close();
     this.#failures = 0;
     this.#lastFailure = undefined;
-    // Another server has taken over: what is in flight elsewhere is run again here.
+    // Another server has taken over: work in flight on the old one is repeated here.
     for (const slot of this.#slots) if (slot.connection.host !== connection.host) this.#close(slot);
     if (this.#lost > 0) {
       this.#lost--;
@@ -288,7 +289,7 @@ export class Pool {
     }
   }
 
-  /** What the reply means to the connection, even if its caller has given up. */
+  /** Applies the result to the connection, even if the caller has given up. */
   async #finish<Result>(slot: Slot, working: Promise<Result>, began: number): Promise<Result> {
     const { counts } = this.#options;
     try {
@@ -299,7 +300,7 @@ export class Pool {
       return result;
     } catch (error) {
       if (remedyFor(error) !== "repeat") this.#close(slot);
-      // A server's setting: it is the same on all connections.
+      // The server's settings are the same on all connections.
       if (error instanceof PostgresFailure && error.code === "UNSAFE") this.#closeAll();
       throw error;
     } finally {
@@ -307,7 +308,7 @@ export class Pool {
     }
   }
 
-  /** Looks whether the server replies to each statement of a piece of work within a second. */
+  /** Watches whether the server replies to each statement of a piece of work within a second. */
   #watch(slot: Slot, began: number): () => void {
     const check = () => {
       const silentMs = performance.now() - Math.max(began, slot.connection.repliedAt());
@@ -318,7 +319,7 @@ export class Pool {
     return () => stop();
   }
 
-  /** Makes room for another connection, and looks for another way to the database: this one may be gone. */
+  /** Makes room for another connection, and opens it: this one may be dead. */
   #becomeOverdue(slot: Slot, began: number, isGivenUp: boolean): void {
     if (!this.#slots.has(slot)) return;
     const now = performance.now();
@@ -347,12 +348,12 @@ export class Pool {
     await pause(pauseMs);
   }
 
-  /** Closes a connection that works. */
+  /** Closes a healthy connection. */
   #retire(slot: Slot): void {
     if (this.#slots.delete(slot)) slot.connection.close();
   }
 
-  /** Closes a connection that is lost. */
+  /** Closes a lost connection. */
   #close(slot: Slot): void {
     if (!this.#slots.has(slot)) return;
     this.#retire(slot);
@@ -370,12 +371,12 @@ export class Pool {
   }
 }
 
-/** Whether connecting again in a moment would fail again: a setting, or a bug. */
+/** Whether retrying to connect is pointless: a setting, or a bug. */
 function isFinal(error: unknown): boolean {
   return remedyFor(error) === "fault" || (error instanceof PostgresFailure && error.code === "UNSAFE");
 }
 
-/** The metrics of pools that count together. */
+/** The metrics of pools that share counters. */
 export function poolMetrics(pools: readonly Pool[], counts: PoolCounts): readonly DatabaseMetric[] {
   const sum = (number: (pool: Pool) => number) => pools.reduce((total, pool) => total + number(pool), 0);
   const metric = (type: "counter" | "gauge", name: string, help: string, value: number): DatabaseMetric => ({

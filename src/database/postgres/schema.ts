@@ -2,17 +2,17 @@ import { bigint, customType, integer, pgTable, text, timestamp } from "drizzle-o
 
 const bytes = customType<{ data: Uint8Array; driverData: Uint8Array }>({ dataType: () => "bytea" });
 
-/** A moment, to the millisecond that a `Date` has. */
+/** A moment, to the millisecond, as a `Date`. */
 const instant = (name: string) => timestamp(name, { withTimezone: true, precision: 3 });
 
-/** The plants, by the id their client chose. */
+/** The plants. Clients choose the id. */
 export const plants = pgTable("plants", {
   id: bigint({ mode: "bigint" }).primaryKey(),
   name: text().notNull(),
   tag: text(),
 });
 
-/** Bearer tokens: the SHA-256 only, so a copy of the database gives no access. */
+/** Bearer tokens. Only the SHA-256 is stored, so a copy of the database gives no access. */
 export const tokens = pgTable("tokens", {
   name: text().primaryKey(),
   digest: bytes().notNull().unique(),
@@ -24,26 +24,26 @@ export const tokens = pgTable("tokens", {
   scopes: text().notNull(),
 });
 
-/** One row, another number after each change of the tokens. Servers read it to know whether to read the tokens. */
+/** One row, with a new number after each change of the tokens. Servers read it to learn whether to reload the tokens. */
 export const tokenRevision = pgTable("token_revision", {
   id: integer().primaryKey(),
   revision: bigint({ mode: "bigint" }).notNull(),
 });
 
-/** A few rows, one of which a probe writes: that commits as a plant does, and touches none. */
+/** A few rows. A probe writes one of them, which commits as a plant does and touches no plant. */
 export const probes = pgTable("probes", {
   id: integer().primaryKey(),
   probedAt: instant("probed_at").notNull(),
 });
 
-/** An array of integers as PostgreSQL reads it. */
+/** An array of integers as a PostgreSQL literal. */
 export function bigintArray(values: readonly bigint[]): string {
   return `{${values.join(",")}}`;
 }
 
 /**
- * An array of texts as PostgreSQL reads it; what is absent is NULL. Every text comes out as it was, empty ones and "NULL"
- * too (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO).
+ * An array of texts as a PostgreSQL literal; `undefined` is NULL. It is exact for every text, even "" and "NULL"
+ * (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO).
  */
 export function textArray(values: readonly (string | undefined)[]): string {
   return `{${values.map((value) => (value === undefined ? "NULL" : quoted(value))).join(",")}}`;
@@ -51,11 +51,11 @@ export function textArray(values: readonly (string | undefined)[]): string {
 
 function quoted(text: string): string {
   if (!/["\\]/.test(text)) return `"${text}"`;
-  // JSON escapes the same two characters, and also control characters, which PostgreSQL takes as they are.
+  // JSON escapes the same two characters. It also escapes control characters, which PostgreSQL takes as they are.
   return /\p{Cc}/u.test(text) ? `"${escaped(text)}"` : JSON.stringify(text);
 }
 
-/** By UTF-16 code units: if most of them are escaped, `replaceAll` takes up to ten times as long. */
+/** Works on UTF-16 code units: if most are escaped, `replaceAll` takes up to ten times as long. */
 function escaped(text: string): string {
   const units = new Uint16Array(2 * text.length);
   let length = 0;

@@ -2,29 +2,29 @@ import { DatabaseError } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 
-/** What tables are verified for. */
+/** How to verify tables. */
 export interface TablesOptions {
   /** Whether plants are written: reading needs less of the tables. */
   readonly writable: boolean;
-  /** Called once, with additions to the tables that are no reason to refuse them. */
+  /** Called once, with additions to the tables that are allowed, but may affect plants. */
   readonly onWarning: (message: string) => void;
 }
 
 /** Verifies the tables of a database. */
 export interface TablesVerifier {
   /**
-   * Compares the tables of a server with those that the migrations made, on the first connection to it: a restore that was
-   * not finished, or an operator, may have left others, which would lose or change plants without an error.
+   * Compares the tables of a server with the migrations, on the first connection to it. An unfinished restore or an operator
+   * may have left tables that would lose or change plants without an error.
    *
-   * @throws {PostgresFailure} `UNSAFE`; the message says in one line what is wrong, and what to do.
+   * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong, and what to do.
    */
   verify(connection: Pick<Connection, "query" | "host">): Promise<void>;
 
-  /** The `search_path` of every later session, which leads to the tables that were verified first. */
+  /** The `search_path` of every later session: the schema of the tables that were verified first. */
   searchPath(): string | undefined;
 }
 
-/** Makes a verifier, which keeps what it has found. */
+/** Creates a verifier. It verifies each server once. */
 export function tablesVerifier({ writable, onWarning }: TablesOptions): TablesVerifier {
   const verified = new Set<unknown>();
   let schema: string | undefined;
@@ -34,14 +34,14 @@ export function tablesVerifier({ writable, onWarning }: TablesOptions): TablesVe
       if (verified.has(host)) return;
       const tables = await query<Table>(TABLES);
       const expected = schema ?? tables[0]?.schema ?? "";
-      // Plants are the first.
+      // Reading needs `plants`, the first, only.
       for (const table of writable ? tables : tables.slice(0, 1)) {
         const problem = misplaced(table, expected) ?? (writable ? unsafe(table) : undefined);
         if (problem !== undefined) throw new PostgresFailure("UNSAFE", problem);
       }
       const extras = tables[0]?.extras ?? null;
       if (schema === undefined && extras !== null) {
-        onWarning(`Not made by plant-store, and able to refuse or change plants: ${extras}`);
+        onWarning(`Not created by plant-store, and may reject or change plants: ${extras}`);
       }
       verified.add(host);
       schema = expected;
@@ -64,25 +64,25 @@ function unsafe({ name, is_table, unlogged, other_types, has_key }: Table): stri
   return has_key ? undefined : `${name} has no valid primary key on id: ALTER TABLE ${name} ADD PRIMARY KEY (id)`;
 }
 
-/** A table that the migrations made. */
+/** A table of the migrations, as found. */
 interface Table {
   readonly name: string;
-  /** As an identifier. Null if there is no such table, and so is the rest. */
+  /** As an identifier. Null if the table is missing, and so is the rest. */
   readonly schema: string | null;
   readonly is_table: boolean;
-  /** The table or one of its partitions, if a crash would empty it. */
+  /** The table or one of its partitions, if it is UNLOGGED. */
   readonly unlogged: string | null;
   readonly other_types: string | null;
   readonly has_key: boolean;
-  /** Indexes, constraints, triggers and rules of plants that the migrations did not make. */
+  /** Indexes, constraints, triggers and rules of `plants` that are not from the migrations. */
   readonly extras: string | null;
 }
 
-/** Whether `ON CONFLICT (id)` can rely on an index. */
+/** Whether `ON CONFLICT (id)` can use an index. */
 const IS_KEY = `indisunique AND indisvalid AND indimmediate AND indpred IS NULL AND indnkeyatts = 1
   AND indkey[0] = (SELECT attnum FROM pg_catalog.pg_attribute WHERE attrelid = indrelid AND attname = 'id')`;
 
-/** One row for each table, plants first. It takes no lock, so it never waits. */
+/** One row for each table, `plants` first. It takes no lock, so it never waits. */
 const TABLES = `WITH RECURSIVE members AS (
     SELECT name, to_regclass(name)::oid AS root, to_regclass(name)::oid AS member
     FROM unnest(ARRAY['plants', 'probes', 'token_revision', 'tokens']) AS name
@@ -111,17 +111,17 @@ const TABLES = `WITH RECURSIVE members AS (
   WHERE member IS NULL OR member = root
   ORDER BY name`;
 
-/** What a server does with its tables: it locks a row to read it, which is an UPDATE. */
+/** The privileges that a server lacks. Locking a row to read it needs UPDATE. */
 const MISSING = `SELECT string_agg(privilege || ' on ' || name, ', ' ORDER BY name, privilege) AS missing
   FROM unnest(ARRAY['plants', 'probes', 'tokens', 'token_revision']) AS name,
     unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS privilege
   WHERE NOT has_table_privilege(name, privilege)`;
 
 /**
- * Asks at the start for what would fail later, and then only sometimes: a plant that is new needs less than one that is
- * sent again.
+ * Requires at the start the privileges whose lack would show later, and only sometimes: a new plant needs fewer than a
+ * retry.
  *
- * @throws {DatabaseError} If the role may not do all that a server does.
+ * @throws {DatabaseError} If the role lacks a privilege that a server needs.
  */
 export async function requirePrivileges(connection: Connection): Promise<void> {
   const [row] = await connection.query<{ missing: string | null }>(MISSING);

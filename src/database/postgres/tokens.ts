@@ -9,7 +9,7 @@ import { textArray, tokenRevision, tokens } from "./schema.ts";
 const { placeholder } = sql;
 const db = drizzle.mock();
 
-/** By bytes, as everywhere: a collation is the database's own. */
+/** By bytes, as on SQLite. The database's own collation may differ. */
 const LIST = db
   .select()
   .from(tokens)
@@ -42,22 +42,22 @@ export async function listTokens(connection: Connection): Promise<readonly Token
 
 const REVISION = db.select({ revision: tokenRevision.revision }).from(tokenRevision).toSQL().sql;
 
-/** Tells whether tokens changed. */
+/** Reads the revision, which differs after each change of the tokens. */
 export async function revisionOfTokens(connection: Connection): Promise<string> {
   const [row] = await connection.query<{ revision: string }>(REVISION);
   return row?.revision ?? "";
 }
 
 /**
- * A statement that changes tokens and returns which, and tells every server if it changed any; in one transaction. The
- * revision is random: after a failover that lost the last change, counting would give the next one the same number, and
- * a server that knows that number would not see it.
+ * A statement that changes tokens and returns their names. If it changed any, it also changes the revision, which tells
+ * every server. The revision is random: after a failover that lost the last change, a counter would repeat that change's
+ * number, and a server that knows it would miss the next change.
  */
 function changing(statement: SQLWrapper): string {
   const revised = sql`INSERT INTO ${tokenRevision} (id, revision)
     SELECT 1, (random() * 9007199254740991)::bigint WHERE EXISTS (SELECT FROM changed)
     ON CONFLICT (id) DO UPDATE SET revision = excluded.revision`;
-  // Drizzle puts the parentheses around the statement.
+  // Drizzle adds the parentheses.
   const all = sql`WITH changed AS ${statement}, revised AS (${revised}) SELECT name FROM changed`;
   return new PgDialect().sqlToQuery(all).sql;
 }
@@ -77,7 +77,7 @@ const SAME = db
   .where(and(eq(tokens.name, placeholder("name")), eq(tokens.digest, placeholder("digest"))))
   .toSQL().sql;
 
-/** Stores a new token; a later attempt may find what an earlier one stored. */
+/** Stores a new token. A later attempt may find the token of an earlier one. */
 export async function addToken(
   connection: Connection,
   { name, digest, createdAt, expiresAt, scopes }: NewToken,
@@ -103,7 +103,7 @@ const REVOKED_THEN = db
   .where(and(eq(tokens.revokedAt, sql`${placeholder("at")}::timestamptz`), eq(tokens.name, placeholder("name"))))
   .toSQL().sql;
 
-/** Revokes a token that is valid; a later attempt may find that an earlier one did. */
+/** Revokes a valid token. A later attempt may find it revoked by an earlier one. */
 export async function revokeToken(connection: Connection, name: string, at: Date, attempt: number): Promise<boolean> {
   const parameters = [at.toISOString(), name];
   const revoked = await connection.query(REVOKE, parameters);
@@ -116,17 +116,17 @@ const PRUNE = deletionOf(
   or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, sql`${placeholder("at")}::timestamptz`)),
 );
 
-/** Deletes a token; gives how many that were, none or one. */
+/** Deletes a token. Returns the number of deleted tokens: 0 or 1. */
 export function deleteToken(name: string): Work<number> {
   return deleting(DELETE, name);
 }
 
-/** Deletes the tokens that are revoked or expired; returns how many. */
+/** Deletes revoked and expired tokens. Returns their number. */
 export function pruneTokens(at: Date): Work<number> {
   return deleting(PRUNE, at.toISOString());
 }
 
-/** Nothing tells what an earlier attempt deleted whose reply was lost: so each looks first, and keeps what it saw. */
+/** If a reply was lost, nothing shows what that attempt deleted. So each attempt reads first, and remembers the names. */
 function deleting({ find, remove }: Deletion, parameter: string): Work<number> {
   const found = new Set<string>();
   const keep = ({ name }: Pick<TokenRow, "name">) => void found.add(name);
@@ -139,7 +139,7 @@ function deleting({ find, remove }: Deletion, parameter: string): Work<number> {
   };
 }
 
-/** The statements that find tokens, and delete them. */
+/** The statements that find and delete tokens. */
 interface Deletion {
   readonly find: string;
   readonly remove: string;

@@ -1,23 +1,23 @@
-/** Where a PostgreSQL is, and how to reach it. */
+/** A PostgreSQL database, and how to connect to it. */
 export interface PostgresUrl {
   /** Tried in turn. */
   readonly hosts: readonly PostgresHost[];
   readonly database: string;
   readonly username: string;
-  /** A function, so that no log ever shows it. */
+  /** A function, so that no log shows it. */
   readonly password: () => string;
-  /** How to use TLS; `undefined` if every host is local and the URL does not say. */
+  /** How to use TLS. `undefined` if every host is local and the URL has no `sslmode`. */
   readonly sslmode: SslMode | undefined;
-  /** The path of the certificates to trust, in PEM. @default those that the system trusts */
+  /** The path of the trusted certificates, in PEM. @default those that the system trusts */
   readonly sslrootcert: string | undefined;
   /** The paths of the client's own certificate and key, in PEM, if it has any. */
   readonly sslcert: string | undefined;
   readonly sslkey: string | undefined;
   /** Whether to read from a standby if no other server is available. @default {true} */
   readonly readsStandby: boolean;
-  /** What the database calls the session, such as in `pg_stat_activity`. @default {"plant-store"} */
+  /** The session's name, shown in `pg_stat_activity`. @default {"plant-store"} */
   readonly applicationName: string;
-  /** How long to try one host at most, in milliseconds. @default {2_000} */
+  /** The time limit for connecting to one host, in milliseconds. @default {2_000} */
   readonly connectTimeoutMs: number;
 }
 
@@ -29,7 +29,7 @@ export interface PostgresHost {
 
 const SSL_MODES = ["disable", "require", "verify-ca", "verify-full"] as const;
 
-/** What libpq's `sslmode` can say, without those that fall back to plaintext silently. */
+/** libpq's values of `sslmode`, except those that silently fall back to plaintext. */
 export type SslMode = (typeof SSL_MODES)[number];
 
 const PARAMETERS = [
@@ -47,10 +47,10 @@ type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>
 const EXPECTED = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 
 /**
- * Reads a connection URI as libpq has it, with one host or several
+ * Parses a connection URI of libpq, with one host or several
  * (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS).
  *
- * @throws {RangeError} If it cannot be followed; the message says what was expected, and holds no password.
+ * @throws {RangeError} If it is invalid. The message says what was expected, and never quotes the password.
  *
  * @example
  * ```ts
@@ -78,7 +78,7 @@ export function parsePostgresUrl(url: string): PostgresUrl {
   return { ...parsed, password: () => secret };
 }
 
-/** A server as people write it. */
+/** A server as `HOST:PORT`. */
 export function describeHost({ host, port }: PostgresHost): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
@@ -100,7 +100,7 @@ function decodePercent(text: string): string {
 function parseHost(text: string): PostgresHost {
   const [, bracketed, plain, port = "5432"] = /^(?:\[([\dA-Fa-f:.]+)\]|([^:[\]]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
   const host = bracketed ?? decode(plain ?? "");
-  // The client puts it into a URL: what ends a host there would hide the sslmode behind it.
+  // The client puts the host into a URL, where a character that ends a host would hide the sslmode.
   const isHost = bracketed !== undefined || host.startsWith("/") || /^[\w.-]+$/.test(host);
   const number = Number(port);
   if (isHost && number >= 1 && number <= 65_535) return { host, port: number };
@@ -119,7 +119,7 @@ function parseParameters(query: string): Parameters {
   return Object.fromEntries(parameters);
 }
 
-/** After an unencoded `?` the rest of the password looks like parameters. An `@` gives it away: then the name may be secret. */
+/** After an unencoded `?` in a password, its rest looks like parameters. Then an `@` follows, and the name may be secret. */
 function unknownParameter(name: string, query: string): RangeError {
   const known = `there are ${PARAMETERS.join(", ")}`;
   if (/^\w{1,40}$/.test(name) && !query.includes("@")) {
@@ -141,7 +141,7 @@ function parseCertificate({ sslcert, sslkey }: Parameters) {
   throw new RangeError("expected sslcert and sslkey together");
 }
 
-/** In whole seconds, as libpq has it. */
+/** In whole seconds, as in libpq. */
 function parseTimeout(text = "2"): number {
   const seconds = /^\d{1,3}$/.test(text) ? Number(text) : 0;
   if (seconds >= 1) return seconds * 1_000;
@@ -162,7 +162,7 @@ function isLocal({ host }: PostgresHost): boolean {
   return host.startsWith("/") || host === "localhost" || host === "::1" || /^127(?:\.\d+){3}$/.test(host);
 }
 
-/** To write, a server that may not is never used, whatever the URL says. */
+/** Writing never uses a read-only server, whatever the URL says. */
 function parseReadsStandby(target = "any"): boolean {
   if (["read-write", "primary", "any"].includes(target)) return target === "any";
   throw new RangeError("expected target_session_attrs to be read-write: plants are written");

@@ -3,12 +3,12 @@ import { PostgresFailure, remedyFor, toFailure, unavailable } from "../../../src
 
 const WORDS: readonly (readonly [code: string, words: string])[] = [
   ["CERT_HAS_EXPIRED", "its certificate, or one above it, has expired: renew it"],
-  ["CERT_NOT_YET_VALID", "its certificate, or one above it, is not valid yet: look at the clocks"],
-  ["25P04", "a transaction_timeout ended the session: raise that of the role or the database"],
+  ["CERT_NOT_YET_VALID", "its certificate, or one above it, is not valid yet: check the clocks of both machines"],
+  ["25P04", "transaction_timeout ended the session: raise it for the role or the database"],
   ["57014", "the statement was cancelled, or took longer than its statement_timeout"],
-  ["57P01", "the connection was ended by an operator, or by a shutdown"],
+  ["57P01", "an operator or a shutdown ended the connection"],
   ["53100", "its disk is full"],
-  ["ERR_POSTGRES_CONNECTION_REFUSED", "nothing listens there, or no host has this name"],
+  ["ERR_POSTGRES_CONNECTION_REFUSED", "connection refused, or unknown host name"],
 ];
 
 test.each(WORDS)("PostgresFailure says in words what %s means", (code, words) => {

@@ -39,9 +39,10 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
 
   test("says in words that something else has the name of a table", async () => {
     const refusal = (reason: string) => `Cannot open database "postgres": ${reason}`;
-    const lacksColumn = "a table has the name of plant-store's and not its columns: use a schema of its own (42703)";
+    const lacksColumn =
+      "a table has the name of a plant-store table, but other columns: create a schema for plant-store (42703)";
     const taken =
-      "a view, a type or a table of another application has a name that plant-store needs: use a schema of its own";
+      "another application's view, type or table has the name of a plant-store table: create a schema for plant-store";
     for (const [made, dropped, message] of [
       ["CREATE VIEW plants AS SELECT 1", "DROP VIEW plants", `${taken} (42P07)`],
       ["CREATE TYPE plants AS ENUM ()", "DROP TYPE plants", `${taken} (42710)`],
@@ -55,7 +56,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
 
   test("makes no tables for who only reads or lists", async () => {
     for (const access of ["read", "write"] as const) {
-      await expect(open(access)).rejects.toThrow('Cannot open database "postgres": no plant-store is in it');
+      await expect(open(access)).rejects.toThrow('Cannot open database "postgres": it has no plant-store tables');
     }
     expect(await cluster.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")).toEqual([]);
   });
@@ -64,7 +65,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     await cluster.run("CREATE ROLE gardener LOGIN");
     const asGardener = cluster.url("postgres", "gardener");
     await expect(open("create", asGardener)).rejects.toThrow(
-      'Cannot open database "postgres": the user may not create tables: run plant-store migrate once as one who may',
+      'Cannot open database "postgres": the user may not create tables: run plant-store migrate once as a user who may',
     );
     await (await open())[Symbol.asyncDispose]();
     await expect(open("write", asGardener)).rejects.toThrow(
@@ -88,7 +89,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   test("needs a schema to make tables in", async () => {
     await cluster.run("CREATE ROLE nowhere LOGIN", "ALTER ROLE nowhere SET search_path = missing");
     await expect(open("create", cluster.url("postgres", "nowhere"))).rejects.toThrow(
-      'Cannot open database "postgres": its search_path names no schema that there is',
+      'Cannot open database "postgres": no schema in its search_path exists: create one',
     );
   });
 });

@@ -160,7 +160,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
         await disconnect();
       }
       expect((await Array.fromAsync(database.pages())).flat()).toMatchObject([{ id: 1n }]);
-      const warning = `Not made by plant-store, and able to refuse or change plants: ${extra}`;
+      const warning = `Not created by plant-store, and may reject or change plants: ${extra}`;
       expect(warnings).toEqual(extra === "" ? [] : [warning]);
     } finally {
       await removeTables();
@@ -240,7 +240,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     await (await open({}, asDoubled))[Symbol.asyncDispose]();
     await cluster.run("CREATE SCHEMA doubled");
     const refusal = new Error(
-      `Cannot open database "postgres": search_path leads to schema "doubled", but plant-store's tables are in "public": set search_path to it`,
+      `Cannot open database "postgres": search_path leads to schema "doubled", but the plant-store tables are in "public": set search_path to that schema`,
     );
     try {
       for (const access of ["create", "write", "read"] as const) {
@@ -270,7 +270,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
         "CREATE POLICY small ON plants USING (id < 5)",
       );
       await using reader = await open({ access: "read" }, cluster.url("postgres", "reader"));
-      const refused = new Error('Cannot read database "postgres": the user may not do what is needed (42501)');
+      const refused = new Error('Cannot read database "postgres": the user lacks a privilege (42501)');
       await expect(Array.fromAsync(reader.pages())).rejects.toThrow(refused);
       // It does not apply to the owner,
       expect((await Array.fromAsync(database.pages())).flat()).toHaveLength(2);
