@@ -1,6 +1,6 @@
 import type { Command } from "commander";
-import { withAbort } from "../async/abort.ts";
-import { eventLoopTurn } from "../async/event_loop_turn.ts";
+import { withAbort } from "../async/deadline.ts";
+import { eventLoopTurn } from "../async/timers.ts";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parseChoice } from "../settings/parsers.ts";

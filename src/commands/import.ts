@@ -1,7 +1,7 @@
 import { createReadStream, type Stats, statSync } from "node:fs";
 import { Readable } from "node:stream";
 import type { Command } from "commander";
-import { eventLoopTurn } from "../async/event_loop_turn.ts";
+import { eventLoopTurn } from "../async/timers.ts";
 import { adapterOf, type DatabaseLocation, reasonOfRefusal } from "../database/open_database.ts";
 import type { PlantStore, StoreOutcome } from "../database/database.ts";
 import { CommandError, ERRORS, isSystemError, PlantStoreError, reasonOf } from "../errors.ts";

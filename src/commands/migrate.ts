@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { withAbort } from "../async/abort.ts";
+import { withAbort } from "../async/deadline.ts";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
 import { type Io, writeOutput } from "./output.ts";

@@ -1,6 +1,6 @@
 import { Command, CommanderError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
-import { withAbort } from "../async/abort.ts";
+import { withAbort } from "../async/deadline.ts";
 import { DatabaseError } from "../database/database.ts";
 import { CommandError, ConfigError } from "../errors.ts";
 import { withDatabaseUrlFile } from "../settings/secret_files.ts";

@@ -8,7 +8,7 @@ import type { Io } from "./output.ts";
 import { adapterOf } from "../database/open_database.ts";
 import { HttpServer } from "../server/http_server.ts";
 import { shutdownBudget } from "../server/shutdown.ts";
-import { withAbort } from "../async/abort.ts";
+import { withAbort } from "../async/deadline.ts";
 
 /** Declares `plant-store serve`. */
 export function declareServe(program: Command, { io, action }: CommandContext): void {

@@ -10,6 +10,7 @@ import {
   withdraw,
 } from "./batch.ts";
 import { startDeadline, withDeadline } from "../async/deadline.ts";
+import { onNextTurn } from "../async/timers.ts";
 import { PlantStoreError } from "../errors.ts";
 import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
 import type { NewPlant } from "../plant/plant.ts";
@@ -70,14 +71,8 @@ export interface GroupCommit {
  */
 export function groupCommit(store: PlantStore, options: GroupCommitOptions = {}): GroupCommit {
   const { queueLimit = 10_000, queueBytes = 2 ** 26, timeoutMs = 5_000, maxInFlight = 1 } = options;
-  const { defer = nextTurn, onCommit = () => {} } = options;
+  const { defer = onNextTurn, onCommit = () => {} } = options;
   return new Batcher(store, { queueLimit, queueBytes, timeoutMs, maxInFlight, defer, onCommit });
-}
-
-/** `setImmediate` is not a web standard. A timer of zero milliseconds takes one or more, and a lone plant waits for it. */
-function nextTurn(run: () => void): void {
-  const { setImmediate = setTimeout } = globalThis as { readonly setImmediate?: (run: () => void) => unknown };
-  setImmediate(run);
 }
 
 type GivenOptions = { readonly [Option in keyof GroupCommitOptions]-?: NonNullable<GroupCommitOptions[Option]> };

@@ -1,4 +1,5 @@
 import { safeParse } from "fast-content-type-parse";
+import { pause } from "../async/timers.ts";
 import { PlantStoreError } from "../errors.ts";
 
 /**
@@ -82,7 +83,7 @@ async function readCounted(body: ReadableStream<Uint8Array> | null, maxBytes: nu
     bytes.set(chunk, size);
     size = end;
     if (++chunks < pauseAt) continue;
-    await nextTurn();
+    await pause(0);
     pauseAt += Math.min(chunks, MAX_CHUNKS_A_TURN);
   }
   return bytes.subarray(0, size);
@@ -99,10 +100,6 @@ const FIRST_CHUNKS = 16;
  * what other requests can wait for.
  */
 const MAX_CHUNKS_A_TURN = 1_024;
-
-function nextTurn(): Promise<void> {
-  return new Promise((resolve) => void setTimeout(resolve));
-}
 
 function enlarged(bytes: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
   const larger = new Uint8Array(length);

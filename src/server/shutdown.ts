@@ -5,7 +5,7 @@ import { withDeadline } from "../async/deadline.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import type { Config } from "../settings/settings.ts";
 import type { HttpServer } from "./http_server.ts";
-import { eventLoopTurn } from "../async/event_loop_turn.ts";
+import { eventLoopTurn } from "../async/timers.ts";
 
 /** The share of the time to shut down that is reserved for closing the database. */
 const CLOSE_SHARE = 0.2;

@@ -1,5 +1,5 @@
 import type { Logger } from "@logtape/logtape";
-import { repeat } from "../async/repeat.ts";
+import { repeat } from "../async/timers.ts";
 
 /** How often to look, in milliseconds. */
 const CHECK_MS = 500;

@@ -3,7 +3,7 @@ import { drizzle } from "drizzle-orm/bun-sql";
 import type { AnyPgColumn } from "drizzle-orm/pg-core";
 import { type NewPlant, samePlant } from "../../plant/plant.ts";
 import { PAGE_PLANTS, PAGE_TEXT, type StoreOutcome } from "../database.ts";
-import { pause } from "../../async/backoff.ts";
+import { pause } from "../../async/timers.ts";
 import { type Connection, DURABILITY, type Durability, LOCK_TIMEOUT_MS, requireDurable } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 import type { Work } from "./pool.ts";

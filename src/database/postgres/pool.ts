@@ -1,4 +1,4 @@
-import { backoffMs, pause } from "../../async/backoff.ts";
+import { backoffMs, pause } from "../../async/timers.ts";
 import { startDeadline, withDeadline } from "../../async/deadline.ts";
 import type { DatabaseMetric } from "../database.ts";
 import type { Connection } from "./connection.ts";

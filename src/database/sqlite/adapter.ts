@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import { withAbort } from "../../async/abort.ts";
-import { eventLoopTurn } from "../../async/event_loop_turn.ts";
+import { withAbort } from "../../async/deadline.ts";
+import { eventLoopTurn } from "../../async/timers.ts";
 import { ConfigError } from "../../errors.ts";
 import type { CheckOptions, CheckResult, DatabaseAdapter, LockWait } from "../adapter.ts";
 import type { Database, PlantStore } from "../database.ts";

@@ -2,7 +2,7 @@ import { dlopen, FFIType } from "bun:ffi";
 import { closeSync, constants, existsSync, openSync, realpathSync, type Stats, statSync } from "node:fs";
 import { chmod, chown, copyFile, link, mkdir, rename, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { withAbort } from "../../async/abort.ts";
+import { withAbort } from "../../async/deadline.ts";
 import type { CheckOptions, RestoreResult } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { DRAFT, fsync, privateDirectory, removeAbandoned } from "./backup.ts";
