@@ -1,5 +1,4 @@
 import { once } from "node:events";
-import { closeSync, openSync } from "node:fs";
 import type { Logger } from "@logtape/logtape";
 import type { Logging } from "../telemetry/logging.ts";
 import packageJson from "../../package.json" with { type: "json" };
@@ -21,7 +20,6 @@ import type { Observer } from "../http/observer.ts";
 import { readiness } from "../http/health.ts";
 import { type Config, loggableSettings } from "../settings/settings.ts";
 import { isLoopback } from "../settings/parsers.ts";
-import { watchEventLoop } from "../telemetry/event_loop.ts";
 import { type FirstTokenOptions, offerFirstToken } from "./first_token.ts";
 import type { HttpServer } from "./http_server.ts";
 import { withAbort } from "../async/deadline.ts";
@@ -29,6 +27,7 @@ import { repeat } from "../async/timers.ts";
 import { createObserver } from "../telemetry/observer.ts";
 import { adapterOf, toCommandError } from "../database/open_database.ts";
 import { shutDown, writeUses } from "./shutdown.ts";
+import { watchDescriptors, watchEventLoop } from "./watchdog.ts";
 
 /** What a service needs from outside. */
 export interface ServiceOptions {
@@ -164,31 +163,6 @@ function logStartup(log: Logger, config: Config, address: string): void {
   const docs = config.docs ? `, documentation at ${address}/swagger` : "";
   log.info(`Plant Store listens on ${address}${docs}`, { version: packageJson.version });
   log.info("Configuration in force", loggableSettings(config));
-}
-
-/** How often to look for a free file descriptor, in milliseconds. */
-const DESCRIPTORS_MS = 1_000;
-
-/**
- * Logs, once for each shortage, that the process is out of file descriptors. Bun cannot pause accepting alone: new
- * connections wait in the system's queue, and open ones are served.
- */
-function watchDescriptors(log: Logger): { stop(): void } {
-  let isOut = false;
-  return repeat(DESCRIPTORS_MS, async () => {
-    const wasOut = isOut;
-    isOut = !hasDescriptor();
-    if (isOut && !wasOut) log.error("Out of file descriptors: new connections wait; raise LimitNOFILE (ulimit -n)");
-  });
-}
-
-function hasDescriptor(): boolean {
-  try {
-    closeSync(openSync("/dev/null", "r"));
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 /** How old the token cache may get, in milliseconds: other processes create and revoke tokens. */

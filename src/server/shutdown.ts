@@ -52,7 +52,9 @@ export async function shutDown(
   const { drainMs, usesMs, tracesMs } = shutdownBudget(config);
   await drain(server, commits, hasFailed ? FAILED_DRAIN_MS : drainMs);
   if (!hasFailed) await withDeadline(writeUses(tokens, log), usesMs, () => {});
-  await tracing?.close(tracesMs);
+  if (tracing === undefined) return;
+  const reason = "the collector did not accept the last spans in time";
+  await withDeadline(tracing.close(), tracesMs, () => log.warning("Trace export failed", { reason }));
 }
 
 /** Writes when tokens were last used. What cannot be written stays for the next time, if there is one. */

@@ -1,4 +1,3 @@
-import { LOG_FORMATS, LOG_LEVELS } from "../telemetry/logging.ts";
 import { JWT_ALGORITHMS } from "../auth/jwt.ts";
 import { describeHost } from "../database/postgres/url.ts";
 import {
@@ -204,14 +203,14 @@ export const SETTINGS = {
     group: "Observability",
     variables: { LOG_LEVEL: "info" },
     meaning: "from which level on to log: `debug`, `info`, `warning` or `error`",
-    parse: ({ LOG_LEVEL }) => parseChoice(LOG_LEVEL, LOG_LEVELS),
+    parse: ({ LOG_LEVEL }) => parseChoice(LOG_LEVEL, ["debug", "info", "warning", "error"]),
     log: asIs,
   }),
   logFormat: setting({
     group: "Observability",
     variables: { LOG_FORMAT: "" },
     meaning: "how to log: `pretty` or `json`; without it pretty on a terminal and JSON elsewhere",
-    parse: ({ LOG_FORMAT }) => (LOG_FORMAT.text === "" ? undefined : parseChoice(LOG_FORMAT, LOG_FORMATS)),
+    parse: ({ LOG_FORMAT }) => (LOG_FORMAT.text === "" ? undefined : parseChoice(LOG_FORMAT, ["pretty", "json"])),
     log: asIs,
   }),
   accessLog: setting({

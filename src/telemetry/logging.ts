@@ -5,24 +5,16 @@ import {
   getTextFormatter,
   getLogger,
   type Logger,
+  type LogLevel,
   type LogRecord,
   type TextFormatter,
 } from "@logtape/logtape";
 
-/** From the most lines to the fewest. */
-export const LOG_LEVELS = ["debug", "info", "warning", "error"] as const;
-/** One of {@linkcode LOG_LEVELS}. */
-export type LogLevel = (typeof LOG_LEVELS)[number];
-
-/** For people, or one JSON object a line. */
-export const LOG_FORMATS = ["pretty", "json"] as const;
-/** One of {@linkcode LOG_FORMATS}. */
-export type LogFormat = (typeof LOG_FORMATS)[number];
-
 /** What to log, and how. */
 export interface LoggingOptions {
   readonly level: LogLevel;
-  readonly format: LogFormat;
+  /** For people, or one JSON object a line. */
+  readonly format: "pretty" | "json";
   /** Whether the format for people has colours. */
   readonly colors: boolean;
   /** Takes what is logged, line by line. */

@@ -14,7 +14,6 @@ import {
   TraceIdRatioBasedSampler,
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
-import { withDeadline } from "../async/deadline.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 
 /** Where traces go, and under what name. */
@@ -34,8 +33,8 @@ export interface Tracing {
   trace(fetch: Fetch): Fetch;
   /** Gives the span of the request that is being handled its name, attributes and status. */
   onResponse(completed: CompletedRequest): void;
-  /** Sends the spans that are left. What the collector has not accepted after `timeoutMs` milliseconds is lost. */
-  close(timeoutMs: number): Promise<void>;
+  /** Sends the spans that are left, which takes as long as the collector does. Never rejects. */
+  close(): Promise<void>;
 }
 
 /**
@@ -70,11 +69,8 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
       const span = spans.getStore();
       if (span?.isRecording()) describe(span, completed);
     },
-    async close(timeoutMs) {
-      // The exporter has passed its failures to `onFailure` already.
-      const sent = provider.shutdown().catch(() => {});
-      await withDeadline(sent, timeoutMs, () => onFailure("the collector did not accept the last spans in time"));
-    },
+    // The exporter has passed its failures to `onFailure` already.
+    close: () => provider.shutdown().catch(() => {}),
   };
 }
 

@@ -1,6 +1,5 @@
-import { afterEach, beforeEach, expect, jest, spyOn, test } from "bun:test";
+import { afterEach, beforeEach, expect, jest, test } from "bun:test";
 import { stripVTControlCharacters } from "node:util";
-import { watchEventLoop } from "../../src/telemetry/event_loop.ts";
 import { memoryLog } from "../support/memory_log.ts";
 
 beforeEach(() => void jest.useFakeTimers());
@@ -60,20 +59,4 @@ test("for people, a line has its properties behind the message, except those wit
   using memory = memoryLog({ format: "pretty", write: (line) => (text += stripVTControlCharacters(line)) });
   memory.log.info("Configuration in force", { port: 0, tls: undefined, origins: "", database: { path: "plants.db" } });
   expect(text).toMatch(/^[\d:.]+ INF Configuration in force port=0 database=\{ path: "plants.db" \}\n$/);
-});
-
-test("each check of the event loop that comes half a second late is logged, with how late it was", async () => {
-  using memory = memoryLog();
-  using clock = spyOn(performance, "now").mockReturnValue(0);
-  const watch = watchEventLoop(memory.log);
-  let now = 0;
-  for (const passedMs of [500, 999, 1_000, 500, 3_000, 500]) {
-    clock.mockReturnValue((now += passedMs));
-    jest.advanceTimersByTime(500);
-    // The next check is set after this one, in a microtask.
-    await Promise.resolve().then(() => {});
-  }
-  watch.stop();
-  const late = (delayMs: number) => ({ level: "WARN", message: "Event loop blocked", delayMs });
-  expect(memory.lines).toEqual([late(500), late(2_500)]);
 });

@@ -21,7 +21,7 @@ async function traced(requests: readonly Request[], options: Partial<AppOptions>
   const fetch = trace(testApp({ observer: { onError() {}, onResponse }, ...options }).fetch);
   const responses: Response[] = [];
   for (const request of requests) responses.push(await fetch(request));
-  await close(10_000);
+  await close();
   expect(failures).toEqual([]);
   return { ...collector, responses };
 }
@@ -83,7 +83,7 @@ test("concurrent requests do not mix up their spans", async () => {
   const fetch = trace(testApp({ observer: { onError() {}, onResponse } }).fetch);
   const ids = Array.from({ length: 50 }, (_, id) => id);
   await Promise.all(ids.map((id) => fetch(postPlant({ id, name: "Fern" }, headersOf(id)))));
-  await close(10_000);
+  await close();
   const told = collector.spans.map(({ traceId, attributes }) => [traceId, attributes["plant_store.request_id"]]);
   expect(told.toSorted()).toEqual(ids.map((id) => [traceIdOf(id), `request-${id}`]).toSorted());
 });
