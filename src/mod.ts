@@ -3,8 +3,7 @@
  *
  * @module
  */
-export { type AppOptions, createApp } from "./http/app.ts";
-export type { RenderMetrics } from "./http/metrics.ts";
+export { type AppOptions, createApp, type RenderMetrics } from "./http/app.ts";
 export {
   ACCEPTED,
   accepted,

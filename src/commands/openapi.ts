@@ -1,5 +1,4 @@
 import type { Command } from "commander";
-import { memoryStore } from "../database/memory.ts";
 import { parseBaseUrl } from "../settings/parsers.ts";
 import { SETTINGS } from "../settings/settings.ts";
 import { type CommandContext, examples } from "./command.ts";
@@ -28,10 +27,7 @@ async function openapi(server: string, io: Io): Promise<number> {
   const url = parseBaseUrl({ name: "--server", text: server }).href.replace(/\/+$/, "");
   // The web framework is loaded where it is used: no other command waits for it.
   const { openApiDocument } = await import("../http/openapi.ts");
-  const { plantsApi } = await import("../http/plants.ts");
-  const { groupCommit } = await import("../group_commit/group_commit.ts");
-  const api = plantsApi({ plants: groupCommit(memoryStore()), maxBodyBytes: 0 });
-  const document = await openApiDocument(api, { url, description: "The server" });
+  const document = await openApiDocument({ url, description: "The server" });
   await writeOutput(io, `${JSON.stringify(document, null, 2)}\n`);
   return 0;
 }

@@ -13,11 +13,13 @@ import { bearerGuard, type RequiredScopes } from "./bearer_guard.ts";
 import { withCors } from "./cors.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { health } from "./health.ts";
-import { metrics, type RenderMetrics } from "./metrics.ts";
 import { type Handle, observe, type Observer, type ReceivedRequest } from "./observer.ts";
 import { plantsApi } from "./plants.ts";
 import { hasValidHost } from "./request.ts";
 import { errorResponse, successResponse } from "./responses.ts";
+
+/** Renders what was measured, in Prometheus' text format. */
+export type RenderMetrics = () => Promise<string>;
 
 /** Everything the app needs from outside; it opens and reads nothing by itself. */
 export interface AppOptions {
@@ -49,6 +51,10 @@ const CONSOLE: Observer = {
     if (error.code === "internal") console.error(`Request ${requestId} failed:`, error.cause);
   },
   onResponse() {},
+};
+
+const METRICS: ResponseInit = {
+  headers: { "content-type": "text/plain; version=0.0.4; charset=utf-8", "x-content-type-options": "nosniff" },
 };
 
 /** A route below the guard without an entry here is refused with 403. */
@@ -91,7 +97,6 @@ export function createApp(options: AppOptions) {
     renderMetrics,
   } = options;
   requireParts(options, maxBodyBytes);
-  const api = plantsApi({ plants: options.plants, maxBodyBytes });
   // A response is checked, not rewritten.
   const app = new Elysia({ normalize: false })
     // `respond` makes the response: Elysia would make a second one from the stream of the first one's body.
@@ -100,11 +105,13 @@ export function createApp(options: AppOptions) {
     })
     .mapResponse({ as: "global" }, ({ response }) => successResponse(response))
     .use(health(options.ready));
-  if (docsFiles !== undefined) app.use(docs(api, docsFiles));
+  if (docsFiles !== undefined) app.use(docs(docsFiles));
   // Routes above are public, routes below need a token.
   app.use(bearerGuard(options.authenticate, REQUIRED_SCOPES));
-  if (renderMetrics !== undefined) app.use(metrics(renderMetrics));
-  const whole = app.use(api);
+  if (renderMetrics !== undefined) {
+    app.get("/metrics", async () => new Response(await renderMetrics(), METRICS), { detail: { hide: true } });
+  }
+  const whole = app.use(plantsApi({ plants: options.plants, maxBodyBytes }));
   const methods = new Map(
     whole.routes.map(({ path, method }) => [path, method === "GET" ? ["GET", "HEAD"] : [method]]),
   );

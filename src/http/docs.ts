@@ -1,4 +1,4 @@
-import { type AnyElysia, Elysia } from "elysia";
+import { Elysia } from "elysia";
 import { openApiDocument } from "./openapi.ts";
 import { shortHeader } from "./request.ts";
 
@@ -106,10 +106,8 @@ const THIS_SERVER = { url: "..", description: "This server" };
 /**
  * `GET /` redirects to the documentation: Swagger UI under `/swagger`, and the OpenAPI document under `/swagger/json`.
  * Everything comes from this origin, so the pages need no internet access.
- *
- * @param api The routes to describe.
  */
-export function docs(api: AnyElysia, files: DocsFiles) {
+export function docs(files: DocsFiles) {
   const app = new Elysia({ name: "docs" });
   const serve = (path: string, type: keyof typeof TYPES, load: StaticFileOptions["load"]) => {
     const file = staticFile({ type: TYPES[type], headers: HEADERS, load });
@@ -119,7 +117,7 @@ export function docs(api: AnyElysia, files: DocsFiles) {
   serve("/swagger", "html", async () => new Blob([PAGE]));
   serve("/swagger/page.css", "css", async () => new Blob([STYLE]));
   serve("/swagger/start.js", "js", async () => new Blob([START]));
-  serve("/swagger/json", "json", async () => new Blob([JSON.stringify(await openApiDocument(api, THIS_SERVER))]));
+  serve("/swagger/json", "json", async () => new Blob([JSON.stringify(await openApiDocument(THIS_SERVER))]));
   serve("/swagger/swagger-ui.css", "css", async () => files["swagger-ui.css"]);
   serve("/swagger/swagger-ui-bundle.js", "js", async () => files["swagger-ui-bundle.js"]);
   serve("/swagger/favicon-32x32.png", "png", async () => files["favicon-32x32.png"]);

@@ -1,9 +1,80 @@
-import { Elysia } from "elysia";
-import { PlantStoreError } from "../errors.ts";
+import { Elysia, t } from "elysia";
+import { TypeRegistry, TypeSystem } from "elysia/type-system";
+import { ERRORS, PlantStoreError } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { readJsonBody } from "./body.ts";
+import { INT64_MAX, INT64_MIN } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
-import { ErrorSchema, NewPlantSchema, PlantSchema } from "./schemas.ts";
+
+// These document, and are the types of clients. `parsePlant` checks a body, because a refusal must be cheap. A test holds
+// that the two agree.
+
+// `t.Integer` also takes a string, and documents that. The registry is of the process, and refuses a second copy of this.
+TypeRegistry.Delete("PlainInteger");
+const PlainInteger = TypeSystem.Type<number>("PlainInteger", (_options, value) => Number.isInteger(value));
+
+const id = PlainInteger({
+  type: "integer",
+  format: "int64",
+  // Without `minimum` and `maximum`: the document passes through JavaScript, which would round int64's ends.
+  description: [
+    "Identification number of the plant, chosen by the client: it makes a re-send safe. Every int64 is kept exactly,",
+    `from ${INT64_MIN} to ${INT64_MAX}. In JavaScript a \`number\` past 2^53 is silently another id, and a \`bigint\` is no`,
+    `JSON: send \`JSON.rawJSON("${INT64_MAX}")\`. Never a string.`,
+  ].join(" "),
+  example: 1,
+});
+
+function storableText(description: string, example: string) {
+  return t.String({
+    description: `${description}. Any Unicode text but U+0000 and lone surrogates; kept exactly.`,
+    example,
+  });
+}
+
+const name = storableText("The name of the plant", "Monstera deliciosa");
+const tag = storableText("Tag that specifies the type of the plant", "indoor");
+
+/** The request body: a plant as a client sends it. Its type is for clients, and JSON.stringify takes no `bigint`. */
+export const NewPlantSchema = t.Object(
+  { id, name, tag: t.Optional(tag) },
+  {
+    description: "A plant to store. Unknown members are ignored.",
+    // Elysia closes objects by itself, and the API ignores what it does not know.
+    additionalProperties: true,
+  },
+);
+
+/** The response's body: a plant as a client sees it, without its id. */
+const PlantSchema = t.Object(
+  { name, tag: t.Optional(tag) },
+  { description: "A stored plant. Without a tag, `tag` is absent." },
+);
+
+const NUMBERS = Object.values(ERRORS).map(({ error }) => error);
+
+/** The body of every error (RFC 8259): the contract's Error. */
+const ErrorSchema = t.Object(
+  {
+    error: PlainInteger({
+      type: "integer",
+      format: "int32",
+      // No `enum`: a client generated from it could not read a cause that came later, and would hide the error.
+      minimum: 4000,
+      maximum: 5999,
+      description: [
+        "Numeric error value: the status times ten plus a digit for the cause. One of",
+        `${NUMBERS.join(", ")}; take one that is not in this list by its status, because a later server may know more.`,
+      ].join(" "),
+      example: ERRORS.id_taken.error,
+    }),
+    message: t.String({
+      description: "What is wrong and where",
+      example: ERRORS.id_taken.message,
+    }),
+  },
+  { description: "Why a call failed" },
+);
 
 /** What the operation needs. */
 export interface PlantsOptions {

@@ -3,7 +3,7 @@ import { TypeCompiler } from "elysia/type-system";
 import * as fc from "fast-check";
 import { memoryStore } from "../../src/database/memory.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
-import { NewPlantSchema } from "../../src/http/schemas.ts";
+import { NewPlantSchema } from "../../src/http/plants.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";
 import type { StoreOutcome } from "../../src/database/database.ts";
