@@ -11,6 +11,7 @@ import {
   CHECKPOINT_INSIDE_SQLITE,
   CONTINUE_AFTER_FAILED_FSYNC,
   FREQUENT_CHECKPOINTS,
+  SYNCHRONOUS_NORMAL,
 } from "./mutations.ts";
 import { mutant, outcomeOf, programOf } from "../support/mutant.ts";
 
@@ -38,6 +39,14 @@ test.skipIf(skipsShim()).each(["killSync", "killPage"] as const)(
     const report = await syncErrors({ numbers: range(1, 150), seed, fault, program: copy.program });
     expect(printed(report)).toEqual(INTACT);
     expect(report.faults).toBeGreaterThanOrEqual(20);
+  },
+);
+
+test.skipIf(skipsShim()).each(["killSync", "killPage"] as const)(
+  "the death in a checkpoint notices synchronous=NORMAL (%s)",
+  async (fault) => {
+    using bug = programOf([...FREQUENT_CHECKPOINTS, ...SYNCHRONOUS_NORMAL]);
+    expect(printed(await syncErrors({ numbers: range(1, 40), fault, ...bug })).lost).toBeGreaterThan(0);
   },
 );
 
