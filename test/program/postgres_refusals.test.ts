@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { expectLateCommands, LATE_COMMANDS, LOOK, NO_FIRST_TOKEN } from "../faults/postgres_refusals.ts";
+import { post, untilTokenIs } from "../support/client.ts";
 import { shortenDeadlines } from "../support/deadlines.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -9,6 +9,36 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** How long reading and changing tokens may take, in milliseconds. */
 const DEADLINE_MS = 10_000;
+
+/** Of a lock that does not end, the wait for it or the whole time ends first. */
+const LATE = String.raw`(?:another transaction held a lock for too long \(55P03\)|it did not respond in time \(DEADLINE\))`;
+
+/** What to do after a change whose outcome is unknown. */
+const LOOK = "; plant-store token list shows whether it was done";
+
+/** What to do after a token was made, or was not. */
+const SECRET_NOT_SHOWN =
+  "; a token of this name may exist now although its secret was not shown: remove it with plant-store token delete new";
+
+/** Commands that read or change tokens: how each says that it could not in time. */
+const LATE_COMMANDS: readonly (readonly [args: string, action: string, advice: string])[] = [
+  ["token list", "list the tokens", ""],
+  ["token create new", 'create token "new"', SECRET_NOT_SHOWN],
+  ["token revoke old", 'revoke token "old"', LOOK],
+  ["token delete old", 'delete token "old"', LOOK],
+  ["token prune", "prune the tokens", LOOK],
+  ["serve --port 0", "read the tokens", ""],
+];
+
+/** The line of a command that could not do this in time. */
+function lateLine(action: string, advice: string): RegExp {
+  return new RegExp(`^Cannot ${action} in database "postgres": ${LATE}${advice}\n$`);
+}
+
+/** The line of a server that goes on without a first token. */
+const NO_FIRST_TOKEN = new RegExp(
+  `"No first token could be created, .* plant-store token delete first-start .*"reason":"${LATE}"`,
+);
 
 /** What a server logs that finds the clock of a test gone on. */
 const CLOCK_PASSED = /^.*"message":"Event loop blocked".*\n/m;
@@ -43,13 +73,14 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     using clock = shortenDeadlines();
     await using rival = cluster.connect();
     await rival.unsafe("BEGIN; LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE").simple();
-    const refused = expectLateCommands(async (args) => {
-      const { stderr, ...ended } = await plantStore(args);
-      return { ...ended, stderr: stderr.replace(CLOCK_PASSED, "") };
+    const refused = LATE_COMMANDS.map(async ([args, action, advice]) => {
+      const { stderr, ...ended } = await plantStore(args.split(" "));
+      expect(ended).toEqual({ exitCode: 1, stdout: "" });
+      expect(stderr.replace(CLOCK_PASSED, "")).toMatch(lateLine(action, advice));
     });
     await waitForLocks(LATE_COMMANDS.length);
     clock.pass(DEADLINE_MS);
-    await refused;
+    await Promise.all(refused);
     await rival.unsafe("ROLLBACK");
   });
 
@@ -79,6 +110,33 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     } finally {
       await cluster.set("synchronous_standby_names", "");
     }
+  });
+
+  test("lets a server go on without a first token, and a token whose secret was not shown be deleted", async () => {
+    using clock = shortenDeadlines();
+    await cluster.set("synchronous_standby_names", "nobody");
+    const stop = new AbortController();
+    let log = "";
+    const io = { stop: stop.signal, stderr: (text: string) => void (log += text) };
+    const serving = runCommand(["serve", "--port", "0"], { DATABASE_URL: database }, io);
+    const creating = plantStore(["token", "create", "new"]);
+    // One waits for the standby, and the other one for the first's commit.
+    while ((await cluster.run(WAITS_FOR_LOCK)).length === 0) await Bun.sleep(5);
+    clock.pass(DEADLINE_MS);
+    while (!NO_FIRST_TOKEN.test(log)) await Bun.sleep(5);
+    const [, url = ""] = /listens on (http:[^\s",]+)/.exec(log) ?? [];
+    expect((await post(url)).status).toBe(401);
+    const stderr = expect.stringMatching(lateLine('create token "new"', SECRET_NOT_SHOWN));
+    expect(await creating).toEqual({ exitCode: 1, stdout: "", stderr });
+    await cluster.set("synchronous_standby_names", "");
+    // Its commit went on waiting, and was there after all.
+    while ((await cluster.run("SELECT FROM tokens")).length === 0) await Bun.sleep(5);
+    await Promise.all(["new", "first-start"].map((name) => plantStore(["token", "delete", name])));
+    expect(await plantStore(["token", "list", "--json"])).toMatchObject({ stdout: "[]\n" });
+    const { stdout } = await plantStore(["token", "create", "new"]);
+    await untilTokenIs(200, url, stdout.trim());
+    stop.abort();
+    expect((await serving).exitCode).toBe(0);
   });
 
   test("says in one line that a role may not delete tokens", async () => {
