@@ -8,15 +8,13 @@ import {
 } from "elysia";
 import type { Authenticate } from "../auth/authenticate.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
-import { PlantStoreError } from "../errors.ts";
 import { bearerGuard, type RequiredScopes } from "./bearer_guard.ts";
-import { withCors } from "./cors.ts";
+import { corsFor } from "./cors.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { health } from "./health.ts";
-import { type Handle, observe, type Observer, type ReceivedRequest } from "./observer.ts";
+import type { Observer } from "./observer.ts";
 import { plantsApi } from "./plants.ts";
-import { hasValidHost } from "./request.ts";
-import { errorResponse, successResponse } from "./responses.ts";
+import { respond, successResponse } from "./responses.ts";
 
 /** Renders what was measured, in Prometheus' text format. */
 export type RenderMetrics = () => Promise<string>;
@@ -99,7 +97,7 @@ export function createApp(options: AppOptions) {
   requireParts(options, maxBodyBytes);
   // A response is checked, not rewritten.
   const app = new Elysia({ normalize: false })
-    // `respond` makes the response: Elysia would make a second one from the stream of the first one's body.
+    // `respond` makes the response: Elysia would copy one with an error's status, body and all.
     .onError(({ error }) => {
       throw error;
     })
@@ -115,10 +113,9 @@ export function createApp(options: AppOptions) {
   const methods = new Map(
     whole.routes.map(({ path, method }) => [path, method === "GET" ? ["GET", "HEAD"] : [method]]),
   );
-  const responding = respond(whole.fetch, { methods, observer });
-  const origins = new Set(corsOrigins);
-  const handle = origins.size === 0 ? responding : withCors(responding, { origins, methods });
-  const fetch = observe(handle, { observer, paths: methods, maxBodyBytes, clientAddress, isShuttingDown });
+  const handle = whole.fetch;
+  const cors = corsOrigins.length === 0 ? undefined : corsFor(corsOrigins);
+  const fetch = respond({ handle, methods, observer, cors, maxBodyBytes, clientAddress, isShuttingDown });
   return withoutModels(Object.defineProperty(whole, "fetch", { value: fetch }));
 }
 
@@ -149,41 +146,4 @@ function requireParts(options: AppOptions, maxBodyBytes: number): void {
     if (typeof part !== "function") throw new TypeError(`Cannot create the app: \`${name}\` must be a function`);
   }
   if (!(maxBodyBytes >= 1)) throw new TypeError("Cannot create the app: `maxBodyBytes` must be a number of 1 or more");
-}
-
-/** What {@linkcode respond} needs. */
-interface RespondOptions {
-  readonly observer: Observer;
-  /** The methods of each path that exists. */
-  readonly methods: ReadonlyMap<string, readonly string[]>;
-}
-
-/** Gives every request a response, even if the app has no route for it or fails. */
-function respond(fetch: (request: Request) => Response | Promise<Response>, options: RespondOptions): Handle {
-  return (received) => {
-    const { request, path } = received;
-    try {
-      // RFC 9112, section 3.2.
-      if (!hasValidHost(request)) throw new PlantStoreError("malformed_request");
-      const methods = options.methods.get(path);
-      if (methods === undefined) throw new PlantStoreError("unknown_path");
-      if (!methods.includes(request.method)) throw new PlantStoreError("method_not_allowed");
-      const response = fetch(request);
-      if (!(response instanceof Promise)) return response;
-      return response.catch((error: unknown) => failure(error, received, options));
-    } catch (error) {
-      return failure(error, received, options);
-    }
-  };
-}
-
-/** The cause of an error that is not ours is for the log only. */
-function failure(error: unknown, received: ReceivedRequest, { observer, methods }: RespondOptions): Response {
-  const known = error instanceof PlantStoreError ? error : new PlantStoreError("internal", undefined, { cause: error });
-  observer.onError(known, received);
-  const response = errorResponse(known);
-  // RFC 9110, section 15.5.6: a known path says which methods it takes.
-  if (known.code === "method_not_allowed") response.headers.set("allow", methods.get(received.path)?.join(", ") ?? "");
-  // RFC 9110, section 9.3.2.
-  return received.request.method === "HEAD" ? new Response(null, response) : response;
 }

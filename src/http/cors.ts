@@ -1,27 +1,36 @@
-import type { Handle } from "./observer.ts";
 import { REQUEST_ID } from "./request.ts";
 
-/** Which pages of other origins may call (Fetch standard, section 3.2). */
-export interface CorsOptions {
-  /** Their origins, such as `https://app.example.org`. */
-  readonly origins: ReadonlySet<string>;
-  /** The methods of each path that exists. */
-  readonly methods: ReadonlyMap<string, readonly string[]>;
+/** Lets pages of other origins call, and read every response, even those of errors (Fetch standard, section 3.2). */
+export interface Cors {
+  /**
+   * The response to a preflight of such a page, which a browser sends without credentials; nothing to any other request.
+   *
+   * @param methods Those of the path.
+   */
+  preflight(request: Request, methods: readonly string[]): Response | undefined;
+  /** Adds the headers of CORS to a response. */
+  addHeaders(response: Response, request: Request): void;
 }
 
-/**
- * Lets pages of some other origins call, and read every response, even those of errors. A preflight of such a page
- * returns 204; a browser sends it without credentials. Every other request is handled as without CORS.
- */
-export function withCors(handle: Handle, options: CorsOptions): Handle {
-  return (received) => {
-    const { request, path } = received;
-    const origin = request.headers.get("origin");
-    const isKnown = origin !== null && options.origins.has(origin);
-    const methods = isKnown && isPreflight(request) ? options.methods.get(path) : undefined;
-    const response = methods === undefined ? handle(received) : preflightResponse(methods);
-    const finish = (finished: Response) => withCorsHeaders(finished, isKnown ? origin : undefined);
-    return response instanceof Promise ? response.then(finish) : finish(response);
+/** @param origins Whose pages may call, such as `https://app.example.org`. */
+export function corsFor(origins: readonly string[]): Cors {
+  const known = new Set(origins);
+  const knownOrigin = ({ headers }: Request) => {
+    const origin = headers.get("origin");
+    return origin !== null && known.has(origin) ? origin : undefined;
+  };
+  return {
+    preflight(request, methods) {
+      return isPreflight(request) && knownOrigin(request) !== undefined ? preflightResponse(methods) : undefined;
+    },
+    addHeaders({ headers }, request) {
+      // Even without an Origin: a cache must not give this response to a page.
+      headers.append("vary", "origin");
+      const origin = knownOrigin(request);
+      if (origin === undefined) return;
+      headers.set("access-control-allow-origin", origin);
+      headers.set("access-control-expose-headers", EXPOSED);
+    },
   };
 }
 
@@ -47,12 +56,3 @@ function preflightResponse(methods: readonly string[]): Response {
 
 /** What a page may read beside the few headers that it always may. */
 const EXPOSED = `${REQUEST_ID}, retry-after, www-authenticate, allow`;
-
-function withCorsHeaders(response: Response, origin: string | undefined): Response {
-  // Even without an Origin: a cache must not give this response to a page.
-  response.headers.append("vary", "origin");
-  if (origin === undefined) return response;
-  response.headers.set("access-control-allow-origin", origin);
-  response.headers.set("access-control-expose-headers", EXPOSED);
-  return response;
-}

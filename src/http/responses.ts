@@ -1,4 +1,8 @@
-import { type ErrorCode, ERRORS, type PlantStoreError, statusOf } from "../errors.ts";
+import { type ErrorCode, ERRORS, PlantStoreError, statusOf } from "../errors.ts";
+import { hasUnreadBody } from "./body.ts";
+import type { Cors } from "./cors.ts";
+import type { ObservedRequest, Observer } from "./observer.ts";
+import { hasValidHost, normalizeUrl, REQUEST_ID, requestIdOf } from "./request.ts";
 
 /** How long a client should wait before it tries again, in seconds (RFC 9110, section 10.2.3). */
 const RETRY_AFTER = "1";
@@ -42,4 +46,95 @@ export function successResponse(body: unknown): Response | undefined {
 /** The response to a request that failed: the contract's Error, with the headers its cause calls for. */
 export function errorResponse({ code, message }: PlantStoreError): Response {
   return Response.json({ error: ERRORS[code].error, message }, FAILURE[code]);
+}
+
+/** What {@linkcode respond} needs. */
+export interface RespondOptions {
+  /** Handles a request to a path that exists, with a method that it takes. What it throws becomes an error response. */
+  readonly handle: (request: Request) => Response | Promise<Response>;
+  /** The methods of each path that exists. */
+  readonly methods: ReadonlyMap<string, readonly string[]>;
+  readonly observer: Observer;
+  readonly cors: Cors | undefined;
+  /** The most a body may have, in bytes. */
+  readonly maxBodyBytes: number;
+  /** The address of a request's client. */
+  readonly clientAddress: (request: Request) => string | undefined;
+  /** Whether every response is to close its connection. */
+  readonly isShuttingDown: () => boolean;
+}
+
+/**
+ * A `fetch` that gives every request a response, even if there is no route for it or its handler fails. The response has
+ * the id of its request, and closes a connection that cannot carry another request. The observer hears of it.
+ *
+ * It surrounds every request: so it is not an async function, and adds one promise to those of the handler.
+ */
+export function respond(options: RespondOptions): (request: Request) => Response | Promise<Response> {
+  return (request) => {
+    const received: ReceivedRequest = {
+      request,
+      startedAt: performance.now(),
+      path: normalizeUrl(request),
+      requestId: requestIdOf(request),
+      clientAddress: () => options.clientAddress(request),
+    };
+    const succeed = (response: Response) => complete(response, received, options);
+    const fail = (error: unknown) => complete(failure(error, received, options), received, options);
+    // RFC 9112, section 3.2.
+    if (!hasValidHost(request)) return fail(new PlantStoreError("malformed_request"));
+    const methods = options.methods.get(received.path);
+    if (methods === undefined) return fail(new PlantStoreError("unknown_path"));
+    if (!methods.includes(request.method)) {
+      const preflight = options.cors?.preflight(request, methods);
+      return preflight === undefined ? fail(new PlantStoreError("method_not_allowed")) : succeed(preflight);
+    }
+    let response: Response | Promise<Response>;
+    try {
+      response = options.handle(request);
+    } catch (error) {
+      return fail(error);
+    }
+    return response instanceof Promise ? response.then(succeed, fail) : succeed(response);
+  };
+}
+
+/** A request while it is handled. */
+interface ReceivedRequest extends ObservedRequest {
+  readonly request: Request;
+  readonly path: string;
+  /** On the clock of `performance.now()`. */
+  readonly startedAt: number;
+}
+
+/** The cause of an error that is not ours is for the log only. */
+function failure(error: unknown, received: ReceivedRequest, { observer, methods }: RespondOptions): Response {
+  const known = error instanceof PlantStoreError ? error : new PlantStoreError("internal", undefined, { cause: error });
+  observer.onError(known, received);
+  const response = errorResponse(known);
+  // RFC 9110, section 15.5.6: a known path says which methods it takes.
+  if (known.code === "method_not_allowed") response.headers.set("allow", methods.get(received.path)?.join(", ") ?? "");
+  // RFC 9110, section 9.3.2.
+  return received.request.method === "HEAD" ? new Response(null, response) : response;
+}
+
+/** Adds the headers that every response may have, and tells the observer. */
+function complete(response: Response, received: ReceivedRequest, options: RespondOptions): Response {
+  const { request, path, requestId, clientAddress, startedAt } = received;
+  response.headers.set(REQUEST_ID, requestId);
+  options.cors?.addHeaders(response, request);
+  // RFC 9112, section 9.6: what is left of the body would have to be read to its end, or the client would send its next
+  // request to a server that has stopped when this response comes late.
+  if (options.isShuttingDown() || hasUnreadBody(request, options.maxBodyBytes)) {
+    response.headers.set("connection", "close");
+  }
+  options.observer.onResponse({
+    method: request.method,
+    path: options.methods.has(path) ? path : "other",
+    status: response.status,
+    durationMs: performance.now() - startedAt,
+    requestId,
+    clientAddress,
+  });
+  return response;
 }

@@ -38,11 +38,12 @@ test.each([
   expect(await readError(response)).toMatchObject({ status: 405, error: 4051 });
 });
 
-test("OPTIONS that is no preflight is 405, and a preflight to nowhere 404, which the page may read", async () => {
+test("OPTIONS that is no preflight is 405, a preflight to nowhere 404, and one without a valid Host 400, which the page may read", async () => {
   const options = new Request("http://localhost:3000/plants", { method: "OPTIONS", headers: { origin: ORIGIN } });
   for (const [request, status] of [
     [options, 405],
     [preflight("/nowhere"), 404],
+    [preflight("/plants", { host: "two, hosts" }), 400],
   ] as const) {
     const response = await app().fetch(request);
     expect(response.headers.get("access-control-allow-origin")).toBe(ORIGIN);
