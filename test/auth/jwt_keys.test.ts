@@ -16,6 +16,7 @@ import {
   UTF8,
 } from "../support/jwks.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
+import { streamOf } from "../support/stream.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -344,21 +345,17 @@ test("a hundred keys with their certificates, in pieces cut anywhere, are no tro
   const key = await signingKey("ES256", "🌿🌿🌿🌿🌿");
   const old = Array.from({ length: 100 }, (_, i) => ({ ...idp.key.jwk, kid: `old-${i}`, x5c: ["M".repeat(2_000)] }));
   const bytes = UTF8.encode(JSON.stringify({ keys: [...old, key.jwk] }));
-  idp.provider.responses(() => new Response(inPieces(bytes, 7)));
+  idp.provider.responses(() => new Response(streamOf(inPieces(bytes, 7))));
   expect(await idp.verdict(signed(key, CLAIMS))).toBe(true);
 });
 
-function inPieces(bytes: Uint8Array, count: number): ReadableStream {
+async function* inPieces(bytes: Uint8Array, count: number) {
   const size = Math.ceil(bytes.length / count);
-  let sent = 0;
-  return new ReadableStream({
-    async pull(stream) {
-      if (sent >= bytes.length) return stream.close();
-      // Pieces of one turn of the event loop would travel together.
-      await Bun.sleep(1);
-      stream.enqueue(bytes.subarray(sent, (sent += size)));
-    },
-  });
+  for (let at = 0; at < bytes.length; at += size) {
+    // Pieces of one turn of the event loop would travel together.
+    await Bun.sleep(1);
+    yield bytes.subarray(at, at + size);
+  }
 }
 
 test.each<[string, (idp: IdentityProvider) => Promise<JWK>, string]>([

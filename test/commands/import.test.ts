@@ -16,7 +16,8 @@ import { shell } from "../support/shell.ts";
 import { emptyDirectory, memoryDirectory, runToEnd, skipsProc, start, startServer } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { databaseFixture, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
-import { streamIo, streamOf } from "../support/stream_io.ts";
+import { streamOf } from "../support/stream.ts";
+import { streamIo } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
 setDefaultTimeout(60_000);
@@ -205,25 +206,18 @@ test.each([
   expect(existsSync(path)).toBe(false);
 });
 
-/** Gives chunks, and calls `then` when all of them were read and more is wanted. */
-function streamThen(chunks: readonly string[], then: (controller: ReadableStreamController<Uint8Array>) => void) {
-  let next = 0;
-  return new ReadableStream<Uint8Array>(
-    {
-      pull(controller) {
-        const chunk = chunks[next++];
-        if (chunk === undefined) then(controller);
-        else controller.enqueue(new TextEncoder().encode(chunk));
-      },
-    },
-    { highWaterMark: 0 },
-  );
+/** Gives texts, and what follows when all of them were read and more is wanted. */
+async function* textsThen(texts: readonly string[], then: () => unknown) {
+  yield* texts;
+  await then();
 }
 
 test("import that is stopped keeps what it has read, and says how far it got", async () => {
   using database = await databaseFixture([]);
   const stop = new AbortController();
-  const stdin = () => streamThen([linesOf(1_500).join(""), '{"id":9999,"na'], () => stop.abort());
+  const begun = [linesOf(1_500).join(""), '{"id":9999,"na'];
+  const neverEnds = () => (stop.abort(), new Promise(() => {}));
+  const stdin = () => streamOf(textsThen(begun, neverEnds));
   const { io, stderr } = streamIo({ stop: stop.signal, stdin });
   expect(await importPlants(sqliteAt(database.path), "-", io)).toBe(1);
   expect(stderr()).toBe("Stopped after line 1500, import it again to go on: 1,500 added, 0 already there, 0 refused\n");
@@ -306,7 +300,7 @@ test("import waits for another process's lock, and says so", async () => {
   using other = connect(database.path);
   const streams = streamIo();
   // Input is asked for once the database is open.
-  const stdin = () => streamThen([FERN], (controller) => (other.run("BEGIN IMMEDIATE"), controller.close()));
+  const stdin = () => streamOf(textsThen([FERN], () => other.run("BEGIN IMMEDIATE")));
   const stderr = (text: string) => {
     streams.io.stderr(text);
     if (text.startsWith("Waiting")) other.run("ROLLBACK");

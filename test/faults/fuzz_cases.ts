@@ -1,10 +1,10 @@
 import * as fc from "fast-check";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
-import { randomFrom } from "../support/load.ts";
+import { type Framing, randomFrom, wireBytes } from "../support/load.ts";
 import { mostly } from "../support/json_text.ts";
 import { judgeBody, judgeRequest, type OracleOptions } from "../support/oracle.ts";
-import { anyRequest, type Framing, wireBytes } from "../support/requests.ts";
+import { anyRequest } from "../support/requests.ts";
 
 /** A request as bytes, and what the oracle says of it. */
 export interface FuzzCase {

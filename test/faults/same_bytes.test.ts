@@ -7,12 +7,12 @@ import { connect } from "../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
 import type { Database } from "../../src/database/database.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
-import { testApp, TOKEN } from "../support/app.ts";
+import { fetchRequest, testApp, TOKEN } from "../support/app.ts";
 import { printedSeed } from "../support/load.ts";
 import { judgeBody, type WireRequest } from "../support/oracle.ts";
 import { skipsDatabase, startDatabase } from "../support/postgres.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
-import { anyRequest, headersOf } from "../support/requests.ts";
+import { anyRequest } from "../support/requests.ts";
 import { scaled } from "../support/scale.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -53,10 +53,7 @@ function service({ plants }: Database, maxInFlight = 1) {
   const commits = groupCommit(plants, { maxInFlight, timeoutMs: TEST_TIMEOUT_MS });
   const app = testApp({ plants: commits, maxBodyBytes: OPTIONS.maxBodyBytes });
   return async (request: WireRequest) => {
-    const { path, method, body } = request;
-    const hasBody = method !== "GET" && method !== "HEAD";
-    const init = { method, headers: headersOf(request), ...(hasBody && { body: body as BodyInit }) };
-    const response = await app.fetch(new Request(`http://localhost${path}`, init));
+    const response = await app.fetch(fetchRequest(request));
     response.headers.delete("x-request-id");
     return { status: response.status, headers: [...response.headers], body: await response.text() };
   };

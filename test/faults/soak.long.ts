@@ -5,6 +5,7 @@ import { TOKEN } from "../support/client.ts";
 import { jwksServer, signed, signingKey } from "../support/jwks.ts";
 import { INTACT, type Ledger, makeLedger, printed } from "../support/ledger.ts";
 import {
+  bodyOf,
   type Connection,
   connect,
   getBytes,
@@ -191,8 +192,10 @@ function soakKinds({ url, ledger, next, random, jwt }: Clients): Record<string, 
     "a wrong shape": kind(2, 10, /^400\/4002$/, () => post('{"id": "1", "name": null}')),
     "deep nesting": kind(1, 20, /^400\/4001$/, () => post("[".repeat(30_000))),
     "a huge body": kind(1, 50, /^413\/4131$/, () => post("x".repeat(1_000_000))),
-    "a huge chunked body": kind(1, 50, /^413\/4131$/, () => ask(chunked(postBytes("x".repeat(500_000)), 50_000))),
-    "one-byte chunks": kind(2, 20, STORED, () => store((connection, bytes) => connection.request(chunked(bytes, 1)))),
+    "a huge chunked body": kind(1, 50, /^413\/4131$/, () => ask(postBytes("x".repeat(500_000), TOKEN, [50_000]))),
+    "one-byte chunks": kind(2, 20, STORED, () =>
+      storeOne(ledger, next(), (plant) => ask(postBytes(bodyOf(plant), TOKEN, [1]))),
+    ),
     "a slow body": kind(16, 0, STORED, () => store(sendSlowly)),
     "a reset in a body": kind(4, 20, /^none$/, () => reset(url, postBytes(PLANT).slice(0, -5))),
     "never reading": kind(2, 500, /^none$/, () => neverRead(url)),
@@ -232,20 +235,6 @@ async function onConnection(
   const seen = await seenOf(send(connection));
   connection.close();
   return seen;
-}
-
-/** A request with its body in chunks of so many bytes: RFC 9112, section 7.1. */
-function chunked(request: string, bytes: number): Buffer {
-  const [head = "", text = ""] = request.split("\r\n\r\n");
-  const body = Buffer.from(text);
-  const parts: Uint8Array[] = [
-    Buffer.from(`${head.replace(/Content-Length: \d+/, "Transfer-Encoding: chunked")}\r\n\r\n`),
-  ];
-  for (let at = 0; at < body.length; at += bytes) {
-    const chunk = body.subarray(at, at + bytes);
-    parts.push(Buffer.from(`${chunk.length.toString(16)}\r\n`), chunk, Buffer.from("\r\n"));
-  }
-  return Buffer.concat([...parts, Buffer.from("0\r\n\r\n")]);
 }
 
 /** In twenty pieces, for about a second. */

@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import { readError, readPlant } from "../support/responses.ts";
 import { NOT_JSON } from "../support/cases.ts";
 import { postPlant, testApp } from "../support/app.ts";
+import { streamOf } from "../support/stream.ts";
 
 const FERN = '{"id": 1, "name": "Fern"}';
 const LIMIT = 1_000;
@@ -97,7 +98,7 @@ test("an endless body is refused as soon as it is over the limit", async () => {
 test("a body in chunks is put together, also where a character is cut", async () => {
   const bytes = new TextEncoder().encode('{"id": 1, "name": "🌱"}');
   for (let cut = 0; cut <= bytes.length; cut++) {
-    const stream = streamOf(bytes.slice(0, cut), new Uint8Array(0), bytes.slice(cut));
+    const stream = streamOf([bytes.slice(0, cut), new Uint8Array(0), bytes.slice(cut)]);
     const response = await testApp().fetch(postPlant(stream));
     expect(await readPlant(response)).toEqual({ status: 200, body: { name: "🌱" } });
   }
@@ -134,11 +135,11 @@ test("a body in many chunks lets the event loop turn ever less often", async () 
 
 test("a body that breaks off is 400, and stores nothing", async () => {
   const app = testApp();
-  const [half, reset] = [new TextEncoder().encode(FERN), new Error("connection reset by 10.0.0.1")];
+  const half = new TextEncoder().encode(FERN);
   for (const [stream, headers] of [
-    [streamOf(reset), {}],
-    [streamOf(half, reset), {}],
-    [streamOf(half, reset), { "content-length": "100" }],
+    [streamOf(broken()), {}],
+    [streamOf(broken(half)), {}],
+    [streamOf(broken(half)), { "content-length": "100" }],
   ] as const) {
     expect(await readError(await app.fetch(postPlant(stream, headers)))).toEqual({
       status: 400,
@@ -172,8 +173,8 @@ test("no body is 400", async () => {
     new Request(url, { method, headers }),
     postPlant(""),
     postPlant("", { "content-length": "0" }),
-    postPlant(streamOf()),
-    postPlant(streamOf(new Uint8Array(0))),
+    postPlant(streamOf([])),
+    postPlant(streamOf([new Uint8Array(0)])),
   ]) {
     expect(await readError(await testApp().fetch(request))).toEqual({
       status: 400,
@@ -203,16 +204,10 @@ function smallApp() {
   return testApp({ maxBodyBytes: LIMIT });
 }
 
-/** A body of these chunks; an error breaks it off. */
-function streamOf(...chunks: (Uint8Array | Error)[]): ReadableStream<Uint8Array> {
-  return new ReadableStream({
-    pull(controller) {
-      const chunk = chunks.shift();
-      if (chunk === undefined) controller.close();
-      else if (chunk instanceof Error) controller.error(chunk);
-      else controller.enqueue(chunk);
-    },
-  });
+/** The whole of this, and then the connection breaks. */
+function* broken(...chunks: Uint8Array[]) {
+  yield* chunks;
+  throw new Error("connection reset by 10.0.0.1");
 }
 
 /** A body that ends, but a hundred times past the limit. */

@@ -3,13 +3,14 @@ import { sendFuzzCases } from "../faults/fuzz.ts";
 import { type FuzzCase, fuzzCases } from "../faults/fuzz_cases.ts";
 import { TOKEN } from "../support/client.ts";
 import { app } from "../runtimes/app.ts";
-import { connect, getBytes, postBytes, printedSeed, verdictOf, type WireResponse } from "../support/load.ts";
+import { fetchRequest } from "../support/app.ts";
+import { connect, getBytes, postBytes, printedSeed, verdictOf, wireBytes, type WireResponse } from "../support/load.ts";
 import { peakMemory } from "../support/proc.ts";
 import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { QUEUE_LIMIT, type Runtime, RUNTIMES, type RuntimeHost, type RuntimeServer } from "../support/runtimes.ts";
 import { scaled } from "../support/scale.ts";
-import { headersOf, wireBytes } from "../support/requests.ts";
+
 import { type FramedRequest, REFUSED, WIRE_CASES, type WireCase } from "./wire_cases.ts";
 
 // What is on the wire, whatever serves the app: one suite, on every runtime.
@@ -58,8 +59,8 @@ describe("in process", () => {
     for (const wireCase of cases) {
       const { before, request, verdict, what } = wireCase;
       if (request === undefined || verdict === REFUSED || !isForFetch(request)) continue;
-      if (before !== undefined) expect((await app.fetch(fetchRequest(before))).status).toBe(200);
-      const response = await app.fetch(fetchRequest(request));
+      if (before !== undefined) expect((await app.fetch(asFetched(before))).status).toBe(200);
+      const response = await app.fetch(asFetched(request));
       const { status, headers } = response;
       const seen = await judge({ status, headers, body: await response.text() }, wireCase);
       expect(`${what}: ${seen}`).toBe(`${what}: ${verdict}`);
@@ -72,27 +73,15 @@ function isForFetch({ method, path, framing }: FramedRequest): boolean {
   return method !== "TRACE" && path.startsWith("/") && framing?.host !== "";
 }
 
-/** A request as a server of the web gives it to an app; in chunks if it is framed so. */
-function fetchRequest(request: FramedRequest): Request {
-  const { method, path, body, framing = {} } = request;
+/** As the runtimes' servers give it to the app. */
+function asFetched({ framing = {}, ...request }: FramedRequest): Request {
   const { host = "localhost", chunkSizes: [size] = [] } = framing;
-  const headers = new Headers([["host", host], ...(size ? [] : [["content-length", String(body.length)]])] as [
-    string,
-    string,
-  ][]);
-  for (const [name, value] of headersOf(request)) headers.append(name, value);
-  const hasBody = method !== "GET" && method !== "HEAD";
-  const sent = size === undefined ? body : inChunks(body, size);
-  return new Request(`http://${host}${path}`, { method, headers, ...(hasBody && { body: sent }) });
-}
-
-function inChunks(body: Uint8Array, size: number): ReadableStream<Uint8Array> {
-  let at = 0;
-  return new ReadableStream({
-    pull(controller) {
-      if (at >= body.length) controller.close();
-      else controller.enqueue(body.subarray(at, (at += size)));
-    },
+  const { body } = request;
+  if (size === undefined) return fetchRequest(request, { host });
+  const count = Math.ceil(body.length / size);
+  return fetchRequest(request, {
+    host,
+    chunks: Array.from({ length: count }, (_, index) => body.subarray(index * size, (index + 1) * size)),
   });
 }
 

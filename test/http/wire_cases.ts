@@ -13,7 +13,7 @@ import {
 } from "../support/cases.ts";
 import { TOKEN } from "../support/client.ts";
 import type { WireRequest } from "../support/oracle.ts";
-import { type Framing, goodRequest, wireBytes } from "../support/requests.ts";
+import { type Framing, goodRequest, wireBytes } from "../support/load.ts";
 import { METRICS_TOKEN, type RuntimeKind } from "../support/runtimes.ts";
 
 /** One request on a connection of its own, and its response. */

@@ -8,11 +8,12 @@ import type { NewPlant } from "../../src/plant/plant.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";
 import type { StoreOutcome } from "../../src/database/database.ts";
 import { readError, readPlant } from "../support/responses.ts";
-import { testApp, TOKEN } from "../support/app.ts";
+import { fetchRequest, testApp, TOKEN } from "../support/app.ts";
 import { bodyBytes, bodyText, numberText, storableText, stringText, mostly } from "../support/json_text.ts";
 import { oracle, type Prediction, type WireRequest } from "../support/oracle.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
-import { anyRequest, goodRequest, headersOf, requestAtLimit } from "../support/requests.ts";
+import { goodRequest } from "../support/load.ts";
+import { anyRequest, requestAtLimit } from "../support/requests.ts";
 import { anyCharacter } from "../support/unicode.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -57,8 +58,11 @@ test("a body in chunks is taken as a whole one is, wherever it is cut", async ()
   const property = fc.asyncProperty(bodyBytes, fc.array(fc.nat(), { maxLength: 5 }), async (body, cuts) => {
     const { maxBodyBytes } = OPTIONS;
     const [whole, cut] = [testApp({ maxBodyBytes }), testApp({ maxBodyBytes })];
-    const good = goodRequest(TOKEN);
-    const responses = [await whole.fetch(made(good, body)), await cut.fetch(made(good, inChunks(body, cuts)))];
+    const request = { ...goodRequest(TOKEN), body };
+    const responses = [
+      await whole.fetch(fetchRequest(request)),
+      await cut.fetch(fetchRequest(request, { chunks: cutAt(body, cuts) })),
+    ];
     const [one, other] = await Promise.all(
       responses.map(async (response) => `${response.status} ${await response.text()}`),
     );
@@ -133,7 +137,7 @@ async function holds(requests: fc.Arbitrary<WireRequest>, runs: number): Promise
       const { maxBodyBytes } = OPTIONS;
       const app = testApp({ plants: groupCommit(store, { defer: queueMicrotask }), maxBodyBytes });
       const { predict, stored } = oracle(OPTIONS);
-      for (const request of requests) await compare(await app.fetch(made(request, request.body)), predict(request));
+      for (const request of requests) await compare(await app.fetch(fetchRequest(request)), predict(request));
       const kept = [...stored.values()];
       expect(await store.add(kept, { timeoutMs: 1_000 })).toEqual(kept.map(() => "present"));
     },
@@ -168,25 +172,9 @@ function posting(body: string): WireRequest {
   return goodRequest(TOKEN, body);
 }
 
-function made(request: Omit<WireRequest, "body">, body: BodyInit): Request {
-  const { path, method } = request;
-  const headers = headersOf(request);
-  return new Request(
-    `http://localhost:3000${path}`,
-    method === "GET" ? { method, headers } : { method, headers, body },
-  );
-}
-
-function inChunks(bytes: Uint8Array, cuts: readonly number[]): ReadableStream<Uint8Array> {
+function cutAt(bytes: Uint8Array, cuts: readonly number[]): Uint8Array[] {
   const ends = [...cuts.map((cut) => cut % (bytes.length + 1)), bytes.length].toSorted((a, b) => a - b);
-  const chunks = ends.map((end, i) => bytes.slice(ends[i - 1] ?? 0, end));
-  return new ReadableStream({
-    pull(controller) {
-      const chunk = chunks.shift();
-      if (chunk === undefined) controller.close();
-      else controller.enqueue(chunk);
-    },
-  });
+  return ends.map((end, i) => bytes.slice(ends[i - 1] ?? 0, end));
 }
 
 /** Values that JSON can give, near a plant: members that are good, bad, of another type or absent. */

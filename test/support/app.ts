@@ -4,6 +4,9 @@ import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { type AppOptions, createApp } from "../../src/http/app.ts";
 import type { Observer } from "../../src/http/observer.ts";
 import { TOKEN } from "./client.ts";
+import { headersOf } from "./load.ts";
+import type { WireRequest } from "./oracle.ts";
+import { streamOf } from "./stream.ts";
 
 export { TOKEN };
 
@@ -26,6 +29,19 @@ const THROWS_INTERNAL_ERRORS: Observer = {
   },
   onResponse() {},
 };
+
+/** A request as a server of the web gives it to an app: with its length, unless its body comes in chunks. */
+export function fetchRequest(
+  request: WireRequest,
+  { host = "localhost:3000", chunks }: { readonly host?: string; readonly chunks?: Iterable<Uint8Array> } = {},
+): Request {
+  const { method, path, body } = request;
+  const headers = new Headers([["host", host], ...headersOf(request)]);
+  if (chunks === undefined) headers.set("content-length", String(body.length));
+  const hasBody = method !== "GET" && method !== "HEAD";
+  const sent = chunks === undefined ? body : streamOf(chunks);
+  return new Request(`http://${host}${path}`, { method, headers, ...(hasBody && { body: sent }) });
+}
 
 /** A `POST /plants` with good credentials and media type; headers given replace these, `null` removes one. */
 export function postPlant(body: BodyInit | object, headers: Record<string, string | null> = {}): Request {

@@ -4,6 +4,16 @@ import { anyCharacter } from "./unicode.ts";
 
 // JSON as text, not as values: what matters is how things are written. Most of it is valid, some is not.
 
+/** One of these, each as often as its weight says. */
+export function oneOf<Value>(...weighted: [weight: number, arbitrary: fc.Arbitrary<Value>][]): fc.Arbitrary<Value> {
+  return fc.oneof(...weighted.map(([weight, arbitrary]) => ({ weight, arbitrary })));
+}
+
+/** One of the words of a text. */
+export function wordOf(words: string): fc.Arbitrary<string> {
+  return fc.constantFrom(...words.split(" "));
+}
+
 const digits = (maxLength: number) => fc.string({ unit: fc.constantFrom(..."0123456789"), minLength: 1, maxLength });
 
 /** Where integers change their nature, and their neighbours. */
@@ -22,10 +32,7 @@ const respelled = fc
     e: fc.constantFrom("e", "E"),
     plus: fc.constantFrom("", "+"),
     padding: fc.constantFrom("", "0", "00"),
-    error: fc.oneof(
-      { weight: 3, arbitrary: fc.constant(0) },
-      { weight: 1, arbitrary: fc.integer({ min: -1, max: 1 }) },
-    ),
+    error: mostly(0, fc.integer({ min: -1, max: 1 }), 3),
     last: fc.constantFrom("", "", "", "1", "000000000000000000000001", "999999999999999999999999"),
   })
   .map(({ integer, places, zeros, e, plus, padding, error, last }) => {
@@ -45,14 +52,15 @@ const anyNumber = fc
   .record({
     sign: fc.constantFrom("", "-"),
     whole: digits(22).map((text) => text.replace(/^0+(?=\d)/, "")),
-    fraction: fc.oneof(
-      fc.constant(""),
+    fraction: mostly(
+      "",
       digits(25).map((text) => `.${text}`),
+      1,
     ),
     power: fc.oneof(
       fc.constant(""),
-      fc.tuple(fc.constantFrom("e", "E", "e+", "E-", "e-"), digits(3)).map((parts) => parts.join("")),
-      fc.constantFrom("e99999999999999999999", "e-99999999999999999999", "e400", "e-400"),
+      fc.tuple(wordOf("e E e+ E- e-"), digits(3)).map((parts) => parts.join("")),
+      wordOf("e99999999999999999999 e-99999999999999999999 e400 e-400"),
     ),
   })
   .map(({ sign, whole, fraction, power }) => sign + whole + fraction + power);
@@ -64,82 +72,31 @@ export const numberText: fc.Arbitrary<string> = fc.oneof(
   respelled,
   respelled,
   anyNumber,
-  fc.constantFrom(
-    "-0",
-    "-0.0",
-    "0e9",
-    "1.0",
-    "1e3",
-    "01",
-    "+1",
-    "1.",
-    ".5",
-    "0x1",
-    "1e",
-    "--1",
-    "NaN",
-    "Infinity",
-    "1n",
-  ),
+  wordOf("-0 -0.0 0e9 1.0 1e3 01 +1 1. .5 0x1 1e --1 NaN Infinity 1n"),
 );
 
-const hexCase = fc.constantFrom(
-  (text: string) => text,
-  (text: string) => text.toUpperCase(),
+const unit = fc.oneof(
+  fc.nat({ max: 0xffff }),
+  fc.integer({ min: 0xd800, max: 0xdfff }),
+  fc.constantFrom(0, 0x22, 0x5c),
 );
 
-const escapedUnit = fc
-  .tuple(
-    fc.oneof(
-      fc.nat({ max: 0xffff }),
-      fc.integer({ min: 0xd800, max: 0xdfff }),
-      fc.constantFrom(0, 0x22, 0x5c, 0x1f331),
-    ),
-    hexCase,
-  )
-  .map(([unit, cased]) => String.raw`\u` + cased((unit & 0xffff).toString(16).padStart(4, "0")));
+const escapedUnit = fc.tuple(unit, fc.boolean()).map(([unit, isUpperCase]) => {
+  const hex = unit.toString(16).padStart(4, "0");
+  return String.raw`\u` + (isUpperCase ? hex.toUpperCase() : hex);
+});
 
 const rawText = fc.string({ unit: anyCharacter, maxLength: 5 }).map((text) => JSON.stringify(text).slice(1, -1));
 
 /** What is easily altered on its way: composed and decomposed, at the ends of ranges, with a meaning elsewhere. */
-const STORABLE_CHARACTERS = [
-  "'",
-  "/",
-  "{",
-  ":",
-  ",",
-  "\u007F",
-  "é",
-  "e\u0301",
-  "\uFEFF",
-  "\u2028",
-  "\uFFFF",
-  "\u{10FFFF}",
-];
-const STORABLE_ESCAPES = [
-  '\\"',
-  "\\\\",
-  "\\/",
-  "\\b",
-  "\\f",
-  "\\n",
-  "\\r",
-  "\\t",
-  "\\u0001",
-  "\\u0041",
-  "\\uD83C\\udf31",
-];
+const storableCharacter = wordOf("' / { : , \u007F é e\u0301 \uFEFF \u2028 \uFFFF \u{10FFFF}");
+const storableEscape = wordOf(String.raw`\" \\ \/ \b \f \n \r \t \u0001 \u0041 \uD83C\udf31`);
 
 /** A string that can be stored, raw or in escapes. */
 export const storableText: fc.Arbitrary<string> = fc
-  .array(
-    fc.oneof(
-      fc.string({ unit: "grapheme", maxLength: 5 }).map(quotable),
-      fc.constantFrom(...STORABLE_CHARACTERS),
-      fc.constantFrom(...STORABLE_ESCAPES),
-    ),
-    { maxLength: 4 },
-  )
+  .array(fc.oneof(fc.string({ unit: "grapheme", maxLength: 5 }).map(quotable), storableCharacter, storableEscape), {
+    maxLength: 4,
+  })
   .map((pieces) => `"${pieces.join("")}"`);
 
 /** A string that cannot be stored exactly, though JSON takes it. */
@@ -155,14 +112,11 @@ const longText = fc
 /** A string of any kind: escapes of every UTF-16 unit, and now and then what JSON does not take. */
 export const stringText: fc.Arbitrary<string> = fc
   .array(
-    fc.oneof(
-      { weight: 4, arbitrary: rawText },
-      { weight: 4, arbitrary: escapedUnit },
-      { weight: 2, arbitrary: fc.constantFrom(...STORABLE_ESCAPES) },
-      {
-        weight: 1,
-        arbitrary: fc.constantFrom("\n", "\t", "\u0000", "\u001F", "\\x41", "\\u12", "\\", "\\U0041", "\u007F"),
-      },
+    oneOf(
+      [4, rawText],
+      [4, escapedUnit],
+      [2, storableEscape],
+      [1, fc.constantFrom("\n", "\t", "\u0000", "\u001F", "\\x41", "\\u12", "\\", "\\U0041", "\u007F")],
     ),
     { maxLength: 4 },
   )
@@ -172,10 +126,7 @@ function quotable(text: string): string {
   return JSON.stringify(text.replaceAll("\0", "")).slice(1, -1);
 }
 
-const space = fc.oneof(
-  { weight: 4, arbitrary: fc.constant("") },
-  { weight: 1, arbitrary: fc.string({ unit: fc.constantFrom(" ", "\t", "\n", "\r"), maxLength: 3 }) },
-);
+const space = mostly("", fc.string({ unit: fc.constantFrom(" ", "\t", "\n", "\r"), maxLength: 3 }), 4);
 
 const KEYS = ["id", "name", "tag", "ID", "Name", "", "i", "__proto__", "constructor", "toString", "ｉd"];
 
@@ -215,25 +166,10 @@ function member(name: fc.Arbitrary<string>, value: fc.Arbitrary<string>): fc.Arb
     .map(([a, name, b, c, value, d]) => `${a}${name}${b}:${c}${value}${d}`);
 }
 
-const named = (name: string) =>
-  mostly(
-    `"${name}"`,
-    fc.nat({ max: 7 }).map((bits) => keyText([name, bits])),
-    5,
-  );
+const named = (name: string) => mostly(`"${name}"`, fc.tuple(fc.constant(name), fc.nat({ max: 7 })).map(keyText), 5);
 
 /** Few ids and few names, so that plants meet again, under the same id in several spellings. */
-const familiarId = fc.constantFrom(
-  "1",
-  "1.0",
-  "10e-1",
-  "2",
-  "2e0",
-  "-0",
-  "0",
-  "9223372036854775807",
-  "9007199254740993",
-);
+const familiarId = wordOf("1 1.0 10e-1 2 2e0 -0 0 9223372036854775807 9007199254740993");
 const familiarName = fc.constantFrom('"Fern"', String.raw`"\u0046ern"`, '"Ivy"', '"é"', '"e\u0301"');
 
 const withPlantInside = fc.constantFrom(
@@ -243,9 +179,6 @@ const withPlantInside = fc.constantFrom(
   '{"x":{"id":9007199254740993}}',
   String.raw`"{\"id\":3}"`,
 );
-
-const oneOf = (...weighted: [weight: number, arbitrary: fc.Arbitrary<string>][]) =>
-  fc.oneof(...weighted.map(([weight, arbitrary]) => ({ weight, arbitrary })));
 
 const idMember = member(named("id"), oneOf([4, familiarId], [18, wideInteger], [2, numberText], [1, anyValue]));
 const textOf = oneOf(
@@ -286,39 +219,19 @@ const nested = fc
   .map(({ depth, isClosed }) => "[".repeat(depth) + (isClosed ? "]".repeat(depth) : ""));
 
 /** Nearly JSON, or not at all. */
-const brokenText = fc.constantFrom(
-  "",
-  " ",
-  "{",
-  "}",
-  "{]",
-  "nul",
-  "id=1&name=x",
-  "\u0000",
-  "{'id':1,'name':''}",
-  '{"id":1,"name":"",}',
-  '{"id":1,"name":""}x',
-  '{"id":1,"name":""}{}',
-  '{"id":1 "name":""}',
-  '{"id":1,"name":"\u0001"}',
-  '{"id":1,"name":"\\x"}',
-  '{"id":1,"name":""',
-  '{id:1,"name":""}',
-  '{"id":1,"name":""}//',
+const brokenText = fc.oneof(
+  fc.constantFrom("", " ", "\u0000", '{"id":1 "name":""}', '{"id":1,"name":"\u0001"}'),
+  wordOf("{ } {] nul id=1&name=x {'id':1,'name':''} {id:1,\"name\":\"\"}"),
+  wordOf(
+    String.raw`{"id":1,"name":"",} {"id":1,"name":""}x {"id":1,"name":""}{} {"id":1,"name":"\x"} {"id":1,"name":""`,
+  ),
+  fc.constant('{"id":1,"name":""}//'),
 );
 
 /** JSON, but nothing that is a plant, though a plant may be inside of it. */
-const otherText = fc.constantFrom(
-  "[]",
-  "1",
-  "null",
-  "true",
-  '""',
-  "{}",
-  '[{"id":1,"name":"x"}]',
-  '{"constructor":{"id":1,"name":"x"}}',
-  '{"__proto__":{"id":1,"name":"x"}}',
-  '{"id":1,"__proto__":{"name":"x"}}',
+const otherText = wordOf(
+  '[] 1 null true "" {} [{"id":1,"name":"x"}] {"constructor":{"id":1,"name":"x"}} ' +
+    '{"__proto__":{"id":1,"name":"x"}} {"id":1,"__proto__":{"name":"x"}}',
 );
 
 /** A whole body: mostly a plant, else another value, or a plant with a piece of it replaced or its end cut off. */
@@ -335,19 +248,16 @@ export const bodyText: fc.Arbitrary<string> = oneOf(
 );
 
 /** The bytes of a body; now and then some are replaced or put in, or all of them are random. */
-export const bodyBytes: fc.Arbitrary<Uint8Array<ArrayBuffer>> = fc.oneof(
-  { weight: 60, arbitrary: bodyText.map(encoded) },
-  {
-    weight: 1,
-    arbitrary: fc.tuple(plantText.map(encoded), fc.nat(), fc.uint8Array({ maxLength: 3 })).map(overwritten),
-  },
-  { weight: 1, arbitrary: plantText.map(encoded).map(withBadByte) },
-  { weight: 1, arbitrary: fc.uint8Array({ maxLength: 40 }) },
+export const bodyBytes: fc.Arbitrary<Uint8Array<ArrayBuffer>> = oneOf(
+  [60, bodyText.map(encoded)],
+  [1, fc.tuple(plantText.map(encoded), fc.nat(), fc.uint8Array({ maxLength: 3 })).map(overwritten)],
+  [1, plantText.map(encoded).map(withBadByte)],
+  [1, fc.uint8Array({ maxLength: 40 })],
 );
 
 /** Mostly the usual value, `weight` times as often as another one. */
 export function mostly<Value>(usual: Value, other: fc.Arbitrary<Value>, weight = 15): fc.Arbitrary<Value> {
-  return fc.oneof({ weight, arbitrary: fc.constant(usual) }, { weight: 1, arbitrary: other });
+  return oneOf([weight, fc.constant(usual)], [1, other]);
 }
 
 function piece(): fc.Arbitrary<string> {

@@ -1,6 +1,7 @@
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "./client.ts";
 import type { Ledger } from "./ledger.ts";
+import type { WireRequest } from "./oracle.ts";
 
 /** Random numbers from 0 to 1 that come again with the same seed (mulberry32). */
 export function randomFrom(seed: number): () => number {
@@ -202,12 +203,63 @@ function parseChunks(bytes: Buffer): { text: string; length: number } | undefine
   }
 }
 
-/** A whole request that creates a plant. */
-export function postBytes(body: string | NewPlant, token = TOKEN): string {
-  const text = typeof body === "string" ? body : bodyOf(body);
-  const head = ["POST /plants HTTP/1.1", "Host: localhost", `Authorization: Bearer ${token}`];
-  head.push("Content-Type: application/json", `Content-Length: ${Buffer.byteLength(text)}`);
-  return `${head.join("\r\n")}\r\n\r\n${text}`;
+/** A request with nothing wrong in it but perhaps its body. */
+export function goodRequest(token: string, body = ""): WireRequest {
+  return {
+    path: "/plants",
+    method: "POST",
+    authorization: [`Bearer ${token}`],
+    contentType: "application/json",
+    body: new TextEncoder().encode(body),
+  };
+}
+
+/** The headers of a request, in the order of the wire. */
+export function headersOf(request: Omit<WireRequest, "body">): [name: string, value: string][] {
+  const { authorization, contentType, contentEncoding } = request;
+  const headers = authorization.map((value): [string, string] => ["Authorization", value]);
+  if (contentType !== undefined) headers.push(["Content-Type", contentType]);
+  if (contentEncoding !== undefined) headers.push(["Content-Encoding", contentEncoding]);
+  return headers;
+}
+
+/** How a request is written down. */
+export interface Framing {
+  readonly host: string;
+  readonly isLowerCase: boolean;
+  /** The sizes of the chunks, again and again; none for a body with a Content-Length. */
+  readonly chunkSizes: readonly number[];
+}
+
+/** A request as bytes, with a Content-Length unless it is to be framed in another way. */
+export function wireBytes(request: WireRequest, framing: Partial<Framing> = {}): Buffer {
+  const { host = "localhost", isLowerCase = false, chunkSizes = [] } = framing;
+  const { method, path, body } = request;
+  const isChunked = chunkSizes.length > 0;
+  const length = isChunked ? ["Transfer-Encoding", "chunked"] : ["Content-Length", String(body.length)];
+  const lines = [["Host", host], ...headersOf(request), length].map(
+    ([name = "", value]) => `${isLowerCase ? name.toLowerCase() : name}: ${value}`,
+  );
+  const head = [`${method} ${path} HTTP/1.1`, ...lines].join("\r\n");
+  return Buffer.concat([Buffer.from(`${head}\r\n\r\n`, "latin1"), isChunked ? chunked(body, chunkSizes) : body]);
+}
+
+/** RFC 9112, section 7.1. */
+function chunked(bytes: Uint8Array, sizes: readonly number[]): Buffer {
+  const parts: Uint8Array[] = [];
+  for (let at = 0, turn = 0; at < bytes.length; turn++) {
+    const chunk = bytes.subarray(at, at + (sizes[turn % sizes.length] ?? 1));
+    const size = chunk.length.toString(16);
+    parts.push(Buffer.from(`${turn % 2 === 0 ? size : size.toUpperCase()}\r\n`), chunk, Buffer.from("\r\n"));
+    at += chunk.length;
+  }
+  return Buffer.concat([...parts, Buffer.from("0\r\n\r\n")]);
+}
+
+/** A whole request that creates a plant, in chunks of these sizes or with a Content-Length. */
+export function postBytes(body: string | NewPlant, token = TOKEN, chunkSizes: readonly number[] = []): string {
+  const request = goodRequest(token, typeof body === "string" ? body : bodyOf(body));
+  return wireBytes(request, { chunkSizes }).toString();
 }
 
 /** A request that reads a path. */

@@ -1,24 +1,23 @@
 import * as fc from "fast-check";
-import { bodyBytes, bodyText, mostly } from "./json_text.ts";
+import { bodyBytes, bodyText, mostly, oneOf, wordOf } from "./json_text.ts";
+import { goodRequest } from "./load.ts";
 import type { OracleOptions, WireRequest } from "./oracle.ts";
 
 /** Requests of every kind: most are good in all but one thing, or in all; `oracle.ts` says what has to be the response. */
 export function anyRequest({ token, maxBodyBytes }: OracleOptions): fc.Arbitrary<WireRequest> {
   const { path, method, authorization, contentType } = goodRequest(token);
-  return fc.oneof(
-    {
-      weight: 60,
-      arbitrary: fc.record({
-        path: mostly(path, fc.oneof(fc.constantFrom("/plants?access_token=x&id=1", "/plants?"), wrongPath)),
-        method: mostly(method, fc.constantFrom("GET", "PUT", "DELETE", "PATCH", "OPTIONS"), 30),
-        authorization: mostly(authorization, credentials(token), 8),
-        contentType: mostly<string | undefined>(contentType, otherMediaType, 8),
-        contentEncoding: mostly<string | undefined>(undefined, fc.constantFrom("gzip", "identity", "br"), 30),
-        body: bodyBytes,
-      }),
-    },
-    { weight: 1, arbitrary: requestAtLimit({ token, maxBodyBytes }) },
-    { weight: 1, arbitrary: fc.constant({ ...goodRequest(token), path: "/livez" }) },
+  const request: fc.Arbitrary<WireRequest> = fc.record({
+    path: mostly(path, fc.oneof(wordOf("/plants?access_token=x&id=1 /plants?"), wrongPath)),
+    method: mostly(method, wordOf("GET PUT DELETE PATCH OPTIONS"), 30),
+    authorization: mostly(authorization, credentials(token), 8),
+    contentType: mostly<string | undefined>(contentType, otherMediaType, 8),
+    contentEncoding: mostly<string | undefined>(undefined, wordOf("gzip identity br"), 30),
+    body: bodyBytes,
+  });
+  return oneOf(
+    [60, request],
+    [1, requestAtLimit({ token, maxBodyBytes })],
+    [1, fc.constant({ ...goodRequest(token), path: "/livez" })],
   );
 }
 
@@ -31,122 +30,34 @@ export function requestAtLimit({ token, maxBodyBytes }: OracleOptions): fc.Arbit
     .map((body) => goodRequest(token, body));
 }
 
-/** A request with nothing wrong in it but perhaps its body. */
-export function goodRequest(token: string, body = ""): WireRequest {
-  return {
-    path: "/plants",
-    method: "POST",
-    authorization: [`Bearer ${token}`],
-    contentType: "application/json",
-    body: new TextEncoder().encode(body),
-  };
-}
-
-/** The headers of a request, in the order of the wire. */
-export function headersOf(request: Omit<WireRequest, "body">): [name: string, value: string][] {
-  const { authorization, contentType, contentEncoding } = request;
-  const headers = authorization.map((value): [string, string] => ["Authorization", value]);
-  if (contentType !== undefined) headers.push(["Content-Type", contentType]);
-  if (contentEncoding !== undefined) headers.push(["Content-Encoding", contentEncoding]);
-  return headers;
-}
-
-/** How a request is written down. */
-export interface Framing {
-  readonly host: string;
-  readonly isLowerCase: boolean;
-  /** The sizes of the chunks, again and again; none for a body with a Content-Length. */
-  readonly chunkSizes: readonly number[];
-}
-
-/** A request as bytes, with a Content-Length unless it is to be framed in another way. */
-export function wireBytes(request: WireRequest, framing: Partial<Framing> = {}): Buffer {
-  const { host = "localhost", isLowerCase = false, chunkSizes = [] } = framing;
-  const { method, path, body } = request;
-  const isChunked = chunkSizes.length > 0;
-  const length = isChunked ? ["Transfer-Encoding", "chunked"] : ["Content-Length", String(body.length)];
-  const lines = [["Host", host], ...headersOf(request), length].map(
-    ([name = "", value]) => `${isLowerCase ? name.toLowerCase() : name}: ${value}`,
-  );
-  const head = [`${method} ${path} HTTP/1.1`, ...lines].join("\r\n");
-  return Buffer.concat([Buffer.from(`${head}\r\n\r\n`, "latin1"), isChunked ? chunked(body, chunkSizes) : body]);
-}
-
-/** RFC 9112, section 7.1. */
-function chunked(bytes: Uint8Array, sizes: readonly number[]): Buffer {
-  const parts: Uint8Array[] = [];
-  for (let at = 0, turn = 0; at < bytes.length; turn++) {
-    const chunk = bytes.subarray(at, at + (sizes[turn % sizes.length] ?? 1));
-    const size = chunk.length.toString(16);
-    parts.push(Buffer.from(`${turn % 2 === 0 ? size : size.toUpperCase()}\r\n`), chunk, Buffer.from("\r\n"));
-    at += chunk.length;
-  }
-  return Buffer.concat([...parts, Buffer.from("0\r\n\r\n")]);
-}
-
-const wrongPath = fc.constantFrom(
-  "/plant",
-  "/plantss",
-  "/plants/",
-  "/Plants",
-  "/plants/1",
-  "/__proto__",
-  "//",
-  "//plants",
-  "//x/plants",
-);
+const wrongPath = wordOf("/plant /plantss /plants/ /Plants /plants/1 /__proto__ // //plants //x/plants");
 
 /** RFC 6750, section 2.1; RFC 9110, section 11.4. */
 function credentials(token: string): fc.Arbitrary<string[]> {
   const good = fc
     .tuple(cased("bearer"), fc.constantFrom(" ", "  ", "     "))
     .map(([scheme, space]) => scheme + space + token);
-  const around = fc.constantFrom(
-    "Bearer",
-    "Bearer,",
-    "Basic",
-    "bearer\t",
-    `Bearer ${token},`,
-    "",
-    "=",
-    "====",
-    "é",
-    `"`,
-    token,
-    "x",
-    `Bearer${token}`,
-    `Bearer ${token}x`,
-    `Bearer "${token}"`,
-    `Bearer ${token.toUpperCase()}`,
+  const around = fc.oneof(
+    wordOf(`Bearer Bearer, Basic bearer\t  = ==== é " x ${token} Bearer${token}`),
+    fc.constantFrom(`Bearer ${token},`, `Bearer ${token}x`, `Bearer "${token}"`, `Bearer ${token.toUpperCase()}`),
   );
   const pieces = fc.array(around, { minLength: 1, maxLength: 4 }).map((parts) => parts.join(" ").trim());
   // Empty: whether that is no credentials or bad ones is nowhere said.
   const bad = fc.oneof(headerValue(), pieces).filter((value) => value !== "");
-  return fc.oneof(
-    { weight: 2, arbitrary: good.map((value) => [value]) },
-    bad.map((value) => [value]),
-    fc.constantFrom<string[]>([], [`Bearer ${token}`, `Bearer ${token}`], ["Basic eDp5", `Bearer ${token}`]),
+  return oneOf<string[]>(
+    [2, good.map((value) => [value])],
+    [1, bad.map((value) => [value])],
+    [1, fc.constantFrom([], [`Bearer ${token}`, `Bearer ${token}`], ["Basic eDp5", `Bearer ${token}`])],
   );
 }
 
 /** A media type that is well formed, in any spelling; at most one charset. */
 const mediaType: fc.Arbitrary<string> = fc
   .tuple(
-    fc.oneof(
-      { weight: 4, arbitrary: cased("application/json") },
-      {
-        weight: 1,
-        arbitrary: fc.constantFrom(
-          "text/plain",
-          "text/json",
-          "application/xml",
-          "application/jsonx",
-          "application/json-patch+json",
-          "*/*",
-          "application/x-www-form-urlencoded",
-          "multipart/form-data",
-        ),
-      },
+    oneOf(
+      [4, cased("application/json")],
+      [1, wordOf("text/plain text/json application/xml application/jsonx application/json-patch+json */*")],
+      [1, wordOf("application/x-www-form-urlencoded multipart/form-data")],
     ),
     fc.uniqueArray(fc.tuple(fc.constantFrom(";", "; ", " ; ", ";\t"), fc.oneof(charset(), otherParameter())), {
       maxLength: 3,
@@ -155,18 +66,15 @@ const mediaType: fc.Arbitrary<string> = fc
   )
   .map(([type, parameters]) => type + parameters.map(([separator, pair]) => separator + pair.join("=")).join(""));
 
-const otherMediaType = fc.oneof({ weight: 4, arbitrary: mediaType }, headerValue(), fc.constant(undefined));
+const otherMediaType = oneOf<string | undefined>([4, mediaType], [1, headerValue()], [1, fc.constant(undefined)]);
 
 function charset(): fc.Arbitrary<[string, string]> {
-  const values = fc.constantFrom("utf-16", '"latin1"', "utf8", "x");
+  const values = wordOf('utf-16 "latin1" utf8 x');
   return fc.tuple(cased("charset"), fc.oneof(cased("utf-8"), cased("utf-8"), cased('"utf-8"'), values));
 }
 
 function otherParameter(): fc.Arbitrary<[string, string]> {
-  return fc.tuple(
-    fc.constantFrom("x", "profile", "q", "xcharset", "boundary", "version"),
-    fc.constantFrom("1", '"a;charset=x"', '"\\""', "utf-16"),
-  );
+  return fc.tuple(wordOf("x profile q xcharset boundary version"), wordOf('1 "a;charset=x" "\\"" utf-16'));
 }
 
 function cased(text: string): fc.Arbitrary<string> {

@@ -1,5 +1,6 @@
 import type { Io } from "../../src/commands/output.ts";
 import { run } from "../../src/commands/program.ts";
+import { streamOf } from "./stream.ts";
 
 /** Streams that keep what is written to them; every part can be replaced. */
 export function streamIo(options: Partial<Io> = {}) {
@@ -36,15 +37,4 @@ export async function runCommand(
   const { io, output, stderr } = streamIo(options);
   const exitCode = await run(args, environment, io);
   return { exitCode, stdout: output(), stderr: stderr() };
-}
-
-/** A stream of these chunks. */
-export function streamOf(chunks: Iterable<string | Uint8Array>): ReadableStream<Uint8Array> {
-  const bytes = Array.from(chunks, (chunk) => (typeof chunk === "string" ? new TextEncoder().encode(chunk) : chunk));
-  return new ReadableStream({
-    start(controller) {
-      for (const chunk of bytes) controller.enqueue(chunk);
-      controller.close();
-    },
-  });
 }
