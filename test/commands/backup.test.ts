@@ -188,13 +188,6 @@ test("backup does not replace a file that comes while it works", async () => {
   expect(filesIn(database.directory)).toEqual(["backup.db", "plants.db"]);
 });
 
-test("backup never replaces the database itself", async () => {
-  using database = await databaseFixture(HOSTILE_PLANTS);
-  const before = readFileSync(database.path);
-  await expect(backup(sqliteAt(database.path), database.path, streamIo().io)).rejects.toThrow("file already exists");
-  expect(readFileSync(database.path).equals(before)).toBe(true);
-});
-
 test("backup into a directory that is not there fails with one clear line", async () => {
   using database = await databaseFixture([]);
   const target = join(database.directory, "missing", "backup.db");
@@ -273,19 +266,6 @@ function fill(path: string): void {
     INSERT INTO plants SELECT id, hex(randomblob(400)), NULL FROM ids
   `);
 }
-
-test.each(["SIGINT", "SIGTERM"] as const)("%s in the middle of a backup leaves nothing", async (signal) => {
-  using database = await databaseFixture([]);
-  fill(database.path);
-  await using program = start({ args: ["backup", "backup.db"], cwd: database.directory });
-  const drafts = () => readdirSync(database.directory).filter((name) => name.startsWith("."));
-  while (drafts().length === 0 && program.child.exitCode === null) await Bun.sleep(1);
-  program.child.kill(signal);
-  // It may have been quicker than the signal.
-  const exitCode = await program.child.exited;
-  expect(filesIn(database.directory)).toEqual(exitCode === 0 ? ["backup.db", "plants.db"] : ["plants.db"]);
-  expect(await program.stderr.end).toMatch(exitCode === 0 ? /^Backed up [^\n]+\n$/ : /^Stopped: no backup was made\n$/);
-});
 
 /** A directory that a backup leaves behind when it is killed. Where that was too late, another backup is. */
 async function killedBackup(directory: string): Promise<string> {

@@ -6,7 +6,6 @@ import { exportPlants } from "../../src/commands/export.ts";
 import { type ImportOptions, importPlants } from "../../src/commands/import.ts";
 import { CommandError } from "../../src/errors.ts";
 import { progressBar } from "../../src/commands/output.ts";
-import { postPlant, testApp } from "../support/app.ts";
 import { executable } from "../support/executable.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { TOKEN } from "../support/client.ts";
@@ -145,18 +144,6 @@ test("import reports every line it refuses with its number and the reason, and a
   expect(stored.split("\n").length - 1).toBe(22);
 });
 
-test("import refuses a line with the words that the API has for it as a body", async () => {
-  using database = await databaseFixture([]);
-  const texts = REFUSED.map(([line]) => line).filter((line) => typeof line === "string");
-  for (const text of texts.slice(0, -2)) {
-    const response = await testApp().fetch(postPlant(text));
-    const { message } = (await response.json()) as { message: string };
-    expect({ text, status: response.status }).toEqual({ text, status: 400 });
-    const { stderr } = await imported(database.path, [text]);
-    expect(stderr).toBe(`line 1: ${message.replace("body", "line")}\n0 added, 0 already there, 1 refused\n`);
-  }
-});
-
 test("import counts blank lines, and reports lines in their order over many batches", async () => {
   using database = await databaseFixture([{ id: 1_500n, name: "Ivy" }]);
   const lines = linesOf(3_500);
@@ -240,23 +227,6 @@ test.each(["SIGINT", "SIGTERM"] as const)("import keeps what it has read on %s, 
     /^Stopped after line (\d+), .*: ([\d,]+) added, 0 already there, 0 refused\n$/.exec(stderr) ?? [];
   expect(added?.replaceAll(",", "")).toBe(line);
   expect(await exported(path)).toBe(linesOf(Number(line)).join(""));
-});
-
-test("SIGINT and SIGTERM end an import of a file with exit code 1", async () => {
-  using directory = emptyDirectory(memoryDirectory());
-  const count = 1_000_000;
-  writeFileSync(join(directory.path, "plants.ndjson"), linesOf(count).join(""));
-  for (const signal of ["SIGINT", "SIGTERM"] as const) {
-    const path = join(directory.path, `${signal}.db`);
-    const args = ["import", "plants.ndjson", "--database", `file:${path}`];
-    await using program = start({ args, cwd: directory.path });
-    while (!existsSync(`${path}-wal`)) await Bun.sleep(5);
-    program.child.kill(signal);
-    expect({ signal, exitCode: await program.child.exited }).toEqual({ signal, exitCode: 1 });
-    const [, line = ""] = /^Stopped after line (\d+), import it again to go on: /.exec(await program.stderr.end) ?? [];
-    expect(Number(line)).toBeLessThan(count);
-    expect((await exported(path)).split("\n").length - 1).toBe(Number(line));
-  }
 });
 
 const skipsZeros = !existsSync("/dev/zero");

@@ -137,6 +137,14 @@ const wrongCalls: [string[], string][] = [
     'Cannot use --scope "write\\u{1b}[31m": expected write or metrics',
   ],
   [
+    ["token", "create", "a\u001b[31mb\u009b\u202e"],
+    'Cannot use token name "a\\u{1b}[31mb\\u{9b}\\u{202e}": expected 1 to 64 letters, digits, ".", "_", "@" or "-"',
+  ],
+  [
+    ["token", "create", "a", "--expires", "5\u001b[31my\u009b"],
+    'Cannot use --expires "5\\u{1b}[31my\\u{9b}": expected a number and its unit: m, h, d or w for minutes, hours, days or weeks, such as 90d',
+  ],
+  [
     ["openapi", "--server", "plants.example.org"],
     "Cannot use --server plants.example.org: expected an http or https URL without a password, a query and a fragment",
   ],

@@ -37,22 +37,6 @@ test.concurrent("a restart knows the plants and the token, and makes no other to
   expect(server.stderr.text()).not.toContain("plant_");
 });
 
-test.concurrent("the database file holds a plant with its exact id, and no token", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path });
-  const [token] = await server.stderr.until(/plant_\w+/);
-  const body = '{"id": 9223372036854775807, "name": "Fern"}';
-  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-  expect((await fetch(`${server.url}/plants`, { method: "POST", headers, body })).status).toBe(200);
-  server.child.kill("SIGTERM");
-  await server.child.exited;
-  const file = join(directory.path, "plants.db");
-  using database = new Database(file, { readonly: true, safeIntegers: true });
-  expect(database.query("SELECT * FROM plants").all()).toEqual([{ id: 9223372036854775807n, name: "Fern", tag: null }]);
-  expect(await Bun.file(file).bytes()).not.toContain(token);
-  expect(Buffer.from(await Bun.file(file).bytes()).includes(token)).toBe(false);
-});
-
 test.concurrent("with AUTH_TOKENS no token is made", async () => {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: `${TOKEN},another-token-0123` } });
