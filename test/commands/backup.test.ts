@@ -179,14 +179,31 @@ test.each(occupied)("backup replaces nothing: not %s", async (_what, make) => {
 });
 
 test("backup does not replace a file that comes while it works", async () => {
-  using database = await databaseFixture(HOSTILE_PLANTS);
+  using database = await databaseFixture([]);
+  fill(database.path);
   const target = join(database.directory, "backup.db");
   const run = backup(sqliteAt(database.path), target, streamIo().io);
+  run.catch(() => {});
+  await untilDraft(database.directory);
   writeFileSync(target, "precious");
   await expect(run).rejects.toThrow(`Cannot back up to "${target}": file already exists`);
   expect(readFileSync(target, "utf8")).toBe("precious");
   expect(filesIn(database.directory)).toEqual(["backup.db", "plants.db"]);
 });
+
+/** Fills a database with some tens of megabytes: copying it takes a moment. */
+function fill(path: string): void {
+  using client = connect(path);
+  client.run(`
+    WITH RECURSIVE ids(id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM ids WHERE id < 20000)
+    INSERT INTO plants SELECT id, hex(randomblob(400)), NULL FROM ids
+  `);
+}
+
+/** Waits until the copying has begun. */
+async function untilDraft(directory: string): Promise<void> {
+  while (!readdirSync(directory).some((name) => name.startsWith("."))) await Bun.sleep(1);
+}
 
 test("backup into a directory that is not there fails with one clear line", async () => {
   using database = await databaseFixture([]);
@@ -229,7 +246,7 @@ test("backup of a file that is marked as corrupt in the meantime leaves nothing"
   fill(database.path);
   const run = backup(sqliteAt(database.path), join(database.directory, "backup.db"), streamIo().io);
   run.catch(() => {});
-  while (!readdirSync(database.directory).some((name) => name.startsWith("."))) await Bun.sleep(1);
+  await untilDraft(database.directory);
   corruptionMarker(database.path).write("found before");
   await expect(run).rejects.toThrow(`Cannot copy database "${database.path}": ${MARKED}`);
   expect(filesIn(database.directory)).toEqual(["plants.db", "plants.db-corrupt"]);
@@ -257,15 +274,6 @@ test("backup that is stopped leaves nothing, and says so", async () => {
   expect(stderr()).toBe("Stopped: no backup was made\n");
   expect(filesIn(database.directory)).toEqual(["plants.db"]);
 });
-
-/** Fills a database with some tens of megabytes. */
-function fill(path: string): void {
-  using client = connect(path);
-  client.run(`
-    WITH RECURSIVE ids(id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM ids WHERE id < 20000)
-    INSERT INTO plants SELECT id, hex(randomblob(400)), NULL FROM ids
-  `);
-}
 
 /** A directory that a backup leaves behind when it is killed. Where that was too late, another backup is. */
 async function killedBackup(directory: string): Promise<string> {
