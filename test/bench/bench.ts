@@ -36,7 +36,7 @@ const { values: flags } = parseArgs({
   options: {
     part: { type: "string", multiple: true, default: Object.keys(PARTS) },
     quick: { type: "boolean", default: false },
-    /** How many plants are stored before, where that matters. */
+    /** How many plants are stored before, where that matters; `growth` has ten times as many, too. */
     stored: { type: "string", default: "1000000" },
     charts: { type: "string", default: "dist" },
   },

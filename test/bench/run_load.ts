@@ -16,7 +16,10 @@ export interface LoadResult {
   readonly broken: number;
   readonly seconds: number;
   readonly p50Ms: number;
+  readonly p90Ms: number;
   readonly p99Ms: number;
+  /** The longest wait of one request. */
+  readonly maxMs: number;
 }
 
 /** How to load a server. */

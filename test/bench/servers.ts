@@ -93,7 +93,9 @@ function together(results: readonly LoadResult[]): LoadResult & Pick<Cost, "perS
     broken: sum(({ broken }) => broken),
     seconds: most(({ seconds }) => seconds),
     p50Ms: most(({ p50Ms }) => p50Ms),
+    p90Ms: most(({ p90Ms }) => p90Ms),
     p99Ms: most(({ p99Ms }) => p99Ms),
+    maxMs: most(({ maxMs }) => maxMs),
     perSecond: sum(({ responses, seconds }) => responses / seconds),
   };
 }

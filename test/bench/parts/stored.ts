@@ -1,6 +1,6 @@
 import { emptyDirectory } from "../../support/program.ts";
 import type { Bar } from "../chart.ts";
-import { BY_HAND, CEILING, type Contender, ELYSIA_DRIZZLE, ours, OURS_NAME } from "../contenders.ts";
+import { BY_HAND, CEILING, type Contender, ours, OURS_NAME } from "../contenders.ts";
 import { canRequireFsync, requireFsync } from "../durability.ts";
 import { GOALS } from "../goals.ts";
 import { preparePeers } from "../peers.ts";
@@ -61,6 +61,6 @@ export function cpuGoals(costs: Costs): Outcome[] {
 
 function throughputGoal(costs: Costs): Outcome {
   const rate = (name: string) => figures(costs, name, ({ perSecond }) => perSecond);
-  const faster = ratios(rate(OURS_NAME), rate(ELYSIA_DRIZZLE.name));
-  return outcome(`plants/s / ${ELYSIA_DRIZZLE.name}`, faster, GOALS.throughputToElysia, "least");
+  const { name } = BY_HAND.leanWorker;
+  return outcome(`plants/s / ${name}`, ratios(rate(OURS_NAME), rate(name)), GOALS.throughputToLeanWorker, "least");
 }
