@@ -43,7 +43,7 @@ export interface AppOptions {
   readonly isShuttingDown?: (() => boolean) | undefined;
 }
 
-/** A client learns nothing of an internal error, so its cause has to be printed. */
+/** A client learns nothing of an internal error: the console has its cause. */
 const CONSOLE: Observer = {
   onError(error, { requestId }) {
     if (error.code === "internal") console.error(`Request ${requestId} failed:`, error.cause);
@@ -55,7 +55,7 @@ const METRICS: ResponseInit = {
   headers: { "content-type": "text/plain; version=0.0.4; charset=utf-8", "x-content-type-options": "nosniff" },
 };
 
-/** A route below the guard without an entry here is refused with 403. */
+/** A route below the guard without an entry here returns 403. */
 const REQUIRED_SCOPES: RequiredScopes = { "/plants": "write", "/metrics": "metrics" };
 
 /**
@@ -120,8 +120,8 @@ export function createApp(options: AppOptions) {
 }
 
 /**
- * The type without the models by which routes refer to schemas. In our declarations they would name TypeBox, whose types
- * TypeScript's `nodenext` takes for others than those in Elysia's declarations.
+ * The type without the models by which routes refer to schemas. Our declarations would name TypeBox for them, and
+ * TypeScript's `nodenext` resolves that to other types than Elysia's declarations do.
  */
 function withoutModels<
   Path extends string,
@@ -136,7 +136,7 @@ function withoutModels<
 }
 
 /**
- * Types do not hold JavaScript, where a missing part would show at the first request.
+ * JavaScript has no types: without this a missing part would fail at the first request.
  *
  * @throws {TypeError} If a part is missing, or the limit is not a number that a body can be compared with.
  */

@@ -3,27 +3,25 @@ import { pause } from "../async/timers.ts";
 import { PlantStoreError } from "../errors.ts";
 
 /**
- * Reads the bytes of a request's body that says it is JSON: media type first, then size. The bytes themselves are
- * counted, so a missing or wrong Content-Length lets nothing through.
+ * Reads the body of a request. Checks the media type first, then the size. Counts the bytes themselves: a missing or wrong
+ * Content-Length lets nothing through.
  *
- * For a whole body this is one promise and no async function: each would cost as much as parsing the plant.
+ * A whole body needs one promise and no async function: each would cost as much as parsing the plant.
  *
- * @param headers Those of the request, as Elysia's context has them: reading `request.headers` costs more.
+ * @param headers From Elysia's context: reading `request.headers` costs more.
  * @param maxBytes The most a body may have, in bytes.
  * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large`, or `malformed_json` if the body breaks off.
  */
 export function readJsonBody(request: Request, headers: ReadHeaders, maxBytes: number): Promise<Uint8Array> {
   requireJson(headers);
-  return readBytes(request, headers, maxBytes).then((bytes) => requireSize(bytes, maxBytes), rethrowAsIncomplete);
+  return readBytes(request, headers, maxBytes).then((bytes) => {
+    if (bytes.length > maxBytes) throw tooLarge(maxBytes);
+    return bytes;
+  }, rethrowAsIncomplete);
 }
 
-/** Headers by their name in lower case; several of the same name are joined by a comma. */
+/** Headers by their names in lower case. Several headers of one name are joined by a comma. */
 type ReadHeaders = Readonly<Record<string, string | undefined>>;
-
-function requireSize(bytes: Uint8Array, maxBytes: number): Uint8Array {
-  if (bytes.length > maxBytes) throw tooLarge(maxBytes);
-  return bytes;
-}
 
 function requireJson(headers: ReadHeaders): void {
   const contentType = headers["content-type"];
@@ -35,7 +33,7 @@ function requireJson(headers: ReadHeaders): void {
   }
 }
 
-/** RFC 9110, section 8.3: type, subtype and charset compare without case; other parameters do not matter. */
+/** RFC 9110, section 8.3: type, subtype and charset ignore case; other parameters do not matter. */
 function isJsonInUtf8(contentType = ""): boolean {
   const { type, parameters } = safeParse(contentType);
   return type === "application/json" && (parameters["charset"] ?? "utf-8").toLowerCase() === "utf-8";
@@ -43,7 +41,7 @@ function isJsonInUtf8(contentType = ""): boolean {
 
 /**
  * Reading at once is several times cheaper than a stream, and safe if the length is known to be within the limit.
- * Otherwise the bytes are counted as they come: a chunked body has no length, and two lengths are none.
+ * Otherwise this counts the bytes as they arrive: a chunked body has no length, and two lengths count as none.
  */
 function readBytes(request: Request, headers: ReadHeaders, maxBytes: number): Promise<Uint8Array> {
   const length = headers["transfer-encoding"] === undefined ? bodyLength(headers["content-length"]) : Number.NaN;
@@ -53,15 +51,15 @@ function readBytes(request: Request, headers: ReadHeaders, maxBytes: number): Pr
 }
 
 /**
- * The value of a Content-Length, or NaN, which is neither above nor within a limit. Several of them arrive joined by a
- * comma; a recipient may take equal ones for one (RFC 9110, section 8.6), so this service counts.
+ * The value of a Content-Length, or NaN, which is neither above nor within a limit. Several headers arrive joined by a
+ * comma. A recipient may accept equal ones (RFC 9110, section 8.6): this service counts the bytes.
  */
 function bodyLength(contentLength = ""): number {
   return /^\d+$/.test(contentLength) ? Number(contentLength) : Number.NaN;
 }
 
 /**
- * Whether more of a body may still arrive than the service would read. If less may, the connection is kept: the server
+ * Whether more of a body may still arrive than the service would read. Otherwise the connection stays open: the server
  * reads the rest by itself.
  *
  * @param maxBytes The most a body may have, in bytes.
@@ -75,11 +73,11 @@ export function hasUnreadBody({ bodyUsed, headers }: Request, maxBytes: number):
 async function readCounted(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Uint8Array> {
   let bytes = new Uint8Array(1_024);
   let [size, chunks, pauseAt] = [0, 0, FIRST_CHUNKS];
-  // Leaving the loop must not cancel the body: Node's adapter goes on filling it, and a cancelled stream throws then.
+  // Leaving the loop must not cancel the body: Node's adapter still fills it, and a cancelled stream would throw.
   for await (const chunk of body?.values({ preventCancel: true }) ?? []) {
     const end = size + chunk.length;
     if (end > maxBytes) throw tooLarge(maxBytes);
-    if (end > bytes.length) bytes = enlarged(bytes, Math.min(2 * end, maxBytes));
+    if (end > bytes.length) bytes = new Uint8Array(bytes.buffer.transfer(Math.min(2 * end, maxBytes)));
     bytes.set(chunk, size);
     size = end;
     if (++chunks < pauseAt) continue;
@@ -90,24 +88,18 @@ async function readCounted(body: ReadableStream<Uint8Array> | null, maxBytes: nu
 }
 
 /**
- * Taking a chunk costs a microsecond, whatever is in it, and a body may come in chunks of one byte. After this many the
- * reader waits for the event loop to turn: on Bun what arrives meanwhile is one chunk.
+ * Reading a chunk costs a microsecond, whatever its size, and a body may come in chunks of one byte. After this many the
+ * reader waits for a turn of the event loop: Bun joins what arrives meanwhile to one chunk.
  */
 const FIRST_CHUNKS = 16;
 
 /**
- * Elsewhere each stays a chunk of its own, and a turn takes a millisecond: so the number between two turns doubles, up to
- * what other requests can wait for.
+ * Other runtimes join no chunks, and a turn takes a millisecond: so the number between two turns doubles, up to what other
+ * requests can wait for.
  */
 const MAX_CHUNKS_A_TURN = 1_024;
 
-function enlarged(bytes: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
-  const larger = new Uint8Array(length);
-  larger.set(bytes);
-  return larger;
-}
-
-/** A client that disconnects in the middle of its body is not an internal error, and does not read the response. */
+/** A client that disconnects in the middle of its body is not an internal error. */
 function rethrowAsIncomplete(cause: unknown): never {
   if (cause instanceof PlantStoreError) throw cause;
   throw new PlantStoreError("malformed_json", "the body did not arrive completely", { cause });

@@ -21,7 +21,7 @@ import { shortHeader } from "./request.ts";
  */
 export const DOCS_FILES = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"] as const;
 
-/** Swagger UI's files: each runtime has its own way to keep them. */
+/** The files of Swagger UI. Each runtime has its own way to load them. */
 export type DocsFiles = Readonly<Record<(typeof DOCS_FILES)[number], Blob>>;
 
 const TYPES = {
@@ -33,8 +33,8 @@ const TYPES = {
 } as const;
 
 /**
- * The page loads its own origin's files and talks to its own origin, and nothing else (CSP level 3). Swagger UI draws
- * its icons from data URLs.
+ * The page loads files from its own origin only, and sends requests to it only (CSP level 3). The icons of Swagger UI are
+ * data URLs.
  */
 const POLICY = [
   "default-src 'none'",
@@ -49,7 +49,7 @@ const POLICY = [
 
 const HEADERS = { "content-security-policy": POLICY, "x-content-type-options": "nosniff" };
 
-// Relative addresses, because a proxy may serve this under a prefix: `swagger/json` beside `/prefix/swagger`.
+// Relative URLs, because a proxy may serve this under a prefix: `swagger/json` beside `/prefix/swagger`.
 const PAGE = `<!doctype html>
 <html lang="en">
   <head>
@@ -69,9 +69,9 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
-// What Swagger UI leaves open. An operation without links has an empty column for them, which with wide buttons and
-// rows that cannot wrap is too much for a phone; the columns of the table of errors touch; the names of headers stay
-// dark in the dark. The only server is this one, and the button to download a response would cover its text.
+// What is missing in Swagger UI. On a phone, an operation is too wide: with an empty column for links, wide buttons and rows
+// that cannot wrap. The columns of the table of errors touch. The names of headers stay dark in dark mode. The choice of a
+// server has one entry, and the button to download a response covers its text.
 const STYLE = `body { margin: 0; }
 .swagger-ui .response-col_links { display: none; }
 .swagger-ui .try-out__btn { padding: 5px 12px; }
@@ -85,8 +85,8 @@ const STYLE = `body { margin: 0; }
 html.dark-mode .swagger-ui table.headers td { color: inherit; }
 `;
 
-// The address of the document is relative, because a proxy may serve this under a prefix. Swagger UI has dark colours,
-// but only its top bar, which this page does not have, asks what the reader prefers.
+// The URL of the document is relative, as above. Swagger UI has dark colours, but only its top bar, which this page does
+// not have, asks what the reader prefers.
 const START = `const dark = matchMedia("(prefers-color-scheme: dark)");
 const followReader = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
 dark.addEventListener("change", followReader);
@@ -100,12 +100,12 @@ SwaggerUIBundle({
 });
 `;
 
-/** Beside `/swagger/json`, so under whatever name, scheme and prefix the client knows this server by. */
+/** Relative to `/swagger/json`: valid under whatever scheme, name and prefix the client uses. */
 const THIS_SERVER = { url: "..", description: "This server" };
 
 /**
  * `GET /` redirects to the documentation: Swagger UI under `/swagger`, and the OpenAPI document under `/swagger/json`.
- * Everything comes from this origin, so the pages need no internet access.
+ * All files come from this origin, so the pages need no internet access.
  */
 export function docs(files: DocsFiles) {
   const app = new Elysia({ name: "docs" });
@@ -133,18 +133,18 @@ const HOME = new Response(null, {
 interface StaticFileOptions {
   /** Its media type. */
   readonly type: string;
-  /** Headers of its responses, beside those of what is negotiated and cached here. */
+  /** Headers of its responses, beside those for caching and compression. */
   readonly headers: Readonly<Record<string, string>>;
-  /** Gives the content: once, when it is first asked for. */
+  /** Loads the content, at the first request. */
   readonly load: () => Promise<Blob>;
 }
 
-/** Answers requests for one file, by their headers. */
+/** Makes the response for one file from the headers of a request. */
 type StaticFile = (headers: Headers) => Promise<Response>;
 
 /**
- * Serves a file: with gzip to clients that accept it, and with an ETag, so that a client that has it already gets a 304
- * (RFC 9110, section 13). It is compressed once, when first asked for, beside the event loop.
+ * Serves a file: with gzip to clients that accept it, and with an ETag, so that a client that has the file gets a 304
+ * (RFC 9110, section 13). The first request compresses it, without blocking the event loop.
  */
 function staticFile({ type, headers, load }: StaticFileOptions): StaticFile {
   const prepared = once(async () => await prepare(await load()));
@@ -154,8 +154,9 @@ function staticFile({ type, headers, load }: StaticFileOptions): StaticFile {
     // Two representations, two validators (RFC 9110, section 8.8.3.3).
     const etag = `"${digest}${isGzip ? "-gzip" : ""}"`;
     const common = { ...headers, etag, "cache-control": "no-cache", ...(gzip && { vary: "accept-encoding" }) };
-    if (isKnown(etag, shortHeader(requested, "if-none-match")))
+    if (isKnown(etag, shortHeader(requested, "if-none-match"))) {
       return new Response(null, { status: 304, headers: common });
+    }
     const all = { ...common, "content-type": type, ...(isGzip && { "content-encoding": "gzip" }) };
     return new Response(isGzip ? gzip : content, { headers: all });
   };
@@ -163,7 +164,7 @@ function staticFile({ type, headers, load }: StaticFileOptions): StaticFile {
 
 interface Prepared {
   readonly content: Blob;
-  /** If that is smaller; a picture is compressed already. */
+  /** Only if that is smaller: a picture is compressed already. */
   readonly gzip: Uint8Array<ArrayBuffer> | undefined;
   readonly digest: string;
 }
@@ -180,14 +181,14 @@ async function digestOf(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
   return Array.from(digest.subarray(0, 16), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Whether a client accepts gzip, and would not rather have what is not encoded (RFC 9110, section 12.5.3). */
+/** Whether a client accepts gzip, and does not prefer the content without it (RFC 9110, section 12.5.3). */
 function prefersGzip(acceptEncoding = ""): boolean {
   const weights = new Map(acceptEncoding.toLowerCase().split(",").map(weightOf));
   const gzip = weights.get("gzip") ?? weights.get("*") ?? 0;
   return gzip > 0 && gzip >= (weights.get("identity") ?? 0);
 }
 
-/** A coding and its weight, which is 1 if none is given (RFC 9110, section 12.4.2). */
+/** A coding and its weight, which is 1 by default (RFC 9110, section 12.4.2). */
 function weightOf(item: string): [coding: string, weight: number] {
   const [coding = "", ...parameters] = item.split(";").map((part) => part.trim());
   const weight = parameters.find((parameter) => parameter.startsWith("q="))?.slice("q=".length);
@@ -200,7 +201,7 @@ function isKnown(etag: string, ifNoneMatch = ""): boolean {
   return tags.includes(etag) || tags.includes("*");
 }
 
-/** Calls `make` when first asked, and again only if that failed. */
+/** Calls `make` at the first call, and again only if it failed. */
 function once<Value>(make: () => Promise<Value>): () => Promise<Value> {
   let made: Promise<Value> | undefined;
   return () => {

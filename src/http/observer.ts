@@ -11,7 +11,7 @@ export interface ObservedRequest {
 /** What logs, metrics and traces may contain of a request and its response. */
 export interface CompletedRequest extends ObservedRequest {
   readonly method: string;
-  /** A path that exists, or `other`: a path that a client made up is not repeated. */
+  /** A path that exists, or `other`: a path that a client makes up is not repeated. */
   readonly path: string;
   readonly status: number;
   /** From the request's headers to the response, in milliseconds. */

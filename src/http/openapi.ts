@@ -4,7 +4,7 @@ import { plantsApi } from "./plants.ts";
 import { extraHeaders } from "./responses.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../errors.ts";
 
-/** The version of the interface, from its contract. The program's own version is another matter. */
+/** The version of the interface, from its contract. The program has a version of its own. */
 const API_VERSION = "1.0.0";
 
 const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths" | "servers"> = {
@@ -40,7 +40,7 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths" | "servers"> =
   },
 };
 
-/** All causes in Markdown, even those of no operation: a wrong path or method belongs to none. */
+/** All causes in Markdown, even those that belong to no operation: a wrong path or method. */
 function errorTable(): string {
   const codes = Object.keys(ERRORS) as ErrorCode[];
   const rows = codes.map((code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |`);
@@ -55,10 +55,10 @@ function errorTable(): string {
  * 3.0.4, section 4.8.5).
  */
 export async function openApiDocument(server: OpenAPIV3.ServerObject): Promise<OpenAPIV3.Document> {
-  // It takes longer to load than the rest of the app, and only readers of the document need it.
+  // It takes longer to load than the rest of the app, and only the document needs it.
   const { swagger } = await import("@elysiajs/swagger");
   const documentation = { ...DOCUMENTATION, servers: [server] };
-  // It is described, and never called.
+  // These routes are described, and never called.
   const api = plantsApi({ plants: { add: async () => "added" }, maxBodyBytes: 0 });
   const generator = new Elysia().use(swagger({ documentation })).use(api);
   const response = await generator.handle(new Request("http://localhost/swagger/json"));
@@ -77,7 +77,7 @@ function completeOperation(operation: OpenAPIV3.OperationObject): void {
   }
 }
 
-/** The generator also lists form data and plain text, which get 415. */
+/** The generator also lists form data and plain text, which return 415. */
 function onlyJson(holder: OpenAPIV3.RequestBodyObject | OpenAPIV3.ResponseObject): OpenAPIV3.MediaTypeObject {
   const json = holder.content?.["application/json"] ?? {};
   holder.content = { "application/json": json };
@@ -97,7 +97,7 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
   json.examples = Object.fromEntries(codes.map((code) => [code, example(code)]));
 }
 
-/** What is sent, and what is received for it. An id past 2^53 is not among them: Swagger UI would round it. */
+/** Request bodies with their responses. No id is past 2^53: Swagger UI would round it. */
 const EXAMPLES = {
   with_tag: {
     summary: "A plant with a tag",
@@ -118,7 +118,7 @@ function examplesOf(part: "request" | "response"): Record<string, OpenAPIV3.Exam
   );
 }
 
-/** Every header that a response to one of these causes may have, with the values by cause. */
+/** Every header that a response to one of these causes may have, with its values by cause. */
 function headersOf(codes: readonly ErrorCode[]): Record<string, OpenAPIV3.HeaderObject> {
   const headers: Record<string, OpenAPIV3.HeaderObject> = {};
   for (const code of codes) {
@@ -137,7 +137,7 @@ const REQUEST_ID_HEADER: OpenAPIV3.HeaderObject = {
   example: "0af76519-16cd-43dd-8448-eb211c80319c",
 };
 
-/** As RFC 9110 writes and means them. */
+/** As in RFC 9110. */
 const HEADERS: Readonly<Record<string, { name: string; description: string }>> = {
   "www-authenticate": { name: "WWW-Authenticate", description: "Which credentials to send" },
   "retry-after": { name: "Retry-After", description: "How many seconds to wait before a retry" },
@@ -150,8 +150,8 @@ function example(code: ErrorCode): OpenAPIV3.ExampleObject {
 }
 
 /**
- * Elysia's own key `$id` means nothing in a document, and an object is open by itself: with it, Swagger UI makes up a
- * member for its example. Members of these names live under `properties`.
+ * `$id` is a key of Elysia's, and an object allows additional properties by default: with the key, Swagger UI makes one up
+ * for its example. A member of one of these names would be under `properties`.
  */
 function removeForeignKeys(schema: object): void {
   const { properties = {} } = schema as { properties?: object };

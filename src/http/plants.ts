@@ -6,10 +6,10 @@ import { readJsonBody } from "./body.ts";
 import { INT64_MAX, INT64_MIN } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 
-// These document, and are the types of clients. `parsePlant` checks a body, because a refusal must be cheap. A test holds
-// that the two agree.
+// These schemas are for the document, and for the types of clients. `parsePlant` checks a body, because a refusal must be
+// cheap. A test holds the two together.
 
-// `t.Integer` also takes a string, and documents that. The registry is of the process, and refuses a second copy of this.
+// `t.Integer` also accepts a string, and documents that. The process has one registry, which refuses a second copy.
 TypeRegistry.Delete("PlainInteger");
 const PlainInteger = TypeSystem.Type<number>("PlainInteger", (_options, value) => Number.isInteger(value));
 
@@ -18,9 +18,9 @@ const id = PlainInteger({
   format: "int64",
   // Without `minimum` and `maximum`: the document passes through JavaScript, which would round int64's ends.
   description: [
-    "Identification number of the plant, chosen by the client: it makes a re-send safe. Every int64 is kept exactly,",
-    `from ${INT64_MIN} to ${INT64_MAX}. In JavaScript a \`number\` past 2^53 is silently another id, and a \`bigint\` is no`,
-    `JSON: send \`JSON.rawJSON("${INT64_MAX}")\`. Never a string.`,
+    "Identification number of the plant, chosen by the client: it makes a retry safe. Every int64 is kept exactly,",
+    `from ${INT64_MIN} to ${INT64_MAX}. JavaScript silently rounds a \`number\` past 2^53, and JSON.stringify refuses a`,
+    `\`bigint\`: send \`JSON.rawJSON("${INT64_MAX}")\`. Never send a string.`,
   ].join(" "),
   example: 1,
 });
@@ -35,12 +35,12 @@ function storableText(description: string, example: string) {
 const name = storableText("The name of the plant", "Monstera deliciosa");
 const tag = storableText("Tag that specifies the type of the plant", "indoor");
 
-/** The request body: a plant as a client sends it. Its type is for clients, and JSON.stringify takes no `bigint`. */
+/** The request body: a plant as a client sends it. `id` is a `number` for clients: JSON.stringify takes no `bigint`. */
 export const NewPlantSchema = t.Object(
   { id, name, tag: t.Optional(tag) },
   {
     description: "A plant to store. Unknown members are ignored.",
-    // Elysia closes objects by itself, and the API ignores what it does not know.
+    // By default Elysia forbids them.
     additionalProperties: true,
   },
 );
@@ -59,12 +59,12 @@ const ErrorSchema = t.Object(
     error: PlainInteger({
       type: "integer",
       format: "int32",
-      // No `enum`: a client generated from it could not read a cause that came later, and would hide the error.
+      // No `enum`: a client generated from it could not read the error of a later server.
       minimum: 4000,
       maximum: 5999,
       description: [
         "Numeric error value: the status times ten plus a digit for the cause. One of",
-        `${NUMBERS.join(", ")}; take one that is not in this list by its status, because a later server may know more.`,
+        `${NUMBERS.join(", ")}; handle any other by its status, because a later server may have more.`,
       ].join(" "),
       example: ERRORS.id_taken.error,
     }),
@@ -84,7 +84,7 @@ export interface PlantsOptions {
   readonly maxBodyBytes: number;
 }
 
-/** The operation: `POST /plants`, for a caller whose credentials are good. */
+/** The operation, `POST /plants`, for callers with valid credentials. */
 export function plantsApi({ plants, maxBodyBytes }: PlantsOptions) {
   return new Elysia({ name: "plants" })
     .model({ NewPlant: NewPlantSchema, Plant: PlantSchema, Error: ErrorSchema })
@@ -94,14 +94,14 @@ export function plantsApi({ plants, maxBodyBytes }: PlantsOptions) {
         const plant = parsePlant(await readJsonBody(request, headers, maxBodyBytes));
         const outcome = await plants.add(plant);
         if (outcome === "conflict") throw new PlantStoreError("id_taken");
-        // Types do not hold JavaScript: only what says that the plant is stored may become 200.
+        // JavaScript has no types: only an outcome that says that the plant is stored may become 200.
         if (outcome !== "added" && outcome !== "present") {
           throw new TypeError(`Unknown outcome of add(): ${String(outcome)}`);
         }
         return plant.tag === undefined ? { name: plant.name } : { name: plant.name, tag: plant.tag };
       },
       {
-        // Elysia would parse and validate before it asks for credentials: the handler does, and this schema documents.
+        // The handler parses and validates; this schema only documents. Elysia would do it before it checks credentials.
         parse: "none",
         body: "NewPlant",
         response: {

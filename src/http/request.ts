@@ -5,10 +5,12 @@ const SHORTEST_ORIGIN = 11;
 const AFTER_SCHEME = "https://".length;
 
 /**
- * Prepares a request for Elysia's router, and returns its path. A URL with a query would be parsed on every path, and
- * no operation has one; a short host would hide the path; Bun gives a bare path where the Host header is empty or
- * missing (HTTP/1.0). Then the request's own `url` is replaced, because a second request would share the body with the first.
- * This service does not use the host, so any host will do.
+ * Prepares a request for Elysia's router, and returns its path. Replaces the URL of the request in three cases:
+ * - It has a query: Elysia would parse it on every path, and no operation has one.
+ * - It has a short host: Elysia would not find the path.
+ * - It is a bare path: Bun gives that if the Host header is empty or missing (HTTP/1.0).
+ *
+ * The URL is replaced in place, because a second request would share the body with the first. Nothing here uses the host.
  */
 export function normalizeUrl(request: Request): string {
   const { url } = request;
@@ -25,8 +27,8 @@ export function normalizeUrl(request: Request): string {
 const HOST = /^(?:[\w.~!$&'()*+,;=%-]*|\[[\da-f:.]+\])(?::\d*)?$/i;
 
 /**
- * Whether the Host header is valid by RFC 9112, section 3.2: at most one, and a host. Two of them arrive
- * joined by a comma and a space, which is in no host.
+ * Whether the Host header is valid (RFC 9112, section 3.2): at most one, and a host. Two headers arrive joined by a comma
+ * and a space, which no host has.
  */
 export function hasValidHost({ headers }: Request): boolean {
   const host = headers.get("host");
@@ -36,10 +38,10 @@ export function hasValidHost({ headers }: Request): boolean {
   return true;
 }
 
-/** Nearly all requests to a server have the same: a comparison costs less than the pattern. */
+/** Nearly all requests to a server have the same host: a comparison costs less than the pattern. */
 let lastValidHost: string | undefined;
 
-/** What clients and proxies send as ids: a UUID, a ULID, a trace id. Anything else could forge a line of the log. */
+/** Such as a UUID, a ULID or a trace id. Other characters could forge a line of the log. */
 const REQUEST_ID_PATTERN = /^[\w.:/+=@-]{1,128}$/;
 
 /** A request's own id, if it matches {@linkcode REQUEST_ID_PATTERN}, or a new one. */
@@ -48,13 +50,13 @@ export function requestIdOf({ headers }: Request): string {
   return own !== null && REQUEST_ID_PATTERN.test(own) ? own : crypto.randomUUID();
 }
 
-/** The header that names a request, in it and in its response. */
+/** The header with the id of a request, in the request and in its response. */
 export const REQUEST_ID = "x-request-id";
 
-/** The longest value of a header that is looked into: a longer one counts as absent, because parsing it costs. */
+/** The longest value of a header that is parsed: a longer one counts as absent. */
 const MAX_HEADER_LENGTH = 1_000;
 
-/** A header that a client may fill as it likes; `undefined` if it is absent, or too long to be worth its parsing. */
+/** A header whose value may be anything; `undefined` if it is absent or too long. */
 export function shortHeader(headers: Headers, name: string): string | undefined {
   const value = headers.get(name);
   return value === null || value.length > MAX_HEADER_LENGTH ? undefined : value;
@@ -64,15 +66,15 @@ export function shortHeader(headers: Headers, name: string): string | undefined 
 export type ForwardedHeader = "X-Forwarded-For" | "Forwarded";
 
 /**
- * The client's address as the proxy in front says it: the last one in `X-Forwarded-For` or `Forwarded` (RFC 7239). The
- * last is what the proxy itself added; a client can make up those before it.
+ * The address of the client according to the proxy in front: the last one in `X-Forwarded-For` or `Forwarded` (RFC 7239).
+ * The proxy itself added the last one; a client can make up those before it.
  *
  * @returns An IP address without a port, or a name that stands for one (RFC 7239, section 6); `undefined` if the header
  * has neither.
  */
 export function forwardedFor(headers: Headers, header: ForwardedHeader): string | undefined {
   const value = shortHeader(headers, header) ?? "";
-  // No address holds a comma, and a quote that a client left open does not count.
+  // No address has a comma: so a quote that a client left open does not matter.
   const last = value.slice(value.lastIndexOf(",") + 1);
   const node = header === "Forwarded" ? /(?:^|;) *for=([^;]*)/i.exec(last)?.[1] : last;
   const { ipv4, bracketed, ipv6 = bracketed, name } = NODE.exec(node?.trim() ?? "")?.groups ?? {};

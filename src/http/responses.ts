@@ -7,7 +7,7 @@ import { hasValidHost, normalizeUrl, REQUEST_ID, requestIdOf } from "./request.t
 /** How long a client should wait before it tries again, in seconds (RFC 9110, section 10.2.3). */
 const RETRY_AFTER = "1";
 
-/** What a cause adds to the headers of every error. */
+/** The headers that only some causes add. */
 const EXTRA_HEADERS: Partial<Record<ErrorCode, Record<string, string>>> = {
   // RFC 6750, section 3: no error code if no credentials were sent.
   missing_credentials: { "www-authenticate": 'Bearer realm="plant-store"' },
@@ -22,12 +22,12 @@ const EXTRA_HEADERS: Partial<Record<ErrorCode, Record<string, string>>> = {
   shutting_down: { "retry-after": RETRY_AFTER, connection: "close" },
 };
 
-/** The headers a response to this cause has, beyond those of every response, for responses and the OpenAPI document. */
+/** The headers that a response to this cause has beyond those of every error. */
 export function extraHeaders(code: ErrorCode): Readonly<Record<string, string>> {
   return EXTRA_HEADERS[code] ?? {};
 }
 
-// Headers are made once: building them for every response is what costs most in making one, and a Response copies them.
+// Headers are built once: they cost most of a response, which copies them.
 const COMMON = { "content-type": "application/json", "x-content-type-options": "nosniff" };
 const SUCCESS: ResponseInit = { headers: new Headers(COMMON) };
 const FAILURE = Object.fromEntries(
@@ -38,12 +38,12 @@ function failureHeaders(code: ErrorCode): Headers {
   return new Headers({ ...COMMON, "cache-control": "no-store", ...extraHeaders(code) });
 }
 
-/** The response that carries what a handler returned; one that is made already stays as it is. */
+/** The response for what a handler returned; `undefined` if that is a response already. */
 export function successResponse(body: unknown): Response | undefined {
   return body instanceof Response ? undefined : Response.json(body, SUCCESS);
 }
 
-/** The response to a request that failed: the contract's Error, with the headers its cause calls for. */
+/** The response to a request that failed: the contract's Error, with the headers of its cause. */
 export function errorResponse({ code, message }: PlantStoreError): Response {
   return Response.json({ error: ERRORS[code].error, message }, FAILURE[code]);
 }
@@ -107,7 +107,7 @@ interface ReceivedRequest extends ObservedRequest {
   readonly startedAt: number;
 }
 
-/** The cause of an error that is not ours is for the log only. */
+/** The response to an error, which the observer hears of first. The cause of an error that is not ours is for the log. */
 function failure(error: unknown, received: ReceivedRequest, { observer, methods }: RespondOptions): Response {
   const known = error instanceof PlantStoreError ? error : new PlantStoreError("internal", undefined, { cause: error });
   observer.onError(known, received);
@@ -123,8 +123,8 @@ function complete(response: Response, received: ReceivedRequest, options: Respon
   const { request, path, requestId, clientAddress, startedAt } = received;
   response.headers.set(REQUEST_ID, requestId);
   options.cors?.addHeaders(response, request);
-  // RFC 9112, section 9.6: what is left of the body would have to be read to its end, or the client would send its next
-  // request to a server that has stopped when this response comes late.
+  // RFC 9112, section 9.6: the rest of the body would have to be read to its end. If the server is shutting down, the client
+  // would send its next request to a server that has stopped.
   if (options.isShuttingDown() || hasUnreadBody(request, options.maxBodyBytes)) {
     response.headers.set("connection", "close");
   }

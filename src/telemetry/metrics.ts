@@ -165,7 +165,7 @@ function commitMetrics(plants: Readonly<Record<string, number>>, batches: Histog
   return [
     {
       name: "plant_store_plants_total",
-      help: "Plants by outcome: added, present (a re-send) or conflict",
+      help: "Plants by outcome: added, present (a retry) or conflict",
       type: "counter",
       samples: Object.entries(plants).map(([outcome, value]) => ({ labels: { outcome }, value })),
     },

@@ -20,7 +20,7 @@ function usedMetrics(): Metrics {
 test("the metrics of the service are those that dashboards and alerts know, byte for byte", async () => {
   const text = await usedMetrics().render();
   const expected = [
-    "# HELP plant_store_plants_total Plants by outcome: added, present (a re-send) or conflict",
+    "# HELP plant_store_plants_total Plants by outcome: added, present (a retry) or conflict",
     "# TYPE plant_store_plants_total counter",
     'plant_store_plants_total{outcome="added"} 3',
     'plant_store_plants_total{outcome="present"} 1',
