@@ -1,4 +1,4 @@
-/** Every way a request can fail: the closed list of causes. */
+/** Why a request can fail: the closed list of causes. */
 export type ErrorCode =
   | "malformed_json"
   | "invalid_plant"
@@ -20,14 +20,14 @@ export type ErrorCode =
 export interface ErrorRow {
   /** The number on the wire: the HTTP status times ten, plus a digit for the cause. Fits an int32. */
   readonly error: number;
-  /** When this response is given. Read by people, in the OpenAPI document. */
+  /** When this response is returned, for the readers of the OpenAPI document. */
   readonly situation: string;
   /** The message for the client, unless there is a more precise one. */
   readonly message: string;
 }
 
 /**
- * The one table from cause to number: responses and the OpenAPI document follow it, and a test holds the README to it.
+ * The one table from cause to number. Responses and the OpenAPI document follow it, and a test holds the README to it.
  *
  * @example
  * ```ts
@@ -131,16 +131,16 @@ export function statusOf(code: ErrorCode): number {
   return Math.floor(ERRORS[code].error / 10);
 }
 
-/** The part of an error that is for the log only. */
+/** The parts of an error for the log only. */
 export interface PlantStoreErrorOptions extends ErrorOptions {
   /** Why credentials were refused, in words. */
   readonly reason?: string;
 }
 
 /**
- * A failure whose cause a client is told. Anything else that a port throws is answered as an internal error.
+ * A failure whose cause the client hears. Anything else that a port throws becomes an internal error.
  *
- * @example A store whose database is away
+ * @example A store whose database is unavailable
  * ```ts
  * import assert from "node:assert/strict";
  * import { type PlantStore, PlantStoreError } from "plant-store";
@@ -163,12 +163,12 @@ export class PlantStoreError extends Error {
 
   /**
    * @param code The cause, from the closed list.
-   * @param message A sentence for the client: what was wrong and where; never SQL, a path or a token. @default the
-   * table's message
-   * @param options `cause` and `reason` are for the log; neither reaches a client.
+   * @param message A sentence for the client: what is wrong and where; never SQL, a path or a token. @default the message
+   * of the table
+   * @param options `cause` and `reason` are for the log only.
    */
   constructor(code: ErrorCode, message: string = ERRORS[code].message, options: PlantStoreErrorOptions = {}) {
-    // Capturing a stack is half of what an error costs, and of all causes only an internal error needs one.
+    // Capturing a stack is half of the cost of an error, and only an internal error needs one.
     const { stackTraceLimit } = engine;
     if (code !== "internal") engine.stackTraceLimit = 0;
     super(message, options);
@@ -178,15 +178,15 @@ export class PlantStoreError extends Error {
   }
 }
 
-/** No standard has `stackTraceLimit`, but every engine: how many frames of a stack are captured. */
+/** How many frames of a stack are captured: every engine has this, but no standard. */
 const engine = Error as ErrorConstructor & { stackTraceLimit?: number | undefined };
 
-/** A setting that cannot be followed: the program was called wrongly. */
+/** A setting or an argument that cannot be used: the program was called wrongly. */
 export class ConfigError extends Error {
   override readonly name = "ConfigError";
 }
 
-/** A command that failed for a reason its user can act on: one line says it. */
+/** A command failed for a reason that its user can act on. The message is one line. */
 export class CommandError extends Error {
   override readonly name = "CommandError";
 }
@@ -196,7 +196,7 @@ export function isSystemError(error: unknown): boolean {
   return error instanceof Error && "syscall" in error;
 }
 
-/** What the system says of a failure, without the call and the path: "no space left on device". */
+/** The system's words for a failure, without the call and the path: "no space left on device". */
 export function reasonOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   return /^E[A-Z0-9]+: (.+?)(?:, \w+(?: '.*)?)?$/s.exec(message)?.[1] ?? message;

@@ -1,6 +1,6 @@
 /**
- * Waits for a promise, but no longer than a deadline. The timer is cleared either way. How the promise settles after the
- * deadline is ignored, even if it rejects.
+ * Waits for a promise until a deadline. Clears the timer either way. Ignores how the promise settles after the deadline,
+ * even if it rejects.
  *
  * @param timeoutMs How long to wait, in milliseconds; a negative value counts as 0.
  * @param onTimeout Called at the deadline: what it returns takes the promise's place, what it throws rejects.
@@ -18,14 +18,14 @@ export function withDeadline<Value, Late>(
   return Promise.race([promise, timeout.promise.then(onTimeout)]).finally(clear);
 }
 
-/** How late a timer is whose thread was blocked, or whose process was stopped, in milliseconds. */
+/** How late a timer fires if its thread was blocked or its process was stopped, in milliseconds. */
 const BLOCKED_MS = 100;
-/** How long what arrived meanwhile may take to be handled, in milliseconds. */
+/** How long handling what arrived meanwhile may take, in milliseconds. */
 const MAX_EXTENSION_MS = 1_000;
 
 /**
- * Calls a function at a deadline. A timer that comes late says nothing about the other side: its data may still be
- * unread. So the deadline is extended once, by as much as the timer was late, and at most a second.
+ * Calls a function at a deadline. If the timer fires late, data of the other side may be unread: so the deadline is extended
+ * once, by as much as the timer was late, and at most a second.
  *
  * @returns A function that clears the deadline.
  */
@@ -41,8 +41,7 @@ export function startDeadline(timeoutMs: number, onTimeout: () => void): () => v
 }
 
 /**
- * Waits for a promise, but no longer than until a signal is aborted. How the promise settles after that is ignored,
- * even if it rejects.
+ * Waits for a promise until a signal is aborted. Ignores how the promise settles after that, even if it rejects.
  *
  * @returns The promise's value, or `undefined` if the signal was aborted first.
  * @throws Whatever the promise rejects with.

@@ -2,7 +2,7 @@
 export type Semaphore = <Result>(task: () => Promise<Result>) => Promise<Result>;
 
 /**
- * Lets a number of tasks run at once. The others wait in order (FIFO); the caller bounds how many.
+ * Limits how many tasks run at once. The others wait in order (FIFO); the caller bounds how many may wait.
  *
  * @param permits How many tasks may run at once.
  */

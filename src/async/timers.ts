@@ -18,8 +18,8 @@ export function backoffMs(attempt: number, longestMs = LONGEST_PAUSE_MS): number
 }
 
 /**
- * Runs a function repeatedly until it is stopped, for the first time after one pause. The pause begins when a run has
- * ended: runs never overlap, and none follows a run that hangs.
+ * Runs a function repeatedly until it is stopped, first after one pause. The next pause begins when the run ends: runs never
+ * overlap, and none follows a run that hangs.
  *
  * @param pauseMs In milliseconds.
  */
@@ -40,13 +40,13 @@ export function repeat(pauseMs: number, run: () => Promise<unknown>): { stop(): 
   };
 }
 
-/** Resolves after a turn of the event loop, in which signals, timers and sockets are served. */
+/** Resolves after a turn of the event loop, which handles signals, timers and sockets. */
 export function eventLoopTurn(): Promise<void> {
   return new Promise((resolve) => onNextTurn(resolve));
 }
 
 /**
- * Calls a function after a turn of the event loop. `setImmediate` is not a web standard, but Bun, Deno and Node have it; a
+ * Calls a function after a turn of the event loop. `setImmediate` is not a web standard, but Bun, Deno and Node have it. A
  * timer of zero milliseconds takes one or more.
  */
 export function onNextTurn(run: () => void): void {

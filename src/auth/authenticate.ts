@@ -1,5 +1,5 @@
 /**
- * What a caller may be allowed to do: store plants, and read the metrics.
+ * What a token may be used for: to store plants, and to read the metrics.
  *
  * @example
  * ```ts
@@ -13,7 +13,7 @@ export const SCOPES = ["write", "metrics"] as const;
 /** One of {@linkcode SCOPES}. */
 export type Scope = (typeof SCOPES)[number];
 
-/** Why the bearer of a token may not call, or what it may do. */
+/** What the bearer of a token may do, or why it may do nothing. */
 export type Verdict =
   | {
       readonly ok: true;
@@ -27,9 +27,9 @@ export type Verdict =
     };
 
 /**
- * The port that validates tokens: whether the bearer of this one may call the service now, and what for. It returns a
- * promise only if it has to wait: a promise for every request would cost more than validating the token. It throws, or
- * rejects with, nothing but a `PlantStoreError` `queue_full`, when too many tokens wait to be verified.
+ * The port that validates tokens: may the bearer of this one call the service now, and what for? It returns a promise only
+ * if it has to wait: a promise for every request would cost more than validating the token. It throws or rejects only with
+ * a `PlantStoreError` `queue_full`, if too many tokens wait to be verified.
  *
  * @example
  * ```ts
@@ -58,7 +58,7 @@ export type Authenticate = (token: string) => Verdict | Promise<Verdict>;
 export const ACCEPTED: Verdict = accepted(SCOPES);
 
 /**
- * The verdict on a token that may do these things. It allocates: make it when the token is read, not at a request.
+ * The verdict on a token with these scopes. It allocates: make it when the token is read, not at a request.
  *
  * @example
  * ```ts

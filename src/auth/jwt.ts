@@ -37,13 +37,13 @@ export type JwtAlgorithm = (typeof JWT_ALGORITHMS)[number];
 export interface JwtOptions {
   /** Where the identity provider publishes its keys: a JWK Set (RFC 7517, section 5). */
   readonly jwksUrl: URL;
-  /** The `iss` of accepted tokens, to the character. */
+  /** The `iss` of accepted tokens, exactly. */
   readonly issuer: string;
-  /** What the `aud` of accepted tokens is or contains, to the character. */
+  /** What the `aud` of accepted tokens is or contains, exactly. */
   readonly audience: string;
   /**
-   * The name that a token's `scope` must contain, to the character (RFC 9068, section 2.2.3), or its `scp` if it has no
-   * `scope`: the bearer of any other token may do nothing. @default every token may do everything
+   * The name that the `scope` of a token must contain (RFC 9068, section 2.2.3), or its `scp` if it has no `scope`. The
+   * bearer of any other token may do nothing. @default every token may do everything
    */
   readonly scope?: string | undefined;
   /** The algorithms of accepted signatures. @default all of {@linkcode JWT_ALGORITHMS} */
@@ -65,17 +65,20 @@ export interface JwtOptions {
  * Accepts the JSON Web Tokens (RFC 7519) that an identity provider signs for this service, by the rules of RFC 8725:
  * asymmetric signatures only, `iss`, `aud` and `exp` required, `nbf` honoured, 30 seconds of clock skew.
  *
- * Keys are fetched when first needed, again in the background once they were confirmed more than 5 minutes ago, and at
- * once for a key that is not cached; at most every 10 seconds, whatever tokens arrive. While the provider cannot be
- * reached, the cached keys are used for 24 hours, and no others. Otherwise, a key that the provider withdrew is accepted
- * for at most 10 minutes.
+ * The first token fetches the keys. They are fetched again:
+ * - in the background, if they are more than 5 minutes old;
+ * - at once, for a key that is not cached;
+ * - at most every 10 seconds, whatever tokens arrive.
  *
- * An accepted token is not verified again until it expires or the provider's keys change. One token at a time is verified
- * for every two processors, so that forged tokens cannot slow down all other requests.
+ * While the provider is unreachable, the cached keys are used for 24 hours. Otherwise, a key that the provider withdrew is
+ * accepted for at most 10 minutes.
  *
- * @returns What validates a token. It returns no promise if the token is remembered, or its form is enough to refuse it.
- * It throws, or rejects with, a {@linkcode PlantStoreError} `queue_full` when more than 1,000 tokens wait to be verified,
- * or for keys, and nothing else.
+ * An accepted token is not verified again until it expires or the provider's keys change. Half of the processors verify at
+ * once, so that forged tokens cannot slow down all other requests.
+ *
+ * @returns A function that validates a token. It returns no promise if the token is remembered, or refused by its form. It
+ * throws or rejects only with a {@linkcode PlantStoreError} `queue_full`, if more than 1,000 tokens wait to be verified or
+ * for keys.
  *
  * @example
  * ```ts
@@ -106,13 +109,13 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
   };
 }
 
-/** Whether a token has the three parts of a signed JWT (RFC 7515, section 7.1). It looks at no more than it must. */
+/** Whether a token has the three parts of a signed JWT (RFC 7515, section 7.1). */
 export function isCompact(token: string): boolean {
   const secondDot = token.indexOf(".", token.indexOf(".") + 1);
   return secondDot > 0 && !token.includes(".", secondDot + 1);
 }
 
-/** Why a token is refused: the closed list. None of it holds anything of the token. */
+/** Why a token is refused: the closed list. No reason has a part of the token. */
 type JwtRefusal =
   | "too long"
   | "not a JWT"
@@ -130,7 +133,7 @@ type JwtRefusal =
   | "expired"
   | "not yet valid";
 
-/** Reads a token's header, or says why the token is refused: what costs neither a key nor a signature to know. */
+/** The header of a token, or why the token is refused, as far as that needs neither a key nor the signature. */
 function readHeader(token: string, algorithms: readonly string[]): JWTHeaderParameters | JwtRefusal {
   if (!COMPACT.test(token)) return "not a JWT";
   const header = parseHeader(token.slice(0, token.indexOf(".")));
@@ -147,14 +150,14 @@ function readHeader(token: string, algorithms: readonly string[]): JWTHeaderPara
 const COMPACT = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 
 /**
- * RFC 8725, section 3.11: tokens made for something else say so here. Access tokens say `at+jwt` (RFC 9068, section
- * 2.1), but many providers `JWT` or nothing. The prefix may be left out (RFC 7515, section 4.1.9).
+ * RFC 8725, section 3.11: tokens for other purposes have another type. Access tokens have `at+jwt` (RFC 9068, section 2.1),
+ * but many providers send `JWT` or none. The prefix is optional (RFC 7515, section 4.1.9).
  */
 const TYPE = /^(?:application\/)?(?:at\+)?jwt$/i;
 
 /**
- * More than eight arrays and objects: a header has itself, a `jwk`, an `x5c` (RFC 7515, section 4.1), and some to spare.
- * Each can cost a parser as much as hundreds of characters, and sending them takes no key.
+ * More than eight arrays and objects: a header is one, and may have a `jwk` and an `x5c` (RFC 7515, section 4.1). Each can
+ * cost the parser as much as hundreds of characters, and whoever sends them needs no key.
  */
 const TOO_MANY_CONTAINERS = /^(?:[^[{]*[[{]){9}/;
 
@@ -171,10 +174,10 @@ function parseHeader(encoded: string): Record<string, unknown> | undefined {
 
 const UTF8 = new TextDecoder();
 
-/** How many accepted tokens are remembered, 2 MB of them. Refused ones are not: they would push out the accepted. */
+/** How many accepted tokens are remembered, in 2 MB. Refused ones are not: they would evict the accepted ones. */
 const MAX_REMEMBERED = 10_000;
 
-/** How many tokens may wait to be verified. The slowest signatures, 2 ms each, are verified within 2 seconds. */
+/** How many tokens may wait to be verified. Even the slowest signatures, 2 ms each, take 2 seconds together. */
 const MAX_VERIFYING = 1_000;
 
 const CLOCK_SKEW_SECONDS = 30;
@@ -210,7 +213,7 @@ class Verifier {
     this.#keys = new ProviderKeys(options);
   }
 
-  /** What is known of a token: the verdict on one that was accepted and still is, or that of one in flight. */
+  /** The verdict on a token that was accepted and still is, or that of one in flight. */
   recall(digest: string): Verdict | Promise<Verdict> | undefined {
     const known = this.#remembered.get(digest);
     if (known === undefined) return this.#inFlight.get(digest);
@@ -284,7 +287,7 @@ function refusalOf(error: unknown): JwtRefusal {
     return REFUSAL_BY_CLAIM[`${error.claim} ${error.reason}`] ?? "malformed";
   }
   if (error instanceof errors.JOSEError) return REFUSAL_BY_CODE[error.code] ?? "malformed";
-  // A key that Web Cryptography or jose cannot use for the algorithm: a plain TypeError or DOMException.
+  // Web Cryptography or jose cannot use the key for the algorithm: a plain TypeError or DOMException.
   return "unusable key";
 }
 
@@ -305,22 +308,22 @@ const REFUSAL_BY_CLAIM: Readonly<Record<string, JwtRefusal>> = {
   "nbf check_failed": "not yet valid",
 };
 
-// The ages of cached keys, in milliseconds since they were confirmed, in the words of RFC 5861.
+// The ages of cached keys, in milliseconds since the provider confirmed them, as RFC 5861 names them.
 
 /** Younger keys are used as they are. */
 const MAX_AGE_MS = 5 * 60_000;
 /** Younger keys are used and fetched again in the background: no request waits for a fetch. */
 const STALE_WHILE_REVALIDATE_MS = 10 * 60_000;
 /**
- * Younger keys are used while fetching fails; older ones never. An attacker who blocks the way to the provider cannot
- * keep a withdrawn key in use for longer than this.
+ * Younger keys are used while fetching fails; older ones never. An attacker who blocks the connection to the provider can
+ * keep a withdrawn key in use for this long at most.
  */
 const STALE_IF_ERROR_MS = 24 * 3_600_000;
 
 /** Between the starts of two fetches, in milliseconds: tokens with random key ids must not flood the provider. */
 const COOLDOWN_MS = 10_000;
 
-/** How many tokens may wait for a fetch. They are counted apart, so that a slow provider holds up no token whose key is known. */
+/** How many tokens may wait for a fetch. They have a count of their own: a slow provider delays no token whose key is cached. */
 const MAX_WAITING_FOR_KEYS = 1_000;
 
 /** The provider's keys could not be fetched, and the cached ones do not have the key. */
@@ -329,8 +332,8 @@ class KeysUnavailable extends Error {
 }
 
 /**
- * The keys that an identity provider publishes. jose fetches, parses and selects them. When to fetch, and how long to use
- * them, is decided here: jose uses no old keys while the provider is away, and has no cooldown after a failed fetch.
+ * The keys that an identity provider publishes. jose fetches, parses and selects them. This class decides when to fetch, and
+ * how long to use them: jose uses no old keys while the provider is unreachable, and has no cooldown after a failed fetch.
  */
 class ProviderKeys {
   /** Counts up when the provider publishes other keys than before. */
@@ -339,7 +342,7 @@ class ProviderKeys {
   readonly #monotonic: () => number;
   readonly #onUnavailable: (cause: unknown) => void;
   #fingerprint: string | undefined;
-  /** When the provider was asked for the cached keys, by `monotonic`. */
+  /** When the fetch of the cached keys began, by `monotonic`. */
   #confirmedAt = Number.NEGATIVE_INFINITY;
   /** When the last fetch began, by `monotonic`. */
   #fetchedAt = Number.NEGATIVE_INFINITY;
@@ -352,7 +355,7 @@ class ProviderKeys {
     this.#jwks = createRemoteJWKSet(jwksUrl, {
       [customFetch]: boundedFetch(fetch ?? globalThis.fetch),
       timeoutDuration: timeoutMs,
-      // It never fetches by itself once it has keys, and is not asked before.
+      // It never fetches by itself.
       cacheMaxAge: Infinity,
       cooldownDuration: Infinity,
     });
@@ -419,7 +422,7 @@ class ProviderKeys {
       const fingerprint = fingerprintOf(this.#jwks.jwks()?.keys ?? []);
       if (fingerprint !== this.#fingerprint) this.edition++;
       this.#fingerprint = fingerprint;
-      // What was withdrawn while the response was on its way may still be in it.
+      // A key that was withdrawn while the response was on its way may still be in it.
       this.#confirmedAt = this.#fetchedAt;
       this.#isFailing = false;
     } catch (cause) {
@@ -432,10 +435,10 @@ class ProviderKeys {
   }
 }
 
-/** What decides which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6), and whether it may: a published `d` does not. */
+/** What decides which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6); one with a published `d` verifies none. */
 const KEY_MEMBERS = ["kty", "kid", "alg", "use", "key_ops", "ext", "crv", "x", "y", "n", "e", "d"];
 
-/** The same text for the same keys, in whatever order and with whatever else a provider sends them. */
+/** The same text for the same keys, whatever their order and their other members. */
 function fingerprintOf(keys: readonly JWK[]): string {
   return keys
     .map((key) => JSON.stringify(key, KEY_MEMBERS))
@@ -443,10 +446,10 @@ function fingerprintOf(keys: readonly JWK[]): string {
     .join();
 }
 
-/** In bytes; the largest JWK Sets in use, with certificate chains, have a tenth of it. */
+/** In bytes. The largest JWK Sets in use, with certificate chains, have a tenth of it. */
 const MAX_JWKS_BYTES = 262_144;
 
-/** A redirection is refused, as anything but 200 is: it could leave HTTPS. */
+/** Refuses all but 200: a redirection could leave HTTPS. */
 function boundedFetch(fetch: FetchImplementation): FetchImplementation {
   return async (url, init) => {
     const { body, status } = await fetch(url, init);

@@ -2,17 +2,17 @@ import type { NewToken, TokenRecord, TokenStore, TokenUse } from "./token_store.
 import { accepted, ACCEPTED, refused, SCOPES, type Verdict } from "./authenticate.ts";
 import { digestKey, isMistyped, MAX_TOKEN_LENGTH, type Sha256 } from "./tokens.ts";
 
-/** The tokens that are accepted now, in memory: to validate one reads nothing, and costs the same however many there are. */
+/** The tokens in memory: validating one reads nothing from the database, and costs the same for any number of tokens. */
 export interface TokenCache {
   /** Validates a token, and records its use if it is accepted. */
   readonly authenticate: (token: string) => Verdict;
-  /** How many tokens would be accepted now. */
+  /** How many tokens are accepted now. */
   readonly size: () => number;
   /** Stores a new token, which is accepted from then on, and resolves to whether its name was free. */
   add(token: NewToken): Promise<boolean>;
-  /** Reads the stored tokens again if they changed: other processes create and revoke. */
+  /** Reads the stored tokens again if they changed: other processes create and revoke tokens. */
   refresh(): Promise<void>;
-  /** Writes when tokens were last used, a bounded number at a time. What cannot be written is kept for the next time. */
+  /** Writes when tokens were last used, some at a time. What cannot be written is kept for the next call. */
   writeUses(): Promise<void>;
 }
 
@@ -26,7 +26,7 @@ export interface TokenCacheOptions {
 }
 
 /**
- * Caches the stored tokens, and the static ones beside them.
+ * Caches the stored tokens and the static ones.
  *
  * @example
  * ```ts
@@ -53,7 +53,7 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions):
 interface CachedToken {
   /** A static token has none. */
   readonly name: string | undefined;
-  /** While it is neither revoked nor expired. It is made here, not at a request. */
+  /** While it is neither revoked nor expired. Made when the token is read, not at a request. */
   readonly verdict: Verdict;
   readonly isRevoked: boolean;
   /** In milliseconds since 1970 UTC. */
@@ -62,10 +62,14 @@ interface CachedToken {
   usedAt: number;
 }
 
-/** A static token may do everything, and does not end. */
-function cachedStaticToken(): CachedToken {
-  return { name: undefined, verdict: ACCEPTED, isRevoked: false, expiresAt: Infinity, usedAt: 0 };
-}
+/** A static token may do everything, never expires, and has no name to record a use under. */
+const STATIC_TOKEN: CachedToken = {
+  name: undefined,
+  verdict: ACCEPTED,
+  isRevoked: false,
+  expiresAt: Infinity,
+  usedAt: 0,
+};
 
 function cachedToken({ name, scopes, revokedAt, expiresAt, lastUsedAt }: TokenRecord): CachedToken {
   return {
@@ -77,13 +81,13 @@ function cachedToken({ name, scopes, revokedAt, expiresAt, lastUsedAt }: TokenRe
   };
 }
 
-/** How many tokens are kept in memory after their end, 5 MB of them: the log calls an older one unknown. */
+/** How many revoked and expired tokens are kept in memory, in 5 MB: the log calls an older one unknown. */
 const MAX_ENDED = 10_000;
 
-/** A use is recorded to the minute: that is one write a minute and token, however many requests there are. */
+/** A use is recorded to the minute: one write a minute for each token, however many requests it has. */
 const MINUTE_MS = 60_000;
 
-/** How many uses are written in one transaction: no plant waits for more of them. */
+/** How many uses are written in one transaction: no plant waits for more. */
 const USES_PER_WRITE = 500;
 
 class CachedTokens implements TokenCache {
@@ -91,11 +95,11 @@ class CachedTokens implements TokenCache {
   readonly #sha256: Sha256;
   readonly #now: () => number;
   readonly #staticKeys: readonly string[];
-  /** The store's when it was read. */
+  /** Of the tokens when they were read. */
   #revision: string | undefined;
   /** By digest. */
   #accepted = new Map<string, CachedToken>();
-  /** Tokens that are revoked or expired, by digest: only so that the log can name the reason. */
+  /** Tokens that are revoked or expired, by digest, so that the log can name the reason. */
   #ended = new Map<string, CachedToken>();
   /** When the first of the accepted ones expires, in milliseconds since 1970 UTC. */
   #nextExpiry = Infinity;
@@ -114,7 +118,7 @@ class CachedTokens implements TokenCache {
     const key = this.#sha256(token, "base64");
     const known = this.#accepted.get(key) ?? this.#ended.get(key);
     if (known === undefined) return refused(isMistyped(token, this.#sha256) ? "mistyped" : "unknown");
-    // Which map holds it does not decide: it may have expired since.
+    // An accepted token may have expired since it was read.
     const now = this.#now();
     if (known.isRevoked) return refused(`"${known.name}" is revoked`);
     if (known.expiresAt <= now) return refused(`"${known.name}" is expired`);
@@ -138,11 +142,11 @@ class CachedTokens implements TokenCache {
     const revision = await this.#store.revision();
     if (revision === this.#revision) return;
     const stored = await this.#store.list();
-    this.#accepted = new Map(this.#staticKeys.map((key) => [key, cachedStaticToken()]));
+    this.#accepted = new Map(this.#staticKeys.map((key) => [key, STATIC_TOKEN]));
     this.#ended = new Map();
     this.#nextExpiry = Infinity;
     for (const record of stored) this.#cache(digestKey(record.digest), cachedToken(record));
-    // Last of all: if a token cannot be read, the next refresh fails as well, and says so.
+    // Last: if a token cannot be read, the next refresh fails as well.
     this.#revision = revision;
   }
 
@@ -156,7 +160,7 @@ class CachedTokens implements TokenCache {
   async #write(uses: readonly TokenUse[]): Promise<void> {
     await this.#store.recordUses(uses);
     for (const { name, at } of uses) {
-      // A later use may have come meanwhile.
+      // There may be a later use by now.
       if (this.#unwrittenUses.get(name) === at.getTime()) this.#unwrittenUses.delete(name);
     }
   }
@@ -182,7 +186,7 @@ class CachedTokens implements TokenCache {
     this.#ended.delete(oldest);
   }
 
-  /** Looks through all accepted tokens, but only when one of them has expired. */
+  /** Goes through all accepted tokens, but only if one has expired. */
   #dropExpired(): void {
     const now = this.#now();
     if (now < this.#nextExpiry) return;

@@ -6,9 +6,9 @@ export interface TokenRecord {
   readonly name: string;
   /** SHA-256 of the token, 32 bytes. */
   readonly digest: Uint8Array;
-  /** When it was made. */
+  /** When it was created. */
   readonly createdAt: Date;
-  /** From when on it is not accepted any more, if ever. */
+  /** When it expires, if ever. */
   readonly expiresAt: Date | null;
   /** When it was revoked, if it was. */
   readonly revokedAt: Date | null;
@@ -41,28 +41,27 @@ export interface TokenStore {
   /** Every token stored, revoked and expired ones too, oldest first. */
   list(): Promise<readonly TokenRecord[]>;
   /**
-   * Whether {@linkcode list} has to be read again: the revision differs from the one before when tokens were added, revoked or
-   * removed meanwhile, by this process or another, and stays when only plants or uses were written. Servers ask every
-   * few seconds, so it costs little, however many tokens are stored. Ask before `list`: what comes between is then read
-   * twice, and never missed.
+   * The revision of the tokens: it changes when any process adds, revokes or deletes tokens, but not when plants or uses are
+   * written. Servers read it every few seconds, so it costs little for any number of tokens. Read it before {@linkcode list}:
+   * a change between the two is then read twice, and never missed.
    */
   revision(): Promise<string>;
   /** Stores a new token, and resolves to whether it did: a name that is taken changes nothing. */
   add(token: NewToken): Promise<boolean>;
   /** Revokes a token, and resolves to whether there was one to revoke. */
   revoke(name: string, at: Date): Promise<boolean>;
-  /** Deletes a token for good, and resolves to whether there was one: its name is free again. */
+  /** Deletes a token, and resolves to whether there was one: its name is free again. */
   delete(name: string): Promise<boolean>;
-  /** Deletes every token that is revoked, or has expired by then, and resolves to how many that were. */
+  /** Deletes every token that is revoked or expired at this time, and resolves to how many there were. */
   prune(at: Date): Promise<number>;
   /**
-   * Records when tokens were last used, all in one transaction. A later use that is stored already stays, and a name
-   * that is not stored changes nothing.
+   * Records when tokens were last used, all in one transaction. Keeps a later use that is stored already, and ignores
+   * unknown names.
    */
   recordUses(uses: readonly TokenUse[]): Promise<void>;
 }
 
-/** One token's last use. */
+/** The last use of a token. */
 export interface TokenUse {
   readonly name: string;
   readonly at: Date;
@@ -76,7 +75,7 @@ export function formatScopes(scopes: readonly Scope[]): string {
 /**
  * The inverse of {@linkcode formatScopes}.
  *
- * @param text `null` for all scopes: what a token from before there were any may do.
+ * @param text `null` for all scopes, as of tokens that are older than scopes.
  */
 export function parseScopes(text: string | null): readonly Scope[] {
   if (text === null) return SCOPES;

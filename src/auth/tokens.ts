@@ -1,6 +1,6 @@
 /**
- * Hashes text (in UTF-8) with SHA-256 (FIPS 180-4), synchronously. The base64 of a token is the {@linkcode digestKey} that
- * it is looked up by: for the runtime to write it costs less than to make bytes at each request.
+ * Hashes text (in UTF-8) with SHA-256 (FIPS 180-4), synchronously. The base64 is the {@linkcode digestKey} of a token: the
+ * runtime writes it in less time than bytes.
  */
 export interface Sha256 {
   /** The digest, in 32 bytes. */
@@ -14,7 +14,7 @@ const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 const RANDOM_CHARACTERS = 32;
 const CHECK_CHARACTERS = 6;
 
-/** What {@linkcode mintToken} takes its randomness from. */
+/** Options of {@linkcode mintToken}. */
 export interface MintOptions {
   /** Fills bytes with cryptographically strong randomness. @default `crypto.getRandomValues` */
   readonly random?: (bytes: Uint8Array<ArrayBuffer>) => unknown;
@@ -22,8 +22,7 @@ export interface MintOptions {
 
 /**
  * Makes a bearer token: a prefix that people and secret scanners recognise, 190 random bits, and a checksum that tells
- * a mistyped token from an unknown one; all in characters that need no quoting in a shell or a header (RFC 6750,
- * section 2.1).
+ * a mistyped token from an unknown one. Its characters need no quotes in a shell or a header (RFC 6750, section 2.1).
  *
  * @example
  * ```ts
@@ -41,14 +40,14 @@ export function mintToken(
   while (characters.length < RANDOM_CHARACTERS) {
     const bytes = new Uint8Array(RANDOM_CHARACTERS);
     random(bytes);
-    // 248 is the largest multiple of 62 below 256: larger bytes would make some characters likelier.
+    // 248 is the largest multiple of 62 below 256: with larger bytes some characters would be more likely.
     characters += spell(bytes.filter((byte) => byte < 248));
   }
   const token = PREFIX + characters.slice(0, RANDOM_CHARACTERS);
   return token + checksum(token, sha256);
 }
 
-/** Whether a token has our prefix but a wrong checksum: it was copied wrongly. */
+/** Whether a token has our prefix but a wrong checksum. */
 export function isMistyped(token: string, sha256: Sha256): boolean {
   if (!token.startsWith(PREFIX)) return false;
   return token.slice(-CHECK_CHARACTERS) !== checksum(token.slice(0, -CHECK_CHARACTERS), sha256);
@@ -65,8 +64,8 @@ function spell(bytes: Uint8Array): string {
 const MIN_STATIC_CHARACTERS = 16;
 
 /**
- * In characters. Servers take headers of 8 to 16 KiB, so a longer token would not arrive everywhere; and it is refused
- * before it is hashed.
+ * In characters. Servers accept headers of 8 to 16 KiB, so a longer token would not arrive everywhere. It is refused before
+ * it is hashed.
  */
 export const MAX_TOKEN_LENGTH = 8_192;
 
@@ -74,14 +73,13 @@ export const MAX_TOKEN_LENGTH = 8_192;
 export function staticTokenFault(token: string): string | undefined {
   if (token.length < MIN_STATIC_CHARACTERS) return `has fewer than ${MIN_STATIC_CHARACTERS} characters`;
   if (token.length > MAX_TOKEN_LENGTH) return `has more than ${MAX_TOKEN_LENGTH} characters`;
-  // RFC 6750, section 2.1: no client could send any other.
+  // RFC 6750, section 2.1: clients can send no others.
   return /^[\w\-.~+/]+=*$/.test(token) ? undefined : "has characters that a bearer token cannot have";
 }
 
 /**
- * A SHA-256 digest as the key of a `Map`: in base64. The look-up does not take constant time, and need not: a client
- * chooses the token and not the digest, so it cannot come closer to a stored digest step by step, and what it could
- * learn of one leads back to no token.
+ * A SHA-256 digest as the key of a `Map`: in base64. The lookup need not take constant time: a client chooses the token and
+ * not the digest, so it cannot approach a stored digest step by step, and a digest does not lead back to its token.
  */
 export function digestKey(digest: Uint8Array): string {
   // ES2026, and ten times as fast; Node 22 does not have it.

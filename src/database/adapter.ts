@@ -3,39 +3,39 @@ import type { TokenStore } from "../auth/token_store.ts";
 import type { Database } from "./database.ts";
 
 /**
- * What the program does with the database of one URL, and how databases differ in it. An adapter holds nothing open by
- * itself; each call rejects with a `DatabaseError` if the database cannot be used.
+ * All that the program does with the database of one URL: where databases differ. An adapter keeps nothing open; each call
+ * rejects with a `DatabaseError` if the database cannot be used.
  */
 export interface DatabaseAdapter {
-  /** What messages call the database: its path, or its name on a server. */
+  /** The name of the database in messages: its path, or its name on a server. */
   readonly name: string;
 
-  /** How a command line names the database, without a secret: `--database /var/lib/plants.db`. */
+  /** The flag that names the database on a command line, without a secret: `--database /var/lib/plants.db`. */
   readonly flag: string;
 
   /** How many batches the database commits at once. */
   readonly maxInFlight: number;
 
-  /** Opens the database for a server, and creates it if there is none. No call of it blocks the thread. */
+  /** Opens the database for a server, and creates it if there is none. None of its calls blocks the thread. */
   openForServing(options: ServingOptions): Promise<Database>;
 
-  /** Opens the database for a command that writes to it, perhaps beside a server. */
+  /** Opens the database for a command that writes, even while a server runs. */
   openForWriting(options?: WritingOptions): Promise<Database>;
 
   /**
-   * Opens the plants for a command that only reads them: creates no database, and changes none.
+   * Opens the plants for a command that only reads: creates no database, and changes none.
    *
-   * @param onWarning Takes a line for the user: what is read may not be all that there is.
+   * @param onWarning Takes a line for the user: plants may be missing.
    */
   openPlants(onWarning: OnWarning): Promise<PlantReader>;
 
-  /** Opens the tokens for a command that only reads them: creates no database. */
+  /** Opens the tokens for a command that only reads: creates no database. */
   openTokens(onWarning: OnWarning): Promise<TokenReader>;
 
   /**
    * Reads the whole database for corruption, even while a server writes to it.
    *
-   * @throws {ConfigError} If another program does that; the message names it. The same holds for the calls below.
+   * @throws {ConfigError} If another program does this for the database: the message names it. So do the calls below.
    */
   check(options: CheckOptions): Promise<CheckResult>;
 
@@ -43,13 +43,13 @@ export interface DatabaseAdapter {
    * Copies the database into a new file.
    *
    * @param target The file, as an absolute path.
-   * @returns How many plants the copy has; nothing if it was stopped.
+   * @returns How many plants the copy has; `undefined` if it was stopped.
    */
   backup(target: string, options: BackupOptions): Promise<number | undefined>;
 
   /**
-   * Puts a copy of a backup in the place of the database, and moves the old files aside. Changes nothing unless the whole
-   * backup is sound.
+   * Replaces the database by a copy of a backup, and moves the old files aside. Changes nothing unless the whole backup is
+   * sound.
    *
    * @param source The backup, as an absolute path.
    */
@@ -58,27 +58,27 @@ export interface DatabaseAdapter {
   /**
    * Brings the schema up to date.
    *
-   * @returns The steps that were necessary.
+   * @returns The steps that it took.
    */
   migrate(options: MigrateOptions): Promise<readonly MigrationStep[]>;
 }
 
-/** What opens a database: `create` creates it if there is none, `write` and `read` need one. */
+/** How to open a database: `create` creates it if there is none, `write` and `read` need one. */
 export type Access = "create" | "write" | "read";
 
-/** Of the time that `add` has, what the database may take: the rest is for telling its caller why it failed. */
+/** The share of the timeout of `add` for the database: the rest is for telling the caller why it failed. */
 export const ADD_SHARE = 0.9;
 
-/** Takes a line for the user or the log. No data is lost by what it says. */
+/** Takes a line for the user or the log about a problem that loses no data. */
 export type OnWarning = (message: string, cause?: unknown) => void;
 
 /** How a server opens its database. */
 export interface ServingOptions {
-  /** How long closing may take before it is given up, in milliseconds. @default {2_000} */
+  /** How long closing may take, in milliseconds. @default {2_000} */
   readonly closeTimeoutMs?: number;
-  /** Called with a problem that an operator should know of. @default does nothing */
+  /** Called with problems that the operator should know of. @default does nothing */
   readonly onWarning?: OnWarning;
-  /** Called with what an operator may want to know. @default does nothing */
+  /** Called with information for the operator. @default does nothing */
   readonly onInfo?: (message: string, properties: Record<string, unknown>) => void;
 }
 
@@ -88,13 +88,13 @@ export interface WritingOptions {
   readonly create?: boolean;
   /** Called before the database is created. @default does nothing */
   readonly onCreate?: () => void;
-  /** For a command that adds many plants: how it waits while a server has the database's only lock. @default it does not */
+  /** For a command that adds many plants: how to wait while a server has the only lock. @default does not wait */
   readonly bulk?: LockWait;
 }
 
-/** How to wait for a lock, as long as it takes. */
+/** How to wait for a lock, however long. */
 export interface LockWait {
-  /** Called once, when the first wait begins. */
+  /** Called once, at the first wait. */
   readonly onWait: () => void;
   /** Ends the wait. */
   readonly stop: AbortSignal;
@@ -105,7 +105,7 @@ export interface PlantReader extends AsyncDisposable {
   /**
    * As `pages` of `Database`.
    *
-   * @throws {DatabaseError} Even after the last page, if plants may be missing because the database is known to be corrupt.
+   * @throws {DatabaseError} If plants may be missing because the database is corrupt, even after the last page.
    */
   pages(): AsyncIterable<readonly NewPlant[]>;
 }
@@ -119,7 +119,7 @@ export interface TokenReader extends AsyncDisposable {
 export interface BackupOptions {
   /** Cancels the copy. */
   readonly stop: AbortSignal;
-  /** Called several times a second with how many bytes of how many are copied, about. */
+  /** Called several times a second with about how many bytes of how many are copied. */
   readonly onProgress: (copied: number, total: number) => void;
 }
 
@@ -130,42 +130,42 @@ export interface CheckOptions {
   readonly onProgress: (progress: CheckProgress) => void;
 }
 
-/** How far a check is. */
+/** The progress of a check. */
 export interface CheckProgress {
   /** How many plants are checked. */
   readonly plants: number;
-  /** Of how many. */
+  /** How many there are. */
   readonly total: number;
 }
 
-/** How a check ended. */
+/** The result of a check. */
 export type CheckResult =
   | { readonly type: "sound"; readonly plants: number; readonly pages: number }
   | { readonly type: "corrupt"; readonly finding: string }
-  /** The check itself failed, and nothing is known. */
+  /** The check itself failed: the database may be sound or corrupt. */
   | { readonly type: "failed"; readonly reason: string }
   | { readonly type: "stopped" };
 
-/** How a restore ended: as the check of the backup, unless that is sound. */
+/** The result of a restore, or that of the check of the backup unless that is sound. */
 export type RestoreResult =
   | {
       readonly type: "restored";
       readonly plants: number;
       /** The size of the file. */
       readonly bytes: number;
-      /** The directory that the old files are in; nothing if there were none. */
+      /** The directory with the old files; `undefined` if there were none. */
       readonly replaced?: string | undefined;
     }
   | Exclude<CheckResult, { readonly type: "sound" }>;
 
 /** How to migrate. */
 export interface MigrateOptions {
-  /** Whether to change nothing. */
+  /** Whether to only return the steps. */
   readonly dryRun: boolean;
   readonly onWarning: OnWarning;
 }
 
-/** One step of a schema: its name, and its SQL as it runs. */
+/** One migration: its name and its SQL. */
 export interface MigrationStep {
   readonly tag: string;
   readonly script: string;

@@ -2,8 +2,8 @@ import type { TokenStore } from "../auth/token_store.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../plant/plant.ts";
 
 /**
- * The port that every database stands behind: what it keeps. The caller that opens it disposes of it.
- * `databaseContract` of `plant-store/testing` holds each adapter to these comments.
+ * The port of databases. Whoever opens a database disposes of it. `databaseContract` of `plant-store/testing` holds each
+ * adapter to these comments.
  *
  * @example How many plants a database has
  * ```ts
@@ -26,24 +26,24 @@ export interface Database extends AsyncDisposable {
   readonly tokens: TokenStore;
 
   /**
-   * Every plant that is stored when the iteration begins, ordered by id, and perhaps some that come later; never an
-   * empty page. Between two pages nothing is held: no lock, and no snapshot.
+   * Every plant that is stored when the iteration begins, ordered by id, and perhaps some that are stored later; never an
+   * empty page. Holds no lock and no snapshot between two pages.
    *
    * @throws {DatabaseError} If the database cannot be read.
    */
   pages(): AsyncIterable<readonly NewPlant[]>;
 
-  /** The metrics of the database, as they are now. It costs microseconds, and waits for nothing. */
+  /** The current metrics of the database. Takes microseconds, and waits for nothing. */
   metrics(): readonly DatabaseMetric[];
 
   /**
-   * Resolves with the cause once nothing may be acknowledged (fail-stop): every call rejects from then on, and
-   * only a new process can find out what is stored. Pending while the database works; never rejects.
+   * Resolves with the cause once the database may acknowledge nothing (fail-stop). From then on every call rejects, and only
+   * a new process can find out what is stored. Pending while the database works; never rejects.
    */
   readonly failed: Promise<Error>;
 }
 
-/** One metric of a database, in the terms of Prometheus. */
+/** One metric of a database, as Prometheus defines it. */
 export interface DatabaseMetric {
   /** With its unit, and `_total` if it is a counter. */
   readonly name: string;
@@ -53,7 +53,7 @@ export interface DatabaseMetric {
 }
 
 /**
- * A database that must not or cannot be used. For the operator: the message names the database, and no secret.
+ * A database must not or cannot be used. The message is for the operator: it names the database, and no secret.
  *
  * @example
  * ```ts
@@ -70,16 +70,16 @@ export class DatabaseError extends Error {
 }
 
 /**
- * What became of one plant:
- * - `added`: it is stored now, and was not before;
+ * The outcome of adding one plant:
+ * - `added`: it was not stored before, and is now;
  * - `present`: the identical plant was stored before; nothing changed;
- * - `conflict`: a different plant holds the id; that one is unchanged.
+ * - `conflict`: a different plant has the id; that one is unchanged.
  */
 export type AddOutcome = "added" | "present" | "conflict";
 
 /**
- * What a store gives for one plant: its outcome, or `unavailable` if this call did not store it, such as when another
- * transaction holds its row. Adding it again is safe, and its client hears `storage_unavailable`.
+ * What a store returns for one plant: its outcome, or `unavailable` if this call did not store it, for example because
+ * another transaction has locked its row. Adding it again is safe, and its client gets `storage_unavailable`.
  */
 export type StoreOutcome = AddOutcome | "unavailable";
 
@@ -115,14 +115,14 @@ export interface AddOptions {
  */
 export interface PlantStore {
   /**
-   * Stores a batch in one transaction, or in several if it is very large, and gives each plant's own outcome, in
-   * order. Once the promise resolves, every plant `added` or `present` survives a crash of the process and of the
-   * machine. A plant that the database could not take, such as one whose row another transaction has locked, is
-   * `unavailable` and delays the others briefly; a database without such locks never returns that.
+   * Stores a batch in one transaction, or in several if it is very large, and resolves to the outcome of each plant, in
+   * order. Once it resolves, every plant that is `added` or `present` survives a crash of the process and of the machine. A
+   * plant whose row another transaction has locked is `unavailable`, and delays the others briefly; a database without such
+   * locks never returns that.
    *
-   * A plant may stand in the batch more than once: the first one counts, the others are compared with it.
-   * An id already taken is an outcome of that plant only. Several batches may be in flight at once, here and in other
-   * processes, even with the same ids: of each id one plant is `added`. A batch may have 10,000 plants.
+   * An id may occur in the batch more than once: the first plant counts, the others are compared with it. A conflict is an
+   * outcome of one plant only. Several batches may be in flight at once, in this process and in others, even with the same
+   * ids: one plant of each id is `added`. A batch may have 10,000 plants.
    *
    * If the promise rejects, the outcome of the whole batch is unknown, and adding the same batch again is safe.
    *
@@ -131,7 +131,7 @@ export interface PlantStore {
   add(plants: readonly NewPlant[], options: AddOptions): Promise<readonly StoreOutcome[]>;
 
   /**
-   * Resolves when a plant could be stored now: it commits to the database, without touching a plant.
+   * Resolves if a plant could be stored now: it commits to the database, but changes no plant.
    *
    * @throws {PlantStoreError} `storage_unavailable` if not.
    */
@@ -140,14 +140,13 @@ export interface PlantStore {
 
 /** How many plants a page has at most. */
 export const PAGE_PLANTS = 4_000;
-/** A page ends behind the plant whose texts make it this long, in bytes or in UTF-16 code units: a name may be long. */
+/** A page ends after the plant whose texts make it this long, in bytes or in UTF-16 code units: a name may be long. */
 export const PAGE_TEXT = 2 ** 20;
 
 /**
- * Reads all plants a page at a time, by key and not by offset: plants are never changed and never deleted, so the next
- * page begins where the last one ended, and its cost does not grow with how many came before.
+ * Reads all plants a page at a time, by key and not by offset: the cost of a page does not grow with how many came before.
  *
- * @param pageFrom Reads a page: some plants with this id or a greater one, ordered by id; none after the last one.
+ * @param pageFrom Reads a page: some plants with this id or a greater one, ordered by id; none after the last plant.
  */
 export async function* keysetPages(
   pageFrom: (id: bigint) => readonly NewPlant[] | Promise<readonly NewPlant[]>,

@@ -3,7 +3,7 @@ import { type NewPlant, type Plant, samePlant } from "../plant/plant.ts";
 import type { NewToken, TokenRecord, TokenStore, TokenUse } from "../auth/token_store.ts";
 
 /**
- * A database in memory, lost at the end of the process: for tests, and the smallest example of the port.
+ * A database in memory, lost when the process ends: for tests, and the smallest example of the port.
  *
  * @example
  * ```ts
@@ -29,7 +29,7 @@ export function memoryDatabase(): Database {
 }
 
 /**
- * The plants of a {@linkcode memoryDatabase}, if nothing else is needed.
+ * The plants of a {@linkcode memoryDatabase} alone.
  *
  * @example
  * ```ts
@@ -57,7 +57,7 @@ function storeIn(plants: Map<bigint, Plant>): PlantStore {
   return { add: async (batch) => batch.map(addOne), probe: async () => {} };
 }
 
-/** Each page sorts all ids, which is fast enough for the few plants that are kept in memory. */
+/** Sorts all ids for each page: fast enough for the few plants in memory. */
 function pageFrom(plants: ReadonlyMap<bigint, Plant>, from: bigint): NewPlant[] {
   const ids = [...plants.keys()].filter((id) => id >= from).toSorted((one, other) => (one < other ? -1 : 1));
   return ids.slice(0, PAGE_PLANTS).map((id) => ({ id, ...(plants.get(id) as Plant) }));

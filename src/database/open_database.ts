@@ -4,7 +4,7 @@ import { PostgresFailure } from "./postgres/errors.ts";
 import type { PostgresUrl } from "./postgres/url.ts";
 import { sqliteAdapter } from "./sqlite/adapter.ts";
 
-/** Which adapter a database is behind, and where it is. */
+/** The adapter of a database, and where the database is. */
 export type DatabaseLocation = SqliteLocation | PostgresLocation;
 
 /** A SQLite database in a file. */
@@ -19,24 +19,24 @@ export interface PostgresLocation {
   readonly url: PostgresUrl;
 }
 
-/** The adapter of a database. That of PostgreSQL is loaded here: a start does not wait for what it does not use. */
+/** The adapter of a database. Loads that of PostgreSQL only if it is used. */
 export async function adapterOf(location: DatabaseLocation): Promise<DatabaseAdapter> {
   if (location.adapter === "sqlite") return sqliteAdapter(location.path);
   const { postgresAdapter } = await import("./postgres/adapter.ts");
   return postgresAdapter(location.url);
 }
 
-/** What a command was doing when storage refused it. */
+/** What a command was doing when storage refused. */
 export interface RefusedAction {
   /** What cannot be done, such as `list the tokens`. */
   readonly action: string;
-  /** What messages call the database. */
+  /** The name of the database in messages. */
   readonly database: string;
   /** What to do about it. @default nothing */
   readonly advice?: string;
 }
 
-/** A refusal of the storage in one line for a command's user; any other error comes back unchanged. */
+/** Turns a refusal of the storage into one line for the user of a command; returns any other error unchanged. */
 export function toCommandError(error: unknown, { action, database, advice }: RefusedAction): unknown {
   const reason = reasonOfRefusal(error);
   if (reason === undefined) return error;
@@ -44,9 +44,9 @@ export function toCommandError(error: unknown, { action, database, advice }: Ref
   return new CommandError(`Cannot ${action} in database "${database}": ${reason}${ending}`, { cause: error });
 }
 
-/** Why storage refused, in words for an operator: the error's own message is for clients. */
+/** Why storage refused, in words for the operator: the message of the error is for clients. */
 export function reasonOfRefusal(error: unknown): string | undefined {
-  // Closing the database failed as well; the first error says more.
+  // Closing the database failed as well: the first error says more.
   if (error instanceof SuppressedError) return reasonOfRefusal(error.suppressed);
   if (error instanceof PostgresFailure) return error.message;
   if (!(error instanceof PlantStoreError) || error.code !== "storage_unavailable") return undefined;

@@ -5,7 +5,7 @@ import type { AddOutcome, PlantStore, StoreOutcome } from "../database/database.
 /** A plant that has no outcome yet. */
 export interface PendingAdd {
   readonly plant: NewPlant;
-  /** After this time its caller has given up, on the clock of `performance.now()`. */
+  /** When its caller gives up, on the clock of `performance.now()`. */
   readonly deadline: number;
   readonly resolve: (outcome: AddOutcome) => void;
   readonly reject: (error: unknown) => void;
@@ -20,7 +20,7 @@ export type Batch = readonly PendingAdd[];
  */
 const BATCH_UNITS = 2 ** 20;
 
-/** Takes the next batch from the plants that are pending: all of them, unless their texts are too long for one. */
+/** Takes the next batch from the pending plants: all of them, unless their texts are too long for one. */
 export function takeBatch(pending: PendingAdd[]): Batch {
   let units = 0;
   const end = pending.findIndex(({ plant: { name, tag = "" } }) => {
@@ -63,15 +63,14 @@ export async function commitBatch(
 const OUTCOMES: ReadonlySet<unknown> = new Set<StoreOutcome>(["added", "present", "conflict", "unavailable"]);
 
 /**
- * A store of a user's own may be JavaScript and forget a `return`: of a batch with an answer that is not one of the
- * outcomes, no plant may be acknowledged.
+ * A user's own store may be JavaScript and forget a `return`: then no plant of the batch may be acknowledged.
  */
 function checkOutcomes(outcomes: unknown, length: number): void {
   if (!Array.isArray(outcomes) || outcomes.length !== length) {
     const given = Array.isArray(outcomes) ? `${outcomes.length} outcomes` : String(outcomes);
     throw new TypeError(`The store must return an outcome for each of ${length} plants, but returned ${given}`);
   }
-  // By index: a method of arrays skips holes.
+  // By index: array methods skip holes.
   for (let index = 0; index < length; index++) {
     if (!OUTCOMES.has(outcomes[index])) {
       throw new TypeError(`The store returned an unknown outcome: ${String(outcomes[index])}`);
@@ -98,7 +97,7 @@ export function earliestDeadline(batches: readonly Batch[], now: number): number
   return deadlines.length === 0 ? undefined : Math.min(...deadlines);
 }
 
-/** Rejects the adds of a batch that are past their deadline, and takes them out: their plants are not stored. */
+/** Rejects and removes the pending adds that are past their deadline: their plants are not stored. */
 export function withdraw(pending: PendingAdd[], now: number): Batch {
   const kept = pending.findIndex(({ deadline }) => deadline > now);
   const withdrawn = pending.splice(0, kept === -1 ? pending.length : kept);
@@ -106,7 +105,7 @@ export function withdraw(pending: PendingAdd[], now: number): Batch {
   return withdrawn;
 }
 
-/** Rejects the adds of a batch that are past their deadline, and whose commit has begun: their outcome is unknown. */
+/** Rejects the adds of a batch in flight that are past their deadline: their outcome is unknown. */
 export function rejectInFlight(batch: Batch, now: number): void {
   const overdue = batch.filter(({ deadline }) => deadline <= now);
   rejectAll(overdue, "storage did not finish in time; the plant may or may not be stored, send it again");

@@ -26,8 +26,8 @@ export interface GroupCommitOptions {
   /** How many batches the store commits at once, as it can with several connections. @default {1} */
   readonly maxInFlight?: number | undefined;
   /**
-   * Runs a function after the input that is already there was read. A microtask is too early: every batch would hold
-   * one plant. @default `setImmediate`, which Bun, Deno and Node have; elsewhere `setTimeout` of zero
+   * Runs a function once the input that has arrived is read. A microtask is too early: every batch would have one plant.
+   * @default `setImmediate`, which Bun, Deno and Node have; elsewhere `setTimeout` of zero
    */
   readonly defer?: ((run: () => void) => void) | undefined;
   /** Called after every commit that succeeded. @default does nothing */
@@ -42,11 +42,11 @@ export interface GroupCommit {
    * @throws {PlantStoreError} `queue_full`, `shutting_down`, or `storage_unavailable` (even if it takes too long).
    */
   add(plant: NewPlant): Promise<AddOutcome>;
-  /** How many plants are pending or in flight. One in flight counts until its commit ends, even past its deadline. */
+  /** How many plants are pending or in flight. A plant in flight counts until its commit ends, even past its deadline. */
   size(): number;
   /**
-   * Takes no more plants, and resolves once every plant taken has its outcome; what has none after `timeoutMs`
-   * milliseconds is rejected with `storage_unavailable`.
+   * Accepts no further plants, and resolves once every accepted plant has its outcome. A plant without one after
+   * `timeoutMs` milliseconds is rejected with `storage_unavailable`.
    */
   drain(timeoutMs: number): Promise<void>;
 }
@@ -54,7 +54,7 @@ export interface GroupCommit {
 /**
  * Gathers concurrent adds into batches over any store: while one batch is in flight the next gathers, so load makes
  * batches larger and fsyncs rarer. A lone plant waits for others only right after a batch of several, whose clients
- * often send again, and for three milliseconds at most. With `maxInFlight`, several slow commits are in flight.
+ * often send again, and for three milliseconds at most. With `maxInFlight`, several batches are in flight.
  *
  * @example
  * ```ts
@@ -76,7 +76,7 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
 
 type GivenOptions = { readonly [Option in keyof GroupCommitOptions]-?: NonNullable<GroupCommitOptions[Option]> };
 
-/** A batch that still grows gathers for at most this many turns of the event loop. */
+/** For how many turns of the event loop a growing batch gathers at most. */
 const MAX_TURNS = 4;
 
 /** Holds the plants that have no outcome, and does what {@linkcode nextStep} decides. */
@@ -94,7 +94,7 @@ class Batcher implements GroupCommit {
   #isGathering = false;
   /** Flushes the next batch. */
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** How many plants complete a batch that lingers; 0 if it does not. */
+  /** How many plants complete a lingering batch; 0 if it does not linger. */
   #expected = 0;
   /** How many batches in a row were complete before their linger ended. */
   #completeInARow = 0;
@@ -135,7 +135,7 @@ class Batcher implements GroupCommit {
     this.#expiry?.();
   }
 
-  /** Does what is next, after something has changed. A timer that runs goes on: what it waits for has not moved. */
+  /** Takes the next step after a change. A running timer stays: its time has not changed. */
   #proceed(now: number): void {
     if (this.#isGathering) return;
     const step = nextStep({
@@ -152,7 +152,7 @@ class Batcher implements GroupCommit {
     else if (step !== "wait") this.#timer ??= setTimeout(() => this.#flush(), step.flushAfterMs);
   }
 
-  /** Flushes after the first turn of the event loop that brings no more plants: a lone plant waits for one turn. */
+  /** Flushes after the first turn of the event loop without new plants: a lone plant waits for one turn. */
   #gather(): void {
     this.#isGathering = true;
     const { defer } = this.#options;
@@ -174,7 +174,7 @@ class Batcher implements GroupCommit {
       this.#expected = 0;
     }
     const batch = takeBatch(this.#pending);
-    // Nothing came while it lingered, or all of it expired.
+    // No plant arrived during the linger, or all expired.
     if (batch.length === 0) return;
     this.#flushedAt = performance.now();
     void this.#commit(batch);
@@ -193,20 +193,20 @@ class Batcher implements GroupCommit {
     this.#admission.release(batch);
     if (this.size() === 0) this.#becomeEmpty();
     if (this.#isGathering) return;
-    // A linger goes on; what waits for its spacing may leave now.
+    // A linger goes on. A batch that waits for its spacing may leave now.
     if (this.#expected === 0) this.#stopTimer();
     this.#expected = expectedAfter(batch.length, { pending: this.#pending.length, expected: this.#expected });
     this.#proceed(performance.now());
   }
 
-  /** A timer without a plant would only keep the process alive. */
+  /** Without plants the timer would only keep the process alive. */
   #becomeEmpty(): void {
     this.#drained?.resolve();
     this.#expiry?.();
     this.#expiry = undefined;
   }
 
-  /** One timer for all. */
+  /** One timer for all plants. */
   #scheduleExpiry(delayMs: number): void {
     this.#expiry = startDeadline(delayMs, () => {
       const now = performance.now();
@@ -224,7 +224,7 @@ class Batcher implements GroupCommit {
   }
 }
 
-/** Counts the plants without an outcome, and what they take in memory: admission control. */
+/** Admission control: counts the plants without an outcome, and their memory. */
 class Admission {
   readonly #limits: GivenOptions;
   #size = 0;
@@ -256,7 +256,7 @@ class Admission {
   }
 }
 
-/** What the texts of a plant take: JavaScript needs up to two bytes for a UTF-16 code unit. */
+/** The memory of a plant's texts: JavaScript needs up to two bytes for a UTF-16 code unit. */
 function bytesOf({ name, tag = "" }: NewPlant): number {
   return 2 * (name.length + tag.length);
 }

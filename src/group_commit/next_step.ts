@@ -1,4 +1,4 @@
-/** What decides when the next batch leaves. */
+/** The facts that decide when the next batch leaves. */
 export interface Facts {
   /** How many plants wait for the next batch. */
   readonly pending: number;
@@ -25,10 +25,10 @@ export interface Facts {
  */
 export type Step = "wait" | "gather" | "flush" | { readonly flushAfterMs: number };
 
-/** How far apart two batches leave while one is in flight, in milliseconds: a fast commit is back before. */
+/** The time between two batches while one is in flight, in milliseconds: a fast commit ends before. */
 const SPACING_MS = 3;
 
-/** Decides what the next batch does, after something has changed. */
+/** Decides the next step after a change. */
 export function nextStep(facts: Facts): Step {
   const { pending, inFlight, expected, sinceFlushMs } = facts;
   if (inFlight >= facts.maxInFlight) return "wait";
@@ -39,10 +39,10 @@ export function nextStep(facts: Facts): Step {
 }
 
 /**
- * How many plants complete the next batch after one came back, or 0 if it does not linger for them. Clients that just
- * got a response often send again at once, and one commit for all of them costs about half of what two do.
+ * How many plants complete the next batch after a commit, or 0 if the batch does not linger for them. Clients that just got
+ * a response often send again at once, and one commit for all of them costs about half as much as two.
  *
- * @param settled How many plants the batch that came back had.
+ * @param settled How many plants the commit had.
  */
 export function expectedAfter(settled: number, { pending, expected }: Pick<Facts, "pending" | "expected">): number {
   if (expected > 0) return expected + settled;
@@ -52,13 +52,13 @@ export function expectedAfter(settled: number, { pending, expected }: Pick<Facts
 const MIN_LINGER_MS = 1;
 const MAX_LINGER_MS = 3;
 
-/** So many batches in a row have to be complete before the next one lingers a millisecond longer. */
+/** How many batches in a row have to be complete before the next one lingers a millisecond longer. */
 const BATCHES_PER_MS = 4;
 
 /**
- * How long a batch lingers (Kafka's `linger.ms`), in whole milliseconds: timers have no finer ones. On a busy machine
- * clients need more time: if one batch after the other is complete, the next ones linger longer. Clients that do not
- * wait for each other complete few batches in a row, and get no more latency from it.
+ * How long a batch lingers (Kafka's `linger.ms`), in whole milliseconds, as timers count. On a busy machine clients need more
+ * time: if one batch after the other is complete, the next ones linger longer. Clients that do not wait for each other
+ * complete few batches in a row, and get no additional latency.
  *
  * @param completeInARow How many batches in a row were complete before their linger ended.
  */

@@ -1,24 +1,24 @@
-/** What one pass over a text finds. */
+/** The result of a scan. */
 export type JsonScan =
   | {
       readonly isJson: true;
-      /** If the text is an object: the source text of each member asked for. Of a repeated one the last counts. */
+      /** If the text is an object: the source text of each member asked for. If a member is repeated, the last counts. */
       readonly sources: readonly (string | undefined)[] | undefined;
     }
   | {
       readonly isJson: false;
       /**
-       * The offset of the first UTF-16 code unit that no JSON text can have there, or the text's length if it ends too
-       * early, or the bracket that opens a level too many.
+       * The offset of the first UTF-16 code unit at which the text is not JSON; the length of the text if it ends too early;
+       * or the bracket that opens one level too many.
        */
       readonly offset: number;
       readonly isTooDeep: boolean;
     };
 
 /**
- * Scans JSON (RFC 8259) without building it: what is nested can take much more memory than its text, because
- * JavaScriptCore makes an array of a thousand elements for an object whose only key is "999". One pass and no recursion:
- * a hostile text costs no more than any other of its length.
+ * Scans JSON (RFC 8259) without building it. A nested value can take much more memory than its text: JavaScriptCore makes
+ * an array of a thousand elements for an object whose only key is "999". One pass without recursion: a hostile text costs
+ * no more than any other of its length.
  *
  * @example
  * ```ts
@@ -33,13 +33,13 @@ export function scanJson(text: string, options: JsonScanOptions): JsonScan {
 
 /** What to look for. */
 export interface JsonScanOptions {
-  /** How deep arrays and objects may be nested; RFC 8259, section 9 lets a parser set such a limit. */
+  /** How deep arrays and objects may be nested: a parser may set such a limit (RFC 8259, section 9). */
   readonly maxDepth: number;
-  /** Which members of an object are asked for. */
+  /** The members of an object to find. */
   readonly names: readonly string[];
 }
 
-// Code units are plain numbers: strings of one character in their place cost ten times as much.
+// Code units as numbers: strings of one character cost ten times as much.
 const QUOTE = 0x22;
 const PLUS = 0x2b;
 const COMMA = 0x2c;
@@ -54,19 +54,19 @@ const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 
 /**
- * Each method reads what it is named after. It returns false if that is not there, with `at` where the text breaks. The
- * fields are not private with `#`, which would make a scan several times as long.
+ * Each method reads what it is named after, or returns false with `at` where the text breaks. The fields are not private
+ * with `#`: a scan would take several times as long.
  */
 class Scanner {
   readonly text: string;
   readonly options: JsonScanOptions;
   at = 0;
-  /** What will close the arrays and objects that are open. */
+  /** The brackets that will close the open arrays and objects. */
   readonly closers: number[] = [];
   isTooDeep = false;
   readonly sources: (string | undefined)[] = [];
   isObject = false;
-  /** The number of the outermost object's current member among those asked for, or -1; and where its value begins. */
+  /** The index of the current top-level member among those asked for, or -1; and where its value begins. */
   member = -1;
   valueStart = 0;
 
@@ -89,14 +89,14 @@ class Scanner {
     return true;
   }
 
-  /** The beginning of a value: opening brackets, down to a scalar or to a bracket that closes at once. */
+  /** The beginning of a value: opening brackets, down to a scalar or an empty array or object. */
   beginning(): boolean {
     this.space();
     for (let code = this.code(); code === OPEN_ARRAY || code === OPEN_OBJECT; code = this.code()) {
       this.isTooDeep = this.closers.length === this.options.maxDepth;
       if (this.isTooDeep) return false;
       if (code === OPEN_OBJECT && this.closers.length === 0) this.isObject = true;
-      // In ASCII both closing brackets stand two after their opening ones.
+      // In ASCII each closing bracket is two after its opening one.
       const closer = code + 2;
       this.closers.push(closer);
       this.at++;
@@ -107,7 +107,7 @@ class Scanner {
     return this.scalar();
   }
 
-  /** What follows a value: closing brackets, up to a comma and the key after it, or to the end of the text. */
+  /** The end of a value: closing brackets, up to a comma and the next key, or the end of the text. */
   ending(): boolean {
     const { closers } = this;
     let end = this.at;
@@ -130,7 +130,7 @@ class Scanner {
     return true;
   }
 
-  /** A member's name and the colon behind it, up to its value. */
+  /** The name of a member and the colon, up to its value. */
   key(): boolean {
     const start = this.at;
     if (!this.string()) return false;
@@ -173,7 +173,7 @@ class Scanner {
     if (this.code() !== QUOTE) return false;
     const text = this.text;
     let at = this.at + 1;
-    // Behind the end of the text the code is NaN.
+    // After the end of the text the code is NaN.
     for (let code = text.charCodeAt(at); code >= 0x20 && code !== QUOTE; code = text.charCodeAt(at)) {
       at++;
       if (code !== BACKSLASH) continue;
@@ -187,7 +187,7 @@ class Scanner {
     return true;
   }
 
-  /** What follows a backslash. */
+  /** The rest of an escape, after the backslash. */
   escaped(): boolean {
     const char = this.text[this.at];
     if (char === undefined || !'"\\/bfnrtu'.includes(char)) return false;
@@ -206,7 +206,7 @@ class Scanner {
       this.at++;
       if (!this.digits()) return false;
     }
-    // Either case of the letter e.
+    // "e" or "E".
     if ((this.code() | 0x20) !== 0x65) return true;
     this.at++;
     if (this.code() === PLUS || this.code() === MINUS) this.at++;

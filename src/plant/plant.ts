@@ -37,7 +37,7 @@ export interface NewPlant extends Plant {
 }
 
 /**
- * Whether two plants have the same descriptive fields: under one id, the second one is a re-send then.
+ * Whether two plants have the same descriptive fields. Under the same id, the second is a retry of the first.
  *
  * @example
  * ```ts

@@ -6,11 +6,11 @@ import { INT64_MAX, INT64_MIN, type NewPlant } from "./plant.ts";
 const MAX_DEPTH = 100;
 
 /**
- * The plant that is written in these bytes: the one way in for plants, through the API and by import.
+ * Parses a plant. All plants come in here: those of the API and those of imports.
  *
- * @param subject What the bytes are, for the messages.
- * @throws {PlantStoreError} `malformed_json` if they are not JSON in UTF-8 (the message says where it breaks),
- * `invalid_plant` if they are not a plant (the message names every field at fault). No message quotes the bytes.
+ * @param subject What messages call the bytes.
+ * @throws {PlantStoreError} `malformed_json` if the bytes are not JSON in UTF-8: the message says where it breaks.
+ * `invalid_plant` if they are not a plant: the message names every field at fault. No message quotes the bytes.
  *
  * @example
  * ```ts
@@ -22,7 +22,7 @@ export function parsePlant(bytes: Uint8Array, subject: Subject = "the body"): Ne
   return checkPlant(parseJson(decodeUtf8(bytes, subject), subject), subject);
 }
 
-// A byte order mark is dropped, as RFC 8259, section 8.1 allows and `Request.json` does.
+// Ignores a byte order mark, as RFC 8259, section 8.1 allows and `Request.json` does.
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 /** Decodes UTF-8 (RFC 3629), strictly. */
@@ -35,8 +35,8 @@ function decodeUtf8(bytes: Uint8Array, subject: Subject): string {
 }
 
 /**
- * Parses JSON with an exact `id`. If nothing is nested, `JSON.parse` does it alone, and the text is scanned only if that
- * fails or the id may have been rounded. Otherwise only the members of a plant are parsed: what is nested is not built.
+ * Parses JSON with an exact `id`. If nothing is nested, `JSON.parse` does it, and the text is scanned only if that fails or
+ * the id may have been rounded. Otherwise only the members of a plant are parsed: nothing nested is built.
  */
 function parseJson(text: string, subject: Subject): unknown {
   if (mayBeNested(text)) return membersOf(sourcesOf(text, subject));
@@ -45,37 +45,37 @@ function parseJson(text: string, subject: Subject): unknown {
     if (isObject(value) && mayBeInexact(value["id"], text)) value["id"] = idOf(sourcesOf(text, subject)?.[0]);
     return value;
   } catch (cause) {
-    // The parser itself does not say where, in every runtime.
+    // Not every runtime's parser says where it failed.
     return membersOf(sourcesOf(text, subject, cause));
   }
 }
 
-/** Counts brackets in strings as well. */
+/** Brackets in strings count as well. */
 function mayBeNested(text: string): boolean {
   return text.includes("[") || text.indexOf("{", 1) !== -1;
 }
 
 const SCAN_OPTIONS = { maxDepth: MAX_DEPTH, names: ["id", "name", "tag"] };
 
-/** Plain digits within 2^53 are exact as they are, and nearly every id is that. */
+/** Plain digits within 2^53 are exact, as nearly every id is. */
 function mayBeInexact(id: unknown, text: string): boolean {
   return typeof id === "number" && (!Number.isSafeInteger(id) || /\d[.eE]/.test(text));
 }
 
 type Sources = Extract<JsonScan, { isJson: true }>["sources"];
 
-/** The source texts of a plant's members; of a value that is not an object there are none. */
+/** The source texts of a plant's members; none if the value is not an object. */
 function sourcesOf(text: string, subject: Subject, cause?: unknown): Sources {
   const scan = scanJson(text, SCAN_OPTIONS);
   if (scan.isJson) return scan.sources;
   const fault = scan.isTooDeep
     ? `must not be nested deeper than ${MAX_DEPTH} levels`
-    : `must be valid JSON; it ${placeOfError(text, scan.offset)}`;
-  // A parser's message quotes the text, and no response may contain a body: so it stays in `cause`.
+    : `must be valid JSON; it ${scan.offset === text.length ? "ends too early, at" : "breaks at"} ${place(text, scan.offset)}`;
+  // A parser's message quotes the text, which no response may: so it stays in `cause`.
   throw new PlantStoreError("malformed_json", `${subject} ${fault}`, { cause });
 }
 
-/** The members of a plant, with an exact `id`. One that is an array or an object is not built. */
+/** The members of a plant, with an exact `id`. Arrays and objects are not built. */
 function membersOf(sources: Sources): unknown {
   if (sources === undefined) return undefined;
   const [id, name, tag] = sources;
@@ -91,10 +91,10 @@ function scalarOf(source: string | undefined): unknown {
   return source.startsWith("{") || source.startsWith("[") ? {} : JSON.parse(source);
 }
 
-/** An int64 has at most 19 digits and a sign; `BigInt` of very long runs takes quadratic time. */
+/** An int64 has at most 19 digits and a sign. `BigInt` takes quadratic time for many digits. */
 const PLAIN_INTEGER = /^-?\d{1,19}$/;
 
-/** The integer that was written, as a `bigint` if a double rounds it; `NaN` if what was written is not an integer. */
+/** The integer, as a `bigint` if a double would round it; `NaN` if the source is not an integer. */
 function exactInteger(source: string): bigint | number {
   const rounded = Number(source);
   if (PLAIN_INTEGER.test(source)) return Number.isSafeInteger(rounded) ? rounded : BigInt(source);
@@ -109,15 +109,11 @@ function isWrittenAsInteger(source: string): boolean {
   return zeros === digits.length || zeros + Number(exponent) >= fraction.length;
 }
 
-/** Without a pattern: one for zeros at the end starts again at each zero, which takes quadratic time. */
+/** Without a regular expression, which takes quadratic time: it starts again at each zero. */
 function trailingZeros(digits: string): number {
   let zeros = 0;
   while (zeros < digits.length && digits[digits.length - 1 - zeros] === "0") zeros++;
   return zeros;
-}
-
-function placeOfError(text: string, offset: number): string {
-  return `${offset === text.length ? "ends too early, at" : "breaks at"} ${place(text, offset)}`;
 }
 
 /** Line and column as an editor shows them: from 1, in UTF-16 code units. Names the line if there are several. */
@@ -134,10 +130,10 @@ function linesIn(text: string): number {
   return lines;
 }
 
-/** What a plant is read from: the messages name it. */
+/** What messages call the bytes that a plant is parsed from. */
 export type Subject = "the body" | "the line";
 
-/** The plant that a value of JSON is. Checked by hand: most plants are valid, and a refusal must be cheap. */
+/** Checks by hand, because a refusal must be cheap. */
 function checkPlant(value: unknown, subject: Subject): NewPlant {
   if (!isObject(value)) {
     throw new PlantStoreError("invalid_plant", `${subject} must be a JSON object with \`id\` and \`name\``);
