@@ -18,12 +18,12 @@ export function backoffMs(attempt: number, longestMs = LONGEST_PAUSE_MS): number
 }
 
 /**
- * Runs a function repeatedly until it is stopped, first after one pause. The next pause begins when the run ends: runs never
+ * Runs a function repeatedly until it is disposed of, first after one pause. The next pause begins when the run ends: runs never
  * overlap, and none follows a run that hangs.
  *
  * @param pauseMs In milliseconds.
  */
-export function repeat(pauseMs: number, run: () => Promise<unknown>): { stop(): void } {
+export function repeat(pauseMs: number, run: () => Promise<unknown>): Disposable {
   let stopped = false;
   let timer = setTimeout(runAndRepeat, pauseMs);
 
@@ -33,7 +33,7 @@ export function repeat(pauseMs: number, run: () => Promise<unknown>): { stop(): 
   }
 
   return {
-    stop() {
+    [Symbol.dispose]() {
       stopped = true;
       clearTimeout(timer);
     },

@@ -49,8 +49,8 @@ async function serve(config: Config, io: Io): Promise<number> {
   if (config.tls !== undefined) io.onHangup(() => void reloadCertificate());
   const staticTokens = await withAbort(readStaticTokens(config, log), stop);
   if (staticTokens === undefined) return 0;
-  const { openForServing } = await adapterOf(config.database);
-  const opening = openForServing({
+  const adapter = await adapterOf(config.database);
+  const opening = adapter.openForServing({
     closeTimeoutMs: shutdownBudget(config).closeMs,
     onWarning: (message, cause) => log.warning(message, { cause }),
     onInfo: (message, properties) => log.info(message, properties),
@@ -69,7 +69,7 @@ async function serve(config: Config, io: Io): Promise<number> {
     await using _ = database;
     const { runService } = await loading;
     const settings = { ...config, authTokens: staticTokens };
-    await runService(settings, { database, server, logging, stop, terminal: io });
+    await runService(settings, { adapter, database, server, logging, stop, terminal: io });
   } catch (error) {
     // Closing the database failed.
     if (!(stop.aborted && error instanceof PlantStoreError)) throw error;

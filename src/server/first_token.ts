@@ -11,21 +11,21 @@ import { reasonOfRefusal } from "../database/open_database.ts";
 export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
   /** Where it listens. */
   readonly address: string;
-  /** What messages and command lines call its database. */
+  /** The names of its database in messages and on command lines. */
   readonly database: Pick<DatabaseAdapter, "name" | "flag">;
   readonly terminal: {
-    /** Takes a message for people. */
+    /** Prints a message for people. */
     readonly stderr: (text: string) => void;
-    /** Whether it goes to a terminal. */
+    /** Whether stderr is a terminal. */
     readonly isTerminal: boolean;
   };
   readonly log: Logger;
 }
 
 /**
- * Creates a token if none is accepted, nor JWTs: stores its digest, and prints it, this once, with a call that works
- * unchanged. If stderr is not a terminal, it may be a log: there the token expires. In production, and if storage
- * refuses, nothing is created; a warning says what to do.
+ * Creates a token if none is accepted, and no JWTs either. Stores its digest, and prints it once, with a command that works
+ * as it stands. If stderr is not a terminal, it may be a log: then the token expires. In production, or if storage refuses,
+ * it creates none, and a warning says what to do.
  */
 export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOptions): Promise<void> {
   const { jwt, production, database, terminal, log } = options;
@@ -34,7 +34,7 @@ export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOpt
   try {
     const token = production ? undefined : await createFirstToken(tokens, { expires });
     if (token !== undefined) terminal.stderr(welcome(token, options));
-    // Of two servers that start together on a new file, the slower one has read the token of the other by now.
+    // If two servers start together on a new file, the slower one has read the token of the other by now.
     else if (tokens.size() === 0) {
       log.warning(
         `No token is accepted, so every call returns 401: run plant-store token create NAME ${database.flag}`,
@@ -46,7 +46,7 @@ export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOpt
     const create = `plant-store token create NAME ${database.flag}`;
     const remove = `plant-store token delete ${NAME} ${database.flag}`;
     log.warning(
-      `No first token could be created, so every call returns 401: run ${create}. A token of the name ${NAME} may exist now although its secret was not shown: remove it with ${remove}`,
+      `Cannot create the first token, so every call returns 401: run ${create}. A token named ${NAME} may exist although its secret was not shown: remove it with ${remove}`,
       { reason },
     );
   }
@@ -57,7 +57,7 @@ const NAME = "first-start";
 /** How long a first token that may be in a log is accepted, in milliseconds. */
 const LIFETIME_MS = 86_400_000;
 
-/** Resolves to `undefined` if the name is taken: by a server that starts at the same time, or by an old token. */
+/** Resolves to `undefined` if a server that starts at the same time, or an old token, has the name. */
 async function createFirstToken(tokens: TokenCache, { expires }: { expires: boolean }): Promise<string | undefined> {
   const token = mintToken(sha256);
   const createdAt = new Date();

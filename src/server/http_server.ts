@@ -6,7 +6,7 @@ import { readSecretFile } from "../settings/secret_files.ts";
 /** The two functions that make responses. */
 export interface Handlers {
   readonly fetch: (request: Request) => Response | Promise<Response>;
-  /** Makes the response if `fetch` threw. */
+  /** Makes the response if `fetch` throws. */
   readonly error: (cause: unknown) => Response;
 }
 
@@ -14,22 +14,22 @@ export interface Handlers {
 export type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "maxBodyBytes">;
 
 /**
- * How long a connection may be idle, or take for a whole body, in seconds. Bun allows 12 seconds for the headers. With
- * both limits, and a deadline for every response, no connection stays open without end.
+ * How long a connection may be idle, or take to send a whole body, in seconds. Bun allows 12 seconds for the headers. With
+ * both limits, and a deadline for every response, no connection stays open forever.
  */
 const IDLE_TIMEOUT_S = 30;
 
-/** The cipher suites of TLS 1.2 with forward secrecy (RFC 7525 section 4.2); those of TLS 1.3 all have it. */
+/** The cipher suites of TLS 1.2 with forward secrecy (RFC 7525 section 4.2). All those of TLS 1.3 have it. */
 const CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
-/** The server of HTTP, and of HTTPS if the configuration names a certificate. */
+/** The server of HTTP, or of HTTPS if the configuration names a certificate. */
 export class HttpServer {
   readonly #options: HttpServerOptions;
-  /** What listens; after a stop, what did. */
+  /** The server that listens, or did before the stop. */
   #current: BunServer | undefined;
   /** Listens again, as before but with a new certificate. */
   #listen: (certificate: Certificate) => void = () => {};
-  /** What was stopped, until its last request in flight has its response. */
+  /** Stopped servers with requests in flight. */
   readonly #draining = new Set<BunServer>();
   #received = 0;
   #isStopped = false;
@@ -41,9 +41,9 @@ export class HttpServer {
   /**
    * Starts listening.
    *
-   * @returns The server's origin, as a client on this machine would write it: scheme, host and port.
+   * @returns The origin of the server for clients on this machine: scheme, host and port.
    * @throws {ConfigError} If the TLS files cannot be used.
-   * @throws {CommandError} If the address is in use or not one of this machine's.
+   * @throws {CommandError} If the address is in use, or this machine does not have it.
    */
   async listen({ fetch, error }: Handlers): Promise<string> {
     const { host, port, tls, maxBodyBytes } = this.#options;
@@ -54,7 +54,7 @@ export class HttpServer {
     const certificate = tls && (await readCertificate(tls));
     this.#current = serve({ host, port, certificate, maxBodyBytes }, { fetch: counted, error });
     const bound = { host: this.#current.hostname ?? host, port: this.#current.port ?? port };
-    // Port 0 took a free one, which is the server's from now on.
+    // Port 0 took a free one: the server keeps it.
     this.#listen = (renewed) => {
       this.#current = serve({ host, port: bound.port, certificate: renewed, maxBodyBytes }, { fetch: counted, error });
     };
@@ -66,23 +66,23 @@ export class HttpServer {
     return this.#received;
   }
 
-  /** The address of the peer that sent a request, perhaps a proxy; `undefined` if its connection is closed. */
+  /** The address of the peer that sent a request, which may be a proxy; `undefined` if its connection is closed. */
   peerOf(request: Request): string | undefined {
-    // A server that listens on IPv6 has the addresses of IPv4 mapped (RFC 4291, section 2.5.5.2).
+    // A server that listens on IPv6 gets mapped IPv4 addresses (RFC 4291, section 2.5.5.2).
     return this.#current?.requestIP(request)?.address.replace(/^::ffff:(?=\d+\.)/i, "");
   }
 
-  /** Whether requests are in flight on connections that end with their next response. */
+  /** Whether a stopped server has requests in flight: their connections close with the response. */
   isDraining(): boolean {
     return this.#draining.size > 0;
   }
 
   /**
-   * Reads the TLS files again, stops listening, and listens with the new certificate. Requests in flight get their
+   * Reloads the TLS files: stops listening, and listens again with the new certificate. Requests in flight get their
    * responses; idle connections are closed.
    *
-   * @returns The new certificate; nothing without HTTPS, and on a server that does not listen.
-   * @throws {ConfigError} If the files cannot be used: then nothing has changed.
+   * @returns The new certificate; `undefined` without HTTPS, or if the server does not listen.
+   * @throws {ConfigError} If the files cannot be used: then nothing changes.
    * @throws {CommandError} If it cannot listen again.
    */
   async reloadCertificate(): Promise<Certificate | undefined> {
@@ -96,8 +96,8 @@ export class HttpServer {
   }
 
   /**
-   * Stops listening, and resolves once every request in flight has its response; after `timeoutMs` milliseconds the
-   * connections that are left are closed.
+   * Stops listening, and resolves once every request in flight has its response. Closes the remaining connections after
+   * `timeoutMs` milliseconds.
    */
   async stop(timeoutMs: number): Promise<void> {
     this.#isStopped = true;
@@ -128,10 +128,10 @@ function serve({ host, port, certificate, maxBodyBytes }: ServeOptions, handlers
       port,
       idleTimeout: IDLE_TIMEOUT_S,
       development: false,
-      // With it, a second server on the port would start and share the traffic silently.
+      // Otherwise a second server on the port would start, and share the traffic silently.
       reusePort: false,
-      // A second line behind the app's own limit, whose 413 has a body and comes after the check of the credentials.
-      // Bun's has none and comes before it: it is far above, so that clients rarely see it.
+      // The app has a lower limit of its own, after the check of the credentials, and its 413 has a body. Bun's 413 has none
+      // and comes before that check: so this limit is far above, and clients rarely meet it.
       maxRequestBodySize: Math.max(4 * maxBodyBytes, 2 ** 20),
       ...(certificate && { tls: { cert: certificate.cert, key: certificate.key, ciphers: CIPHERS } }),
     });
@@ -146,13 +146,13 @@ const ADVICE: Readonly<Record<string, string>> = {
   EADDRNOTAVAIL: "this machine does not have that address; choose another with --host",
 };
 
-/** A server that was stopped may be stopped again. */
+/** Stops a server, even one that was stopped before. */
 async function stop(server: BunServer, timeoutMs: number): Promise<void> {
   await withDeadline(server.stop(), timeoutMs, () => {});
   await server.stop(true);
 }
 
-/** No client can connect to the unspecified address (RFC 4291 section 2.5.2): loopback takes its place. */
+/** Clients cannot connect to the unspecified address (RFC 4291 section 2.5.2): loopback replaces it. */
 function connectable(hostname: string): string {
   const host = { "0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1" }[hostname] ?? hostname;
   return host.includes(":") ? `[${host}]` : host;
@@ -171,7 +171,7 @@ export interface Certificate {
 async function readCertificate({ certFile, keyFile }: NonNullable<Config["tls"]>): Promise<Certificate> {
   const cert = await readSecretFile("TLS_CERT_FILE", certFile);
   const key = await readSecretFile("TLS_KEY_FILE", keyFile);
-  // A start without HTTPS does not wait for them.
+  // Loaded here, so that a start without HTTPS does not wait for them.
   const [{ X509Certificate }, { createSecureContext }] = await Promise.all([import("node:crypto"), import("node:tls")]);
   try {
     createSecureContext({ cert, key });

@@ -9,7 +9,7 @@ import type { Authenticate } from "../auth/authenticate.ts";
 import { isCompact, jwtAuthenticator } from "../auth/jwt.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
-import type { Commit } from "../group_commit/batch.ts";
+import type { DatabaseAdapter } from "../database/adapter.ts";
 import type { Database } from "../database/database.ts";
 import { PlantStoreError, reasonOf } from "../errors.ts";
 import { groupCommit } from "../group_commit/group_commit.ts";
@@ -25,40 +25,49 @@ import type { HttpServer } from "./http_server.ts";
 import { withAbort } from "../async/deadline.ts";
 import { repeat } from "../async/timers.ts";
 import { createObserver } from "../telemetry/observer.ts";
-import { adapterOf, toCommandError } from "../database/open_database.ts";
+import { toCommandError } from "../database/open_database.ts";
 import { shutDown, writeUses } from "./shutdown.ts";
 import { watchDescriptors, watchEventLoop } from "./watchdog.ts";
 
 /** What a service needs from outside. */
 export interface ServiceOptions {
+  readonly adapter: DatabaseAdapter;
   readonly database: Database;
   readonly server: HttpServer;
   readonly logging: Pick<Logging, "log" | "suppresses">;
   /** Ends the service; if the storage failed, with a `PlantStoreError` as its reason. */
   readonly stop: AbortSignal;
-  /** Where the first token is printed. */
+  /** The terminal that the first token is printed to. */
   readonly terminal: FirstTokenOptions["terminal"];
 }
 
 /**
- * Everything between the database and the socket. Serves until `stop`, then responds to the requests in flight. A
- * database that does not respond keeps no signal waiting.
+ * Connects everything between the database and the socket. Serves until `stop`, then finishes the requests in flight. A
+ * signal does not wait for a database that does not respond.
  *
  * @throws {ConfigError} If the TLS files cannot be used.
  * @throws {CommandError} If the server cannot listen, or the tokens cannot be read.
  */
 export async function runService(config: Config, options: ServiceOptions): Promise<void> {
-  const { database, server, logging, stop, terminal } = options;
+  const { adapter, database, server, logging, stop, terminal } = options;
   const { log } = logging;
   const tracing = await loadTracing(config, log);
   const metrics = createMetrics();
   using timers = new DisposableStack();
-  timers.adopt(watchEventLoop(log), end);
+  timers.use(watchEventLoop(log));
   const observer = createObserver({ ...logging, metrics, tracing }, config);
-  const commits = await startCommits(database, config, observer.onCommit);
+  const commits = groupCommit(database.plants, {
+    queueLimit: config.queueLimit,
+    timeoutMs: config.requestTimeoutMs,
+    maxInFlight: adapter.maxInFlight,
+    onCommit: observer.onCommit,
+  });
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
-  const tokens = await withAbort(readTokens(database, config), stop);
+  const reading = tokenCache(database.tokens, { staticTokens: config.authTokens, sha256 }).catch((error) => {
+    throw toCommandError(error, { action: "read the tokens", database: adapter.name });
+  });
+  const tokens = await withAbort(reading, stop);
   if (tokens === undefined) return;
   const ready = readiness(() => database.plants.probe());
   const app = createApp({
@@ -78,9 +87,8 @@ export async function runService(config: Config, options: ServiceOptions): Promi
   const address = await withAbort(listening, stop);
   if (address === undefined) return server.stop(0);
   logStartup(log, config, address);
-  const adapter = await adapterOf(config.database);
   await withAbort(offerFirstToken(tokens, { ...config, address, database: adapter, terminal, log }), stop);
-  for (const each of [watchDescriptors(log), keepFresh(tokens, log)]) timers.adopt(each, end);
+  for (const each of [watchDescriptors(log), ...keepFresh(tokens, log)]) timers.use(each);
   if (!stop.aborted) await once(stop, "abort");
   timers.dispose();
   await shutDown(
@@ -89,33 +97,10 @@ export async function runService(config: Config, options: ServiceOptions): Promi
   );
 }
 
-/** The address that the trusted proxy names, or else the peer's. */
+/** The address that the trusted proxy names; otherwise that of the peer. */
 function clientAddress(request: Request, server: HttpServer, { trustProxy }: Config): string | undefined {
   const forwarded = trustProxy === "off" ? undefined : forwardedFor(request.headers, trustProxy);
   return forwarded ?? server.peerOf(request);
-}
-
-async function startCommits({ plants }: Database, config: Config, onCommit: (commit: Commit) => void) {
-  const { queueLimit, requestTimeoutMs: timeoutMs } = config;
-  return groupCommit(plants, {
-    queueLimit,
-    timeoutMs,
-    maxInFlight: (await adapterOf(config.database)).maxInFlight,
-    onCommit,
-  });
-}
-
-/** Ends what is repeated: if the start fails, too, no timer is left behind. */
-function end(each: { stop(): void }): void {
-  each.stop();
-}
-
-async function readTokens({ tokens }: Database, { authTokens, database }: Config): Promise<TokenCache> {
-  try {
-    return await tokenCache(tokens, { staticTokens: authTokens, sha256 });
-  } catch (error) {
-    throw toCommandError(error, { action: "read the tokens", database: (await adapterOf(database)).name });
-  }
 }
 
 /** OpenTelemetry is large: only a server with a collector loads it. */
@@ -126,12 +111,12 @@ async function loadTracing({ tracing }: Config, log: Logger): Promise<Tracing | 
 }
 
 /**
- * Who may call: our own tokens, which are validated from memory, and the JWTs of an identity provider if one is set. A
- * token that is not our own, and has the three parts of a JWT, is verified with the provider's keys.
+ * Accepts our own tokens, from memory, and the JWTs of an identity provider if one is set. A token that is not our own, and
+ * has the three parts of a JWT, is verified with the provider's keys.
  */
 function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Config, log: Logger): Authenticate {
   if (jwt === undefined) return tokens.authenticate;
-  // Bun puts the URL into the error, and its query may hold a key.
+  // The message only: Bun puts the URL into the error, and its query may have a key.
   const onKeysUnavailable = (cause: unknown) =>
     log.warning("Keys of the identity provider not read", { reason: reasonOf(cause) });
   const options = { ...jwt, algorithms: jwtAlgorithms, scope: jwtScope, sha256, onKeysUnavailable, fetch: fetchKeys };
@@ -143,16 +128,16 @@ function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Con
 }
 
 /**
- * Whoever changes keys on their way can sign tokens. So `NODE_TLS_REJECT_UNAUTHORIZED` does not switch off the check of
- * the provider's certificate, and keys of this machine, which may come in the clear, pass no proxy that `HTTP_PROXY`
- * names. Other providers are asked through the proxy: it cannot change HTTPS.
+ * Whoever changes keys on their way can sign tokens. So `NODE_TLS_REJECT_UNAUTHORIZED` does not disable the check of the
+ * provider's certificate, and a provider on this machine, which may use plain HTTP, is reached without the proxy that
+ * `HTTP_PROXY` names. Others are reached through the proxy, which cannot change HTTPS.
  */
 function fetchKeys(url: string, init: RequestInit): Promise<Response> {
   const direct = isLoopback(new URL(url)) ? { proxy: false as const } : {};
   return fetch(url, { ...init, ...direct, tls: { rejectUnauthorized: true } });
 }
 
-/** What even the app could not respond to. */
+/** The response if even the app fails. */
 function internalError(cause: unknown, observer: Observer): Response {
   const error = new PlantStoreError("internal", undefined, { cause });
   observer.onError(error, { requestId: "none", clientAddress: () => undefined });
@@ -165,14 +150,14 @@ function logStartup(log: Logger, config: Config, address: string): void {
   log.info("Configuration in force", loggableSettings(config));
 }
 
-/** How old the token cache may get, in milliseconds: other processes create and revoke tokens. */
+/** How often to refresh the token cache, in milliseconds: other processes create and revoke tokens. */
 const REFRESH_MS = 2_000;
 
-/** Two loops: revocations are read whether or not uses can be written, and however long that takes. */
-function keepFresh(tokens: TokenCache, log: Logger): { stop(): void } {
+/** Two loops: reading revocations does not depend on writing uses, nor on how long that takes. */
+function keepFresh(tokens: TokenCache, log: Logger): Disposable[] {
   const refresh = () => tokens.refresh();
-  const loops = [
-    // A failure is tried again at once: it has closed the connection that hung, and there may be another one.
+  return [
+    // Retries a failure at once: it closed the connection that hung, and another one may work.
     repeat(REFRESH_MS, () =>
       refresh()
         .catch(refresh)
@@ -180,5 +165,4 @@ function keepFresh(tokens: TokenCache, log: Logger): { stop(): void } {
     ),
     repeat(REFRESH_MS, () => writeUses(tokens, log)),
   ];
-  return { stop: () => loops.forEach((loop) => loop.stop()) };
 }

@@ -9,9 +9,9 @@ import { eventLoopTurn } from "../async/timers.ts";
 
 /** The share of the time to shut down that is reserved for closing the database. */
 const CLOSE_SHARE = 0.2;
-/** The share for writing when tokens were last used. */
+/** The share for writing the last uses of tokens. */
 const USES_SHARE = 0.05;
-/** And the share for sending the last traces, where tracing is on. */
+/** The share for sending the last traces, if tracing is on. */
 const TRACES_SHARE = 0.1;
 
 /** How the time to shut down is divided, in milliseconds. */
@@ -28,7 +28,7 @@ export function shutdownBudget({ shutdownTimeoutMs, tracing }: Config) {
 /** How long requests have to get their 503 after the storage failed, in milliseconds: the process has to end soon. */
 const FAILED_DRAIN_MS = 1_000;
 
-/** What stops, in this order. */
+/** The parts that stop, in this order. */
 export interface Stoppable {
   readonly server: HttpServer;
   readonly commits: GroupCommit;
@@ -44,7 +44,7 @@ export interface ShutdownOptions {
   readonly hasFailed: boolean;
 }
 
-/** Responds to every request that was accepted, with 503 where its plant was not stored in time, and stops listening. */
+/** Finishes the requests in flight, with 503 if a plant was not stored in time, and stops listening. */
 export async function shutDown(
   { server, commits, tokens, tracing }: Stoppable,
   { config, log, hasFailed }: ShutdownOptions,
@@ -57,7 +57,7 @@ export async function shutDown(
   await withDeadline(tracing.close(), tracesMs, () => log.warning("Trace export failed", { reason }));
 }
 
-/** Writes when tokens were last used. What cannot be written stays for the next time, if there is one. */
+/** Writes when tokens were last used. What cannot be written is kept for the next call. */
 export async function writeUses(tokens: Pick<TokenCache, "writeUses">, log: Logger): Promise<void> {
   await tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }));
 }
@@ -70,19 +70,19 @@ async function drain(server: HttpServer, commits: GroupCommit, timeoutMs: number
 }
 
 /**
- * Requests that are still arriving need a response, too: every new one is answered 503 with `Connection: close`, until
- * no request came, and no commit ended, for this long, in milliseconds. Who got a response may connect again.
+ * Requests that are still arriving get 503 with `Connection: close`, until no request arrived and no commit ended for this
+ * long, in milliseconds. A client that got its response may connect again.
  */
 const GRACE_MS = 250;
 
-/** @param activity Changes with every request that comes, and with every commit that ends. */
+/** @param activity Changes with every request that arrives and with every commit that ends. */
 async function untilQuiet(activity: () => string, limitMs: number): Promise<void> {
   const deadline = performance.now() + limitMs;
   let before: string;
   do {
     before = activity();
     await Bun.sleep(Math.min(GRACE_MS, limitMs));
-    // Timers run before sockets are read: on a busy machine requests may have waited there for as long.
+    // Timers run before sockets are read: on a busy machine requests may have waited in the sockets all the time.
     await eventLoopTurn();
     await eventLoopTurn();
   } while (activity() !== before && performance.now() < deadline);

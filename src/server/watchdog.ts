@@ -2,13 +2,13 @@ import { closeSync, openSync } from "node:fs";
 import type { Logger } from "@logtape/logtape";
 import { repeat } from "../async/timers.ts";
 
-/** How often to look, in milliseconds. */
+/** How often to check the event loop, in milliseconds. */
 const CHECK_MS = 500;
-/** How late a timer is if the event loop was blocked, in milliseconds. */
+/** From which delay of a timer on the event loop counts as blocked, in milliseconds. */
 const BLOCKED_MS = 500;
 
-/** Logs when the event loop was blocked: by too little CPU, a stopped process or machine, or a bug. */
-export function watchEventLoop(log: Logger): { stop(): void } {
+/** Logs that the event loop was blocked: by too little CPU, a stopped process or machine, or a bug. */
+export function watchEventLoop(log: Logger): Disposable {
   let expectedAt = performance.now() + CHECK_MS;
   return repeat(CHECK_MS, async () => {
     const now = performance.now();
@@ -18,14 +18,14 @@ export function watchEventLoop(log: Logger): { stop(): void } {
   });
 }
 
-/** How often to look for a free file descriptor, in milliseconds. */
+/** How often to check for a free file descriptor, in milliseconds. */
 const DESCRIPTORS_MS = 1_000;
 
 /**
- * Logs, once for each shortage, that the process is out of file descriptors. Bun cannot pause accepting alone: new
- * connections wait in the system's queue, and open ones are served.
+ * Logs, once for each shortage, that the process is out of file descriptors. Then new connections wait in the system's
+ * queue, and open ones are served: Bun cannot refuse them.
  */
-export function watchDescriptors(log: Logger): { stop(): void } {
+export function watchDescriptors(log: Logger): Disposable {
   let isOut = false;
   return repeat(DESCRIPTORS_MS, async () => {
     const wasOut = isOut;

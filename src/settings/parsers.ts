@@ -3,7 +3,7 @@ import type { DatabaseLocation } from "../database/open_database.ts";
 import { parsePostgresUrl, type PostgresUrl } from "../database/postgres/url.ts";
 import { ConfigError } from "../errors.ts";
 
-/** What an operator typed: a text, and the variable or the flag that it was typed for. */
+/** A text that an operator typed, and the variable or the flag that it was typed for. */
 export interface Input {
   /** Such as `PORT` or `--port`. */
   readonly name: string;
@@ -11,9 +11,9 @@ export interface Input {
 }
 
 /**
- * The error of an input that is refused, in the words that were typed.
+ * The error for an input that cannot be used, in the words that were typed.
  *
- * @param text The part of the text that is wrong, without secrets. @default the whole
+ * @param text The part of the text that is wrong, without secrets. @default the whole text
  */
 export function refusal(input: Input, expected: string, text = input.text): ConfigError {
   const typed = /^[\w.:/+-]+$/.test(text) ? text : `"${text}"`;
@@ -41,14 +41,14 @@ export function parseTimeout(input: Input): number {
   return parseInteger(input, { min: 1, max: 2 ** 31 - 1 });
 }
 
-/** Parses one of some words. */
+/** Parses one of several words. */
 export function parseChoice<const Choice extends string>(input: Input, choices: readonly Choice[]): Choice {
   const chosen = choices.find((known) => known === input.text);
   if (chosen !== undefined) return chosen;
   throw refusal(input, `expected ${choices.join(" or ")}`);
 }
 
-/** Parses one or more of a few words, separated by commas. */
+/** Parses one or more of several words, separated by commas. */
 export function parseChoices<const Choice extends string>({ name, text }: Input, choices: readonly Choice[]): Choice[] {
   return text.split(",").map((word) => parseChoice({ name, text: word.trim() }, choices));
 }
@@ -67,7 +67,7 @@ export function parseSwitch(input: Input): boolean {
 }
 
 /**
- * Whether the variables of a group are set, which are used together only: all of them, or none.
+ * Whether a group of variables is set: all or none, because they are used together only.
  *
  * @throws {ConfigError} If some are set and some are not.
  */
@@ -80,16 +80,16 @@ export function isComplete(inputs: readonly Input[]): boolean {
 }
 
 /**
- * Parses a path, `file:PATH`, or the same as an absolute URL, `file:///PATH` (RFC 8089); or a `postgres://…`, of which a
- * secret often has a newline behind it. White space around a path is ignored: bun:sqlite leaves it out.
+ * Parses a path, `file:PATH`, an absolute URL `file:///PATH` (RFC 8089), or `postgres://…`. A secret often ends with a
+ * newline. White space around a path is ignored, as bun:sqlite does.
  */
 export function parseDatabaseUrl(input: Input): DatabaseLocation {
   const url = input.text;
   if (/^postgres(?:ql)?:/.test(url)) return { adapter: "postgres", url: parsePostgres(input) };
-  // With a colon or an at sign it may be a mistyped URL with a password.
+  // Other texts with a colon or an at sign may be a mistyped URL with a password.
   const [, path] = /^(?:file:(?:\/\/(?=\/))?(?=[^?#]+$)|(?=[^:@?#]+$))(.+)$/s.exec(url) ?? [];
   const trimmed = path?.trim();
-  // A memory database would lose every plant, and two slashes name a host.
+  // A database in memory would lose every plant, and two slashes name a host.
   if (trimmed && !trimmed.startsWith("//") && trimmed !== ":memory:") return { adapter: "sqlite", path: trimmed };
   throw refusal(input, "expected file:PATH or postgres://…", withoutSecrets(url));
 }
@@ -103,7 +103,7 @@ function parsePostgres(input: Input): PostgresUrl {
   }
 }
 
-/** Parses the URL of keys. Plain HTTP is for this machine only: who changes keys on the network can sign tokens. */
+/** Parses the URL of keys. Plain HTTP is for this machine only: whoever changes keys on the network can sign tokens. */
 export function parseJwksUrl(input: Input): URL {
   const url = URL.parse(input.text);
   const isSafe = url !== null && (url.protocol === "https:" || (url.protocol === "http:" && isLoopback(url)));
@@ -116,7 +116,7 @@ export function isLoopback({ hostname }: URL): boolean {
   return ["localhost", "127.0.0.1", "[::1]"].includes(hostname);
 }
 
-/** Parses the URL that paths are appended to: of a collector of traces, or of the API. */
+/** Parses a URL that paths are appended to: that of a collector of traces, or of the API. */
 export function parseBaseUrl(input: Input): URL {
   const url = URL.parse(input.text);
   const isHttp = url !== null && /^https?:$/.test(url.protocol);
@@ -125,7 +125,7 @@ export function parseBaseUrl(input: Input): URL {
   throw refusal(input, expected, withoutSecrets(input.text));
 }
 
-/** Parses web origins (RFC 6454) that are separated by commas, as browsers send them: with a scheme, without a path. */
+/** Parses web origins (RFC 6454), separated by commas, as browsers send them: with a scheme, without a path. */
 export function parseOrigins(input: Input): string[] {
   const origins = input.text
     .split(",")
@@ -137,19 +137,19 @@ export function parseOrigins(input: Input): string[] {
   throw refusal(input, expected, withoutSecrets(wrong));
 }
 
-/** A URL gets into logs and messages, so a secret has to come another way. */
+/** Logs and messages have the URL: so it must not have a secret. */
 function hasPassword({ username, password }: URL): boolean {
   return username !== "" || password !== "";
 }
 
-/** A URL that is refused, with no more than its scheme where a password may be: it can contain any character. */
+/** A URL for a message: only its scheme if it may have a password, which can contain any character. */
 function withoutSecrets(url: string): string {
   const [scheme = ""] = /^[a-z][\w+.-]*:(?:\/\/)?/i.exec(url) ?? [];
   if (url.includes("@") || /^postgres/i.test(scheme)) return `${scheme}…`;
   return url.replace(/[?#].*/s, "…");
 }
 
-/** Parses bearer tokens that are separated by commas or the ends of lines. */
+/** Parses bearer tokens, separated by commas or newlines. */
 export function parseTokens({ name, text }: Input): string[] {
   const tokens = text
     .split(/[,\n]/)

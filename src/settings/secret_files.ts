@@ -5,16 +5,16 @@ import { ConfigError, reasonOf } from "../errors.ts";
 import type { Config, Environment, Flags } from "./settings.ts";
 import { parseDatabaseUrl, parseTokens } from "./parsers.ts";
 
-/** The most that a file of secrets may hold, in bytes: what is longer, as `/dev/zero` is, is not one. */
+/** The maximum size of a file of secrets, in bytes: `/dev/zero` is not one. */
 const MAX_BYTES = 2 ** 20;
-/** How long it may take to read one, in milliseconds. A pipe may have a writer that has to fetch the secret first. */
+/** How long reading one may take, in milliseconds. The writer of a pipe may have to fetch the secret first. */
 const TIMEOUT_MS = 30_000;
-/** How often to look into a pipe that is empty, in milliseconds. */
+/** How often to read from an empty pipe, in milliseconds. */
 const POLL_MS = 20;
 
 /**
- * Reads a file of secrets: regular, or a pipe that a program writes the secret to. Blocks no thread, even while a pipe
- * has no writer.
+ * Reads a file of secrets: a regular file, or a pipe that a program writes the secret to. Blocks no thread, even while the
+ * pipe has no writer.
  *
  * @param name The setting that names the file.
  * @throws {ConfigError} If the file cannot be read within 30 seconds, or holds more than a mebibyte.
@@ -35,7 +35,7 @@ async function readText(path: string): Promise<string> {
   let length = 0;
   while (length < bytes.length) {
     const read = await file.read(bytes, length, bytes.length - length, null).catch(exceptEmpty);
-    // A pipe without a writer looks as if it had ended.
+    // A pipe without a writer reads as if it had ended.
     if (read?.bytesRead === 0 && (length > 0 || !isPipe)) return bytes.toString("utf8", 0, length);
     length += read?.bytesRead ?? 0;
     if (performance.now() > deadline) throw new Error(`it did not end within ${TIMEOUT_MS / 1_000} seconds`);
@@ -44,7 +44,7 @@ async function readText(path: string): Promise<string> {
   throw new Error(`expected at most ${MAX_BYTES} bytes`);
 }
 
-/** A pipe whose writer has not written yet. */
+/** Ignores the error of a pipe whose writer has not written yet. */
 function exceptEmpty(error: unknown): undefined {
   if (!(error instanceof Error && "code" in error && error.code === "EAGAIN")) throw error;
 }
@@ -54,10 +54,10 @@ function cannotUse(name: string, path: string, reason: string): ConfigError {
 }
 
 /**
- * The environment, with `DATABASE_URL` as the file has it that `DATABASE_URL_FILE` names: other processes can see an
- * environment, and its password. The flag `--database` replaces both: then no file is read.
+ * The environment, with `DATABASE_URL` from the file that `DATABASE_URL_FILE` names: other processes can read an environment
+ * and a password in it. The flag `--database` replaces both: then no file is read.
  *
- * @throws {ConfigError} If both variables are set, or the file does not hold a usable URL; nothing of it is quoted.
+ * @throws {ConfigError} If both variables are set, or the file has no usable URL. The message quotes nothing of it.
  */
 export async function withDatabaseUrlFile(environment: Environment, { database: flag }: Flags): Promise<Environment> {
   const { DATABASE_URL: url, DATABASE_URL_FILE: path } = environment;
@@ -69,7 +69,7 @@ export async function withDatabaseUrlFile(environment: Environment, { database: 
 async function readUrl(path: string): Promise<string> {
   const url = (await readSecretFile("DATABASE_URL_FILE", path)).trimEnd();
   if (url === "") throw cannotUse("DATABASE_URL_FILE", path, "it is empty");
-  // Anything else may be a password alone.
+  // Anything else may be a bare password.
   if (!/^(?:file|postgres(?:ql)?):[^\p{Cc}]*$/u.test(url)) {
     throw cannotUse("DATABASE_URL_FILE", path, "expected one line, file:PATH or postgres://…");
   }
@@ -78,10 +78,9 @@ async function readUrl(path: string): Promise<string> {
 }
 
 /**
- * The tokens of `AUTH_TOKENS` and of the file that `AUTH_TOKENS_FILE` names. The log gets a warning for each that is easy
- * to guess.
+ * The tokens of `AUTH_TOKENS` and of the file that `AUTH_TOKENS_FILE` names. Logs a warning for each that is easy to guess.
  *
- * @throws {ConfigError} If the file cannot be read, or holds what is not a token.
+ * @throws {ConfigError} If the file cannot be read, or has a token that cannot be used.
  */
 export async function readStaticTokens({ authTokens, authTokensFile }: Config, log: Logger): Promise<string[]> {
   const name = "AUTH_TOKENS_FILE";
@@ -92,7 +91,7 @@ export async function readStaticTokens({ authTokens, authTokensFile }: Config, l
   return [...authTokens, ...fromFile];
 }
 
-/** What a secret needs that is tried over the network (NIST SP 800-63B, section 7.1), in bits. */
+/** The entropy of a secret that cannot be guessed over the network (NIST SP 800-63B, section 7.1), in bits. */
 const ENOUGH_BITS = 64;
 
 function warnOfGuessable(setting: string, tokens: readonly string[], log: Logger): void {
@@ -103,8 +102,8 @@ function warnOfGuessable(setting: string, tokens: readonly string[], log: Logger
 }
 
 /**
- * The entropy of a text whose characters were drawn at random from just those that occur in it, in bits. A random token
- * has about that; a repeated or short word has little, and a long sentence more than it deserves.
+ * The entropy of a text, in bits, as if its characters were drawn at random from those that occur in it. That is about right
+ * for a random token, low for a repeated or short word, and too high for a long sentence.
  */
 function estimatedBits(text: string): number {
   return text.length * Math.log2(new Set(text).size);

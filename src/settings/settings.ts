@@ -18,33 +18,33 @@ import {
 } from "./parsers.ts";
 import { type DatabaseLocation } from "../database/open_database.ts";
 
-/** One value of the configuration: where it comes from, what it means, and what is logged of it. */
+/** One value of the configuration: its variables, its meaning, and what the log has of it. */
 export interface Setting<Value> {
-  /** Under which heading `--help` has it. */
+  /** Its heading in `--help`. */
   readonly group: "Network" | "Database" | "Authentication" | "Limits" | "TLS" | "Observability";
   /** The environment variables that it is parsed from, each with its default; an empty default means none. */
   readonly variables: Readonly<Record<string, string>>;
   /**
-   * The flag that replaces the variable, such as `--port <number>`. It is named like the setting itself, which has one
-   * variable only. @default none
+   * The flag that overrides the variable, such as `--port <number>`. It has the name of the setting, which has only one
+   * variable. @default none
    */
   readonly flag?: string;
-  /** What it means, for `--help` and the README. */
+  /** Its meaning, for `--help` and the README. */
   readonly meaning: string;
   /**
-   * Parses what was typed for its variables, or their defaults.
+   * Parses the values of its variables, or their defaults.
    *
    * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and no secret.
    */
   parse(inputs: Inputs): Value;
-  /** What the start logs of the value. @default nothing, because it may be a secret */
+  /** What the log of the start has of the value. @default nothing, because it may be a secret */
   log?(value: Value): unknown;
 }
 
-/** What was typed, by the names of the variables. */
+/** The values, by the names of the variables. */
 type Inputs<Variable extends string = string> = Readonly<Record<Variable, Input>>;
 
-/** Declares a setting: `parse` gets just its own variables, and `log` the value that `parse` returns. */
+/** Declares a setting: `parse` gets only its own variables, and `log` the value that `parse` returns. */
 function setting<Variable extends string, Value>(declared: {
   readonly group: Setting<Value>["group"];
   readonly variables: Readonly<Record<Variable, string>>;
@@ -57,8 +57,8 @@ function setting<Variable extends string, Value>(declared: {
 }
 
 /**
- * Everything an operator can set, in the order of `serve --help`. A new setting is an entry here and a row in the README,
- * which a test demands: the type `Config`, the parsing, the help and what the start logs follow from the entry.
+ * Everything that an operator can set, in the order of `serve --help`. A new setting is an entry here and a row in the
+ * README, which a test demands. The type `Config`, the parsing, the help and the log of the start follow from the entry.
  */
 export const SETTINGS = {
   host: setting({
@@ -66,7 +66,7 @@ export const SETTINGS = {
     variables: { HOST: "127.0.0.1" },
     flag: "--host <address>",
     meaning: "the address to listen on",
-    // In a URL an IPv6 address stands in brackets, which belong to the URL (RFC 3986 section 3.2.2).
+    // A URL has brackets around an IPv6 address, which are not part of it (RFC 3986 section 3.2.2).
     parse: ({ HOST }) => HOST.text.replace(/^\[(.+)\]$/, "$1"),
     log: asIs,
   }),
@@ -136,7 +136,7 @@ export const SETTINGS = {
       if (!isComplete([AUTH_JWKS_URL, AUTH_ISSUER, AUTH_AUDIENCE])) return undefined;
       return { jwksUrl: parseJwksUrl(AUTH_JWKS_URL), issuer: AUTH_ISSUER.text, audience: AUTH_AUDIENCE.text };
     },
-    // A URL's query may hold a key.
+    // The query of a URL may have a key.
     log: (jwt) => jwt && { jwksUrl: withoutQuery(jwt.jwksUrl), issuer: jwt.issuer, audience: jwt.audience },
   }),
   jwtScope: setting({
@@ -230,7 +230,7 @@ export const SETTINGS = {
   }),
 };
 
-/** Everything an operator can set, parsed and checked. */
+/** The configuration, parsed and checked. */
 export type Config = {
   readonly [Name in keyof typeof SETTINGS]: ReturnType<(typeof SETTINGS)[Name]["parse"]>;
 };
@@ -238,14 +238,14 @@ export type Config = {
 /** The environment variables of a process. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** What a command line says, by the names of its flags. */
+/** The flags of a command line, by their names. */
 export type Flags = Readonly<Record<string, unknown>>;
 
 /**
- * Parses the configuration. An empty variable counts as not set, as a line `PORT=` in a file means it; an empty flag is
- * refused, because a shell makes one of a variable that is not set.
+ * Parses the configuration. An empty variable counts as unset, like a line `PORT=` in a file. An empty flag is refused,
+ * because a shell makes one from an unset variable.
  *
- * @param flags What the command line says, by the names of settings: these replace their variables.
+ * @param flags By the names of settings: a flag overrides the variable.
  * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and no secret.
  *
  * @example
@@ -268,7 +268,7 @@ export function parseConfig(environment: Environment, flags: Flags = {}): Config
   return Object.fromEntries(values) as Config;
 }
 
-/** What of the configuration may be logged: what each setting says, and no more. */
+/** The part of the configuration that may be logged. */
 export function loggableSettings(config: Config): Record<string, unknown> {
   const settings: [string, Setting<unknown>][] = Object.entries(SETTINGS);
   const logged = settings.flatMap(([name, { log }]) => (log ? [[name, log(config[name as keyof Config])]] : []));
@@ -281,7 +281,7 @@ function describeDatabase(location: DatabaseLocation) {
   return { adapter: location.adapter, hosts: hosts.map(describeHost), database, username, sslmode };
 }
 
-/** Not for objects: what is logged of one is named, member by member. */
+/** Not for objects: a setting names each member that is logged. */
 function asIs(value: string | number | boolean | undefined): typeof value {
   return value;
 }

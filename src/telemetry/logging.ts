@@ -10,29 +10,29 @@ import {
   type TextFormatter,
 } from "@logtape/logtape";
 
-/** What to log, and how. */
+/** Options of {@linkcode startLogging}. */
 export interface LoggingOptions {
   readonly level: LogLevel;
   /** For people, or one JSON object a line. */
   readonly format: "pretty" | "json";
   /** Whether the format for people has colours. */
   readonly colors: boolean;
-  /** Takes what is logged, line by line. */
+  /** Writes a line. */
   readonly write: (line: string) => void;
 }
 
-/** The process's log. At the end of its scope it says what it has suppressed. */
+/** The log of the process. When disposed of, it reports how many lines it suppressed. */
 export interface Logging extends Disposable {
-  /** Calls a property that is a function only if the line is written, for the line's value. */
+  /** A property may be a function: it is called for the value, but only if the line is written. */
   readonly log: Logger;
   /**
-   * Counts a line that the throttle would suppress, and returns true. Ask it before a line that many requests may cause in
-   * a second: making one costs a tenth of a refused request.
+   * Counts a line that the throttle would suppress, and returns true. Call it before a line that many requests a second may
+   * cause: making the line costs a tenth of a refused request.
    */
   readonly suppresses: (level: "warning" | "error", message: string, reason?: string) => boolean;
 }
 
-/** Sets up the process's log. An error that comes a thousand times a second does not flood it. */
+/** Starts the log of the process. An error that occurs a thousand times a second does not flood it. */
 export function startLogging({ level, format, colors, write }: LoggingOptions): Logging {
   const line = format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty(colors);
   const log = getLogger("plant-store");
@@ -63,11 +63,11 @@ function valuesOf(properties: Readonly<Record<string, unknown>>): Record<string,
   );
 }
 
-/** How many warnings and errors with the same message and reason are written in each window. */
+/** How many warnings and errors with the same message and reason are written in a window. */
 const WRITTEN_PER_WINDOW = 10;
 const WINDOW_MS = 10_000;
 
-/** Counts warnings and errors. A flood of unknown tokens does not hide a revoked one: that has another reason. */
+/** Counts warnings and errors by message and reason: a flood of unknown tokens does not hide a revoked one. */
 function throttleOf(log: Logger) {
   const kinds = new Map<string, { readonly record: LogRecord; count: number }>();
   return {
@@ -103,7 +103,7 @@ function kindOf(level: string, message: string, reason: unknown): string {
   return `${level} ${message} ${String(reason)}`;
 }
 
-/** The message and its properties, which LogTape's own format for people leaves out. */
+/** The message with its properties, which LogTape's own format for people omits. */
 function pretty(colors: boolean): TextFormatter {
   return (colors ? getAnsiColorFormatter : getTextFormatter)({
     timestamp: "time",

@@ -3,38 +3,38 @@ import type { Commit } from "../group_commit/batch.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 import type { DatabaseMetric } from "../database/database.ts";
 
-/** What is measured, and how to read it. */
+/** The metrics of the service. */
 export interface Metrics {
   countResponse(completed: CompletedRequest): void;
   countCommit(commit: Commit): void;
-  /** Shows how many plants are pending or in flight. */
+  /** Adds how many plants are pending or in flight. */
   registerQueue(size: () => number): void;
-  /** Shows the metrics of a database. */
+  /** Adds the metrics of a database. */
   registerDatabase(read: () => readonly DatabaseMetric[]): void;
-  /** In Prometheus' text format, at most a second old: many scrapers cost no more than one. */
+  /** Renders all in Prometheus' text format, at most a second old: many scrapers cost no more than one. */
   render(): Promise<string>;
 }
 
 /** What {@linkcode createMetrics} needs. */
 export interface MetricsOptions {
-  /** Milliseconds that never go back. @default `performance.now` */
+  /** A clock in milliseconds that never goes back. @default `performance.now` */
   readonly monotonic?: () => number;
 }
 
 /** The upper bounds of the buckets of durations, in seconds. */
 const BUCKETS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
-/** The upper bounds of the buckets of how many plants a commit held. */
+/** The upper bounds of the buckets of plants a commit. */
 const BUCKETS_PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384];
 
 const RENDER_INTERVAL_MS = 1_000;
 
 /**
  * Makes metrics that start at zero. A client library would check and hash the labels of each observation, which costs
- * more than finding a token; here the labels become text at a scrape.
+ * more than finding a token. Here the labels become text at a scrape.
  */
 export function createMetrics({ monotonic = () => performance.now() }: MetricsOptions = {}): Metrics {
   const requests = new Requests();
-  // Every outcome is shown from the start on, because a rate needs the zero before the first conflict.
+  // Every outcome is there from the start: a rate needs the zero before the first conflict.
   const plants = { added: 0, present: 0, conflict: 0 };
   const batches = new Histogram(BUCKETS_PLANTS);
   const commits = new Histogram(BUCKETS_S);
@@ -64,14 +64,14 @@ export function createMetrics({ monotonic = () => performance.now() }: MetricsOp
   };
 }
 
-/** A metric and its values at the moment. */
+/** A metric with its current values. */
 interface Metric extends Pick<DatabaseMetric, "name" | "help"> {
   readonly type: DatabaseMetric["type"] | "histogram";
   readonly samples: readonly Sample[];
 }
 
 interface Sample {
-  /** What a histogram appends to the name of the metric. */
+  /** A histogram appends this to the name of the metric. */
   readonly suffix?: string;
   readonly labels: Labels;
   readonly value: number;
@@ -101,10 +101,10 @@ function withoutLabels({ value, ...metric }: DatabaseMetric): Metric {
   return { ...metric, samples: [{ labels: {}, value }] };
 }
 
-/** Counts values by their size. */
+/** Counts values by size. */
 class Histogram {
   readonly #bounds: readonly number[];
-  /** How many values each bucket got, without those below it; the last one has no bound. */
+  /** The number of values in each bucket, without those of smaller buckets. The last bucket has no bound. */
   readonly #counts: number[];
   #sum = 0;
 
@@ -120,7 +120,7 @@ class Histogram {
     this.#sum += value;
   }
 
-  /** Each bucket's sample holds the values of those below it. */
+  /** The sample of a bucket includes the smaller buckets. */
   samples(labels: Labels): Sample[] {
     let count = 0;
     const buckets = this.#counts.map((inBucket, index) => {
@@ -133,7 +133,7 @@ class Histogram {
 
 /** Counts requests by path, method and status. */
 class Requests {
-  /** Paths and statuses are ours, and methods those that the HTTP parser knows: there are never many. */
+  /** Few entries: paths and statuses are ours, and the HTTP parser knows few methods. */
   readonly #counters = new Map<string, { readonly labels: Labels; value: number }>();
   readonly #durations = new Map<string, Histogram>();
 
@@ -180,8 +180,8 @@ function commitMetrics(plants: Readonly<Record<string, number>>, batches: Histog
 }
 
 /**
- * What Prometheus' own clients show of a process, under their names
- * (https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics). None of these takes long to read.
+ * The metrics of a process, with the names of Prometheus' own clients
+ * (https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics). All are quick to read.
  */
 function processMetrics(): Metric[] {
   const { user, system } = process.cpuUsage();
@@ -202,10 +202,10 @@ function gauge(name: string, help: string, value: number): Metric {
   return { name, help, type: "gauge", samples: [{ labels: {}, value }] };
 }
 
-/** Since Linux 6.2 the size of this directory is how many there are; listing it costs a millisecond for every 70. */
+/** Since Linux 6.2 the size of this directory is the number of its entries. Listing 70 of them takes a millisecond. */
 const OPEN_FDS = "/proc/self/fd";
 
-/** None if the system does not show how many are open. */
+/** Empty if the system does not tell how many are open. */
 function descriptorMetrics(): Metric[] {
   const open = statSync(OPEN_FDS, { throwIfNoEntry: false })?.size;
   if (!open) return [];

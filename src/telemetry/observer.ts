@@ -14,7 +14,7 @@ export interface ServiceObserver extends Observer {
 /** A commit that takes longer is logged, in milliseconds. */
 const SLOW_COMMIT_MS = 1_000;
 
-/** Where what is observed goes. */
+/** The log, the metrics and the traces that an observer writes to. */
 export interface ObserverSinks extends Pick<Logging, "log" | "suppresses"> {
   readonly metrics: Metrics;
   readonly tracing: Tracing | undefined;
@@ -56,7 +56,7 @@ interface Line {
   readonly reason?: string;
 }
 
-/** Other errors of clients are not logged: their cause may quote a body. */
+/** Other errors are the client's: they are not logged, because their cause may quote a body. */
 function lineOf({ code, reason = "none" }: PlantStoreError): Line | undefined {
   if (code === "missing_credentials" || code === "invalid_credentials" || code === "insufficient_scope") {
     return { level: "warning", message: "Refused credentials", reason };

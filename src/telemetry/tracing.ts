@@ -21,7 +21,7 @@ export interface TracingOptions {
   /** The collector's address, without the path of traces. */
   readonly endpoint: URL;
   readonly serviceName: string;
-  /** Called with the reason when an export failed: its spans are lost. */
+  /** Called with the reason when an export failed, which loses its spans. */
   readonly onFailure: (reason: string) => void;
 }
 
@@ -31,15 +31,15 @@ type Fetch = (request: Request) => Response | Promise<Response>;
 export interface Tracing {
   /** Makes a span of each request to an app. */
   trace(fetch: Fetch): Fetch;
-  /** Gives the span of the request that is being handled its name, attributes and status. */
+  /** Gives the span of the current request its name, attributes and status. */
   onResponse(completed: CompletedRequest): void;
   /** Sends the spans that are left, which takes as long as the collector does. Never rejects. */
   close(): Promise<void>;
 }
 
 /**
- * Starts to send spans to a collector. A span has nothing of a request but what is in {@linkcode CompletedRequest}: no
- * header, query, token or body leaves the process.
+ * Starts sending spans to a collector. A span has only what is in {@linkcode CompletedRequest}: no header, query, token or
+ * body leaves the process.
  */
 export function startTracing({ endpoint, serviceName, onFailure }: TracingOptions): Tracing {
   const url = `${endpoint.href.replace(/\/+$/, "")}/v1/traces`;
@@ -74,7 +74,7 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
   };
 }
 
-/** https://opentelemetry.io/docs/specs/semconv/http/http-spans: a client's error is not an error of the server. */
+/** https://opentelemetry.io/docs/specs/semconv/http/http-spans: the error of a client is not an error of the span. */
 function describe(span: Span, { method, path, status, requestId }: CompletedRequest): void {
   span.setAttributes({
     "http.request.method": method,
@@ -89,8 +89,7 @@ function describe(span: Span, { method, path, status, requestId }: CompletedRequ
 const MAX_TRACEPARENT_LENGTH = 128;
 
 /**
- * The span of the client, if it began the trace. `tracestate` and `baggage` are for services further down, and there
- * are none.
+ * The span of the client, if it sent one. `tracestate` and `baggage` are for services that this one calls: there are none.
  */
 function parentOf({ headers }: Request): Context {
   const header = headers.get("traceparent");
@@ -99,7 +98,7 @@ function parentOf({ headers }: Request): Context {
   return parent === null ? ROOT_CONTEXT : traceApi.setSpanContext(ROOT_CONTEXT, { ...parent, isRemote: true });
 }
 
-/** What sent the spans: the service, the host, and the attributes in `OTEL_RESOURCE_ATTRIBUTES`. */
+/** The sender of the spans: the service, the host, and the attributes in `OTEL_RESOURCE_ATTRIBUTES`. */
 function resourceOf(serviceName: string) {
   return defaultResource()
     .merge(resourceFromAttributes({ "host.name": hostname() }))
@@ -135,7 +134,7 @@ function reporting(exporter: SpanExporter, onFailure: TracingOptions["onFailure"
   return {
     export(spans, done) {
       exporter.export(spans, (result) => {
-        // The error itself holds the collector's whole response.
+        // The error itself has the whole response of the collector.
         if (result.error !== undefined) onFailure(result.error.message);
         done(result);
       });

@@ -37,7 +37,7 @@ function lateLine(action: string, advice: string): RegExp {
 
 /** The line of a server that goes on without a first token. */
 const NO_FIRST_TOKEN = new RegExp(
-  `"No first token could be created, .* plant-store token delete first-start .*"reason":"${LATE}"`,
+  `"Cannot create the first token, .* plant-store token delete first-start .*"reason":"${LATE}"`,
 );
 
 /** What a server logs that finds the clock of a test gone on. */

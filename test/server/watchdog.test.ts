@@ -8,7 +8,7 @@ afterEach(() => void jest.useRealTimers());
 test("each check of the event loop that comes half a second late is logged, with how late it was", async () => {
   using memory = memoryLog();
   using clock = spyOn(performance, "now").mockReturnValue(0);
-  const watch = watchEventLoop(memory.log);
+  using _ = watchEventLoop(memory.log);
   let now = 0;
   for (const passedMs of [500, 999, 1_000, 500, 3_000, 500]) {
     clock.mockReturnValue((now += passedMs));
@@ -16,7 +16,6 @@ test("each check of the event loop that comes half a second late is logged, with
     // The next check is set after this one, in a microtask.
     await Promise.resolve().then(() => {});
   }
-  watch.stop();
   const late = (delayMs: number) => ({ level: "WARN", message: "Event loop blocked", delayMs });
   expect(memory.lines).toEqual([late(500), late(2_500)]);
 });
