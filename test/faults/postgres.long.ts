@@ -21,25 +21,6 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     settings: { deadlock_timeout: "100ms", max_connections: "200" },
   });
 
-  test.concurrent("a black hole is left at the deadline, and the way after it is used again", async () => {
-    const { url } = await cluster.newDatabase();
-    using proxy = startProxy(cluster.port);
-    await using service = await openService(through(proxy, url), { timeoutMs: 300 });
-    expect(await service.database.plants.add([FERN], { timeoutMs: LONG_TEST_TIMEOUT_MS })).toEqual(["added"]);
-    proxy.set("black hole");
-    for (const plant of [MOSS, { id: 3n, name: "Ivy" }]) {
-      const error = await service.add(plant).catch((reason) => reason);
-      expect(error).toMatchObject({ code: "storage_unavailable" });
-    }
-    const probe = await service.database.plants.probe().catch((reason) => reason);
-    expect(probe).toMatchObject({ code: "storage_unavailable" });
-    proxy.set("forward");
-    await using patient = await openService(through(proxy, url));
-    expect(await patient.add(MOSS)).toBe("added");
-    expect(await service.database.plants.add([MOSS], { timeoutMs: LONG_TEST_TIMEOUT_MS })).toEqual(["present"]);
-    await service.database.plants.probe();
-  });
-
   test.concurrent("whether tokens changed is asked again sooner than other reading is given up", async () => {
     const { url, run } = await cluster.newDatabase();
     await using one = await openService(url);
@@ -77,25 +58,6 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     // The first that connects may serve all, and one that cannot in time connects again for a later plant only.
     while (service.metric("connections") !== 4) await addFour();
     expect(asked).toBe(1);
-  });
-
-  test.concurrent("connections that a firewall forgets while they are idle cost no plant", async () => {
-    const { url } = await cluster.newDatabase();
-    using proxy = startProxy(cluster.port);
-    await using service = await openService(through(proxy, url), { timeoutMs: 5_000 });
-    const { plants } = service.database;
-    const addAll = (first: bigint) =>
-      Promise.all(
-        Array.from({ length: 32 }, (_, index) =>
-          plants.add([{ id: first + BigInt(index), name: "Fern" }], { timeoutMs: 5_000 }).catch((error) => error),
-        ),
-      );
-    while (service.metric("connections") < 4) await addAll(0n);
-    proxy.forget();
-    // What has replied a moment ago is not asked again.
-    await Bun.sleep(5_100);
-    expect(new Set((await addAll(100n)).flat())).toEqual(new Set(["added"]));
-    await plants.probe();
   });
 
   test.concurrent("a database that stays read-only is asked less and less often", async () => {

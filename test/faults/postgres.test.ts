@@ -3,7 +3,7 @@ import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
-import { openService, through, WAITING } from "./postgres.ts";
+import { openService, through } from "./postgres.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -29,23 +29,6 @@ describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
     expect(service.metric("reconnections_total")).toBeGreaterThan(0);
   });
 
-  test("a batch that is a deadlock's victim is sent again", async () => {
-    const { url, connect, run } = await cluster.newDatabase();
-    await using service = await openService(url);
-    const rival = connect();
-    await rival.unsafe("SET deadlock_timeout = '1min'");
-    await rival.unsafe("BEGIN");
-    await rival.unsafe("INSERT INTO plants VALUES (2, 'Ivy')");
-    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: TEST_TIMEOUT_MS });
-    while ((await run(WAITING)).length === 0) await Bun.sleep(5);
-    await rival.unsafe("INSERT INTO plants VALUES (1, 'Ivy') ON CONFLICT DO NOTHING");
-    await rival.unsafe("COMMIT");
-    await rival.close({ timeout: 0 });
-    expect(await outcomes).toEqual(["conflict", "conflict"]);
-    // Sent again before the rival goes on, it is the victim once more.
-    expect(service.metric("retries_total")).toBeGreaterThan(0);
-  });
-
   test("overlapping batches never wait for each other in a circle, whatever the order of their plants", async () => {
     const { url, run } = await cluster.newDatabase();
     await using one = await openService(url);
@@ -60,20 +43,5 @@ describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
       expect((await Promise.all(adds)).flat().filter((outcome) => outcome === "added")).toHaveLength(600);
     }
     expect(one.metric("retries_total") + other.metric("retries_total")).toBe(0);
-  });
-
-  test("a batch that cannot be serialized is sent again, where every transaction is serializable", async () => {
-    const { name, url, connect, run } = await cluster.newDatabase();
-    await run(`ALTER DATABASE ${name} SET default_transaction_isolation = 'serializable'`);
-    await using service = await openService(url);
-    const rival = connect();
-    await rival.unsafe("BEGIN");
-    await rival.unsafe("INSERT INTO plants VALUES (2, 'Ivy')");
-    const outcomes = service.database.plants.add([FERN, MOSS], { timeoutMs: TEST_TIMEOUT_MS });
-    while ((await run(WAITING)).length === 0) await Bun.sleep(5);
-    await rival.unsafe("COMMIT");
-    await rival.close({ timeout: 0 });
-    expect(await outcomes).toEqual(["added", "conflict"]);
-    expect(service.metric("retries_total")).toBe(1);
   });
 });

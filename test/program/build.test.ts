@@ -3,15 +3,7 @@ import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
-import {
-  emptyDirectory,
-  FROM_SOURCE,
-  isFromSlowMachine,
-  TEST_TIMEOUT_MS,
-  ROOT,
-  runToEnd,
-  startServer,
-} from "../support/program.ts";
+import { emptyDirectory, FROM_SOURCE, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -80,16 +72,4 @@ test.concurrent("the executable checks its database beside the server, and by ha
     stdout: expect.stringMatching(/ is sound: 1 plant, \d+ pages\n$/),
     stderr: "",
   });
-});
-
-test.concurrent("the executable writes nothing to stderr but its log", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
-  expect((await post(server.url)).status).toBe(200);
-  server.child.kill("SIGTERM");
-  await server.child.exited;
-  const lines = (await server.stderr.end).trim().split("\n");
-  const messages = lines.map((line) => (JSON.parse(line) as { message: string }).message);
-  const firstWords = messages.filter((message) => !isFromSlowMachine(message)).map((message) => message.split(" ")[0]);
-  expect(firstWords).toEqual(["Plant", "Configuration", "Stopping:"]);
 });

@@ -146,23 +146,6 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     });
   });
 
-  test.concurrent("token creates, lists and revokes", async () => {
-    await using database = await emptyDatabase();
-    const { plantStore } = database;
-    const created = await plantStore("token", "create", "greenhouse", "--expires", "90d");
-    expect(created).toMatchObject({ exitCode: 0, stdout: expect.stringMatching(/^plant_\w{38}\n$/) });
-    expect(await plantStore("token", "create", "greenhouse")).toMatchObject({
-      exitCode: 1,
-      stderr: expect.stringMatching(/^Cannot create token "greenhouse" in "plants_\d+": the name is taken\n$/),
-    });
-    expect(await plantStore("token", "revoke", "greenhouse")).toMatchObject({
-      exitCode: 0,
-      stderr: expect.stringMatching(/^Revoked token "greenhouse" in "plants_\d+"\.\n$/),
-    });
-    const { stdout } = await plantStore("token", "list", "--json");
-    expect(JSON.parse(stdout)).toMatchObject([{ name: "greenhouse", revoked: expect.stringContaining("T") }]);
-  });
-
   test.concurrent("backup leaves that to PostgreSQL's own tools", async () => {
     expect(await plantStore(["backup", "plants-backup.db"], cluster.url("postgres"))).toEqual({
       exitCode: 2,
