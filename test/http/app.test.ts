@@ -14,30 +14,6 @@ import { deferredStore } from "../support/deferred_store.ts";
 
 const FERN = { id: 1, name: "Fern", tag: "indoor" };
 
-// The operation
-
-test.each([
-  ["another name", { ...FERN, name: "Ivy" }],
-  ["another tag", { ...FERN, tag: "outdoor" }],
-  ["an empty tag", { ...FERN, tag: "" }],
-  ["no tag", { id: FERN.id, name: FERN.name }],
-])("POST /plants refuses %s under a taken id with 409 and leaves the stored plant unchanged", async (_what, other) => {
-  const app = testApp();
-  await app.fetch(postPlant(FERN));
-  expect(await readError(await app.fetch(postPlant(other)))).toEqual({
-    status: 409,
-    error: 4091,
-    message: expect.stringContaining("`id`"),
-  });
-  expect(await readPlant(await app.fetch(postPlant(FERN)))).toMatchObject({ status: 200 });
-});
-
-test("a refused plant leaves its id free", async () => {
-  const app = testApp();
-  await app.fetch(postPlant({ id: 1, name: 7 }));
-  expect(await readPlant(await app.fetch(postPlant(FERN)))).toMatchObject({ status: 200 });
-});
-
 /** An app of what `createApp()` cannot do without. */
 function leastApp(plants: AppOptions["plants"] = groupCommit(memoryStore())) {
   return createApp({ plants, ready: async () => {}, authenticate: staticTokens([TOKEN]) });
@@ -148,21 +124,6 @@ function flawed(from: number): Request {
   return new Request(`http://localhost:3000${path}`, { method, headers, body });
 }
 
-test("a full queue is told before a conflict", async () => {
-  const { store, batch } = deferredStore();
-  const plants = groupCommit(store, { queueLimit: 1 });
-  const app = testApp({ plants });
-  const first = app.fetch(postPlant(FERN));
-  const { end } = await batch(0);
-  expect(await readError(await app.fetch(postPlant({ ...FERN, name: "Ivy" })))).toEqual({
-    status: 503,
-    error: 5031,
-    message: expect.stringContaining("too many plants"),
-  });
-  end(["added"]);
-  expect((await first).status).toBe(200);
-});
-
 test("POST /plants reads nothing of the body before it knows the credentials", async () => {
   let pulls = 0;
   const body = new ReadableStream<Uint8Array>({ pull: () => void pulls++ }, { highWaterMark: 0 });
@@ -205,41 +166,6 @@ test("HEAD /readyz answers 503 without a body while no plant could be stored", a
   expect(await response.text()).toBe("");
 });
 
-// When it cannot be stored
-
-test("a store that cannot take plants is 503, and its cause stays inside", async () => {
-  const cause = new Error("disk I/O error in /secret/plants.db");
-  const full = new PlantStoreError("storage_unavailable", "storage is full; send the plant again later", { cause });
-  const response = await testApp({ plants: groupCommit(failing(full)) }).fetch(postPlant(FERN));
-  expect(await readError(response)).toEqual({
-    status: 503,
-    error: 5032,
-    message: "storage is full; send the plant again later",
-  });
-});
-
-test("a store that does not finish in time is 503, and says that the outcome is unknown", async () => {
-  const { store } = deferredStore();
-  const response = await testApp({ plants: groupCommit(store, { timeoutMs: 1 }) }).fetch(postPlant(FERN));
-  expect(await readError(response)).toEqual({
-    status: 503,
-    error: 5032,
-    message: expect.stringContaining("may or may not be stored"),
-  });
-});
-
-test("shutting down is 503 and Connection: close", async () => {
-  const plants = groupCommit(memoryStore());
-  await plants.drain(1_000);
-  const response = await testApp({ plants }).fetch(postPlant(FERN));
-  expect(response.headers.get("connection")).toBe("close");
-  expect(await readError(response)).toEqual({
-    status: 503,
-    error: 5033,
-    message: expect.stringContaining("shutting down"),
-  });
-});
-
 test("while the server shuts down every response asks to close its connection, whether it began before or not", async () => {
   const { store, batch } = deferredStore();
   let isShuttingDown = false;
@@ -261,21 +187,6 @@ function failing(error: unknown): PlantStore {
 }
 
 // Internal errors
-
-test("an internal error is 500: the response tells nothing, the observer is told the cause under the response's request id", async () => {
-  const cause = new Error("SELECT secret FROM /var/lib/plants.db");
-  const { app, faults } = appWithFaults({ plants: groupCommit(failing(cause)) });
-  const response = await app.fetch(postPlant(FERN));
-  const requestId = response.headers.get("x-request-id") ?? "";
-  expect(requestId).toMatch(/^[\w-]{16,}$/);
-  expect(JSON.stringify(Object.fromEntries(response.headers))).not.toContain("secret");
-  expect(await readError(response)).toEqual({
-    status: 500,
-    error: 5001,
-    message: "internal error; the plant may be stored, send it again",
-  });
-  expect(faults).toEqual([{ cause, requestId }]);
-});
 
 const FAULTS: readonly (readonly [string, unknown])[] = [
   ["an error that has a status", Object.assign(new Error("tea"), { status: 418 })],

@@ -56,17 +56,6 @@ test("bad credentials of every kind have one response, byte for byte, and it doe
 
 // Scopes
 
-test("POST /plants answers 403 to a token without the scope `write`", async () => {
-  const { app } = appThatAsks(() => accepted(["metrics"]));
-  const response = await app.fetch(postPlant(FERN));
-  expect(response.headers.get("www-authenticate")).toBe(`${CHALLENGE}, error="insufficient_scope"`);
-  expect(await readError(response)).toEqual({
-    status: 403,
-    error: 4031,
-    message: 'the token does not have the scope "write"',
-  });
-});
-
 test("GET /metrics answers 403 to a token without the scope `metrics`, and 200 to one that has it alone", async () => {
   const get = () => new Request("http://localhost:3000/metrics", { headers: { authorization: `Bearer ${TOKEN}` } });
   expect(await readError(await appThatAsks(() => accepted(["write"])).app.fetch(get()))).toEqual({

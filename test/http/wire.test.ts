@@ -162,7 +162,18 @@ const HEADERS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
 };
 
 /** What the message to each cause names, by its number. */
-const NAMED: Readonly<Record<string, string>> = { 4011: "Authorization", 4041: "POST /plants", 4051: "`Allow`" };
+const NAMED: Readonly<Record<string, string>> = {
+  4011: "Authorization",
+  4031: 'the scope "write"',
+  4041: "POST /plants",
+  4051: "`Allow`",
+  4091: "`id`",
+  4131: "65536 bytes",
+  5001: "internal error; the plant may be stored, send it again",
+  5031: "too many plants",
+  5032: "storage is unavailable",
+  5033: "shutting down",
+};
 
 async function expectHeaders(wire: WireResponse, bytes: Buffer): Promise<void> {
   expect(wire.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
@@ -173,6 +184,8 @@ async function expectHeaders(wire: WireResponse, bytes: Buffer): Promise<void> {
   const { error, message } = await readError(response);
   expect(message).toContain(NAMED[error] ?? "");
   expect(Object.fromEntries(wire.headers)).toMatchObject(HEADERS[error] ?? {});
+  // Of a store that throws.
+  expect(JSON.stringify([...wire.headers, wire.body])).not.toContain("secret");
 }
 
 // One connection
