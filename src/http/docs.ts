@@ -69,20 +69,26 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
-// What is missing in Swagger UI. On a phone, an operation is too wide: with an empty column for links, wide buttons and rows
-// that cannot wrap. The columns of the table of errors touch. The names of headers stay dark in dark mode. The choice of a
-// server has one entry, and the button to download a response covers its text.
-const STYLE = `body { margin: 0; }
+// What is missing in Swagger UI. On a phone, an operation is too wide: with an empty column for links, a type of each
+// header, wide buttons and rows that cannot wrap. The columns of tables touch. Some names stay dark in dark mode. The choice
+// of a server has one entry. The buttons to copy and to download cover the response, so they go below it. Swagger UI
+// scrolls to the linked operation before the page has its height: without `min-height` it can stop at the top.
+const STYLE = `body { margin: 0; min-height: 200vh; }
 .swagger-ui .response-col_links { display: none; }
 .swagger-ui .try-out__btn { padding: 5px 12px; }
 .swagger-ui .response-controls { flex-wrap: wrap; row-gap: 8px; }
 .swagger-ui .info { margin: 20px 0; }
 .swagger-ui .info summary { cursor: pointer; }
 .swagger-ui .info table :is(th, td) { padding-right: 20px; }
+.swagger-ui :is(.info summary, .response-col_description p) { font-size: 14px; }
 .swagger-ui :is(.servers-title, .servers) { display: none; }
 .swagger-ui .scheme-container { padding: 12px 0; margin: 0 0 12px; }
-.swagger-ui .download-contents { position: static; width: fit-content; margin-top: 8px; }
-html.dark-mode .swagger-ui table.headers td { color: inherit; }
+.swagger-ui .live-responses-table .highlight-code { display: flex; flex-wrap: wrap; gap: 8px; align-items: center; }
+.swagger-ui .live-responses-table .highlight-code pre { width: 100%; }
+.swagger-ui :is(.download-contents, .highlight-code > .copy-to-clipboard) { position: static; order: 1; }
+.swagger-ui table.headers tr .header-col { padding: 6px 12px 6px 0; font: 13px sans-serif; vertical-align: top; }
+.swagger-ui table.headers tr .header-col:last-child { display: none; }
+html.dark-mode .swagger-ui :is(table.headers td, .examples-select__section-label) { color: #e4e6e6; }
 `;
 
 // The URL of the document is relative, as above. Swagger UI has dark colours, but only its top bar, which this page does

@@ -27,7 +27,7 @@ const id = PlainInteger({
 
 function storableText(description: string, example: string) {
   return t.String({
-    description: `${description}. Any Unicode text but U+0000 and lone surrogates; kept exactly.`,
+    description: `${description}. Any Unicode text without U+0000 and lone surrogates, kept exactly.`,
     example,
   });
 }
@@ -39,7 +39,7 @@ const tag = storableText("Tag that specifies the type of the plant", "indoor");
 export const NewPlantSchema = t.Object(
   { id, name, tag: t.Optional(tag) },
   {
-    description: "A plant to store. Unknown members are ignored.",
+    description: "A plant to store. Other fields are ignored.",
     // By default Elysia forbids them.
     additionalProperties: true,
   },
@@ -64,7 +64,7 @@ const ErrorSchema = t.Object(
       maximum: 5999,
       description: [
         "Numeric error value: the status times ten plus a digit for the cause. One of",
-        `${NUMBERS.join(", ")}; handle any other by its status, because a later server may have more.`,
+        `${NUMBERS.join(", ")}. Handle any other by its status: later versions may add causes.`,
       ].join(" "),
       example: ERRORS.id_taken.error,
     }),

@@ -193,7 +193,7 @@ test.each([
 test("Error bounds its member `error`, and lists every value that it can have", async () => {
   const { error } = await propertiesOf("Error");
   const numbers = Object.values(ERRORS).map((row) => row.error);
-  expect(error?.description).toContain(`One of ${numbers.join(", ")};`);
+  expect(error?.description).toContain(`One of ${numbers.join(", ")}.`);
   expect({ minimum: error?.minimum, maximum: error?.maximum }).toEqual({ minimum: 4000, maximum: 5999 });
   expect([...numbers, 4000, 5999].toSorted((a, b) => a - b)).toEqual([4000, ...numbers, 5999]);
 });

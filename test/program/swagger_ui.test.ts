@@ -14,7 +14,9 @@ const READ = [
   ".opblock-description p",
   ".response-col_description p",
   "table.headers td",
+  ".examples-select__section-label",
 ];
+const DESKTOP = { width: 1280, height: 1000 };
 const PHONE = { width: 390, height: 844 };
 
 /**
@@ -101,24 +103,56 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
       }
     });
 
-    test("opens on its operation, with the errors folded and a link to the operation", async () => {
+    test("shows half of a screen of its operation at once", async () => {
       const { page } = docs;
-      await page.setViewportSize(PHONE);
-      const operation = page.locator("#operations-plants-createPlant");
-      expect(await operation.getAttribute("class")).toContain("is-open");
-      expect((await operation.boundingBox())?.y).toBeWithin(0, PHONE.height - 200);
-      expect(await page.locator(".info td").first().isVisible()).toBe(false);
-      await page.locator(".info summary").click();
-      expect(await page.locator(".info td").first().isVisible()).toBe(true);
-      await page.locator(".info summary").click();
-      expect(await page.locator('a[href="#/plants/createPlant"]').count()).toBe(1);
-      expect(await page.locator(".servers").isVisible()).toBe(false);
+      await page.goto(`${docs.origin}/swagger`);
+      const { y, height } = await boxOf(page, OPERATION);
+      expect(Math.min(y + height, PHONE.height) - y).toBeGreaterThan(PHONE.height / 2 - 20);
+      expect((await boxOf(page, ".try-out__btn")).y).toBeLessThan(PHONE.height);
+    });
+
+    test("goes to the operation that the address links", async () => {
+      await expectLinked(docs, PHONE);
     });
 
     test("shows the 401 that a wrong token gets, and fits the screen with it", async () => {
       await authorize(docs.page, `${TOKEN}-not`);
       expect(await tryOut(docs.page, PLANT)).toMatchObject({ status: "401", body: { error: 4012 } });
       expect(await docs.page.evaluate(() => document.documentElement.scrollWidth)).toBe(PHONE.width);
+      await expectNothingCovered(docs.page);
+    });
+  });
+
+  describe("on a desktop", () => {
+    let docs: Awaited<ReturnType<typeof openDocs>>;
+    beforeAll(async () => {
+      docs = await openDocs({ viewport: DESKTOP });
+    });
+    afterAll(() => docs[Symbol.asyncDispose]());
+
+    test("opens on its operation, with the errors folded and no menu of servers", async () => {
+      const { page } = docs;
+      expect(await page.locator(OPERATION).getAttribute("class")).toContain("is-open");
+      const { y } = await boxOf(page, OPERATION);
+      expect(y).toBeWithin(0, DESKTOP.height / 2);
+      const { y: end, height } = await boxOf(page, `${OPERATION} .opblock-section-request-body`);
+      expect(end + height).toBeLessThan(DESKTOP.height);
+      expect(await page.locator(".servers, .servers-title").filter({ visible: true }).count()).toBe(0);
+      const errors = page.locator(".info td").first();
+      for (const isVisible of [true, false]) {
+        await page.locator(".info summary").click();
+        expect(await errors.isVisible()).toBe(isVisible);
+      }
+    });
+
+    test("goes to the operation that the address links", async () => {
+      await expectLinked(docs, DESKTOP);
+    });
+
+    test("shows a response that no button covers", async () => {
+      await authorize(docs.page, TOKEN);
+      expect(await tryOut(docs.page, PLANT)).toMatchObject({ status: "200" });
+      await expectNothingCovered(docs.page);
     });
   });
 
@@ -152,6 +186,36 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
     });
   });
 });
+
+const OPERATION = "#operations-plants-createPlant";
+
+async function boxOf(page: Page, selector: string) {
+  const box = await page.locator(selector).first().boundingBox();
+  if (box === null) throw new Error(`${selector} is not visible`);
+  return box;
+}
+
+/** Loads the page by a link to the operation, as another page has it. */
+async function expectLinked({ page, origin }: { page: Page; origin: string }, { height }: typeof PHONE) {
+  await page.goto("about:blank");
+  await page.goto(`${origin}/swagger#/plants/createPlant`);
+  await page.waitForFunction(
+    (selector) => Math.abs(document.querySelector(selector)?.getBoundingClientRect().y ?? Infinity) < 20,
+    OPERATION,
+  );
+  expect(await page.locator(OPERATION).getAttribute("class")).toContain("is-open");
+  const { y } = await boxOf(page, `${OPERATION} .try-out__btn`);
+  expect(y).toBeWithin(0, height / 2);
+}
+
+/** The buttons to copy and to download are beside the text of the response, not over it. */
+async function expectNothingCovered(page: Page): Promise<void> {
+  const text = await boxOf(page, ".live-responses-table pre");
+  for (const button of [".download-contents", ".highlight-code > .copy-to-clipboard"]) {
+    const { y } = await boxOf(page, `.live-responses-table ${button}`);
+    expect(y, button).toBeGreaterThanOrEqual(text.y + text.height);
+  }
+}
 
 /** Resource Timing, section 4.3: the size that stands for a response without a body, to a file that is here already. */
 const VALIDATED = 300;
