@@ -17,3 +17,10 @@ test("the changelog's titles are versions with their dates, the newest first, af
   expect(titles.filter((title, index) => !isVersion(title) && !(index === 0 && title === "Unreleased"))).toEqual([]);
   for (const version of versions) expect(version.slice(version.indexOf("\n")).trim()).toStartWith("### ");
 });
+
+test("what is unreleased begins with at most five highlights, of at most two sentences", () => {
+  const [highlights = ""] = (changelog.split("## Unreleased\n")[1] ?? "").split(/^### (?!Highlights)/m);
+  const bullets = highlights.split(/^- /m).slice(1);
+  expect(bullets.length).toBeWithin(1, 6);
+  for (const bullet of bullets) expect(bullet.split(/\.(?:\*\*)?\s/).filter(Boolean).length, bullet).toBeLessThan(4);
+});
