@@ -202,39 +202,19 @@ test("a key that a token brings along is neither used nor fetched", async () => 
   expect(attackerProvider.requests()).toBe(0);
 });
 
-test("one character changed anywhere makes a token bad", async () => {
-  await using idp = await identityProvider();
-  const token = await signed(idp.key, CLAIMS);
-  // The last character has bits that no byte takes: another one may be the same signature.
-  const places = fc.integer({ min: 0, max: token.length - 2 });
-  const characters = fc.constantFrom(..."ABCXYZabcxyz0189-_.=+");
-  await fc.assert(
-    fc.asyncProperty(places, characters, async (place, character) => {
-      fc.pre(token[place] !== character);
-      expect(await idp.check(token.slice(0, place) + character + token.slice(place + 1))).not.toBe(true);
-    }),
-    { numRuns: 200 },
-  );
-});
-
 // Claims
 
 test.each<[Record<string, unknown>, true | string]>([
   [{ iss: "https://id.example.net/" }, "wrong issuer"],
   [{ iss: "https://id.example.com" }, "wrong issuer"],
-  [{ iss: "https://ID.example.com/" }, "wrong issuer"],
-  [{ iss: `${ISSUER}evil` }, "wrong issuer"],
   [{ iss: [ISSUER] }, "wrong issuer"],
   [{ iss: undefined }, "wrong issuer"],
   [{ iss: null }, "wrong issuer"],
   [{ aud: ["tree-store", AUDIENCE] }, true],
   [{ aud: [AUDIENCE] }, true],
   [{ aud: "tree-store" }, "wrong audience"],
-  [{ aud: ["tree-store", "plant-store-2"] }, "wrong audience"],
   [{ aud: "my plant-store" }, "wrong audience"],
-  [{ aud: "Plant-Store" }, "wrong audience"],
   [{ aud: [] }, "wrong audience"],
-  [{ aud: [[AUDIENCE]] }, "wrong audience"],
   [{ aud: undefined }, "wrong audience"],
   [{ aud: { "plant-store": true } }, "wrong audience"],
   [{ exp: undefined }, "no expiry"],
@@ -242,10 +222,8 @@ test.each<[Record<string, unknown>, true | string]>([
   [{ exp: String(NOW + 3_600) }, "malformed"],
   [{ exp: NOW - 29 }, true],
   [{ exp: NOW - 30 }, "expired"],
-  [{ exp: NOW - 3_600 }, "expired"],
   [{ nbf: NOW + 30 }, true],
   [{ nbf: NOW + 31 }, "not yet valid"],
-  [{ nbf: NOW + 3_600 }, "not yet valid"],
   [{ nbf: String(NOW) }, "malformed"],
   [{ iat: 0 }, true],
   [{ iat: NOW + 86_400 }, true],

@@ -44,17 +44,20 @@ test.concurrent.each(["a zeroed first page of plants", "a zeroed table of the re
   },
 );
 
-test.concurrent("a symbolic link to another application's database leaves that as it was, with its WAL", async () => {
-  using directory = emptyDirectory();
-  const database = await otherApplication(directory.path);
-  symlinkSync(database, join(directory.path, "link.db"));
-  const before = digests(database);
-  const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN }, args: ["--database", "file:link.db"] };
-  const { exitCode, stderr } = await runToEnd(onFreePort(options));
-  expect(exitCode).toBe(1);
-  expect(stderr).toBe('Cannot open database "link.db": it belongs to another application\n');
-  expect(digests(database)).toEqual(before);
-});
+test.concurrent.each(["plants.db", "link.db"])(
+  "another application's database is refused as %s, and left as it was, with its WAL",
+  async (name) => {
+    using directory = emptyDirectory();
+    const database = await otherApplication(directory.path);
+    symlinkSync(database, join(directory.path, "link.db"));
+    const before = digests(database);
+    const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN }, args: ["--database", `file:${name}`] };
+    const { exitCode, stderr } = await runToEnd(onFreePort(options));
+    expect(exitCode).toBe(1);
+    expect(stderr).toBe(`Cannot open database "${name}": it belongs to another application\n`);
+    expect(digests(database)).toEqual(before);
+  },
+);
 
 test.concurrent.skipIf(skipsShim())("after a failed fsync the WAL is not moved into the file", async () => {
   using disk = makeDisk({ shim: true });
@@ -102,30 +105,17 @@ test.concurrent("a server that is asked to stop leaves one file, with what a kil
   expect([existsSync(`${store.database}-wal`), existsSync(`${store.database}-shm`)]).toEqual([false, false]);
 });
 
-test.concurrent("another application's database is refused and left as it was, with its WAL", async () => {
-  using directory = emptyDirectory();
-  const database = await otherApplication(directory.path);
-  const before = digests(database);
-  const { exitCode, stderr } = await runToEnd(onFreePort({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } }));
-  expect(exitCode).toBe(1);
-  expect(stderr).toBe('Cannot open database "plants.db": it belongs to another application\n');
-  expect(digests(database)).toEqual(before);
-});
-
-test.concurrent("damage that is found while serving ends with the file and its WAL as they were", async () => {
-  await using serving = await storedOnDamage(1);
-  for (const { child, stderr } of serving.servers) {
-    expect(await exitCodeOf(child)).toBe(1);
-    expect(await stderr.end).toContain("storage is corrupt");
-  }
-  expect(digests(serving.database)).toEqual(serving.before);
-});
-
-test.concurrent("damage that one of two servers finds ends both with the file and its WAL as they were", async () => {
-  await using serving = await storedOnDamage(2);
-  expect(await Promise.all(serving.servers.map(({ child }) => exitCodeOf(child)))).toEqual([1, 1]);
-  expect(digests(serving.database)).toEqual(serving.before);
-});
+test.concurrent.each([1, 2])(
+  "damage that one of %d servers finds ends all with the file and its WAL as they were",
+  async (count) => {
+    await using serving = await storedOnDamage(count);
+    for (const { child, stderr } of serving.servers) {
+      expect(await exitCodeOf(child)).toBe(1);
+      expect(await stderr.end).toContain("Stopping: the storage failed");
+    }
+    expect(digests(serving.database)).toEqual(serving.before);
+  },
+);
 
 /**
  * Servers on a damaged file that have stored plants, and the file and its WAL as they are then. They have a second from

@@ -1,6 +1,7 @@
-import type { Ledger } from "../support/ledger.ts";
+import { INTACT, type Ledger, makeLedger, type Report, type Verdict, worse } from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
 import { type start, startServer, type StartOptions } from "../support/program.ts";
+import { type Disk, makeDisk } from "../support/shim.ts";
 
 /** A re-send settles what is unknown: nothing else than stored or taken can come of it; then a clean end. */
 export async function settle(options: StartOptions, ledger: Ledger): Promise<void> {
@@ -24,4 +25,29 @@ export async function urlOf({ stderr }: ReturnType<typeof start>): Promise<strin
 /** How to start a program on a free port. */
 export function onFreePort({ args = [], ...options }: StartOptions): StartOptions {
   return { args: ["--port", "0", ...args], ...options };
+}
+
+/**
+ * Runs an experiment on a disk of its own for each number, which says what fails there. Ends early where a number is past
+ * the end of a run, so that nothing failed, unless the runs differ in where they end.
+ */
+export async function eachFault(
+  experiment: string,
+  numbers: Iterable<number>,
+  run: (disk: Disk, ledger: Ledger, number: number) => Promise<Verdict>,
+  { endsEarly = true } = {},
+): Promise<Report> {
+  const began = performance.now();
+  let [verdict, faults, told, acknowledged] = [INTACT, 0, 0, 0];
+  for (const number of numbers) {
+    using disk = makeDisk({ shim: true });
+    const ledger = makeLedger();
+    verdict = worse(verdict, await run(disk, ledger, number));
+    acknowledged += ledger.acknowledgements();
+    told += Number(disk.isRaised("told"));
+    if (disk.isRaised("hit")) faults++;
+    else if (endsEarly) break;
+  }
+  const size = `${faults} faults, ${told} told to another server, ${acknowledged} acknowledged`;
+  return { experiment, size, verdict, faults, began };
 }

@@ -41,27 +41,19 @@ test.concurrent("a response that comes after the server stopped listening asks t
   expect(ledger.judge(disk.database)).toEqual(INTACT);
 });
 
-test.concurrent.each(["SIGUSR1", "SIGUSR2"] as const)("%s changes nothing", async (signal) => {
+test.concurrent.each([
+  ["SIGUSR1", "changes nothing", false],
+  ["SIGUSR2", "changes nothing", false],
+  ["SIGHUP", "under nohup changes nothing", true],
+] as const)("%s %s", async (signal, _what, isUnderNohup) => {
+  if (isUnderNohup && skipsProc()) return;
   using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server());
+  await using server = await startServer(disk.server({ program: isUnderNohup ? underNohup() : undefined }));
   const ledger = makeLedger();
-  const [before, after] = [fern, { id: 2n, name: "Moss" }];
-  expect((await send(server.url, ledger, before)).status).toBe(200);
-  server.child.kill(signal);
-  expect((await send(server.url, ledger, after)).status).toBe(200);
-  server.child.kill("SIGTERM");
-  expect(await exitCodeOf(server.child)).toBe(0);
-  expect(ledger.judge(disk.database)).toEqual(INTACT);
-});
-
-test.concurrent.skipIf(skipsProc())("under nohup SIGHUP changes nothing", async () => {
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server({ program: underNohup() }));
-  const ledger = makeLedger();
-  server.child.kill("SIGHUP");
-  expect((await send(server.url, ledger, fern)).status).toBe(200);
-  server.child.kill("SIGHUP");
-  expect((await send(server.url, ledger, { id: 2n, name: "Moss" })).status).toBe(200);
+  for (const plant of [fern, { id: 2n, name: "Moss" }]) {
+    server.child.kill(signal);
+    expect((await send(server.url, ledger, plant)).status).toBe(200);
+  }
   server.child.kill("SIGTERM");
   expect(await exitCodeOf(server.child)).toBe(0);
   expect(ledger.judge(disk.database)).toEqual(INTACT);

@@ -1,11 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import { INTACT, type Ledger, makeLedger, printed, type Report, type Verdict, worse } from "../support/ledger.ts";
+import { INTACT, type Ledger, printed, type Report, type Verdict, worse } from "../support/ledger.ts";
 import { limited, type LoadReport, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { exitCodeOf, LONG_TEST_TIMEOUT_MS, start } from "../support/program.ts";
 import { range } from "../support/scale.ts";
-import { type Disk, makeDisk, skipsShim } from "../support/shim.ts";
-import { onFreePort, settle, urlOf } from "./settle.ts";
+import { type Disk, skipsShim } from "../support/shim.ts";
+import { eachFault, onFreePort, settle, urlOf } from "./settle.ts";
 import {
   ACKNOWLEDGE_EARLY,
   CHECKPOINT_INSIDE_SQLITE,
@@ -90,32 +90,16 @@ interface SyncErrorOptions {
 }
 
 /** Fails the n-th fsync of a server's life for each n, and holds the server to ending, and the file to the ledger. */
-async function syncErrors(options: SyncErrorOptions): Promise<Report> {
+function syncErrors(options: SyncErrorOptions): Promise<Report> {
   const { numbers, seed, fault = "failSync", heavy = false, program } = options;
-  const began = performance.now();
-  let [verdict, faults, acknowledged] = [INTACT, 0, 0];
-  for (const number of numbers) {
-    using disk = makeDisk({ shim: true });
-    const ledger = makeLedger();
+  return eachFault(`${heavy ? "checkpoints too, " : ""}${fault}`, numbers, async (disk, ledger, number) => {
     await using server = start(onFreePort(disk.server({ faults: { power: true, [fault]: number }, program })));
-    const load = await loadOf(
-      server,
-      ledger,
-      plantsOf(seed + number, { heavy, plants: fault === "failSync" ? 60 : 150 }),
-      heavy ? 32 : 8,
-    );
+    const plants = plantsOf(seed + number, { heavy, plants: fault === "failSync" ? 60 : 150 });
+    const load = await loadOf(server, ledger, plants, heavy ? 32 : 8);
     if (fault === "failSync") await requireEnd(server, load, () => disk.isRaised("hit"), number);
     else await requireDeath(server, disk.isRaised("hit"));
-    acknowledged += ledger.acknowledgements();
-    verdict = worse(verdict, await judgeAfter(disk, ledger));
-    if (!disk.isRaised("hit")) break;
-    faults++;
-  }
-  const experiment = { failSync: "a failed fsync", killSync: "death before an fsync", killPage: "death before a page" }[
-    fault
-  ];
-  const size = `${faults} faults, ${acknowledged} acknowledged`;
-  return { experiment: heavy ? `${experiment}, checkpoints too` : experiment, size, verdict, faults, began };
+    return await judgeAfter(disk, ledger);
+  });
 }
 
 /** A server that did not die gets SIGTERM, and may die while it closes the database. */
@@ -145,20 +129,13 @@ async function judgeAfter(disk: Disk, ledger: Ledger): Promise<Verdict> {
  * Fails the n-th fsync of one of two servers on a file, for each n. That one has to end. The other one serves on until
  * the kernel tells it, at its own next fsync of that file; then it has to end, too.
  */
-async function twoServerSyncErrors(options: Omit<SyncErrorOptions, "heavy">): Promise<Report> {
-  const began = performance.now();
-  let [verdict, faults, told, acknowledged] = [INTACT, 0, 0, 0];
-  for (const failSync of options.numbers) {
-    using disk = makeDisk({ shim: true });
-    const ledger = makeLedger();
-    await runBoth(disk, failSync, ledger, options);
-    verdict = worse(verdict, await judgeBoth(disk, ledger, failSync));
-    acknowledged += ledger.acknowledgements();
-    faults += Number(disk.isRaised("hit"));
-    told += Number(disk.isRaised("told"));
-  }
-  const size = `${faults} faults, ${told} ended both servers, ${acknowledged} acknowledged`;
-  return { experiment: "a failed fsync, two servers on a file", size, verdict, faults, began };
+function twoServerSyncErrors(options: Omit<SyncErrorOptions, "heavy">): Promise<Report> {
+  const experiment = "a failed fsync, two servers on a file";
+  const run = async (disk: Disk, ledger: Ledger, number: number) => {
+    await runBoth(disk, number, ledger, options);
+    return await judgeBoth(disk, ledger, number);
+  };
+  return eachFault(experiment, options.numbers, run, { endsEarly: false });
 }
 
 async function runBoth(disk: Disk, failSync: number, ledger: Ledger, { seed, program }: SyncErrorOptions) {

@@ -1,11 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { INTACT, type Ledger, makeLedger, printed, type Report, worse } from "../support/ledger.ts";
+import { INTACT, type Ledger, printed, type Report } from "../support/ledger.ts";
 import { limited, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { exitCodeOf, LONG_TEST_TIMEOUT_MS, start } from "../support/program.ts";
 import { range } from "../support/scale.ts";
-import { type Disk, type Faults, makeDisk, skipsShim } from "../support/shim.ts";
+import { type Disk, type Faults, skipsShim } from "../support/shim.ts";
 import { requireReady, requireUnavailable } from "./health.ts";
-import { onFreePort, settle, urlOf } from "./settle.ts";
+import { eachFault, onFreePort, settle, urlOf } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -46,21 +46,13 @@ interface WriteErrorOptions {
 }
 
 /** Fails the n-th write of a server's life for each n, and holds the server to answering and to coming back. */
-async function writeErrors({ numbers, seed, errno, lasting }: WriteErrorOptions): Promise<Report> {
-  const began = performance.now();
-  let [verdict, faults, acknowledged] = [INTACT, 0, 0];
-  for (const number of numbers) {
-    using disk = makeDisk({ shim: true });
-    const ledger = makeLedger();
+function writeErrors({ numbers, seed, errno, lasting }: WriteErrorOptions): Promise<Report> {
+  const experiment = `${errno} ${lasting ? "from the n-th write on" : "at the n-th write"}`;
+  return eachFault(experiment, numbers, async (disk, ledger, number) => {
     if (lasting) disk.raise("sick");
     await runWith(disk, { failWrite: number, errno }, ledger, randomFrom(seed + number));
-    verdict = worse(verdict, ledger.judge(disk.database));
-    acknowledged += ledger.acknowledgements();
-    if (!disk.isRaised("hit")) break;
-    faults++;
-  }
-  const experiment = `${errno} ${lasting ? "from the n-th write on" : "at the n-th write"}`;
-  return { experiment, size: `${faults} faults, ${acknowledged} acknowledged`, verdict, faults, began };
+    return ledger.judge(disk.database);
+  });
 }
 
 async function runWith(disk: Disk, faults: Faults, ledger: Ledger, random: () => number): Promise<void> {

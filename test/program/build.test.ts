@@ -59,17 +59,3 @@ test.concurrent("the executable's errors tell nothing more when NODE_ENV is not 
   expect(bodies.map((body) => Object.keys(body))).toEqual([1, 2, 3].map(() => ["error", "message"]));
   expect(bodies.map((body) => "error" in body && body.error)).toEqual([4001, 4002, 4041]);
 });
-
-test.concurrent("the executable checks its database beside the server, and by hand", async () => {
-  using directory = emptyDirectory();
-  const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
-  await using server = await startServer(options);
-  expect((await post(server.url)).status).toBe(200);
-  await server.stderr.until(/"Integrity check passed"/);
-  const check = await runToEnd({ ...options, args: ["check"] });
-  expect(check).toEqual({
-    exitCode: 0,
-    stdout: expect.stringMatching(/ is sound: 1 plant, \d+ pages\n$/),
-    stderr: "",
-  });
-});
