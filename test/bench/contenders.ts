@@ -21,10 +21,8 @@ export interface Contender {
   readonly count?: () => Promise<number>;
   /** How many of it run at once. @default {1} */
   readonly servers?: number;
-  /** The `DATABASE_URL` of each of them, in turn. @default none */
-  readonly databaseUrls?: readonly string[];
-  /** Each of them gets this share of the connections of a load. @default {1} */
-  readonly connectionsShare?: number;
+  /** The `DATABASE_URL` of each of them. @default none */
+  readonly databaseUrl?: string;
   /** The processes of a database that is apart. @default none */
   readonly databaseProcesses?: () => readonly number[];
 }

@@ -26,19 +26,18 @@ export type Server = Awaited<ReturnType<typeof startContender>>;
  * @throws {Error} At the end of the scope, if a plant that was answered 200 is missing, or one is there that nobody sent.
  */
 export async function startContender(contender: Contender) {
-  const { name, ids = "ascending", servers = 1, connectionsShare = 1, databaseProcesses = () => [] } = contender;
+  const { name, ids = "ascending", servers = 1, databaseProcesses = () => [] } = contender;
   const stack = new AsyncDisposableStack();
   const cwd = contender.cwd ?? stack.use(emptyDirectory()).path;
   const count = contender.count ?? (async () => countPlants(cwd));
   const before = contender.stores === false ? 0 : await count().catch(() => 0);
   const started: Process[] = [];
-  for (let index = 0; index < servers; index++) started.push(stack.use(await startProcess(contender, index, cwd)));
+  for (let index = 0; index < servers; index++) started.push(stack.use(await startProcess(contender, cwd)));
   const pids = started.map(({ child }) => child.pid);
   let [stored, unknown] = [0, 0];
 
   async function load(options: LoadOptions): Promise<Cost> {
-    const connections = Math.ceil(options.connections * connectionsShare);
-    const perServer = { ids, ...options, connections };
+    const perServer = { ids, ...options };
     const spent = () => [cpuMicros(pids), cpuMicros(databaseProcesses())] as const;
     const begin = spent();
     const results = await Promise.all(started.map(({ url }) => runLoad(url, perServer)));
@@ -47,7 +46,7 @@ export async function startContender(contender: Contender) {
     if ((options.status ?? 200) === 200) {
       stored += result.responses;
       // wrk closes its connections at the end, whatever is in flight.
-      unknown += connections * servers;
+      unknown += options.connections * servers;
     }
     return {
       ...result,
@@ -74,10 +73,9 @@ export async function startContender(contender: Contender) {
 
 type Process = Awaited<ReturnType<typeof startServer>>;
 
-async function startProcess(contender: Contender, index: number, cwd: string): Promise<Process> {
-  const { program, databaseUrls = [], settled } = contender;
-  const url = databaseUrls[index % databaseUrls.length];
-  const env = { ...CREDENTIALS, ...(url !== undefined && { DATABASE_URL: url }), ...contender.env };
+async function startProcess(contender: Contender, cwd: string): Promise<Process> {
+  const { program, databaseUrl, settled } = contender;
+  const env = { ...CREDENTIALS, ...(databaseUrl !== undefined && { DATABASE_URL: databaseUrl }), ...contender.env };
   const server = await startServer({ program, cwd, env });
   if (settled !== undefined) await server.stderr.until(settled);
   return server;

@@ -12,9 +12,6 @@ const NAMES = {
   sqlite: "SQLite",
   postgres: "PostgreSQL",
   three: "three servers, as many connections each",
-  threeApart: "three servers with a database each, as many connections each",
-  sharing: "three servers, a third of the connections each",
-  sharingApart: "three servers with a database each, a third of the connections each",
   pool: POOL.name,
 } as const;
 
@@ -44,34 +41,23 @@ export async function postgres(rounds: Rounds): Promise<Section> {
   };
 }
 
-/**
- * What three servers on one database cost above three with a database each is what it costs them to be on the same one.
- * The rest of what they cost above one server comes from the processors, which they have to share here.
- */
 async function contenders(cluster: PostgresCluster, stack: AsyncDisposableStack): Promise<Contender[]> {
-  const onPostgres = async (contender: Contender, databases = 1): Promise<Contender> => {
-    const all: Database[] = [];
-    while (all.length < databases) all.push(stack.use(await cluster.newDatabase({ tables: false })));
-    const [databaseUrls, count] = [all.map(({ url }) => url), () => countPlants(all)];
-    return { ...contender, ids: "random", databaseUrls, count, databaseProcesses: cluster.processes };
+  const onPostgres = async (contender: Contender): Promise<Contender> => {
+    const database = stack.use(await cluster.newDatabase({ tables: false }));
+    const count = () => countPlants(database);
+    return { ...contender, ids: "random", databaseUrl: database.url, count, databaseProcesses: cluster.processes };
   };
-  const three = (name: string, connectionsShare: number) => ours({ name, servers: 3, connectionsShare });
   return [
     ours({ name: NAMES.sqlite, ids: "random" }),
     await onPostgres(ours({ name: NAMES.postgres })),
-    await onPostgres(three(NAMES.three, 1)),
-    await onPostgres(three(NAMES.threeApart, 1), 3),
-    await onPostgres(three(NAMES.sharing, 1 / 3)),
-    await onPostgres(three(NAMES.sharingApart, 1 / 3), 3),
+    await onPostgres(ours({ name: NAMES.three, servers: 3 })),
     await onPostgres(POOL),
   ];
 }
 
-type Database = Awaited<ReturnType<PostgresCluster["newDatabase"]>>;
-
-async function countPlants(databases: readonly Database[]): Promise<number> {
-  const counts = databases.map(({ run }) => run("SELECT count(*) AS plants FROM plants"));
-  return (await Promise.all(counts)).reduce((all, [row]) => all + Number(row?.["plants"]), 0);
+async function countPlants({ run }: Awaited<ReturnType<PostgresCluster["newDatabase"]>>): Promise<number> {
+  const [row] = await run("SELECT count(*) AS plants FROM plants");
+  return Number(row?.["plants"]);
 }
 
 /** Whose CPU, in microseconds a plant. */
@@ -98,9 +84,6 @@ function goals(costs: Costs, connections: number): Outcome[] {
     goal("server", NAMES.postgres, NAMES.sqlite, GOALS.postgres),
     goal("database", NAMES.postgres, NAMES.pool, GOALS.database),
     goal("server", NAMES.three, NAMES.postgres, GOALS.threeServers),
-    goal("server", NAMES.three, NAMES.threeApart, GOALS.threeServers),
-    goal("server", NAMES.sharing, NAMES.postgres, GOALS.threeServers),
-    goal("server", NAMES.sharing, NAMES.sharingApart, GOALS.threeServers),
   ];
 }
 
