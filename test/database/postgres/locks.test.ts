@@ -1,8 +1,6 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import { openPostgres } from "../../../src/database/postgres/database.ts";
-import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
-import { through } from "../../faults/postgres.ts";
 import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import { openDatabase } from "../../support/postgres_database.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { range } from "../../support/scale.ts";
@@ -31,18 +29,17 @@ describe.skipIf(skipsCluster())("plants that other transactions hold", () => {
   /** A database of its own with plants 1 to 25, and another client of it. */
   async function open({ delayMs = 0 } = {}) {
     await using stack = new AsyncDisposableStack();
-    const { url, connect, run, name } = stack.use(await cluster.newDatabase());
     const proxy = stack.use(startProxy(cluster.port, { delayMs }));
-    const database = stack.use(await openPostgres(parsePostgresUrl(through(proxy, url))));
-    const rival = stack.use(connect());
+    const database = stack.use(await openDatabase(cluster, { proxies: [proxy] }));
+    const rival = stack.use(database.connect());
     const add = (ids: readonly number[], timeoutMs = TEST_TIMEOUT_MS) =>
-      database.plants.add(
+      database.add(
         ids.map((id) => ({ id: BigInt(id), name: "Fern" })),
-        { timeoutMs },
+        timeoutMs,
       );
     await add(range(1, 25));
     const opened = stack.move();
-    return { name, database, rival, add, run, [Symbol.asyncDispose]: () => opened.disposeAsync() };
+    return { ...database, rival, add, [Symbol.asyncDispose]: () => opened.disposeAsync() };
   }
 
   test.concurrent.each(HELD)("%s keeps only those plants from being added", async (_, statement, held) => {
@@ -81,13 +78,13 @@ describe.skipIf(skipsCluster())("plants that other transactions hold", () => {
   test("few of many locked plants are few errors in the server's log", async () => {
     // A statement for each of the others would take too long.
     await using server = await open({ delayMs: 2 });
-    const { name, rival, add, database } = server;
+    const { name, rival, add } = server;
     await rival.unsafe(`BEGIN; ${insertOf([617])}`).simple();
     const outcomes = await add(range(1, 1_000));
     expect(outcomes.flatMap((outcome, index) => (outcome === "unavailable" ? [index + 1] : []))).toEqual([617]);
     await rival.unsafe("ROLLBACK");
     // A process of the server counts what happened to it when it ends.
-    await database[Symbol.asyncDispose]();
+    await server[Symbol.asyncDispose]();
     const errors = async () =>
       Number(
         (await cluster.run(`SELECT xact_rollback FROM pg_stat_database WHERE datname = '${name}'`))[0]?.[

@@ -2,14 +2,13 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Database } from "../../../src/database/database.ts";
-import { MAX_IN_FLIGHT, openPostgres } from "../../../src/database/postgres/database.ts";
-import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
-import { through } from "../../faults/postgres.ts";
+import { MAX_IN_FLIGHT } from "../../../src/database/postgres/database.ts";
 import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import { openDatabase } from "../../support/postgres_database.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
 import { ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { range } from "../../support/scale.ts";
-import { startProxy, type TcpProxy } from "../../support/tcp_proxy.ts";
+import { startProxy } from "../../support/tcp_proxy.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -26,50 +25,47 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     files: { "server.crt": tls("localhost.crt"), "server.key": tls("localhost.key") },
   });
 
-  /** Opens a database of its own through a proxy. */
-  async function open(proxy: TcpProxy, { role = "postgres", parameters = "", isServing = false } = {}) {
-    await using created = await cluster.newDatabase({ tables: false });
-    await created.run(`GRANT CREATE ON SCHEMA public TO ${role}`);
-    return await openPostgres(
-      parsePostgresUrl(`postgres://${role}@127.0.0.1:${proxy.port}/${created.name}${parameters}`),
-      { isServing },
-    );
-  }
-
   test.concurrent("where the server takes one connection, that one serves all", async () => {
     await cluster.run("CREATE ROLE single LOGIN CONNECTION LIMIT 1", "GRANT pg_read_all_settings TO single");
     using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
-    await using database = await open(proxy, { role: "single" });
+    await using database = await openDatabase(cluster, { proxies: [proxy], tables: false, role: "single" });
     expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
-    expect(metric(database, "connections")).toBe(1);
+    expect(database.metric("connections")).toBe(1);
   });
 
   test.concurrent("a new connection that hangs keeps no plant waiting, and later ones are used", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
-    await using database = await open(proxy);
+    await using database = await openDatabase(cluster, { proxies: [proxy] });
     expect(await addAtOnce(database, [1])).toEqual(["added"]);
     proxy.redirect(silent.port);
     expect(await addAtOnce(database, range(2, 20))).toEqual(range(2, 20).map(() => "added"));
-    expect(metric(database, "connections_busy")).toBeGreaterThan(0);
-    expect(metric(database, "connections")).toBe(1);
+    expect(database.metric("connections_busy")).toBeGreaterThan(0);
+    expect(database.metric("connections")).toBe(1);
     proxy.redirect(cluster.port);
-    for (let id = 100; metric(database, "connections") === 1; id += 10) await addAtOnce(database, range(id, id + 9));
-    expect(metric(database, "reconnections_total")).toBe(0);
+    for (let id = 100; database.metric("connections") === 1; id += 10) await addAtOnce(database, range(id, id + 9));
+    expect(database.metric("reconnections_total")).toBe(0);
   });
 
   test.concurrent("a server is refused at its start if PostgreSQL takes fewer than three connections", async () => {
     await cluster.run("CREATE ROLE pair LOGIN CONNECTION LIMIT 2", "CREATE ROLE three LOGIN CONNECTION LIMIT 3");
     using proxy = startProxy(cluster.port);
-    await expect(open(proxy, { role: "pair", isServing: true })).rejects.toThrow(
+    await expect(
+      openDatabase(cluster, { proxies: [proxy], tables: false, role: "pair", isServing: true }),
+    ).rejects.toThrow(
       /^Cannot open database "plants_\d+": 127\.0\.0\.1:\d+: it accepts no more connections \(53300\)$/,
     );
-    await using database = await open(proxy, { role: "three", isServing: true });
+    await using database = await openDatabase(cluster, {
+      proxies: [proxy],
+      tables: false,
+      role: "three",
+      isServing: true,
+    });
     expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
     const createdAt = new Date("2026-01-01T00:00:00.001Z");
     await database.tokens.add({ name: "garden", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] });
     expect(await database.tokens.list()).toMatchObject([{ name: "garden" }]);
-    expect(metric(database, "connections")).toBe(3);
+    expect(database.metric("connections")).toBe(3);
   });
 
   test.each([
@@ -79,13 +75,9 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     using dying = startProxy(cluster.port, { delayMs: COMMIT_MS });
     using other = startProxy(cluster.port);
     const isSame = host === "the same host";
-    await using created = await cluster.newDatabase();
-    const hosts = [dying, ...(isSame ? [] : [other])].map(({ port }) => `127.0.0.1:${port}`);
-    await using database = await openPostgres(
-      parsePostgresUrl(`postgres://postgres@${hosts.join(",")}/${created.name}`),
-    );
+    await using database = await openDatabase(cluster, { proxies: isSame ? [dying] : [dying, other] });
     await addAtOnce(database, range(1, 20));
-    expect(metric(database, "connections")).toBe(MAX_IN_FLIGHT);
+    expect(database.metric("connections")).toBe(MAX_IN_FLIGHT);
     // Long enough for none of them to be fresh.
     using clock = monotonicClock();
     clock.advance(6_000);
@@ -97,13 +89,12 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   });
 
   test("a connection is used for ten minutes, and then replaced", async () => {
-    await using created = await cluster.newDatabase();
-    await using database = await openPostgres(parsePostgresUrl(created.url), { maxInFlight: 1 });
+    await using database = await openDatabase(cluster, { maxInFlight: 1 });
     /** Which server process runs the next batch: it writes the row. */
     const next = async (id: number) => {
       await addAtOnce(database, [id]);
       const pids = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^insert'";
-      return (await created.run(pids))[0]?.["pid"];
+      return (await database.run(pids))[0]?.["pid"];
     };
     const first = await next(1);
     using clock = monotonicClock();
@@ -112,27 +103,24 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     clock.advance(20_000);
     await addAtOnce(database, [3]);
     expect(await next(4)).not.toBe(first);
-    expect(metric(database, "reconnections_total")).toBe(0);
+    expect(database.metric("reconnections_total")).toBe(0);
   });
 
   test("a certificate that turned wrong is the reason that plants are refused", async () => {
-    await using created = await cluster.newDatabase();
-    const trusted = `?sslmode=verify-full&sslrootcert=${join(ROOT, "test/support/tls/localhost.crt")}`;
-    await using database = await openPostgres(
-      parsePostgresUrl(`${created.url.replace("127.0.0.1", "localhost")}${trusted}`),
-    );
+    const parameters = `?sslmode=verify-full&sslrootcert=${join(ROOT, "test/support/tls/localhost.crt")}`;
+    await using database = await openDatabase(cluster, { host: "localhost", parameters });
     expect(await addAtOnce(database, [1])).toEqual(["added"]);
     const replace = async (name: string, deadlockTimeout: string) => {
       for (const kind of ["crt", "key"]) writeFileSync(join(cluster.data, `server.${kind}`), tls(`${name}.${kind}`));
       // A reload, and it waits for it.
       await cluster.set("deadlock_timeout", deadlockTimeout);
-      await created.run(
+      await database.run(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()",
       );
     };
     try {
       await replace("renewed", "2s");
-      const added = database.plants.add([{ id: 2n, name: "Fern" }], { timeoutMs: 2_000 });
+      const added = database.add([{ id: 2n, name: "Fern" }], 2_000);
       const reason = expect.stringContaining("its certificate is not trusted: set sslrootcert to the CA's PEM file");
       await expect(added).rejects.toMatchObject({ code: "storage_unavailable", cause: { message: reason } });
     } finally {
@@ -143,7 +131,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
 
   test.concurrent("no work waits for a connection, or makes one, once the database is closed", async () => {
     using proxy = startProxy(cluster.port);
-    const database = await open(proxy);
+    const database = await openDatabase(cluster, { proxies: [proxy] });
     const connected: unknown[] = [];
     const socket = { open: (client: unknown) => void connected.push(client), data() {} };
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
@@ -160,16 +148,14 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
 
   test.concurrent("connections whose replies are lost, again and again, are replaced", async () => {
     using proxy = startProxy(cluster.port);
-    await using created = await cluster.newDatabase();
-    const url = parsePostgresUrl(through(proxy, created.url));
-    await using database = await openPostgres(url, { maxInFlight: 1 });
+    await using database = await openDatabase(cluster, { proxies: [proxy], maxInFlight: 1 });
     for (let id = 10; id < 60; id += 10) {
       expect(await addAtOnce(database, [id])).toEqual(["added"]);
       proxy.forget();
-      const lost = database.plants.add([{ id: BigInt(id + 1), name: "Fern" }], { timeoutMs: 100 });
+      const lost = database.add([{ id: BigInt(id + 1), name: "Fern" }], 100);
       await expect(lost).rejects.toMatchObject({ code: "storage_unavailable" });
     }
-    expect(metric(database, "connections")).toBeLessThanOrEqual(2);
+    expect(database.metric("connections")).toBeLessThanOrEqual(2);
   });
 
   test.concurrent("a statement that is given up at its deadline is not cancelled", async () => {
@@ -177,17 +163,16 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     const socket = { data: (_: unknown, bytes: Buffer) => void first.push(Buffer.from(bytes)) };
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
     using proxy = startProxy(cluster.port);
-    await using created = await cluster.newDatabase();
-    await using database = await openPostgres(parsePostgresUrl(through(proxy, created.url)));
+    await using database = await openDatabase(cluster, { proxies: [proxy] });
     await addAtOnce(database, [1]);
-    await created.run(
+    await database.run(
       "CREATE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(5); RETURN NEW; END'",
       "CREATE TRIGGER be_slow BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION be_slow()",
     );
     proxy.redirect(silent.port);
-    const added = database.plants.add([{ id: 2n, name: "Fern" }], { timeoutMs: 500 });
+    const added = database.add([{ id: 2n, name: "Fern" }], 500);
     await expect(added).rejects.toMatchObject({ code: "storage_unavailable" });
-    const next = database.plants.add([{ id: 3n, name: "Fern" }], { timeoutMs: 500 });
+    const next = database.add([{ id: 3n, name: "Fern" }], 500);
     await expect(next).rejects.toMatchObject({ code: "storage_unavailable" });
     // What comes first on a new connection.
     while (first.length === 0) await Bun.sleep(5);
@@ -199,11 +184,11 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     "a plant is sent again where the reply to it was damaged on the way: sslmode=%s",
     async (mode) => {
       using proxy = startProxy(cluster.port);
-      await using database = await open(proxy, { parameters: `?sslmode=${mode}` });
+      await using database = await openDatabase(cluster, { proxies: [proxy], parameters: `?sslmode=${mode}` });
       await addAtOnce(database, [1]);
       proxy.set("damage one reply");
       expect(await addAtOnce(database, [2])).toEqual(["present"]);
-      expect(metric(database, "reconnections_total")).toBe(1);
+      expect(database.metric("reconnections_total")).toBe(1);
     },
   );
 });
@@ -212,10 +197,6 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
 async function addAtOnce({ plants }: Database, ids: readonly number[]): Promise<readonly string[]> {
   const batches = ids.map((id) => plants.add([{ id: BigInt(id), name: "Fern" }], { timeoutMs: TIMEOUT_MS }));
   return (await Promise.all(batches)).flat();
-}
-
-function metric(database: Database, name: string): number | undefined {
-  return database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value;
 }
 
 /** The monotonic clock, to be advanced in milliseconds; timers run as they did. */

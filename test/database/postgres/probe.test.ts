@@ -1,7 +1,6 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import { openPostgres } from "../../../src/database/postgres/database.ts";
-import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { openDatabase } from "../../support/postgres_database.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -14,12 +13,11 @@ describe.skipIf(skipsCluster())("probe()", () => {
   test.concurrent.each(["ACCESS EXCLUSIVE", "SHARE"])(
     "fails while a %s lock on the table keeps plants waiting",
     async (mode) => {
-      await using created = await cluster.newDatabase();
-      await using database = await openPostgres(parsePostgresUrl(created.url));
+      await using database = await openDatabase(cluster);
       // A probe has a second, which is for no connection then.
-      await database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
+      await database.add([{ id: 1n, name: "Fern" }]);
       await database.plants.probe();
-      await using rival = created.connect();
+      await using rival = database.connect();
       await rival.unsafe(`BEGIN; LOCK TABLE plants IN ${mode} MODE`).simple();
       await expect(database.plants.probe()).rejects.toMatchObject({ code: "storage_unavailable" });
       await rival.unsafe("COMMIT");
@@ -28,12 +26,11 @@ describe.skipIf(skipsCluster())("probe()", () => {
   );
 
   test.concurrent.each(["INSERT", "UPDATE"])("fails without the right to %s plants", async (right) => {
-    await using created = await cluster.newDatabase({ tables: false });
     const role = `lacks_${right.toLowerCase()}`;
-    await created.run(`CREATE ROLE ${role} LOGIN`, `GRANT CREATE ON SCHEMA public TO ${role}`);
-    await using database = await openPostgres(parsePostgresUrl(cluster.url(created.name, role)));
+    await cluster.run(`CREATE ROLE ${role} LOGIN`);
+    await using database = await openDatabase(cluster, { tables: false, role });
     await database.plants.probe();
-    await created.run(`REVOKE ${right} ON plants FROM ${role}`);
+    await database.run(`REVOKE ${right} ON plants FROM ${role}`);
     await expect(database.plants.probe()).rejects.toMatchObject({ code: "42501" });
   });
 
@@ -41,8 +38,8 @@ describe.skipIf(skipsCluster())("probe()", () => {
     "refuses plants from when %s was switched off by a reload, and takes them again when it is on",
     async (setting) => {
       await using own = await startCluster();
-      await using database = await openPostgres(parsePostgresUrl(own.url("postgres")));
-      const add = (id: bigint) => database.plants.add([{ id, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
+      await using database = await openDatabase(own);
+      const add = (id: bigint) => database.add([{ id, name: "Fern" }]);
       // On connections of their own.
       await Promise.all([10n, 11n, 12n, 13n].map(add));
       await own.set(setting, "off");

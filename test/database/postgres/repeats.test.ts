@@ -1,12 +1,10 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { NewPlant } from "../../../src/plant/plant.ts";
-import type { Database } from "../../../src/database/database.ts";
-import { openPostgres } from "../../../src/database/postgres/database.ts";
-import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { openDatabase } from "../../support/postgres_database.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
-import { startProxy, type TcpProxy } from "../../support/tcp_proxy.ts";
+import { startProxy } from "../../support/tcp_proxy.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -36,10 +34,6 @@ const SLOW_CONSTRAINT = "ALTER TABLE plants ADD CHECK (be_stuck(name))";
 const CONNECTIONS = "FROM pg_stat_activity WHERE datname = current_database()";
 const WAITS_FOR_ROW = `EXISTS (SELECT ${CONNECTIONS} AND wait_event = 'transactionid')`;
 
-function metric(database: Database, name: string): number | undefined {
-  return database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value;
-}
-
 describe.skipIf(skipsCluster())("openPostgres()", () => {
   let cluster: PostgresCluster;
   withCluster((started) => (cluster = started));
@@ -49,15 +43,9 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     while ((await run(`SELECT 1 AS one WHERE ${condition}`)).length === 0) await Bun.sleep(5);
   }
 
-  /** The way to a database through a proxy. */
-  function through(proxy: TcpProxy, { name }: { readonly name: string }) {
-    return parsePostgresUrl(`postgres://postgres@127.0.0.1:${proxy.port}/${name}`);
-  }
-
   test.concurrent("compares long texts exactly, and reads none of them back", async () => {
-    await using created = await cluster.newDatabase();
     using proxy = startProxy(cluster.port);
-    await using database = await openPostgres(through(proxy, created));
+    await using database = await openDatabase(cluster, { proxies: [proxy] });
     const add = (batch: readonly NewPlant[]) => database.plants.add(batch, { timeoutMs: TEST_TIMEOUT_MS });
     // Around the length from which on a text is long, in bytes of UTF-8, and far above.
     const texts = [
@@ -92,12 +80,11 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   });
 
   test.concurrent("a statement that is stuck on the server keeps no other plant waiting", async () => {
-    await using created = await cluster.newDatabase();
-    await using database = await openPostgres(parsePostgresUrl(created.url));
+    await using database = await openDatabase(cluster);
     const { plants } = database;
     const pids = `SELECT pid ${CONNECTIONS} AND application_name = 'plant-store'`;
-    await created.run(SLOW_FUNCTION, SLOW_CONSTRAINT);
-    await using rival = created.connect();
+    await database.run(SLOW_FUNCTION, SLOW_CONSTRAINT);
+    await using rival = database.connect();
     await rival.unsafe("SELECT pg_advisory_lock(1)");
     try {
       const refusal = {
@@ -105,7 +92,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
         message: expect.stringMatching(/^storage did not finish in time;/),
       };
       // The lane is connected by then: the time of the next plant is for its statement.
-      expect(await plants.add([{ id: 4n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+      expect(await database.add([{ id: 4n, name: "Fern" }])).toEqual(["added"]);
       await expect(plants.add([{ id: 5n, name: "stuck" }], { timeoutMs: 500 })).rejects.toMatchObject(refusal);
       for (let id = 10n; id < 20n; id++) {
         const adds = [0n, 100n, 200n].map((offset) =>
@@ -115,8 +102,8 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       }
       // All but the one that is stuck are busy: what comes next waits for one of them, and not behind it. One may still
       // connect that nobody waits for any more.
-      while (metric(database, "connections_busy") !== 1) await Bun.sleep(5);
-      expect(await created.run(`${pids} AND wait_event = 'advisory'`)).toHaveLength(1);
+      while (database.metric("connections_busy") !== 1) await Bun.sleep(5);
+      expect(await database.run(`${pids} AND wait_event = 'advisory'`)).toHaveLength(1);
       for (let batch = 0n; batch < 5n; batch++) {
         const ids = [0n, 1n, 2n, 3n, 4n, 5n].map((offset) => 1_000n + 10n * batch + offset);
         const adds = ids.map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS / 2 }));
@@ -125,16 +112,15 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     } finally {
       await rival.unsafe("SELECT pg_advisory_unlock(1)");
     }
-    while (metric(database, "connections_busy") !== 0) await Bun.sleep(5);
-    expect(await plants.add([{ id: 5n, name: "stuck" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
+    while (database.metric("connections_busy") !== 0) await Bun.sleep(5);
+    expect(await database.add([{ id: 5n, name: "stuck" }])).toEqual(["present"]);
   });
 
   test.concurrent("replaces a connection that was silently dropped", async () => {
-    await using created = await cluster.newDatabase();
-    await using database = await openPostgres(parsePostgresUrl(created.url), { maxInFlight: 1 });
+    await using database = await openDatabase(cluster, { maxInFlight: 1 });
     const add = (id: bigint, timeoutMs: number) => database.plants.add([{ id, name: "Fern" }], { timeoutMs });
     expect(await add(1n, TEST_TIMEOUT_MS)).toEqual(["added"]);
-    const [backend] = await created.run(`SELECT pid ${CONNECTIONS} AND query ~ '^insert'`);
+    const [backend] = await database.run(`SELECT pid ${CONNECTIONS} AND query ~ '^insert'`);
     process.kill(Number(backend?.["pid"]), "SIGSTOP");
     try {
       await expect(add(2n, 300)).rejects.toMatchObject({ code: "storage_unavailable" });
@@ -147,7 +133,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   // A setting is for all databases of a cluster.
   test.concurrent("leaves twice as many connections waiting as it uses at most, and uses them again", async () => {
     await using own = await startCluster();
-    await using database = await openPostgres(parsePostgresUrl(own.url("postgres")), { maxInFlight: 1 });
+    await using database = await openDatabase(own, { maxInFlight: 1 });
     const add = (id: bigint, timeoutMs: number) => database.plants.add([{ id, name: "Fern" }], { timeoutMs });
     const waiting =
       "SELECT pid FROM pg_stat_activity WHERE application_name = 'plant-store' AND wait_event = 'SyncRep'";
@@ -168,22 +154,20 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     expect(left).toHaveLength(2);
     await own.set("synchronous_standby_names", "");
     expect(await add(3n, TEST_TIMEOUT_MS)).toEqual(["present"]);
-    expect(metric(database, "reconnections_total")).toBe(0);
+    expect(database.metric("reconnections_total")).toBe(0);
   });
 
   // From here on not beside others: a connection that takes too long is a retry more.
 
   test("sends again what an error of PostgreSQL did not store, and says what storage cannot do", async () => {
-    await using created = await cluster.newDatabase();
-    await using database = await openPostgres(parsePostgresUrl(created.url));
-    const add = (id: bigint, name: string, tag = "once") =>
-      database.plants.add([{ id, name, tag }], { timeoutMs: TEST_TIMEOUT_MS });
-    await created.run("CREATE SEQUENCE attempts", FAILING_FUNCTION, "ALTER TABLE plants ADD CHECK (fail(name, tag))");
+    await using database = await openDatabase(cluster);
+    const add = (id: bigint, name: string, tag = "once") => database.add([{ id, name, tag }]);
+    await database.run("CREATE SEQUENCE attempts", FAILING_FUNCTION, "ALTER TABLE plants ADD CHECK (fail(name, tag))");
     const again = {
       0: ["40001", "40P01", "57014"],
       1: ["08006", "25006", "25P04", "57P01", "57P03", "26000", "53300"],
     };
-    const counts = () => ["retries_total", "reconnections_total"].map((name) => metric(database, name) ?? Number.NaN);
+    const counts = () => ["retries_total", "reconnections_total"].map((name) => database.metric(name));
     let id = 0n;
     for (const [reconnections, codes] of Object.entries(again)) {
       for (const code of codes) {
@@ -213,12 +197,11 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   // Nor these: what waits for a lock ends by itself after 250 ms.
 
   test("adds a plant again whose session the role's transaction_timeout has ended", async () => {
-    await using created = await cluster.newDatabase();
-    await created.run("CREATE ROLE hasty SUPERUSER LOGIN", "ALTER ROLE hasty SET transaction_timeout = '100ms'");
-    await using database = await openPostgres(parsePostgresUrl(cluster.url(created.name, "hasty")));
-    await using rival = created.connect();
+    await cluster.run("CREATE ROLE hasty SUPERUSER LOGIN", "ALTER ROLE hasty SET transaction_timeout = '100ms'");
+    await using database = await openDatabase(cluster, { role: "hasty" });
+    await using rival = database.connect();
     await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
-    const add = () => database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
+    const add = () => database.add([{ id: 1n, name: "Fern" }]);
     // A server process that did not run on a busy machine for 250 ms ends the wait for the lock, and not the session.
     const addUnlocked = async () => {
       let outcomes = await add();
@@ -227,19 +210,18 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     };
     const added = addUnlocked();
     added.catch(() => {});
-    while (metric(database, "reconnections_total") === 0) await Bun.sleep(5);
+    while (database.metric("reconnections_total") === 0) await Bun.sleep(5);
     await rival.unsafe("COMMIT");
     expect(await added).toEqual(["present"]);
   });
 
   test("begins no batch that waited for a lane past its deadline", async () => {
-    await using created = await cluster.newDatabase();
-    await using database = await openPostgres(parsePostgresUrl(created.url), { maxInFlight: 1 });
+    await using database = await openDatabase(cluster, { maxInFlight: 1 });
     const { plants } = database;
-    await plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: TEST_TIMEOUT_MS });
-    await using rival = created.connect();
+    await database.add([{ id: 1n, name: "Fern" }]);
+    await using rival = database.connect();
     await rival.unsafe("BEGIN; INSERT INTO plants VALUES (2, 'Moss')").simple();
-    const first = plants.add([{ id: 2n, name: "Moss" }], { timeoutMs: TEST_TIMEOUT_MS });
+    const first = database.add([{ id: 2n, name: "Moss" }]);
     const second = plants.add([{ id: 3n, name: "Ivy" }], { timeoutMs: 10 }).catch((error) => error);
     const deadline = performance.now() + 10;
     while (performance.now() < deadline) await Bun.sleep(1);
@@ -249,25 +231,24 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       code: "storage_unavailable",
       message: "storage did not finish in time; the plant may or may not be stored, send it again later",
     });
-    expect(await plants.add([{ id: 4n, name: "Sage" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
-    expect(await created.run("SELECT name FROM plants WHERE id = 3")).toEqual([]);
-    expect(metric(database, "reconnections_total")).toBe(0);
+    expect(await database.add([{ id: 4n, name: "Sage" }])).toEqual(["added"]);
+    expect(await database.run("SELECT name FROM plants WHERE id = 3")).toEqual([]);
+    expect(database.metric("reconnections_total")).toBe(0);
   });
 
   test("sends nothing again once it is disposed of, and connects no more", async () => {
-    await using created = await cluster.newDatabase();
     // A way on which connecting takes long enough to be disposed of meanwhile.
     using proxy = startProxy(cluster.port, { delayMs: 50 });
-    await using rival = created.connect();
     for (const [id, way, held] of [
-      [1n, parsePostgresUrl(created.url), WAITS_FOR_ROW],
-      [2n, through(proxy, created), undefined],
+      [1n, cluster, WAITS_FOR_ROW],
+      [2n, proxy, undefined],
     ] as const) {
-      const database = await openPostgres(way);
+      const database = await openDatabase(cluster, { proxies: [way] });
+      await using rival = database.connect();
       await rival.unsafe(`BEGIN; INSERT INTO plants VALUES (${id}, 'Fern')`).simple();
-      const add = () => database.plants.add([{ id, name: "Moss" }], { timeoutMs: TEST_TIMEOUT_MS });
+      const add = () => database.add([{ id, name: "Moss" }]);
       const added = add().catch((error) => error);
-      if (held !== undefined) await until(created.run, held);
+      if (held !== undefined) await until(database.run, held);
       await database[Symbol.asyncDispose]();
       await rival.unsafe("ROLLBACK");
       const refusal = {
@@ -280,9 +261,8 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   });
 
   test("tells whether tokens were changed, also where the reply to the change is lost", async () => {
-    await using created = await cluster.newDatabase();
     using proxy = startProxy(cluster.port);
-    await using database = await openPostgres(through(proxy, created));
+    await using database = await openDatabase(cluster, { proxies: [proxy] });
     const { tokens } = database;
     for (const name of ["a", "b"]) await tokens.add(tokenNamed(name));
     await tokens.add(tokenNamed("c", NOW));
@@ -304,15 +284,15 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
 
     /** Holds the change behind a row's lock, past what it reads before, and loses only the reply to its commit. */
     async function losingReplyOf(change: () => Promise<boolean | number>, isDone: string): Promise<boolean | number> {
-      await using client = created.connect();
+      await using client = database.connect();
       await client.unsafe("BEGIN; SELECT FROM token_revision FOR UPDATE").simple();
       const changed = change();
-      await until(created.run, WAITS_FOR_ROW);
+      await until(database.run, WAITS_FOR_ROW);
       const before = proxy.lost();
       proxy.set("lose the reply");
       await client.unsafe("COMMIT");
       while (proxy.lost() === before) await Bun.sleep(1);
-      await until(created.run, isDone);
+      await until(database.run, isDone);
       proxy.set("forward");
       return await changed;
     }

@@ -1,0 +1,50 @@
+import { openPostgres, type PostgresOptions } from "../../src/database/postgres/database.ts";
+import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
+import type { PostgresCluster } from "./postgres.ts";
+import { TEST_TIMEOUT_MS } from "./program.ts";
+
+/** How to open a database of its own. */
+export interface OpenOptions extends PostgresOptions {
+  /** What is between the client and the server: the hosts of the URL. @default nothing */
+  readonly proxies?: readonly { readonly port: number }[];
+  /** The name that they have. @default {"127.0.0.1"} */
+  readonly host?: string;
+  /** Whether the tables are there before. @default {true} */
+  readonly tables?: boolean;
+  /** @default the one that may do everything */
+  readonly role?: string;
+  /** The query of the URL. */
+  readonly parameters?: string;
+}
+
+/** A new database, opened as a server does, with what looks at it from outside. */
+export async function openDatabase(cluster: PostgresCluster, options: OpenOptions = {}) {
+  const {
+    proxies = [cluster],
+    host = "127.0.0.1",
+    tables = true,
+    role = "postgres",
+    parameters = "",
+    ...rest
+  } = options;
+  await using stack = new AsyncDisposableStack();
+  const created = stack.use(await cluster.newDatabase({ tables }));
+  if (role !== "postgres") await created.run(`GRANT CREATE ON SCHEMA public TO ${role}`);
+  const hosts = proxies.map(({ port }) => `${host}:${port}`).join();
+  const url = `postgres://${role}@${hosts}/${created.name}${parameters}`;
+  const database = stack.use(await openPostgres(parsePostgresUrl(url), rest));
+  const opened = stack.move();
+  return {
+    ...created,
+    ...database,
+    add: (plants: readonly NewPlant[], timeoutMs = TEST_TIMEOUT_MS) => database.plants.add(plants, { timeoutMs }),
+    /** The value of a metric, without the beginning that all have. */
+    metric: (name: string) =>
+      database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value ?? Number.NaN,
+    [Symbol.asyncDispose]: () => opened.disposeAsync(),
+  };
+}
+
+/** See {@linkcode openDatabase}. */
+export type OpenedDatabase = Awaited<ReturnType<typeof openDatabase>>;
