@@ -217,7 +217,11 @@ test("backup into a directory that is not there fails with one clear line", asyn
 test.each([
   ["that is not there", () => {}, "there is no such file"],
   ["that is text", (path: string) => writeFileSync(path, "This is no database.".repeat(100)), "file is not a database"],
-  ["that is empty", (path: string) => writeFileSync(path, ""), "it is empty: no plant-store has made its tables yet"],
+  [
+    "that is empty",
+    (path: string) => writeFileSync(path, ""),
+    "it is empty: no plant-store has created its tables yet",
+  ],
 ])("backup of a database %s fails with one clear line, and leaves nothing", async (_what, make, says) => {
   using directory = emptyDirectory();
   const path = join(directory.path, "plants.db");

@@ -229,7 +229,7 @@ function interruptedWrite(path: string): void {
   for (const suffix of ["", "-journal"]) copyFileSync(original + suffix, path + suffix);
 }
 
-const EMPTY = "it is empty: no plant-store has made its tables yet";
+const EMPTY = "it is empty: no plant-store has created its tables yet";
 
 const refused: [string, (path: string) => void, string][] = [
   ["a file that is not there", () => {}, "there is no such file"],

@@ -103,7 +103,7 @@ type World = Awaited<ReturnType<typeof world>>;
 const REFUSED: [string, (here: World) => void, string][] = [
   ["is not there", () => {}, 'Cannot restore "bad.db": no such file or directory\n'],
   ["is text", ({ at }) => writeFileSync(at("bad.db"), "text".repeat(999)), "file is not a database\n"],
-  ["is empty", ({ at }) => writeFileSync(at("bad.db"), ""), "it is empty: no plant-store has made its tables yet\n"],
+  ["is empty", ({ at }) => writeFileSync(at("bad.db"), ""), "it is empty: no plant-store has created its tables yet\n"],
   [
     "is another program's",
     ({ at }) => change(at, "PRAGMA application_id = 7"),

@@ -152,7 +152,7 @@ test.skipIf(skipsTmpfs())("a database on a read-only file system is refused with
     expect(await runToEnd({ ...disk.server(), args })).toEqual({
       exitCode: 1,
       stdout: "",
-      stderr: expect.stringMatching(/^Cannot open database "[^"]+": SQLite has to be able to write [^\n]+\n$/),
+      stderr: expect.stringMatching(/^Cannot open database "[^"]+": SQLite must be able to write [^\n]+\n$/),
     });
   }
 });

@@ -42,7 +42,7 @@ describe.skipIf(skipsCluster())("the schema on PostgreSQL", () => {
     expect(await plantStore(["migrate", "--database", "file:plants.db"])).toEqual({
       exitCode: 2,
       stdout: "",
-      stderr: "Cannot migrate a SQLite database alone: whatever writes to it brings it up to date\n",
+      stderr: "Cannot migrate a SQLite database: every command that writes to it migrates it\n",
     });
   });
 

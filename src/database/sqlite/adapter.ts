@@ -10,7 +10,7 @@ import { isLocked, toDatabaseError } from "./errors.ts";
 import { checkFile } from "./integrity.ts";
 import { openSqliteWorker } from "./worker_client.ts";
 
-/** Databases of SQLite, in a file. What a server does not need is loaded when it is used. */
+/** The adapter of a SQLite database. Loads what a server does not need only when it is used. */
 export function sqliteAdapter(path: string): DatabaseAdapter {
   return {
     name: path,
@@ -23,7 +23,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
       return bulk === undefined ? database : { ...database, plants: waitForLock(database.plants, bulk) };
     },
     openPlants: async () => (await import("./plants.ts")).openPlants(path),
-    // As one that writes: the tokens of an older version lack columns.
+    // May write: a database of an older version has to be migrated first.
     openTokens: () => openHere(path, "write", false),
     check: (options) => checkWithMarker(path, options),
     async backup(target, options) {
@@ -35,7 +35,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
       return restoreSqlite(path, source, options);
     },
     async migrate() {
-      throw new ConfigError("Cannot migrate a SQLite database alone: whatever writes to it brings it up to date");
+      throw new ConfigError("Cannot migrate a SQLite database: every command that writes to it migrates it");
     },
   };
 }
@@ -47,10 +47,10 @@ async function openHere(path: string, access: "create" | "write", resetsWal: boo
   return sqliteDatabase(connect(path, { access, resetsWal }));
 }
 
-/** How long one try waits, in milliseconds: SQLite waits on this thread, so a signal is noticed between two of them. */
+/** How long one attempt waits, in milliseconds: SQLite blocks this thread, so a signal has to wait until it ends. */
 const TRY_MS = 500;
 
-/** A store whose `add` waits for a server's lock as long as it takes, and not only `timeoutMs`. */
+/** A store whose `add` waits for the lock of a server as long as necessary, not only `timeoutMs`. */
 function waitForLock(store: PlantStore, { onWait, stop }: LockWait): PlantStore {
   let hasReported = false;
 
@@ -71,13 +71,13 @@ function waitForLock(store: PlantStore, { onWait, stop }: LockWait): PlantStore 
 }
 
 /**
- * A file that is sound is no longer marked as corrupt. It counts as corrupt if another process has marked it during the
- * check.
+ * Checks a file, and removes its corruption marker if the file is sound. A file that another process marks during the check
+ * counts as corrupt.
  */
 async function checkWithMarker(path: string, { stop, onProgress }: CheckOptions): Promise<CheckResult> {
   const marker = markerOf(path);
   const before = marker.content();
-  // SQLite may be in the middle of a step that takes seconds: the process ends without it.
+  // A step of SQLite can take seconds: after a signal the process does not wait for it.
   const result = (await withAbort(checkFile(path, onProgress), stop)) ?? { type: "stopped" };
   if (result.type !== "sound") return result;
   marker.clear(before);

@@ -10,20 +10,20 @@ import { APPLICATION_ID, migrate, requireKnownSchema } from "./migrations.ts";
 
 /** How to connect. */
 export interface ConnectOptions {
-  /** What for: `create` creates the file if there is none, `write` and `read` need one. @default {"create"} */
+  /** `create` creates the file if there is none; `write` and `read` need one. @default {"create"} */
   readonly access?: Access;
-  /** How long to wait for another process's lock, in milliseconds. @default {5_000} */
+  /** How long to wait for the lock of another process, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;
-  /** Whether to reset the WAL, while other writers wait; after a failed fsync it is reset in any case. @default {false} */
+  /** Whether to reset the WAL, while other writers wait. After a failed fsync it is always reset. @default {false} */
   readonly resetsWal?: boolean;
 }
 
 /**
- * Connects to a database file, checks that it is a plant-store's, and brings it to the newest schema unless it is only
- * read. Before it writes it looks for what {@linkcode checkOnOpening} finds: `checkIntegrity` reads the rest. A file that cannot be used is left as it was, with its WAL.
+ * Connects to a database file. Checks that it is a plant-store's, and unless it is only read, runs {@linkcode checkOnOpening}
+ * and migrates it. Leaves a file that cannot be used as it was, with its WAL.
  *
- * @throws {DatabaseError} If the file is not a database, is corrupt, belongs to another application or a newer
- * plant-store, or cannot be opened, or if a file beside it cannot be trusted.
+ * @throws {DatabaseError} If the file cannot be opened, is not a database, is corrupt, or belongs to another application or a
+ * newer plant-store; or if a file beside it cannot be trusted.
  */
 export function connect(path: string, options: ConnectOptions = {}): Database {
   const { access = "create" } = options;
@@ -43,7 +43,7 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
 }
 
 /**
- * Connects once more to a database that another connection of this process has open for writing, to move its WAL.
+ * Connects again to a database that another connection of this process has open for writing, to make checkpoints.
  *
  * @throws {DatabaseError} If it cannot be opened.
  */
@@ -52,7 +52,7 @@ export function connectAgain(path: string): Database {
     const client = new Database(path, { ...MODES.write, safeIntegers: true, strict: true });
     client.run("PRAGMA busy_timeout = 5000");
     makeDurable(client);
-    // SQLite does not checkpoint before the connection has read: only then it knows of the WAL.
+    // Reads once: SQLite makes no checkpoint before, because it does not know of the WAL.
     pragma(client, "application_id");
     return client;
   } catch (error) {
@@ -71,12 +71,12 @@ function setUp(
   { access, busyTimeoutMs = 5_000, resetsWal = false }: ConnectOptions,
   file?: string,
 ): void {
-  // First of all, so that whatever follows waits for a lock instead of failing.
+  // First, so that everything after it waits for a lock.
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   if (access === "read") return requireReadable(client);
   if (requireApplicationId(client)) {
     checkOnOpening(client);
-    // Before anything is written: even the WAL of a newer plant-store stays as it was.
+    // Before any write: the WAL of a newer plant-store stays as it was.
     requireKnownSchema(client);
   }
   beginWalMode(client, busyTimeoutMs);
@@ -88,21 +88,19 @@ function setUp(
 }
 
 function requireReadable(client: Database): void {
-  // First, because another process may make the tables now: the id comes in the same transaction.
-  if (!hasTables(client)) throw new DatabaseError("it is empty: no plant-store has made its tables yet");
+  // First, because another process may be creating the tables: the id is part of that transaction.
+  if (!hasTables(client)) throw new DatabaseError("it is empty: no plant-store has created its tables yet");
   if (pragma(client, "application_id") !== BigInt(APPLICATION_ID)) {
     throw new DatabaseError("it is not a plant-store's database");
   }
   requireKnownSchema(client);
 }
 
-/** Returns whether there is something in the file. */
+/** Returns whether the file has tables: a new one has no application id either. */
 function requireApplicationId(client: Database): boolean {
-  const isMade = hasTables(client);
-  if (isMade && pragma(client, "application_id") !== BigInt(APPLICATION_ID)) {
-    throw new DatabaseError("it belongs to another application");
-  }
-  return isMade;
+  if (!hasTables(client)) return false;
+  if (pragma(client, "application_id") === BigInt(APPLICATION_ID)) return true;
+  throw new DatabaseError("it belongs to another application");
 }
 
 function hasTables(client: Database): boolean {
@@ -110,12 +108,12 @@ function hasTables(client: Database): boolean {
   return tables > 0n;
 }
 
-/** How long to wait before the next try, in milliseconds: another process makes the file in a few fsyncs. */
-const TRY_AGAIN_MS = 5;
+/** How long to wait before the next attempt, in milliseconds: another process creates the file with a few fsyncs. */
+const RETRY_MS = 5;
 
 /**
- * If the file has no WAL yet, SQLite does not wait for another process's lock before it begins one: of two processes
- * that create a file together, one would fail.
+ * Switches to WAL mode. SQLite does not wait for a lock to begin the first WAL: of two processes that create a file
+ * together, one would fail.
  */
 function beginWalMode(client: Database, busyTimeoutMs: number): void {
   const deadline = performance.now() + busyTimeoutMs;
@@ -125,13 +123,13 @@ function beginWalMode(client: Database, busyTimeoutMs: number): void {
     } catch (error) {
       if (!isLocked(error) || performance.now() >= deadline) throw error;
     }
-    Bun.sleepSync(TRY_AGAIN_MS);
+    Bun.sleepSync(RETRY_MS);
   }
 }
 
 /**
- * From WAL mode on the connection keeps the lock that a restore takes before it moves the file. What was moved between
- * opening and that lock would be written to beside the WAL of the restored one.
+ * A connection in WAL mode holds a lock, and a restore needs that lock to move the file. If the file was moved before, this
+ * connection would write to it beside the WAL of the restored one.
  */
 function requireSameFile({ filename }: Database, file: string | undefined): void {
   if (identityOf(filename) !== file) throw new DatabaseError("it was replaced while it was opened; try again");
@@ -139,15 +137,15 @@ function requireSameFile({ filename }: Database, file: string | undefined): void
 
 function makeDurable(client: Database): void {
   set(client, "synchronous", "FULL", 2n);
-  // SQLite's own checkpoint hides a failed fsync: `checkpointer` makes it instead.
+  // SQLite's own checkpoint hides a failed fsync: `checkpointer` makes all checkpoints.
   set(client, "wal_autocheckpoint", 0, 0n);
 }
 
-/** SQLite ignores a setting that it cannot follow, so each is read back. */
+/** Reads the setting back, because SQLite ignores one that it cannot apply. */
 function set(client: Database, name: string, value: string | number, expected: unknown): void {
   client.query(`PRAGMA ${name} = ${value}`).all();
   const actual = pragma(client, name);
-  if (actual !== expected) throw new DatabaseError(`it does not take ${name} = ${value} (it is ${actual})`);
+  if (actual !== expected) throw new DatabaseError(`it refuses ${name} = ${value} (it is ${actual})`);
 }
 
 function pragma(client: Database, name: string): unknown {
@@ -155,31 +153,30 @@ function pragma(client: Database, name: string): unknown {
 }
 
 /**
- * Resets the WAL after an fsync that failed, which leaves transactions there that no later fsync brings to the disk,
- * because the kernel takes their pages for clean. SQLite finds them valid in the page cache, and a 200 could rest on them.
- * Waits for a process that only reads, which may have found such transactions first.
+ * Resets the WAL after a failed fsync. It has transactions that no later fsync writes to the disk, because the kernel
+ * considers their pages clean. SQLite finds them valid in the page cache, and a 200 could rest on them. Waits for a process
+ * that only reads: it may have read such transactions.
  */
 function resetUnsyncedWal(client: Database): void {
   if (!resetWal(client)) throw new DatabaseError(IN_USE);
   clearUnsynced(client.filename);
 }
 
-const IN_USE =
-  "an fsync failed before, and another process reads what that left in the WAL; try again when it has ended";
+const IN_USE = "an earlier fsync failed, and another process is reading the WAL; try again when that process has ended";
 
 /** How long to wait for other users of the WAL, in milliseconds: meanwhile no process can write. */
 const RESET_TIMEOUT_MS = 100;
 
 /**
- * Resets the WAL if no other process uses it: a server that was killed in an fsync leaves transactions there that were never
- * synced, and a 200 could rest on them. Beside another process the WAL is synced, which is enough for these.
+ * Resets the WAL if no other process uses it. A server that was killed during an fsync leaves transactions that were never
+ * synced, and a 200 could rest on them. If another process uses the WAL, the checkpoint syncs it, which is enough.
  */
 function tryToResetWal(client: Database, busyTimeoutMs: number): void {
   client.run(`PRAGMA busy_timeout = ${RESET_TIMEOUT_MS}`);
   try {
     resetWal(client);
   } catch (error) {
-    // Without space, for example, the server starts all the same, returns 503, and works again by itself.
+    // Without space, for example, the server starts anyway, returns 503, and recovers by itself.
     if (isFailedSync(error)) throw error;
   } finally {
     client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
@@ -187,14 +184,14 @@ function tryToResetWal(client: Database, busyTimeoutMs: number): void {
 }
 
 /**
- * Moves what is in the WAL into the database, and lets the WAL begin anew. Takes time with the size of the WAL.
+ * Moves the WAL into the database, so that the next commit begins the WAL anew. Takes longer for a larger WAL.
  *
- * @returns Whether it begins anew: not beside another process that uses it.
+ * @returns Whether it did: not if another process uses the WAL.
  */
 function resetWal(client: Database): boolean {
   const [[busy, pages] = []] = client.query<never, []>("PRAGMA wal_checkpoint(RESTART)").values();
   if (busy !== 0n) return false;
-  // The next commit replaces the WAL's header on the disk, which until then has a part of the transactions.
+  // This commit replaces the header of the WAL on the disk, which still has some of the transactions.
   if (Number(pages) > 0) client.run("PRAGMA user_version = 0");
   return true;
 }

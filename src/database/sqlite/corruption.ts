@@ -3,26 +3,26 @@ import { DatabaseError } from "../database.ts";
 import { createPrivateFile, databaseFile, readTrusted } from "./files.ts";
 
 /**
- * Remembers beside a database, as `plants.db-corrupt`, that its file is corrupt: a corrupt file cannot be trusted to hold
- * that itself. A marker is about one file: a backup that is copied to the path later is another one, and not marked.
+ * A file beside a database, `plants.db-corrupt`, that marks it as corrupt: a corrupt file cannot be trusted with that itself.
+ * A marker is about one file: a backup that is copied to the path later is not marked.
  */
 export interface CorruptionMarker {
-  /** What was found in the file, in one line; nothing if no corruption is known. Looks at the disk. */
+  /** The corruption that was found, in one line; `undefined` if none is known. Reads the disk. */
   finding(): string | undefined;
-  /** Marks the file. If that is impossible it is not: then the next check finds the corruption again. */
+  /** Marks the file if possible. Otherwise the next check finds the corruption again. */
   write(finding: string): void;
-  /** What the marker's file holds, to be given to {@linkcode clear}. */
+  /** The content of the marker, for {@linkcode clear}. */
   content(): string | undefined;
-  /** Removes the marker, unless it was written anew since it held this content, or another file is at the path now. */
+  /** Removes the marker if it still has this content, and the path still has the same file. */
   clear(content: string | undefined): void;
 }
 
 const SUFFIX = "-corrupt";
 
-/** What is read of a marker, in bytes. */
+/** How much of a marker is read, in bytes. */
 const MAX_BYTES = 4_096;
 
-/** The marker of the file that is at this path now. */
+/** The marker of the file that the path has now. */
 export function corruptionMarker(path: string): CorruptionMarker {
   const [file, identity] = [databaseFile(path), identityOf(path)];
   const content = () => readTrusted(file, SUFFIX, MAX_BYTES);
@@ -39,7 +39,7 @@ export function corruptionMarker(path: string): CorruptionMarker {
       try {
         replaceMarker(file, `${JSON.stringify(marked)}\n`);
       } catch {
-        // The disk that corrupted the file may be full or read-only by now.
+        // The disk may be full or read-only by now.
       }
     },
     clear(before) {
@@ -50,17 +50,17 @@ export function corruptionMarker(path: string): CorruptionMarker {
 }
 
 /**
- * Requires that no corruption was found in a file before: only a check of the whole file, or another file, ends it.
+ * Requires that a file is not marked as corrupt. Only a check of the whole file, or another file, ends that.
  *
  * @param advice What to do about it.
- * @throws {DatabaseError} If it was.
+ * @throws {DatabaseError} If it is marked.
  */
 export function requireUnmarked(path: string, advice: string): void {
   const finding = corruptionMarker(path).finding();
   if (finding !== undefined) throw new DatabaseError(`it is corrupt (${finding}); ${advice}`);
 }
 
-/** What a marker holds, as JSON: an operator may read it. */
+/** The content of a marker, as JSON, which an operator may read. */
 interface Marked {
   /** As of {@linkcode identityOf}. */
   readonly file: string;
@@ -72,12 +72,12 @@ function parse(content: string | undefined): Marked | undefined {
   try {
     return content === undefined ? undefined : ((JSON.parse(content) ?? undefined) as Marked | undefined);
   } catch {
-    // It was cut off by a crash: then the next check finds the corruption again.
+    // A crash cut it off: the next check finds the corruption again.
     return undefined;
   }
 }
 
-/** If the disk is full, the marker that is there stays, whole. */
+/** Replaces the marker as a whole: on a full disk the old one stays. */
 function replaceMarker(file: string, text: string): void {
   const draft = `${file}${SUFFIX}-new`;
   rmSync(draft, { force: true });
@@ -90,9 +90,9 @@ function replaceMarker(file: string, text: string): void {
 }
 
 /**
- * Which file is at this path; nothing if there is none. Writing changes none of it. A new file may get the inode of one
- * that was deleted, but not the birth time. The number of the device is not part of it: it can change at a boot or a mount,
- * and a marker lies beside its file.
+ * The identity of the file at this path; `undefined` if there is none. Writing does not change it. A new file may get the
+ * inode of a deleted one, but not its birth time. The device number is not part of it: a boot or a mount may change that, and
+ * a marker is on the same device as its file.
  */
 export function identityOf(path: string): string | undefined {
   const stats = statSync(path, { bigint: true, throwIfNoEntry: false });

@@ -10,28 +10,28 @@ import { readTokenPage, sqliteTokens, type TokenPage } from "./tokens.ts";
 
 /** A SQLite database on this thread. */
 export interface SqliteDatabase extends Database {
-  /** A page of tokens, in the order of their rows, behind this one. */
+  /** The page of tokens after this row, in the order of the rows. */
   tokensAfter(row: bigint): TokenPage;
-  /** Takes what a check found out: the file is corrupt. It is marked, and the database is failed. */
+  /** Marks the file as corrupt, and fails the database. */
   reportCorruption(finding: string): void;
 }
 
-/** How a {@linkcode sqliteDatabase} behaves. */
+/** Options of {@linkcode sqliteDatabase}. */
 export interface SqliteDatabaseOptions {
-  /** How long calls other than `add` wait for another process's lock, in milliseconds. @default {5_000} */
+  /** How long calls other than `add` wait for the lock of another process, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;
-  /** Called when a checkpoint failed; it is tried again: nothing is lost, and the WAL grows. @default does nothing */
+  /** Called when a checkpoint failed. Nothing is lost, and the WAL grows until one succeeds. @default does nothing */
   readonly onCheckpointFailed?: (error: Error) => void;
-  /** Makes checkpoints beside this thread, and is closed with the database. @default this thread makes them */
+  /** Makes checkpoints on another thread, and is closed with the database. @default this thread makes them */
   readonly checkpointWorker?: CheckpointWorker;
 }
 
 /**
- * The database behind a connection that may write, which it closes at its end. Every call is synchronous inside: it
- * holds the thread until the disk has responded.
+ * The database of a connection that may write. Disposing of it closes the connection. Every call blocks the thread until the
+ * disk responds.
  *
- * After a failed fsync every call fails, for good: the page cache is not what the disk holds. The same holds once the file is
- * found to be corrupt, here or by another process: then it is marked, and written to no more.
+ * After a failed fsync every call fails, for good: the page cache differs from the disk. The same is true once this process
+ * or another finds the file corrupt: then it is marked, and nothing writes to it.
  */
 export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
   const { busyTimeoutMs = 5_000, onCheckpointFailed = () => {}, checkpointWorker: worker } = options;
@@ -61,7 +61,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
   return {
     plants: {
       add: async (plants, { timeoutMs }) => write(() => addAll(plants), timeoutMs * ADD_SHARE),
-      // Setting the version that SQLite leaves to applications commits a page, as a plant does. It means nothing here.
+      // Commits a page, as adding a plant does. SQLite leaves this version to applications, and this one has no use for it.
       probe: async () => void write(() => client.run("PRAGMA user_version = 0")),
     },
     tokens: sqliteTokens(client, { read, write }),
@@ -78,7 +78,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
   };
 }
 
-/** Sets SQLite's busy timeout for the next call, if it differs from the last one's. */
+/** Sets SQLite's busy timeout for the next call, if it differs from that of the last one. */
 function busyTimeoutOf(client: Client): (timeoutMs: number) => void {
   let current: number | undefined;
   return (timeoutMs) => {
@@ -89,8 +89,8 @@ function busyTimeoutOf(client: Client): (timeoutMs: number) => void {
 }
 
 /**
- * Leaves one file: the WAL is moved into the database, and an error in doing so surfaces. If another process uses the
- * database, that one does it.
+ * Moves the WAL into the database, which leaves one file, and throws if that fails. If another process uses the database,
+ * that one does it.
  */
 function checkpointAndClose(client: Client): void {
   client.run("PRAGMA busy_timeout = 0");

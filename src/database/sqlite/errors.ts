@@ -5,7 +5,7 @@ import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
 import { canWrite, NOT_WRITABLE } from "./files.ts";
 
-/** What SQLite's primary result codes mean to a client: https://www.sqlite.org/rescode.html */
+/** SQLite's primary result codes (https://www.sqlite.org/rescode.html) in words for a client. */
 const UNAVAILABLE: Readonly<Record<string, string>> = {
   SQLITE_BUSY: "storage is locked by another process",
   SQLITE_LOCKED: "storage is locked by another process",
@@ -20,8 +20,8 @@ const UNAVAILABLE: Readonly<Record<string, string>> = {
 };
 
 /**
- * Translates what SQLite throws, by its code: a state of the storage becomes `storage_unavailable`, and anything else
- * (such as wrong SQL) comes back unchanged.
+ * Translates an error of SQLite by its code: a state of the storage becomes `storage_unavailable`; anything else, such as
+ * wrong SQL, is returned unchanged.
  */
 export function toPlantStoreError(error: unknown): unknown {
   if (error instanceof CorruptError) return unavailable(UNAVAILABLE["SQLITE_CORRUPT"] as string, error);
@@ -38,8 +38,8 @@ function unavailable(reason: string, cause: Error): PlantStoreError {
 }
 
 /**
- * For the operator, in one line that names the database: what SQLite, the system or our own checks say. Anything else is a
- * bug, and comes back unchanged.
+ * Turns an error of SQLite, of the system or of our own checks into one line for the operator, which names the database. Any
+ * other error is a bug, and is returned unchanged.
  *
  * @param action What failed, such as `open`.
  */
@@ -51,11 +51,11 @@ export function toDatabaseError(action: string, path: string, error: unknown): u
 
 function reasonOfSqlite(error: SQLiteError, path: string): string {
   const { code = "", message } = error;
-  // On a read-only file system SQLite cannot create the WAL, and does not tell a reader why.
+  // On a read-only file system SQLite cannot create the WAL, and does not say so.
   if (code === "SQLITE_CANTOPEN" && existsSync(path)) return canWrite(dirname(path)) ? message : NOT_WRITABLE;
-  // A kill while the file had no WAL yet: https://www.sqlite.org/lockingv3.html#hot_journals
+  // The writer was killed before the file had a WAL: https://www.sqlite.org/lockingv3.html#hot_journals
   if (code === "SQLITE_READONLY_ROLLBACK") return INTERRUPTED;
-  // The last process to close the database removes the WAL, and the next one to open it makes it again.
+  // Even a reader must be able to create the WAL, which the last process that closed the database removed.
   if (code.startsWith("SQLITE_READONLY")) return NOT_WRITABLE;
   return code.startsWith("SQLITE_CORRUPT") ? `it is corrupt (${message})` : message;
 }
@@ -64,20 +64,20 @@ const INTERRUPTED =
   "a write to it was interrupted, and only a process that writes can undo that: start a server, or list its tokens";
 
 function reasonOfOther(error: Error): string {
-  // It was moved away just now.
+  // For example because the file was just moved.
   if (isSystemError(error)) return `it cannot be reached (${(error as NodeJS.ErrnoException).code})`;
   return error instanceof CorruptError ? `it is corrupt (${error.message})` : error.message;
 }
 
 /**
- * Whether an error means that the disk lost what it had acknowledged to the kernel: after a failed fsync the page cache
- * is no longer what the disk holds, and a second fsync would succeed without writing it.
+ * Whether an fsync failed. Then the page cache differs from the disk, and a second fsync would succeed without writing the
+ * lost pages.
  */
 export function isFailedSync(error: unknown): boolean {
   return error instanceof FailedSyncError || /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(codeOf(error));
 }
 
-/** Whether an error means that another process holds the lock, which is not a failure of the storage. */
+/** Whether another process holds the lock, which is not a failure of the storage. */
 export function isLocked(error: unknown): boolean {
   return /^SQLITE_(?:BUSY|LOCKED)/.test(codeOf(error));
 }
@@ -88,9 +88,9 @@ function codeOf(error: unknown): string {
 }
 
 /**
- * What is corrupt, if an error means that the file is: its pages are not what SQLite wrote.
+ * What is corrupt, if the error means that the file is.
  *
- * @returns The finding in one line, or nothing for any other error.
+ * @returns The finding in one line; `undefined` for any other error.
  */
 export function corruptionIn(error: unknown): string | undefined {
   if (error instanceof CorruptError) return error.message;
@@ -98,8 +98,8 @@ export function corruptionIn(error: unknown): string | undefined {
   return error instanceof Error && error.cause !== undefined ? corruptionIn(error.cause) : undefined;
 }
 
-/** A database that is corrupt; the message is what was found, in one line. */
+/** A database is corrupt. The message is the finding, in one line. */
 export class CorruptError extends DatabaseError {}
 
-/** An fsync that failed and that was not SQLite's own; the message is the system's. */
+/** An fsync of ours failed, not one of SQLite's. The message is the system's. */
 export class FailedSyncError extends DatabaseError {}

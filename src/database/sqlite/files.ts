@@ -19,15 +19,15 @@ import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 
 /**
- * The file of a database by its one path without links, even if there is no file yet: SQLite follows links, and names the
- * files beside it after the last one.
+ * The path of a database file without symbolic links, even if there is no file yet: SQLite follows links, and names the
+ * files beside the database after the target.
  *
- * @throws {DatabaseError} If the path cannot be followed, is that of a directory, or is a link to a file that is not there.
+ * @throws {DatabaseError} If the path cannot be resolved, or is a directory, or a link to a file that does not exist.
  */
 export function databaseFile(path: string): string {
-  // bun:sqlite leaves out white space around a path.
+  // bun:sqlite ignores white space around a path.
   const file = path.trim();
-  // SQLite would open a file all the same.
+  // SQLite would ignore the slash.
   if (/\/\.?$/.test(file)) throw new DatabaseError("it is not a file");
   try {
     return realPath(file) ?? path;
@@ -37,7 +37,7 @@ export function databaseFile(path: string): string {
   }
   const link = lstatSync(file, { throwIfNoEntry: false });
   if (link?.isSymbolicLink()) throw new DatabaseError("it is a symbolic link to a file that is not there");
-  // Another process may have made it just now.
+  // If there is one now, another process has just created it.
   return link === undefined ? (newFile(file) ?? path) : databaseFile(path);
 }
 
@@ -56,18 +56,18 @@ function newFile(file: string): string | undefined {
   }
 }
 
-/** Nothing if the path is not UTF-8: a string cannot hold it, and the system takes the one that it was given. */
+/** `undefined` if the real path is not UTF-8, which a string cannot hold: then the given path has to do. */
 function realPath(path: string): string | undefined {
   const real = realpathSync.native(path, "buffer");
   return isUtf8(real) ? real.toString() : undefined;
 }
 
-/** The WAL of a database: beside the file itself. */
+/** The WAL of a database, beside the file itself. */
 function walFile(path: string): string {
   return `${databaseFile(path)}-wal`;
 }
 
-/** The size of the WAL of a database, in bytes: 0 if there is none, or it cannot be reached. */
+/** The size of the WAL of a database, in bytes; 0 if there is none or it cannot be reached. */
 export function walBytes(path: string): number {
   try {
     return statSync(walFile(path), { throwIfNoEntry: false })?.size ?? 0;
@@ -76,15 +76,15 @@ export function walBytes(path: string): number {
   }
 }
 
-/** What SQLite and this program keep beside a database, and believe. */
+/** The files beside a database that SQLite and this program use. */
 export const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
 
 /**
- * Requires, before SQLite opens anything, that the files of a database can be used, and creates the database's own if that
- * is asked for.
+ * Requires that the files of a database can be used, before SQLite opens any. Creates the database file for the access
+ * `create`.
  *
- * @param file As of {@linkcode databaseFile}.
- * @throws {DatabaseError} If they cannot; the message names the file at fault.
+ * @param file From {@linkcode databaseFile}.
+ * @throws {DatabaseError} If one cannot be used: the message names it.
  */
 export function requireFiles(file: string, access: Access): void {
   requireTrustedFiles(file);
@@ -100,14 +100,14 @@ function statsOf(file: string): Stats | undefined {
   try {
     return statSync(file, { throwIfNoEntry: false });
   } catch (error) {
-    // Such as a directory above it that this user may not enter.
+    // Such as a parent directory that this user may not enter.
     throw new DatabaseError(`it cannot be reached (${(error as NodeJS.ErrnoException).code})`);
   }
 }
 
 /**
- * Any user who may write to the directory can put files beside a database: a journal that SQLite rolls back into it, a WAL that
- * stays open for writing, a pipe whose opening blocks.
+ * Any user who may write to the directory can put files beside a database: a journal that SQLite rolls back into it, a WAL
+ * that the user keeps open for writing, or a pipe that blocks whoever opens it.
  */
 function requireTrustedFiles(file: string): void {
   for (const path of BESIDE.map((suffix) => file + suffix)) {
@@ -118,7 +118,7 @@ function requireTrustedFiles(file: string): void {
   }
 }
 
-/** The one rule for all files beside a database: what speaks against using one, as the end of a sentence. */
+/** Why a file beside a database cannot be trusted, as the end of a sentence: one rule for all of them. */
 function distrust(stats: Stats, file: string): string | undefined {
   if (!stats.isFile()) return "is not a regular file";
   const trusted = [statsOf(file)?.uid, process.getuid?.(), 0];
@@ -126,14 +126,14 @@ function distrust(stats: Stats, file: string): string | undefined {
 }
 
 /**
- * Reads a file beside a database, if it can be trusted: blocks on nothing, and follows no link.
+ * Reads a file beside a database if it can be trusted. Never blocks, and follows no link.
  *
- * @param maxBytes How much of it is read.
- * @returns Nothing if there is no such file, or it cannot be trusted or read.
+ * @param maxBytes How much to read.
+ * @returns `undefined` if there is no such file, or it cannot be trusted or read.
  */
 export function readTrusted(file: string, suffix: string, maxBytes: number): string | undefined {
   const path = file + suffix;
-  // An error costs more than a look, and there is nearly never such a file.
+  // Usually there is no such file, and this costs less than an error.
   if (lstatSync(path, { throwIfNoEntry: false }) === undefined) return undefined;
   try {
     const descriptor = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
@@ -150,24 +150,24 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
 }
 
 /**
- * Whether others may put files beside a database.
+ * Checks whether other users may put files beside a database.
  *
- * @returns A warning for the operator; nothing if they may not.
+ * @returns A warning for the operator; `undefined` if they may not.
  */
 export function directoryWarning(path: string): string | undefined {
   const file = databaseFile(path);
   const { uid, mode } = statSync(dirname(file));
   const isOurs = [statsOf(file)?.uid, process.getuid?.(), 0].includes(uid);
   if (isOurs && (mode & 0o002) === 0) return undefined;
-  return "Others may write to the directory of the database, and so replace what is stored: move it to one of its own";
+  return "Other users may write to the directory of the database, and so replace the database: move it to a directory of its own";
 }
 
-/** The directory beside a database that a restore moves the old files into; it has another name once the restore is complete. */
+/** The directory that a restore moves the old files into, and renames once it is complete. */
 export function asideOf(file: string): string {
   return `${file}-replacing`;
 }
 
-/** A server would create an empty database between the old one and the restored one. */
+/** A server would create an empty database in the middle of a restore. */
 function requireNoHalfRestore(file: string): void {
   if (statsOf(file) !== undefined || statsOf(asideOf(file)) === undefined) return;
   throw new DatabaseError(
@@ -176,8 +176,8 @@ function requireNoHalfRestore(file: string): void {
 }
 
 /**
- * SQLite removes the WAL of a file that is missing or empty, and with it the plants that are nowhere else. First the WAL:
- * a process that creates a database has written to the file before.
+ * SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only there. Looks at the WAL
+ * first: a process that creates a database writes to the file before.
  */
 function requireFileOfWal(file: string): void {
   if (walBytes(file) === 0 || (statsOf(file)?.size ?? 0) > 0) return;
@@ -186,7 +186,7 @@ function requireFileOfWal(file: string): void {
   );
 }
 
-/** For its owner only; SQLite gives the files beside it the same mode. */
+/** Accessible to its owner only. SQLite gives the files beside it the same mode. */
 function createDatabaseFile(file: string): void {
   try {
     closeSync(openSync(file, "ax", 0o600));
@@ -198,10 +198,10 @@ function createDatabaseFile(file: string): void {
 }
 
 /**
- * Creates a file that is readable and writable for its owner only. Root gives it to this owner: root may run a command on a
- * server's files, as SQLite does with the WAL. Nothing that is there is followed, such as a link to a file of root's.
+ * Creates a file that only its owner may read and write. Root gives it to this owner, as SQLite does with the WAL: root may
+ * run a command on the files of a server. Follows no link, such as one to a file of root's.
  *
- * @throws {Error} The system's, if there is something at the path, or it cannot be written.
+ * @throws {Error} The system's, if the path exists or cannot be written.
  */
 export function createPrivateFile(path: string, text: string, { uid, gid }: Pick<Stats, "uid" | "gid">): void {
   const file = openSync(path, "wx", 0o600);
@@ -213,7 +213,7 @@ export function createPrivateFile(path: string, text: string, { uid, gid }: Pick
   }
 }
 
-/** If the WAL is there already, SQLite opens for reading what it may not write, and fails at the first write. */
+/** Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first write. */
 function requireWritable(file: string): void {
   if (!["", "-wal", "-shm"].every((suffix) => canWrite(file + suffix))) throw new DatabaseError(NOT_WRITABLE);
 }
@@ -228,19 +228,19 @@ export function canWrite(path: string): boolean {
   }
 }
 
-/** What to do about files that may not be written. */
+/** What to do about files without write permission. */
 export const NOT_WRITABLE =
-  "SQLite has to be able to write to it and beside it; run this as the user who runs the server";
+  "SQLite must be able to write to the file and to its directory; run this as the user who runs the server";
 
 /**
- * Watches that a database's files are still the ones that were opened. SQLite would go on writing into files that
- * were unlinked or replaced, and those writes would be lost.
+ * Prepares a check that the files of a database are still those that were opened. SQLite would go on writing to files that
+ * were removed or replaced, and those writes would be lost.
  *
  * @param path The database, open and in WAL mode.
- * @returns A check that throws `storage_unavailable` once a file is another one; two system calls.
+ * @returns The check, of two system calls. It throws `storage_unavailable` once a file is another one.
  */
 export function sameFilesCheck(path: string): () => void {
-  // A WAL that is deleted takes with it what is not checkpointed yet.
+  // The WAL too: without it the plants that are not checkpointed would be lost.
   const opened = [path, walFile(path)].map((file) => ({ file, inode: inodeOf(file) }));
   return () => {
     for (const { file, inode } of opened) {

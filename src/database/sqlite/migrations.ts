@@ -5,26 +5,25 @@ import tokenScopes from "../../../drizzle/sqlite/0002_token_scopes.sql" with { t
 import journal from "../../../drizzle/sqlite/meta/_journal.json";
 import { DatabaseError } from "../database.ts";
 
-/** The migrations that drizzle-kit made, embedded: the executable has no folder to read. By journal tag. */
+/** The migrations of drizzle-kit by journal tag, embedded: the executable has no folder to read. */
 const SQL: Readonly<Record<string, string>> = {
   "0000_plants_and_tokens": plantsAndTokens,
   "0001_token_lifetimes": tokenLifetimes,
   "0002_token_scopes": tokenScopes,
 };
 
-/** Every migration in order, as it runs. */
+/** All migrations, in order. */
 export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({ tag, when, sql: SQL[tag] as string }));
 
-/** When the newest migration that is known here was made, in milliseconds since 1970 UTC. */
+/** When the newest known migration was made, in milliseconds since 1970 UTC. */
 const NEWEST = Math.max(...MIGRATIONS.map(({ when }) => when));
 
-/** Written into the file's header, so that another application's database is never taken for ours: "plnt". */
+/** "plnt", in the header of the file: so another application's database is never taken for ours. */
 export const APPLICATION_ID = 0x706c6e74;
 
 /**
- * Brings a database to the newest schema, under a write lock taken first: of two processes that start together one
- * migrates and the other finds it done. Keeps drizzle-kit's own table of what was applied. If there is nothing to do it
- * waits for no lock.
+ * Brings a database to the newest schema. Takes the write lock first: if two processes start together, one migrates and the
+ * other finds it done. If there is nothing to do, it waits for no lock. The table of applied migrations is drizzle-kit's own.
  *
  * @throws {DatabaseError} If a newer plant-store made the file.
  */
@@ -48,7 +47,7 @@ function isUpToDate(client: Database): boolean {
 }
 
 /**
- * Requires that no newer plant-store made the file: a newer one may keep more of a plant than is known here.
+ * Requires that no newer plant-store made the file: it may store more of a plant than this one knows.
  *
  * @throws {DatabaseError} If one did.
  */

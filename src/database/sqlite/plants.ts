@@ -12,8 +12,8 @@ import { plants } from "./schema.ts";
 const { placeholder } = sql;
 
 /**
- * Prepares adding a batch of plants in one transaction. The connection may write. Each call holds the thread until the
- * disk has responded.
+ * Prepares adding batches, each in one transaction. The connection may write. Each call blocks the thread until the disk
+ * responds.
  */
 export function addPlants(client: Database): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
   const db = drizzle({ client });
@@ -21,7 +21,7 @@ export function addPlants(client: Database): (batch: readonly NewPlant[]) => rea
     .insert(plants)
     .values({ id: placeholder("id"), name: placeholder("name"), tag: placeholder("tag") })
     .onConflictDoNothing();
-  // Drizzle writes the statement, bun:sqlite runs it: filling Drizzle's placeholders costs more than the insert.
+  // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more than the insert.
   const insertOne = client.prepare<void, [bigint, string, string | null]>(insert.toSQL().sql);
   const select = db
     .select({ name: plants.name, tag: plants.tag })
@@ -40,7 +40,7 @@ export function addPlants(client: Database): (batch: readonly NewPlant[]) => rea
   return client.transaction((batch: readonly NewPlant[]) => batch.map(addOne)).immediate;
 }
 
-/** A stored plant as its row has it: an absent tag is `null`. */
+/** The row of a plant: an absent tag is `null`. */
 type PlantRow = typeof plants.$inferSelect;
 
 function withoutNull({ name, tag }: Pick<PlantRow, "name" | "tag">): Plant {
@@ -58,8 +58,8 @@ export function openPlants(path: string): PlantReader {
   return {
     async *pages() {
       yield* keysetPages(readPage(client));
-      // At the end: a server may have found it meanwhile, and all that can be read is read. A row that SQLite does not
-      // reach from the root is missing without an error.
+      // At the end: all that can be read was read, and a server may have found corruption meanwhile. A row that SQLite does
+      // not reach from the root is missing without an error.
       const finding = marker.finding();
       if (finding !== undefined) {
         throw new DatabaseError(`Database "${path}" is corrupt (${finding}): plants may be missing`);
@@ -70,9 +70,9 @@ export function openPlants(path: string): PlantReader {
 }
 
 /**
- * Prepares reading a page of plants, ordered by id, from an id on.
+ * Prepares reading pages of plants: from an id on, ordered by id.
  *
- * @throws {DatabaseError} If the database cannot be read, then and later.
+ * @throws {DatabaseError} If the database cannot be read, now or by a later call.
  */
 export function readPage(client: Database): (from: bigint) => readonly NewPlant[] {
   const query = drizzle({ client })
@@ -81,7 +81,7 @@ export function readPage(client: Database): (from: bigint) => readonly NewPlant[
     .where(gte(plants.id, placeholder("from")))
     .orderBy(asc(plants.id))
     .limit(placeholder("limit"));
-  // bun:sqlite's own statement can be left in the middle of its rows.
+  // Unlike Drizzle's statement, one of bun:sqlite can be left in the middle of its rows.
   const statement = reading(client, () => client.prepare<PlantRow, [bigint, number]>(query.toSQL().sql));
   return (from) => reading(client, () => pageOf(statement.iterate(from, PAGE_PLANTS)));
 }
@@ -95,7 +95,7 @@ function reading<Result>({ filename }: Database, read: () => Result): Result {
 }
 
 /**
- * A page ends also before a row that cannot be read: the next one begins there, and throws. Leaving the loop early resets
+ * A page also ends before a row that cannot be read: the next page begins there, and throws. Leaving the loop early resets
  * the statement, which ends its read transaction.
  */
 function pageOf(rows: Iterable<PlantRow>): NewPlant[] {

@@ -4,13 +4,13 @@ import { drizzle } from "drizzle-orm/bun-sqlite";
 import { formatScopes, parseScopes, type TokenRecord, type TokenStore, type TokenUse } from "../../auth/token_store.ts";
 import { tokenRevision, tokens } from "./schema.ts";
 
-/** How a call of SQLite is run, one that reads and one that writes. */
+/** How to run a call of SQLite that reads, and one that writes. */
 export interface Calls {
   read<Result>(call: () => Result): Result;
   write<Result>(call: () => Result): Result;
 }
 
-/** Tokens beside the plants, in the same database. */
+/** The tokens, in the database of the plants. */
 export function sqliteTokens(client: Database, { read, write }: Calls): TokenStore {
   const db = drizzle({ client });
   const list = db.select().from(tokens).orderBy(asc(tokens.createdAt), asc(tokens.name)).prepare();
@@ -22,12 +22,12 @@ export function sqliteTokens(client: Database, { read, write }: Calls): TokenSto
   const recordUse = useRecorder(client);
   const recordAll = client.transaction((uses: readonly TokenUse[]) => uses.forEach(recordUse)).immediate;
   const runAndCount = client.transaction((statement: { run(): unknown }) => {
-    // Drizzle declares void, and gives what bun:sqlite does.
+    // Drizzle declares void, but returns the result of bun:sqlite.
     const { changes } = statement.run() as Changes;
     if (changes > 0) increment.run();
     return changes;
   }).immediate;
-  /** Runs a statement, and changes the revision if it changed a token. Returns how many it changed. */
+  /** Runs a statement, and changes the revision if it changed tokens. Returns how many. */
   const change = (statement: { run(): unknown }) => write(() => runAndCount(statement));
 
   return {
@@ -47,17 +47,17 @@ export function sqliteTokens(client: Database, { read, write }: Calls): TokenSto
   };
 }
 
-/** Some of the tokens. */
+/** A page of tokens. */
 export interface TokenPage {
   readonly tokens: readonly TokenRecord[];
   /** The row of the last one. */
   readonly last: bigint | undefined;
 }
 
-/** How many tokens are read at once: some ten milliseconds. */
+/** How many tokens a page has: reading them takes about ten milliseconds. */
 const PAGE_TOKENS = 1_000;
 
-/** Prepares reading the tokens after a row, in the order of their rows: reading all at once would keep plants waiting. */
+/** Prepares reading the tokens after a row, in the order of the rows: reading all at once would delay plants. */
 export function readTokenPage(client: Database): (row: bigint) => TokenPage {
   const page = drizzle({ client })
     .select({ ...getTableColumns(tokens), row: sql<bigint>`rowid` })
@@ -78,7 +78,7 @@ function toRecord({ name, digest, createdAt, expiresAt, revokedAt, lastUsedAt, s
 
 type TokenRow = typeof tokens.$inferSelect;
 
-/** A use changes no revision: it would make every server read all tokens every minute. */
+/** A use does not change the revision: every server would read all tokens every minute. */
 function useRecorder(client: Database): (use: TokenUse) => void {
   const at = sql.placeholder("at");
   const isEarlier = or(isNull(tokens.lastUsedAt), lt(tokens.lastUsedAt, at));

@@ -16,8 +16,8 @@ import {
 } from "./worker_messages.ts";
 
 /**
- * Opens a SQLite database in a Worker of its own: bun:sqlite is synchronous, and a disk that hangs must not stop the
- * server's thread from responding. Soon after, a check of the whole file for corruption begins beside it.
+ * Opens a SQLite database in a Worker: bun:sqlite is synchronous, and a hanging disk must not keep the server's thread from
+ * responding. Soon after, a check of the whole file for corruption begins in another Worker.
  *
  * @throws {DatabaseError} If the file cannot be used.
  */
@@ -61,7 +61,7 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
 type SqliteWorker = ReturnType<typeof startWorker>;
 
 function startWorker(onCheckpointFailed: (error: Error) => void) {
-  // Inside the executable every file's URL is that of the root, where `--root` of the build puts the Worker.
+  // Inside the executable the URL of every file is in the root, where `--root` of the build puts the Worker.
   const worker = new Worker(new URL("./worker.js", import.meta.url));
   const inFlight = new Map<number, PromiseWithResolvers<unknown>>();
   const { promise: failed, resolve: failStop } = Promise.withResolvers<Error>();
@@ -100,7 +100,7 @@ function callBy({ ask }: SqliteWorker) {
     ask((id) => ({ id, method, args }) as WorkerRequest) as ReturnType<WorkerApi[Method]>;
 }
 
-/** All tokens, oldest first, page by page: between two pages the Worker takes plants, and the server's thread requests. */
+/** All tokens, oldest first. Read in pages, so that the Worker takes plants between two of them. */
 async function allTokens(pageAfter: (row: bigint) => Promise<string>): Promise<TokenRecord[]> {
   const tokens: TokenRecord[] = [];
   for (let row: bigint | undefined = FIRST_ROW; row !== undefined;) {
@@ -111,17 +111,17 @@ async function allTokens(pageAfter: (row: bigint) => Promise<string>): Promise<T
   return tokens.toSorted((one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1));
 }
 
-/** SQLite gives rows numbers from 1 on. */
+/** SQLite numbers rows from 1. */
 const FIRST_ROW = 0n;
 
-/** By a connection of its own, on this thread: no server reads plants. */
+/** With another connection, on this thread: no server reads plants. */
 async function* readPages(path: string) {
   const { openPlants } = await import("./plants.ts");
   await using reader = openPlants(path);
   yield* reader.pages();
 }
 
-/** A hanging disk is not waited for: what was acknowledged is on it, and the next start reads the WAL. */
+/** Does not wait for a hanging disk: acknowledged plants are on it, and the next start reads the WAL. */
 async function closeWorker(
   worker: SqliteWorker,
   check: BackgroundCheck,
@@ -129,7 +129,7 @@ async function closeWorker(
 ): Promise<void> {
   const notClosed = () => onWarning("Database not closed: the disk does not respond");
   try {
-    // The last connection to be closed removes the WAL: it has to be the one that may write.
+    // The last connection to close removes the WAL: it has to be the one that may write.
     const closed = async () => {
       await check.stop();
       if (!worker.hasCrashed()) await callBy(worker)("close");

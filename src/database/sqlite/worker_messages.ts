@@ -4,11 +4,10 @@ import type { NewPlant } from "../../plant/plant.ts";
 import { DatabaseError, type PlantStore, type StoreOutcome } from "../database.ts";
 import type { TokenPage } from "./tokens.ts";
 
-// Bun copies a string without a structured clone, which took half of the way for a batch of one plant, and half of the
-// processor's time for many tokens: so a batch is one string on its way to the Worker, and one on its way back, and so is a
-// page of tokens.
+// Batches, outcomes and pages of tokens are strings, which Bun copies without a structured clone. A clone takes half of the
+// time that a batch of one plant is on its way, and half of the CPU time for many tokens.
 
-/** A batch on its way to the Worker. */
+/** A batch for the Worker. */
 export interface BatchMessage {
   /** The response has the same. */
   readonly id: number;
@@ -16,7 +15,7 @@ export interface BatchMessage {
   readonly plants: readonly NewPlant[];
 }
 
-/** Writes a batch as a line of numbers, of which each plant has three, and all texts behind it. */
+/** Writes a batch as a line of numbers, three for each plant, followed by all texts. */
 export function encodeBatch({ id, timeoutMs, plants }: BatchMessage): string {
   let numbers = `${id} ${timeoutMs}`;
   let texts = "";
@@ -47,7 +46,7 @@ export function decodeBatch(message: string): BatchMessage {
   return { id: Number(id), timeoutMs: Number(timeoutMs), plants };
 }
 
-/** Writes the outcomes of a batch as a letter each. */
+/** Writes the outcomes of a batch, one letter each. */
 export function encodeOutcomes(id: number, outcomes: readonly StoreOutcome[]): string {
   let letters = "";
   for (const outcome of outcomes) letters += outcome[0];
@@ -56,7 +55,7 @@ export function encodeOutcomes(id: number, outcomes: readonly StoreOutcome[]): s
 
 const OUTCOMES: Readonly<Record<string, StoreOutcome>> = { a: "added", p: "present", c: "conflict", u: "unavailable" };
 
-/** The inverse of {@linkcode encodeOutcomes}, as the response to the batch. */
+/** The inverse of {@linkcode encodeOutcomes}: the response to the batch. */
 export function decodeOutcomes(message: string): WorkerResponse {
   const at = message.indexOf(" ");
   const outcomes = Array.from(message.slice(at + 1), (letter) => OUTCOMES[letter] as StoreOutcome);
@@ -99,8 +98,8 @@ export function decodeTokens(message: string): TokenPage {
 }
 
 /**
- * What the Worker that holds the connection can be asked, one request after the other, beside `BatchMessage`: what
- * `TokenStore` names is called on the tokens.
+ * What the Worker does, one request after the other, besides adding batches. The methods of `TokenStore` are called on the
+ * tokens.
  */
 export interface WorkerApi extends Omit<TokenStore, "list"> {
   /** Resolves to a warning for the operator, if there is one. */
@@ -112,19 +111,19 @@ export interface WorkerApi extends Omit<TokenStore, "list"> {
   close(): Promise<void>;
 }
 
-/** A request on its way to the Worker; the response has the same id. */
+/** A request to the Worker. The response has the same id. */
 export type WorkerRequest = {
   [Method in keyof WorkerApi]: { id: number; method: Method; args: Parameters<WorkerApi[Method]> };
 }[keyof WorkerApi];
 
-/** A response on its way back; or, without a request, word that the database or a checkpoint failed. */
+/** A response of the Worker; or, without a request, the news that the database or a checkpoint failed. */
 export type WorkerResponse =
   | { readonly type: "result"; readonly id: number; readonly result: unknown }
   | { readonly type: "error"; readonly id: number; readonly error: SerializedError }
   | { readonly type: "failed"; readonly error: SerializedError }
   | { readonly type: "checkpoint_failed"; readonly error: SerializedError };
 
-/** An error as a structured clone can carry it: an error of our own classes would arrive as a plain `Error`. */
+/** An error for a structured clone, which would turn errors of our own classes into plain ones. */
 export interface SerializedError {
   readonly name: string;
   readonly message: string;

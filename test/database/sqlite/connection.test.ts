@@ -193,7 +193,7 @@ test("after a failed fsync no process that may write begins beside one that read
   database.reader.run("BEGIN");
   database.reader.query("SELECT 1 FROM plants").get();
   expect(() => connect(database.path, { access: "write", busyTimeoutMs: 50 })).toThrow(
-    `Cannot open database "${database.path}": an fsync failed before, and another process reads what that left in the WAL`,
+    `Cannot open database "${database.path}": an earlier fsync failed, and another process is reading the WAL`,
   );
   expect(database.isMarked()).toBe(true);
   database.reader.run("COMMIT");

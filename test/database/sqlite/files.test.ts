@@ -325,6 +325,6 @@ test.each([
   const warnings: string[] = [];
   const options = { onWarning: (message: string) => void warnings.push(message) };
   await using _ = await openSqliteWorker(directory.at("plants.db"), options);
-  const warning = "Others may write to the directory of the database, and so replace what is stored";
+  const warning = "Other users may write to the directory of the database, and so replace the database";
   expect(warnings).toEqual(mode === 0o700 ? [] : [expect.stringContaining(warning)]);
 });
