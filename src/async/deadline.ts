@@ -1,6 +1,6 @@
 /**
- * Waits for a promise until a deadline. Clears the timer either way. Ignores how the promise settles after the deadline,
- * even if it rejects.
+ * Waits for a promise until a deadline. Clears the timer either way. Ignores how the promise settles after the
+ * deadline, even if it rejects.
  *
  * @param timeoutMs How long to wait, in milliseconds; a negative value counts as 0.
  * @param onTimeout Called at the deadline: what it returns takes the promise's place, what it throws rejects.
@@ -24,8 +24,8 @@ const BLOCKED_MS = 100;
 const MAX_EXTENSION_MS = 1_000;
 
 /**
- * Calls a function at a deadline. If the timer fires late, data of the other side may be unread: so the deadline is extended
- * once, by as much as the timer was late, and at most a second.
+ * Calls a function at a deadline. If the timer fires late, data of the other side may be unread: so the deadline is
+ * extended once, by as much as the timer was late, and at most a second.
  *
  * @returns A function that clears the deadline.
  */

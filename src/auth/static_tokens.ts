@@ -3,8 +3,8 @@ import { isMistyped, MAX_TOKEN_LENGTH, staticTokenFault } from "./tokens.ts";
 import { sha256 } from "./sha256.ts";
 
 /**
- * Accepts these bearer tokens, each for everything, and no others. It compares digests: a check costs the same for any number
- * of tokens, and its duration reveals nothing about a token.
+ * Accepts these bearer tokens, each for everything, and no others. It compares digests: a check costs the same for any
+ * number of tokens, and its duration reveals nothing about a token.
  *
  * @param tokens At least one. Each has 16 to 8,192 characters, of those that RFC 6750 allows (section 2.1).
  * @throws {TypeError} If there is none, or one cannot be used. The message has its place in the list, not the token.

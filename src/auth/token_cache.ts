@@ -2,7 +2,9 @@ import type { NewToken, TokenRecord, TokenStore, TokenUse } from "./token_store.
 import { accepted, ACCEPTED, refused, SCOPES, type Verdict } from "./authenticate.ts";
 import { digestKey, isMistyped, MAX_TOKEN_LENGTH, type Sha256 } from "./tokens.ts";
 
-/** The tokens in memory: validating one reads nothing from the database, and costs the same for any number of tokens. */
+/**
+ * The tokens in memory: validating one reads nothing from the database, and costs the same for any number of tokens.
+ */
 export interface TokenCache {
   /** Validates a token, and records its use if it is accepted. */
   readonly authenticate: (token: string) => Verdict;

@@ -1,6 +1,6 @@
 /**
- * Hashes text (in UTF-8) with SHA-256 (FIPS 180-4), synchronously. The base64 is the {@linkcode digestKey} of a token: the
- * runtime writes it in less time than bytes.
+ * Hashes text (in UTF-8) with SHA-256 (FIPS 180-4), synchronously. The base64 is the {@linkcode digestKey} of a token:
+ * the runtime writes it in less time than bytes.
  */
 export interface Sha256 {
   /** The digest, in 32 bytes. */

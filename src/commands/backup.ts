@@ -20,8 +20,8 @@ export function declareBackup(program: Command, { io, action }: CommandContext):
 const NO_FILE = /(?:^|\/)\.{0,2}$/;
 
 /**
- * Copies the database as it is at one moment, even while a server writes to it. The file appears complete and fsynced, or
- * not at all, and never replaces another.
+ * Copies the database as it is at one moment, even while a server writes to it. The file appears complete and fsynced,
+ * or not at all, and never replaces another.
  *
  * @returns 0, or 1 if it was stopped.
  * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.

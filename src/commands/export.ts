@@ -39,8 +39,8 @@ export interface ExportOptions {
 }
 
 /**
- * Writes every plant that was stored before it began, ordered by id, from a database that may be in use. Memory does not
- * grow with the number of plants. Of a file that is marked as corrupt it writes what can be read.
+ * Writes every plant that was stored before it began, ordered by id, from a database that may be in use. Memory does
+ * not grow with the number of plants. Of a file that is marked as corrupt it writes what can be read.
  *
  * @returns 0; 1 if it was stopped.
  * @throws {CommandError} If the output cannot be written.

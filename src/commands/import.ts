@@ -33,8 +33,8 @@ export interface ImportOptions {
 }
 
 /**
- * Adds plants from lines of JSON, the inverse of `export`. Each line is checked as the API checks a body. A plant that is
- * stored already is left as it is; a line that is refused is reported, and the import goes on.
+ * Adds plants from lines of JSON, the inverse of `export`. Each line is checked as the API checks a body. A plant that
+ * is stored already is left as it is; a line that is refused is reported, and the import goes on.
  *
  * @param source A path, or "-" for standard input.
  * @returns 0; 1 if a line was refused, or if it was stopped.

@@ -24,8 +24,8 @@ export interface MigrateOptions {
 }
 
 /**
- * Brings a database on PostgreSQL to the newest schema, as a role that may create tables: then servers need one that may
- * not.
+ * Brings a database on PostgreSQL to the newest schema, as a role that may create tables: then servers need one that
+ * may not.
  *
  * @returns 0, or 1 if it was stopped.
  * @throws {ConfigError} If the database is a file, which the commands that write to it migrate.

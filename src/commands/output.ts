@@ -17,7 +17,9 @@ export interface Io {
   readonly hasColors: boolean;
   /** What comes in on standard input; to be called once. */
   readonly stdin: () => ReadableStream<Uint8Array>;
-  /** Aborted by the first signal that asks the program to stop: SIGTERM, SIGINT, SIGQUIT, or SIGHUP without a listener. */
+  /**
+   * Aborted by the first signal that asks the program to stop: SIGTERM, SIGINT, SIGQUIT, or SIGHUP without a listener.
+   */
   readonly stop: AbortSignal;
   /** Takes SIGHUP from then on, which asks a server to read its certificate again. */
   readonly onHangup: (listener: () => void) => void;

@@ -91,8 +91,8 @@ async function readConfig(environment: Environment, flags: Flags, { stop }: Io):
 
 /**
  * Finds the command that is called, and puts the arguments into the order that Commander takes. Without a command the
- * program serves: as Commander's default command, `serve` would run for a mistyped one. `help token create` asks for the
- * same as `token create --help`; a mistyped command is an error: Commander would print help and exit with 0.
+ * program serves: as Commander's default command, `serve` would run for a mistyped one. `help token create` asks for
+ * the same as `token create --help`; a mistyped command is an error: Commander would print help and exit with 0.
  */
 function normalizeArguments(program: Command, args: readonly string[]): { command: Command; words: string[] } {
   let [command, asksForHelp] = [program, false];

@@ -3,8 +3,8 @@ import type { TokenStore } from "../auth/token_store.ts";
 import type { Database } from "./database.ts";
 
 /**
- * All that the program does with the database of one URL: where databases differ. An adapter keeps nothing open; each call
- * rejects with a `DatabaseError` if the database cannot be used.
+ * All that the program does with the database of one URL: where databases differ. An adapter keeps nothing open; each
+ * call rejects with a `DatabaseError` if the database cannot be used.
  */
 export interface DatabaseAdapter {
   /** The name of the database in messages: its path, or its name on a server. */
@@ -48,8 +48,8 @@ export interface DatabaseAdapter {
   backup(target: string, options: BackupOptions): Promise<number | undefined>;
 
   /**
-   * Replaces the database by a copy of a backup, and moves the old files aside. Changes nothing unless the whole backup is
-   * sound.
+   * Replaces the database by a copy of a backup, and moves the old files aside. Changes nothing unless the whole backup
+   * is sound.
    *
    * @param source The backup, as an absolute path.
    */

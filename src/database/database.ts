@@ -2,8 +2,8 @@ import type { TokenStore } from "../auth/token_store.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../plant/plant.ts";
 
 /**
- * The port of databases. Whoever opens a database disposes of it. `databaseContract` of `plant-store/testing` holds each
- * adapter to these comments.
+ * The port of databases. Whoever opens a database disposes of it. `databaseContract` of `plant-store/testing` holds
+ * each adapter to these comments.
  *
  * @example How many plants a database has
  * ```ts

@@ -26,7 +26,8 @@ export interface GroupCommitOptions {
   /** How many batches the store commits at once, as it can with several connections. @default {1} */
   readonly maxInFlight?: number | undefined;
   /**
-   * Runs a function once the input that has arrived is read. A microtask is too early: every batch would have one plant.
+   * Runs a function once the input that has arrived is read. A microtask is too early: every batch would have one
+   * plant.
    * @default `setImmediate`, which Bun, Deno and Node have; elsewhere `setTimeout` of zero
    */
   readonly defer?: ((run: () => void) => void) | undefined;
@@ -42,7 +43,9 @@ export interface GroupCommit {
    * @throws {PlantStoreError} `queue_full`, `shutting_down`, or `storage_unavailable` (even if it takes too long).
    */
   add(plant: NewPlant): Promise<AddOutcome>;
-  /** How many plants are pending or in flight. A plant in flight counts until its commit ends, even past its deadline. */
+  /**
+   * How many plants are pending or in flight. A plant in flight counts until its commit ends, even past its deadline.
+   */
   size(): number;
   /**
    * Accepts no further plants, and resolves once every accepted plant has its outcome. A plant without one after

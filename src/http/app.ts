@@ -39,7 +39,9 @@ export interface AppOptions {
   readonly docsFiles?: DocsFiles | undefined;
   /** Renders `/metrics`. @default no such page */
   readonly renderMetrics?: RenderMetrics | undefined;
-  /** Whether the server is shutting down: then every response asks its client to close the connection. @default never */
+  /**
+   * Whether the server is shutting down: then every response asks its client to close the connection. @default never
+   */
   readonly isShuttingDown?: (() => boolean) | undefined;
 }
 

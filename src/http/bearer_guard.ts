@@ -8,9 +8,10 @@ import { PlantStoreError } from "../errors.ts";
 export type RequiredScopes = Readonly<Record<string, Scope>>;
 
 /**
- * Guards every route that an app registers after it: a request needs a bearer token that `authenticate` accepts, and that
- * has the scope of the path (RFC 6750). The guard runs before validation, so a caller without a token learns nothing about
- * the body it sent. Use it once in an app: the bearer plugin reads the header only where it is registered first.
+ * Guards every route that an app registers after it: a request needs a bearer token that `authenticate` accepts, and
+ * that has the scope of the path (RFC 6750). The guard runs before validation, so a caller without a token learns
+ * nothing about the body it sent. Use it once in an app: the bearer plugin reads the header only where it is registered
+ * first.
  *
  * @throws {PlantStoreError} `missing_credentials`, `invalid_credentials` or `insufficient_scope`.
  */
@@ -21,8 +22,8 @@ export function bearerGuard(authenticate: Authenticate, requiredScopes: Required
     headers["authorization"] = normalizeAuthorization(headers["authorization"]);
   });
   guard.use(bearer());
-  // Elysia guesses from a hook's source text whether to await it: it awaits a call after a `return`. It copies what a hook
-  // resolves to into the context, which costs more than the check: so this one resolves to nothing.
+  // Elysia guesses from a hook's source text whether to await it: it awaits a call after a `return`. It copies what a
+  // hook resolves to into the context, which costs more than the check: so this one resolves to nothing.
   guard.onTransform({ as: "global" }, function authenticateBearer(context) {
     const { bearer: token = "", path } = context as { bearer?: string; path: string };
     return requireAccepted(authenticate(token), scopes.get(path));

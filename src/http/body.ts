@@ -3,8 +3,8 @@ import { pause } from "../async/timers.ts";
 import { PlantStoreError } from "../errors.ts";
 
 /**
- * Reads the body of a request. Checks the media type first, then the size. Counts the bytes themselves: a missing or wrong
- * Content-Length lets nothing through.
+ * Reads the body of a request. Checks the media type first, then the size. Counts the bytes themselves: a missing or
+ * wrong Content-Length lets nothing through.
  *
  * A whole body needs one promise and no async function: each would cost as much as parsing the plant.
  *
@@ -88,14 +88,14 @@ async function readCounted(body: ReadableStream<Uint8Array> | null, maxBytes: nu
 }
 
 /**
- * Reading a chunk costs a microsecond, whatever its size, and a body may come in chunks of one byte. After this many the
- * reader waits for a turn of the event loop: Bun joins what arrives meanwhile to one chunk.
+ * Reading a chunk costs a microsecond, whatever its size, and a body may come in chunks of one byte. After this many
+ * the reader waits for a turn of the event loop: Bun joins what arrives meanwhile to one chunk.
  */
 const FIRST_CHUNKS = 16;
 
 /**
- * Other runtimes join no chunks, and a turn takes a millisecond: so the number between two turns doubles, up to what other
- * requests can wait for.
+ * Other runtimes join no chunks, and a turn takes a millisecond: so the number between two turns doubles, up to what
+ * other requests can wait for.
  */
 const MAX_CHUNKS_A_TURN = 1_024;
 

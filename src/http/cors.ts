@@ -3,7 +3,8 @@ import { REQUEST_ID } from "./request.ts";
 /** Lets pages of other origins call, and read every response, even those of errors (Fetch standard, section 3.2). */
 export interface Cors {
   /**
-   * The response to a preflight of such a page, which a browser sends without credentials; nothing to any other request.
+   * The response to a preflight of such a page, which a browser sends without credentials; nothing to any other
+   * request.
    *
    * @param methods Those of the path.
    */

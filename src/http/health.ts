@@ -3,8 +3,8 @@ import { withDeadline } from "../async/deadline.ts";
 import { PlantStoreError } from "../errors.ts";
 
 /**
- * The two public paths for supervisors and load balancers: `/livez` returns 200 while the process can respond, `/readyz`
- * while a plant could be stored.
+ * The two public paths for supervisors and load balancers: `/livez` returns 200 while the process can respond,
+ * `/readyz` while a plant could be stored.
  *
  * @param ready Resolves when a plant could be stored now; throws a `PlantStoreError` when not.
  */
@@ -30,13 +30,13 @@ export interface ReadinessOptions {
 }
 
 /**
- * Turns a costly probe into a cheap check whether a plant could be stored now. One probe runs at a time, and its verdict
- * is used again while it is fresh. A stale verdict is never used (RFC 9111 section 4.2.4): the check waits for the next
- * probe, and rejects once that has run for `timeoutMs`.
+ * Turns a costly probe into a cheap check whether a plant could be stored now. One probe runs at a time, and its
+ * verdict is used again while it is fresh. A stale verdict is never used (RFC 9111 section 4.2.4): the check waits for
+ * the next probe, and rejects once that has run for `timeoutMs`.
  *
  * @param probe Resolves when a plant could be stored now.
- * @returns The check. It rejects with the probe's `PlantStoreError`, or with `storage_unavailable` if the probe hangs or
- * rejects with anything else: a load balancer sends requests elsewhere, even after a bug.
+ * @returns The check. It rejects with the probe's `PlantStoreError`, or with `storage_unavailable` if the probe hangs
+ * or rejects with anything else: a load balancer sends requests elsewhere, even after a bug.
  *
  * @example
  * ```ts

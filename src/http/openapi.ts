@@ -48,8 +48,8 @@ function errorTable(): string {
 }
 
 /**
- * The OpenAPI document, generated from the schemas of the routes. What `@elysiajs/swagger` generates is not valid OpenAPI
- * 3.0: the missing parts are filled in from the table of errors.
+ * The OpenAPI document, generated from the schemas of the routes. What `@elysiajs/swagger` generates is not valid
+ * OpenAPI 3.0: the missing parts are filled in from the table of errors.
  *
  * @param server Where clients find the API. It may be relative to the address that the document is served at (OpenAPI
  * 3.0.4, section 4.8.5).
@@ -150,8 +150,8 @@ function example(code: ErrorCode): OpenAPIV3.ExampleObject {
 }
 
 /**
- * `$id` is a key of Elysia's, and an object allows additional properties by default: with the key, Swagger UI makes one up
- * for its example. A member of one of these names would be under `properties`.
+ * `$id` is a key of Elysia's, and an object allows additional properties by default: with the key, Swagger UI makes one
+ * up for its example. A member of one of these names would be under `properties`.
  */
 function removeForeignKeys(schema: object): void {
   const { properties = {} } = schema as { properties?: object };

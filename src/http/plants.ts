@@ -6,8 +6,8 @@ import { readJsonBody } from "./body.ts";
 import { INT64_MAX, INT64_MIN } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 
-// These schemas are for the document, and for the types of clients. `parsePlant` checks a body, because a refusal must be
-// cheap. A test holds the two together.
+// These schemas are for the document, and for the types of clients. `parsePlant` checks a body, because a refusal must
+// be cheap. A test holds the two together.
 
 // `t.Integer` also accepts a string, and documents that. The process has one registry, which refuses a second copy.
 TypeRegistry.Delete("PlainInteger");
@@ -101,7 +101,8 @@ export function plantsApi({ plants, maxBodyBytes }: PlantsOptions) {
         return plant.tag === undefined ? { name: plant.name } : { name: plant.name, tag: plant.tag };
       },
       {
-        // The handler parses and validates; this schema only documents. Elysia would do it before it checks credentials.
+        // The handler parses and validates; this schema only documents. Elysia would do it before it checks
+        // credentials.
         parse: "none",
         body: "NewPlant",
         response: {

@@ -10,7 +10,8 @@ const AFTER_SCHEME = "https://".length;
  * - It has a short host: Elysia would not find the path.
  * - It is a bare path: Bun gives that if the Host header is empty or missing (HTTP/1.0).
  *
- * The URL is replaced in place, because a second request would share the body with the first. Nothing here uses the host.
+ * The URL is replaced in place, because a second request would share the body with the first. Nothing here uses the
+ * host.
  */
 export function normalizeUrl(request: Request): string {
   const { url } = request;
@@ -27,8 +28,8 @@ export function normalizeUrl(request: Request): string {
 const HOST = /^(?:[\w.~!$&'()*+,;=%-]*|\[[\da-f:.]+\])(?::\d*)?$/i;
 
 /**
- * Whether the Host header is valid (RFC 9112, section 3.2): at most one, and a host. Two headers arrive joined by a comma
- * and a space, which no host has.
+ * Whether the Host header is valid (RFC 9112, section 3.2): at most one, and a host. Two headers arrive joined by a
+ * comma and a space, which no host has.
  */
 export function hasValidHost({ headers }: Request): boolean {
   const host = headers.get("host");
@@ -66,8 +67,8 @@ export function shortHeader(headers: Headers, name: string): string | undefined 
 export type ForwardedHeader = "X-Forwarded-For" | "Forwarded";
 
 /**
- * The address of the client according to the proxy in front: the last one in `X-Forwarded-For` or `Forwarded` (RFC 7239).
- * The proxy itself added the last one; a client can make up those before it.
+ * The address of the client according to the proxy in front: the last one in `X-Forwarded-For` or `Forwarded` (RFC
+ * 7239). The proxy itself added the last one; a client can make up those before it.
  *
  * @returns An IP address without a port, or a name that stands for one (RFC 7239, section 6); `undefined` if the header
  * has neither.

@@ -65,8 +65,8 @@ export interface RespondOptions {
 }
 
 /**
- * A `fetch` that gives every request a response, even if there is no route for it or its handler fails. The response has
- * the id of its request, and closes a connection that cannot carry another request. The observer hears of it.
+ * A `fetch` that gives every request a response, even if there is no route for it or its handler fails. The response
+ * has the id of its request, and closes a connection that cannot carry another request. The observer hears of it.
  *
  * It surrounds every request: so it is not an async function, and adds one promise to those of the handler.
  */
@@ -107,7 +107,9 @@ interface ReceivedRequest extends ObservedRequest {
   readonly startedAt: number;
 }
 
-/** The response to an error, which the observer hears of first. The cause of an error that is not ours is for the log. */
+/**
+ * The response to an error, which the observer hears of first. The cause of an error that is not ours is for the log.
+ */
 function failure(error: unknown, received: ReceivedRequest, { observer, methods }: RespondOptions): Response {
   const known = error instanceof PlantStoreError ? error : new PlantStoreError("internal", undefined, { cause: error });
   observer.onError(known, received);
@@ -123,8 +125,8 @@ function complete(response: Response, received: ReceivedRequest, options: Respon
   const { request, path, requestId, clientAddress, startedAt } = received;
   response.headers.set(REQUEST_ID, requestId);
   options.cors?.addHeaders(response, request);
-  // RFC 9112, section 9.6: the rest of the body would have to be read to its end. If the server is shutting down, the client
-  // would send its next request to a server that has stopped.
+  // RFC 9112, section 9.6: the rest of the body would have to be read to its end. If the server is shutting down, the
+  // client would send its next request to a server that has stopped.
   if (options.isShuttingDown() || hasUnreadBody(request, options.maxBodyBytes)) {
     response.headers.set("connection", "close");
   }

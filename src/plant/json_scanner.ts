@@ -2,23 +2,25 @@
 export type JsonScan =
   | {
       readonly isJson: true;
-      /** If the text is an object: the source text of each member asked for. If a member is repeated, the last counts. */
+      /**
+       * If the text is an object: the source text of each member asked for. If a member is repeated, the last counts.
+       */
       readonly sources: readonly (string | undefined)[] | undefined;
     }
   | {
       readonly isJson: false;
       /**
-       * The offset of the first UTF-16 code unit at which the text is not JSON; the length of the text if it ends too early;
-       * or the bracket that opens one level too many.
+       * The offset of the first UTF-16 code unit at which the text is not JSON; the length of the text if it ends too
+       * early; or the bracket that opens one level too many.
        */
       readonly offset: number;
       readonly isTooDeep: boolean;
     };
 
 /**
- * Scans JSON (RFC 8259) without building it. A nested value can take much more memory than its text: JavaScriptCore makes
- * an array of a thousand elements for an object whose only key is "999". One pass without recursion: a hostile text costs
- * no more than any other of its length.
+ * Scans JSON (RFC 8259) without building it. A nested value can take much more memory than its text: JavaScriptCore
+ * makes an array of a thousand elements for an object whose only key is "999". One pass without recursion: a hostile
+ * text costs no more than any other of its length.
  *
  * @example
  * ```ts

@@ -23,9 +23,9 @@ export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
 }
 
 /**
- * Creates a token if none is accepted, and no JWTs either. Stores its digest, and prints it once, with a command that works
- * as it stands. If stderr is not a terminal, it may be a log: then the token expires. In production, or if storage refuses,
- * it creates none, and a warning says what to do.
+ * Creates a token if none is accepted, and no JWTs either. Stores its digest, and prints it once, with a command that
+ * works as it stands. If stderr is not a terminal, it may be a log: then the token expires. In production, or if
+ * storage refuses, it creates none, and a warning says what to do.
  */
 export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOptions): Promise<void> {
   const { jwt, production, database, terminal, log } = options;

@@ -14,8 +14,8 @@ export interface Handlers {
 export type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "maxBodyBytes">;
 
 /**
- * How long a connection may be idle, or take to send a whole body, in seconds. Bun allows 12 seconds for the headers. With
- * both limits, and a deadline for every response, no connection stays open forever.
+ * How long a connection may be idle, or take to send a whole body, in seconds. Bun allows 12 seconds for the headers.
+ * With both limits, and a deadline for every response, no connection stays open forever.
  */
 const IDLE_TIMEOUT_S = 30;
 
@@ -130,8 +130,8 @@ function serve({ host, port, certificate, maxBodyBytes }: ServeOptions, handlers
       development: false,
       // Otherwise a second server on the port would start, and share the traffic silently.
       reusePort: false,
-      // The app has a lower limit of its own, after the check of the credentials, and its 413 has a body. Bun's 413 has none
-      // and comes before that check: so this limit is far above, and clients rarely meet it.
+      // The app has a lower limit of its own, after the check of the credentials, and its 413 has a body. Bun's 413 has
+      // none and comes before that check: so this limit is far above, and clients rarely meet it.
       maxRequestBodySize: Math.max(4 * maxBodyBytes, 2 ** 20),
       ...(certificate && { tls: { cert: certificate.cert, key: certificate.key, ciphers: CIPHERS } }),
     });

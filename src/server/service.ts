@@ -111,8 +111,8 @@ async function loadTracing({ tracing }: Config, log: Logger): Promise<Tracing | 
 }
 
 /**
- * Accepts our own tokens, from memory, and the JWTs of an identity provider if one is set. A token that is not our own, and
- * has the three parts of a JWT, is verified with the provider's keys.
+ * Accepts our own tokens, from memory, and the JWTs of an identity provider if one is set. A token that is not our own,
+ * and has the three parts of a JWT, is verified with the provider's keys.
  */
 function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Config, log: Logger): Authenticate {
   if (jwt === undefined) return tokens.authenticate;
@@ -128,9 +128,9 @@ function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Con
 }
 
 /**
- * Whoever changes keys on their way can sign tokens. So `NODE_TLS_REJECT_UNAUTHORIZED` does not disable the check of the
- * provider's certificate, and a provider on this machine, which may use plain HTTP, is reached without the proxy that
- * `HTTP_PROXY` names. Others are reached through the proxy, which cannot change HTTPS.
+ * Whoever changes keys on their way can sign tokens. So `NODE_TLS_REJECT_UNAUTHORIZED` does not disable the check of
+ * the provider's certificate, and a provider on this machine, which may use plain HTTP, is reached without the proxy
+ * that `HTTP_PROXY` names. Others are reached through the proxy, which cannot change HTTPS.
  */
 function fetchKeys(url: string, init: RequestInit): Promise<Response> {
   const direct = isLoopback(new URL(url)) ? { proxy: false as const } : {};

@@ -70,8 +70,8 @@ async function drain(server: HttpServer, commits: GroupCommit, timeoutMs: number
 }
 
 /**
- * Requests that are still arriving get 503 with `Connection: close`, until no request arrived and no commit ended for this
- * long, in milliseconds. A client that got its response may connect again.
+ * Requests that are still arriving get 503 with `Connection: close`, until no request arrived and no commit ended for
+ * this long, in milliseconds. A client that got its response may connect again.
  */
 const GRACE_MS = 250;
 

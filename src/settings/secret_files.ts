@@ -13,8 +13,8 @@ const TIMEOUT_MS = 30_000;
 const POLL_MS = 20;
 
 /**
- * Reads a file of secrets: a regular file, or a pipe that a program writes the secret to. Blocks no thread, even while the
- * pipe has no writer.
+ * Reads a file of secrets: a regular file, or a pipe that a program writes the secret to. Blocks no thread, even while
+ * the pipe has no writer.
  *
  * @param name The setting that names the file.
  * @throws {ConfigError} If the file cannot be read within 30 seconds, or holds more than a mebibyte.
@@ -54,8 +54,8 @@ function cannotUse(name: string, path: string, reason: string): ConfigError {
 }
 
 /**
- * The environment, with `DATABASE_URL` from the file that `DATABASE_URL_FILE` names: other processes can read an environment
- * and a password in it. The flag `--database` replaces both: then no file is read.
+ * The environment, with `DATABASE_URL` from the file that `DATABASE_URL_FILE` names: other processes can read an
+ * environment and a password in it. The flag `--database` replaces both: then no file is read.
  *
  * @throws {ConfigError} If both variables are set, or the file has no usable URL. The message quotes nothing of it.
  */
@@ -78,7 +78,8 @@ async function readUrl(path: string): Promise<string> {
 }
 
 /**
- * The tokens of `AUTH_TOKENS` and of the file that `AUTH_TOKENS_FILE` names. Logs a warning for each that is easy to guess.
+ * The tokens of `AUTH_TOKENS` and of the file that `AUTH_TOKENS_FILE` names. Logs a warning for each that is easy to
+ * guess.
  *
  * @throws {ConfigError} If the file cannot be read, or has a token that cannot be used.
  */
@@ -102,8 +103,8 @@ function warnOfGuessable(setting: string, tokens: readonly string[], log: Logger
 }
 
 /**
- * The entropy of a text, in bits, as if its characters were drawn at random from those that occur in it. That is about right
- * for a random token, low for a repeated or short word, and too high for a long sentence.
+ * The entropy of a text, in bits, as if its characters were drawn at random from those that occur in it. That is about
+ * right for a random token, low for a repeated or short word, and too high for a long sentence.
  */
 function estimatedBits(text: string): number {
   return text.length * Math.log2(new Set(text).size);

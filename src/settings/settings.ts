@@ -58,7 +58,8 @@ function setting<Variable extends string, Value>(declared: {
 
 /**
  * Everything that an operator can set, in the order of `serve --help`. A new setting is an entry here and a row in the
- * README, which a test demands. The type `Config`, the parsing, the help and the log of the start follow from the entry.
+ * README, which a test demands. The type `Config`, the parsing, the help and the log of the start follow from the
+ * entry.
  */
 export const SETTINGS = {
   host: setting({

@@ -26,8 +26,8 @@ export interface Logging extends Disposable {
   /** A property may be a function: it is called for the value, but only if the line is written. */
   readonly log: Logger;
   /**
-   * Counts a line that the throttle would suppress, and returns true. Call it before a line that many requests a second may
-   * cause: making the line costs a tenth of a refused request.
+   * Counts a line that the throttle would suppress, and returns true. Call it before a line that many requests a second
+   * may cause: making the line costs a tenth of a refused request.
    */
   readonly suppresses: (level: "warning" | "error", message: string, reason?: string) => boolean;
 }

@@ -38,8 +38,8 @@ export interface Tracing {
 }
 
 /**
- * Starts sending spans to a collector. A span has only what is in {@linkcode CompletedRequest}: no header, query, token or
- * body leaves the process.
+ * Starts sending spans to a collector. A span has only what is in {@linkcode CompletedRequest}: no header, query, token
+ * or body leaves the process.
  */
 export function startTracing({ endpoint, serviceName, onFailure }: TracingOptions): Tracing {
   const url = `${endpoint.href.replace(/\/+$/, "")}/v1/traces`;
@@ -89,7 +89,8 @@ function describe(span: Span, { method, path, status, requestId }: CompletedRequ
 const MAX_TRACEPARENT_LENGTH = 128;
 
 /**
- * The span of the client, if it sent one. `tracestate` and `baggage` are for services that this one calls: there are none.
+ * The span of the client, if it sent one. `tracestate` and `baggage` are for services that this one calls: there are
+ * none.
  */
 function parentOf({ headers }: Request): Context {
   const header = headers.get("traceparent");

@@ -71,8 +71,8 @@ function waitForLock(store: PlantStore, { onWait, stop }: LockWait): PlantStore 
 }
 
 /**
- * Checks a file, and removes its corruption marker if the file is sound. A file that another process marks during the check
- * counts as corrupt.
+ * Checks a file, and removes its corruption marker if the file is sound. A file that another process marks during the
+ * check counts as corrupt.
  */
 async function checkWithMarker(path: string, { stop, onProgress }: CheckOptions): Promise<CheckResult> {
   const marker = markerOf(path);

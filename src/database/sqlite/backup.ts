@@ -14,8 +14,8 @@ export const DRAFT = "plants.db";
  * Copies a database, as it is at one moment after the call, into a new file, even while a server writes to it. The file
  * appears complete and fsynced, or not at all, and never replaces another one.
  *
- * Copies no file that is marked as corrupt: the copy could be sound, and lack plants. Copies to no path with the files of
- * another database beside it. Removes what killed backups left in the same directory once it is an hour old.
+ * Copies no file that is marked as corrupt: the copy could be sound, and lack plants. Copies to no path with the files
+ * of another database beside it. Removes what killed backups left in the same directory once it is an hour old.
  *
  * @param target An absolute path.
  * @returns How many plants the copy has; `undefined` if it was stopped: then there is no file.
@@ -106,7 +106,9 @@ const PREFIX = ".plant-store-backup-";
 /** After how long without a write a private directory counts as abandoned by a killed backup. */
 const ABANDONED_AFTER_MS = 3_600_000;
 
-/** Removes the directories of killed backups and restores, which have hidden names: an operator does not notice them. */
+/**
+ * Removes the directories of killed backups and restores, which have hidden names: an operator does not notice them.
+ */
 export async function removeAbandoned(parent: string): Promise<void> {
   for (const entry of await readdir(parent, { withFileTypes: true })) {
     // Not for a link: its target stays untouched.

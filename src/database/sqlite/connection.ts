@@ -19,11 +19,11 @@ export interface ConnectOptions {
 }
 
 /**
- * Connects to a database file. Checks that it is a plant-store's, and unless it is only read, runs {@linkcode checkOnOpening}
- * and migrates it. Leaves a file that cannot be used as it was, with its WAL.
+ * Connects to a database file. Checks that it is a plant-store's, and unless it is only read, runs
+ * {@linkcode checkOnOpening} and migrates it. Leaves a file that cannot be used as it was, with its WAL.
  *
- * @throws {DatabaseError} If the file cannot be opened, is not a database, is corrupt, or belongs to another application or a
- * newer plant-store; or if a file beside it cannot be trusted.
+ * @throws {DatabaseError} If the file cannot be opened, is not a database, is corrupt, or belongs to another
+ * application or a newer plant-store; or if a file beside it cannot be trusted.
  */
 export function connect(path: string, options: ConnectOptions = {}): Database {
   const { access = "create" } = options;
@@ -128,8 +128,8 @@ function beginWalMode(client: Database, busyTimeoutMs: number): void {
 }
 
 /**
- * A connection in WAL mode holds a lock, and a restore needs that lock to move the file. If the file was moved before, this
- * connection would write to it beside the WAL of the restored one.
+ * A connection in WAL mode holds a lock, and a restore needs that lock to move the file. If the file was moved before,
+ * this connection would write to it beside the WAL of the restored one.
  */
 function requireSameFile({ filename }: Database, file: string | undefined): void {
   if (identityOf(filename) !== file) throw new DatabaseError("it was replaced while it was opened; try again");
@@ -154,8 +154,8 @@ function pragma(client: Database, name: string): unknown {
 
 /**
  * Resets the WAL after a failed fsync. It has transactions that no later fsync writes to the disk, because the kernel
- * considers their pages clean. SQLite finds them valid in the page cache, and a 200 could rest on them. Waits for a process
- * that only reads: it may have read such transactions.
+ * considers their pages clean. SQLite finds them valid in the page cache, and a 200 could rest on them. Waits for a
+ * process that only reads: it may have read such transactions.
  */
 function resetUnsyncedWal(client: Database): void {
   if (!resetWal(client)) throw new DatabaseError(IN_USE);
@@ -168,8 +168,9 @@ const IN_USE = "an earlier fsync failed, and another process is reading the WAL;
 const RESET_TIMEOUT_MS = 100;
 
 /**
- * Resets the WAL if no other process uses it. A server that was killed during an fsync leaves transactions that were never
- * synced, and a 200 could rest on them. If another process uses the WAL, the checkpoint syncs it, which is enough.
+ * Resets the WAL if no other process uses it. A server that was killed during an fsync leaves transactions that were
+ * never synced, and a 200 could rest on them. If another process uses the WAL, the checkpoint syncs it, which is
+ * enough.
  */
 function tryToResetWal(client: Database, busyTimeoutMs: number): void {
   client.run(`PRAGMA busy_timeout = ${RESET_TIMEOUT_MS}`);

@@ -3,8 +3,8 @@ import { DatabaseError } from "../database.ts";
 import { createPrivateFile, databaseFile, readTrusted } from "./files.ts";
 
 /**
- * A file beside a database, `plants.db-corrupt`, that marks it as corrupt: a corrupt file cannot be trusted with that itself.
- * A marker is about one file: a backup that is copied to the path later is not marked.
+ * A file beside a database, `plants.db-corrupt`, that marks it as corrupt: a corrupt file cannot be trusted with that
+ * itself. A marker is about one file: a backup that is copied to the path later is not marked.
  */
 export interface CorruptionMarker {
   /** The corruption that was found, in one line; `undefined` if none is known. Reads the disk. */
@@ -90,9 +90,9 @@ function replaceMarker(file: string, text: string): void {
 }
 
 /**
- * The identity of the file at this path; `undefined` if there is none. Writing does not change it. A new file may get the
- * inode of a deleted one, but not its birth time. The device number is not part of it: a boot or a mount may change that, and
- * a marker is on the same device as its file.
+ * The identity of the file at this path; `undefined` if there is none. Writing does not change it. A new file may get
+ * the inode of a deleted one, but not its birth time. The device number is not part of it: a boot or a mount may change
+ * that, and a marker is on the same device as its file.
  */
 export function identityOf(path: string): string | undefined {
   const stats = statSync(path, { bigint: true, throwIfNoEntry: false });

@@ -27,11 +27,11 @@ export interface SqliteDatabaseOptions {
 }
 
 /**
- * The database of a connection that may write. Disposing of it closes the connection. Every call blocks the thread until the
- * disk responds.
+ * The database of a connection that may write. Disposing of it closes the connection. Every call blocks the thread
+ * until the disk responds.
  *
- * After a failed fsync every call fails, for good: the page cache differs from the disk. The same is true once this process
- * or another finds the file corrupt: then it is marked, and nothing writes to it.
+ * After a failed fsync every call fails, for good: the page cache differs from the disk. The same is true once this
+ * process or another finds the file corrupt: then it is marked, and nothing writes to it.
  */
 export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
   const { busyTimeoutMs = 5_000, onCheckpointFailed = () => {}, checkpointWorker: worker } = options;
@@ -61,7 +61,8 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
   return {
     plants: {
       add: async (plants, { timeoutMs }) => write(() => addAll(plants), timeoutMs * ADD_SHARE),
-      // Commits a page, as adding a plant does. SQLite leaves this version to applications, and this one has no use for it.
+      // Commits a page, as adding a plant does. SQLite leaves this version to applications, and this one has no use for
+      // it.
       probe: async () => void write(() => client.run("PRAGMA user_version = 0")),
     },
     tokens: sqliteTokens(client, { read, write }),
@@ -89,8 +90,8 @@ function busyTimeoutOf(client: Client): (timeoutMs: number) => void {
 }
 
 /**
- * Moves the WAL into the database, which leaves one file, and throws if that fails. If another process uses the database,
- * that one does it.
+ * Moves the WAL into the database, which leaves one file, and throws if that fails. If another process uses the
+ * database, that one does it.
  */
 function checkpointAndClose(client: Client): void {
   client.run("PRAGMA busy_timeout = 0");

@@ -20,8 +20,8 @@ const UNAVAILABLE: Readonly<Record<string, string>> = {
 };
 
 /**
- * Translates an error of SQLite by its code: a state of the storage becomes `storage_unavailable`; anything else, such as
- * wrong SQL, is returned unchanged.
+ * Translates an error of SQLite by its code: a state of the storage becomes `storage_unavailable`; anything else, such
+ * as wrong SQL, is returned unchanged.
  */
 export function toPlantStoreError(error: unknown): unknown {
   if (error instanceof CorruptError) return unavailable(UNAVAILABLE["SQLITE_CORRUPT"] as string, error);
@@ -38,8 +38,8 @@ function unavailable(reason: string, cause: Error): PlantStoreError {
 }
 
 /**
- * Turns an error of SQLite, of the system or of our own checks into one line for the operator, which names the database. Any
- * other error is a bug, and is returned unchanged.
+ * Turns an error of SQLite, of the system or of our own checks into one line for the operator, which names the
+ * database. Any other error is a bug, and is returned unchanged.
  *
  * @param action What failed, such as `open`.
  */
@@ -70,8 +70,8 @@ function reasonOfOther(error: Error): string {
 }
 
 /**
- * Whether an fsync failed. Then the page cache differs from the disk, and a second fsync would succeed without writing the
- * lost pages.
+ * Whether an fsync failed. Then the page cache differs from the disk, and a second fsync would succeed without writing
+ * the lost pages.
  */
 export function isFailedSync(error: unknown): boolean {
   return error instanceof FailedSyncError || /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(codeOf(error));

@@ -106,8 +106,8 @@ function statsOf(file: string): Stats | undefined {
 }
 
 /**
- * Any user who may write to the directory can put files beside a database: a journal that SQLite rolls back into it, a WAL
- * that the user keeps open for writing, or a pipe that blocks whoever opens it.
+ * Any user who may write to the directory can put files beside a database: a journal that SQLite rolls back into it, a
+ * WAL that the user keeps open for writing, or a pipe that blocks whoever opens it.
  */
 function requireTrustedFiles(file: string): void {
   for (const path of BESIDE.map((suffix) => file + suffix)) {
@@ -176,8 +176,8 @@ function requireNoHalfRestore(file: string): void {
 }
 
 /**
- * SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only there. Looks at the WAL
- * first: a process that creates a database writes to the file before.
+ * SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only there. Looks at the
+ * WAL first: a process that creates a database writes to the file before.
  */
 function requireFileOfWal(file: string): void {
   if (walBytes(file) === 0 || (statsOf(file)?.size ?? 0) > 0) return;
@@ -198,8 +198,8 @@ function createDatabaseFile(file: string): void {
 }
 
 /**
- * Creates a file that only its owner may read and write. Root gives it to this owner, as SQLite does with the WAL: root may
- * run a command on the files of a server. Follows no link, such as one to a file of root's.
+ * Creates a file that only its owner may read and write. Root gives it to this owner, as SQLite does with the WAL: root
+ * may run a command on the files of a server. Follows no link, such as one to a file of root's.
  *
  * @throws {Error} The system's, if the path exists or cannot be written.
  */
@@ -233,8 +233,8 @@ export const NOT_WRITABLE =
   "SQLite must be able to write to the file and to its directory; run this as the user who runs the server";
 
 /**
- * Prepares a check that the files of a database are still those that were opened. SQLite would go on writing to files that
- * were removed or replaced, and those writes would be lost.
+ * Prepares a check that the files of a database are still those that were opened. SQLite would go on writing to files
+ * that were removed or replaced, and those writes would be lost.
  *
  * @param path The database, open and in WAL mode.
  * @returns The check, of two system calls. It throws `storage_unavailable` once a file is another one.

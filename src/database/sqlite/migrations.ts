@@ -22,8 +22,9 @@ const NEWEST = Math.max(...MIGRATIONS.map(({ when }) => when));
 export const APPLICATION_ID = 0x706c6e74;
 
 /**
- * Brings a database to the newest schema. Takes the write lock first: if two processes start together, one migrates and the
- * other finds it done. If there is nothing to do, it waits for no lock. The table of applied migrations is drizzle-kit's own.
+ * Brings a database to the newest schema. Takes the write lock first: if two processes start together, one migrates and
+ * the other finds it done. If there is nothing to do, it waits for no lock. The table of applied migrations is
+ * drizzle-kit's own.
  *
  * @throws {DatabaseError} If a newer plant-store made the file.
  */

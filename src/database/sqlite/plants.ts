@@ -12,8 +12,8 @@ import { plants } from "./schema.ts";
 const { placeholder } = sql;
 
 /**
- * Prepares adding batches, each in one transaction. The connection may write. Each call blocks the thread until the disk
- * responds.
+ * Prepares adding batches, each in one transaction. The connection may write. Each call blocks the thread until the
+ * disk responds.
  */
 export function addPlants(client: Database): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
   const db = drizzle({ client });
@@ -58,8 +58,8 @@ export function openPlants(path: string): PlantReader {
   return {
     async *pages() {
       yield* keysetPages(readPage(client));
-      // At the end: all that can be read was read, and a server may have found corruption meanwhile. A row that SQLite does
-      // not reach from the root is missing without an error.
+      // At the end: all that can be read was read, and a server may have found corruption meanwhile. A row that SQLite
+      // does not reach from the root is missing without an error.
       const finding = marker.finding();
       if (finding !== undefined) {
         throw new DatabaseError(`Database "${path}" is corrupt (${finding}): plants may be missing`);
@@ -95,8 +95,8 @@ function reading<Result>({ filename }: Database, read: () => Result): Result {
 }
 
 /**
- * A page also ends before a row that cannot be read: the next page begins there, and throws. Leaving the loop early resets
- * the statement, which ends its read transaction.
+ * A page also ends before a row that cannot be read: the next page begins there, and throws. Leaving the loop early
+ * resets the statement, which ends its read transaction.
  */
 function pageOf(rows: Iterable<PlantRow>): NewPlant[] {
   const page: NewPlant[] = [];

@@ -12,17 +12,18 @@ import { asideOf, BESIDE, databaseFile, walBytes } from "./files.ts";
 import { checkFile } from "./integrity.ts";
 
 /**
- * Replaces a database, which may be missing or corrupt, by a copy of a backup. Moves its files into a directory beside it,
- * and deletes none. Moves nothing before the copy is complete, fsynced and sound, nor while another process holds SQLite's
- * lock on the database.
+ * Replaces a database, which may be missing or corrupt, by a copy of a backup. Moves its files into a directory beside
+ * it, and deletes none. Moves nothing before the copy is complete, fsynced and sound, nor while another process holds
+ * SQLite's lock on the database.
  *
  * After a kill one of these is true, and the next restore finishes the rest:
  * - The old database is in its place.
  * - The path of the database is empty, and the directory `plants.db-replacing` has the old file. No server starts.
  * - The restored database is in its place, and the directory has all old files, but not its final name.
  *
- * Every process that uses a database in WAL mode holds a lock on it, in whatever container it runs. A file that no server has
- * opened yet has no WAL: a command that only reads it locks it only during a page, and reads the old file to its end.
+ * Every process that uses a database in WAL mode holds a lock on it, in whatever container it runs. A file that no
+ * server has opened yet has no WAL: a command that only reads it locks it only during a page, and reads the old file to
+ * its end.
  *
  * @param source The backup, as an absolute path.
  * @throws {DatabaseError} If the database is in use, or the backup cannot be used as it is.
@@ -85,8 +86,8 @@ function ownerOf(file: string): Owner {
 }
 
 /**
- * Moves the old files aside, and the draft to their place. Moves the main file first: from then on no server starts. All
- * others follow, because SQLite would take the old WAL for that of the restored file.
+ * Moves the old files aside, and the draft to their place. Moves the main file first: from then on no server starts.
+ * All others follow, because SQLite would take the old WAL for that of the restored file.
  *
  * @returns The directory with the old files.
  */
@@ -130,8 +131,8 @@ const LOCK_BYTES = { from: 0x4000_0000, count: 512 };
 const [SEEK_SET, F_TLOCK] = [0, 2];
 
 /**
- * Takes SQLite's exclusive lock on a file without SQLite: this locks even a corrupt file, and changes nothing. Until it is
- * released, no process reads or writes the database.
+ * Takes SQLite's exclusive lock on a file without SQLite: this locks even a corrupt file, and changes nothing. Until it
+ * is released, no process reads or writes the database.
  *
  * @returns The lock, to be disposed of. Without a file it locks nothing.
  * @throws {DatabaseError} If another process has the database open.

@@ -16,8 +16,8 @@ import {
 } from "./worker_messages.ts";
 
 /**
- * Opens a SQLite database in a Worker: bun:sqlite is synchronous, and a hanging disk must not keep the server's thread from
- * responding. Soon after, a check of the whole file for corruption begins in another Worker.
+ * Opens a SQLite database in a Worker: bun:sqlite is synchronous, and a hanging disk must not keep the server's thread
+ * from responding. Soon after, a check of the whole file for corruption begins in another Worker.
  *
  * @throws {DatabaseError} If the file cannot be used.
  */

@@ -4,8 +4,8 @@ import type { NewPlant } from "../../plant/plant.ts";
 import { DatabaseError, type PlantStore, type StoreOutcome } from "../database.ts";
 import type { TokenPage } from "./tokens.ts";
 
-// Batches, outcomes and pages of tokens are strings, which Bun copies without a structured clone. A clone takes half of the
-// time that a batch of one plant is on its way, and half of the CPU time for many tokens.
+// Batches, outcomes and pages of tokens are strings, which Bun copies without a structured clone. A clone takes half of
+// the time that a batch of one plant is on its way, and half of the CPU time for many tokens.
 
 /** A batch for the Worker. */
 export interface BatchMessage {
@@ -98,8 +98,8 @@ export function decodeTokens(message: string): TokenPage {
 }
 
 /**
- * What the Worker does, one request after the other, besides adding batches. The methods of `TokenStore` are called on the
- * tokens.
+ * What the Worker does, one request after the other, besides adding batches. The methods of `TokenStore` are called on
+ * the tokens.
  */
 export interface WorkerApi extends Omit<TokenStore, "list"> {
   /** Resolves to a warning for the operator, if there is one. */
