@@ -4,7 +4,7 @@ import type { Command } from "commander";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
-import { counted, type Io, type Progress, progressBar, sizeOf } from "./output.ts";
+import { counted, type Io, progressBar, sizeOf } from "./output.ts";
 
 /** Declares `plant-store backup`. */
 export function declareBackup(program: Command, { io, action }: CommandContext): void {
@@ -34,12 +34,9 @@ export async function backup(database: DatabaseLocation, target: string, io: Io)
   // The adapter checks this too, but only after it has copied everything.
   if (existsSync(target)) throw new CommandError(`Cannot back up to "${target}": file already exists`);
   try {
-    let bar: Progress | undefined;
-    const onProgress = (copied: number, total: number) => {
-      bar ??= progressBar({ ...io, total });
-      bar.update(copied);
-    };
-    const plants = await adapter.backup(resolve(target), { stop: io.stop, onProgress }).finally(() => bar?.clear());
+    const bar = progressBar(io);
+    const onProgress = (copied: number, total: number) => bar.update({ done: copied, total });
+    const plants = await adapter.backup(resolve(target), { stop: io.stop, onProgress }).finally(bar.clear);
     if (plants === undefined) io.stderr("Stopped: no backup was made\n");
     else {
       const size = `${counted(plants, "plant")}, ${sizeOf(statSync(target).size)}`;

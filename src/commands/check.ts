@@ -3,7 +3,7 @@ import type { CheckProgress } from "../database/adapter.ts";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { CommandError } from "../errors.ts";
 import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
-import { counted, type Io, type Progress, progressBar, writeOutput } from "./output.ts";
+import { counted, type Io, progressBar, writeOutput } from "./output.ts";
 
 /** Declares `plant-store check`. */
 export function declareCheck(program: Command, { io, action }: CommandContext): void {
@@ -25,13 +25,9 @@ export function declareCheck(program: Command, { io, action }: CommandContext): 
  */
 async function check(database: DatabaseLocation, io: Io): Promise<number> {
   const adapter = await adapterOf(database);
-  let bar: Progress | undefined;
-  const onProgress = ({ plants, total }: CheckProgress) => {
-    bar ??= progressBar({ ...io, total });
-    bar.update(plants, plants);
-  };
-  const result = await adapter.check({ stop: io.stop, onProgress });
-  bar?.clear();
+  const bar = progressBar(io);
+  const onProgress = ({ plants, total }: CheckProgress) => bar.update({ done: plants, total, plants });
+  const result = await adapter.check({ stop: io.stop, onProgress }).finally(bar.clear);
   switch (result.type) {
     case "sound": {
       const size = `${counted(result.plants, "plant")}, ${counted(result.pages, "page")}`;

@@ -48,7 +48,7 @@ export async function importPlants(
   { maxLineBytes = 2 ** 26 }: ImportOptions = {},
 ): Promise<number> {
   const input = openInput(source, io);
-  const progress = progressBar({ ...io, total: input.size });
+  const progress = progressBar(io);
   const counts: Counts = { added: 0, present: 0, refused: 0, line: 0 };
   try {
     const onWait = () => progress.print("Waiting: another process is writing to the database\n");
@@ -56,7 +56,7 @@ export async function importPlants(
     await using opened = await openForWriting({ create: true, bulk: { onWait, stop: io.stop } });
     for await (const batch of batchesOf(input.reader, maxLineBytes, io.stop)) {
       progress.print(await commit(batch, opened.plants, counts));
-      progress.update(batch.bytes, counts.added + counts.present);
+      progress.update({ done: batch.bytes, total: input.size, plants: counts.added + counts.present });
       // A file is read without waiting.
       await eventLoopTurn();
     }

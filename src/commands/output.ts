@@ -77,21 +77,24 @@ export interface ProgressOptions {
   readonly stderr: (text: string) => void;
   /** Whether they go to a terminal that moves its cursor. Without one, no bar is drawn. */
   readonly isAnsi: boolean;
-  /** How much there is to do, in any unit. @default unknown: rate only */
-  readonly total?: number | undefined;
   /** A clock, in milliseconds. */
   readonly now?: () => number;
 }
 
+/** How much is done. */
+export interface ProgressState {
+  /** In any unit. */
+  readonly done: number;
+  /** In the same unit. @default unknown: no bar */
+  readonly total?: number | undefined;
+  /** How many plants are done. @default unknown: no rate */
+  readonly plants?: number | undefined;
+}
+
 /** A line at the bottom of a terminal that shows how much is done. */
 export interface Progress {
-  /**
-   * Draws the bar, ten times a second at most.
-   *
-   * @param done How much of `total` is done.
-   * @param plants How many plants that was. @default unknown: no rate
-   */
-  update(done: number, plants?: number): void;
+  /** Draws the bar, ten times a second at most. */
+  update(state: ProgressState): void;
   /** Prints a message above the bar, where it stays. */
   print(text: string): void;
   /** Erases the bar. */
@@ -105,7 +108,7 @@ const ERASE = "\r\x1b[K";
 
 /** Shows progress on a terminal: how much is done, how many plants a second, and how much time is left. */
 export function progressBar(options: ProgressOptions): Progress {
-  const { stderr, isAnsi, total, now = () => performance.now() } = options;
+  const { stderr, isAnsi, now = () => performance.now() } = options;
   const begin = now();
   let due = begin + INTERVAL_MS;
   let line = "";
@@ -116,10 +119,10 @@ export function progressBar(options: ProgressOptions): Progress {
   }
 
   return {
-    update(done, plants) {
+    update(state) {
       if (!isAnsi || now() < due) return;
       due = now() + INTERVAL_MS;
-      draw(describe({ done, total, plants, elapsed: (now() - begin) / 1000 }));
+      draw(describe(state, (now() - begin) / 1000));
     },
     print(text) {
       if (text !== "") stderr(line === "" ? text : `${ERASE}${text}${line}`);
@@ -128,15 +131,8 @@ export function progressBar(options: ProgressOptions): Progress {
   };
 }
 
-interface State {
-  readonly done: number;
-  readonly total: number | undefined;
-  readonly plants: number | undefined;
-  /** In seconds. */
-  readonly elapsed: number;
-}
-
-function describe({ done, total, plants, elapsed }: State): string {
+/** @param elapsed In seconds. */
+function describe({ done, total, plants }: ProgressState, elapsed: number): string {
   const rate = plants === undefined ? "" : `${counted(plants, "plant")}, ${grouped(Math.round(plants / elapsed))}/s`;
   if (total === undefined || done === 0) return rate;
   const share = Math.min(1, done / total);

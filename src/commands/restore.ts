@@ -4,7 +4,7 @@ import type { CheckProgress } from "../database/adapter.ts";
 import { type DatabaseLocation, adapterOf } from "../database/open_database.ts";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
-import { counted, type Io, type Progress, progressBar, sizeOf } from "./output.ts";
+import { counted, type Io, progressBar, sizeOf } from "./output.ts";
 
 /** Declares `plant-store restore`. */
 export function declareRestore(program: Command, { io, action }: CommandContext): void {
@@ -27,14 +27,10 @@ export function declareRestore(program: Command, { io, action }: CommandContext)
  */
 async function restore(database: DatabaseLocation, source: string, io: Io): Promise<number> {
   const adapter = await adapterOf(database);
-  let bar: Progress | undefined;
-  const onProgress = ({ plants, total }: CheckProgress) => {
-    bar ??= progressBar({ ...io, total });
-    bar.update(plants, plants);
-  };
+  const bar = progressBar(io);
+  const onProgress = ({ plants, total }: CheckProgress) => bar.update({ done: plants, total, plants });
   try {
-    const result = await adapter.restore(resolve(source), { stop: io.stop, onProgress });
-    bar?.clear();
+    const result = await adapter.restore(resolve(source), { stop: io.stop, onProgress }).finally(bar.clear);
     switch (result.type) {
       case "restored": {
         const size = `${counted(result.plants, "plant")}, ${sizeOf(result.bytes)}`;

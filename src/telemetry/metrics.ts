@@ -15,12 +15,6 @@ export interface Metrics {
   render(): Promise<string>;
 }
 
-/** What {@linkcode createMetrics} needs. */
-export interface MetricsOptions {
-  /** A clock in milliseconds that never goes back. @default `performance.now` */
-  readonly monotonic?: () => number;
-}
-
 /** The upper bounds of the buckets of durations, in seconds. */
 const BUCKETS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
 /** The upper bounds of the buckets of plants a commit. */
@@ -32,7 +26,7 @@ const RENDER_INTERVAL_MS = 1_000;
  * Makes metrics that start at zero. A client library would check and hash the labels of each observation, which costs
  * more than finding a token. Here the labels become text at a scrape.
  */
-export function createMetrics({ monotonic = () => performance.now() }: MetricsOptions = {}): Metrics {
+export function createMetrics(): Metrics {
   const requests = new Requests();
   // Every outcome is there from the start: a rate needs the zero before the first conflict.
   const plants = { added: 0, present: 0, conflict: 0 };
@@ -55,8 +49,8 @@ export function createMetrics({ monotonic = () => performance.now() }: MetricsOp
     },
     registerDatabase: register,
     async render() {
-      if (monotonic() - renderedAt >= RENDER_INTERVAL_MS) {
-        renderedAt = monotonic();
+      if (performance.now() - renderedAt >= RENDER_INTERVAL_MS) {
+        renderedAt = performance.now();
         rendered = exposition(sources.flatMap((read) => read()));
       }
       return rendered;

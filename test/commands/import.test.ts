@@ -359,7 +359,8 @@ test("import shows no bar where there is no terminal, and a clean last line wher
 /** A bar whose clock the test sets, and what it has drawn since it was last asked. */
 function barOf(total: number | undefined, isAnsi = true) {
   let [now, drawn] = [5_000, ""];
-  const bar = progressBar({ stderr: (text) => (drawn += text), isAnsi, total, now: () => now });
+  const { update, print, clear } = progressBar({ stderr: (text) => (drawn += text), isAnsi, now: () => now });
+  const bar = { print, clear, update: (done: number, plants?: number) => update({ done, total, plants }) };
   return {
     bar,
     at(milliseconds: number, act: (progress: typeof bar) => void): string {
