@@ -122,7 +122,7 @@ export function progressBar(options: ProgressOptions): Progress {
     update(state) {
       if (!isAnsi || now() < due) return;
       due = now() + INTERVAL_MS;
-      draw(describe(state, (now() - begin) / 1000));
+      draw(progressLine(state, (now() - begin) / 1000));
     },
     print(text) {
       if (text !== "") stderr(line === "" ? text : `${ERASE}${text}${line}`);
@@ -132,7 +132,7 @@ export function progressBar(options: ProgressOptions): Progress {
 }
 
 /** @param elapsed In seconds. */
-function describe({ done, total, plants }: ProgressState, elapsed: number): string {
+function progressLine({ done, total, plants }: ProgressState, elapsed: number): string {
   const rate = plants === undefined ? "" : `${counted(plants, "plant")}, ${grouped(Math.round(plants / elapsed))}/s`;
   if (total === undefined || done === 0) return rate;
   const share = Math.min(1, done / total);

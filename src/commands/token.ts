@@ -131,7 +131,7 @@ async function listTokens(database: DatabaseLocation, { json }: { json: boolean 
   const open: TokenCall["open"] = (adapter) => adapter.openTokens((message) => io.stderr(`${message}\n`));
   return withTokens(database, { action: "list the tokens", open }, async (tokens, where) => {
     const records = await tokens.list();
-    await writeOutput(io, json ? `${JSON.stringify(records.map(describe), null, 2)}\n` : table(records));
+    await writeOutput(io, json ? `${JSON.stringify(records.map(toJson), null, 2)}\n` : table(records));
     if (records.length === 0 && !json)
       io.stderr(`No tokens in "${where}". Create one: plant-store token create NAME\n`);
     return 0;
@@ -213,13 +213,13 @@ function requireName(name: string): void {
   }
 }
 
-function describe(token: TokenRecord) {
+function toJson(token: TokenRecord) {
   const { name, scopes, createdAt, expiresAt, lastUsedAt, revokedAt } = token;
   const times = { created: createdAt, expires: expiresAt, lastUsed: lastUsedAt, revoked: revokedAt };
-  return { name, status: statusOf(token), scopes, ...times };
+  return { name, status: tokenStatus(token), scopes, ...times };
 }
 
-function statusOf({ revokedAt, expiresAt }: TokenRecord): "active" | "expired" | "revoked" {
+function tokenStatus({ revokedAt, expiresAt }: TokenRecord): "active" | "expired" | "revoked" {
   if (revokedAt !== null) return "revoked";
   return expiresAt !== null && expiresAt.getTime() <= Date.now() ? "expired" : "active";
 }
@@ -235,7 +235,7 @@ function table(records: readonly TokenRecord[]): string {
 
 function cells(token: TokenRecord): string[] {
   const { name, scopes, createdAt, expiresAt, lastUsedAt } = token;
-  return [name, statusOf(token), scopes.join(" "), minute(createdAt), minute(expiresAt), minute(lastUsedAt)];
+  return [name, tokenStatus(token), scopes.join(" "), minute(createdAt), minute(expiresAt), minute(lastUsedAt)];
 }
 
 function minute(moment: Date | null): string {

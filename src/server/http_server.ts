@@ -52,11 +52,14 @@ export class HttpServer {
       return fetch(request);
     };
     const certificate = tls && (await readCertificate(tls));
-    this.#current = serve({ host, port, certificate, maxBodyBytes }, { fetch: counted, error });
+    this.#current = startServer({ host, port, certificate, maxBodyBytes }, { fetch: counted, error });
     const bound = { host: this.#current.hostname ?? host, port: this.#current.port ?? port };
     // Port 0 took a free one: the server keeps it.
     this.#listen = (renewed) => {
-      this.#current = serve({ host, port: bound.port, certificate: renewed, maxBodyBytes }, { fetch: counted, error });
+      this.#current = startServer(
+        { host, port: bound.port, certificate: renewed, maxBodyBytes },
+        { fetch: counted, error },
+      );
     };
     return `${tls ? "https" : "http"}://${connectable(bound.host)}:${bound.port}`;
   }
@@ -111,7 +114,7 @@ export class HttpServer {
   }
 }
 
-type BunServer = ReturnType<typeof serve>;
+type BunServer = ReturnType<typeof startServer>;
 
 interface ServeOptions {
   readonly host: string;
@@ -120,7 +123,7 @@ interface ServeOptions {
   readonly maxBodyBytes: number;
 }
 
-function serve({ host, port, certificate, maxBodyBytes }: ServeOptions, handlers: Handlers) {
+function startServer({ host, port, certificate, maxBodyBytes }: ServeOptions, handlers: Handlers) {
   try {
     return Bun.serve({
       ...handlers,

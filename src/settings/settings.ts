@@ -19,11 +19,11 @@ import {
 import { type DatabaseLocation } from "../database/open_database.ts";
 
 /** One value of the configuration: its variables, its meaning, and what the log has of it. */
-export interface Setting<Value> {
+export interface Setting<Value, Variable extends string = string> {
   /** Its heading in `--help`. */
   readonly group: "Network" | "Database" | "Authentication" | "Limits" | "TLS" | "Observability";
   /** The environment variables that it is parsed from, each with its default; an empty default means none. */
-  readonly variables: Readonly<Record<string, string>>;
+  readonly variables: Readonly<Record<Variable, string>>;
   /**
    * The flag that overrides the variable, such as `--port <number>`. It has the name of the setting, which has only one
    * variable. @default none
@@ -36,23 +36,16 @@ export interface Setting<Value> {
    *
    * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and no secret.
    */
-  parse(inputs: Inputs): Value;
+  parse(inputs: Inputs<Variable>): Value;
   /** What the log of the start has of the value. @default nothing, because it may be a secret */
-  log?(value: Value): unknown;
+  log?(value: NoInfer<Value>): unknown;
 }
 
 /** The values, by the names of the variables. */
-type Inputs<Variable extends string = string> = Readonly<Record<Variable, Input>>;
+type Inputs<Variable extends string> = Readonly<Record<Variable, Input>>;
 
 /** Declares a setting: `parse` gets only its own variables, and `log` the value that `parse` returns. */
-function setting<Variable extends string, Value>(declared: {
-  readonly group: Setting<Value>["group"];
-  readonly variables: Readonly<Record<Variable, string>>;
-  readonly flag?: string;
-  readonly meaning: string;
-  readonly parse: (inputs: Inputs<Variable>) => Value;
-  log?(value: NoInfer<Value>): unknown;
-}): Setting<Value> {
+function setting<Variable extends string, Value>(declared: Setting<Value, Variable>): Setting<Value> {
   return declared;
 }
 

@@ -67,7 +67,7 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
     },
     onResponse(completed) {
       const span = spans.getStore();
-      if (span?.isRecording()) describe(span, completed);
+      if (span?.isRecording()) describeSpan(span, completed);
     },
     // The exporter has passed its failures to `onFailure` already.
     close: () => provider.shutdown().catch(() => {}),
@@ -75,7 +75,7 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
 }
 
 /** https://opentelemetry.io/docs/specs/semconv/http/http-spans: the error of a client is not an error of the span. */
-function describe(span: Span, { method, path, status, requestId }: CompletedRequest): void {
+function describeSpan(span: Span, { method, path, status, requestId }: CompletedRequest): void {
   span.setAttributes({
     "http.request.method": method,
     "http.response.status_code": status,
