@@ -104,10 +104,10 @@ function cannotRead(source: string, cause: unknown): CommandError {
 /** Opened before the database is, which would be made where there is none. */
 function openInput(source: string, { stdin }: Io) {
   try {
-    if (source === "-") return { reader: readerOf(stdin()), size: undefined };
+    if (source === "-") return { reader: stdin().getReader(), size: undefined };
     const stats = statSync(source);
     // A named pipe has no size.
-    return { reader: readerOf(streamOf(source, stats)), size: stats.isFile() ? stats.size : undefined };
+    return { reader: streamOf(source, stats).getReader(), size: stats.isFile() ? stats.size : undefined };
   } catch (cause) {
     throw cannotRead(source, cause);
   }
@@ -117,10 +117,6 @@ function openInput(source: string, { stdin }: Io) {
 function streamOf(source: string, stats: Stats): ReadableStream<Uint8Array> {
   if (!stats.isCharacterDevice()) return Bun.file(source).stream();
   return Readable.toWeb(createReadStream(source)) as unknown as ReadableStream<Uint8Array>;
-}
-
-function readerOf(stream: ReadableStream<Uint8Array>): ReadableStreamDefaultReader<Uint8Array> {
-  return stream.getReader();
 }
 
 /** Adds a batch, counts the outcomes, and resolves to a report on the lines that were refused. */

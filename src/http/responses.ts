@@ -31,12 +31,11 @@ export function extraHeaders(code: ErrorCode): Readonly<Record<string, string>> 
 const COMMON = { "content-type": "application/json", "x-content-type-options": "nosniff" };
 const SUCCESS: ResponseInit = { headers: new Headers(COMMON) };
 const FAILURE = Object.fromEntries(
-  (Object.keys(ERRORS) as ErrorCode[]).map((code) => [code, { status: statusOf(code), headers: failureHeaders(code) }]),
+  (Object.keys(ERRORS) as ErrorCode[]).map((code) => {
+    const headers = new Headers({ ...COMMON, "cache-control": "no-store", ...extraHeaders(code) });
+    return [code, { status: statusOf(code), headers }];
+  }),
 ) as Record<ErrorCode, { status: number; headers: Headers }>;
-
-function failureHeaders(code: ErrorCode): Headers {
-  return new Headers({ ...COMMON, "cache-control": "no-store", ...extraHeaders(code) });
-}
 
 /** The response for what a handler returned; `undefined` if that is a response already. */
 export function successResponse(body: unknown): Response | undefined {

@@ -51,6 +51,7 @@ export interface ServiceOptions {
 export async function runService(config: Config, options: ServiceOptions): Promise<void> {
   const { adapter, database, server, logging, stop, terminal } = options;
   const { log } = logging;
+  const { trustProxy } = config;
   const tracing = await loadTracing(config, log);
   const metrics = createMetrics();
   using timers = new DisposableStack();
@@ -77,7 +78,8 @@ export async function runService(config: Config, options: ServiceOptions): Promi
     maxBodyBytes: config.maxBodyBytes,
     observer,
     corsOrigins: config.corsOrigins,
-    clientAddress: (request) => clientAddress(request, server, config),
+    clientAddress: (request) =>
+      (trustProxy === "off" ? undefined : forwardedFor(request.headers, trustProxy)) ?? server.peerOf(request),
     docsFiles: config.docs ? swaggerUi : undefined,
     renderMetrics: metrics.render,
     isShuttingDown: () => stop.aborted || server.isDraining(),
@@ -86,7 +88,9 @@ export async function runService(config: Config, options: ServiceOptions): Promi
   const listening = server.listen({ fetch, error: (cause) => internalError(cause, observer) });
   const address = await withAbort(listening, stop);
   if (address === undefined) return server.stop(0);
-  logStartup(log, config, address);
+  const docs = config.docs ? `, documentation at ${address}/swagger` : "";
+  log.info(`Plant Store listens on ${address}${docs}`, { version: packageJson.version });
+  log.info("Configuration in force", loggableSettings(config));
   await withAbort(offerFirstToken(tokens, { ...config, address, database: adapter, terminal, log }), stop);
   for (const each of [watchDescriptors(log), ...keepFresh(tokens, log)]) timers.use(each);
   if (!stop.aborted) await once(stop, "abort");
@@ -95,12 +99,6 @@ export async function runService(config: Config, options: ServiceOptions): Promi
     { server, commits, tokens, tracing },
     { config, log, hasFailed: stop.reason instanceof PlantStoreError },
   );
-}
-
-/** The address that the trusted proxy names; otherwise that of the peer. */
-function clientAddress(request: Request, server: HttpServer, { trustProxy }: Config): string | undefined {
-  const forwarded = trustProxy === "off" ? undefined : forwardedFor(request.headers, trustProxy);
-  return forwarded ?? server.peerOf(request);
 }
 
 /** OpenTelemetry is large: only a server with a collector loads it. */
@@ -142,12 +140,6 @@ function internalError(cause: unknown, observer: Observer): Response {
   const error = new PlantStoreError("internal", undefined, { cause });
   observer.onError(error, { requestId: "none", clientAddress: () => undefined });
   return errorResponse(error);
-}
-
-function logStartup(log: Logger, config: Config, address: string): void {
-  const docs = config.docs ? `, documentation at ${address}/swagger` : "";
-  log.info(`Plant Store listens on ${address}${docs}`, { version: packageJson.version });
-  log.info("Configuration in force", loggableSettings(config));
 }
 
 /** How often to refresh the token cache, in milliseconds: other processes create and revoke tokens. */

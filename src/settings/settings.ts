@@ -130,8 +130,9 @@ export const SETTINGS = {
       if (!isComplete([AUTH_JWKS_URL, AUTH_ISSUER, AUTH_AUDIENCE])) return undefined;
       return { jwksUrl: parseJwksUrl(AUTH_JWKS_URL), issuer: AUTH_ISSUER.text, audience: AUTH_AUDIENCE.text };
     },
-    // The query of a URL may have a key.
-    log: (jwt) => jwt && { jwksUrl: withoutQuery(jwt.jwksUrl), issuer: jwt.issuer, audience: jwt.audience },
+    // Without the query of the URL, which may have a key.
+    log: (jwt) =>
+      jwt && { jwksUrl: jwt.jwksUrl.origin + jwt.jwksUrl.pathname, issuer: jwt.issuer, audience: jwt.audience },
   }),
   jwtScope: setting({
     group: "Authentication",
@@ -278,8 +279,4 @@ function describeDatabase(location: DatabaseLocation) {
 /** Not for objects: a setting names each member that is logged. */
 function asIs(value: string | number | boolean | undefined): typeof value {
   return value;
-}
-
-function withoutQuery({ origin, pathname }: URL): string {
-  return `${origin}${pathname}`;
 }

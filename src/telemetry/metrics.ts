@@ -33,7 +33,8 @@ export function createMetrics(): Metrics {
   const batches = new Histogram(BUCKETS_PLANTS);
   const commits = new Histogram(BUCKETS_S);
   const sources = [processMetrics, () => commitMetrics(plants, batches, commits), () => requests.metrics()];
-  const register = (read: () => readonly DatabaseMetric[]) => void sources.push(() => read().map(withoutLabels));
+  const register = (read: () => readonly DatabaseMetric[]) =>
+    void sources.push(() => read().map((metric) => ({ ...metric, samples: [{ labels: {}, value: metric.value }] })));
   let renderedAt = Number.NEGATIVE_INFINITY;
   let rendered = "";
   return {
@@ -89,10 +90,6 @@ function labelText(labels: Labels): string {
 
 function escaped(value: string | number): string {
   return String(value).replaceAll("\\", "\\\\").replaceAll("\n", "\\n");
-}
-
-function withoutLabels({ value, ...metric }: DatabaseMetric): Metric {
-  return { ...metric, samples: [{ labels: {}, value }] };
 }
 
 /** Counts values by size. */

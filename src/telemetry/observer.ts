@@ -1,10 +1,9 @@
-import type { Logger } from "@logtape/logtape";
 import type { Logging } from "./logging.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Tracing } from "./tracing.ts";
 import type { PlantStoreError } from "../errors.ts";
 import type { Commit } from "../group_commit/batch.ts";
-import type { CompletedRequest, Observer } from "../http/observer.ts";
+import type { Observer } from "../http/observer.ts";
 
 /** An observer of requests and of commits. */
 export interface ServiceObserver extends Observer {
@@ -38,7 +37,10 @@ export function createObserver(
     onResponse(completed) {
       metrics.countResponse(completed);
       tracing?.onResponse(completed);
-      if (accessLog) logRequest(log, completed);
+      if (!accessLog) return;
+      const { method, path, status, requestId, clientAddress: client } = completed;
+      const durationMs = Math.round(completed.durationMs * 1_000) / 1_000;
+      log.info("Request completed", { method, path, status, durationMs, requestId, client });
     },
     onCommit(commit) {
       metrics.countCommit(commit);
@@ -64,10 +66,4 @@ function lineOf({ code, reason = "none" }: PlantStoreError): Line | undefined {
   if (code === "queue_full") return { level: "warning", message: "Queue full" };
   if (code === "storage_unavailable") return { level: "error", message: "Storage unavailable" };
   return code === "internal" ? { level: "error", message: "Internal error" } : undefined;
-}
-
-function logRequest(log: Logger, completed: CompletedRequest): void {
-  const { method, path, status, requestId, clientAddress: client } = completed;
-  const durationMs = Math.round(completed.durationMs * 1_000) / 1_000;
-  log.info("Request completed", { method, path, status, durationMs, requestId, client });
 }

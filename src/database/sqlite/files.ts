@@ -93,7 +93,9 @@ export function requireFiles(file: string, access: Access): void {
   if (access === "create") createDatabaseFile(file);
   const stats = statsOf(file);
   if (!stats?.isFile()) throw new DatabaseError(stats ? "it is not a file" : "there is no such file");
-  if (access !== "read") requireWritable(file);
+  if (access === "read") return;
+  // Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first write.
+  if (!["", "-wal", "-shm"].every((suffix) => canWrite(file + suffix))) throw new DatabaseError(NOT_WRITABLE);
 }
 
 function statsOf(file: string): Stats | undefined {
@@ -211,11 +213,6 @@ export function createPrivateFile(path: string, text: string, { uid, gid }: Pick
   } finally {
     closeSync(file);
   }
-}
-
-/** Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first write. */
-function requireWritable(file: string): void {
-  if (!["", "-wal", "-shm"].every((suffix) => canWrite(file + suffix))) throw new DatabaseError(NOT_WRITABLE);
 }
 
 /** Whether this process may write to a file, or the file does not exist. */

@@ -1,7 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { asc, eq, gte, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
-import { type NewPlant, type Plant, samePlant } from "../../plant/plant.ts";
+import type { NewPlant } from "../../plant/plant.ts";
 import type { PlantReader } from "../adapter.ts";
 import { type AddOutcome, DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { connect } from "./connection.ts";
@@ -34,7 +34,7 @@ export function addPlants(client: Database): (batch: readonly NewPlant[]) => rea
     const { changes } = insertOne.run(id, name, tag);
     if (changes === 1) return "added";
     const stored = select.get({ id });
-    return stored !== undefined && samePlant(withoutNull(stored), plant) ? "present" : "conflict";
+    return stored?.name === name && stored.tag === tag ? "present" : "conflict";
   }
 
   return client.transaction((batch: readonly NewPlant[]) => batch.map(addOne)).immediate;
@@ -42,10 +42,6 @@ export function addPlants(client: Database): (batch: readonly NewPlant[]) => rea
 
 /** The row of a plant: an absent tag is `null`. */
 type PlantRow = typeof plants.$inferSelect;
-
-function withoutNull({ name, tag }: Pick<PlantRow, "name" | "tag">): Plant {
-  return tag === null ? { name } : { name, tag };
-}
 
 /**
  * Opens the plants of a database for reading only, even while a server writes to it.
