@@ -1,10 +1,8 @@
 import { expect, test } from "bun:test";
-import { memoryStore } from "../../src/database/memory.ts";
 import type { AddOutcome } from "../../src/database/database.ts";
 import { ERRORS } from "../../src/errors.ts";
-import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { Observer } from "../../src/http/observer.ts";
-import { type NewPlant, type Plant, samePlant } from "../../src/plant/plant.ts";
+import { type Plant, samePlant } from "../../src/plant/plant.ts";
 import { readError } from "../support/responses.ts";
 import { postPlant, testApp } from "../support/app.ts";
 
@@ -28,28 +26,6 @@ test.each([[undefined], [null], ["inserted"], [["added"]], [true], ["unavailable
     expect(faults).toEqual([new TypeError(`Unknown outcome of add(): ${String(outcome)}`)]);
   },
 );
-
-test("a store that forgets a `return` acknowledges nothing: every plant of the batch is 500", async () => {
-  const faults: unknown[] = [];
-  const observer: Observer = { onError: ({ cause }) => void faults.push(cause), onResponse() {} };
-  const store = { ...memoryStore(), add: async (batch: readonly NewPlant[]) => batch.map(() => undefined as never) };
-  const app = testApp({ plants: groupCommit(store), observer });
-  const responses = await Promise.all([1, 2].map((id) => app.fetch(postPlant({ id, name: "Fern" }))));
-  for (const response of responses) expect(await readError(response)).toMatchObject({ status: 500, error: 5001 });
-  const cause = new TypeError("The store returned an unknown outcome: undefined");
-  expect(faults).toEqual([cause, cause]);
-});
-
-test("a plant that the store could not take is 503, and its neighbour 200", async () => {
-  const store = { ...memoryStore(), add: async () => ["added", "unavailable"] as const };
-  const app = testApp({ plants: groupCommit(store) });
-  const responses = await Promise.all([1, 2].map((id) => app.fetch(postPlant({ id, name: "Fern" }))));
-  expect(responses.map(({ status }) => status)).toEqual([200, 503]);
-  expect(await readError(responses[1] as Response)).toMatchObject({
-    error: 5032,
-    message: ERRORS.storage_unavailable.message,
-  });
-});
 
 // What the refusal says
 

@@ -9,19 +9,6 @@ const HANGS = { code: "storage_unavailable", message: ERRORS.storage_unavailable
 beforeEach(() => void jest.useFakeTimers());
 afterEach(() => void jest.useRealTimers());
 
-test("readiness() follows the probe, both ways", async () => {
-  const { ready, probes } = deferredProbe({ maxAgeMs: 0 });
-  const verdicts: unknown[] = [];
-  for (const fault of [undefined, FULL, undefined]) {
-    const check = outcome(ready());
-    if (fault === undefined) probes.at(-1)?.resolve();
-    else probes.at(-1)?.reject(fault);
-    verdicts.push(await check);
-  }
-  expect(verdicts).toEqual(["ready", FULL, "ready"]);
-  expect(probes).toHaveLength(3);
-});
-
 test("readiness() probes once for many who check at once, and again only when the verdict is stale", async () => {
   const { ready, probes } = deferredProbe({ maxAgeMs: 500 });
   const checks = Array.from({ length: 100 }, ready);

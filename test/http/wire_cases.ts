@@ -141,6 +141,9 @@ const credentials: WireCase[] = [
   ),
   change("an unknown token in the query beside a good one", { path: "/plants?access_token=unknown" }, "200"),
   change("a token in the body", { authorization: [], body: fern(`, "access_token": "${TOKEN}"`) }, "401/4011"),
+  ...["X-Authorization", "Proxy-Authorization", "Access-Token", "Cookie"].map((name) =>
+    raw(`a token in ${name}`, [...POST, `${name}: Bearer ${TOKEN}`, TYPE, "Content-Length: 2"], "{}", "401/4011"),
+  ),
   change("an unknown token", { authorization: ["Bearer unknown"] }, "401/4012"),
   change("a token of 8,000 characters", { authorization: [`Bearer ${"a".repeat(8_000)}`] }, "401/4012"),
   change("a token without the scope", { authorization: [`Bearer ${METRICS_TOKEN}`] }, "403/4031", {
