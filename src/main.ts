@@ -10,14 +10,14 @@ for (const signal of ["SIGTERM", "SIGINT", "SIGQUIT"] as const) {
     stop.abort();
   });
 }
-// The terminal was closed, which `nohup` ignores; or a server takes it as a request to read its certificates again.
+// The terminal was closed, which `nohup` ignores. A server with TLS reloads its certificate instead.
 let onHangup = isHangupIgnored() ? () => {} : () => stop.abort();
 process.on("SIGHUP", () => onHangup());
-// Without a listener they end the process at once, and what was accepted has no response.
+// Without a listener they end the process at once, and requests in flight get no response.
 for (const signal of ["SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {});
 
-// A write that fails is reported to its own callback and as an event: without a listener the event is a crash. For
-// standard error there is no other place to report to.
+// A failed write calls its own callback and emits an event, which crashes the process without a listener. For stderr
+// there is no other place to report to.
 for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
 
 const isTerminal = process.stderr.isTTY === true;
@@ -35,13 +35,13 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   hasColors: isAnsi && !process.env["NO_COLOR"],
 });
 
-// The process does not wait for what still holds the event loop, such as a Worker whose disk hangs.
+// Does not wait for what keeps the event loop alive, such as a Worker whose disk hangs.
 setTimeout(() => process.exit(), 100).unref();
 
-/** Whether the program was started with SIGHUP ignored, as by `nohup`. Only Linux says so (proc(5), `SigIgn`). */
+/** Whether the program was started with SIGHUP ignored, as `nohup` does. Only Linux tells (proc(5), `SigIgn`). */
 function isHangupIgnored(): boolean {
   try {
-    // A bit per signal, the lowest one for SIGHUP.
+    // One bit for each signal. The lowest is SIGHUP's.
     return /^SigIgn:.*[13579bdf]$/m.test(readFileSync("/proc/self/status", "latin1"));
   } catch {
     return false;

@@ -16,7 +16,7 @@ export function declareBackup(program: Command, { io, action }: CommandContext):
   addDatabaseFlag(command);
 }
 
-/** A path that ends with a slash, or with what names a directory. */
+/** A path that ends with a slash, `.` or `..`: a directory. */
 const NO_FILE = /(?:^|\/)\.{0,2}$/;
 
 /**
@@ -25,13 +25,13 @@ const NO_FILE = /(?:^|\/)\.{0,2}$/;
  *
  * @returns 0, or 1 if it was stopped.
  * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.
- * @throws {CommandError} If the target is not a file's name, exists, or cannot be written.
+ * @throws {CommandError} If the target is a directory, exists, or cannot be written.
  * @throws {DatabaseError} If the database cannot be read or copied, or is marked as corrupt.
  */
 export async function backup(database: DatabaseLocation, target: string, io: Io): Promise<number> {
   const adapter = await adapterOf(database);
   if (NO_FILE.test(target)) throw new CommandError(`Cannot back up to "${target}": expected a file`);
-  // The adapter checks this too, but only after it has copied everything.
+  // The adapter checks this too, but only after copying everything.
   if (existsSync(target)) throw new CommandError(`Cannot back up to "${target}": file already exists`);
   try {
     const bar = progressBar(io);

@@ -16,8 +16,8 @@ export function declareCheck(program: Command, { io, action }: CommandContext): 
 }
 
 /**
- * Reads the whole database for corruption, even while a server writes to it, and prints the result. A server refuses to
- * start on a file that was found corrupt before; on one that is sound it starts again.
+ * Checks the whole database for corruption, even while a server writes to it, and prints the result. A server does not
+ * start on a file that was found corrupt, until a check finds it sound.
  *
  * @returns 0 for a sound database; 1 if it was stopped.
  * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.

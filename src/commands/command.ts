@@ -2,11 +2,11 @@ import { type Command, Help } from "commander";
 import { type Config, type Flags, type Setting, SETTINGS } from "../settings/settings.ts";
 import type { Io } from "./output.ts";
 
-/** What a command's action gets. */
+/** What the action of a command gets. */
 export interface Call {
-  /** The command's argument; empty if it has none. */
+  /** The argument of the command; empty if it has none. */
   readonly argument: string;
-  /** The command's flags, by their names. */
+  /** The flags of the command, by their names. */
   readonly flags: Flags;
   /**
    * Parses the configuration, with flags overriding environment variables.
@@ -16,10 +16,10 @@ export interface Call {
   config(): Promise<Config>;
 }
 
-/** What commands are declared with. */
+/** What the declaration of a command gets. */
 export interface CommandContext {
   readonly io: Io;
-  /** Makes Commander's action of what runs the command and resolves to its exit code. */
+  /** Turns a function that runs the command, and resolves to its exit code, into Commander's action. */
   readonly action: (run: (call: Call) => Promise<number>) => (...args: unknown[]) => Promise<void>;
 }
 
@@ -35,11 +35,11 @@ export function examples(...lines: string[]): string {
   return `\nExample${lines.length > 1 ? "s" : ""}:\n${lines.map((line) => `  plant-store ${line}`).join("\n")}`;
 }
 
-/** The columns of `--help`, as Commander has them without a terminal. */
+/** The columns of `--help`: Commander's without a terminal. */
 const WIDTH = 80;
 const INDENT = 6;
 
-/** What `serve --help` says of all settings, by their groups. */
+/** The help for all settings, by group, in `serve --help`. */
 export function settingsHelp(): string {
   const groups = Map.groupBy(Object.values<Setting<unknown>>(SETTINGS), ({ group }) => group);
   return Array.from(groups, ([group, settings]) => `${group}:\n${settings.map(settingHelp).join("\n")}`).join("\n\n");
@@ -57,13 +57,13 @@ export function namesOf({ variables }: Setting<unknown>): string {
   return Object.keys(variables).join(", ");
 }
 
-/** A setting's default, as people read it. */
+/** The default of a setting, for people. */
 export function defaultOf({ variables }: Setting<unknown>): string {
   const defaults = Object.values(variables);
   return defaults.every((preset) => preset === "") ? "none" : defaults.map((preset) => preset || "none").join(", ");
 }
 
-/** The meaning as a sentence in plain text; the README has it in Markdown, in a cell of a table. */
+/** The meaning as a sentence in plain text. The README has it as Markdown. */
 function sentenceOf({ meaning }: Setting<unknown>): string {
   const text = meaning.replaceAll("`", "");
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}`;

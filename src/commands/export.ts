@@ -39,13 +39,13 @@ export interface ExportOptions {
 }
 
 /**
- * Writes every plant that was stored before it began, ordered by id, from a database that may be in use. Memory does
- * not grow with the number of plants. Of a file that is marked as corrupt it writes what can be read.
+ * Writes every plant that was stored before it began, ordered by id, even while a server runs. Memory does not grow
+ * with the number of plants. If the file is marked as corrupt, it writes what can be read.
  *
  * @returns 0; 1 if it was stopped.
  * @throws {CommandError} If the output cannot be written.
  * @throws {BrokenPipe} If the reader of a pipe has ended.
- * @throws {DatabaseError} If the database cannot be read; at the end, if the file is marked as corrupt.
+ * @throws {DatabaseError} If the database cannot be read; or at the end, if the file is marked as corrupt.
  */
 export async function exportPlants(database: DatabaseLocation, { format }: ExportOptions, io: Io): Promise<number> {
   const { openPlants } = await adapterOf(database);
@@ -63,12 +63,12 @@ export async function exportPlants(database: DatabaseLocation, { format }: Expor
 
 async function write(io: Io, text: string): Promise<void> {
   if (text !== "") await withAbort(writeOutput(io, text), io.stop);
-  // A file takes every piece at once, and a signal is noticed between two of them.
+  // Writing to a file does not wait: signals are handled here.
   await eventLoopTurn();
 }
 
 interface Format {
-  /** What stands before the first plant. */
+  /** The text before the first plant. */
   readonly head: string;
   readonly record: (plant: NewPlant) => string;
 }
@@ -78,13 +78,13 @@ const FORMATS = {
   csv: { head: "id,name,tag\r\n", record: csvRecord },
 } as const satisfies Record<string, Format>;
 
-/** `JSON.stringify` takes no bigint, and an id is its own JSON. */
+/** `JSON.stringify` accepts no bigint; the digits of an id are its JSON. */
 function jsonLine({ id, name, tag }: NewPlant): string {
   const tagMember = tag === undefined ? "" : `,"tag":${JSON.stringify(tag)}`;
   return `{"id":${id},"name":${JSON.stringify(name)}${tagMember}}\n`;
 }
 
-/** RFC 4180. As PostgreSQL reads it, a field without quotes can be absent; an empty text has them. */
+/** RFC 4180. PostgreSQL reads an empty field as NULL, and one with quotes as an empty text. */
 function csvRecord({ id, name, tag }: NewPlant): string {
   return `${id},${csvField(name)},${tag === undefined ? "" : csvField(tag)}\r\n`;
 }

@@ -19,7 +19,7 @@ export function declareImport(program: Command, { io, action }: CommandContext):
     .action(
       action(async ({ argument, config }) => {
         const { database, maxBodyBytes } = await config();
-        // Whatever plant came in a body comes on a line: an id may be written longer there.
+        // A line must have room for any plant that the API accepts: its id may be written longer.
         return importPlants(database, argument, io, { maxLineBytes: Math.max(2 ** 26, maxBodyBytes + 64) });
       }),
     );
@@ -33,8 +33,8 @@ export interface ImportOptions {
 }
 
 /**
- * Adds plants from lines of JSON, the inverse of `export`. Each line is checked as the API checks a body. A plant that
- * is stored already is left as it is; a line that is refused is reported, and the import goes on.
+ * Adds plants from lines of JSON, the inverse of `export`. Checks each line as the API checks a body. A stored plant
+ * stays as it is. A refused line is reported, and the import goes on.
  *
  * @param source A path, or "-" for standard input.
  * @returns 0; 1 if a line was refused, or if it was stopped.
@@ -57,7 +57,7 @@ export async function importPlants(
     for await (const batch of batchesOf(input.reader, maxLineBytes, io.stop)) {
       progress.print(await commit(batch, opened.plants, counts));
       progress.update({ done: batch.bytes, total: input.size, plants: counts.added + counts.present });
-      // A file is read without waiting.
+      // Reading a file does not wait: signals are handled here.
       await eventLoopTurn();
     }
   } catch (error) {
@@ -71,7 +71,7 @@ export async function importPlants(
 /** How long the database may take to add a batch, in milliseconds. */
 const ADD_TIMEOUT_MS = 30_000;
 
-/** How many lines had which outcome so far. */
+/** The outcomes of the lines so far. */
 interface Counts {
   added: number;
   present: number;
@@ -86,13 +86,13 @@ function printSummary({ added, present, refused, line }: Counts, { stderr, stop 
   return stop.aborted || refused > 0 ? 1 : 0;
 }
 
-/** An error of the database or of the system, in one line; what was committed before it stays. */
+/** An error of the database or of the system, in one line. Plants that were committed before stay. */
 function toImportError(error: unknown, source: string, counts: Counts): unknown {
   const reason = reasonOfRefusal(error);
   if (reason !== undefined) {
     return new CommandError(`Cannot add plants after line ${counts.line}: ${reason}`, { cause: error });
   }
-  // Closing the database failed, too; the first error says more.
+  // Closing the database failed as well: the first error says more.
   if (error instanceof SuppressedError) return toImportError(error.suppressed, source, counts);
   return isSystemError(error) ? cannotRead(source, error) : error;
 }
@@ -101,7 +101,7 @@ function cannotRead(source: string, cause: unknown): CommandError {
   return new CommandError(`Cannot read "${source}": ${reasonOf(cause)}`, { cause });
 }
 
-/** Opened before the database is, which would be made where there is none. */
+/** Opens the input before the database, which would be created if there is none. */
 function openInput(source: string, { stdin }: Io) {
   try {
     if (source === "-") return { reader: stdin().getReader(), size: undefined };
@@ -113,13 +113,13 @@ function openInput(source: string, { stdin }: Io) {
   }
 }
 
-/** Bun's own stream cannot read a device such as /dev/null. */
+/** Bun's stream cannot read a device such as /dev/null. */
 function streamOf(source: string, stats: Stats): ReadableStream<Uint8Array> {
   if (!stats.isCharacterDevice()) return Bun.file(source).stream();
   return Readable.toWeb(createReadStream(source)) as unknown as ReadableStream<Uint8Array>;
 }
 
-/** Adds a batch, counts the outcomes, and resolves to a report on the lines that were refused. */
+/** Adds a batch, counts the outcomes, and resolves to a report of the refused lines. */
 async function commit({ plants, faults, lastLine }: Batch, store: PlantStore, counts: Counts): Promise<string> {
   const outcomes = await addAll(
     plants.map(({ plant }) => plant),
@@ -135,7 +135,7 @@ async function commit({ plants, faults, lastLine }: Batch, store: PlantStore, co
   return refused.map(({ line, message }) => `line ${line}: ${message}\n`).join("");
 }
 
-/** Adds plants, and those again that another transaction holds, as long as the time allows. */
+/** Adds plants, and until the deadline those again that another transaction has locked. */
 async function addAll(plants: readonly NewPlant[], store: PlantStore): Promise<readonly StoreOutcome[]> {
   const deadline = performance.now() + ADD_TIMEOUT_MS;
   let outcomes = await store.add(plants, { timeoutMs: ADD_TIMEOUT_MS });
@@ -154,10 +154,10 @@ const LOCKED = "another transaction held a lock for too long";
 /** Lines that are committed together. */
 interface Batch {
   readonly plants: readonly { readonly line: number; readonly plant: NewPlant }[];
-  /** The lines that hold none, each with what is wrong with it. */
+  /** The lines that are not a plant, and why. */
   readonly faults: readonly { readonly line: number; readonly message: string }[];
   readonly lastLine: number;
-  /** How much of the input has been read, in bytes. */
+  /** How much of the input was read, in bytes. */
   readonly bytes: number;
 }
 
@@ -209,7 +209,7 @@ interface Line {
 
 const NEWLINE = 0x0a;
 
-/** Cuts chunks into lines. Of a line that is too long, no more than the limit is kept in memory. */
+/** Splits chunks into lines. Keeps no more of a line in memory than the limit. */
 function lineSplitter(maxBytes: number): (chunk: Uint8Array) => Iterable<Line> {
   let parts: Uint8Array[] = [];
   let length = 0;
@@ -240,28 +240,29 @@ function lineSplitter(maxBytes: number): (chunk: Uint8Array) => Iterable<Line> {
 
 const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
 
-/** The first line of a file may hold a byte order mark and nothing else. */
+/** The first line of a file may be only a byte order mark. */
 function isBlank(bytes: Uint8Array): boolean {
   const start = BYTE_ORDER_MARK.every((byte, index) => bytes[index] === byte) ? BYTE_ORDER_MARK.length : 0;
   return bytes.subarray(start).every((byte) => byte === 0x20 || byte === 0x09 || byte === 0x0d);
 }
 
-/** Ends with the input, or with what has arrived when it is stopped. */
+/** Ends with the input, or after a stop with what has arrived. */
 async function* chunksOf(
   reader: ReadableStreamDefaultReader<Uint8Array>,
   stop: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
-  // Why it cannot be read is said where it is read.
+  // A read error is reported by the read.
   const cancel = () => void reader.cancel().catch(() => {});
   stop.addEventListener("abort", cancel);
   try {
     if (stop.aborted) return;
     for (let read = await reader.read(); !read.done; read = await reader.read()) {
       yield read.value;
-      // A line can be longer than a batch, and a file is read without waiting.
+      // A line can be longer than a batch, and reading a file does not wait.
       await eventLoopTurn();
     }
-    // The last line may have no end. If it has, one blank line more changes nothing; if it was cut off, it is none.
+    // Ends the last line, which may have no newline. After one, another blank line changes nothing. A stop may have cut
+    // the line off: then it does not count.
     if (!stop.aborted) yield Uint8Array.of(NEWLINE);
   } finally {
     stop.removeEventListener("abort", cancel);

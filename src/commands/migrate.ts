@@ -24,11 +24,10 @@ export interface MigrateOptions {
 }
 
 /**
- * Brings a database on PostgreSQL to the newest schema, as a role that may create tables: then servers need one that
- * may not.
+ * Brings a database on PostgreSQL to the newest schema, as a role that may create tables. The role of servers need not.
  *
  * @returns 0, or 1 if it was stopped.
- * @throws {ConfigError} If the database is a file, which the commands that write to it migrate.
+ * @throws {ConfigError} If the database is a file: every command that writes to it migrates it.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
 export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOptions, io: Io): Promise<number> {

@@ -18,14 +18,14 @@ export function declareOpenapi(program: Command, { io, action }: CommandContext)
 }
 
 /**
- * Prints the OpenAPI document, without a database or a server. In a file the server's URL has to be absolute: there is
- * nothing that it could be relative to.
+ * Prints the OpenAPI document, without a database or a server. The URL of the server has to be absolute: a file has no
+ * URL that it could be relative to.
  *
  * @throws {ConfigError} If `server` is not a URL of HTTP.
  */
 async function openapi(server: string, io: Io): Promise<number> {
   const url = parseBaseUrl({ name: "--server", text: server }).href.replace(/\/+$/, "");
-  // The web framework is loaded where it is used: no other command waits for it.
+  // Loaded here, so that no other command waits for the web framework.
   const { openApiDocument } = await import("../http/openapi.ts");
   const document = await openApiDocument({ url, description: "The server" });
   await writeOutput(io, `${JSON.stringify(document, null, 2)}\n`);

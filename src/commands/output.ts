@@ -1,31 +1,31 @@
 import { CommandError, reasonOf } from "../errors.ts";
 
-/** What commands read from and write to, and what ends them early. */
+/** The input and output of commands, and the signal that stops them. */
 export interface Io {
   /**
-   * Results, a piece at a time: resolves when more can be taken, and rejects with the system's error; its code is
-   * `EPIPE` when the reader of a pipe has ended.
+   * Writes a piece of a result. Resolves when it accepts more, and rejects with the system's error, which has the code
+   * `EPIPE` if the reader of a pipe has ended.
    */
   readonly write: (chunk: string) => Promise<void>;
-  /** Messages for people. */
+  /** Prints a message for people. */
   readonly stderr: (text: string) => void;
-  /** Whether messages for people go to a terminal. */
+  /** Whether stderr is a terminal. */
   readonly isTerminal: boolean;
-  /** Whether that terminal takes escape sequences (ECMA-48). */
+  /** Whether that terminal understands escape sequences (ECMA-48). */
   readonly isAnsi: boolean;
-  /** Whether its user wants colours (https://no-color.org). */
+  /** Whether the user wants colours (https://no-color.org). */
   readonly hasColors: boolean;
-  /** What comes in on standard input; to be called once. */
+  /** Standard input. Call it once. */
   readonly stdin: () => ReadableStream<Uint8Array>;
   /**
    * Aborted by the first signal that asks the program to stop: SIGTERM, SIGINT, SIGQUIT, or SIGHUP without a listener.
    */
   readonly stop: AbortSignal;
-  /** Takes SIGHUP from then on, which asks a server to read its certificate again. */
+  /** Handles SIGHUP from then on, which asks a server to reload its certificate. */
   readonly onHangup: (listener: () => void) => void;
 }
 
-/** The reader of the output has ended, as `head` does: nothing is left to do, and nothing to say. */
+/** The reader of the output has ended, as `head` does: the command ends silently. */
 export class BrokenPipe extends Error {
   override readonly name = "BrokenPipe";
 }
@@ -34,7 +34,7 @@ export class BrokenPipe extends Error {
  * Writes a command's result, or a piece of it.
  *
  * @throws {BrokenPipe} If the reader of a pipe has ended.
- * @throws {CommandError} If it cannot be written otherwise, as on a disk that is full.
+ * @throws {CommandError} If writing fails otherwise, for example on a full disk.
  */
 export async function writeOutput({ write }: Pick<Io, "write">, text: string): Promise<void> {
   try {
@@ -45,18 +45,18 @@ export async function writeOutput({ write }: Pick<Io, "write">, text: string): P
   }
 }
 
-/** A text as it may be printed: its control characters would reach the terminal, so each becomes `\u{…}`. */
+/** A text for a terminal: each control character becomes `\u{…}`. */
 export function escapeControls(text: string): string {
   return text.replaceAll(/\p{C}/gu, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
 }
 
-/** What was typed, in quotation marks, as it may be printed: a very long one is cut. */
+/** What was typed, for a terminal, in quotation marks; a very long text is cut. */
 export function quoted(text: string): string {
   const start = text.length > 80 ? `${text.slice(0, 80)}…` : text;
   return `"${escapeControls(start)}"`;
 }
 
-/** A number as people read it: "400,000". */
+/** A number for people: "400,000". */
 export function grouped(count: number): string {
   return count.toLocaleString("en-US");
 }
@@ -66,16 +66,16 @@ export function counted(count: number, thing: string): string {
   return `${grouped(count)} ${thing}${count === 1 ? "" : "s"}`;
 }
 
-/** The size of a file as people read it: "12 kB", "1,200 MB". */
+/** The size of a file for people: "12 kB", "1,200 MB". */
 export function sizeOf(bytes: number): string {
   return bytes < 1e6 ? `${grouped(Math.ceil(bytes / 1e3))} kB` : `${grouped(Math.round(bytes / 1e6))} MB`;
 }
 
 /** How progress is shown. */
 export interface ProgressOptions {
-  /** Takes messages for people. */
+  /** Prints a message for people. */
   readonly stderr: (text: string) => void;
-  /** Whether they go to a terminal that moves its cursor. Without one, no bar is drawn. */
+  /** Whether that is a terminal that understands escape sequences. Otherwise no bar is drawn. */
   readonly isAnsi: boolean;
   /** A clock, in milliseconds. */
   readonly now?: () => number;
@@ -103,7 +103,7 @@ export interface Progress {
 
 /** How often the bar is drawn, in milliseconds. */
 const INTERVAL_MS = 100;
-/** To the beginning of the line, and erase it (ECMA-48: CR, EL). */
+/** Goes to the beginning of the line, and erases it (ECMA-48: CR, EL). */
 const ERASE = "\r\x1b[K";
 
 /** Shows progress on a terminal: how much is done, how many plants a second, and how much time is left. */

@@ -22,8 +22,8 @@ const FAILED = 1;
 const CALLED_WRONGLY = 2;
 
 /**
- * Runs the program with its arguments (without the program's own name), and resolves to its exit code: 0, 1 (it
- * failed) or 2 (it was called wrongly).
+ * Runs the program with these arguments (without its own name), and resolves to the exit code: 0, 1 (it failed) or 2
+ * (it was called wrongly).
  */
 export async function run(args: readonly string[], environment: Environment, io: Io): Promise<number> {
   let exitCode = 0;
@@ -73,7 +73,7 @@ export function declareProgram(context: CommandContext, writeHelp: (text: string
   return program;
 }
 
-/** As Commander has it, without "[options]". */
+/** Commander's term, without "[options]". */
 function termOf(command: Command): string {
   const names = command.registeredArguments.map((argument) =>
     argument.required ? `<${argument.name()}>` : `[${argument.name()}]`,
@@ -83,16 +83,17 @@ function termOf(command: Command): string {
 
 async function readConfig(environment: Environment, flags: Flags, { stop }: Io): Promise<Config> {
   if (!environment["DATABASE_URL_FILE"]) return parseConfig(environment, flags);
-  // The file may be a pipe that nothing is written to.
+  // The file may be a pipe without a writer.
   const variables = await withAbort(withDatabaseUrlFile(environment, flags), stop);
   if (variables === undefined) throw new CommandError("Stopped: DATABASE_URL_FILE was not read");
   return parseConfig(variables, flags);
 }
 
 /**
- * Finds the command that is called, and puts the arguments into the order that Commander takes. Without a command the
- * program serves: as Commander's default command, `serve` would run for a mistyped one. `help token create` asks for
- * the same as `token create --help`; a mistyped command is an error: Commander would print help and exit with 0.
+ * Finds the command, and puts the arguments into the order that Commander expects:
+ * - Without a command the program serves. As Commander's default command, `serve` would run for a mistyped one.
+ * - `help token create` is the same as `token create --help`.
+ * - A mistyped command is an error. Commander would print help and exit with 0.
  */
 function normalizeArguments(program: Command, args: readonly string[]): { command: Command; words: string[] } {
   let [command, asksForHelp] = [program, false];
@@ -114,7 +115,7 @@ function normalizeArguments(program: Command, args: readonly string[]): { comman
   return { command: serve, words: ["serve", ...args] };
 }
 
-/** Help and the version end Commander with an error of code 0; any other is told in the program's own voice. */
+/** Help and the version end Commander with an error of code 0. Any other error becomes our own. */
 function exceptHelp(error: unknown, command: Command): void {
   if (!(error instanceof CommanderError)) throw error;
   // Without a subcommand there is help, as an error.
@@ -122,7 +123,7 @@ function exceptHelp(error: unknown, command: Command): void {
   if (error.exitCode !== 0) throw new ConfigError(complaintOf(error, command));
 }
 
-/** What people type who know other programs. */
+/** What people type who are used to other programs. */
 const HINTS: Readonly<Record<string, string>> = {
   version: "--version",
   start: "serve",
@@ -132,7 +133,7 @@ const HINTS: Readonly<Record<string, string>> = {
   "-d": "--database",
 };
 
-/** Commander's message in one sentence, with what to do about it. */
+/** Commander's message in one sentence, with advice. */
 function complaintOf({ message }: CommanderError, command: Command): string {
   const path = pathOf(command);
   const [, unknown, name = ""] = /^error: unknown (command|option) '(.*?)'(?:$|\n)/s.exec(message) ?? [];
@@ -153,12 +154,12 @@ function pathOf(command: Command): string {
   return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
 }
 
-/** One line for what its reader can act on; anything else is a bug, and comes with its stack. */
+/** Prints one line for an error that its reader can act on. Any other error is a bug: it prints the stack. */
 function toExitCode(error: unknown, { stderr }: Io): number {
   if (error instanceof BrokenPipe) return FAILED;
   if (error instanceof CommanderError) return CALLED_WRONGLY;
   const isExpected = error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
-  // It may quote a value that ends with a newline, as a file of a secret does.
+  // The message may quote a value with a newline, such as the content of a file.
   stderr(`${isExpected ? escapeControls(error.message) : Bun.inspect(error)}\n`);
   return error instanceof ConfigError ? CALLED_WRONGLY : FAILED;
 }

@@ -17,8 +17,8 @@ export function declareRestore(program: Command, { io, action }: CommandContext)
 }
 
 /**
- * Puts a copy of a backup in the place of the database, once the whole copy was found sound and while no process has
- * the database open. The old files are moved into a directory of their own.
+ * Replaces the database by a copy of a backup, after the whole copy was found sound, and while no process has the
+ * database open. Moves the old files into a directory.
  *
  * @returns 0, or 1 if it was stopped.
  * @throws {ConfigError} If the database is not a file: PostgreSQL has tools of its own.

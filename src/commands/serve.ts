@@ -29,7 +29,7 @@ export function declareServe(program: Command, { io, action }: CommandContext): 
 /**
  * Serves until `io.stop`, then finishes the requests in flight and closes the database.
  *
- * @returns 0 after a stop that was asked for, 1 if the storage failed, even during the stop.
+ * @returns 0 after a signal; 1 if the storage failed, even during the stop.
  */
 async function serve(config: Config, io: Io): Promise<number> {
   using logging = startLogging({
@@ -55,9 +55,9 @@ async function serve(config: Config, io: Io): Promise<number> {
     onWarning: (message, cause) => log.warning(message, { cause }),
     onInfo: (message, properties) => log.info(message, properties),
   });
-  // The Worker starts and opens the file in the meantime.
+  // Meanwhile the Worker starts and opens the file.
   const loading = import("../server/service.ts");
-  // It can wait for a lock, or a disk, and a signal may stop it: nothing is lost.
+  // Opening may wait for a lock or a disk, and a signal may end that: nothing is lost.
   const database = await withAbort(opening, stop);
   if (database === undefined) return 0;
   const onStorageFailure = (cause: Error) => {
@@ -77,7 +77,7 @@ async function serve(config: Config, io: Io): Promise<number> {
   }
   return failure.signal.aborted ? 1 : 0;
 
-  /** Certificates are renewed every few weeks: from here on the new one is used, or the current one stays. */
+  /** Certificates are renewed every few weeks. If the new one cannot be used, the current one stays. */
   async function reloadCertificate(): Promise<void> {
     try {
       const certificate = await server.reloadCertificate();

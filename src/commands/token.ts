@@ -80,10 +80,10 @@ function parseLifetime(input: Input): number {
 }
 
 /**
- * Prints a new token, this once; the database keeps its SHA-256.
+ * Creates a token and prints it once; the database keeps its SHA-256.
  *
  * @throws {CommandError} If the name is taken, or the token cannot be printed: then there is none. If storage does not
- * respond in time there may be one, which the message says.
+ * respond in time, there may be one, as the message says.
  */
 async function createToken(
   database: DatabaseLocation,
@@ -116,7 +116,7 @@ async function nameTaken(tokens: TokenStore, name: string, where: string): Promi
   return new CommandError(`Cannot create token "${name}" in "${where}": ${reason}`);
 }
 
-/** A token that was stored and not printed would be accepted, and unknown to its operator. */
+/** If printing fails, deletes the token: it would be accepted, but nobody would know it. */
 async function printOrDelete(token: string, name: string, tokens: TokenStore, io: Io): Promise<void> {
   try {
     await writeOutput(io, `${token}\n`);
@@ -126,7 +126,7 @@ async function printOrDelete(token: string, name: string, tokens: TokenStore, io
   }
 }
 
-/** Prints everything about every token, except the token itself. */
+/** Prints all that is stored of every token. */
 async function listTokens(database: DatabaseLocation, { json }: { json: boolean }, io: Io): Promise<number> {
   const open: TokenCall["open"] = (adapter) => adapter.openTokens((message) => io.stderr(`${message}\n`));
   return withTokens(database, { action: "list the tokens", open }, async (tokens, where) => {
@@ -138,7 +138,7 @@ async function listTokens(database: DatabaseLocation, { json }: { json: boolean 
   });
 }
 
-/** Revokes a token: it is no longer accepted, on running servers within seconds. */
+/** Revokes a token: running servers refuse it within seconds. */
 async function revokeToken(database: DatabaseLocation, name: string, io: Io): Promise<number> {
   const call = { action: `revoke token ${quoted(name)}`, advice: LOOK, open: forWriting };
   return withTokens(database, call, async (tokens, where) => {
@@ -175,10 +175,10 @@ async function pruneTokens(database: DatabaseLocation, io: Io): Promise<number> 
   });
 }
 
-/** What was sent and had no response may still be committed. */
+/** A request without a response may still be committed. */
 const LOOK = "plant-store token list shows whether it was done";
 
-/** What a command does with tokens, and how it opens them. */
+/** How a command opens the tokens, and what it reports if that fails. */
 interface TokenCall extends Omit<RefusedAction, "database"> {
   readonly open: (adapter: DatabaseAdapter) => Promise<TokenReader>;
 }
@@ -186,9 +186,9 @@ interface TokenCall extends Omit<RefusedAction, "database"> {
 const forWriting: TokenCall["open"] = (adapter) => adapter.openForWriting();
 
 /**
- * Runs what a command does with the tokens of a database, and closes it.
+ * Opens the tokens of a database, runs a command on them, and closes the database.
  *
- * @param run Also gets what messages call the database.
+ * @param run Also gets the name of the database for messages.
  */
 async function withTokens<Result>(
   database: DatabaseLocation,
@@ -204,7 +204,7 @@ async function withTokens<Result>(
   }
 }
 
-/** A name is typed in shells and read in tables. */
+/** People type names in shells, and read them in tables. */
 function requireName(name: string): void {
   if (!/^[\w.@-]{1,64}$/.test(name)) {
     throw new ConfigError(
