@@ -12,23 +12,22 @@ const sources = await Promise.all(
   })),
 );
 
-const PORTS = ["errors", "async", "plant", "auth", "database"];
-const APP = [...PORTS, "group_commit", "http"];
+const APP = ["errors", "async", "plant", "auth", "database", "group_commit", "http"];
 
 /** Each room, and the rooms whose files its own may import besides those in the room itself. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   errors: [],
   async: ["errors"],
   plant: ["errors"],
-  auth: ["errors", "async", "plant"],
+  auth: ["errors", "async"],
   database: ["errors", "async", "plant", "auth"],
   group_commit: ["errors", "async", "plant", "database"],
-  http: PORTS.concat("group_commit"),
-  telemetry: APP,
-  settings: [...PORTS, "telemetry"],
-  server: [...APP, "telemetry", "settings"],
-  commands: [...APP, "telemetry", "settings", "server"],
-  mod: APP,
+  http: ["errors", "async", "plant", "auth", "group_commit"],
+  telemetry: ["errors", "database", "group_commit", "http"],
+  settings: ["errors", "auth", "database"],
+  server: ["errors", "async", "auth", "database", "group_commit", "http", "telemetry", "settings"],
+  commands: ["errors", "async", "plant", "auth", "database", "http", "telemetry", "settings", "server"],
+  mod: ["errors", "plant", "auth", "database", "group_commit", "http"],
   main: ["commands"],
   embedded: [],
 };
