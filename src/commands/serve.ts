@@ -32,9 +32,10 @@ export function declareServe(program: Command, { io, action }: CommandContext): 
  * @returns 0 after a signal; 1 if the storage failed, even during the stop.
  */
 async function serve(config: Config, io: Io): Promise<number> {
+  const logFormat = config.logFormat ?? (io.isTerminal ? "pretty" : "json");
   using logging = startLogging({
     level: config.logLevel,
-    format: config.logFormat ?? (io.isTerminal ? "pretty" : "json"),
+    format: logFormat,
     colors: io.hasColors,
     write: io.stderr,
   });
@@ -68,7 +69,7 @@ async function serve(config: Config, io: Io): Promise<number> {
   try {
     await using _ = database;
     const { runService } = await loading;
-    const settings = { ...config, authTokens: staticTokens };
+    const settings = { ...config, logFormat, authTokens: staticTokens };
     await runService(settings, { adapter, database, server, logging, stop, terminal: io });
   } catch (error) {
     // Closing the database failed.

@@ -263,11 +263,19 @@ export function parseConfig(environment: Environment, flags: Flags = {}): Config
   return Object.fromEntries(values) as Config;
 }
 
-/** The part of the configuration that may be logged. */
+/** The part of the configuration that may be logged. For people, it is the database and what differs from the defaults. */
 export function loggableSettings(config: Config): Record<string, unknown> {
+  const logged = loggable(config);
+  if (config.logFormat !== "pretty") return Object.fromEntries(logged);
+  const defaults = new Map(loggable(parseConfig({})));
+  return Object.fromEntries(
+    logged.filter(([name, value]) => name === "database" || (value !== defaults.get(name) && name !== "logFormat")),
+  );
+}
+
+function loggable(config: Config): [name: string, value: unknown][] {
   const settings: [string, Setting<unknown>][] = Object.entries(SETTINGS);
-  const logged = settings.flatMap(([name, { log }]) => (log ? [[name, log(config[name as keyof Config])]] : []));
-  return Object.fromEntries(logged);
+  return settings.flatMap(([name, { log }]) => (log ? [[name, log(config[name as keyof Config])]] : []));
 }
 
 function describeDatabase(location: DatabaseLocation) {

@@ -102,6 +102,18 @@ test.concurrent("LOG_FORMAT=pretty is for people", async () => {
   expect(server.stderr.text()).not.toMatch(/"level"|undefined/);
 });
 
+test.concurrent("for people, no line of a start is long, and settings with their defaults are left out", async () => {
+  using directory = emptyDirectory();
+  const env = { AUTH_TOKENS: TOKEN, LOG_FORMAT: "pretty", NO_COLOR: "1", QUEUE_LIMIT: "5000" };
+  await using server = await startServer({ cwd: directory.path, env });
+  await server.stderr.until(/Integrity check passed.*\n/);
+  const lines = server.stderr.text().split("\n");
+  expect(lines.filter((line) => line.length > 160)).toEqual([]);
+  const [configuration] = lines.filter((line) => line.includes("Configuration in force"));
+  expect(configuration).toContain('database={ adapter: "sqlite", path: "plants.db" } authTokens=1 queueLimit=5000');
+  expect(configuration).not.toMatch(/maxBodyBytes|logLevel/);
+});
+
 test.concurrent("no log holds a token or a body, however they came", async () => {
   const secrets = [
     TOKEN,

@@ -18,7 +18,7 @@ export async function terminalPicture(): Promise<string> {
   using directory = emptyDirectory();
   await using server = await startServer({ cwd: directory.path, env: { LOG_FORMAT: "pretty", NO_COLOR: "1" } });
   const [printed, token = ""] = await server.stderr.until(/[^]*?^  (plant_\w{38})$/m);
-  const lines = [`$ plant-store`, ...printed.split("\n").filter((line) => !line.includes("Configuration"))];
+  const lines = [`$ plant-store`, ...printed.split("\n")];
   for (const plant of [PLANT, PLANT, { id: 1, name: "Fern" }]) {
     const response = await post(server.url, plant, { token });
     lines.push("", `$ curl -w ' %{http_code}' … -d '${JSON.stringify(plant)}'`);
@@ -28,8 +28,9 @@ export async function terminalPicture(): Promise<string> {
   // The server's output goes to a pipe here. On a terminal, the token does not expire.
   return draw(
     text
-      .replace(/^[\d:.]+ INF /m, "")
+      .replace(/^[\d:.]+ INF /gm, "")
       .replace(/ version=\S+$/m, "")
+      .replace(" port=0", "")
       .replace(/ It may be in a log .*/, ""),
   );
 }
