@@ -54,7 +54,6 @@ const GUIDE_FILES = [
   ["fetch_with_retries.ts", "fetchWithRetries"],
   ["int64.ts", "int64"],
   ["store_fern.ts", "storeFern"],
-  ["store_from.ts", "storeFrom"],
 ] as const;
 
 const JAVA_GENERATOR = [

@@ -16,15 +16,6 @@ const file = join(directory.path, "fetch_with_retries.ts");
 await Bun.write(file, codeThatExports("fetchWithRetries"));
 const { fetchWithRetries } = (await import(file)) as { fetchWithRetries: Connection["fetch"] };
 
-type StoreFrom = (
-  firstId: number,
-  plant: { name: string; tag?: string },
-  url: string,
-  token: string,
-) => Promise<number>;
-await Bun.write(join(directory.path, "store_from.ts"), codeThatExports("storeFrom"));
-const { storeFrom } = (await import(join(directory.path, "store_from.ts"))) as { storeFrom: StoreFrom };
-
 /** How long the code waited, in milliseconds. */
 let waits: number[] = [];
 beforeEach(() => {
@@ -103,33 +94,6 @@ test("the README's fetchWithRetries() sends a plant that is refused with 409 no 
     body: { error: 4091, message: "`id` is taken by a different plant; choose another id" },
   });
   expect({ requests: server.requests(), waits }).toEqual({ requests: 2, waits: [] });
-});
-
-test("the README's storeFrom() takes the next id after a 409, and not after a lost response", async () => {
-  using home = emptyDirectory();
-  await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
-  using proxy = startProxy(Number(new URL(server.url).port));
-  const url = `http://127.0.0.1:${proxy.port}`;
-  skipWaits();
-  const ids = [await storeFrom(1, { name: "Fern" }, url, TOKEN)];
-  ids.push(await storeFrom(1, { name: "Ivy", tag: "indoor" }, url, TOKEN));
-  proxy.set("lose one reply");
-  ids.push(await storeFrom(3, { name: "Moss" }, url, TOKEN));
-  mock.restore();
-  expect({ ids, lost: proxy.lost() }).toEqual({ ids: [1, 2, 3], lost: 1 });
-  const { stdout } = await runToEnd({ args: ["export"], cwd: home.path });
-  expect(stdout.trim().split("\n")).toEqual([
-    '{"id":1,"name":"Fern"}',
-    '{"id":2,"name":"Ivy","tag":"indoor"}',
-    '{"id":3,"name":"Moss"}',
-  ]);
-});
-
-test("the README's storeFrom() ends with the message of any other refusal", async () => {
-  using server = serveAfter(0);
-  await expect(storeFrom(1, { name: "\0" }, server.url, TOKEN)).rejects.toThrow(
-    "`name` must not contain U+0000 or a lone surrogate",
-  );
 });
 
 test("the README's fetchWithRetries() gives up after eight attempts, with the last response", async () => {

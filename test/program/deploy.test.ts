@@ -142,7 +142,7 @@ async function storesExactly(program: (url: string, directory: string) => Promis
 
 test.skipIf(skipsWithout("/usr/bin/python3", "python3"))("the guide's client in Python stores every id exactly", () =>
   storesExactly(async (url, directory) => {
-    const [code = ""] = blocks("In Python", "python");
+    const [code = ""] = blocks("In Python and Go", "python");
     const call = `assert store("${url}", "${TOKEN}", {"id": 9223372036854775807, "name": "Fern"}) == {"name": "Fern"}`;
     await Bun.write(join(directory, "client.py"), `${code}\n${call}\n`);
     return ["/usr/bin/python3", "client.py"];
@@ -151,8 +151,8 @@ test.skipIf(skipsWithout("/usr/bin/python3", "python3"))("the guide's client in 
 
 test.skipIf(skipsWithout("go", "golang-go"))("the guide's client in Go stores every id exactly", () =>
   storesExactly(async (url, directory) => {
-    const [code = ""] = blocks("In Go", "go");
-    const call = `Store("${url}", "${TOKEN}", NewPlant{ID: 9223372036854775807, Name: "Fern"})`;
+    const [code = ""] = blocks("In Python and Go", "go");
+    const call = `Store("${url}", "${TOKEN}", []byte("{\\"id\\": 9223372036854775807, \\"name\\": \\"Fern\\"}"))`;
     const main = `func main() {\n\tif err := ${call}; err != nil {\n\t\tpanic(err)\n\t}\n}\n`;
     await Bun.write(join(directory, "client.go"), `${code}\n${main}`);
     return ["go", "run", "client.go"];
