@@ -1,14 +1,24 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, printed } from "../support/ledger.ts";
 import { printedSeed } from "../support/load.ts";
-import { TEST_TIMEOUT_MS } from "../support/program.ts";
+import { startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
-import { fuzz } from "./fuzz.ts";
+import { makeDisk } from "../support/shim.ts";
+import { sendFuzzCases } from "./fuzz.ts";
+import { fuzzCases } from "./fuzz_cases.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test("requests of every kind get the response of section 2, and the plants of a 200 are in the file", async () => {
-  const result = await fuzz({ cases: scaled(1_000, 120_000), seed: printedSeed("fuzz") });
-  expect(result.unexpected).toEqual([]);
-  expect(printed(result)).toEqual(INTACT);
+  const [began, cases] = [performance.now(), scaled(1_000, 120_000)];
+  using disk = makeDisk({ shim: false });
+  await using server = await startServer(disk.server());
+  const sent = await sendFuzzCases(server.url, fuzzCases(printedSeed("fuzz")).take(cases));
+  const { ledger, unexpected, counts, taken } = sent;
+  expect(unexpected).toEqual([]);
+  expect(taken.filter((plant) => !ledger.hasRival(plant))).toEqual([]);
+  server.child.kill("SIGTERM");
+  expect(await server.child.exited).toBe(0);
+  const size = `${cases} cases, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(counts)}`;
+  expect(printed({ experiment: "fuzz", size, verdict: ledger.judge(disk.database), began })).toEqual(INTACT);
 });

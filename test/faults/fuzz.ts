@@ -1,43 +1,13 @@
 import type { NewPlant } from "../../src/plant/plant.ts";
-import { type Ledger, makeLedger, type Report } from "../support/ledger.ts";
+import { type Ledger, makeLedger } from "../support/ledger.ts";
 import { type Connection, connect, verdictOf, type WireResponse } from "../support/load.ts";
-import { startServer } from "../support/program.ts";
-import { makeDisk } from "../support/shim.ts";
-import { type FuzzCase, fuzzCases } from "./fuzz_cases.ts";
-
-/** How much to send. */
-export interface FuzzOptions {
-  readonly cases: number;
-  readonly seed: number;
-  /** @default the executable */
-  readonly program?: readonly string[];
-}
-
-/** What the fuzz found, beside what the file holds. */
-export interface Fuzz extends Report {
-  /** Responses that the oracle did not predict; the fuzz ends after ten. */
-  readonly unexpected: readonly string[];
-}
+import { type FuzzCase } from "./fuzz_cases.ts";
 
 const CONNECTIONS = 32;
 /** A damaged request may be an unfinished one. It is given up after this long, in milliseconds. */
 const DAMAGED_TIMEOUT_MS = 200;
 /** Any other request that has no response after this long, in milliseconds, hangs. */
 const HANG_TIMEOUT_MS = 20_000;
-
-/** Sends requests of every kind to a server, over raw connections, and compares each response with the oracle's. */
-export async function fuzz({ cases, seed, program }: FuzzOptions): Promise<Fuzz> {
-  const began = performance.now();
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server({ program }));
-  const { ledger, unexpected, counts, taken } = await sendFuzzCases(server.url, fuzzCases(seed).take(cases));
-  for (const plant of taken) if (!ledger.hasRival(plant)) unexpected.push(`409 without a rival: ${plant.id}`);
-  server.child.kill("SIGTERM");
-  const exitCode = await server.child.exited;
-  if (exitCode !== 0) unexpected.push(`The server ended with exit code ${exitCode}`);
-  const size = `${cases} cases, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(counts)}`;
-  return { experiment: "fuzz", size, verdict: ledger.judge(disk.database), began, unexpected };
-}
 
 /**
  * Sends the cases to any server of the app. What it may have stored is in the ledger, and what it refused because of

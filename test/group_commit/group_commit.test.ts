@@ -7,7 +7,7 @@ import { type GroupCommitOptions, groupCommit } from "../../src/group_commit/gro
 import type { NewPlant } from "../../src/plant/plant.ts";
 import type { AddOutcome, StoreOutcome } from "../../src/database/database.ts";
 import { postPlant, testApp } from "../support/app.ts";
-import { type DeferredBatch, deferredStore, manualTurns, promisesSettled } from "../support/deferred_store.ts";
+import { type DeferredBatch, deferredStore, promisesSettled } from "../support/deferred_store.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -535,4 +535,27 @@ function wordFor({ code, message }: PlantStoreError): string {
   return message === "storage did not finish in time; the plant may or may not be stored, send it again"
     ? "unknown"
     : message;
+}
+
+/** Turns of the event loop that come when the test says so. */
+function manualTurns() {
+  const waiting: (() => void)[] = [];
+
+  async function turn(): Promise<void> {
+    for (const run of waiting.splice(0)) run();
+    await promisesSettled();
+  }
+
+  return {
+    defer: (run: () => void) => void waiting.push(run),
+    /** How many functions wait for the next turn. */
+    waiting: () => waiting.length,
+    /** One turn: runs what waits now, then lets promises settle. */
+    turn,
+    /** Turns until nothing waits any more. */
+    async run(): Promise<void> {
+      await promisesSettled();
+      while (waiting.length > 0) await turn();
+    },
+  };
 }

@@ -1,5 +1,5 @@
 import { Database } from "bun:sqlite";
-import { copyFileSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { TOKEN } from "./client.ts";
@@ -68,11 +68,6 @@ export function damage(path: string, what: Damage): void {
   const bytes = readFileSync(path);
   DAMAGES[what](pagesOf(bytes, path));
   writeFileSync(path, bytes);
-}
-
-/** Cuts off the second half of a file. */
-export function truncate(path: string): void {
-  truncateSync(path, Math.floor(readFileSync(path).length / 2 / PAGE_BYTES) * PAGE_BYTES);
 }
 
 /** Pages of a file's bytes: changing one changes them. */

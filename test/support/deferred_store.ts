@@ -38,29 +38,6 @@ export function deferredStore() {
   };
 }
 
-/** Turns of the event loop that come when the test says so. */
-export function manualTurns() {
-  const waiting: (() => void)[] = [];
-
-  async function turn(): Promise<void> {
-    for (const run of waiting.splice(0)) run();
-    await promisesSettled();
-  }
-
-  return {
-    defer: (run: () => void) => void waiting.push(run),
-    /** How many functions wait for the next turn. */
-    waiting: () => waiting.length,
-    /** One turn: runs what waits now, then lets promises settle. */
-    turn,
-    /** Turns until nothing waits any more. */
-    async run(): Promise<void> {
-      await promisesSettled();
-      while (waiting.length > 0) await turn();
-    },
-  };
-}
-
 /** Lets promises settle: more microtasks than any chain of promises here is long. */
 export async function promisesSettled(): Promise<void> {
   for (let i = 0; i < 20; i++) await Promise.resolve();

@@ -17,7 +17,6 @@ import { SQL } from "bun";
 import { openPostgres } from "../../src/database/postgres/database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { missing } from "./missing.ts";
-import { connectTo, createClient, type Run, urlOf } from "./postgres_client.ts";
 import { asServer, isRoot, NOBODY, PACKAGE, SUPERUSER, templateDirectory } from "./postgres_template.ts";
 import { processLock } from "./process_lock.ts";
 import { memoryDirectory } from "./program.ts";
@@ -365,6 +364,38 @@ function startReaper(directory: string) {
       reaper.ref();
       reaper.stdin.end();
       await exited;
+    },
+  };
+}
+
+/** Runs statements one after another, and gives the rows of the last one. */
+type Run = (...statements: string[]) => Promise<readonly Record<string, unknown>[]>;
+
+/** The URL of a database on this machine. */
+function urlOf(port: number, database: string, username = SUPERUSER): string {
+  return `postgres://${username}@127.0.0.1:${port}/${database}`;
+}
+
+/** A client of one connection. */
+function connectTo(port: number, database: string): SQL {
+  // Not prepared: a statement may be run again after the tables were made anew, with other columns.
+  return new SQL({ url: urlOf(port, database), username: SUPERUSER, database, max: 1, prepare: false });
+}
+
+/** A client on one connection that is kept: a new one costs PostgreSQL more than most statements. */
+function createClient(connect: () => SQL) {
+  let client: SQL | undefined;
+  return {
+    /** Runs statements, and gives the rows of the last one. */
+    run: (async (...statements) => {
+      client ??= connect();
+      let rows: readonly Record<string, unknown>[] = [];
+      for (const statement of statements) rows = [...(await client.unsafe(statement))];
+      return rows;
+    }) satisfies Run as Run,
+    async disconnect(): Promise<void> {
+      await client?.close({ timeout: 0 });
+      client = undefined;
     },
   };
 }
