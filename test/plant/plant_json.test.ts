@@ -118,12 +118,8 @@ test.each([
   ["zeros of a fraction", `"id": 1.${"0".repeat(LONG)}`],
   ["zeros that an exponent takes back", `"id": 1${"0".repeat(LONG)}e-${LONG}`],
   ["zeros of an exponent", `"id": 1e${"0".repeat(LONG)}`],
-  ["white space", `"x": "id"${" ".repeat(LONG)}, "id"${" ".repeat(LONG)}:${" ".repeat(LONG)}1.0`],
-  ["escapes", `"x": "${"\\\\".repeat(LONG)}", "id": 1.0`],
   ["keys", `${'"id": "id", "x": 0.5, '.repeat(LONG / 20)}"id": 1.0`],
   ["repeated ids", `${'"id": 1.5, '.repeat(LONG / 10)}"id": 1.0`],
-  ["strings", `"x": [${'"id", '.repeat(LONG / 5)}0], "id": 1.0`],
-  ["brackets", `"x": [${"[],".repeat(LONG)}[]], "id": 1.0`],
 ])("parsePlant() reads an exact id beside very many %s in linear time", (_what, members) => {
   expect(parsed(`{"name": "Fern", ${members}}`)).toEqual({ id: 1n, name: "Fern" });
 });

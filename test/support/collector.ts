@@ -24,7 +24,7 @@ export function startCollector() {
       const bytes = await request.bytes();
       const { pathname } = new URL(request.url);
       requests.push({ path: pathname, headers: request.headers, text: new TextDecoder("latin1").decode(bytes) });
-      if (pathname === "/v1/traces") take(new Message(bytes));
+      if (pathname === "/v1/traces") take(decode(bytes));
       changed.resolve();
       changed = Promise.withResolvers();
       return new Response();
@@ -33,9 +33,9 @@ export function startCollector() {
 
   /** The numbers are those of the fields in opentelemetry/proto/trace/v1/trace.proto. */
   function take(request: Message): void {
-    for (const resourceSpans of request.messages(1)) {
-      for (const resource of resourceSpans.messages(1)) resources.push(attributesOf(resource, 1));
-      for (const scopeSpans of resourceSpans.messages(2)) spans.push(...scopeSpans.messages(2).map(toSpan));
+    for (const resourceSpans of messages(request, 1)) {
+      for (const resource of messages(resourceSpans, 1)) resources.push(attributesOf(resource, 1));
+      for (const scopeSpans of messages(resourceSpans, 2)) spans.push(...messages(scopeSpans, 2).map(toSpan));
     }
   }
 
@@ -55,79 +55,71 @@ export function startCollector() {
 }
 
 function toSpan(span: Message): Span {
+  const [status] = messages(span, 15);
   return {
-    name: span.text(5),
-    traceId: span.bytes(1).toHex(),
-    parentSpanId: span.bytes(4).toHex(),
-    kind: span.number(6),
-    status: span.messages(15)[0]?.number(3) ?? 0,
+    name: text(span, 5),
+    traceId: bytes(span, 1).toHex(),
+    parentSpanId: bytes(span, 4).toHex(),
+    kind: number(span, 6),
+    status: status === undefined ? 0 : number(status, 3),
     attributes: attributesOf(span, 9),
   };
 }
 
 /** Each value is a message of one field: 1 for a string, 3 for an integer. */
 function attributesOf(message: Message, field: number): Record<string, string | number> {
-  const entries = message.messages(field).map((attribute) => {
-    const [value = new Message(new Uint8Array())] = attribute.messages(2);
-    return [attribute.text(1), value.has(3) ? value.number(3) : value.text(1)] as const;
+  const entries = messages(message, field).map((attribute) => {
+    const [value = new Map() as Message] = messages(attribute, 2);
+    return [text(attribute, 1), value.has(3) ? number(value, 3) : text(value, 1)] as const;
   });
   return Object.fromEntries(entries);
 }
 
-/** A protobuf message (https://protobuf.dev/programming-guides/encoding/). */
-class Message {
-  readonly #bytes: Uint8Array;
-  #at = 0;
-  readonly #fields = new Map<number, (number | Uint8Array)[]>();
+/** The values of each field of a protobuf message, by its number (https://protobuf.dev/programming-guides/encoding/). */
+type Message = ReadonlyMap<number, readonly (number | Uint8Array)[]>;
 
-  constructor(bytes: Uint8Array) {
-    this.#bytes = bytes;
-    while (this.#at < bytes.length) {
-      const tag = this.#varint();
-      const values = this.#fields.getOrInsertComputed(tag >>> 3, () => []);
-      values.push(this.#value(tag & 7));
-    }
-  }
-
-  has(field: number): boolean {
-    return this.#fields.has(field);
-  }
-
-  number(field: number): number {
-    return Number(this.#fields.get(field)?.at(-1) ?? 0);
-  }
-
-  bytes(field: number): Uint8Array {
-    return this.#all(field).at(-1) ?? new Uint8Array();
-  }
-
-  text(field: number): string {
-    return new TextDecoder().decode(this.bytes(field));
-  }
-
-  messages(field: number): Message[] {
-    return this.#all(field).map((bytes) => new Message(bytes));
-  }
-
-  #all(field: number): Uint8Array[] {
-    return (this.#fields.get(field) ?? []).filter((value) => value instanceof Uint8Array);
-  }
-
-  #value(wireType: number): number | Uint8Array {
-    if (wireType === 0) return this.#varint();
-    const length = wireType === 1 ? 8 : wireType === 5 ? 4 : this.#varint();
-    this.#at += length;
-    if (this.#at > this.#bytes.length) throw new Error(`Field of ${length} bytes ends after the message`);
-    return this.#bytes.subarray(this.#at - length, this.#at);
-  }
-
-  #varint(): number {
+function decode(bytes: Uint8Array): Message {
+  const fields = new Map<number, (number | Uint8Array)[]>();
+  let at = 0;
+  const varint = () => {
     let value = 0;
     for (let factor = 1; ; factor *= 128) {
-      const byte = this.#bytes[this.#at++];
+      const byte = bytes[at++];
       if (byte === undefined) throw new Error("A number ends after the message");
       value += (byte & 127) * factor;
       if (byte < 128) return value;
     }
+  };
+  const valueOf = (wireType: number) => {
+    if (wireType === 0) return varint();
+    const length = wireType === 1 ? 8 : wireType === 5 ? 4 : varint();
+    at += length;
+    if (at > bytes.length) throw new Error(`Field of ${length} bytes ends after the message`);
+    return bytes.subarray(at - length, at);
+  };
+  while (at < bytes.length) {
+    const tag = varint();
+    fields.getOrInsertComputed(tag >>> 3, () => []).push(valueOf(tag & 7));
   }
+  return fields;
+}
+
+function number(message: Message, field: number): number {
+  return Number(message.get(field)?.at(-1) ?? 0);
+}
+
+function all(message: Message, field: number): Uint8Array[] {
+  return (message.get(field) ?? []).filter((value) => value instanceof Uint8Array);
+}
+
+function bytes(message: Message, field: number): Uint8Array {
+  return all(message, field).at(-1) ?? new Uint8Array();
+}
+
+function text(message: Message, field: number): string {
+  return new TextDecoder().decode(bytes(message, field));
+}
+
+function messages(message: Message, field: number): Message[] {
+  return all(message, field).map(decode);
 }
