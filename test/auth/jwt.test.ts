@@ -23,18 +23,6 @@ import { readError } from "../support/responses.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-// Through the app
-
-test("POST /plants answers 401 to a JWT of another audience, and tells nothing of why", async () => {
-  await using idp = await identityProvider();
-  const app = testApp({ authenticate: idp.authenticate });
-  const authorization = `Bearer ${await signed(idp.key, { ...CLAIMS, aud: "tree-store" })}`;
-  const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization }));
-  expect(response.headers.get("www-authenticate")).toBe('Bearer realm="plant-store", error="invalid_token"');
-  const message = "the bearer token is not valid";
-  expect(await readError(response)).toEqual({ status: 401, error: 4012, message });
-});
-
 // Scopes
 
 test.each<[JWTPayload, readonly Scope[]]>([

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import { section } from "../support/guides.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
@@ -6,7 +6,8 @@ import { post, TOKEN } from "../support/client.ts";
 import { bodyOf, getBytes, postBytes, verdictOf } from "../support/load.ts";
 import { ask } from "../faults/health.ts";
 import { executable } from "../support/executable.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
+import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
+import { withCluster } from "../support/postgres_hooks.ts";
 import { runCommand } from "../support/stream_io.ts";
 import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
@@ -14,13 +15,14 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   let cluster: PostgresCluster;
+  withCluster((started) => (cluster = started), {
+    hba: "host all secret 127.0.0.1/32 scram-sha-256\nhost all all all trust\n",
+  });
   beforeAll(async () => {
     // Building it stops this process, where the deadlines of commands run.
     executable();
-    cluster = await startCluster({ hba: "host all secret 127.0.0.1/32 scram-sha-256\nhost all all all trust\n" });
     await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'open-sesame'");
   });
-  afterAll(() => cluster[Symbol.asyncDispose]());
 
   const plantStore = (args: readonly string[], url: string) => runCommand(args, { DATABASE_URL: url });
 

@@ -1,7 +1,8 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { post, untilTokenIs } from "../support/client.ts";
 import { shortenDeadlines } from "../support/deadlines.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
+import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
+import { withEmptyDatabase } from "../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
 
@@ -49,14 +50,8 @@ const WAITS_FOR_STANDBY = "SELECT pid FROM pg_stat_activity WHERE wait_event = '
 describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () => {
   let cluster: PostgresCluster;
   let database: string;
-  beforeAll(async () => {
-    cluster = await startCluster();
-  });
-  beforeEach(async () => {
-    database = await cluster.emptyDatabase();
-    expect(await plantStore(["migrate"])).toMatchObject({ exitCode: 0 });
-  });
-  afterAll(() => cluster[Symbol.asyncDispose]());
+  withEmptyDatabase((started, empty) => ([cluster, database] = [started, empty]));
+  beforeEach(async () => expect(await plantStore(["migrate"])).toMatchObject({ exitCode: 0 }));
 
   const plantStore = (args: readonly string[]) => runCommand(args, { DATABASE_URL: database });
 

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Connection } from "../../../src/database/postgres/connection.ts";
@@ -7,6 +7,7 @@ import { PostgresFailure } from "../../../src/database/postgres/errors.ts";
 import { describeHost, parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { missing } from "../../support/missing.ts";
 import { freePort, type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { withCluster } from "../../support/postgres_hooks.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -25,25 +26,24 @@ local all all trust
 
 describe.skipIf(skipsCluster())("failover()", () => {
   let cluster: PostgresCluster;
+  withCluster((started) => (cluster = started), {
+    hba: HBA,
+    settings: {
+      ssl: "on",
+      ssl_ca_file: "server.crt",
+      listen_addresses: "127.0.0.1,127.0.0.2,::1",
+      // The data directory.
+      unix_socket_directories: ".",
+    },
+    files: {
+      "server.crt": readFileSync(join(TLS, "localhost.crt"), "utf8"),
+      "server.key": readFileSync(join(TLS, "localhost.key"), "utf8"),
+    },
+  });
   beforeAll(async () => {
-    cluster = await startCluster({
-      hba: HBA,
-      settings: {
-        ssl: "on",
-        ssl_ca_file: "server.crt",
-        listen_addresses: "127.0.0.1,127.0.0.2,::1",
-        // The data directory.
-        unix_socket_directories: ".",
-      },
-      files: {
-        "server.crt": readFileSync(join(TLS, "localhost.crt"), "utf8"),
-        "server.key": readFileSync(join(TLS, "localhost.key"), "utf8"),
-      },
-    });
     await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'pass word/%'", "CREATE ROLE tls LOGIN");
     await cluster.run("CREATE ROLE localhost LOGIN", 'CREATE ROLE "example.org" LOGIN');
   });
-  afterAll(() => cluster[Symbol.asyncDispose]());
 
   async function connect(url: string, writable = true): Promise<Disposable & Connection> {
     const connection = await failover(parsePostgresUrl(url)).connect({ writable, timeoutMs: TEST_TIMEOUT_MS });

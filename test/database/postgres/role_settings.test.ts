@@ -3,7 +3,8 @@ import { openPostgres } from "../../../src/database/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import type { Database } from "../../../src/database/database.ts";
 import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import { withCluster } from "../../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -29,16 +30,13 @@ describe.skipIf(skipsCluster())("openPostgres() as a role with settings of its o
   let cluster: PostgresCluster;
   /** Who has none of these settings. */
   let reader: Database;
+  withCluster((started) => (cluster = started));
   beforeAll(async () => {
-    cluster = await startCluster();
     const url = parsePostgresUrl(cluster.url("postgres"));
     await (await openPostgres(url))[Symbol.asyncDispose]();
     reader = await openPostgres(url, { access: "read" });
   });
-  afterAll(async () => {
-    await reader[Symbol.asyncDispose]();
-    await cluster[Symbol.asyncDispose]();
-  });
+  afterAll(() => reader[Symbol.asyncDispose]());
 
   test.each(Object.entries(STRANGE))("%s = %s stores and returns the same", async (name, value) => {
     await cluster.emptyDatabase();
