@@ -1,8 +1,9 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import { existsSync, readFileSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { skipsCluster, startCluster } from "./postgres.ts";
-import { TEST_TIMEOUT_MS } from "./program.ts";
+import { isRoot, NOBODY } from "./postgres_template.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -12,6 +13,17 @@ import { startCluster } from ${JSON.stringify(join(import.meta.dir, "postgres.ts
 const cluster = await startCluster();
 console.log(cluster.data);
 await new Promise(() => setInterval(() => {}, 1000));`;
+
+test.skipIf(!isRoot || skipsCluster())("a cluster in a TMPDIR that its user cannot enter says so", () => {
+  using directory = emptyDirectory();
+  chmodSync(directory.path, 0o700);
+  const { exitCode, stderr } = Bun.spawnSync([process.execPath, "-e", TEST_RUN], {
+    env: { ...process.env, TMPDIR: directory.path },
+    stderr: "pipe",
+  });
+  expect(exitCode).toBe(1);
+  expect(stderr.toString()).toContain(`can user ${NOBODY} enter TMPDIR, ${directory.path}?`);
+});
 
 describe.skipIf(skipsCluster())("a cluster leaves nothing behind", () => {
   test("at the end of its scope", async () => {

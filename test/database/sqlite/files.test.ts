@@ -317,14 +317,17 @@ test.skipIf(skipsOtherUser)("a file of root's or of the database's owner beside 
 });
 
 test.each([
-  ["any user may write to", 0o1777],
-  ["only its owner may write to", 0o700],
-])("a server in a directory that %s warns of that, or of nothing", async (_who, mode) => {
+  ["any user may write to", 0o1777, undefined],
+  ["only its owner may write to", 0o700, undefined],
+  ...(skipsOtherUser ? [] : [["another user owns", 0o700, OTHER_USER] as const]),
+])("a server in a directory that %s warns of that, or of nothing", async (who, mode, owner) => {
   using directory = home();
   chmodSync(directory.path, mode);
+  if (owner !== undefined) chownSync(directory.path, owner, owner);
   const warnings: string[] = [];
   const options = { onWarning: (message: string) => void warnings.push(message) };
   await using _ = await openSqliteWorker(directory.at("plants.db"), options);
   const warning = "Other users may write to the directory of the database, and so replace the database";
-  expect(warnings).toEqual(mode === 0o700 ? [] : [expect.stringContaining(warning)]);
+  const isSafe = who === "only its owner may write to";
+  expect(warnings).toEqual(isSafe ? [] : [expect.stringContaining(warning)]);
 });
