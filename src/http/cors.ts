@@ -3,8 +3,7 @@ import { REQUEST_ID } from "./request.ts";
 /** Lets pages of other origins call, and read every response, even those of errors (Fetch standard, section 3.2). */
 export interface Cors {
   /**
-   * The response to a preflight of such a page, which a browser sends without credentials; nothing to any other
-   * request.
+   * The response to a preflight of such a page, which has no credentials; `undefined` for any other request.
    *
    * @param methods Those of the path.
    */
@@ -13,7 +12,7 @@ export interface Cors {
   addHeaders(response: Response, request: Request): void;
 }
 
-/** @param origins Whose pages may call, such as `https://app.example.org`. */
+/** @param origins The origins whose pages may call, such as `https://app.example.org`. */
 export function corsFor(origins: readonly string[]): Cors {
   const known = new Set(origins);
   const knownOrigin = ({ headers }: Request) => {
@@ -39,7 +38,7 @@ function isPreflight({ method, headers }: Request): boolean {
   return method === "OPTIONS" && headers.has("access-control-request-method");
 }
 
-/** How long a browser may remember a preflight's response, in seconds: two hours are the most that browsers take. */
+/** How long a browser may cache the response to a preflight, in seconds. Browsers accept two hours at most. */
 const MAX_AGE_S = 7_200;
 
 function preflightResponse(methods: readonly string[]): Response {
@@ -55,5 +54,5 @@ function preflightResponse(methods: readonly string[]): Response {
   });
 }
 
-/** What a page may read beside the few headers that it always may. */
+/** The headers that a page may read, besides the few that it always may. */
 const EXPOSED = `${REQUEST_ID}, retry-after, www-authenticate, allow`;

@@ -86,7 +86,11 @@ export function respond(options: RespondOptions): (request: Request) => Response
     if (methods === undefined) return fail(new PlantStoreError("unknown_path"));
     if (!methods.includes(request.method)) {
       const preflight = options.cors?.preflight(request, methods);
-      return preflight === undefined ? fail(new PlantStoreError("method_not_allowed")) : succeed(preflight);
+      if (preflight !== undefined) return succeed(preflight);
+      const refusal = fail(new PlantStoreError("method_not_allowed"));
+      // RFC 9110, section 15.5.6.
+      refusal.headers.set("allow", methods.join(", "));
+      return refusal;
     }
     let response: Response | Promise<Response>;
     try {
@@ -106,15 +110,11 @@ interface ReceivedRequest extends ObservedRequest {
   readonly startedAt: number;
 }
 
-/**
- * The response to an error, which the observer hears of first. The cause of an error that is not ours is for the log.
- */
-function failure(error: unknown, received: ReceivedRequest, { observer, methods }: RespondOptions): Response {
+/** Reports an error, and makes its response. The cause of an error that is not ours is for the log only. */
+function failure(error: unknown, received: ReceivedRequest, { observer }: RespondOptions): Response {
   const known = error instanceof PlantStoreError ? error : new PlantStoreError("internal", undefined, { cause: error });
   observer.onError(known, received);
   const response = errorResponse(known);
-  // RFC 9110, section 15.5.6: a known path says which methods it takes.
-  if (known.code === "method_not_allowed") response.headers.set("allow", methods.get(received.path)?.join(", ") ?? "");
   // RFC 9110, section 9.3.2.
   return received.request.method === "HEAD" ? new Response(null, response) : response;
 }
