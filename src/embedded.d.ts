@@ -1,4 +1,4 @@
-// What an import attribute makes of a file: its text, or the path where Bun finds it, also inside the executable.
+// What an import attribute makes of a file: its text, or its path, even inside the executable.
 declare module "*.sql" {
   const text: string;
   export default text;

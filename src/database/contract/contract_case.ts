@@ -1,24 +1,24 @@
 import type { Database } from "../database.ts";
 
-/** One promise of a port as a test: a test runner takes the two as they are. */
+/** One promise of a port as a test. Pass both members to the `test` of any test runner. */
 export interface ContractCase {
-  /** What is promised, as a sentence. */
+  /** The promise, as a sentence. */
   readonly name: string;
   /** Rejects with an `AssertionError` of `node:assert` if the adapter does not keep the promise. */
   readonly run: () => Promise<void>;
 }
 
-/** Opens a new, empty database, or those parts of one that a contract needs. Each case disposes of its own. */
+/** Opens a new, empty database, or the parts of one that a contract needs. Each case disposes of its own. */
 export type OpenDatabase<Part extends keyof Database = keyof Database> = () => Promise<
   Pick<Database, Part> & AsyncDisposable
 >;
 
-/** What is promised of which method, and what shows it on an empty database. */
+/** Promises by name, each with a function that checks it on an empty database. */
 export type Cases<Part extends keyof Database> = Readonly<
   Record<string, (database: Pick<Database, Part>) => Promise<void>>
 >;
 
-/** What shows a promise on an empty database and the same one opened once more, beside it. */
+/** Promises by name, each with a function that checks it on an empty database that is opened twice. */
 export type CasesOfTwo<Part extends keyof Database> = Readonly<
   Record<string, (database: Pick<Database, Part>, beside: Pick<Database, Part>) => Promise<void>>
 >;
@@ -38,7 +38,7 @@ export function contractCases<Part extends keyof Database>(
   }));
 }
 
-/** The cases that need the same database twice; none if it cannot be opened once more. */
+/** The cases that open the same database twice; none if that is impossible. */
 export function casesOfTwo<Part extends keyof Database>(
   port: "PlantStore" | "TokenStore",
   { open, reopen }: { readonly open: OpenDatabase<Part>; readonly reopen: OpenDatabase<Part> | undefined },
@@ -55,5 +55,5 @@ export function casesOfTwo<Part extends keyof Database>(
   }));
 }
 
-/** How long a store may try, in milliseconds: a busy machine does not break the contract. */
+/** The timeout of a store, in milliseconds: long, because a busy machine does not break the contract. */
 export const TIMEOUT_MS = 60_000;

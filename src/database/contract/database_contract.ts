@@ -6,10 +6,10 @@ import { plantStoreContract } from "./plant_store_contract.ts";
 import { tokenStoreContract } from "./token_store_contract.ts";
 
 /**
- * The contract of a {@linkcode Database} as tests, with those of its plants and its tokens.
+ * The contract of a {@linkcode Database} as tests, including its plants and its tokens.
  *
- * @param open Gives a new, empty database, which each test disposes of.
- * @param reopen Opens the database that `open` gave last once more, beside it, as another process would.
+ * @param open Opens a new, empty database. Each test disposes of its own.
+ * @param reopen Opens the database of the last `open` again, while it is open, as another process would.
  *
  * @example
  * ```ts
@@ -60,7 +60,7 @@ const CASES: Cases<"plants" | "tokens" | "pages"> = {
     let late = 9_999n;
     for await (const page of database.pages()) {
       seen.push(...page);
-      // Behind what was read, and before it: a later page may have the first.
+      // One id after those that were read, and one before: a later page may have the first.
       await add(
         database,
         [late, -late].map((id) => ({ id, name: "late" })),
@@ -84,7 +84,7 @@ async function allOf(database: Pick<Database, "pages">): Promise<NewPlant[]> {
   return plain(pages.flat());
 }
 
-/** What prototype the rows of a driver have is its own affair. */
+/** Rows of a driver may have another prototype. */
 function plain(plants: readonly NewPlant[]): NewPlant[] {
   return plants.map((plant) => ({ ...plant }));
 }

@@ -1,6 +1,6 @@
 /**
- * The contracts of the ports as tests, for adapters of your own: they need no test runner of their own, and run under
- * that of Bun, Deno and Node.
+ * The contracts of the ports as tests, for adapters of your own. They run under any test runner, such as that of Bun,
+ * Deno or Node.
  *
  * @module
  */

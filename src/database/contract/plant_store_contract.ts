@@ -14,9 +14,9 @@ import {
 /**
  * The contract of a {@linkcode PlantStore} as tests.
  *
- * @param open Gives a new, empty store as `plants`, which each test disposes of.
- * @param reopen Opens the store that `open` gave last once more, beside it, as another process would: what only shows
- * there, such as a commit that is missing or late, is tested only with it. A store that keeps nothing has none.
+ * @param open Opens a new, empty store as `plants`. Each test disposes of its own.
+ * @param reopen Opens the store of the last `open` again, while it is open, as another process would. Tests of what
+ * only another process sees, such as a missing or late commit, need it. A store that keeps nothing has none.
  *
  * @example
  * ```ts
@@ -115,7 +115,7 @@ const CASES: Cases<"plants"> = {
     const rivals = Array.from({ length: 20 }, (_, index) => ({ ...FERN, name: `rival ${index}` }));
     const outcomes = (await Promise.all(rivals.map((rival) => add([rival])))).flat();
     assert.deepEqual(outcomes.toSorted(), ["added", ...filled(rivals.slice(1), "conflict")]);
-    // And that one is what is stored.
+    // That one is stored.
     const again = outcomes.map((outcome) => (outcome === "added" ? "present" : "conflict"));
     assert.deepEqual(await add(rivals), again);
   },
@@ -136,7 +136,7 @@ const CASES: Cases<"plants"> = {
 
 const CASES_OF_TWO: CasesOfTwo<"plants"> = {
   async "add() has committed when it resolves: the same store, opened beside it, has the plants"({ plants }, beside) {
-    // Nothing else happens in between that could give a late commit its time.
+    // At once, so that a late commit has no time.
     assert.deepEqual(await adderOf(plants)([FERN, MOSS]), ["added", "added"]);
     assert.deepEqual(await adderOf(beside.plants)([FERN, { ...MOSS, name: "Ivy" }]), ["present", "conflict"]);
   },
@@ -159,10 +159,10 @@ const LINES = ["\n", "\r", "\r\n", "\n\n"];
 const WORDS = ["null", "NULL", "undefined", "\\N", "0", "00", "true"];
 const UNICODE = ["é", "e\u0301", "\uFF45", "\uFEFF", "\u200B", "\uFFFD", "\u{10FFFF}", "🌱", "🌿"];
 
-/** No two are equal. Each is easily altered on the way, and some are equal to a comparison that is not exact. */
+/** All different. Each is easily altered on its way, and some are equal by an inexact comparison. */
 const TEXTS = [...ASCII, ...QUOTES, ...LINES, ...WORDS, ...UNICODE];
 
-/** Stores each text under an id of its own, and then has every other text conflict with it. */
+/** Stores each text under an id of its own, and then adds every other text under that id. */
 async function assertDistinct<Text extends string | undefined>(
   store: PlantStore,
   texts: readonly Text[],
@@ -180,7 +180,7 @@ async function assertDistinct<Text extends string | undefined>(
   }
 }
 
-/** A text in a message: what is not ASCII is escaped, and of a long one the ends are shown. */
+/** A text in a message: in escaped ASCII, and shortened in the middle if it is long. */
 function shown(text: string | undefined): string {
   if (text === undefined) return "an absent one";
   const short = text.length > 20 ? `${text.slice(0, 3)}…${text.slice(-3)}` : text;

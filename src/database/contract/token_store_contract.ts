@@ -13,8 +13,8 @@ import {
 /**
  * The contract of a {@linkcode TokenStore} as tests.
  *
- * @param open Gives a new, empty store as `tokens`, which each test disposes of.
- * @param reopen Opens the store that `open` gave last once more, beside it, as another process would.
+ * @param open Opens a new, empty store as `tokens`. Each test disposes of its own.
+ * @param reopen Opens the store of the last `open` again, while it is open, as another process would.
  *
  * @example
  * ```ts
