@@ -32,7 +32,8 @@ export async function backup(database: DatabaseLocation, target: string, io: Io)
   const adapter = await adapterOf(database);
   if (NO_FILE.test(target)) throw new CommandError(`Cannot back up to "${target}": expected a file`);
   // The adapter checks this too, but only after copying everything.
-  if (existsSync(target)) throw new CommandError(`Cannot back up to "${target}": file already exists`);
+  if (existsSync(target))
+    throw new CommandError(`Cannot back up to "${target}": file already exists; choose another one`);
   try {
     const bar = progressBar(io);
     const onProgress = (copied: number, total: number) => bar.update({ done: copied, total });

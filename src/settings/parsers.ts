@@ -45,7 +45,7 @@ export function parseTimeout(input: Input): number {
 export function parseChoice<const Choice extends string>(input: Input, choices: readonly Choice[]): Choice {
   const chosen = choices.find((known) => known === input.text);
   if (chosen !== undefined) return chosen;
-  throw refusal(input, `expected ${choices.join(" or ")}`);
+  throw refusal(input, `expected ${choices.join(", ").replace(/, ([^,]*)$/, " or $1")}`);
 }
 
 /** Parses one or more of several words, separated by commas. */

@@ -127,6 +127,7 @@ const wrongCalls: [string[], string][] = [
   [["--port"], "--port needs a value. See plant-store serve --help"],
   [["--port", "1", "token"], 'Unexpected argument "token". See plant-store serve --help'],
   [["openapi", "extra"], 'Unexpected argument "extra". See plant-store openapi --help'],
+  [["backup", "first", "second", "third"], 'Unexpected argument "second". See plant-store backup --help'],
   [["import"], "Missing <file>. See plant-store import --help"],
   [["token", "create"], "Missing <name>. See plant-store token create --help"],
   [["export", "--format", "xml"], "Cannot use --format xml: expected ndjson or csv"],
