@@ -15,7 +15,7 @@ import {
   RUNTIMES_MODULES,
   skipsRuntimes,
 } from "../support/module_runtimes.ts";
-import { emptyDirectory, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, freePort, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { publicExports } from "./public_exports.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -240,11 +240,6 @@ function nameOf({ name }: ModuleRuntime): string {
 /** What a user installs beside the package, and finds in the project: a copy, so that it finds the project's Elysia. */
 function copyBeside(name: string, modules = join(ROOT, "node_modules")): void {
   cpSync(join(modules, name), join(project.path, "node_modules", name), { recursive: true, dereference: true });
-}
-
-function freePort(): number {
-  using listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-  return listener.port;
 }
 
 /** Sends a plant until the program listens, or has ended. */

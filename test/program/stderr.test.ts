@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { shell } from "../support/shell.ts";
-import { emptyDirectory, start, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, freePort, start, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -10,6 +10,7 @@ const ENV = { AUTH_TOKENS: TOKEN, ACCESS_LOG: "on" };
 
 test("a server whose log is on a full disk serves on, and SIGTERM exits 0", async () => {
   using directory = emptyDirectory();
+  // A server without a log cannot tell its own.
   const port = freePort();
   const program = shell('exec "$@" 2> /dev/full');
   await using server = start({ program, args: ["--port", String(port)], cwd: directory.path, env: ENV });
@@ -32,12 +33,6 @@ test("a server whose log nobody reads any more serves on, and SIGTERM exits 0", 
   child.kill("SIGTERM");
   expect(await child.exited).toBe(0);
 });
-
-/** A port that was free a moment ago: a server without a log cannot tell its own. */
-function freePort(): number {
-  using server = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response() });
-  return Number(server.port);
-}
 
 /** The status of the first response to a plant. The test's own time limit ends it. */
 async function firstStatus(url: string): Promise<number> {

@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { CLOSED_PORT, post, TOKEN } from "../support/client.ts";
 import { startCollector } from "../support/collector.ts";
-import { emptyDirectory, exitCodeOf, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
+import { emptyDirectory, exitCodeOf, freePort, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -67,9 +67,7 @@ test.concurrent("the span of a client that went away is no error", async () => {
 test.concurrent("tracing sends no secret of the command line or the environment, and listens nowhere", async () => {
   using directory = emptyDirectory();
   using collector = startCollector();
-  using free = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-  const metricsPort = free.port;
-  free.stop(true);
+  const metricsPort = freePort();
   await using server = await startServer({
     cwd: directory.path,
     // The flag replaces the variable: this server needs no PostgreSQL.

@@ -10,7 +10,6 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SQL } from "bun";
@@ -19,7 +18,7 @@ import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { missing } from "./missing.ts";
 import { asServer, isRoot, NOBODY, PACKAGE, SUPERUSER, templateDirectory } from "./postgres_template.ts";
 import { processLock } from "./process_lock.ts";
-import { memoryDirectory } from "./program.ts";
+import { freePort, memoryDirectory } from "./program.ts";
 
 /** A database of the reader's own, to run what needs no more than a database on any PostgreSQL there is. */
 const OWN_DATABASE = process.env["TEST_DATABASE_URL"];
@@ -172,7 +171,7 @@ export async function startCluster(options: ClusterOptions = {}) {
     /** Starts it again on the same port, on what is there. */
     async restart(changed: Readonly<Record<string, string>> = {}): Promise<void> {
       configure(data, changed);
-      ({ server } = await startOn(async () => port, template, data));
+      ({ server } = await startOn(() => port, template, data));
     },
     /** The server and its children, as they are now. */
     processes: () => processesOf(data),
@@ -228,9 +227,9 @@ function giveToServer(directory: string): void {
  * Between finding a port and listening on it, and while a cluster is down, another test may be given the port: then the
  * next one is tried, or the same one again.
  */
-async function startOn(findPort: () => Promise<number>, template: string, data: string) {
+async function startOn(findPort: () => number, template: string, data: string) {
   for (let triesLeft = 100; ; triesLeft--) {
-    const port = await findPort();
+    const port = findPort();
     configure(data, { port: String(port) });
     try {
       return { server: await startServer(template, data), port };
@@ -313,16 +312,6 @@ function sendSignal(pid: number, signal: NodeJS.Signals): void {
   } catch (error) {
     if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
   }
-}
-
-/** A port where nothing listens, as long as nobody else takes it. */
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (address === null || typeof address === "string") throw new Error("No port");
-  return address.port;
 }
 
 async function newSetting(port: number, name: string): Promise<unknown> {

@@ -41,6 +41,12 @@ export function memoryDirectory(): string {
   return bavail * bsize > 2 ** 31 ? path : tmpdir();
 }
 
+/** A port where nothing listens, as long as nobody else takes it. */
+export function freePort(): number {
+  using listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+  return listener.port;
+}
+
 /** How to start the program. */
 export interface StartOptions {
   /** The program and its first arguments. @default the executable */

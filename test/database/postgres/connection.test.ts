@@ -6,9 +6,9 @@ import { failover } from "../../../src/database/postgres/failover.ts";
 import { PostgresFailure } from "../../../src/database/postgres/errors.ts";
 import { describeHost, parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { missing } from "../../support/missing.ts";
-import { freePort, type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
-import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { emptyDirectory, freePort, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -384,7 +384,7 @@ interface PoolerOptions {
 
 /** Starts PgBouncer. */
 async function startPooler({ directory, target, ignored, mode }: PoolerOptions) {
-  const port = await freePort();
+  const port = freePort();
   const file = join(directory, "pgbouncer.ini");
   chmodSync(directory, 0o755);
   const lines = [
