@@ -184,7 +184,6 @@ const CLOCK_SKEW_SECONDS = 30;
 
 const WITHOUT_SCOPES = accepted([]);
 
-/** An accepted token. */
 interface Remembered {
   readonly verdict: Verdict;
   /** The edition of the provider's keys by which it was verified. */

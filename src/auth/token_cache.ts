@@ -51,7 +51,6 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions):
   return cache;
 }
 
-/** A token, and what is known of it. */
 interface CachedToken {
   /** A static token has none. */
   readonly name: string | undefined;

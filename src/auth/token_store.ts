@@ -6,15 +6,11 @@ export interface TokenRecord {
   readonly name: string;
   /** SHA-256 of the token, 32 bytes. */
   readonly digest: Uint8Array;
-  /** When it was created. */
   readonly createdAt: Date;
-  /** When it expires, if ever. */
   readonly expiresAt: Date | null;
-  /** When it was revoked, if it was. */
   readonly revokedAt: Date | null;
   /** When it was last used, to the minute. */
   readonly lastUsedAt: Date | null;
-  /** What it may be used for. */
   readonly scopes: readonly Scope[];
 }
 

@@ -6,7 +6,6 @@ import type { Io } from "./output.ts";
 export interface Call {
   /** The argument of the command; empty if it has none. */
   readonly argument: string;
-  /** The flags of the command, by their names. */
   readonly flags: Flags;
   /**
    * Parses the configuration, with flags overriding environment variables.

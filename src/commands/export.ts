@@ -33,11 +33,6 @@ export function declareExport(program: Command, { io, action }: CommandContext):
 /** How plants are written. */
 export type ExportFormat = keyof typeof FORMATS;
 
-/** What to export. */
-export interface ExportOptions {
-  readonly format: ExportFormat;
-}
-
 /**
  * Writes every plant that was stored before it began, ordered by id, even while a server runs. Memory does not grow
  * with the number of plants. If the file is marked as corrupt, it writes what can be read.
@@ -47,7 +42,11 @@ export interface ExportOptions {
  * @throws {BrokenPipe} If the reader of a pipe has ended.
  * @throws {DatabaseError} If the database cannot be read; or at the end, if the file is marked as corrupt.
  */
-export async function exportPlants(database: DatabaseLocation, { format }: ExportOptions, io: Io): Promise<number> {
+export async function exportPlants(
+  database: DatabaseLocation,
+  { format }: { format: ExportFormat },
+  io: Io,
+): Promise<number> {
   const { openPlants } = await adapterOf(database);
   await using reader = await openPlants((message) => io.stderr(`${message}\n`));
   const { head, record } = FORMATS[format];

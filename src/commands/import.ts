@@ -68,10 +68,8 @@ export async function importPlants(
   return printSummary(counts, io);
 }
 
-/** How long the database may take to add a batch, in milliseconds. */
 const ADD_TIMEOUT_MS = 30_000;
 
-/** The outcomes of the lines so far. */
 interface Counts {
   added: number;
   present: number;

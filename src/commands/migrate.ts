@@ -17,20 +17,15 @@ export function declareMigrate(program: Command, { io, action }: CommandContext)
   addDatabaseFlag(command, "The database, postgres://…");
 }
 
-/** How to migrate. */
-export interface MigrateOptions {
-  /** Whether to print the SQL, and to change nothing. */
-  readonly dryRun: boolean;
-}
-
 /**
  * Brings a database on PostgreSQL to the newest schema, as a role that may create tables. The role of servers need not.
  *
+ * @param options With `dryRun` it prints the SQL, and changes nothing.
  * @returns 0, or 1 if it was stopped.
  * @throws {ConfigError} If the database is a file: every command that writes to it migrates it.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
-export async function migrate(database: DatabaseLocation, { dryRun }: MigrateOptions, io: Io): Promise<number> {
+export async function migrate(database: DatabaseLocation, { dryRun }: { dryRun: boolean }, io: Io): Promise<number> {
   const adapter = await adapterOf(database);
   const migrating = adapter.migrate({ dryRun, onWarning: (message) => io.stderr(`${message}\n`) });
   const migrations = await withAbort(migrating, io.stop);

@@ -77,7 +77,6 @@ export interface ProgressOptions {
   readonly stderr: (text: string) => void;
   /** Whether that is a terminal that understands escape sequences. Otherwise no bar is drawn. */
   readonly isAnsi: boolean;
-  /** A clock, in milliseconds. */
   readonly now?: () => number;
 }
 
@@ -97,11 +96,9 @@ export interface Progress {
   update(state: ProgressState): void;
   /** Prints a message above the bar, where it stays. */
   print(text: string): void;
-  /** Erases the bar. */
   clear(): void;
 }
 
-/** How often the bar is drawn, in milliseconds. */
 const INTERVAL_MS = 100;
 /** Goes to the beginning of the line, and erases it (ECMA-48: CR, EL). */
 const ERASE = "\r\x1b[K";

@@ -54,7 +54,6 @@ export function declareToken(program: Command, { io, action }: CommandContext): 
   for (const command of [create, list, revoke, remove, prune]) addDatabaseFlag(command);
 }
 
-/** How to create a token. */
 interface CreateOptions {
   /** In milliseconds; `undefined` until it is revoked. */
   readonly lifetimeMs: number | undefined;
@@ -165,7 +164,6 @@ function noSuchToken(action: string, name: string, where: string): CommandError 
   return new CommandError(`Cannot ${action} token ${quoted(name)} in "${where}": ${reason}`);
 }
 
-/** Deletes the tokens that are revoked or expired. */
 async function pruneTokens(database: DatabaseLocation, io: Io): Promise<number> {
   const call = { action: "prune the tokens", advice: LOOK, open: forWriting };
   return withTokens(database, call, async (tokens, where) => {

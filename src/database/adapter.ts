@@ -96,7 +96,6 @@ export interface WritingOptions {
 export interface LockWait {
   /** Called once, at the first wait. */
   readonly onWait: () => void;
-  /** Ends the wait. */
   readonly stop: AbortSignal;
 }
 
@@ -117,7 +116,6 @@ export interface TokenReader extends AsyncDisposable {
 
 /** How a database is copied. */
 export interface BackupOptions {
-  /** Cancels the copy. */
   readonly stop: AbortSignal;
   /** Called several times a second with about how many bytes of how many are copied. */
   readonly onProgress: (copied: number, total: number) => void;
@@ -125,16 +123,13 @@ export interface BackupOptions {
 
 /** How to check. */
 export interface CheckOptions {
-  /** Ends the check. */
   readonly stop: AbortSignal;
   readonly onProgress: (progress: CheckProgress) => void;
 }
 
 /** The progress of a check. */
 export interface CheckProgress {
-  /** How many plants are checked. */
   readonly plants: number;
-  /** How many there are. */
   readonly total: number;
 }
 

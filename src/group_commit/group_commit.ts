@@ -89,7 +89,6 @@ class Batcher implements GroupCommit {
   readonly #admission: Admission;
   /** The next batch, in the order of arrival. */
   readonly #pending: PendingAdd[] = [];
-  /** The batches that the store has. */
   readonly #inFlight = new Set<Batch>();
   /** When the last batch left, on the clock of `performance.now()`. */
   #flushedAt = Number.NEGATIVE_INFINITY;
@@ -237,7 +236,6 @@ class Admission {
     this.#limits = limits;
   }
 
-  /** How many plants are without an outcome. */
   get size(): number {
     return this.#size;
   }

@@ -8,7 +8,6 @@ export interface Cors {
    * @param methods Those of the path.
    */
   preflight(request: Request, methods: readonly string[]): Response | undefined;
-  /** Adds the headers of CORS to a response. */
   addHeaders(response: Response, request: Request): void;
 }
 

@@ -137,7 +137,6 @@ const HOME = new Response(null, {
 
 /** A file that stays the same while the program runs. */
 interface StaticFileOptions {
-  /** Its media type. */
   readonly type: string;
   /** Headers of its responses, beside those for caching and compression. */
   readonly headers: Readonly<Record<string, string>>;

@@ -57,7 +57,6 @@ export interface RespondOptions {
   readonly cors: Cors | undefined;
   /** The most a body may have, in bytes. */
   readonly maxBodyBytes: number;
-  /** The address of a request's client. */
   readonly clientAddress: (request: Request) => string | undefined;
   /** Whether every response is to close its connection. */
   readonly isShuttingDown: () => boolean;

@@ -68,7 +68,6 @@ export interface BackupRequest {
 /** Its response: how many plants the copy has, or why it failed. */
 export type BackupResponse = { readonly plants: number } | { readonly failure: string };
 
-/** How often to report progress, in milliseconds. */
 const PROGRESS_MS = 200;
 
 /** In a Worker: VACUUM blocks its thread, and the main thread must receive signals. */
