@@ -9,12 +9,14 @@ import {
   type Connection,
   connect,
   getBytes,
+  goodRequest,
   neverReading,
   postBytes,
   printedSeed,
   randomFrom,
   randomPlants,
   verdictOf,
+  wireBytes,
   type WireResponse,
 } from "../support/load.ts";
 import { descriptorsOf, memoryOf } from "../support/proc.ts";
@@ -192,10 +194,8 @@ function soakKinds({ url, ledger, next, random, jwt }: Clients): Record<string, 
     "a wrong shape": kind(2, 10, /^400\/4002$/, () => post('{"id": "1", "name": null}')),
     "deep nesting": kind(1, 20, /^400\/4001$/, () => post("[".repeat(30_000))),
     "a huge body": kind(1, 50, /^413\/4131$/, () => post("x".repeat(1_000_000))),
-    "a huge chunked body": kind(1, 50, /^413\/4131$/, () => ask(postBytes("x".repeat(500_000), TOKEN, [50_000]))),
-    "one-byte chunks": kind(2, 20, STORED, () =>
-      storeOne(ledger, next(), (plant) => ask(postBytes(bodyOf(plant), TOKEN, [1]))),
-    ),
+    "a huge chunked body": kind(1, 50, /^413\/4131$/, () => ask(chunked("x".repeat(500_000), 50_000))),
+    "one-byte chunks": kind(2, 20, STORED, () => storeOne(ledger, next(), (plant) => ask(chunked(bodyOf(plant), 1)))),
     "a slow body": kind(16, 0, STORED, () => store(sendSlowly)),
     "a reset in a body": kind(4, 20, /^none$/, () => reset(url, postBytes(PLANT).slice(0, -5))),
     "never reading": kind(2, 500, /^none$/, () => neverRead(url)),
@@ -235,6 +235,11 @@ async function onConnection(
   const seen = await seenOf(send(connection));
   connection.close();
   return seen;
+}
+
+/** A `POST /plants` with its body in chunks of so many bytes. Not as text: a chunk may end within a character. */
+function chunked(body: string, bytes: number): Buffer {
+  return wireBytes(goodRequest(TOKEN, body), { chunkSizes: [bytes] });
 }
 
 /** In twenty pieces, for about a second. */

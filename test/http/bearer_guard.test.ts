@@ -16,33 +16,23 @@ test("authenticate() is asked for exactly the token, with every character that o
 
 // Bad credentials
 
-test("authenticate() is not asked about credentials that are malformed", async () => {
-  const { app, asked } = appThatAsks(() => true);
-  for (const [, authorization] of MALFORMED_CREDENTIALS) {
-    expect((await app.fetch(postPlant(FERN, { authorization }))).status).toBe(401);
-  }
-  expect(asked).toEqual([]);
-});
-
 test("an empty Authorization header is 401", async () => {
   const response = await testApp().fetch(postPlant(FERN, { authorization: "" }));
   expect(response.headers.get("www-authenticate")).toStartWith(CHALLENGE);
   expect(await readError(response)).toMatchObject({ status: 401 });
 });
 
-test("bad credentials of every kind have one response, byte for byte, and it does not quote them", async () => {
-  const kinds = [
-    ...MALFORMED_CREDENTIALS.map(([, authorization]) => authorization),
-    "Bearer unknown",
-    `Bearer ${TOKEN}x`,
-  ];
+test("bad credentials of every kind have one response, byte for byte, and it does not quote them; authenticate() is asked about no malformed ones", async () => {
+  const { app, asked } = appThatAsks(() => false);
+  const malformed = MALFORMED_CREDENTIALS.map(([, authorization]) => authorization);
   const responses = new Set<string>();
-  for (const authorization of kinds) {
-    const response = await testApp().fetch(postPlant(FERN, { authorization, "x-request-id": "same" }));
+  for (const authorization of [...malformed, "Bearer unknown", `Bearer ${TOKEN}`]) {
+    const response = await app.fetch(postPlant(FERN, { authorization, "x-request-id": "same" }));
     responses.add(JSON.stringify([response.status, [...response.headers], await response.text()]));
   }
-  expect([...responses]).toHaveLength(1);
+  expect([...responses]).toEqual([expect.stringMatching(/^\[401,/)]);
   expect([...responses].join()).not.toContain(TOKEN);
+  expect(asked).toEqual(["unknown", TOKEN]);
 });
 
 // Scopes

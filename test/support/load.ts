@@ -256,10 +256,9 @@ function chunked(bytes: Uint8Array, sizes: readonly number[]): Buffer {
   return Buffer.concat([...parts, Buffer.from("0\r\n\r\n")]);
 }
 
-/** A whole request that creates a plant, in chunks of these sizes or with a Content-Length. */
-export function postBytes(body: string | NewPlant, token = TOKEN, chunkSizes: readonly number[] = []): string {
-  const request = goodRequest(token, typeof body === "string" ? body : bodyOf(body));
-  return wireBytes(request, { chunkSizes }).toString();
+/** A whole request that creates a plant. */
+export function postBytes(body: string | NewPlant, token = TOKEN): string {
+  return wireBytes(goodRequest(token, typeof body === "string" ? body : bodyOf(body))).toString();
 }
 
 /** A request that reads a path. */
