@@ -86,7 +86,7 @@ export interface ServingOptions {
 export interface WritingOptions {
   /** Whether to create the database if there is none. @default {false} */
   readonly create?: boolean;
-  /** Called before the database is created. @default does nothing */
+  /** Called after the database was created. @default does nothing */
   readonly onCreate?: () => void;
   /** For a command that adds many plants: how to wait while a server has the only lock. @default does not wait */
   readonly bulk?: LockWait;

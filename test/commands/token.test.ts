@@ -116,6 +116,12 @@ test.concurrent.each(refused)("token %p exits with %d", async (args, exitCode, s
   expect(run.stderr).toContain(says);
 });
 
+test.concurrent("a database that cannot be created is not called created", async () => {
+  const run = await runToEnd({ cwd: home.path, args: ["token", "create", "x", "--database", "missing/plants.db"] });
+  const stderr = 'Cannot open database "missing/plants.db": there is no such directory\n';
+  expect(run).toMatchObject({ exitCode: 1, stdout: "", stderr });
+});
+
 /** Runs the program with its standard output on a full disk. */
 function runOnFullDisk(cwd: string, ...args: string[]) {
   const program = ["sh", "-c", '"$@" > /dev/full', "sh", ...executable()];

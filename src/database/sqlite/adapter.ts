@@ -18,8 +18,9 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     maxInFlight: 1,
     openForServing: (options) => openSqliteWorker(path, options),
     async openForWriting({ create = false, onCreate, bulk } = {}) {
-      if (create && !existsSync(path)) onCreate?.();
+      const isNew = create && !existsSync(path);
       const database = await openHere(path, create ? "create" : "write", bulk !== undefined);
+      if (isNew) onCreate?.();
       return bulk === undefined ? database : { ...database, plants: waitForLock(database.plants, bulk) };
     },
     openPlants: async () => (await import("./plants.ts")).openPlants(path),
