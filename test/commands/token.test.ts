@@ -107,7 +107,11 @@ const refused: [string[], number, string][] = [
   [["create", "greenhouse", "--expires", "0d"], 2, "Cannot use --expires 0d: expected a number and its unit"],
   [["create", "taken"], 1, 'Cannot create token "taken" in "plants.db": the name is taken'],
   [["revoke", "nobody"], 1, 'Cannot revoke token "nobody" in "plants.db": no token has this name'],
-  [["list", "--database", "file:missing.db"], 1, 'Cannot open database "missing.db": there is no such file'],
+  [
+    ["list", "--database", "file:missing.db"],
+    1,
+    'Cannot open database "missing.db": there is no such file; choose another with --database',
+  ],
 ];
 
 test.concurrent.each(refused)("token %p exits with %d", async (args, exitCode, says) => {

@@ -207,7 +207,7 @@ test("check of what is no plant-store's database fails with one line", async () 
   using store = home();
   const failed = (reason: string) => ({ exitCode: 1, stdout: "", stderr: reason });
   expect(await store.call("check", "--database", "file:none.db")).toMatchObject(
-    failed('Cannot open database "none.db": there is no such file\n'),
+    failed('Cannot open database "none.db": there is no such file; choose another with --database\n'),
   );
   writeFileSync(store.file("text.db"), "This is no database.".repeat(100));
   expect(await store.call("check", "--database", "file:text.db")).toMatchObject(

@@ -92,7 +92,8 @@ export function requireFiles(file: string, access: Access): void {
   requireFileOfWal(file);
   if (access === "create") createDatabaseFile(file);
   const stats = statsOf(file);
-  if (!stats?.isFile()) throw new DatabaseError(stats ? "it is not a file" : "there is no such file");
+  if (!stats?.isFile())
+    throw new DatabaseError(stats ? "it is not a file" : "there is no such file; choose another with --database");
   if (access === "read") return;
   // Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first write.
   if (!["", "-wal", "-shm"].every((suffix) => canWrite(file + suffix))) throw new DatabaseError(NOT_WRITABLE);
