@@ -231,8 +231,8 @@ async function stoppedServer(here: World) {
     stderr: server.stderr,
     resume: () => process.kill(pid, "SIGCONT"),
     async [Symbol.asyncDispose]() {
-      // A process outlives the strace that it runs under.
-      if (child.exitCode === null) process.kill(pid, "SIGKILL");
+      // A process outlives the strace that it runs under, unless it has ended by itself.
+      if (existsSync(`/proc/${pid}`)) process.kill(pid, "SIGKILL");
       await server[Symbol.asyncDispose]();
     },
   };

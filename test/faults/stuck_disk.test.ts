@@ -31,6 +31,8 @@ async function stuckServer(env: Record<string, string>, clients: number) {
   await sendOne();
   await disk.hit();
   for (let client = 1; client < clients; client++) await sendOne();
+  // Behind the others: once it has its response, the server has read them.
+  expect((await fetch(`${server.url}/livez`)).status).toBe(200);
   return {
     disk,
     server,

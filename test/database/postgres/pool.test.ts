@@ -85,7 +85,8 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     else dying.set("black hole");
     const began = performance.now();
     expect(await addAtOnce(database, range(101, 100 + batches))).toEqual(range(1, batches).map(() => "added"));
-    expect(performance.now() - began).toBeLessThan(1_900);
+    // One round trip of a second, and what a busy machine adds. One after another they take 2.8 s or more.
+    expect(performance.now() - began).toBeLessThan(2_600);
   });
 
   test("a connection is used for ten minutes, and then replaced", async () => {
