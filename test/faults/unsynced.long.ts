@@ -96,7 +96,7 @@ async function requireRefused(options: StartOptions, database: string): Promise<
   reader.run("BEGIN");
   reader.query("SELECT count(*) FROM plants").get();
   await using program = start(onFreePort(options));
-  const [line] = await program.stderr.until(/listens on|another process reads what that left in the WAL/);
+  const [line] = await program.stderr.until(/listens on|another process is reading the WAL/);
   if (line === "listens on") throw new Error("A server listens beside the reader");
   const exitCode = await exitCodeOf(program.child);
   if (exitCode !== 1) throw new Error(`A server beside the reader ended with ${exitCode}`);
