@@ -1,9 +1,11 @@
-import { type Command, Help } from "commander";
+import { Help, Option } from "commander";
+import type { DatabaseAdapter } from "../database/adapter.ts";
 import { type Config, type Flags, type Setting, SETTINGS } from "../settings/settings.ts";
 import type { Io } from "./output.ts";
 
-/** What the action of a command gets. */
+/** What a command gets. */
 export interface Call {
+  readonly io: Io;
   /** The argument of the command; empty if it has none. */
   readonly argument: string;
   readonly flags: Flags;
@@ -12,21 +14,19 @@ export interface Call {
    *
    * @throws {ConfigError} If a value cannot be used.
    */
-  config(): Promise<Config>;
+  readonly config: () => Promise<Config>;
+  /** The adapter of the database that the configuration names. */
+  readonly adapter: () => Promise<DatabaseAdapter>;
 }
 
-/** What the declaration of a command gets. */
-export interface CommandContext {
-  readonly io: Io;
-  /** Turns a function that runs the command, and resolves to its exit code, into Commander's action. */
-  readonly action: (run: (call: Call) => Promise<number>) => (...args: unknown[]) => Promise<void>;
-}
+/** Turns a function that runs a command, and resolves to its exit code, into an action of Commander. */
+export type Action = (run: (call: Call) => Promise<number>) => (...given: unknown[]) => Promise<void>;
 
-/** Adds the flag of every command that opens the database. */
-export function addDatabaseFlag(command: Command, meaning = sentenceOf(SETTINGS.database)): Command {
-  const { DATABASE_URL: preset } = SETTINGS.database.variables;
-  const ending = meaning === sentenceOf(SETTINGS.database) ? `[DATABASE_URL] (default: ${preset})` : "[DATABASE_URL]";
-  return command.option("--database <url>", `${meaning} ${ending}`);
+/** The flag of every command that opens the database. */
+export function databaseFlag(): Option {
+  const { variables } = SETTINGS.database;
+  const meaning = `${sentenceOf(SETTINGS.database)} [DATABASE_URL] (default: ${variables.DATABASE_URL})`;
+  return new Option("--database <url>", meaning);
 }
 
 /** The end of a command's help. */

@@ -1,52 +1,30 @@
-import { createReadStream, type Stats, statSync } from "node:fs";
+import { createReadStream, statSync } from "node:fs";
 import { Readable } from "node:stream";
 import type { Command } from "commander";
 import { eventLoopTurn } from "../async/timers.ts";
-import { adapterOf, type DatabaseLocation, reasonOfRefusal } from "../database/open_database.ts";
+import { adapterOf, reasonOfRefusal } from "../database/open_database.ts";
 import type { PlantStore, StoreOutcome } from "../database/database.ts";
 import { CommandError, ERRORS, isSystemError, PlantStoreError, reasonOf } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
-import { addDatabaseFlag, type CommandContext, examples } from "./command.ts";
+import { type Action, type Call, databaseFlag, examples } from "./command.ts";
 import { grouped, type Io, progressBar } from "./output.ts";
 
 /** Declares `plant-store import`. */
-export function declareImport(program: Command, { io, action }: CommandContext): void {
-  const command = program
+export function declareImport(program: Command, action: Action): void {
+  program
     .command("import <file>")
     .description('Add plants from lines of JSON, as export prints them; "-" reads standard input')
+    .addOption(databaseFlag())
     .addHelpText("after", examples("import plants.ndjson"))
-    .action(
-      action(async ({ argument, config }) => {
-        const { database, maxBodyBytes } = await config();
-        // A line must have room for any plant that the API accepts: its id may be written longer.
-        return importPlants(database, argument, io, { maxLineBytes: Math.max(2 ** 26, maxBodyBytes + 64) });
-      }),
-    );
-  addDatabaseFlag(command);
+    .action(action(importPlants));
 }
 
-/** How to import. */
-export interface ImportOptions {
-  /** The longest line that is read, in bytes; it is held in memory. @default {67_108_864} */
-  readonly maxLineBytes?: number;
-}
-
-/**
- * Adds plants from lines of JSON, the inverse of `export`. Checks each line as the API checks a body. A stored plant
- * stays as it is. A refused line is reported, and the import goes on.
- *
- * @param source A path, or "-" for standard input.
- * @returns 0; 1 if a line was refused, or if it was stopped.
- * @throws {CommandError} If the source cannot be read, or the database cannot take plants.
- * @throws {DatabaseError} If the database cannot be opened.
- */
-export async function importPlants(
-  database: DatabaseLocation,
-  source: string,
-  io: Io,
-  { maxLineBytes = 2 ** 26 }: ImportOptions = {},
-): Promise<number> {
+/** A stored plant stays as it is. A refused line is reported, and the import goes on. */
+async function importPlants({ argument: source, config, io }: Call): Promise<number> {
+  const { database, maxBodyBytes } = await config();
+  // A line must have room for any plant that the API accepts: its id may be written longer.
+  const maxLineBytes = Math.max(2 ** 26, maxBodyBytes + 64);
   const input = openInput(source, io);
   const progress = progressBar(io);
   const counts: Counts = { added: 0, present: 0, refused: 0, line: 0 };
@@ -65,7 +43,10 @@ export async function importPlants(
   } finally {
     progress.clear();
   }
-  return printSummary(counts, io);
+  const { added, present, refused, line } = counts;
+  const summary = `${grouped(added)} added, ${grouped(present)} already there, ${grouped(refused)} refused\n`;
+  io.stderr(io.stop.aborted ? `Stopped after line ${line}, import it again to go on: ${summary}` : summary);
+  return io.stop.aborted || refused > 0 ? 1 : 0;
 }
 
 const ADD_TIMEOUT_MS = 30_000;
@@ -76,12 +57,6 @@ interface Counts {
   refused: number;
   /** The last line that was committed or refused. */
   line: number;
-}
-
-function printSummary({ added, present, refused, line }: Counts, { stderr, stop }: Io): number {
-  const summary = `${grouped(added)} added, ${grouped(present)} already there, ${grouped(refused)} refused\n`;
-  stderr(stop.aborted ? `Stopped after line ${line}, import it again to go on: ${summary}` : summary);
-  return stop.aborted || refused > 0 ? 1 : 0;
 }
 
 /** An error of the database or of the system, in one line. Plants that were committed before stay. */
@@ -104,17 +79,15 @@ function openInput(source: string, { stdin }: Io) {
   try {
     if (source === "-") return { reader: stdin().getReader(), size: undefined };
     const stats = statSync(source);
+    // Bun's stream cannot read a device such as /dev/null.
+    const stream = stats.isCharacterDevice()
+      ? (Readable.toWeb(createReadStream(source)) as unknown as ReadableStream<Uint8Array>)
+      : Bun.file(source).stream();
     // A named pipe has no size.
-    return { reader: streamOf(source, stats).getReader(), size: stats.isFile() ? stats.size : undefined };
+    return { reader: stream.getReader(), size: stats.isFile() ? stats.size : undefined };
   } catch (cause) {
     throw cannotRead(source, cause);
   }
-}
-
-/** Bun's stream cannot read a device such as /dev/null. */
-function streamOf(source: string, stats: Stats): ReadableStream<Uint8Array> {
-  if (!stats.isCharacterDevice()) return Bun.file(source).stream();
-  return Readable.toWeb(createReadStream(source)) as unknown as ReadableStream<Uint8Array>;
 }
 
 /** Adds a batch, counts the outcomes, and resolves to a report of the refused lines. */
@@ -164,30 +137,24 @@ const BATCH_LINES = 1_000;
 /** A batch ends at this many bytes, because a name may be long. */
 const BATCH_BYTES = 2 ** 22;
 
-/**
- * Reads plants from lines of JSON, in batches: each line is checked as the API checks a body.
- *
- * @param maxLineBytes The longest line that is read, in bytes.
- * @param stop Ends the input early, with the lines that have arrived completely.
- */
+/** Checks each line as the API checks a body. After a stop, ends with the lines that have arrived completely. */
 async function* batchesOf(
   reader: ReadableStreamDefaultReader<Uint8Array>,
   maxLineBytes: number,
   stop: AbortSignal,
 ): AsyncGenerator<Batch> {
-  const split = lineSplitter(maxLineBytes);
   let [plants, faults]: [{ line: number; plant: NewPlant }[], { line: number; message: string }[]] = [[], []];
   let [line, lastLine, bytes, begin] = [0, 0, 0, 0];
-  for await (const chunk of chunksOf(reader, stop)) {
-    for (const { length, content } of split(chunk)) {
+  for await (const lines of linesOf(reader, maxLineBytes, stop)) {
+    for (const { length, content } of lines) {
       line++;
       bytes += length + 1;
-      if (content !== undefined && isBlank(content)) continue;
       try {
         if (content === undefined) faults.push({ line, message: `the line must have at most ${maxLineBytes} bytes` });
         else plants.push({ line, plant: parsePlant(content, "the line") });
       } catch (error) {
         if (!(error instanceof PlantStoreError)) throw error;
+        if (isBlank(content)) continue;
         faults.push({ line, message: error.message });
       }
       lastLine = line;
@@ -199,6 +166,11 @@ async function* batchesOf(
   yield { plants, faults, lastLine, bytes };
 }
 
+/** The decoder drops a byte order mark, which may be all that the first line of a file has. */
+function isBlank(content: Uint8Array | undefined): boolean {
+  return /^[ \t\r]*$/.test(new TextDecoder().decode(content));
+}
+
 /** A line without its end; without its content if that is too long. */
 interface Line {
   readonly length: number;
@@ -207,10 +179,13 @@ interface Line {
 
 const NEWLINE = 0x0a;
 
-/** Splits chunks into lines. Keeps no more of a line in memory than the limit. */
-function lineSplitter(maxBytes: number): (chunk: Uint8Array) => Iterable<Line> {
-  let parts: Uint8Array[] = [];
-  let length = 0;
+/** The lines that end in each chunk. Keeps no more of a line in memory than the limit. */
+async function* linesOf(
+  reader: ReadableStreamDefaultReader<Uint8Array>,
+  maxBytes: number,
+  stop: AbortSignal,
+): AsyncGenerator<readonly Line[]> {
+  let [parts, length]: [Uint8Array[], number] = [[], 0];
 
   function hold(part: Uint8Array): void {
     length += part.length;
@@ -225,43 +200,29 @@ function lineSplitter(maxBytes: number): (chunk: Uint8Array) => Iterable<Line> {
     return line;
   }
 
-  return function* split(chunk) {
-    let start = 0;
-    for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
-      hold(chunk.subarray(start, end));
-      yield take();
-      start = end + 1;
-    }
-    hold(chunk.subarray(start));
-  };
-}
-
-const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
-
-/** The first line of a file may be only a byte order mark. */
-function isBlank(bytes: Uint8Array): boolean {
-  const start = BYTE_ORDER_MARK.every((byte, index) => bytes[index] === byte) ? BYTE_ORDER_MARK.length : 0;
-  return bytes.subarray(start).every((byte) => byte === 0x20 || byte === 0x09 || byte === 0x0d);
-}
-
-/** Ends with the input, or after a stop with what has arrived. */
-async function* chunksOf(
-  reader: ReadableStreamDefaultReader<Uint8Array>,
-  stop: AbortSignal,
-): AsyncGenerator<Uint8Array> {
   // A read error is reported by the read.
   const cancel = () => void reader.cancel().catch(() => {});
   stop.addEventListener("abort", cancel);
   try {
-    if (stop.aborted) return;
-    for (let read = await reader.read(); !read.done; read = await reader.read()) {
-      yield read.value;
+    while (!stop.aborted) {
+      const { done, value } = await reader.read();
+      // A stop may have cut the last line off: then it does not count.
+      if (done && stop.aborted) return;
+      // Ends the last line, which may have no newline. After one, another blank line changes nothing.
+      const chunk = value ?? Uint8Array.of(NEWLINE);
+      const lines: Line[] = [];
+      let start = 0;
+      for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
+        hold(chunk.subarray(start, end));
+        lines.push(take());
+        start = end + 1;
+      }
+      hold(chunk.subarray(start));
+      yield lines;
+      if (done) return;
       // A line can be longer than a batch, and reading a file does not wait.
       await eventLoopTurn();
     }
-    // Ends the last line, which may have no newline. After one, another blank line changes nothing. A stop may have cut
-    // the line off: then it does not count.
-    if (!stop.aborted) yield Uint8Array.of(NEWLINE);
   } finally {
     stop.removeEventListener("abort", cancel);
     cancel();

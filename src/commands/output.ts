@@ -71,41 +71,28 @@ export function sizeOf(bytes: number): string {
   return bytes < 1e6 ? `${grouped(Math.ceil(bytes / 1e3))} kB` : `${grouped(Math.round(bytes / 1e6))} MB`;
 }
 
-/** How progress is shown. */
-export interface ProgressOptions {
-  /** Prints a message for people. */
-  readonly stderr: (text: string) => void;
-  /** Whether that is a terminal that understands escape sequences. Otherwise no bar is drawn. */
-  readonly isAnsi: boolean;
-  readonly now?: () => number;
-}
-
 /** How much is done. */
 export interface ProgressState {
-  /** In any unit. */
-  readonly done: number;
-  /** In the same unit. @default unknown: no bar */
-  readonly total?: number | undefined;
   /** How many plants are done. @default unknown: no rate */
   readonly plants?: number | undefined;
-}
-
-/** A line at the bottom of a terminal that shows how much is done. */
-export interface Progress {
-  /** Draws the bar, ten times a second at most. */
-  update(state: ProgressState): void;
-  /** Prints a message above the bar, where it stays. */
-  print(text: string): void;
-  clear(): void;
+  /** How much is done, in any unit. @default {plants} */
+  readonly done?: number;
+  /** How much there is, in the same unit. @default unknown: no bar */
+  readonly total?: number | undefined;
 }
 
 const INTERVAL_MS = 100;
 /** Goes to the beginning of the line, and erases it (ECMA-48: CR, EL). */
 const ERASE = "\r\x1b[K";
 
-/** Shows progress on a terminal: how much is done, how many plants a second, and how much time is left. */
-export function progressBar(options: ProgressOptions): Progress {
-  const { stderr, isAnsi, now = () => performance.now() } = options;
+/**
+ * A line at the bottom of a terminal that shows how much is done, how many plants a second, and how much time is left.
+ * There is none unless the terminal understands escape sequences.
+ */
+export function progressBar(
+  { stderr, isAnsi }: Pick<Io, "stderr" | "isAnsi">,
+  now: () => number = () => performance.now(),
+) {
   const begin = now();
   let due = begin + INTERVAL_MS;
   let line = "";
@@ -116,12 +103,14 @@ export function progressBar(options: ProgressOptions): Progress {
   }
 
   return {
-    update(state) {
+    /** Draws the line, ten times a second at most. */
+    update(state: ProgressState): void {
       if (!isAnsi || now() < due) return;
       due = now() + INTERVAL_MS;
       draw(progressLine(state, (now() - begin) / 1000));
     },
-    print(text) {
+    /** Prints a message above the line, where it stays. */
+    print(text: string): void {
       if (text !== "") stderr(line === "" ? text : `${ERASE}${text}${line}`);
     },
     clear: () => draw(""),
@@ -129,7 +118,7 @@ export function progressBar(options: ProgressOptions): Progress {
 }
 
 /** @param elapsed In seconds. */
-function progressLine({ done, total, plants }: ProgressState, elapsed: number): string {
+function progressLine({ plants, done = plants ?? 0, total }: ProgressState, elapsed: number): string {
   const rate = plants === undefined ? "" : `${counted(plants, "plant")}, ${grouped(Math.round(plants / elapsed))}/s`;
   if (total === undefined || done === 0) return rate;
   const share = Math.min(1, done / total);

@@ -1,13 +1,14 @@
-import { Command, CommanderError } from "commander";
+import { Command, CommanderError, Help, type OutputConfiguration } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import { withAbort } from "../async/deadline.ts";
 import { DatabaseError } from "../database/database.ts";
+import { adapterOf } from "../database/open_database.ts";
 import { CommandError, ConfigError } from "../errors.ts";
 import { withDatabaseUrlFile } from "../settings/secret_files.ts";
 import { type Config, type Environment, type Flags, parseConfig } from "../settings/settings.ts";
 import { declareBackup } from "./backup.ts";
 import { declareCheck } from "./check.ts";
-import { type CommandContext, examples } from "./command.ts";
+import { type Action, examples } from "./command.ts";
 import { declareExport } from "./export.ts";
 import { declareImport } from "./import.ts";
 import { declareMigrate } from "./migrate.ts";
@@ -28,15 +29,16 @@ const CALLED_WRONGLY = 2;
 export async function run(args: readonly string[], environment: Environment, io: Io): Promise<number> {
   let exitCode = 0;
   let help = "";
-  const action: CommandContext["action"] =
+  const action: Action =
     (runCommand) =>
     async (...given) => {
       const command = given.at(-1) as Command;
       const flags: Flags = command.opts();
       const config = () => readConfig(environment, flags, io);
-      exitCode = await runCommand({ argument: command.args[0] ?? "", flags, config });
+      const adapter = async () => adapterOf((await config()).database);
+      exitCode = await runCommand({ io, argument: command.args[0] ?? "", flags, config, adapter });
     };
-  const program = declareProgram({ io, action }, (text) => (help += text));
+  const program = declareProgram(action, { writeOut: (text) => (help += text), writeErr: io.stderr });
   const { command, words } = normalizeArguments(program, args);
   try {
     await program.parseAsync(words, { from: "user" }).catch((error) => exceptHelp(error, command));
@@ -48,7 +50,7 @@ export async function run(args: readonly string[], environment: Environment, io:
 }
 
 /** Declares the program: its commands, their flags and their help. */
-export function declareProgram(context: CommandContext, writeHelp: (text: string) => void): Command {
+export function declareProgram(action: Action, output: OutputConfiguration = {}): Command {
   const program = new Command("plant-store")
     .description("A store of plants: POST /plants over HTTP, kept in SQLite or PostgreSQL.")
     .version(packageJson.version, "-V, --version", "Print the version")
@@ -57,28 +59,23 @@ export function declareProgram(context: CommandContext, writeHelp: (text: string
     .addHelpText("after", examples("--port 8080", "token create greenhouse --expires 90d", "export > plants.ndjson"))
     .addHelpText("after", "\nExit codes: 0, 1 (it failed), 2 (it was called wrongly).")
     .configureHelp({
-      subcommandTerm: (command) => (command.name() === "token" ? "token create|list|…" : termOf(command)),
+      subcommandTerm(command) {
+        if (command.name() === "token") return "token create|list|…";
+        return Help.prototype.subcommandTerm(command).replace(" [options]", "");
+      },
     })
     .exitOverride()
-    .configureOutput({ writeOut: writeHelp, writeErr: context.io.stderr, outputError: () => {} });
-  declareServe(program, context);
-  declareToken(program, context);
-  declareExport(program, context);
-  declareImport(program, context);
-  declareBackup(program, context);
-  declareRestore(program, context);
-  declareCheck(program, context);
-  declareMigrate(program, context);
-  declareOpenapi(program, context);
+    .configureOutput({ ...output, outputError: () => {} });
+  declareServe(program, action);
+  declareToken(program, action);
+  declareExport(program, action);
+  declareImport(program, action);
+  declareBackup(program, action);
+  declareRestore(program, action);
+  declareCheck(program, action);
+  declareMigrate(program, action);
+  declareOpenapi(program, action);
   return program;
-}
-
-/** Commander's term, without "[options]". */
-function termOf(command: Command): string {
-  const names = command.registeredArguments.map((argument) =>
-    argument.required ? `<${argument.name()}>` : `[${argument.name()}]`,
-  );
-  return [command.name(), ...names].join(" ");
 }
 
 async function readConfig(environment: Environment, flags: Flags, { stop }: Io): Promise<Config> {

@@ -1,17 +1,15 @@
 import type { Command } from "commander";
 import { startLogging } from "../telemetry/logging.ts";
 import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
-import type { Config } from "../settings/settings.ts";
 import { readStaticTokens } from "../settings/secret_files.ts";
-import { type CommandContext, examples, settingsHelp } from "./command.ts";
-import type { Io } from "./output.ts";
+import { type Action, type Call, examples, settingsHelp } from "./command.ts";
 import { adapterOf } from "../database/open_database.ts";
 import { HttpServer } from "../server/http_server.ts";
 import { shutdownBudget } from "../server/shutdown.ts";
 import { withAbort } from "../async/deadline.ts";
 
 /** Declares `plant-store serve`. */
-export function declareServe(program: Command, { io, action }: CommandContext): void {
+export function declareServe(program: Command, action: Action): void {
   program
     .command("serve")
     .description("Serve the API (also what happens without a command)")
@@ -23,22 +21,15 @@ export function declareServe(program: Command, { io, action }: CommandContext): 
         `Usage: ${help.commandUsage(command)}\n\n${help.commandDescription(command)}\n\n${settingsHelp()}\n`,
     })
     .addHelpText("after", examples("serve --port 8080 --database /var/lib/plant-store/plants.db"))
-    .action(action(async ({ config }) => serve(await config(), io)));
+    .action(action(serve));
 }
 
-/**
- * Serves until `io.stop`, then finishes the requests in flight and closes the database.
- *
- * @returns 0 after a signal; 1 if the storage failed, even during the stop.
- */
-async function serve(config: Config, io: Io): Promise<number> {
+/** Returns 0 after a signal; 1 if the storage failed, even during the stop. */
+async function serve({ io, ...call }: Call): Promise<number> {
+  const config = await call.config();
   const logFormat = config.logFormat ?? (io.isTerminal ? "pretty" : "json");
-  using logging = startLogging({
-    level: config.logLevel,
-    format: logFormat,
-    colors: io.hasColors,
-    write: io.stderr,
-  });
+  const { hasColors: colors, stderr: write } = io;
+  using logging = startLogging({ level: config.logLevel, format: logFormat, colors, write });
   const { log } = logging;
   const failure = new AbortController();
   const stop = AbortSignal.any([io.stop, failure.signal]);

@@ -15,28 +15,35 @@ import {
 import { basename, dirname, join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
-import { DatabaseError } from "../../src/database/database.ts";
 import { APPLICATION_ID } from "../../src/database/sqlite/migrations.ts";
 import { addPlants } from "../../src/database/sqlite/plants.ts";
-import { backup } from "../../src/commands/backup.ts";
-import { exportPlants } from "../../src/commands/export.ts";
-import { CommandError } from "../../src/errors.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";
 import { shell } from "../support/shell.ts";
 import { emptyDirectory, runToEnd, start, startServer } from "../support/program.ts";
-import { databaseFixture, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
-import { streamIo } from "../support/stream_io.ts";
+import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { runCommand } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
 setDefaultTimeout(60_000);
 
 async function exported(path: string): Promise<string> {
-  const { io, output } = streamIo();
-  expect(await exportPlants(sqliteAt(path), { format: "ndjson" }, io)).toBe(0);
-  return output();
+  const { exitCode, stdout } = await runCommand(["export"], { DATABASE_URL: path });
+  expect(exitCode).toBe(0);
+  return stdout;
+}
+
+function backup(path: string, target: string, stop = new AbortController().signal) {
+  return runCommand(["backup", target], { DATABASE_URL: path }, { stop });
+}
+
+const DONE = { exitCode: 0, stdout: "" };
+
+/** The end of a backup that fails with this line, or with one that begins so. */
+function failure(line: string) {
+  return { exitCode: 1, stdout: "", stderr: expect.stringMatching(new RegExp(`^${RegExp.escape(line)}[^\n]*\n$`)) };
 }
 
 /** Without those that SQLite keeps beside a database for whoever has it open. */
@@ -51,31 +58,28 @@ test("backup makes no copy that what is left of another database would be taken 
   const target = join(database.directory, "backup.db");
   for (const suffix of ["-wal", "-journal"]) {
     writeFileSync(`${target}${suffix}`, "older plants");
-    await expect(backup(sqliteAt(database.path), target, streamIo().io)).rejects.toThrow(
-      `Cannot back up to "${target}": "${target}${suffix}" of an earlier database is beside it: move it away`,
-    );
+    const beside = `"${target}${suffix}" of an earlier database is beside it: move it away`;
+    expect(await backup(database.path, target)).toEqual(failure(`Cannot back up to "${target}": ${beside}`));
     expect(readFileSync(`${target}${suffix}`, "utf8")).toBe("older plants");
     rmSync(`${target}${suffix}`);
   }
   writeFileSync(`${target}-wal`, "");
-  expect(await backup(sqliteAt(database.path), target, streamIo().io)).toBe(0);
+  expect(await backup(database.path, target)).toMatchObject(DONE);
 });
 
 test.each(["", "new/", "new/.", ".."])("backup to %p, which is no file, is refused", async (target) => {
   using database = await databaseFixture(HOSTILE_PLANTS);
-  await expect(backup(sqliteAt(database.path), target, streamIo().io)).rejects.toThrow(
-    new CommandError(`Cannot back up to "${target}": expected a file`),
-  );
+  expect(await backup(database.path, target)).toEqual(failure(`Cannot back up to "${target}": expected a file`));
 });
 
 test("backup copies every plant into one sound file, and says so", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
   const target = join(database.directory, "backup.db");
-  const { io, stderr, output } = streamIo();
-  expect(await backup(sqliteAt(database.path), target, io)).toBe(0);
-  expect({ stderr: stderr(), output: output() }).toEqual({
-    stderr: `Backed up "${database.path}" to "${target}": ${HOSTILE_PLANTS.length} plants, ${Math.ceil(statSync(target).size / 1e3)} kB\n`,
-    output: "",
+  const run = await backup(database.path, target);
+  const kilobytes = Math.ceil(statSync(target).size / 1e3);
+  expect(run).toEqual({
+    ...DONE,
+    stderr: `Backed up "${database.path}" to "${target}": ${HOSTILE_PLANTS.length} plants, ${kilobytes} kB\n`,
   });
   expect(filesIn(database.directory)).toEqual(["backup.db", "plants.db"]);
   using copy = new Database(target, { readonly: true });
@@ -96,7 +100,7 @@ test("backup copies every table, the tokens too", async () => {
     using client = connect(database.path);
     client.run("INSERT INTO tokens (name, digest, created_at) VALUES ('gardener', zeroblob(32), 1)");
   }
-  await backup(sqliteAt(database.path), target, streamIo().io);
+  await backup(database.path, target);
   expect(contentOf(target)).toEqual(contentOf(database.path));
   expect(contentOf(target).tokens.length).toBe(1);
 });
@@ -106,7 +110,7 @@ test("backup has what is in the WAL only", async () => {
   using client = connect(database.path);
   addPlants(client)([{ id: 1n, name: "Fern" }]);
   const target = join(database.directory, "backup.db");
-  await backup(sqliteAt(database.path), target, streamIo().io);
+  await backup(database.path, target);
   expect(await exported(target)).toBe('{"id":1,"name":"Fern"}\n');
 });
 
@@ -115,7 +119,7 @@ test("backup is readable for whom the database is", async () => {
   for (const mode of [0o600, 0o640]) {
     const target = join(database.directory, `backup-${mode}.db`);
     chmodSync(database.path, mode);
-    await backup(sqliteAt(database.path), target, streamIo().io);
+    await backup(database.path, target);
     expect(statSync(target).mode & 0o777).toBe(mode);
   }
 });
@@ -171,9 +175,7 @@ test.each(occupied)("backup replaces nothing: not %s", async (_what, make) => {
   const target = join(database.directory, "target");
   make(target);
   const before = filesIn(database.directory);
-  const run = backup(sqliteAt(database.path), target, streamIo().io);
-  await expect(run).rejects.toThrow(CommandError);
-  await expect(run).rejects.toThrow(`Cannot back up to "${target}": file already exists`);
+  expect(await backup(database.path, target)).toEqual(failure(`Cannot back up to "${target}": file already exists`));
   expect(filesIn(database.directory)).toEqual(before);
   if (statSync(target, { throwIfNoEntry: false })?.size === 8) expect(readFileSync(target, "utf8")).toBe("precious");
 });
@@ -182,11 +184,10 @@ test("backup does not replace a file that comes while it works", async () => {
   using database = await databaseFixture([]);
   fill(database.path);
   const target = join(database.directory, "backup.db");
-  const run = backup(sqliteAt(database.path), target, streamIo().io);
-  run.catch(() => {});
+  const run = backup(database.path, target);
   await untilDraft(database.directory);
   writeFileSync(target, "precious");
-  await expect(run).rejects.toThrow(`Cannot back up to "${target}": file already exists`);
+  expect(await run).toEqual(failure(`Cannot back up to "${target}": file already exists`));
   expect(readFileSync(target, "utf8")).toBe("precious");
   expect(filesIn(database.directory)).toEqual(["backup.db", "plants.db"]);
 });
@@ -208,9 +209,9 @@ async function untilDraft(directory: string): Promise<void> {
 test("backup into a directory that is not there fails with one clear line", async () => {
   using database = await databaseFixture([]);
   const target = join(database.directory, "missing", "backup.db");
-  const run = backup(sqliteAt(database.path), target, streamIo().io);
-  await expect(run).rejects.toThrow(CommandError);
-  await expect(run).rejects.toThrow(`Cannot back up to "${target}": no such file or directory`);
+  expect(await backup(database.path, target)).toEqual(
+    failure(`Cannot back up to "${target}": no such file or directory`),
+  );
   expect(filesIn(database.directory)).toEqual(["plants.db"]);
 });
 
@@ -227,9 +228,9 @@ test.each([
   const path = join(directory.path, "plants.db");
   make(path);
   const before = filesIn(directory.path);
-  const run = backup(sqliteAt(path), join(directory.path, "backup.db"), streamIo().io);
-  await expect(run).rejects.toThrow(DatabaseError);
-  await expect(run).rejects.toThrow(`Cannot open database "${path}": ${says}`);
+  expect(await backup(path, join(directory.path, "backup.db"))).toEqual(
+    failure(`Cannot open database "${path}": ${says}`),
+  );
   expect(filesIn(directory.path)).toEqual(before);
 });
 
@@ -239,20 +240,19 @@ const MARKED =
 test("backup of a file that is marked as corrupt fails with one clear line: its copy could be sound, and lack plants", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
   corruptionMarker(database.path).write("found before");
-  const run = backup(sqliteAt(database.path), join(database.directory, "backup.db"), streamIo().io);
-  await expect(run).rejects.toThrow(DatabaseError);
-  await expect(run).rejects.toThrow(`Cannot copy database "${database.path}": ${MARKED}`);
+  expect(await backup(database.path, join(database.directory, "backup.db"))).toEqual(
+    failure(`Cannot copy database "${database.path}": ${MARKED}`),
+  );
   expect(filesIn(database.directory)).toEqual(["plants.db", "plants.db-corrupt"]);
 });
 
 test("backup of a file that is marked as corrupt in the meantime leaves nothing", async () => {
   using database = await databaseFixture([]);
   fill(database.path);
-  const run = backup(sqliteAt(database.path), join(database.directory, "backup.db"), streamIo().io);
-  run.catch(() => {});
+  const run = backup(database.path, join(database.directory, "backup.db"));
   await untilDraft(database.directory);
   corruptionMarker(database.path).write("found before");
-  await expect(run).rejects.toThrow(`Cannot copy database "${database.path}": ${MARKED}`);
+  expect(await run).toEqual(failure(`Cannot copy database "${database.path}": ${MARKED}`));
   expect(filesIn(database.directory)).toEqual(["plants.db", "plants.db-corrupt"]);
 });
 
@@ -271,11 +271,9 @@ test("backup onto a disk that takes no more fails with one clear line, and leave
 test("backup that is stopped leaves nothing, and says so", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
   const stop = new AbortController();
-  const { io, stderr } = streamIo({ stop: stop.signal });
-  const run = backup(sqliteAt(database.path), join(database.directory, "backup.db"), io);
+  const run = backup(database.path, join(database.directory, "backup.db"), stop.signal);
   stop.abort();
-  expect(await run).toBe(1);
-  expect(stderr()).toBe("Stopped: no backup was made\n");
+  expect(await run).toEqual(failure("Stopped: no backup was made"));
   expect(filesIn(database.directory)).toEqual(["plants.db"]);
 });
 
@@ -313,7 +311,7 @@ test("backup removes what a killed backup left an hour ago, and nothing that is 
   // As that of a backup in progress: the directory is old, the draft is not.
   age(growing, 61);
   writeFileSync(join(growing, "plants.db"), "more", { flag: "a" });
-  expect(await backup(sqliteAt(database.path), join(database.directory, "backup.db"), streamIo().io)).toBe(0);
+  expect(await backup(database.path, join(database.directory, "backup.db"))).toMatchObject(DONE);
   const left = filesIn(database.directory).filter((name) => name.startsWith("."));
   expect(left).toEqual([young, growing].map((path) => basename(path)).toSorted());
 });
@@ -329,7 +327,7 @@ test("backup removes nothing that only has the name of a killed backup's directo
   symlinkSync("elsewhere", at(".plant-store-backup-link"));
   for (const name of ["elsewhere", ".plant-store-backup-other"]) age(at(name), 120);
   utimesSync(at(".plant-store-backup-file"), 0, 0);
-  expect(await backup(sqliteAt(database.path), at("backup.db"), streamIo().io)).toBe(0);
+  expect(await backup(database.path, at("backup.db"))).toMatchObject(DONE);
   expect(filesIn(database.directory)).toEqual([...names, "backup.db", "plants.db"].toSorted());
   expect(readFileSync(at("elsewhere/plants.db"), "utf8")).toBe("precious");
   expect(readdirSync(at(".plant-store-backup-other"))).toEqual(["letter.txt"]);

@@ -2,30 +2,32 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { eventLoopTurn } from "../../src/async/timers.ts";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
-import { DatabaseError } from "../../src/database/database.ts";
 import { addPlants } from "../../src/database/sqlite/plants.ts";
-import { exportPlants } from "../../src/commands/export.ts";
+import type { Io } from "../../src/commands/output.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { shell } from "../support/shell.ts";
 import { emptyDirectory, runToEnd } from "../support/program.ts";
-import { databaseFixture, HOSTILE_PLANTS, sqliteAt } from "../support/database_fixture.ts";
-import { runCommand, streamIo } from "../support/stream_io.ts";
+import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { runCommand } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
 setDefaultTimeout(60_000);
 
 const FERN: NewPlant = { id: 1n, name: "Fern" };
-const NDJSON = { format: "ndjson" } as const;
 
-async function exported(path: string, format: "ndjson" | "csv" = "ndjson"): Promise<string> {
-  const { io, output, stderr } = streamIo();
-  expect(await exportPlants(sqliteAt(path), { format }, io)).toBe(0);
-  expect(stderr()).toBe("");
-  return output();
+function runExport(path: string, options: Partial<Io> = {}) {
+  return runCommand(["export"], { DATABASE_URL: path }, options);
+}
+
+async function exported(path: string, format = "ndjson"): Promise<string> {
+  const { stdout, ...end } = await runCommand(["export", "--format", format], { DATABASE_URL: path });
+  expect(end).toEqual({ exitCode: 0, stderr: "" });
+  return stdout;
 }
 
 function plantsOn(lines: string): NewPlant[] {
@@ -114,43 +116,26 @@ test("export of a store that nobody uses leaves the file as it was", async () =>
 test("export holds a few plants at a time, and fewer of long ones", async () => {
   const long = Array.from({ length: 40 }, (_, index) => ({ id: BigInt(index), name: "x".repeat(60_000) }));
   using database = await databaseFixture([...long, ...MANY.map(({ id, name }) => ({ id: id | (1n << 40n), name }))]);
-  const { io, chunks } = streamIo();
-  await exportPlants(sqliteAt(database.path), NDJSON, io);
+  const chunks: string[] = [];
+  await runExport(database.path, { write: async (chunk) => void chunks.push(chunk) });
   expect(Math.max(...chunks.map(({ length }) => length))).toBeLessThan(1_200_000);
   expect(Math.max(...chunks.map((chunk) => chunk.split("\n").length))).toBeLessThan(5_000);
 });
 
-/** Writes that end when the test says so. */
-function handWrites() {
-  const writes: { chunk: string; taken: () => void }[] = [];
-  let arrived = Promise.withResolvers<void>();
-  return {
-    writes,
-    write: (chunk: string) =>
-      new Promise<void>((taken) => {
-        writes.push({ chunk, taken });
-        arrived.resolve();
-        arrived = Promise.withResolvers();
-      }),
-    next: () => arrived.promise,
-  };
-}
-
 test("export reads on only when what it wrote was taken", async () => {
   using database = await databaseFixture(MANY);
-  const hand = handWrites();
-  const end = exportPlants(sqliteAt(database.path), NDJSON, streamIo({ write: hand.write }).io);
-  let taken = 0;
-  void end.then(() => (taken = Number.NaN));
-  while (taken < 3) {
-    while (hand.writes.length <= taken) await hand.next();
+  const waiting: (() => void)[] = [];
+  let written = 0;
+  const write = () => new Promise<void>((taken) => (written++, waiting.push(taken)));
+  const end = runExport(database.path, { write });
+  for (let taken = 0; taken < 3; taken++) {
+    while (waiting.length === 0) await eventLoopTurn();
     // Whatever could run by itself does, within some turns of the event loop.
-    for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
-    expect(hand.writes.length).toBe(taken + 1);
-    hand.writes[taken]?.taken();
-    taken++;
+    for (let turn = 0; turn < 5; turn++) await eventLoopTurn();
+    expect(written).toBe(taken + 1);
+    waiting.shift()?.();
   }
-  expect(await end).toBe(0);
+  expect(await end).toMatchObject({ exitCode: 0 });
 });
 
 test("export holds up neither a writer nor its checkpoints while its reader is slow", async () => {
@@ -158,13 +143,11 @@ test("export holds up neither a writer nor its checkpoints while its reader is s
   using client = connect(database.path, { busyTimeoutMs: 0 });
   const add = addPlants(client);
   const checkpoints: unknown[] = [];
-  const { io, chunks } = streamIo();
-  const write = async (chunk: string) => {
-    add([{ id: 1n << 62n, name: `${chunks.length}`.repeat(9) }]);
+  const write = async () => {
+    add([{ id: 1n << 62n, name: `${checkpoints.length}`.repeat(9) }]);
     checkpoints.push(client.query("PRAGMA wal_checkpoint(TRUNCATE)").values());
-    chunks.push(chunk);
   };
-  expect(await exportPlants(sqliteAt(database.path), NDJSON, { ...io, write })).toBe(0);
+  expect(await runExport(database.path, { write })).toMatchObject({ exitCode: 0 });
   expect(checkpoints.length).toBeGreaterThan(2);
   expect(checkpoints).toEqual(checkpoints.map(() => [[0n, 0n, 0n]]));
 });
@@ -173,7 +156,7 @@ test("export has every plant that was stored before it began while others are ad
   using database = await databaseFixture(MANY);
   using client = connect(database.path);
   const add = addPlants(client);
-  const { io, output, chunks } = streamIo();
+  const chunks: string[] = [];
   const write = async (chunk: string) => {
     chunks.push(chunk);
     // One here and there: before what was read last, behind it, and between.
@@ -182,8 +165,8 @@ test("export has every plant that was stored before it began while others are ad
     );
     add(ids.map((id) => ({ id, name: "later" })));
   };
-  await exportPlants(sqliteAt(database.path), NDJSON, { ...io, write });
-  const plants = plantsOn(output());
+  await runExport(database.path, { write });
+  const plants = plantsOn(chunks.join(""));
   expect(plants.filter(({ name }) => name !== "later")).toEqual(MANY.toSorted(byId));
   expect(plants).toEqual(plants.toSorted(byId));
 });
@@ -256,19 +239,18 @@ test.each(refused)("export refuses %s, and writes and makes nothing", async (_wh
   const path = join(directory.path, "some.db");
   make(path);
   const before = filesIn(directory.path);
-  const { io, output } = streamIo();
-  const run = exportPlants(sqliteAt(path), { format: "csv" }, io);
-  expect(run).rejects.toThrow(DatabaseError);
-  expect(run).rejects.toThrow(`Cannot open database "${path}": ${says}`);
-  await run.catch(() => {});
-  expect(output()).toBe("");
+  expect(await runCommand(["export", "--format", "csv"], { DATABASE_URL: path })).toEqual({
+    exitCode: 1,
+    stdout: "",
+    stderr: expect.stringContaining(`Cannot open database "${path}": ${says}`),
+  });
   expect(filesIn(directory.path)).toEqual(before);
 });
 
 test("export of a file that is marked as corrupt writes what can be read, says so in one line, and fails", async () => {
   using database = await databaseFixture([FERN]);
   corruptionMarker(database.path).write("found before");
-  expect(await runCommand(["export", "--database", `file:${database.path}`], {})).toEqual({
+  expect(await runExport(database.path)).toEqual({
     exitCode: 1,
     stdout: '{"id":1,"name":"Fern"}\n',
     stderr: `Database "${database.path}" is corrupt (found before): plants may be missing\n`,
@@ -282,7 +264,7 @@ test("export of a file with a damaged page writes every plant before it, and fai
   makeLargeDatabase(path, 3_000);
   const whole = await exported(path);
   damage(path, "a zeroed page in the middle");
-  const { exitCode, stdout, stderr } = await runCommand(["export", "--database", `file:${path}`], {});
+  const { exitCode, stdout, stderr } = await runExport(path);
   expect(whole.startsWith(stdout)).toBe(true);
   expect(plantsOn(stdout).length).toBeWithin(1_000, 2_000);
   expect({ exitCode, stderr }).toEqual({
@@ -293,33 +275,25 @@ test("export of a file with a damaged page writes every plant before it, and fai
 
 test("export says so, too, where the file is marked only in the meantime", async () => {
   using database = await databaseFixture([FERN]);
-  const { io } = streamIo({ write: async () => corruptionMarker(database.path).write("found now") });
-  const run = exportPlants(sqliteAt(database.path), NDJSON, io);
-  await expect(run).rejects.toThrow(DatabaseError);
-  await expect(run).rejects.toThrow(`Database "${database.path}" is corrupt (found now): plants may be missing`);
+  const write = async () => corruptionMarker(database.path).write("found now");
+  const stderr = `Database "${database.path}" is corrupt (found now): plants may be missing\n`;
+  expect(await runExport(database.path, { write })).toEqual({ exitCode: 1, stdout: "", stderr });
 });
+
+const STOPPED = { exitCode: 1, stderr: "Stopped: the export is incomplete\n" };
 
 test("export that is stopped ends at once, although nobody takes what it wrote, and says so", async () => {
   using database = await databaseFixture(MANY);
   const stop = new AbortController();
-  const { io, stderr } = streamIo({
-    stop: stop.signal,
-    write: () => {
-      stop.abort();
-      return new Promise(() => {});
-    },
-  });
-  expect(await exportPlants(sqliteAt(database.path), NDJSON, io)).toBe(1);
-  expect(stderr()).toBe("Stopped: the export is incomplete\n");
+  const write = () => (stop.abort(), new Promise<void>(() => {}));
+  expect(await runExport(database.path, { stop: stop.signal, write })).toMatchObject(STOPPED);
 });
 
 test("export notices a signal between two pieces, although a file takes each at once", async () => {
   using database = await databaseFixture(MANY);
   const stop = new AbortController();
-  const { io, stderr } = streamIo({ stop: stop.signal });
   setImmediate(() => stop.abort());
-  expect(await exportPlants(sqliteAt(database.path), NDJSON, io)).toBe(1);
-  expect(stderr()).toBe("Stopped: the export is incomplete\n");
+  expect(await runExport(database.path, { stop: stop.signal })).toMatchObject(STOPPED);
 });
 
 test("export into a pipe that is closed ends quietly with exit code 1", async () => {

@@ -9,7 +9,6 @@ import { SETTINGS } from "../../src/settings/settings.ts";
 import { ERRORS, statusOf, type ErrorCode } from "../../src/errors.ts";
 import { blocks, guides, section, table } from "../support/guides.ts";
 import { ROOT } from "../support/program.ts";
-import { streamIo } from "../support/stream_io.ts";
 import { TERMINAL_FILE, terminalPicture } from "./terminal.ts";
 
 const [{ text: readme } = { text: "" }] = guides;
@@ -119,8 +118,7 @@ test("the settings in the README are among them, with their flags and defaults",
   expect(documented).toHaveLength(8);
 });
 
-const { io } = streamIo();
-const program = declareProgram({ io, action: () => async () => {} }, () => {});
+const program = declareProgram(() => async () => {});
 
 test("the operating guide's table of commands is the program's", () => {
   const documented = table("Commands").map(([name = ""]) => name.replaceAll("`", ""));

@@ -1,7 +1,6 @@
 import { join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
-import type { DatabaseLocation } from "../../src/database/open_database.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 
@@ -14,11 +13,6 @@ export async function databaseFixture(plants: readonly NewPlant[]) {
     await database.plants.add(plants, { timeoutMs: TEST_TIMEOUT_MS });
   }
   return { path, directory: directory.path, [Symbol.dispose]: () => directory[Symbol.dispose]() };
-}
-
-/** Where the database in this file is, as commands take it. */
-export function sqliteAt(path: string): DatabaseLocation {
-  return { adapter: "sqlite", path };
 }
 
 /** Plants that are easily altered on the way, ordered by id. */
