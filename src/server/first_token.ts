@@ -11,42 +11,30 @@ import { reasonOfRefusal } from "../database/open_database.ts";
 export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
   /** Where it listens. */
   readonly address: string;
-  /** The names of its database in messages and on command lines. */
   readonly database: Pick<DatabaseAdapter, "name" | "flag">;
-  readonly terminal: {
-    /** Prints a message for people. */
-    readonly stderr: (text: string) => void;
-    /** Whether stderr is a terminal. */
-    readonly isTerminal: boolean;
-  };
+  readonly terminal: { readonly stderr: (text: string) => void; readonly isTerminal: boolean };
   readonly log: Logger;
 }
 
 /**
- * Creates a token if none is accepted, and no JWTs either. Stores its digest, and prints it once, with a command that
- * works as it stands. If stderr is not a terminal, it may be a log: then the token expires. In production, or if
- * storage refuses, it creates none, and a warning says what to do.
+ * Creates a token if neither a token nor JWTs are accepted, and prints it once. If stderr is not a terminal, it may be
+ * a log: then the token expires. In production, or if storage refuses, a warning says what to do instead.
  */
 export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOptions): Promise<void> {
   const { jwt, production, database, terminal, log } = options;
   if (jwt !== undefined || tokens.size() > 0) return;
-  const expires = !terminal.isTerminal;
+  const create = `run plant-store token create NAME ${database.flag}`;
   try {
-    const token = production ? undefined : await createFirstToken(tokens, { expires });
+    const token = production ? undefined : await createFirstToken(tokens, { expires: !terminal.isTerminal });
     if (token !== undefined) terminal.stderr(welcome(token, options));
     // If two servers start together on a new file, the slower one has read the token of the other by now.
-    else if (tokens.size() === 0) {
-      log.warning(
-        `No token is accepted, so every call returns 401: run plant-store token create NAME ${database.flag}`,
-      );
-    }
+    else if (tokens.size() === 0) log.warning(`No token is accepted, so every call returns 401: ${create}`);
   } catch (error) {
     const reason = reasonOfRefusal(error);
     if (reason === undefined) throw error;
-    const create = `plant-store token create NAME ${database.flag}`;
     const remove = `plant-store token delete ${NAME} ${database.flag}`;
     log.warning(
-      `Cannot create the first token, so every call returns 401: run ${create}. A token named ${NAME} may exist although its secret was not shown: remove it with ${remove}`,
+      `Cannot create the first token, so every call returns 401: ${create}. A token named ${NAME} may exist although its secret was not shown: remove it with ${remove}`,
       { reason },
     );
   }

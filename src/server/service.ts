@@ -29,7 +29,7 @@ import { toCommandError } from "../database/open_database.ts";
 import { shutDown, writeUses } from "./shutdown.ts";
 import { watchDescriptors, watchEventLoop } from "./watchdog.ts";
 
-/** What a service needs from outside. */
+/** What the command that serves has opened. */
 export interface ServiceOptions {
   readonly adapter: DatabaseAdapter;
   readonly database: Database;
@@ -37,13 +37,11 @@ export interface ServiceOptions {
   readonly logging: Pick<Logging, "log" | "suppresses">;
   /** Ends the service; if the storage failed, with a `PlantStoreError` as its reason. */
   readonly stop: AbortSignal;
-  /** The terminal that the first token is printed to. */
   readonly terminal: FirstTokenOptions["terminal"];
 }
 
 /**
- * Connects everything between the database and the socket. Serves until `stop`, then finishes the requests in flight. A
- * signal does not wait for a database that does not respond.
+ * Connects everything between the database and the socket. Serves until `stop`, then finishes the requests in flight.
  *
  * @throws {ConfigError} If the TLS files cannot be used.
  * @throws {CommandError} If the server cannot listen, or the tokens cannot be read.
@@ -108,10 +106,7 @@ async function loadTracing({ tracing }: Config, log: Logger): Promise<Tracing | 
   return startTracing({ ...tracing, onFailure: (reason) => log.warning("Trace export failed", { reason }) });
 }
 
-/**
- * Accepts our own tokens, from memory, and the JWTs of an identity provider if one is set. A token that is not our own,
- * and has the three parts of a JWT, is verified with the provider's keys.
- */
+/** Accepts our own tokens, and the JWTs of an identity provider if one is set. */
 function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Config, log: Logger): Authenticate {
   if (jwt === undefined) return tokens.authenticate;
   // The message only: Bun puts the URL into the error, and its query may have a key.

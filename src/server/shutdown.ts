@@ -7,22 +7,12 @@ import type { Config } from "../settings/settings.ts";
 import type { HttpServer } from "./http_server.ts";
 import { eventLoopTurn } from "../async/timers.ts";
 
-/** The share of the time to shut down that is reserved for closing the database. */
-const CLOSE_SHARE = 0.2;
-/** The share for writing the last uses of tokens. */
-const USES_SHARE = 0.05;
-/** The share for sending the last traces, if tracing is on. */
-const TRACES_SHARE = 0.1;
-
-/** How the time to shut down is divided, in milliseconds. */
+/** How the time to shut down is divided, in milliseconds: most of it is for the requests in flight. */
 export function shutdownBudget({ shutdownTimeoutMs, tracing }: Config) {
-  const tracesShare = tracing === undefined ? 0 : TRACES_SHARE;
-  return {
-    drainMs: shutdownTimeoutMs * (1 - CLOSE_SHARE - USES_SHARE - tracesShare),
-    usesMs: shutdownTimeoutMs * USES_SHARE,
-    tracesMs: shutdownTimeoutMs * tracesShare,
-    closeMs: shutdownTimeoutMs * CLOSE_SHARE,
-  };
+  const usesMs = shutdownTimeoutMs * 0.05;
+  const tracesMs = tracing === undefined ? 0 : shutdownTimeoutMs * 0.1;
+  const closeMs = shutdownTimeoutMs * 0.2;
+  return { drainMs: shutdownTimeoutMs - usesMs - tracesMs - closeMs, usesMs, tracesMs, closeMs };
 }
 
 /** How long requests have to get their 503 after the storage failed, in milliseconds: the process has to end soon. */
@@ -36,18 +26,13 @@ export interface Stoppable {
   readonly tracing: Tracing | undefined;
 }
 
-/** How to stop. */
-export interface ShutdownOptions {
-  readonly config: Config;
-  readonly log: Logger;
-  /** Whether the storage failed, so that nothing can be written. */
-  readonly hasFailed: boolean;
-}
-
-/** Finishes the requests in flight, with 503 if a plant was not stored in time, and stops listening. */
+/**
+ * Finishes the requests in flight, with 503 if a plant was not stored in time, and stops listening. After a failure of
+ * the storage, nothing is written.
+ */
 export async function shutDown(
   { server, commits, tokens, tracing }: Stoppable,
-  { config, log, hasFailed }: ShutdownOptions,
+  { config, log, hasFailed }: { config: Config; log: Logger; hasFailed: boolean },
 ): Promise<void> {
   const { drainMs, usesMs, tracesMs } = shutdownBudget(config);
   await drain(server, commits, hasFailed ? FAILED_DRAIN_MS : drainMs);

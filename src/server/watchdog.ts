@@ -18,16 +18,13 @@ export function watchEventLoop(log: Logger): Disposable {
   });
 }
 
-/** How often to check for a free file descriptor, in milliseconds. */
-const DESCRIPTORS_MS = 1_000;
-
 /**
  * Logs, once for each shortage, that the process is out of file descriptors. Then new connections wait in the system's
  * queue, and open ones are served: Bun cannot refuse them.
  */
 export function watchDescriptors(log: Logger): Disposable {
   let isOut = false;
-  return repeat(DESCRIPTORS_MS, async () => {
+  return repeat(1_000, async () => {
     const wasOut = isOut;
     isOut = !hasDescriptor();
     if (isOut && !wasOut) log.error("Out of file descriptors: new connections wait; raise LimitNOFILE (ulimit -n)");

@@ -20,15 +20,8 @@ export function refusal(input: Input, expected: string, text = input.text): Conf
   return new ConfigError(`Cannot use ${input.name} ${typed}: ${expected}`);
 }
 
-/** The limits of an integer. */
-export interface Range {
-  readonly min: number;
-  /** @default {Number.MAX_SAFE_INTEGER} */
-  readonly max?: number;
-}
-
 /** Parses an integer in plain digits. */
-export function parseInteger(input: Input, { min, max = Number.MAX_SAFE_INTEGER }: Range): number {
+export function parseInteger(input: Input, min: number, max = Number.MAX_SAFE_INTEGER): number {
   const isDigits = /^\d+$/.test(input.text);
   const value = Number(input.text);
   if (isDigits && value >= min && value <= max) return value;
@@ -38,7 +31,7 @@ export function parseInteger(input: Input, { min, max = Number.MAX_SAFE_INTEGER 
 /** Parses a time limit in milliseconds. */
 export function parseTimeout(input: Input): number {
   // Timers of the web take 32 bits.
-  return parseInteger(input, { min: 1, max: 2 ** 31 - 1 });
+  return parseInteger(input, 1, 2 ** 31 - 1);
 }
 
 /** Parses one of several words. */
@@ -67,15 +60,14 @@ export function parseSwitch(input: Input): boolean {
 }
 
 /**
- * Whether a group of variables is set: all or none, because they are used together only.
+ * Whether all of a group of variables are set, and not none: they are used together only.
  *
  * @throws {ConfigError} If some are set and some are not.
  */
 export function isComplete(inputs: readonly Input[]): boolean {
+  const { given = [], missing = [] } = Object.groupBy(inputs, ({ text }) => (text === "" ? "missing" : "given"));
+  if (given.length === 0 || missing.length === 0) return missing.length === 0;
   const namesOf = (group: readonly Input[]) => group.map(({ name }) => name).join(" and ");
-  const missing = inputs.filter(({ text }) => text === "");
-  if (missing.length === 0 || missing.length === inputs.length) return missing.length === 0;
-  const given = inputs.filter(({ text }) => text !== "");
   throw new ConfigError(`Cannot use ${namesOf(given)} without ${namesOf(missing)}`);
 }
 
@@ -127,10 +119,7 @@ export function parseBaseUrl(input: Input): URL {
 
 /** Parses web origins (RFC 6454), separated by commas, as browsers send them: with a scheme, without a path. */
 export function parseOrigins(input: Input): string[] {
-  const origins = input.text
-    .split(",")
-    .map((origin) => origin.trim())
-    .filter((origin) => origin !== "");
+  const origins = wordsOf(input.text, ",");
   const wrong = origins.find((origin) => !/^https?:/.test(origin) || URL.parse(origin)?.origin !== origin);
   if (wrong === undefined) return origins;
   const expected = "expected origins such as https://app.example.org, without a path";
@@ -151,13 +140,17 @@ function withoutSecrets(url: string): string {
 
 /** Parses bearer tokens, separated by commas or newlines. */
 export function parseTokens({ name, text }: Input): string[] {
-  const tokens = text
-    .split(/[,\n]/)
-    .map((token) => token.trim())
-    .filter((token) => token !== "");
+  const tokens = wordsOf(text, /[,\n]/);
   tokens.forEach((token, index) => {
     const fault = staticTokenFault(token);
     if (fault !== undefined) throw new ConfigError(`Cannot use ${name}: token ${index + 1} ${fault}`);
   });
   return tokens;
+}
+
+function wordsOf(text: string, separator: string | RegExp): string[] {
+  return text
+    .split(separator)
+    .map((word) => word.trim())
+    .filter((word) => word !== "");
 }

@@ -60,21 +60,18 @@ function cannotUse(name: string, path: string, reason: string): ConfigError {
  * @throws {ConfigError} If both variables are set, or the file has no usable URL. The message quotes nothing of it.
  */
 export async function withDatabaseUrlFile(environment: Environment, { database: flag }: Flags): Promise<Environment> {
-  const { DATABASE_URL: url, DATABASE_URL_FILE: path } = environment;
+  const name = "DATABASE_URL_FILE";
+  const { DATABASE_URL, [name]: path } = environment;
   if (!path || flag !== undefined) return environment;
-  if (url) throw new ConfigError("Cannot use both DATABASE_URL and DATABASE_URL_FILE");
-  return { ...environment, DATABASE_URL: await readUrl(path) };
-}
-
-async function readUrl(path: string): Promise<string> {
-  const url = (await readSecretFile("DATABASE_URL_FILE", path)).trimEnd();
-  if (url === "") throw cannotUse("DATABASE_URL_FILE", path, "it is empty");
+  if (DATABASE_URL) throw new ConfigError(`Cannot use both DATABASE_URL and ${name}`);
+  const text = (await readSecretFile(name, path)).trimEnd();
+  if (text === "") throw cannotUse(name, path, "it is empty");
   // Anything else may be a bare password.
-  if (!/^(?:file|postgres(?:ql)?):[^\p{Cc}]*$/u.test(url)) {
-    throw cannotUse("DATABASE_URL_FILE", path, "expected one line, file:PATH or postgres://…");
+  if (!/^(?:file|postgres(?:ql)?):[^\p{Cc}]*$/u.test(text)) {
+    throw cannotUse(name, path, "expected one line, file:PATH or postgres://…");
   }
-  parseDatabaseUrl({ name: "DATABASE_URL_FILE", text: url });
-  return url;
+  parseDatabaseUrl({ name, text });
+  return { ...environment, DATABASE_URL: text };
 }
 
 /**
@@ -95,17 +92,13 @@ export async function readStaticTokens({ authTokens, authTokensFile }: Config, l
 /** The entropy of a secret that cannot be guessed over the network (NIST SP 800-63B, section 7.1), in bits. */
 const ENOUGH_BITS = 64;
 
+/**
+ * Estimates the entropy as if the characters were drawn at random from those that occur. That is about right for a
+ * random token, low for a repeated or short word, and too high for a long sentence.
+ */
 function warnOfGuessable(setting: string, tokens: readonly string[], log: Logger): void {
   tokens.forEach((token, index) => {
-    const bits = Math.floor(estimatedBits(token));
+    const bits = Math.floor(token.length * Math.log2(new Set(token).size));
     if (bits < ENOUGH_BITS) log.warning("Token is easy to guess", { setting, token: index + 1, bits });
   });
-}
-
-/**
- * The entropy of a text, in bits, as if its characters were drawn at random from those that occur in it. That is about
- * right for a random token, low for a repeated or short word, and too high for a long sentence.
- */
-function estimatedBits(text: string): number {
-  return text.length * Math.log2(new Set(text).size);
 }

@@ -18,16 +18,13 @@ import {
 } from "./parsers.ts";
 import { type DatabaseLocation } from "../database/open_database.ts";
 
-/** One value of the configuration: its variables, its meaning, and what the log has of it. */
+/** One value of the configuration. */
 export interface Setting<Value, Variable extends string = string> {
   /** Its heading in `--help`. */
   readonly group: "Network" | "Database" | "Authentication" | "Limits" | "TLS" | "Observability";
   /** The environment variables that it is parsed from, each with its default; an empty default means none. */
   readonly variables: Readonly<Record<Variable, string>>;
-  /**
-   * The flag that overrides the variable, such as `--port <number>`. It has the name of the setting, which has only one
-   * variable. @default none
-   */
+  /** The flag that overrides its only variable, such as `--port <number>`, and has its name. @default none */
   readonly flag?: string;
   /** Its meaning, for `--help` and the README. */
   readonly meaning: string;
@@ -37,8 +34,8 @@ export interface Setting<Value, Variable extends string = string> {
    * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and no secret.
    */
   parse(inputs: Inputs<Variable>): Value;
-  /** What the log of the start has of the value. @default nothing, because it may be a secret */
-  log?(value: NoInfer<Value>): unknown;
+  /** What the log of the start has of the value: no secret. */
+  log(value: NoInfer<Value>): unknown;
 }
 
 /** The values, by the names of the variables. */
@@ -50,9 +47,8 @@ function setting<Variable extends string, Value>(declared: Setting<Value, Variab
 }
 
 /**
- * Everything that an operator can set, in the order of `serve --help`. A new setting is an entry here and a row in the
- * README, which a test demands. The type `Config`, the parsing, the help and the log of the start follow from the
- * entry.
+ * Everything that an operator can set, in the order of `serve --help`. The type `Config`, the parsing, the help and the
+ * log of the start follow from an entry.
  */
 export const SETTINGS = {
   host: setting({
@@ -69,7 +65,7 @@ export const SETTINGS = {
     variables: { PORT: "3000" },
     flag: "--port <number>",
     meaning: "the port to listen on; 0 takes a free one",
-    parse: ({ PORT }) => parseInteger(PORT, { min: 0, max: 65_535 }),
+    parse: ({ PORT }) => parseInteger(PORT, 0, 65_535),
     log: asIs,
   }),
   corsOrigins: setting({
@@ -160,14 +156,14 @@ export const SETTINGS = {
     group: "Limits",
     variables: { MAX_BODY_BYTES: "65536" },
     meaning: "the most a request's body may have, in bytes",
-    parse: ({ MAX_BODY_BYTES }) => parseInteger(MAX_BODY_BYTES, { min: 1 }),
+    parse: ({ MAX_BODY_BYTES }) => parseInteger(MAX_BODY_BYTES, 1),
     log: asIs,
   }),
   queueLimit: setting({
     group: "Limits",
     variables: { QUEUE_LIMIT: "10000" },
     meaning: "plants that may wait for a commit",
-    parse: ({ QUEUE_LIMIT }) => parseInteger(QUEUE_LIMIT, { min: 1 }),
+    parse: ({ QUEUE_LIMIT }) => parseInteger(QUEUE_LIMIT, 1),
     log: asIs,
   }),
   requestTimeoutMs: setting({
@@ -240,7 +236,6 @@ export type Flags = Readonly<Record<string, unknown>>;
  * Parses the configuration. An empty variable counts as unset, like a line `PORT=` in a file. An empty flag is refused,
  * because a shell makes one from an unset variable.
  *
- * @param flags By the names of settings: a flag overrides the variable.
  * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and no secret.
  *
  * @example
@@ -251,13 +246,11 @@ export type Flags = Readonly<Record<string, unknown>>;
 export function parseConfig(environment: Environment, flags: Flags = {}): Config {
   const values = Object.entries(SETTINGS).map(([name, { flag, variables, parse }]) => {
     const typed = flag === undefined ? undefined : flags[name];
-    const inputs = Object.entries(variables).map(([variable, preset]): [string, Input] => [
-      variable,
-      typeof typed === "string"
-        ? { name: `--${name}`, text: typed }
-        : { name: variable, text: environment[variable] || preset },
-    ]);
     if (typed === "") throw refusal({ name: `--${name}`, text: "" }, "expected a value, or no flag for the default");
+    const inputs = Object.entries(variables).map(([variable, preset]): [string, Input] => {
+      if (typeof typed === "string") return [variable, { name: `--${name}`, text: typed }];
+      return [variable, { name: variable, text: environment[variable] || preset }];
+    });
     return [name, (parse as Setting<unknown>["parse"])(Object.fromEntries(inputs))];
   });
   return Object.fromEntries(values) as Config;
@@ -275,7 +268,7 @@ export function loggableSettings(config: Config): Record<string, unknown> {
 
 function loggable(config: Config): [name: string, value: unknown][] {
   const settings: [string, Setting<unknown>][] = Object.entries(SETTINGS);
-  return settings.flatMap(([name, { log }]) => (log ? [[name, log(config[name as keyof Config])]] : []));
+  return settings.map(([name, { log }]) => [name, log(config[name as keyof Config])]);
 }
 
 function describeDatabase(location: DatabaseLocation) {

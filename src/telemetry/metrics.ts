@@ -3,18 +3,6 @@ import type { Commit } from "../group_commit/batch.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 import type { DatabaseMetric } from "../database/database.ts";
 
-/** The metrics of the service. */
-export interface Metrics {
-  countResponse(completed: CompletedRequest): void;
-  countCommit(commit: Commit): void;
-  /** Adds how many plants are pending or in flight. */
-  registerQueue(size: () => number): void;
-  /** Adds the metrics of a database. */
-  registerDatabase(read: () => readonly DatabaseMetric[]): void;
-  /** Renders all in Prometheus' text format, at most a second old: many scrapers cost no more than one. */
-  render(): Promise<string>;
-}
-
 /** The upper bounds of the buckets of durations, in seconds. */
 const BUCKETS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
 /** The upper bounds of the buckets of plants a commit. */
@@ -22,65 +10,92 @@ const BUCKETS_PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384
 
 const RENDER_INTERVAL_MS = 1_000;
 
+/** The metrics of the service. */
+export type Metrics = ReturnType<typeof createMetrics>;
+
 /**
  * Makes metrics that start at zero. A client library would check and hash the labels of each observation, which costs
  * more than finding a token. Here the labels become text at a scrape.
  */
-export function createMetrics(): Metrics {
-  const requests = new Requests();
+export function createMetrics() {
+  /** Few entries: paths and statuses are ours, and the HTTP parser knows few methods. */
+  const requests = new Map<string, { readonly labels: Labels; value: number }>();
+  const durations = new Map<string, Histogram>();
   // Every outcome is there from the start: a rate needs the zero before the first conflict.
   const plants = { added: 0, present: 0, conflict: 0 };
   const batches = new Histogram(BUCKETS_PLANTS);
   const commits = new Histogram(BUCKETS_S);
-  const sources = [processMetrics, () => commitMetrics(plants, batches, commits), () => requests.metrics()];
-  const register = (read: () => readonly DatabaseMetric[]) =>
-    void sources.push(() => read().map((metric) => ({ ...metric, samples: [{ labels: {}, value: metric.value }] })));
+  const registered: (() => string[])[] = [];
   let renderedAt = Number.NEGATIVE_INFINITY;
   let rendered = "";
+
   return {
-    countResponse: (completed) => requests.count(completed),
-    countCommit({ outcomes, durationMs }) {
+    countResponse({ path, method, status, durationMs }: CompletedRequest): void {
+      const labels = { path, method, status };
+      requests.getOrInsertComputed(`${path} ${method} ${status}`, () => ({ labels, value: 0 })).value++;
+      durations.getOrInsertComputed(path, () => new Histogram(BUCKETS_S)).observe(durationMs / 1_000);
+    },
+    countCommit({ outcomes, durationMs }: Commit): void {
       for (const outcome of outcomes) plants[outcome]++;
       batches.observe(outcomes.length);
       commits.observe(durationMs / 1_000);
     },
-    registerQueue(size) {
-      const metric = { name: "plant_store_queue_plants", help: "Plants that are pending or in flight" };
-      register(() => [{ ...metric, type: "gauge", value: size() }]);
+    /** Adds how many plants are pending or in flight. */
+    registerQueue(size: () => number): void {
+      registered.push(() => [gauge("plant_store_queue_plants", "Plants that are pending or in flight", size())]);
     },
-    registerDatabase: register,
-    async render() {
-      if (performance.now() - renderedAt >= RENDER_INTERVAL_MS) {
-        renderedAt = performance.now();
-        rendered = exposition(sources.flatMap((read) => read()));
-      }
+    /** Adds the metrics of a database. */
+    registerDatabase(read: () => readonly DatabaseMetric[]): void {
+      registered.push(() => read().map(({ name, help, type, value }) => metric(name, help, type, [{ value }])));
+    },
+    /** Renders all in Prometheus' text format, at most a second old: many scrapers cost no more than one. */
+    async render(): Promise<string> {
+      if (performance.now() - renderedAt < RENDER_INTERVAL_MS) return rendered;
+      renderedAt = performance.now();
+      const outcomes = Object.entries(plants).map(([outcome, value]) => ({ labels: { outcome }, value }));
+      const byPath = [...durations].flatMap(([path, histogram]) => histogram.samples({ path }));
+      rendered = [
+        ...processMetrics(),
+        metric(
+          "plant_store_plants_total",
+          "Plants by outcome: added, present (a retry) or conflict",
+          "counter",
+          outcomes,
+        ),
+        metric("plant_store_batch_plants", "Plants a commit", "histogram", batches.samples()),
+        metric(
+          "plant_store_commit_duration_seconds",
+          "How long a commit took, to the disk and back",
+          "histogram",
+          commits.samples(),
+        ),
+        metric("plant_store_requests_total", "Requests answered", "counter", [...requests.values()]),
+        metric("plant_store_request_duration_seconds", "From a request's headers to its response", "histogram", byPath),
+        ...registered.flatMap((read) => read()),
+      ].join("\n");
       return rendered;
     },
   };
 }
 
-/** A metric with its current values. */
-interface Metric extends Pick<DatabaseMetric, "name" | "help"> {
-  readonly type: DatabaseMetric["type"] | "histogram";
-  readonly samples: readonly Sample[];
-}
-
 interface Sample {
   /** A histogram appends this to the name of the metric. */
   readonly suffix?: string;
-  readonly labels: Labels;
+  readonly labels?: Labels;
   readonly value: number;
 }
 
 type Labels = Readonly<Record<string, string | number>>;
 
 /** https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format */
-function exposition(metrics: readonly Metric[]): string {
-  const blocks = metrics.map(({ name, help, type, samples }) => {
-    const lines = samples.map(({ suffix = "", labels, value }) => `${name}${suffix}${labelText(labels)} ${value}\n`);
-    return `# HELP ${name} ${escaped(help)}\n# TYPE ${name} ${type}\n${lines.join("")}`;
-  });
-  return blocks.join("\n");
+function metric(
+  name: string,
+  help: string,
+  type: DatabaseMetric["type"] | "histogram",
+  samples: readonly Sample[],
+): string {
+  const lines = samples.map(({ suffix = "", labels = {}, value }) => `${name}${suffix}${labelText(labels)} ${value}\n`);
+  return `# HELP ${name} ${escaped(help)}\n# TYPE ${name} ${type}\n${lines.join("")}`;
 }
 
 function labelText(labels: Labels): string {
@@ -112,7 +127,7 @@ class Histogram {
   }
 
   /** The sample of a bucket includes the smaller buckets. */
-  samples(labels: Labels): Sample[] {
+  samples(labels: Labels = {}): Sample[] {
     let count = 0;
     const buckets = this.#counts.map((inBucket, index) => {
       count += inBucket;
@@ -122,82 +137,33 @@ class Histogram {
   }
 }
 
-/** Counts requests by path, method and status. */
-class Requests {
-  /** Few entries: paths and statuses are ours, and the HTTP parser knows few methods. */
-  readonly #counters = new Map<string, { readonly labels: Labels; value: number }>();
-  readonly #durations = new Map<string, Histogram>();
-
-  count({ path, method, status, durationMs }: CompletedRequest): void {
-    const labels = { path, method, status };
-    this.#counters.getOrInsertComputed(`${path} ${method} ${status}`, () => ({ labels, value: 0 })).value++;
-    this.#durations.getOrInsertComputed(path, () => new Histogram(BUCKETS_S)).observe(durationMs / 1_000);
-  }
-
-  metrics(): Metric[] {
-    return [
-      {
-        name: "plant_store_requests_total",
-        help: "Requests answered",
-        type: "counter",
-        samples: [...this.#counters.values()],
-      },
-      {
-        name: "plant_store_request_duration_seconds",
-        help: "From a request's headers to its response",
-        type: "histogram",
-        samples: [...this.#durations].flatMap(([path, durations]) => durations.samples({ path })),
-      },
-    ];
-  }
-}
-
-function commitMetrics(plants: Readonly<Record<string, number>>, batches: Histogram, commits: Histogram): Metric[] {
-  return [
-    {
-      name: "plant_store_plants_total",
-      help: "Plants by outcome: added, present (a retry) or conflict",
-      type: "counter",
-      samples: Object.entries(plants).map(([outcome, value]) => ({ labels: { outcome }, value })),
-    },
-    { name: "plant_store_batch_plants", help: "Plants a commit", type: "histogram", samples: batches.samples({}) },
-    {
-      name: "plant_store_commit_duration_seconds",
-      help: "How long a commit took, to the disk and back",
-      type: "histogram",
-      samples: commits.samples({}),
-    },
-  ];
-}
-
 /**
  * The metrics of a process, with the names of Prometheus' own clients
  * (https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics). All are quick to read.
  */
-function processMetrics(): Metric[] {
+function processMetrics(): string[] {
   const { user, system } = process.cpuUsage();
   return [
     gauge("process_start_time_seconds", "When the process started, since 1970 UTC", START_TIME_S),
     gauge("process_resident_memory_bytes", "Memory that is resident", process.memoryUsage.rss()),
-    {
-      ...gauge("process_cpu_seconds_total", "CPU time of all threads, user and system", (user + system) / 1e6),
-      type: "counter",
-    },
+    metric("process_cpu_seconds_total", "CPU time of all threads, user and system", "counter", [
+      { value: (user + system) / 1e6 },
+    ]),
     ...descriptorMetrics(),
   ];
 }
 
 const START_TIME_S = Date.now() / 1_000 - process.uptime();
 
-function gauge(name: string, help: string, value: number): Metric {
-  return { name, help, type: "gauge", samples: [{ labels: {}, value }] };
+function gauge(name: string, help: string, value: number): string {
+  return metric(name, help, "gauge", [{ value }]);
 }
 
 /** Since Linux 6.2 the size of this directory is the number of its entries. Listing 70 of them takes a millisecond. */
 const OPEN_FDS = "/proc/self/fd";
 
 /** Empty if the system does not tell how many are open. */
-function descriptorMetrics(): Metric[] {
+function descriptorMetrics(): string[] {
   const open = statSync(OPEN_FDS, { throwIfNoEntry: false })?.size;
   if (!open) return [];
   // The soft limit.

@@ -43,15 +43,16 @@ export interface Tracing {
  */
 export function startTracing({ endpoint, serviceName, onFailure }: TracingOptions): Tracing {
   const url = `${endpoint.href.replace(/\/+$/, "")}/v1/traces`;
+  // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#batch-span-processor
   const processor = new BatchSpanProcessor({
     exporter: reporting(new OTLPTraceExporter({ url }), onFailure),
-    ...batchOptions(),
+    scheduledDelayMillis: getNumberFromEnv("OTEL_BSP_SCHEDULE_DELAY") ?? 5_000,
+    exportTimeoutMillis: getNumberFromEnv("OTEL_BSP_EXPORT_TIMEOUT") ?? 30_000,
+    maxQueueSize: getNumberFromEnv("OTEL_BSP_MAX_QUEUE_SIZE") ?? 2_048,
+    maxExportBatchSize: getNumberFromEnv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE") ?? 512,
   });
-  const provider = new TracerProvider({
-    resource: resourceOf(serviceName),
-    sampler: sampler(),
-    spanProcessors: [processor],
-  });
+  const resource = resourceOf(serviceName);
+  const provider = new TracerProvider({ resource, sampler: sampler(), spanProcessors: [processor] });
   const tracer = provider.getTracer("plant-store");
   const spans = new AsyncLocalStorage<Span>();
   return {
@@ -88,10 +89,7 @@ function describeSpan(span: Span, { method, path, status, requestId }: Completed
 /** The header has 55 characters (https://www.w3.org/TR/trace-context); later versions may append to it. */
 const MAX_TRACEPARENT_LENGTH = 128;
 
-/**
- * The span of the client, if it sent one. `tracestate` and `baggage` are for services that this one calls: there are
- * none.
- */
+/** The span of the client, if it sent one. Ignores `tracestate` and `baggage`: this service calls no other. */
 function parentOf({ headers }: Request): Context {
   const header = headers.get("traceparent");
   if (header === null || header.length > MAX_TRACEPARENT_LENGTH) return ROOT_CONTEXT;
@@ -105,16 +103,6 @@ function resourceOf(serviceName: string) {
     .merge(resourceFromAttributes({ "host.name": hostname() }))
     .merge(detectResources({ detectors: [envDetector] }))
     .merge(resourceFromAttributes({ "service.name": serviceName }));
-}
-
-/** https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#batch-span-processor */
-function batchOptions() {
-  return {
-    scheduledDelayMillis: getNumberFromEnv("OTEL_BSP_SCHEDULE_DELAY") ?? 5_000,
-    exportTimeoutMillis: getNumberFromEnv("OTEL_BSP_EXPORT_TIMEOUT") ?? 30_000,
-    maxQueueSize: getNumberFromEnv("OTEL_BSP_MAX_QUEUE_SIZE") ?? 2_048,
-    maxExportBatchSize: getNumberFromEnv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE") ?? 512,
-  };
 }
 
 /** https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#general-sdk-configuration */
