@@ -9,8 +9,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test.concurrent("the build is one file, and it runs in an empty directory", async () => {
   expect(readdirSync(dirname(executable()[0]))).toEqual(["plant-store"]);
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path });
+  await using server = await startServer();
   const [token] = await server.stderr.until(/plant_\w+/);
   const response = await post(server.url, '{"id": 9223372036854775807, "name": "Fern"}', { token });
   expect({ status: response.status, body: await response.text() }).toEqual({ status: 200, body: '{"name":"Fern"}' });
@@ -52,8 +51,7 @@ test.concurrent("the executable reads neither .env nor bunfig.toml of the workin
 });
 
 test.concurrent("the executable's errors tell nothing more when NODE_ENV is not set", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+  await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
   const responses = await Promise.all([post(server.url, "{"), post(server.url, "[]"), fetch(`${server.url}/nowhere`)]);
   const bodies = await Promise.all(responses.map((response) => response.json() as Promise<object>));
   expect(bodies.map((body) => Object.keys(body))).toEqual([1, 2, 3].map(() => ["error", "message"]));

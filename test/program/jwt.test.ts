@@ -23,10 +23,9 @@ async function statusOf(url: string, token: string): Promise<number> {
 test("the program follows AUTH_SCOPE and AUTH_ALGORITHMS", async () => {
   const [key, other] = [await signingKey("EdDSA"), await signingKey("ES256")];
   await using provider = jwksServer(key, other);
-  using directory = emptyDirectory();
   const env = { ...jwtSettings(provider.url.href), AUTH_SCOPE: "plants:write", AUTH_ALGORITHMS: "EdDSA,RS256" };
   const claims = goodClaims();
-  await using server = await startServer({ cwd: directory.path, env });
+  await using server = await startServer({ env });
   expect(await statusOf(server.url, await signed(key, { ...claims, scope: "openid plants:write" }))).toBe(200);
   expect(await statusOf(server.url, await signed(key, { ...claims, scope: "openid" }))).toBe(403);
   await server.stderr.until(/Refused credentials.*no scope/);
@@ -59,9 +58,8 @@ test("the program accepts an identity provider's JWTs beside its own tokens, and
 
 test("no query of AUTH_JWKS_URL gets into the log, even if the keys cannot be read", async () => {
   const key = await signingKey();
-  using directory = emptyDirectory();
   const env = jwtSettings("http://127.0.0.1:9/jwks?key=query-secret");
-  await using server = await startServer({ cwd: directory.path, env });
+  await using server = await startServer({ env });
   expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(401);
   const [line] = await server.stderr.until(/.*Keys of the identity provider not read.*\n/);
   expect(JSON.parse(line)).toMatchObject({ level: "WARN", reason: expect.stringContaining("Unable to connect") });
@@ -79,8 +77,7 @@ test("keys of a provider on this machine pass no proxy, and those of any other d
     // It is asked to connect (RFC 9110, section 9.3.6), and does not.
     ["https://id.example.com/jwks", 1],
   ] as const) {
-    using directory = emptyDirectory();
-    await using server = await startServer({ cwd: directory.path, env: { ...jwtSettings(url), ...proxies } });
+    await using server = await startServer({ env: { ...jwtSettings(url), ...proxies } });
     expect(await statusOf(server.url, await signed(forged, goodClaims()))).toBe(401);
     expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(requests === 0 ? 200 : 401);
     expect(proxy.requests()).toBe(requests);
@@ -97,8 +94,7 @@ test("the certificate of a provider is checked, whatever NODE_TLS_REJECT_UNAUTHO
     [{ NODE_TLS_REJECT_UNAUTHORIZED: "0" }, 401],
     [{ NODE_EXTRA_CA_CERTS: file("localhost.crt") }, 200],
   ] as const) {
-    using directory = emptyDirectory();
-    await using server = await startServer({ cwd: directory.path, env: { ...settings, ...env } });
+    await using server = await startServer({ env: { ...settings, ...env } });
     expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(status);
     if (status === 401) await server.stderr.until(/Keys of the identity provider not read.*certificate/);
   }

@@ -1,6 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, isFromSlowMachine, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
+import { isFromSlowMachine, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -13,8 +13,7 @@ interface Line {
 
 /** Runs a server, uses it, stops it, and gives what it logged. */
 async function logOf(env: Record<string, string>, use: (url: string) => Promise<unknown>): Promise<Line[]> {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN, ...env } });
+  await using server = await startServer({ env: { AUTH_TOKENS: TOKEN, ...env } });
   await use(server.url);
   server.child.kill("SIGTERM");
   expect(await server.child.exited).toBe(0);
@@ -95,17 +94,15 @@ test.concurrent(
 );
 
 test.concurrent("LOG_FORMAT=pretty is for people", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN, LOG_FORMAT: "pretty" } });
+  await using server = await startServer({ env: { AUTH_TOKENS: TOKEN, LOG_FORMAT: "pretty" } });
   expect(server.stderr.text()).toMatch(/INF.* Plant Store listens on http:/);
   await server.stderr.until(/INF.* Configuration in force .*\n/);
   expect(server.stderr.text()).not.toMatch(/"level"|undefined/);
 });
 
 test.concurrent("for people, no line of a start is long, and settings with their defaults are left out", async () => {
-  using directory = emptyDirectory();
   const env = { AUTH_TOKENS: TOKEN, LOG_FORMAT: "pretty", NO_COLOR: "1", QUEUE_LIMIT: "5000" };
-  await using server = await startServer({ cwd: directory.path, env });
+  await using server = await startServer({ env });
   await server.stderr.until(/Integrity check passed.*\n/);
   const lines = server.stderr.text().split("\n");
   expect(lines.filter((line) => line.length > 160)).toEqual([]);

@@ -11,8 +11,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const FERN = { id: 1, name: "Fern", tag: "indoor" };
 
 test.concurrent("the first start prints a token and a curl line that works as it stands", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path });
+  await using server = await startServer();
   const [curl] = await server.stderr.until(/curl .*\n/);
   const run = Bun.spawn(["sh", "-c", curl], { stdout: "pipe", stderr: "ignore" });
   const response = await new Response(run.stdout).text();
@@ -38,8 +37,7 @@ test.concurrent("a restart knows the plants and the token, and makes no other to
 });
 
 test.concurrent("with AUTH_TOKENS no token is made", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: `${TOKEN},another-token-0123` } });
+  await using server = await startServer({ env: { AUTH_TOKENS: `${TOKEN},another-token-0123` } });
   expect((await post(server.url, FERN)).status).toBe(200);
   expect((await post(server.url, FERN, { token: "another-token-0123" })).status).toBe(200);
   expect((await post(server.url, FERN, { token: "unknown-token-0123" })).status).toBe(401);
@@ -47,8 +45,7 @@ test.concurrent("with AUTH_TOKENS no token is made", async () => {
 });
 
 test.concurrent("in production no token is made, and a warning says how to get one", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { NODE_ENV: "production" } });
+  await using server = await startServer({ env: { NODE_ENV: "production" } });
   await server.stderr.until(/every call returns 401/);
   expect(server.stderr.text()).not.toContain("plant_");
   expect((await post(server.url, FERN)).status).toBe(401);
@@ -78,8 +75,7 @@ test.concurrent("a second server on a taken port fails with one clear line", asy
 test.each(["SIGTERM", "SIGINT"] as const)(
   "%s answers what was accepted, refuses the rest and exits 0",
   async (signal) => {
-    using directory = emptyDirectory();
-    await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+    await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
     expect((await post(server.url, FERN)).status).toBe(200);
     server.child.kill(signal);
     await server.stderr.until(/Stopping/);
@@ -112,10 +108,9 @@ test.concurrent("in production a token that is revoked, and one that is expired,
 });
 
 test.concurrent("in production there is no warning where a token is accepted, or JWTs are", async () => {
-  using directory = emptyDirectory();
   const provider = { AUTH_JWKS_URL: "http://127.0.0.1:9/", AUTH_ISSUER: "me", AUTH_AUDIENCE: "plant-store" };
   for (const settings of [{ AUTH_TOKENS: TOKEN }, provider]) {
-    await using server = await startServer({ cwd: directory.path, env: { NODE_ENV: "production", ...settings } });
+    await using server = await startServer({ env: { NODE_ENV: "production", ...settings } });
     server.child.kill("SIGTERM");
     expect(await server.stderr.end).not.toContain("No token");
   }

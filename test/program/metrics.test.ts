@@ -1,12 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { bearer, post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
+import { TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test("GET /metrics counts requests, plants, commits and the process", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+  await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
   expect((await post(server.url)).status).toBe(200);
   expect((await post(server.url)).status).toBe(200);
   expect((await post(server.url, { id: 1, name: "Ivy" })).status).toBe(409);
@@ -38,8 +37,7 @@ test("GET /metrics counts requests, plants, commits and the process", async () =
 });
 
 test("GET /metrics needs a token, in the header", async () => {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+  await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
   for (const [path, headers] of [
     ["/metrics", {}],
     ["/metrics", { authorization: "Bearer unknown-token-0123" }],

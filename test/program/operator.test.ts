@@ -56,8 +56,7 @@ interface Rules {
 }
 
 test.concurrent("the scrape configuration and the alerts name what there is", async () => {
-  using home = emptyDirectory();
-  await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
+  await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
   expect(await postNumbered(server.url, TOKEN, 1)).toBe(200);
   const scrape = await fetch(`${server.url}/metrics`, { headers: bearer() });
   const there = new Set(Array.from((await scrape.text()).matchAll(/^\w+/gm), ([name]) => name));

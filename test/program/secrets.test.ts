@@ -168,9 +168,8 @@ async function refusalOf(args: readonly string[], environment: Record<string, st
 }
 
 test.concurrent("the log warns of static tokens that are easy to guess, without showing them", async () => {
-  using directory = emptyDirectory();
   const env = { AUTH_TOKENS: `${TOKEN},changemechangeme,${"0123456789abcdef".repeat(2)}` };
-  await using server = await startServer({ cwd: directory.path, env });
+  await using server = await startServer({ env });
   const warnings = server.stderr
     .text()
     .split("\n")

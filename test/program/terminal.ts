@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { post } from "../support/client.ts";
-import { emptyDirectory, startServer } from "../support/program.ts";
+import { startServer } from "../support/program.ts";
 
 /** Pixels of a line and of a character in the picture. */
 const LINE = 20;
@@ -15,8 +15,7 @@ const PLANT = { id: 1, name: "Monstera deliciosa", tag: "indoor" };
  * is refused. Everything but the prompt comes from a real run; the token is shortened, and the port is the default.
  */
 export async function terminalPicture(): Promise<string> {
-  using directory = emptyDirectory();
-  await using server = await startServer({ cwd: directory.path, env: { LOG_FORMAT: "pretty", NO_COLOR: "1" } });
+  await using server = await startServer({ env: { LOG_FORMAT: "pretty", NO_COLOR: "1" } });
   const [printed, token = ""] = await server.stderr.until(/[^]*?^  (plant_\w{38})$/m);
   const lines = [`$ plant-store`, ...printed.split("\n")];
   for (const plant of [PLANT, PLANT, { id: 1, name: "Fern" }]) {

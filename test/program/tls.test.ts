@@ -10,9 +10,8 @@ const CERT = join(ROOT, "test/support/tls/localhost.crt");
 const KEY = join(ROOT, "test/support/tls/localhost.key");
 
 test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host of any length", async () => {
-  using directory = emptyDirectory();
   const env = { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: CERT, TLS_KEY_FILE: KEY };
-  await using server = await startServer({ cwd: directory.path, env });
+  await using server = await startServer({ env });
   expect(server.url).toStartWith("https://127.0.0.1:");
   for (const host of [undefined, "a", "ab", "plants.example.org"]) {
     const response = await post(server.url, undefined, {

@@ -13,10 +13,9 @@ function traced(endpoint: string, more: Record<string, string> = {}) {
 const SOON = { OTEL_BSP_SCHEDULE_DELAY: "10" };
 
 test.concurrent("what ended just before a stop is sent", async () => {
-  using directory = emptyDirectory();
   using collector = startCollector();
   const env = traced(collector.url, { OTEL_BSP_SCHEDULE_DELAY: "3600000", OTEL_SERVICE_NAME: "greenhouse" });
-  await using server = await startServer({ cwd: directory.path, env });
+  await using server = await startServer({ env });
   await fetch(`${server.url}/livez`);
   server.child.kill("SIGTERM");
   expect(await exitCodeOf(server.child)).toBe(0);
@@ -25,10 +24,9 @@ test.concurrent("what ended just before a stop is sent", async () => {
 });
 
 test.concurrent("a collector that never answers does not hold up the stop", async () => {
-  using directory = emptyDirectory();
   using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
   const env = traced(`http://127.0.0.1:${silent.port}`, { SHUTDOWN_TIMEOUT_MS: "5000", ...SOON });
-  await using server = await startServer({ cwd: directory.path, env });
+  await using server = await startServer({ env });
   await fetch(`${server.url}/livez`);
   server.child.kill("SIGTERM");
   // The exporter itself would wait for ten seconds, and try again.
@@ -39,8 +37,7 @@ test.concurrent("a collector that never answers does not hold up the stop", asyn
 test.concurrent("a collector that is gone or refuses costs a warning, and neither a plant nor the stop", async () => {
   using refusing = Bun.serve({ port: 0, fetch: () => new Response("a whole page", { status: 403 }) });
   for (const port of [CLOSED_PORT, refusing.port]) {
-    using directory = emptyDirectory();
-    await using server = await startServer({ cwd: directory.path, env: traced(`http://127.0.0.1:${port}`, SOON) });
+    await using server = await startServer({ env: traced(`http://127.0.0.1:${port}`, SOON) });
     expect((await post(server.url)).status).toBe(200);
     await server.stderr.until(/"Trace export failed".*"reason":"[^"]+"/);
     server.child.kill("SIGTERM");
@@ -50,9 +47,8 @@ test.concurrent("a collector that is gone or refuses costs a warning, and neithe
 });
 
 test.concurrent("the span of a client that went away is no error", async () => {
-  using directory = emptyDirectory();
   using collector = startCollector();
-  await using server = await startServer({ cwd: directory.path, env: traced(collector.url, SOON) });
+  await using server = await startServer({ env: traced(collector.url, SOON) });
   const { hostname, port } = new URL(server.url);
   const head = `POST /plants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${TOKEN}\r\nContent-Type: application/json`;
   const socket = await Bun.connect({ hostname, port: Number(port), socket: { data() {} } });

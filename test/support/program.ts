@@ -52,7 +52,8 @@ export interface StartOptions {
   /** The program and its first arguments. @default the executable */
   readonly program?: readonly string[];
   readonly args?: readonly string[];
-  readonly cwd: string;
+  /** @default an empty directory, which is gone with the program */
+  readonly cwd?: string;
   /** The whole environment beside PATH. */
   readonly env?: Record<string, string>;
 }
@@ -62,8 +63,9 @@ export interface StartOptions {
  * bodies, whatever the test was about.
  */
 export function start({ program = executable(), args = [], cwd, env = {} }: StartOptions) {
+  const home = cwd === undefined ? emptyDirectory() : { path: cwd, [Symbol.dispose]() {} };
   const child = Bun.spawn([...program, ...args], {
-    cwd,
+    cwd: home.path,
     env: { PATH: process.env["PATH"] ?? "", ...env },
     stdin: "ignore",
     stdout: "pipe",
@@ -72,11 +74,13 @@ export function start({ program = executable(), args = [], cwd, env = {} }: Star
   const stderr = collect(child.stderr);
   return {
     child,
+    cwd: home.path,
     stdout: new Response(child.stdout).text(),
     stderr,
     async [Symbol.asyncDispose]() {
       child.kill("SIGKILL");
       await child.exited;
+      home[Symbol.dispose]();
       assertNoSecrets(await stderr.end, env["AUTH_TOKENS"]);
     },
   };
@@ -115,7 +119,7 @@ export async function runToEnd(options: StartOptions) {
 }
 
 /** Starts a server and waits until it listens. It takes a free port unless told otherwise. */
-export async function startServer({ args = [], ...options }: StartOptions) {
+export async function startServer({ args = [], ...options }: StartOptions = {}) {
   const program = start({ args: ["--port", "0", ...args], ...options });
   const [, url = ""] = await program.stderr.until(/listens on (https?:\/\/[^\s",]+)/);
   return { ...program, url };
