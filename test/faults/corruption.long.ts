@@ -175,7 +175,7 @@ test("a plant that meets damage before the check does ends the service, too", as
 
 /** No bug: the check beside the server rests for a minute or more after its first step. */
 const LONG_REST = {
-  file: "src/database/sqlite/integrity_worker.ts",
+  file: "src/database/sqlite/reader_worker.ts",
   from: "const REST = { quiet: 4, writing: 99 };",
   to: "const REST = { quiet: 1_000_000, writing: 1_000_000 };",
 };

@@ -1,11 +1,14 @@
 import { statSync } from "node:fs";
 import { chmod, link, lstat, mkdtemp, open, readdir, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { withAbort } from "../../async/deadline.ts";
 import type { BackupOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { connect } from "./connection.ts";
 import { requireUnmarked } from "./corruption.ts";
 import { toDatabaseError } from "./errors.ts";
+import { startReader } from "./integrity.ts";
+import { reasonOf } from "./worker_calls.ts";
 
 /** The name of the copy until it is complete. */
 export const DRAFT = "plants.db";
@@ -59,45 +62,27 @@ function requireNothingBeside(target: string): void {
   throw new DatabaseError(`Cannot back up to "${target}": "${left}" of an earlier database is beside it: move it away`);
 }
 
-/** The request to the Worker that copies. */
-export interface BackupRequest {
-  readonly path: string;
-  readonly target: string;
-}
-
-/** Its response: how many plants the copy has, or why it failed. */
-export type BackupResponse = { readonly plants: number } | { readonly failure: string };
-
 const PROGRESS_MS = 200;
 
-/** In a Worker: VACUUM blocks its thread, and the main thread must receive signals. */
+/** Copies in a Worker, because VACUUM blocks its thread, and the main thread must receive signals. */
 async function vacuumInto(
   path: string,
   target: string,
   { stop, onProgress }: BackupOptions,
 ): Promise<number | undefined> {
-  const worker = new Worker(new URL("./backup_worker.js", import.meta.url));
-  const done = Promise.withResolvers<number | undefined>();
-  const fail = (message: string) => done.reject(new DatabaseError(`Cannot copy database "${path}": ${message}`));
-  const cancel = () => done.resolve(undefined);
-  worker.addEventListener("message", ({ data }: MessageEvent<BackupResponse>) =>
-    "failure" in data ? fail(data.failure) : done.resolve(data.plants),
-  );
-  worker.addEventListener("error", ({ message }) => fail(message));
-  stop.addEventListener("abort", cancel);
-  if (stop.aborted) cancel();
   const total = statSync(path).size;
-  const watch = setInterval(
-    () => onProgress(statSync(target, { throwIfNoEntry: false })?.size ?? 0, total),
-    PROGRESS_MS,
-  );
-  worker.postMessage({ path, target } satisfies BackupRequest);
-  // A cancelled copy may write for another moment, into a directory that is removed.
-  return done.promise.finally(() => {
-    clearInterval(watch);
-    stop.removeEventListener("abort", cancel);
-    worker.terminate();
-  });
+  const copied = () => statSync(target, { throwIfNoEntry: false })?.size ?? 0;
+  const reader = startReader();
+  const timer = setInterval(() => onProgress(copied(), total), PROGRESS_MS);
+  try {
+    return await withAbort(reader.call("copy", path, target), stop);
+  } catch (error) {
+    throw new DatabaseError(`Cannot copy database "${path}": ${reasonOf(error as Error)}`);
+  } finally {
+    clearInterval(timer);
+    // A stopped copy may write for another moment, into a directory that is removed.
+    reader.terminate();
+  }
 }
 
 const PREFIX = ".plant-store-backup-";

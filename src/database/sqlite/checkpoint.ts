@@ -1,10 +1,10 @@
 import type { Database } from "bun:sqlite";
 import { withDeadline } from "../../async/deadline.ts";
-import { PlantStoreError } from "../../errors.ts";
 import type { DatabaseMetric } from "../database.ts";
+import type { CheckpointApi } from "./checkpoint_worker.ts";
 import type { FailStop } from "./fail_stop.ts";
 import { walBytes } from "./files.ts";
-import { deserializeError, type SerializedError } from "./worker_messages.ts";
+import { workerCalls } from "./worker_calls.ts";
 
 /** The WAL as SQLite counts it, in pages. */
 export interface Wal {
@@ -144,14 +144,6 @@ function walOf(rows: unknown[][]): Wal {
   return { pages: Number(pages), left: Number(pages - moved) };
 }
 
-/** What the Worker that makes checkpoints is asked. Each request has one report. */
-export type CheckpointRequest =
-  { readonly type: "open"; readonly path: string } | { readonly type: "pass" } | { readonly type: "close" };
-
-/** What it sends. After `stopped` its connection is closed for good, without a checkpoint. */
-export type CheckpointReport =
-  { readonly type: "done" } | { readonly type: "failed" | "stopped"; readonly error: SerializedError };
-
 /** A Worker with a connection of its own that moves pages from the WAL into the database. */
 export interface CheckpointWorker {
   /**
@@ -160,49 +152,32 @@ export interface CheckpointWorker {
    * @throws {DatabaseError} If it cannot be opened.
    */
   open(path: string): Promise<void>;
-  /** Moves what is in the WAL now. Rejects if that fails, and can be tried again unless `failed` resolves. */
+  /** Moves what is in the WAL now. Can be tried again after a failure, unless `failed` resolves. */
   pass(): Promise<void>;
-  /** Closes the connection, without a checkpoint. Resolves when that is done, or the disk does not respond. */
+  /** Closes the connection, without a checkpoint. Resolves after a second even if the disk hangs. */
   close(): Promise<void>;
-  /** Resolves when it can do nothing any more: after a failed fsync, corruption, or a crash of the Worker. */
+  /** Resolves after a failed fsync, corruption, or a crash of the Worker. The connection is closed then. */
   readonly failed: Promise<Error>;
 }
 
-/** How long to wait for its connection to be closed, in milliseconds. */
+/** How long closing the connection may take, in milliseconds. */
 const CLOSE_TIMEOUT_MS = 1_000;
 
 /** Starts the Worker, which ends with the one that starts it. */
 export function startCheckpointWorker(): CheckpointWorker {
   const worker = new Worker(new URL("./checkpoint_worker.js", import.meta.url));
-  const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
-  const waiting: PromiseWithResolvers<void>[] = [];
+  const { call, failed } = workerCalls<CheckpointApi>(worker);
   let closed: Promise<void> | undefined;
 
-  worker.addEventListener("message", ({ data: report }: MessageEvent<CheckpointReport>) => {
-    if (report.type === "done") return waiting.shift()?.resolve();
-    const error = deserializeError(report.error);
-    if (report.type === "stopped") fail(error);
-    waiting.shift()?.reject(error);
-  });
-  worker.addEventListener("error", ({ message }) => {
-    const crash = new PlantStoreError("storage_unavailable", undefined, { cause: message });
-    fail(crash);
-    for (const { reject } of waiting.splice(0)) reject(crash);
-  });
-
-  function ask(request: CheckpointRequest): Promise<void> {
-    const report = Promise.withResolvers<void>();
-    waiting.push(report);
-    worker.postMessage(request);
-    return report.promise;
+  async function close(): Promise<void> {
+    // After a crash there is nothing to close.
+    await withDeadline(call("close"), CLOSE_TIMEOUT_MS, () => {}).catch(() => {});
+    worker.terminate();
   }
 
-  const close = () =>
-    withDeadline(ask({ type: "close" }), CLOSE_TIMEOUT_MS, () => {}).finally(() => worker.terminate());
-
   return {
-    open: (path) => ask({ type: "open", path }),
-    pass: () => ask({ type: "pass" }),
+    open: (path) => call("open", path),
+    pass: () => call("pass"),
     close: () => (closed ??= close()),
     failed,
   };

@@ -1,60 +1,47 @@
-// The Worker that moves pages from the WAL into the database, while the writer's Worker goes on.
+// The Worker that moves pages from the WAL into the database while the writer's Worker adds plants.
 import type { Database } from "bun:sqlite";
 import { fdatasyncSync, openSync } from "node:fs";
-import type { CheckpointReport, CheckpointRequest } from "./checkpoint.ts";
 import { connectAgain } from "./connection.ts";
 import { FailedSyncError } from "./errors.ts";
 import { closeWithoutCheckpoint, type FailStop, failStopOf } from "./fail_stop.ts";
-import { serializeError } from "./worker_messages.ts";
-
-declare const self: Worker;
+import { reportFailure, serveCalls } from "./worker_calls.ts";
 
 let opened: { client: Database; failStop: FailStop; pass: () => void } | undefined;
 
-self.addEventListener("message", ({ data: request }: MessageEvent<CheckpointRequest>) => {
-  self.postMessage(handle(request));
-});
+const api = {
+  open(path: string): void {
+    const client = connectAgain(path);
+    // Reported before the failed pass is: the writer must not begin the WAL anew after it.
+    opened = { client, failStop: failStopOf(client, reportFailure), pass: passOf(client) };
+  },
+  pass: (): void => opened?.failStop.run(opened.pass),
+  close(): void {
+    // After a failure of the writer this connection may be the last one, and SQLite would make a checkpoint.
+    if (opened !== undefined && !opened.failStop.isFailed()) closeWithoutCheckpoint(opened.client);
+  },
+};
 
-function handle(request: CheckpointRequest): CheckpointReport {
-  try {
-    if (request.type === "open") open(request.path);
-    else if (request.type === "pass") opened?.failStop.run(opened.pass);
-    else close();
-    return { type: "done" };
-  } catch (error) {
-    return { type: opened?.failStop.isFailed() ? "stopped" : "failed", error: serializeError(error) };
-  }
-}
+/** The methods of this Worker. */
+export type CheckpointApi = typeof api;
 
-function open(path: string): void {
-  const client = connectAgain(path);
-  const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");
-  const sync = syncOf(path);
-  const pass = () => {
-    const [[busy] = []] = passive.values();
-    // Another process that makes a checkpoint syncs what it moves.
-    if (busy === 0n) sync();
-  };
-  opened = { client, failStop: failStopOf(client), pass };
-}
+serveCalls(api);
 
 /**
- * SQLite syncs the database only in the checkpoint that moves the last page of the WAL. That one is the writer's, and would
- * wait for all pages that were moved before it.
+ * Moves pages and syncs the database. SQLite syncs it only in the checkpoint that moves the last page of the WAL: that is
+ * the writer's, which would wait for all pages that were moved before.
  */
-function syncOf(path: string): () => void {
+function passOf(client: Database): () => void {
+  const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");
   // Never closed: closing any descriptor of a file drops the process's locks on it, and so SQLite's own.
-  const file = openSync(path, "r");
+  const file = openSync(client.filename, "r");
   return () => {
+    const [[busy] = []] = passive.values();
+    // Another process that makes a checkpoint syncs what it moves.
+    if (busy !== 0n) return;
     try {
       fdatasyncSync(file);
     } catch (cause) {
       throw new FailedSyncError((cause as Error).message, { cause });
     }
   };
-}
-
-/** The writer's connection may be closed already, after a failure: then this one is the last, and SQLite would checkpoint. */
-function close(): void {
-  if (opened !== undefined && !opened.failStop.isFailed()) closeWithoutCheckpoint(opened.client);
 }

@@ -36,7 +36,11 @@ export interface SqliteDatabaseOptions {
 export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
   const { busyTimeoutMs = 5_000, onCheckpointFailed = () => {}, checkpointWorker: worker } = options;
   const requireSameFiles = sameFilesCheck(client.filename);
-  const failStop = failStopOf(client, worker?.close);
+  const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
+  const failStop = failStopOf(client, async (failure) => {
+    await worker?.close();
+    fail(failure);
+  });
   void worker?.failed.then(failStop.stop);
   const setBusyTimeout = busyTimeoutOf(client);
   const checkpoint = checkpointer(client, { failStop, setBusyTimeout, worker, onFailed: onCheckpointFailed });
@@ -70,7 +74,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
     reportCorruption: (finding) => void failStop.fail(new CorruptError(finding)),
     pages: () => keysetPages(pageFrom),
     metrics: () => checkpointMetrics(client.filename, checkpoint.failures()),
-    failed: failStop.failed,
+    failed,
     async [Symbol.asyncDispose]() {
       checkpoint.cancel();
       await worker?.close();

@@ -23,8 +23,6 @@ export interface FailStop {
   /** Ends all calls with a failure that is marked already, or needs no marker. */
   stop(failure: unknown): void;
   isFailed(): boolean;
-  /** Resolves with the failure; never rejects. */
-  readonly failed: Promise<Error>;
 }
 
 /**
@@ -32,11 +30,10 @@ export interface FailStop {
  * not be written to: the connection is closed at once, without a checkpoint. Bun makes one of what is open when a Worker or
  * the process ends.
  *
- * @param closeOthers Closes the other connections of this process, likewise. The failure is reported when it resolves.
+ * @param onFailure Called once the connection is closed, before the call that failed throws.
  */
-export function failStopOf(client: Database, closeOthers: () => Promise<void> = async () => {}): FailStop {
+export function failStopOf(client: Database, onFailure: (failure: Error) => void): FailStop {
   const marker = corruptionMarker(client.filename);
-  const { promise: failed, resolve } = Promise.withResolvers<Error>();
   let lookedAt = Number.NEGATIVE_INFINITY;
   let failure: unknown;
 
@@ -52,7 +49,7 @@ export function failStopOf(client: Database, closeOthers: () => Promise<void> = 
     if (failure !== undefined) return;
     failure = reason;
     closeWithoutCheckpoint(client);
-    void closeOthers().then(() => resolve(reason as Error));
+    onFailure(reason as Error);
   }
 
   /** Another process may have found the file to be corrupt. */
@@ -74,7 +71,7 @@ export function failStopOf(client: Database, closeOthers: () => Promise<void> = 
     }
   }
 
-  return { run, fail, stop, failed, isFailed: () => failure !== undefined };
+  return { run, fail, stop, isFailed: () => failure !== undefined };
 }
 
 /**

@@ -3,6 +3,8 @@ import { INT64_MAX, INT64_MIN } from "../../plant/plant.ts";
 import type { CheckProgress, CheckResult, ServingOptions } from "../adapter.ts";
 import { identityOf } from "./corruption.ts";
 import { CorruptError, corruptionIn } from "./errors.ts";
+import type { ReaderApi } from "./reader_worker.ts";
+import { reasonOf, type WorkerCalls, workerCalls } from "./worker_calls.ts";
 
 /**
  * Looks for corruption in a time that does not depend on the number of plants: it reads the pages from the root of the
@@ -145,12 +147,8 @@ function at<Result>(where: string, read: () => Result): Result {
   }
 }
 
-/** The request to the Worker that checks, and the one to end early. */
-export type IntegrityRequest = IntegrityCheckRequest | { readonly type: "stop" };
-
 /** What to check. */
-export interface IntegrityCheckRequest {
-  readonly type: "check";
+export interface CheckRequest {
   readonly path: string;
   /**
    * Whether a server needs the processor, and the WAL short: the check rests between its steps, and checks how all
@@ -161,54 +159,30 @@ export interface IntegrityCheckRequest {
   readonly file?: string | undefined;
 }
 
-/** What the Worker sends. */
-export type IntegrityReport =
-  { readonly type: "ready" } | ({ readonly type: "progress" } & CheckProgress) | CheckResult;
-
-/**
- * Checks a database once, in a Worker, even while a server writes to it: SQLite blocks the thread it runs on.
- *
- * @param onProgress Takes how far the check is.
- */
-export function checkFile(path: string, onProgress: (progress: CheckProgress) => void): Promise<CheckResult> {
-  return startChecker(onProgress).check({ type: "check", path, background: false });
+/** Starts the Worker that reads whole files. It keeps the process alive until it is terminated. */
+export function startReader(onProgress: (progress: CheckProgress) => void = () => {}): WorkerCalls<ReaderApi> {
+  const worker = new Worker(new URL("./reader_worker.js", import.meta.url));
+  return workerCalls<ReaderApi>(worker, { onNews: onProgress });
 }
 
-/** Starts a Worker that keeps the process alive until its check has ended or was stopped. */
-function startChecker(onProgress: (progress: CheckProgress) => void = () => {}) {
-  const worker = new Worker(new URL("./integrity_worker.js", import.meta.url));
-  const { promise, resolve } = Promise.withResolvers<CheckResult>();
-  const { promise: ready, resolve: started } = Promise.withResolvers<void>();
-  worker.addEventListener("message", ({ data: report }: MessageEvent<IntegrityReport>) => {
-    if (report.type === "ready") started();
-    else if (report.type === "progress") onProgress(report);
-    else resolve(report);
-  });
-  worker.addEventListener("error", ({ message }) => {
-    started();
-    resolve({ type: "failed", reason: message });
-  });
-  const result = promise.finally(() => worker.terminate());
-  const send = (request: IntegrityRequest) => worker.postMessage(request);
-  return {
-    /** Resolves once the Worker runs. From then on it needs file descriptors for the database only. */
-    ready,
-    /** Begins the check. Never rejects. */
-    check(request: IntegrityCheckRequest): Promise<CheckResult> {
-      send(request);
-      return result;
-    },
-    /** Ends the check after the step it is in, or before it begins. Resolves when its connection is closed. */
-    async stop(): Promise<void> {
-      send({ type: "stop" });
-      await result;
-    },
-  };
+/**
+ * Checks a database once, in a Worker, even while a server writes to it.
+ *
+ * @param onProgress Called after each step.
+ */
+export function checkFile(path: string, onProgress: (progress: CheckProgress) => void): Promise<CheckResult> {
+  return runCheck(startReader(onProgress), { path, background: false });
+}
+
+/** Ends the Worker after its check. Never rejects. */
+function runCheck({ call, terminate }: WorkerCalls<ReaderApi>, request: CheckRequest): Promise<CheckResult> {
+  const failed = (error: Error): CheckResult => ({ type: "failed", reason: reasonOf(error) });
+  return call("check", request).catch(failed).finally(terminate);
 }
 
 /** The check beside a server. */
 export interface BackgroundCheck {
-  /** Ends the check, if it has not ended. Resolves when its connection is closed. */
+  /** Ends the check. Resolves when its connection is closed. */
   stop(): Promise<void>;
 }
 
@@ -229,12 +203,15 @@ export async function backgroundCheck(path: string, options: BackgroundCheckOpti
   const { onInfo, onWarning, onCorrupt } = options;
   // It was opened just now. Later there can be another one at the path.
   const file = identityOf(path);
-  const checker = startChecker();
-  await checker.ready;
+  const reader = startReader();
+  // If the Worker has crashed, the check reports it.
+  await reader.call("start").catch(() => {});
+  let checking: Promise<CheckResult> | undefined;
   const timer = setTimeout(async () => {
     const begin = performance.now();
     onInfo("Integrity check started", {});
-    const result = await checker.check({ type: "check", path, background: true, file });
+    checking = runCheck(reader, { path, background: true, file });
+    const result = await checking;
     const durationMs = Math.round(performance.now() - begin);
     if (result.type === "corrupt") onCorrupt(result.finding);
     else if (result.type === "failed") onWarning("Integrity check not finished", result.reason);
@@ -246,7 +223,10 @@ export async function backgroundCheck(path: string, options: BackgroundCheckOpti
   return {
     async stop() {
       clearTimeout(timer);
-      await checker.stop();
+      const stopped = reader.call("stop").catch(() => {});
+      // A Worker whose check has ended does not respond.
+      await (checking ?? stopped);
+      reader.terminate();
     },
   };
 }

@@ -1,0 +1,168 @@
+import { type ErrorCode, PlantStoreError } from "../../errors.ts";
+import { DatabaseError } from "../database.ts";
+
+declare const self: Worker;
+
+/** A call for a Worker. The response has the same id. */
+interface Call {
+  readonly id: number;
+  readonly method: string;
+  readonly args: readonly unknown[];
+}
+
+/** What a Worker posts: the response to a call, the news that it can do nothing more, or other news. */
+type WorkerMessage =
+  | { readonly type: "result"; readonly id: number; readonly result: unknown }
+  | { readonly type: "error"; readonly id: number; readonly error: SerializedError }
+  | { readonly type: "failed"; readonly error: SerializedError }
+  | { readonly type: "news"; readonly news: unknown };
+
+type Methods<Api> = { readonly [Method in keyof Api]: (...args: never[]) => unknown };
+
+/** The methods of a Worker that {@linkcode serveCalls} serves. */
+export interface WorkerCalls<Api extends Methods<Api>> {
+  /**
+   * Calls a method. Rejects with what it throws.
+   *
+   * @throws {PlantStoreError} `storage_unavailable` if the Worker crashes.
+   */
+  call<Method extends keyof Api & string>(
+    method: Method,
+    ...args: Parameters<Api[Method]>
+  ): Promise<Awaited<ReturnType<Api[Method]>>>;
+  /** Calls the method for texts: a string is posted without a structured clone. */
+  send(text: string): Promise<unknown>;
+  /** Resolves once the Worker crashes or calls {@linkcode reportFailure}. */
+  readonly failed: Promise<Error>;
+  hasCrashed(): boolean;
+  terminate(): void;
+}
+
+/** How to hear from a Worker. */
+export interface CallOptions {
+  /** Reads the response to a text. @default returns it unchanged */
+  readonly decode?: (text: string) => unknown;
+  /** Called with what the Worker gives to {@linkcode reportNews}. @default does nothing */
+  readonly onNews?: (news: never) => void;
+}
+
+/** Makes the calls of a Worker. */
+export function workerCalls<Api extends Methods<Api>>(
+  worker: Worker,
+  { decode = (text) => text, onNews = () => {} }: CallOptions = {},
+): WorkerCalls<Api> {
+  const inFlight = new Map<number, PromiseWithResolvers<unknown>>();
+  const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
+  let crash: Error | undefined;
+  let lastId = 0;
+
+  worker.addEventListener("message", ({ data }: MessageEvent<WorkerMessage | string>) => {
+    if (typeof data === "string") {
+      const [id, text] = parseText(data);
+      return take(id)?.resolve(decode(text));
+    }
+    if (data.type === "failed") fail(deserializeError(data.error));
+    else if (data.type === "news") onNews(data.news as never);
+    else if (data.type === "result") take(data.id)?.resolve(data.result);
+    else take(data.id)?.reject(deserializeError(data.error));
+  });
+  worker.addEventListener("error", ({ message }) => {
+    crash = new PlantStoreError("storage_unavailable", undefined, { cause: message });
+    for (const { reject } of inFlight.values()) reject(crash);
+    inFlight.clear();
+    fail(crash);
+  });
+
+  function take(id: number): PromiseWithResolvers<unknown> | undefined {
+    const call = inFlight.get(id);
+    inFlight.delete(id);
+    return call;
+  }
+
+  function post(message: Call | string): Promise<unknown> {
+    if (crash !== undefined) return Promise.reject(crash);
+    const response = Promise.withResolvers<unknown>();
+    inFlight.set(lastId, response);
+    worker.postMessage(message);
+    return response.promise;
+  }
+
+  return {
+    call: (method, ...args) => post({ id: ++lastId, method, args }) as ReturnType<WorkerCalls<Api>["call"]>,
+    send: (text) => post(`${++lastId} ${text}`),
+    failed,
+    hasCrashed: () => crash !== undefined,
+    terminate: () => worker.terminate(),
+  };
+}
+
+function parseText(message: string): [id: number, text: string] {
+  const at = message.indexOf(" ");
+  return [Number(message.slice(0, at)), message.slice(at + 1)];
+}
+
+/**
+ * In a Worker, responds to the calls of {@linkcode workerCalls} in the order in which they end.
+ *
+ * @param api The methods. More may be added later.
+ * @param respondTo The method for texts.
+ */
+export function serveCalls(api: object, respondTo?: (text: string) => Promise<string>): void {
+  async function respond(request: Call | string): Promise<WorkerMessage | string> {
+    const [id, text] = typeof request === "string" ? parseText(request) : [request.id];
+    try {
+      if (text !== undefined) return `${id} ${await respondTo?.(text)}`;
+      const { method, args } = request as Call;
+      const result = await (api as Record<string, (...args: readonly unknown[]) => unknown>)[method]?.(...args);
+      return { type: "result", id, result };
+    } catch (error) {
+      return { type: "error", id, error: serializeError(error) };
+    }
+  }
+
+  self.addEventListener("message", async ({ data }: MessageEvent<Call | string>) => post(await respond(data)));
+}
+
+/** In a Worker, reports that it can do nothing more. */
+export function reportFailure(error: unknown): void {
+  post({ type: "failed", error: serializeError(error) });
+}
+
+/** In a Worker, posts what belongs to no call. */
+export function reportNews(news: unknown): void {
+  post({ type: "news", news });
+}
+
+function post(message: WorkerMessage | string): void {
+  self.postMessage(message);
+}
+
+/** Why a call failed, in words: what its method threw, or why the Worker crashed. */
+export function reasonOf(error: Error): string {
+  return error instanceof PlantStoreError ? String(error.cause) : error.message;
+}
+
+/** An error for a structured clone, which would turn errors of our own classes into plain ones. */
+export interface SerializedError {
+  readonly name: string;
+  readonly message: string;
+  readonly code?: ErrorCode;
+  readonly cause?: string;
+}
+
+/** Turns an error into an object that can be cloned. */
+export function serializeError(error: unknown): SerializedError {
+  if (error instanceof PlantStoreError) {
+    const { name, message, code, cause } = error;
+    return { name, message, code, cause: String(cause) };
+  }
+  if (error instanceof Error) return { name: error.name, message: error.message, cause: String(error.stack) };
+  return { name: "Error", message: String(error) };
+}
+
+/** The inverse of {@linkcode serializeError}. */
+export function deserializeError({ name, message, code, cause }: SerializedError): Error {
+  if (code !== undefined) return new PlantStoreError(code, message, { cause });
+  if (name === "DatabaseError") return new DatabaseError(message, { cause });
+  return new Error(message, { cause });
+}
