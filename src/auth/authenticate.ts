@@ -15,21 +15,14 @@ export type Scope = (typeof SCOPES)[number];
 
 /** What the bearer of a token may do, or why it may do nothing. */
 export type Verdict =
-  | {
-      readonly ok: true;
-      /** What the bearer may do; everything else is refused with 403. */
-      readonly scopes: ReadonlySet<Scope>;
-    }
-  | {
-      readonly ok: false;
-      /** For the log only, never for the client. It contains no part of the token. */
-      readonly reason: string;
-    };
+  /** Anything outside of the scopes is refused with 403. */
+  | { readonly ok: true; readonly scopes: ReadonlySet<Scope> }
+  /** The reason is for the log only, and contains no part of the token. */
+  | { readonly ok: false; readonly reason: string };
 
 /**
- * The port that validates tokens: may the bearer of this one call the service now, and what for? It returns a promise only
- * if it has to wait: a promise for every request would cost more than validating the token. It throws or rejects only with
- * a `PlantStoreError` `queue_full`, if too many tokens wait to be verified.
+ * The port that validates tokens: what may the bearer of this one do now? It returns a promise only if it has to wait. It
+ * throws or rejects only with a `PlantStoreError` `queue_full`, if too many tokens wait to be verified.
  *
  * @example
  * ```ts
@@ -45,7 +38,7 @@ export type Verdict =
 export type Authenticate = (token: string) => Verdict | Promise<Verdict>;
 
 /**
- * The verdict on a token that may do everything: always this object, so that accepting one allocates nothing.
+ * The verdict on a token that may do everything.
  *
  * @example
  * ```ts
@@ -58,7 +51,7 @@ export type Authenticate = (token: string) => Verdict | Promise<Verdict>;
 export const ACCEPTED: Verdict = accepted(SCOPES);
 
 /**
- * The verdict on a token with these scopes. It allocates: make it when the token is read, not at a request.
+ * The verdict on a token with these scopes. It allocates: make it once for each token, not for each request.
  *
  * @example
  * ```ts

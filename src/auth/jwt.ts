@@ -10,7 +10,7 @@ import {
   jwtVerify,
   type RemoteJWKSet,
 } from "jose";
-import { type Semaphore, semaphore } from "../async/semaphore.ts";
+import { semaphore } from "../async/semaphore.ts";
 import { PlantStoreError } from "../errors.ts";
 import { accepted, ACCEPTED, type Authenticate, refused, type Verdict } from "./authenticate.ts";
 import { MAX_TOKEN_LENGTH, type Sha256 } from "./tokens.ts";
@@ -42,8 +42,8 @@ export interface JwtOptions {
   /** What the `aud` of accepted tokens is or contains, exactly. */
   readonly audience: string;
   /**
-   * The name that the `scope` of a token must contain (RFC 9068, section 2.2.3), or its `scp` if it has no `scope`. The
-   * bearer of any other token may do nothing. @default every token may do everything
+   * What the `scope` of a token must contain (RFC 9068, section 2.2.3), or its `scp` if it has no `scope`. Any other token
+   * may do nothing. @default every token may do everything
    */
   readonly scope?: string | undefined;
   /** The algorithms of accepted signatures. @default all of {@linkcode JWT_ALGORITHMS} */
@@ -65,20 +65,14 @@ export interface JwtOptions {
  * Accepts the JSON Web Tokens (RFC 7519) that an identity provider signs for this service, by the rules of RFC 8725:
  * asymmetric signatures only, `iss`, `aud` and `exp` required, `nbf` honoured, 30 seconds of clock skew.
  *
- * The first token fetches the keys. They are fetched again:
- * - in the background, if they are more than 5 minutes old;
- * - at once, for a key that is not cached;
- * - at most every 10 seconds, whatever tokens arrive.
+ * The first token fetches the keys. They are fetched again in the background if they are more than 5 minutes old, and at
+ * once for a key that is not cached, at most every 10 seconds. A withdrawn key is accepted for at most 10 minutes, or 24
+ * hours while the provider is unreachable.
  *
- * While the provider is unreachable, the cached keys are used for 24 hours. Otherwise, a key that the provider withdrew is
- * accepted for at most 10 minutes.
- *
- * An accepted token is not verified again until it expires or the provider's keys change. Half of the processors verify at
- * once, so that forged tokens cannot slow down all other requests.
+ * An accepted token is remembered until it expires or the keys change. At most half of the processors verify tokens.
  *
  * @returns A function that validates a token. It returns no promise if the token is remembered, or refused by its form. It
- * throws or rejects only with a {@linkcode PlantStoreError} `queue_full`, if more than 1,000 tokens wait to be verified or
- * for keys.
+ * rejects only with a {@linkcode PlantStoreError} `queue_full`, if more than 1,000 tokens wait to be verified or for keys.
  *
  * @example
  * ```ts
@@ -96,16 +90,69 @@ export interface JwtOptions {
  * ```
  */
 export function jwtAuthenticator(options: JwtOptions): Authenticate {
-  const { algorithms = JWT_ALGORITHMS, sha256 } = options;
-  const safe = JWT_ALGORITHMS.filter((algorithm) => algorithms.includes(algorithm));
-  const verifier = new Verifier(options, safe);
+  const { algorithms: asked = JWT_ALGORITHMS, audience, clock = () => new Date(), issuer, scope, sha256 } = options;
+  const algorithms = JWT_ALGORITHMS.filter((algorithm) => asked.includes(algorithm));
+  const rules = { algorithms, audience, issuer, requiredClaims: ["exp"], clockTolerance: CLOCK_SKEW_SECONDS };
+  const keys = new ProviderKeys(options);
+  const withPermit = semaphore(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2)));
+  /** By the token's digest, the oldest first. */
+  const remembered = new Map<string, Remembered>();
+  /** Tokens that wait for keys, or to be verified, by digest. */
+  const inFlight = new Map<string, Promise<Verdict>>();
+  let verifying = 0;
+
+  function recall(digest: string): Verdict | Promise<Verdict> | undefined {
+    const known = remembered.get(digest);
+    if (known === undefined) return inFlight.get(digest);
+    const isCurrent = keys.areUsable() && keys.edition === known.edition;
+    if (isCurrent && clock().getTime() < known.expiresAt) return known.verdict;
+    remembered.delete(digest);
+    return undefined;
+  }
+
+  function remember(digest: string, token: Remembered): void {
+    remembered.set(digest, token);
+    if (remembered.size <= MAX_REMEMBERED) return;
+    const [oldest = digest] = remembered.keys();
+    remembered.delete(oldest);
+  }
+
+  async function verify(token: string, digest: string, header: JWTHeaderParameters): Promise<Verdict> {
+    try {
+      const { key, edition } = await keys.find(header);
+      const payload = await verifySignature(token, key);
+      const verdict = isGranted(payload, scope) ? ACCEPTED : WITHOUT_SCOPES;
+      remember(digest, { verdict, edition, expiresAt: ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000 });
+      return verdict;
+    } catch (error) {
+      if (error instanceof PlantStoreError) throw error;
+      return refused(refusalOf(error));
+    } finally {
+      inFlight.delete(digest);
+    }
+  }
+
+  async function verifySignature(token: string, key: CryptoKey): Promise<JWTPayload> {
+    if (verifying >= MAX_VERIFYING) throw tooMany("to be verified");
+    verifying++;
+    try {
+      const { payload } = await withPermit(() => jwtVerify(token, key, { ...rules, currentDate: clock() }));
+      return payload;
+    } finally {
+      verifying--;
+    }
+  }
+
   return (token) => {
-    if (token.length > MAX_TOKEN_LENGTH) return refused("too long" satisfies JwtRefusal);
+    if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
     const digest = sha256(token, "base64");
-    const known = verifier.recall(digest);
+    const known = recall(digest);
     if (known !== undefined) return known;
-    const header = readHeader(token, safe);
-    return typeof header === "string" ? refused(header) : verifier.verify(token, digest, header);
+    const header = readHeader(token, algorithms);
+    if (typeof header === "string") return refused(header);
+    const verdict = verify(token, digest, header);
+    inFlight.set(digest, verdict);
+    return verdict;
   };
 }
 
@@ -115,26 +162,8 @@ export function isCompact(token: string): boolean {
   return secondDot > 0 && !token.includes(".", secondDot + 1);
 }
 
-/** Why a token is refused: the closed list. No reason has a part of the token. */
-type JwtRefusal =
-  | "too long"
-  | "not a JWT"
-  | "malformed"
-  | "algorithm not accepted"
-  | "type not accepted"
-  | "keys unavailable"
-  | "unknown key"
-  | "ambiguous key"
-  | "unusable key"
-  | "bad signature"
-  | "wrong issuer"
-  | "wrong audience"
-  | "no expiry"
-  | "expired"
-  | "not yet valid";
-
 /** The header of a token, or why the token is refused, as far as that needs neither a key nor the signature. */
-function readHeader(token: string, algorithms: readonly string[]): JWTHeaderParameters | JwtRefusal {
+function readHeader(token: string, algorithms: readonly string[]): JWTHeaderParameters | string {
   if (!COMPACT.test(token)) return "not a JWT";
   const header = parseHeader(token.slice(0, token.indexOf(".")));
   if (header === undefined) return "malformed";
@@ -149,24 +178,18 @@ function readHeader(token: string, algorithms: readonly string[]): JWTHeaderPara
 /** RFC 7515, section 7.1; an empty signature is one of `none`. */
 const COMPACT = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 
-/**
- * RFC 8725, section 3.11: tokens for other purposes have another type. Access tokens have `at+jwt` (RFC 9068, section 2.1),
- * but many providers send `JWT` or none. The prefix is optional (RFC 7515, section 4.1.9).
- */
+/** RFC 8725, section 3.11; RFC 9068, section 2.1. Many providers send `JWT` or no type. */
 const TYPE = /^(?:application\/)?(?:at\+)?jwt$/i;
 
-/**
- * More than eight arrays and objects: a header is one, and may have a `jwk` and an `x5c` (RFC 7515, section 4.1). Each can
- * cost the parser as much as hundreds of characters, and whoever sends them needs no key.
- */
+/** Each array or object costs the parser as much as hundreds of characters, and whoever sends them needs no key. */
 const TOO_MANY_CONTAINERS = /^(?:[^[{]*[[{]){9}/;
 
 function parseHeader(encoded: string): Record<string, unknown> | undefined {
   try {
     const text = UTF8.decode(base64url.decode(encoded));
-    const header: unknown = TOO_MANY_CONTAINERS.test(text) ? undefined : JSON.parse(text);
-    const isObject = typeof header === "object" && header !== null && !Array.isArray(header);
-    return isObject ? (header as Record<string, unknown>) : undefined;
+    if (TOO_MANY_CONTAINERS.test(text)) return undefined;
+    const header = JSON.parse(text) as Record<string, unknown> | null;
+    return typeof header === "object" && header !== null && !Array.isArray(header) ? header : undefined;
   } catch {
     return undefined;
   }
@@ -174,7 +197,7 @@ function parseHeader(encoded: string): Record<string, unknown> | undefined {
 
 const UTF8 = new TextDecoder();
 
-/** How many accepted tokens are remembered, in 2 MB. Refused ones are not: they would evict the accepted ones. */
+/** How many accepted tokens are remembered, in 2 MB. Refused ones would evict them. */
 const MAX_REMEMBERED = 10_000;
 
 /** How many tokens may wait to be verified. Even the slowest signatures, 2 ms each, take 2 seconds together. */
@@ -192,87 +215,11 @@ interface Remembered {
   readonly expiresAt: number;
 }
 
-/** Verifies tokens by their signature and claims, and remembers those that it accepted. */
-class Verifier {
-  readonly #options: JwtOptions;
-  readonly #algorithms: JwtAlgorithm[];
-  readonly #clock: () => Date;
-  readonly #keys: ProviderKeys;
-  /** By the token's digest, the oldest first. */
-  readonly #remembered = new Map<string, Remembered>();
-  /** Tokens that wait for keys, or to be verified, by digest. */
-  readonly #inFlight = new Map<string, Promise<Verdict>>();
-  readonly #withPermit: Semaphore = semaphore(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2)));
-  #verifying = 0;
-
-  constructor(options: JwtOptions, algorithms: JwtAlgorithm[]) {
-    this.#options = options;
-    this.#algorithms = algorithms;
-    this.#clock = options.clock ?? (() => new Date());
-    this.#keys = new ProviderKeys(options);
-  }
-
-  /** The verdict on a token that was accepted and still is, or that of one in flight. */
-  recall(digest: string): Verdict | Promise<Verdict> | undefined {
-    const known = this.#remembered.get(digest);
-    if (known === undefined) return this.#inFlight.get(digest);
-    const isCurrent = this.#keys.areUsable() && this.#keys.edition === known.edition;
-    if (isCurrent && this.#clock().getTime() < known.expiresAt) return known.verdict;
-    this.#remembered.delete(digest);
-    return undefined;
-  }
-
-  verify(token: string, digest: string, header: JWTHeaderParameters): Promise<Verdict> {
-    const verdict = this.#verify(token, digest, header).finally(() => this.#inFlight.delete(digest));
-    this.#inFlight.set(digest, verdict);
-    return verdict;
-  }
-
-  async #verify(token: string, digest: string, header: JWTHeaderParameters): Promise<Verdict> {
-    try {
-      const { key, edition } = await this.#keys.find(header);
-      const payload = await this.#verifySignature(token, key);
-      const verdict = isGranted(payload, this.#options.scope) ? ACCEPTED : WITHOUT_SCOPES;
-      const expiresAt = ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000;
-      this.#remember(digest, { verdict, edition, expiresAt });
-      return verdict;
-    } catch (error) {
-      if (error instanceof PlantStoreError) throw error;
-      return refused(refusalOf(error));
-    }
-  }
-
-  async #verifySignature(token: string, key: CryptoKey): Promise<JWTPayload> {
-    if (this.#verifying >= MAX_VERIFYING) throw tooMany("to be verified");
-    this.#verifying++;
-    try {
-      const { audience, issuer } = this.#options;
-      const rules = { algorithms: this.#algorithms, audience, issuer, requiredClaims: ["exp"] };
-      const { payload } = await this.#withPermit(() =>
-        jwtVerify(token, key, { ...rules, clockTolerance: CLOCK_SKEW_SECONDS, currentDate: this.#clock() }),
-      );
-      return payload;
-    } finally {
-      this.#verifying--;
-    }
-  }
-
-  #remember(digest: string, token: Remembered): void {
-    this.#remembered.set(digest, token);
-    if (this.#remembered.size <= MAX_REMEMBERED) return;
-    const [oldest = digest] = this.#remembered.keys();
-    this.#remembered.delete(oldest);
-  }
-}
-
 function tooMany(what: string): PlantStoreError {
   return new PlantStoreError("queue_full", `too many JWTs wait ${what}; send the plant again later`);
 }
 
-/**
- * RFC 8693, section 4.2: `scope` has names with spaces between them. Microsoft Entra sends the same as `scp`, and Okta
- * sends a list of names.
- */
+/** RFC 8693, section 4.2: names with spaces between them. Microsoft Entra sends them as `scp`, and Okta as a list. */
 function isGranted({ scope, scp }: JWTPayload, required: string | undefined): boolean {
   if (required === undefined) return true;
   const names = scope === undefined ? scp : scope;
@@ -280,17 +227,17 @@ function isGranted({ scope, scp }: JWTPayload, required: string | undefined): bo
   return scope === undefined && Array.isArray(scp) && scp.includes(required);
 }
 
-function refusalOf(error: unknown): JwtRefusal {
+function refusalOf(error: unknown): string {
   if (error instanceof KeysUnavailable) return "keys unavailable";
   if (error instanceof errors.JWTClaimValidationFailed) {
     return REFUSAL_BY_CLAIM[`${error.claim} ${error.reason}`] ?? "malformed";
   }
   if (error instanceof errors.JOSEError) return REFUSAL_BY_CODE[error.code] ?? "malformed";
-  // Web Cryptography or jose cannot use the key for the algorithm: a plain TypeError or DOMException.
+  // A TypeError or DOMException of Web Cryptography.
   return "unusable key";
 }
 
-const REFUSAL_BY_CODE: Readonly<Record<string, JwtRefusal>> = {
+const REFUSAL_BY_CODE: Readonly<Record<string, string>> = {
   [errors.JWKSNoMatchingKey.code]: "unknown key",
   [errors.JWKSMultipleMatchingKeys.code]: "ambiguous key",
   [errors.JWKSInvalid.code]: "unusable key",
@@ -298,7 +245,7 @@ const REFUSAL_BY_CODE: Readonly<Record<string, JwtRefusal>> = {
   [errors.JWTExpired.code]: "expired",
 };
 
-const REFUSAL_BY_CLAIM: Readonly<Record<string, JwtRefusal>> = {
+const REFUSAL_BY_CLAIM: Readonly<Record<string, string>> = {
   "iss missing": "wrong issuer",
   "iss check_failed": "wrong issuer",
   "aud missing": "wrong audience",
@@ -311,28 +258,23 @@ const REFUSAL_BY_CLAIM: Readonly<Record<string, JwtRefusal>> = {
 
 /** Younger keys are used as they are. */
 const MAX_AGE_MS = 5 * 60_000;
-/** Younger keys are used and fetched again in the background: no request waits for a fetch. */
+/** Younger keys are used, and fetched again in the background. */
 const STALE_WHILE_REVALIDATE_MS = 10 * 60_000;
-/**
- * Younger keys are used while fetching fails; older ones never. An attacker who blocks the connection to the provider can
- * keep a withdrawn key in use for this long at most.
- */
+/** Younger keys are used while fetching fails: whoever blocks the provider keeps a withdrawn key for this long at most. */
 const STALE_IF_ERROR_MS = 24 * 3_600_000;
 
 /** Between the starts of two fetches, in milliseconds: tokens with random key ids must not flood the provider. */
 const COOLDOWN_MS = 10_000;
 
-/** How many tokens may wait for a fetch. They have a count of their own: a slow provider delays no token whose key is cached. */
+/** How many tokens may wait for a fetch. A slow provider delays no token whose key is cached. */
 const MAX_WAITING_FOR_KEYS = 1_000;
 
 /** The provider's keys could not be fetched, and the cached ones do not have the key. */
-class KeysUnavailable extends Error {
-  override readonly name = "KeysUnavailable";
-}
+class KeysUnavailable extends Error {}
 
 /**
- * The keys that an identity provider publishes. jose fetches, parses and selects them. This class decides when to fetch, and
- * how long to use them: jose uses no old keys while the provider is unreachable, and has no cooldown after a failed fetch.
+ * The keys of an identity provider. jose fetches, parses and selects them, but never uses old ones, and has no cooldown
+ * after a failed fetch: so this class decides when to fetch.
  */
 class ProviderKeys {
   /** Counts up when the provider publishes other keys than before. */
@@ -369,12 +311,7 @@ class ProviderKeys {
     return age < (this.#isFailing ? STALE_IF_ERROR_MS : STALE_WHILE_REVALIDATE_MS);
   }
 
-  /**
-   * Finds the key that a token's header names, after a fetch if one is necessary.
-   *
-   * @throws {KeysUnavailable} If keys are needed and cannot be fetched.
-   * @throws {PlantStoreError} `queue_full`, if too many tokens wait for them; and otherwise what jose throws.
-   */
+  /** Finds the key that a token's header names, after a fetch if one is necessary. */
   async find(header: JWTHeaderParameters): Promise<{ readonly key: CryptoKey; readonly edition: number }> {
     if (!this.areUsable()) await this.#waitForKeys();
     if (this.#age() >= STALE_IF_ERROR_MS) throw new KeysUnavailable();
@@ -434,7 +371,7 @@ class ProviderKeys {
   }
 }
 
-/** What decides which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6); one with a published `d` verifies none. */
+/** What decides which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6). */
 const KEY_MEMBERS = ["kty", "kid", "alg", "use", "key_ops", "ext", "crv", "x", "y", "n", "e", "d"];
 
 /** The same text for the same keys, whatever their order and their other members. */
@@ -445,7 +382,6 @@ function fingerprintOf(keys: readonly JWK[]): string {
     .join();
 }
 
-/** In bytes. The largest JWK Sets in use, with certificate chains, have a tenth of it. */
 const MAX_JWKS_BYTES = 262_144;
 
 /** Refuses all but 200: a redirection could leave HTTPS. */

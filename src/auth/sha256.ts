@@ -2,8 +2,7 @@ import { hash } from "node:crypto";
 import type { Sha256 } from "./tokens.ts";
 
 /**
- * SHA-256 with `node:crypto`, which Bun, Deno and Node have: synchronous, and many times as fast as `crypto.subtle` for
- * short texts such as tokens.
+ * SHA-256 with `node:crypto`, which Bun, Deno and Node have: many times as fast as `crypto.subtle` for short texts.
  *
  * @example
  * ```ts

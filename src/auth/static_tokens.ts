@@ -3,8 +3,8 @@ import { isMistyped, MAX_TOKEN_LENGTH, staticTokenFault } from "./tokens.ts";
 import { sha256 } from "./sha256.ts";
 
 /**
- * Accepts these bearer tokens, each for everything, and no others. It compares digests: a check costs the same for any
- * number of tokens, and its duration reveals nothing about a token.
+ * Accepts these bearer tokens, each for everything, and no others. It compares digests, so a check costs the same for any
+ * number of tokens, and takes no longer for one that is nearly right.
  *
  * @param tokens At least one. Each has 16 to 8,192 characters, of those that RFC 6750 allows (section 2.1).
  * @throws {TypeError} If there is none, or one cannot be used. The message has its place in the list, not the token.
@@ -21,19 +21,15 @@ import { sha256 } from "./sha256.ts";
  * ```
  */
 export function staticTokens(tokens: readonly string[]): Authenticate {
-  requireUsable(tokens);
+  if (tokens.length === 0) throw new TypeError("Cannot use static tokens: expected at least one");
+  for (const [index, token] of tokens.entries()) {
+    const fault = staticTokenFault(token);
+    if (fault !== undefined) throw new TypeError(`Cannot use static tokens: token ${index + 1} ${fault}`);
+  }
   const accepted = new Set(tokens.map((token) => sha256(token, "base64")));
   return (token) => {
     if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
     if (accepted.has(sha256(token, "base64"))) return ACCEPTED;
     return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
   };
-}
-
-function requireUsable(tokens: readonly string[]): void {
-  if (tokens.length === 0) throw new TypeError("Cannot use static tokens: expected at least one");
-  for (const [index, token] of tokens.entries()) {
-    const fault = staticTokenFault(token);
-    if (fault !== undefined) throw new TypeError(`Cannot use static tokens: token ${index + 1} ${fault}`);
-  }
 }

@@ -2,9 +2,7 @@ import type { NewToken, TokenRecord, TokenStore, TokenUse } from "./token_store.
 import { accepted, ACCEPTED, refused, SCOPES, type Verdict } from "./authenticate.ts";
 import { digestKey, isMistyped, MAX_TOKEN_LENGTH, type Sha256 } from "./tokens.ts";
 
-/**
- * The tokens in memory: validating one reads nothing from the database, and costs the same for any number of tokens.
- */
+/** The tokens in memory: validating one costs the same for any number of tokens. */
 export interface TokenCache {
   /** Validates a token, and records its use if it is accepted. */
   readonly authenticate: (token: string) => Verdict;
@@ -51,19 +49,18 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions):
   return cache;
 }
 
+/** Times are in milliseconds since 1970 UTC. */
 interface CachedToken {
   /** A static token has none. */
   readonly name: string | undefined;
-  /** While it is neither revoked nor expired. Made when the token is read, not at a request. */
+  /** While it is neither revoked nor expired. */
   readonly verdict: Verdict;
   readonly isRevoked: boolean;
-  /** In milliseconds since 1970 UTC. */
   readonly expiresAt: number;
-  /** The minute of its last recorded use, in milliseconds since 1970 UTC. */
+  /** The minute of its last recorded use. */
   usedAt: number;
 }
 
-/** A static token may do everything, never expires, and has no name to record a use under. */
 const STATIC_TOKEN: CachedToken = {
   name: undefined,
   verdict: ACCEPTED,
@@ -82,10 +79,10 @@ function cachedToken({ name, scopes, revokedAt, expiresAt, lastUsedAt }: TokenRe
   };
 }
 
-/** How many revoked and expired tokens are kept in memory, in 5 MB: the log calls an older one unknown. */
+/** How many revoked and expired tokens are kept, in 5 MB: the log calls an older one unknown. */
 const MAX_ENDED = 10_000;
 
-/** A use is recorded to the minute: one write a minute for each token, however many requests it has. */
+/** A use is recorded to the minute: one write a minute for each token. */
 const MINUTE_MS = 60_000;
 
 /** How many uses are written in one transaction: no plant waits for more. */
@@ -102,7 +99,7 @@ class CachedTokens implements TokenCache {
   #accepted = new Map<string, CachedToken>();
   /** Tokens that are revoked or expired, by digest, so that the log can name the reason. */
   #ended = new Map<string, CachedToken>();
-  /** When the first of the accepted ones expires, in milliseconds since 1970 UTC. */
+  /** When the first of the accepted ones expires. */
   #nextExpiry = Infinity;
   /** The minute of the last use, by the token's name. */
   readonly #unwrittenUses = new Map<string, number>();

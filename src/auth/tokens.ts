@@ -1,11 +1,8 @@
-/**
- * Hashes text (in UTF-8) with SHA-256 (FIPS 180-4), synchronously. The base64 is the {@linkcode digestKey} of a token:
- * the runtime writes it in less time than bytes.
- */
+/** Hashes text (in UTF-8) with SHA-256 (FIPS 180-4), synchronously. */
 export interface Sha256 {
   /** The digest, in 32 bytes. */
   (text: string): Uint8Array;
-  /** The digest in base64 (RFC 4648, section 4), with its padding. */
+  /** The digest in base64 (RFC 4648, section 4), with its padding: the {@linkcode digestKey} of a token. */
   (text: string, encoding: "base64"): string;
 }
 
@@ -63,10 +60,7 @@ function spell(bytes: Uint8Array): string {
 
 const MIN_STATIC_CHARACTERS = 16;
 
-/**
- * In characters. Servers accept headers of 8 to 16 KiB, so a longer token would not arrive everywhere. It is refused before
- * it is hashed.
- */
+/** In characters: servers accept headers of 8 to 16 KiB. A longer token is refused before it is hashed. */
 export const MAX_TOKEN_LENGTH = 8_192;
 
 /** Why a token that people chose cannot be used, in words that follow its name; `undefined` if it can. */
@@ -78,8 +72,8 @@ export function staticTokenFault(token: string): string | undefined {
 }
 
 /**
- * A SHA-256 digest as the key of a `Map`: in base64. The lookup need not take constant time: a client chooses the token and
- * not the digest, so it cannot approach a stored digest step by step, and a digest does not lead back to its token.
+ * A SHA-256 digest in base64, as the key of a `Map`. The lookup need not take constant time: a client chooses the token,
+ * not the digest, so it cannot approach a stored digest step by step.
  */
 export function digestKey(digest: Uint8Array): string {
   // ES2026, and ten times as fast; Node 22 does not have it.
