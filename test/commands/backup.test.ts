@@ -16,7 +16,6 @@ import { basename, dirname, join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
 import { APPLICATION_ID } from "../../src/database/sqlite/migrations.ts";
-import { addPlants } from "../../src/database/sqlite/plants.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { post, TOKEN } from "../support/client.ts";
@@ -103,15 +102,6 @@ test("backup copies every table, the tokens too", async () => {
   await backup(database.path, target);
   expect(contentOf(target)).toEqual(contentOf(database.path));
   expect(contentOf(target).tokens.length).toBe(1);
-});
-
-test("backup has what is in the WAL only", async () => {
-  using database = await databaseFixture([]);
-  using client = connect(database.path);
-  addPlants(client)([{ id: 1n, name: "Fern" }]);
-  const target = join(database.directory, "backup.db");
-  await backup(database.path, target);
-  expect(await exported(target)).toBe('{"id":1,"name":"Fern"}\n');
 });
 
 test("backup is readable for whom the database is", async () => {

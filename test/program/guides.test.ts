@@ -7,7 +7,7 @@ import { defaultOf, namesOf } from "../../src/commands/command.ts";
 import { declareProgram } from "../../src/commands/program.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { ERRORS, statusOf, type ErrorCode } from "../../src/errors.ts";
-import { blocks, guides, section, table } from "../support/guides.ts";
+import { blocks, cellsOf, guides, section, table } from "../support/guides.ts";
 import { ROOT } from "../support/program.ts";
 import { TERMINAL_FILE, terminalPicture } from "./terminal.ts";
 
@@ -99,13 +99,10 @@ test("the operating guide's table of settings is the program's", () => {
     .trim()
     .split("\n")
     .slice(2)
-    .map((row) => row.slice(1, -1).split("|"))
-    .map(([names = "", flag = "", preset = "", meaning = ""]) => ({
-      names: names.replaceAll("`", "").trim(),
-      flag: flag.replaceAll("`", "").trim(),
-      preset: preset.replaceAll("`", "").trim(),
-      meaning: meaning.trim(),
-    }));
+    .map((row) => {
+      const [names, flag, preset] = cellsOf(row.replaceAll("`", ""));
+      return { names, flag, preset, meaning: cellsOf(row)[3] };
+    });
   expect(documented).toEqual(settings);
 });
 

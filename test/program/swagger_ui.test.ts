@@ -70,31 +70,37 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
     return { page, url, origin, policy, ...seen, [Symbol.asyncDispose]: () => all.disposeAsync() };
   }
 
-  // A page takes seconds of CPU to load, so the tests of one kind of reader share one.
-  describe("on a phone", () => {
+  /** One page for the tests of a group, because it takes seconds of CPU to load. */
+  function sharedDocs(options: Parameters<typeof openDocs>[0]) {
     let docs: Awaited<ReturnType<typeof openDocs>>;
     beforeAll(async () => {
-      docs = await openDocs({ viewport: PHONE });
+      docs = await openDocs(options);
     });
     afterAll(() => docs[Symbol.asyncDispose]());
+    return () => docs;
+  }
+
+  describe("on a phone", () => {
+    const docs = sharedDocs({ viewport: PHONE });
 
     test("loads its files compressed, and at the next look only asks whether they changed", async () => {
-      const first = await docs.page.evaluate(loadsOf);
+      const first = await docs().page.evaluate(loadsOf);
       expect(first.map(({ path }) => path)).toContainEqual("/swagger/swagger-ui-bundle.js");
       for (const { path, encoded, decoded } of first.filter(({ path }) => !path.endsWith(".png"))) {
         expect(encoded, path).toBeLessThan(decoded);
       }
-      await docs.page.reload();
-      await docs.page.getByRole("button", { name: "Authorize" }).waitFor();
-      for (const { path, transferred } of await docs.page.evaluate(loadsOf)) expect(transferred, path).toBe(VALIDATED);
+      await docs().page.reload();
+      await docs().page.getByRole("button", { name: "Authorize" }).waitFor();
+      for (const { path, transferred } of await docs().page.evaluate(loadsOf))
+        expect(transferred, path).toBe(VALIDATED);
     });
 
     test("shows the service, its version and its operation, in light and in dark as the reader prefers", async () => {
-      const { page } = docs;
+      const { page } = docs();
       expect(await page.title()).toBe("Plant Store");
       expect(await page.getByRole("heading", { level: 1 }).innerText()).toMatch(/^Plant Store\s*1\.0\.0/);
       expect(await page.locator(".opblock-summary-control").allInnerTexts()).toHaveLength(1);
-      const icon = await fetch(new URL((await page.locator("link[rel=icon]").getAttribute("href")) ?? "", docs.url));
+      const icon = await fetch(new URL((await page.locator("link[rel=icon]").getAttribute("href")) ?? "", docs().url));
       expect([icon.status, icon.headers.get("content-type")]).toEqual([200, "image/png"]);
       await openOperation(page);
       for (const colorScheme of ["light", "dark", "light"] as const) {
@@ -104,34 +110,30 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
     });
 
     test("shows half of a screen of its operation at once", async () => {
-      const { page } = docs;
-      await page.goto(`${docs.origin}/swagger`);
+      const { page } = docs();
+      await page.goto(`${docs().origin}/swagger`);
       const { y, height } = await boxOf(page, OPERATION);
       expect(Math.min(y + height, PHONE.height) - y).toBeGreaterThan(PHONE.height / 2 - 20);
       expect((await boxOf(page, ".try-out__btn")).y).toBeLessThan(PHONE.height);
     });
 
     test("goes to the operation that the address links", async () => {
-      await expectLinked(docs, PHONE);
+      await expectLinked(docs(), PHONE);
     });
 
     test("shows the 401 that a wrong token gets, and fits the screen with it", async () => {
-      await authorize(docs.page, `${TOKEN}-not`);
-      expect(await tryOut(docs.page, PLANT)).toMatchObject({ status: "401", body: { error: 4012 } });
-      expect(await docs.page.evaluate(() => document.documentElement.scrollWidth)).toBe(PHONE.width);
-      await expectNothingCovered(docs.page);
+      await authorize(docs().page, `${TOKEN}-not`);
+      expect(await tryOut(docs().page, PLANT)).toMatchObject({ status: "401", body: { error: 4012 } });
+      expect(await docs().page.evaluate(() => document.documentElement.scrollWidth)).toBe(PHONE.width);
+      await expectNothingCovered(docs().page);
     });
   });
 
   describe("on a desktop", () => {
-    let docs: Awaited<ReturnType<typeof openDocs>>;
-    beforeAll(async () => {
-      docs = await openDocs({ viewport: DESKTOP });
-    });
-    afterAll(() => docs[Symbol.asyncDispose]());
+    const docs = sharedDocs({ viewport: DESKTOP });
 
     test("opens on its operation, with the errors folded and no menu of servers", async () => {
-      const { page } = docs;
+      const { page } = docs();
       expect(await page.locator(OPERATION).getAttribute("class")).toContain("is-open");
       const { y } = await boxOf(page, OPERATION);
       expect(y).toBeWithin(0, DESKTOP.height / 2);
@@ -146,43 +148,39 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
     });
 
     test("goes to the operation that the address links", async () => {
-      await expectLinked(docs, DESKTOP);
+      await expectLinked(docs(), DESKTOP);
     });
 
     test("shows a response that no button covers", async () => {
-      await authorize(docs.page, TOKEN);
-      expect(await tryOut(docs.page, PLANT)).toMatchObject({ status: "200" });
-      await expectNothingCovered(docs.page);
+      await authorize(docs().page, TOKEN);
+      expect(await tryOut(docs().page, PLANT)).toMatchObject({ status: "200" });
+      await expectNothingCovered(docs().page);
     });
   });
 
   describe("below a path prefix, behind a proxy that takes it off", () => {
     const prefix = "/api/v1";
-    let docs: Awaited<ReturnType<typeof openDocs>>;
-    beforeAll(async () => {
-      docs = await openDocs({ prefix });
-      await authorize(docs.page, TOKEN);
-    });
-    afterAll(() => docs[Symbol.asyncDispose]());
+    const docs = sharedDocs({ prefix });
+    beforeAll(() => authorize(docs().page, TOKEN));
 
     test("offers a plant that can be stored as it stands, and stores one that is typed with its id exactly", async () => {
       const offered = { name: "Monstera deliciosa", tag: "indoor" };
-      expect(await tryOut(docs.page)).toEqual({ status: "200", body: offered });
-      expect(await tryOut(docs.page, PLANT)).toEqual({ status: "200", body: { name: "Fern" } });
-      const to = { method: "POST", url: `${docs.origin}${prefix}/plants` };
-      const [first, ...rest] = sentBy(docs);
+      expect(await tryOut(docs().page)).toEqual({ status: "200", body: offered });
+      expect(await tryOut(docs().page, PLANT)).toEqual({ status: "200", body: { name: "Fern" } });
+      const to = { method: "POST", url: `${docs().origin}${prefix}/plants` };
+      const [first, ...rest] = sentBy(docs());
       expect({ ...first, body: JSON.parse(first?.body ?? "") }).toEqual({ ...to, body: { id: 1, ...offered } });
       expect(rest).toEqual([{ ...to, body: PLANT }]);
-      expect(await errorOf(docs.url, '{"id": 9007199254740993, "name": "Ivy"}')).toBe(4091);
-      expect(await errorOf(docs.url, '{"id": 9007199254740992, "name": "Ivy"}')).toBeUndefined();
+      expect(await errorOf(docs().url, '{"id": 9007199254740993, "name": "Ivy"}')).toBe(4091);
+      expect(await errorOf(docs().url, '{"id": 9007199254740992, "name": "Ivy"}')).toBeUndefined();
     });
 
     test("asks nobody but its own origin, and keeps to the strictest policy that Swagger UI can", async () => {
-      expect(docs.policy).toBe(POLICY);
-      await openOperation(docs.page);
-      await openAll(docs.page);
-      expect(docs.requests.filter(({ url }) => new URL(url).origin !== docs.origin)).toEqual([]);
-      expect(docs.complaints).toEqual([]);
+      expect(docs().policy).toBe(POLICY);
+      await openOperation(docs().page);
+      await openAll(docs().page);
+      expect(docs().requests.filter(({ url }) => new URL(url).origin !== docs().origin)).toEqual([]);
+      expect(docs().complaints).toEqual([]);
     });
   });
 });
