@@ -56,12 +56,6 @@ export function namesOf({ variables }: Setting<unknown>): string {
   return Object.keys(variables).join(", ");
 }
 
-/** The default of a setting, for people. */
-export function defaultOf({ variables }: Setting<unknown>): string {
-  const defaults = Object.values(variables);
-  return defaults.every((preset) => preset === "") ? "none" : defaults.map((preset) => preset || "none").join(", ");
-}
-
 /** The meaning as a sentence in plain text. The README has it as Markdown. */
 function sentenceOf({ meaning }: Setting<unknown>): string {
   const text = meaning.replaceAll("`", "");

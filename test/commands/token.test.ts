@@ -8,21 +8,36 @@ import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../suppo
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
+/** A directory of its own, and `plant-store token` in it. */
+function world() {
+  const { path: cwd, [Symbol.dispose]: dispose } = emptyDirectory();
+  const token = (...args: string[]) => runToEnd({ cwd, args: ["token", ...args] });
+  return {
+    cwd,
+    token,
+    /** Creates a token of this name. */
+    async create(name: string): Promise<string> {
+      const { exitCode, stdout } = await token("create", name);
+      expect(exitCode).toBe(0);
+      return stdout.trim();
+    },
+    list: async () => JSON.parse((await token("list", "--json")).stdout),
+    [Symbol.dispose]: dispose,
+  };
+}
+
 test.concurrent(
   "a token that is created, revoked and listed beside a running server counts there, or no more, within seconds",
   async () => {
-    using directory = emptyDirectory();
-    const cwd = directory.path;
-    await using server = await startServer({ cwd, env: { NODE_ENV: "production" } });
-    const created = await runToEnd({ cwd, args: ["token", "create", "greenhouse", "--expires", "90d"] });
-    expect(created.exitCode).toBe(0);
+    using here = world();
+    await using server = await startServer({ cwd: here.cwd, env: { NODE_ENV: "production" } });
+    const created = await here.token("create", "greenhouse", "--expires", "90d");
     expect(created.stdout).toMatch(/^plant_\w{38}\n$/);
     const token = created.stdout.trim();
     await untilTokenIs(200, server.url, token);
-    expect((await runToEnd({ cwd, args: ["token", "revoke", "greenhouse"] })).exitCode).toBe(0);
+    expect((await here.token("revoke", "greenhouse")).exitCode).toBe(0);
     await untilTokenIs(401, server.url, token);
-    const { stdout } = await runToEnd({ cwd, args: ["token", "list", "--json"] });
-    expect(JSON.parse(stdout)).toEqual([
+    expect(await here.list()).toEqual([
       {
         name: "greenhouse",
         status: "revoked",
@@ -37,31 +52,25 @@ test.concurrent(
 );
 
 test.concurrent("a revoked token ends on a running server, also while no use of a token can be written", async () => {
-  using directory = emptyDirectory();
-  const cwd = directory.path;
-  const { stdout } = await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
-  const token = stdout.trim();
-  refuseUses(join(cwd, "plants.db"));
-  await using server = await startServer({ cwd });
+  using here = world();
+  const token = await here.create("greenhouse");
+  refuseUses(join(here.cwd, "plants.db"));
+  await using server = await startServer({ cwd: here.cwd });
   expect((await post(server.url, undefined, { token })).status).toBe(200);
   await server.stderr.until(/Uses of tokens not written/);
-  expect((await runToEnd({ cwd, args: ["token", "revoke", "greenhouse"] })).exitCode).toBe(0);
+  expect((await here.token("revoke", "greenhouse")).exitCode).toBe(0);
   await untilTokenIs(401, server.url, token);
   await server.stderr.until(/"greenhouse\\?" is revoked/);
 });
 
 test.concurrent("the last use of a token is not lost when the server stops right behind it", async () => {
-  using directory = emptyDirectory();
-  const cwd = directory.path;
-  const { stdout } = await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
-  await using server = await startServer({ cwd });
-  expect((await post(server.url, undefined, { token: stdout.trim() })).status).toBe(200);
+  using here = world();
+  const token = await here.create("greenhouse");
+  await using server = await startServer({ cwd: here.cwd });
+  expect((await post(server.url, undefined, { token })).status).toBe(200);
   server.child.kill("SIGTERM");
   expect(await server.child.exited).toBe(0);
-  const list = await runToEnd({ cwd, args: ["token", "list", "--json"] });
-  expect(JSON.parse(list.stdout)).toMatchObject([
-    { name: "greenhouse", lastUsed: expect.stringMatching(/:00\.000Z$/) },
-  ]);
+  expect(await here.list()).toMatchObject([{ name: "greenhouse", lastUsed: expect.stringMatching(/:00\.000Z$/) }]);
 });
 
 /** From now on every write of a use fails, and everything else goes on. */
@@ -72,32 +81,22 @@ function refuseUses(path: string): void {
   );
 }
 
-test.concurrent("the database holds no token, whoever copies it", async () => {
-  using directory = emptyDirectory();
-  const { stdout } = await runToEnd({ cwd: directory.path, args: ["token", "create", "greenhouse"] });
-  const file = readFileSync(join(directory.path, "plants.db"));
+test.concurrent("neither the database nor token list, a table with a header, holds a token", async () => {
+  using here = world();
+  const token = await here.create("greenhouse");
+  const file = readFileSync(join(here.cwd, "plants.db"));
   expect(file.includes("greenhouse")).toBe(true);
-  expect(file.includes(stdout.trim())).toBe(false);
-  expect(file.includes(stdout.trim().slice("plant_".length, -6))).toBe(false);
-});
-
-test.concurrent("token list is a table with a header, and says nothing of the tokens themselves", async () => {
-  using directory = emptyDirectory();
-  const cwd = directory.path;
-  const { stdout: token } = await runToEnd({ cwd, args: ["token", "create", "greenhouse"] });
-  const { stdout } = await runToEnd({ cwd, args: ["token", "list"] });
+  expect(file.includes(token.slice("plant_".length, -6))).toBe(false);
+  const { stdout } = await here.token("list");
   const [header, row, ...rest] = stdout.trimEnd().split("\n");
   expect(header).toMatch(/^NAME +STATUS +SCOPES +CREATED \(UTC\) +EXPIRES \(UTC\) +LAST USED \(UTC\)$/);
   expect(row).toMatch(/^greenhouse +active +write metrics +\d{4}-\d\d-\d\d \d\d:\d\d +- +-$/);
   expect(rest).toEqual([]);
-  expect(stdout).not.toContain(token.trim());
 });
 
 /** Where there is one token, named "taken", for the tests that change nothing. */
-const home = emptyDirectory();
-beforeAll(async () => {
-  expect((await runToEnd({ cwd: home.path, args: ["token", "create", "taken"] })).exitCode).toBe(0);
-});
+const home = world();
+beforeAll(() => home.create("taken"));
 afterAll(() => home[Symbol.dispose]());
 
 const refused: [string[], number, string][] = [
@@ -112,18 +111,17 @@ const refused: [string[], number, string][] = [
     1,
     'Cannot open database "missing.db": there is no such file; choose another with --database',
   ],
+  // It is not called created.
+  [
+    ["create", "x", "--database", "missing/plants.db"],
+    1,
+    'Cannot open database "missing/plants.db": there is no such directory',
+  ],
 ];
 
 test.concurrent.each(refused)("token %p exits with %d", async (args, exitCode, says) => {
-  const run = await runToEnd({ cwd: home.path, args: ["token", ...args] });
-  expect({ exitCode: run.exitCode, stdout: run.stdout }).toEqual({ exitCode, stdout: "" });
-  expect(run.stderr).toContain(says);
-});
-
-test.concurrent("a database that cannot be created is not called created", async () => {
-  const run = await runToEnd({ cwd: home.path, args: ["token", "create", "x", "--database", "missing/plants.db"] });
-  const stderr = 'Cannot open database "missing/plants.db": there is no such directory\n';
-  expect(run).toMatchObject({ exitCode: 1, stdout: "", stderr });
+  const run = await home.token(...args);
+  expect(run).toEqual({ exitCode, stdout: "", stderr: expect.stringMatching(new RegExp(`^${RegExp.escape(says)}`)) });
 });
 
 /** Runs the program with its standard output on a full disk. */
@@ -133,47 +131,40 @@ function runOnFullDisk(cwd: string, ...args: string[]) {
 }
 
 test.concurrent("a token that cannot be printed is not there, and the exit code says so", async () => {
-  using directory = emptyDirectory();
-  const cwd = directory.path;
-  const created = await runOnFullDisk(cwd, "token", "create", "greenhouse");
+  using here = world();
+  const created = await runOnFullDisk(here.cwd, "token", "create", "greenhouse");
   const says = 'Created database "plants.db".\nCannot write the output: no space left on device\n';
   expect(created).toMatchObject({ exitCode: 1, stderr: says });
-  expect((await runToEnd({ cwd, args: ["token", "list", "--json"] })).stdout).toBe("[]\n");
+  expect(await here.list()).toEqual([]);
 });
 
 test.concurrent.each(["export --format csv", "token list", "token list --json", "openapi", "--help", "--version"])(
   "%s into a full disk exits 1 with one line",
   async (command) => {
-    const run = await runOnFullDisk(home.path, ...command.split(" "));
+    const run = await runOnFullDisk(home.cwd, ...command.split(" "));
     expect(run).toMatchObject({ exitCode: 1, stderr: "Cannot write the output: no space left on device\n" });
   },
 );
 
 test.concurrent("a deleted token's name can be used again, and prune deletes what is revoked or expired", async () => {
-  using directory = emptyDirectory();
-  const cwd = directory.path;
-  const token = (...args: string[]) => runToEnd({ cwd, args: ["token", ...args] });
-  const names = async () =>
-    (JSON.parse((await token("list", "--json")).stdout) as { name: string }[]).map(({ name }) => name);
-  await token("create", "greenhouse");
-  expect(await token("delete", "greenhouse")).toEqual({
+  using here = world();
+  await here.create("greenhouse");
+  expect(await here.token("delete", "greenhouse")).toEqual({
     exitCode: 0,
     stdout: "",
     stderr: 'Deleted token "greenhouse" from "plants.db".\n',
   });
-  expect(await token("delete", "greenhouse")).toMatchObject({
+  const cannot = (action: string) => `Cannot ${action} token "greenhouse" in "plants.db": `;
+  expect(await here.token("delete", "greenhouse")).toMatchObject({
     exitCode: 1,
-    stderr:
-      'Cannot delete token "greenhouse" in "plants.db": no token has this name; plant-store token list shows all\n',
+    stderr: `${cannot("delete")}no token has this name; plant-store token list shows all\n`,
   });
-  expect((await token("create", "greenhouse")).exitCode).toBe(0);
-  await token("create", "garden");
-  await token("revoke", "greenhouse");
-  expect(await token("create", "greenhouse")).toMatchObject({
+  for (const name of ["greenhouse", "garden"]) await here.create(name);
+  await here.token("revoke", "greenhouse");
+  expect(await here.token("create", "greenhouse")).toMatchObject({
     exitCode: 1,
-    stderr:
-      'Cannot create token "greenhouse" in "plants.db": a revoked token has this name; free it with plant-store token delete greenhouse\n',
+    stderr: `${cannot("create")}a revoked token has this name; free it with plant-store token delete greenhouse\n`,
   });
-  expect((await token("prune")).stderr).toBe('Deleted 1 revoked or expired token from "plants.db".\n');
-  expect(await names()).toEqual(["garden"]);
+  expect((await here.token("prune")).stderr).toBe('Deleted 1 revoked or expired token from "plants.db".\n');
+  expect(await here.list()).toMatchObject([{ name: "garden" }]);
 });

@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
 import runtimes from "../runtimes/package.json" with { type: "json" };
-import { defaultOf, namesOf } from "../../src/commands/command.ts";
+import { namesOf } from "../../src/commands/command.ts";
 import { declareProgram } from "../../src/commands/program.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { ERRORS, statusOf, type ErrorCode } from "../../src/errors.ts";
@@ -84,12 +84,15 @@ test("the container does not run as root", () => {
 });
 
 /** Each setting as a row: variables, flag, default and meaning. */
-const settings = Object.values(SETTINGS).map((setting) => ({
-  names: namesOf(setting),
-  flag: setting.flag?.split(" ")[0] ?? "",
-  preset: defaultOf(setting),
-  meaning: setting.meaning,
-}));
+const settings = Object.values(SETTINGS).map((setting) => {
+  const presets = Object.values(setting.variables);
+  return {
+    names: namesOf(setting),
+    flag: setting.flag?.split(" ")[0] ?? "",
+    preset: presets.some(Boolean) ? presets.map((preset) => preset || "none").join(", ") : "none",
+    meaning: setting.meaning,
+  };
+});
 
 test("the operating guide's table of settings is the program's", () => {
   const [, text = ""] =

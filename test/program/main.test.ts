@@ -81,7 +81,7 @@ test.concurrent("in production a token that is revoked, and one that is expired,
     database.run("UPDATE tokens SET expires_at = created_at WHERE name = 'expired'");
   }
   await using server = await startServer({ cwd, env: { NODE_ENV: "production" } });
-  const [warning] = await server.stderr.until(/.*No token is accepted.*\n/);
+  const [warning] = await server.stderr.until(/.*(?:No token is accepted|Created token).*\n/);
   expect(JSON.parse(warning)).toMatchObject({
     level: "WARN",
     message: `No token is accepted, so every call returns 401: run plant-store token create NAME --database ${join(directory.path, "plants.db")}`,
