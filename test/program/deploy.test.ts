@@ -6,7 +6,7 @@ import { post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
 import { missing } from "../support/missing.ts";
-import { emptyDirectory, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, freePort, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -108,11 +108,6 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
     expect(line).not.toContain("192.0.2.9");
   },
 );
-
-function freePort(): number {
-  using server = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-  return server.port;
-}
 
 async function untilListening(port: number): Promise<void> {
   for (let attempt = 0; attempt < 200; attempt++) {

@@ -26,6 +26,14 @@ function skipsOtherUser(): boolean {
   return !canRun;
 }
 
+/** A directory of another user, with the database that this user has made. */
+function otherDirectory() {
+  const directory = emptyDirectory();
+  chownSync(directory.path, OTHER_USER, OTHER_USER);
+  expect(runAsOther(directory.path, "token", "create", "garden").exitCode).toBe(0);
+  return { ...directory, database: join(directory.path, "plants.db") };
+}
+
 const COMMANDS = ["token create garden", "token revoke garden", "token list", "import plants.ndjson", "serve --port 0"];
 
 test.skipIf(skipsOtherUser())("a user who may only read a served database gets one line with the cure", async () => {
@@ -47,13 +55,11 @@ test.skipIf(skipsOtherUser())("a user who may only read a served database gets o
 });
 
 test.skipIf(skipsOtherUser())("who may not write to the WAL is refused, also by a symbolic link to the file", () => {
-  using directory = emptyDirectory();
-  const { path: cwd } = directory;
-  chownSync(cwd, OTHER_USER, OTHER_USER);
-  expect(runAsOther(cwd, "token", "create", "garden", "--database", "file:real.db").exitCode).toBe(0);
-  symlinkSync("real.db", join(cwd, "link.db"));
-  writeFileSync(join(cwd, "real.db-wal"), "", { mode: 0o644 });
-  for (const name of ["real.db", "link.db"]) {
+  using other = otherDirectory();
+  const { path: cwd } = other;
+  symlinkSync("plants.db", join(cwd, "link.db"));
+  writeFileSync(`${other.database}-wal`, "", { mode: 0o644 });
+  for (const name of ["plants.db", "link.db"]) {
     expect(runAsOther(cwd, "token", "create", "gate", "--database", `file:${name}`).stderr).toMatch(
       /^Cannot open database "\w+\.db": [^\n]* as the user who runs the server\n$/,
     );
@@ -86,25 +92,17 @@ test.skipIf(skipsOtherUser())(
 );
 
 test.skipIf(skipsOtherUser())("corruption that root has found is known to the owner of the database", async () => {
-  using directory = emptyDirectory();
-  const { path: cwd } = directory;
-  chownSync(cwd, OTHER_USER, OTHER_USER);
-  expect(runAsOther(cwd, "token", "create", "garden").exitCode).toBe(0);
-  const database = join(cwd, "plants.db");
-  corruptionMarker(database).write("page 7 is gone");
-  const list = () => runAsOther(cwd, "token", "list").stderr;
-  expect(list()).toContain("it is corrupt (page 7 is gone);");
+  using other = otherDirectory();
+  corruptionMarker(other.database).write("page 7 is gone");
+  expect(runAsOther(other.path, "token", "list").stderr).toContain("it is corrupt (page 7 is gone);");
 });
 
 test.skipIf(skipsOtherUser())("root follows no link that another user has put in the place of a marker", async () => {
-  using directory = emptyDirectory();
+  using other = otherDirectory();
   using elsewhere = emptyDirectory();
-  const { path: cwd } = directory;
+  const { database } = other;
   const victim = join(elsewhere.path, "victim");
   writeFileSync(victim, "root's own", { mode: 0o600 });
-  chownSync(cwd, OTHER_USER, OTHER_USER);
-  expect(runAsOther(cwd, "token", "create", "garden").exitCode).toBe(0);
-  const database = join(cwd, "plants.db");
   for (const mark of [`${database}-corrupt`, `${database}-unsynced`]) symlinkSync(victim, mark);
   corruptionMarker(database).write("page 7 is gone");
   markUnsynced(database);

@@ -2,11 +2,10 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, constants, readdirSync, statSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
-import { run } from "../../src/commands/program.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { emptyDirectory, exitCodeOf, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
-import { streamIo } from "../support/stream_io.ts";
+import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -30,16 +29,17 @@ test.concurrent(
 test("the first token does not expire where it is printed on a terminal", async () => {
   using directory = emptyDirectory();
   const stop = new AbortController();
-  const printed = Promise.withResolvers<string>();
-  const { io } = streamIo({
-    isTerminal: true,
-    stop: stop.signal,
-    stderr: (text) => text.includes("curl") && printed.resolve(text),
-  });
-  const serving = run(["--port", "0", "--database", `file:${join(directory.path, "plants.db")}`], {}, io);
-  expect(await printed.promise).not.toContain("expires");
-  stop.abort();
-  expect(await serving).toBe(0);
+  let printed = "";
+  const stderr = (text: string) => {
+    if (!text.includes("curl")) return;
+    printed = text;
+    stop.abort();
+  };
+  const environment = { PORT: "0", DATABASE_URL: join(directory.path, "plants.db") };
+  const options = { isTerminal: true, stop: stop.signal, stderr };
+  expect(await runCommand([], environment, options)).toMatchObject({ exitCode: 0 });
+  expect(printed).toContain("Created token");
+  expect(printed).not.toContain("expires");
   expect(await lifetimes(directory.path)).toEqual([null]);
 });
 
@@ -145,27 +145,20 @@ test.concurrent(
     ];
     for (const args of [["--port", "0"], ["export"]]) {
       for (const [path, reason] of refusals) {
-        expect(await refusalOf(args, { DATABASE_URL_FILE: path })).toBe(
-          `Cannot use DATABASE_URL_FILE "${path}": ${reason}\n`,
-        );
+        const stderr = `Cannot use DATABASE_URL_FILE "${path}": ${reason}\n`;
+        expect(await runCommand(args, { DATABASE_URL_FILE: path })).toEqual({ exitCode: 2, stdout: "", stderr });
       }
       const env = { DATABASE_URL_FILE: at("network") };
-      expect(await refusalOf(args, env)).toStartWith(
-        'Cannot use DATABASE_URL_FILE "postgres://…": a host on a network needs sslmode',
-      );
-      expect(await refusalOf(args, { ...env, DATABASE_URL: "file:plants.db" })).toBe(
-        "Cannot use both DATABASE_URL and DATABASE_URL_FILE\n",
-      );
+      const { exitCode, stderr } = await runCommand(args, env);
+      expect(exitCode).toBe(2);
+      expect(stderr).toStartWith('Cannot use DATABASE_URL_FILE "postgres://…": a host on a network needs sslmode');
+      expect(await runCommand(args, { ...env, DATABASE_URL: "file:plants.db" })).toMatchObject({
+        exitCode: 2,
+        stderr: "Cannot use both DATABASE_URL and DATABASE_URL_FILE\n",
+      });
     }
   },
 );
-
-/** What the program prints that is called wrongly. */
-async function refusalOf(args: readonly string[], environment: Record<string, string>): Promise<string> {
-  const { io, stderr } = streamIo();
-  expect(await run(args, environment, io)).toBe(2);
-  return stderr();
-}
 
 test.concurrent("the log warns of static tokens that are easy to guess, without showing them", async () => {
   const env = { AUTH_TOKENS: `${TOKEN},changemechangeme,${"0123456789abcdef".repeat(2)}` };

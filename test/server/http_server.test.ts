@@ -92,19 +92,19 @@ test("a server that cannot listen with a new certificate, as on an address that 
   await server.stop(60_000);
 });
 
+const HERE = { fetch: () => new Response("here"), error: () => new Response(null, { status: 500 }) };
+
 test.each(["0.0.0.0", "*", "localhost"])("a server that listens on %s says where clients reach it", async (host) => {
   const server = new HttpServer(parseConfig({}, { host, port: "0" }));
-  const handlers = { fetch: () => new Response("here"), error: () => new Response(null, { status: 500 }) };
-  const address = await server.listen(handlers);
+  const address = await server.listen(HERE);
   expect(address).toMatch(/^http:\/\/(?:127\.0\.0\.1|localhost):\d+$/);
   expect(await (await fetch(address)).text()).toBe("here");
   await server.stop(0);
 });
 
 test("a server that cannot listen says what to do", async () => {
-  const handlers = { fetch: () => new Response("here"), error: () => new Response(null, { status: 500 }) };
   const first = new HttpServer(parseConfig({}, { port: "0" }));
-  const { port } = new URL(await first.listen(handlers));
+  const { port } = new URL(await first.listen(HERE));
   for (const [flags, says] of [
     [{ port }, `Cannot listen on 127.0.0.1:${port}: the port is in use; choose another with --port`],
     // An address for documentation (RFC 5737).
@@ -113,7 +113,7 @@ test("a server that cannot listen says what to do", async () => {
       `192.0.2.1:${port}: this machine does not have that address; choose another with --host`,
     ],
   ] as const) {
-    await expect(new HttpServer(parseConfig({}, flags)).listen(handlers)).rejects.toThrow(says);
+    await expect(new HttpServer(parseConfig({}, flags)).listen(HERE)).rejects.toThrow(says);
   }
   await first.stop(0);
 });
