@@ -69,10 +69,9 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
-// What is missing in Swagger UI. On a phone, an operation is too wide: with an empty column for links, a type of each
-// header, wide buttons and rows that cannot wrap. The columns of tables touch. Some names stay dark in dark mode. The choice
-// of a server has one entry. The buttons to copy and to download cover the response, so they go below it. Swagger UI
-// scrolls to the linked operation before the page has its height: without `min-height` it can stop at the top.
+// On a phone, Swagger UI is too wide: it has an empty column for links, and rows that cannot wrap. The columns of tables
+// touch, and the buttons to copy and to download cover the response. Without `min-height`, a link to an operation can stop
+// at the top, because Swagger UI scrolls before the page has its height.
 const STYLE = `body { margin: 0; min-height: 200vh; }
 .swagger-ui .response-col_links { display: none; }
 .swagger-ui .try-out__btn { padding: 5px 12px; }
@@ -115,8 +114,8 @@ const THIS_SERVER = { url: "..", description: "This server" };
  */
 export function docs(files: DocsFiles) {
   const app = new Elysia({ name: "docs" });
-  const serve = (path: string, type: keyof typeof TYPES, load: StaticFileOptions["load"]) => {
-    const file = staticFile({ type: TYPES[type], headers: HEADERS, load });
+  const serve = (path: string, type: keyof typeof TYPES, load: () => Promise<Blob>) => {
+    const file = staticFile(TYPES[type], load);
     app.get(path, ({ request }) => file(request.headers), { detail: { hide: true } });
   };
   app.get("/", () => HOME.clone(), { detail: { hide: true } });
@@ -135,30 +134,18 @@ const HOME = new Response(null, {
   headers: { location: "/swagger", "x-content-type-options": "nosniff" },
 });
 
-/** A file that stays the same while the program runs. */
-interface StaticFileOptions {
-  readonly type: string;
-  /** Headers of its responses, beside those for caching and compression. */
-  readonly headers: Readonly<Record<string, string>>;
-  /** Loads the content, at the first request. */
-  readonly load: () => Promise<Blob>;
-}
-
-/** Makes the response for one file from the headers of a request. */
-type StaticFile = (headers: Headers) => Promise<Response>;
-
 /**
- * Serves a file: with gzip to clients that accept it, and with an ETag, so that a client that has the file gets a 304
- * (RFC 9110, section 13). The first request compresses it, without blocking the event loop.
+ * Serves a file that never changes: with gzip to clients that accept it, and with an ETag for a 304 (RFC 9110, section 13).
+ * The first request loads and compresses it, without blocking the event loop.
  */
-function staticFile({ type, headers, load }: StaticFileOptions): StaticFile {
+function staticFile(type: string, load: () => Promise<Blob>) {
   const prepared = once(async () => await prepare(await load()));
-  return async (requested) => {
+  return async (requested: Headers): Promise<Response> => {
     const { content, gzip, digest } = await prepared();
     const isGzip = gzip !== undefined && prefersGzip(shortHeader(requested, "accept-encoding"));
     // Two representations, two validators (RFC 9110, section 8.8.3.3).
     const etag = `"${digest}${isGzip ? "-gzip" : ""}"`;
-    const common = { ...headers, etag, "cache-control": "no-cache", ...(gzip && { vary: "accept-encoding" }) };
+    const common = { ...HEADERS, etag, "cache-control": "no-cache", ...(gzip && { vary: "accept-encoding" }) };
     if (isKnown(etag, shortHeader(requested, "if-none-match"))) {
       return new Response(null, { status: 304, headers: common });
     }
@@ -167,16 +154,10 @@ function staticFile({ type, headers, load }: StaticFileOptions): StaticFile {
   };
 }
 
-interface Prepared {
-  readonly content: Blob;
-  /** Only if that is smaller: a picture is compressed already. */
-  readonly gzip: Uint8Array<ArrayBuffer> | undefined;
-  readonly digest: string;
-}
-
-async function prepare(content: Blob): Promise<Prepared> {
+async function prepare(content: Blob) {
   const compressing = content.stream().pipeThrough(new CompressionStream("gzip"));
   const gzip = new Uint8Array(await new Response(compressing).arrayBuffer());
+  // A picture is compressed already.
   return { content, gzip: gzip.length < content.size ? gzip : undefined, digest: await digestOf(gzip) };
 }
 

@@ -2,17 +2,12 @@
 export type JsonScan =
   | {
       readonly isJson: true;
-      /**
-       * If the text is an object: the source text of each member asked for. If a member is repeated, the last counts.
-       */
+      /** Of an object: the source text of each member asked for. The last of repeated members counts. */
       readonly sources: readonly (string | undefined)[] | undefined;
     }
   | {
       readonly isJson: false;
-      /**
-       * The offset of the first UTF-16 code unit at which the text is not JSON; the length of the text if it ends too
-       * early; or the bracket that opens one level too many.
-       */
+      /** The first UTF-16 code unit that is wrong, or opens a level too many; the text's length if it ends too early. */
       readonly offset: number;
       readonly isTooDeep: boolean;
     };

@@ -1,5 +1,5 @@
 /**
- * The smallest int64, also the smallest value of SQLite's INTEGER and PostgreSQL's bigint.
+ * The smallest int64.
  *
  * @example
  * ```ts

@@ -25,7 +25,6 @@ export function parsePlant(bytes: Uint8Array, subject: Subject = "the body"): Ne
 // Ignores a byte order mark, as RFC 8259, section 8.1 allows and `Request.json` does.
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-/** Decodes UTF-8 (RFC 3629), strictly. */
 function decodeUtf8(bytes: Uint8Array, subject: Subject): string {
   try {
     return utf8.decode(bytes);
@@ -34,10 +33,7 @@ function decodeUtf8(bytes: Uint8Array, subject: Subject): string {
   }
 }
 
-/**
- * Parses JSON with an exact `id`. If nothing is nested, `JSON.parse` does it, and the text is scanned only if that fails or
- * the id may have been rounded. Otherwise only the members of a plant are parsed: nothing nested is built.
- */
+/** Parses JSON with an exact `id`. The text is scanned only if it may be nested, is not JSON or has an unusual id. */
 function parseJson(text: string, subject: Subject): unknown {
   if (mayBeNested(text)) return membersOf(sourcesOf(text, subject));
   try {
@@ -71,11 +67,11 @@ function sourcesOf(text: string, subject: Subject, cause?: unknown): Sources {
   const fault = scan.isTooDeep
     ? `must not be nested deeper than ${MAX_DEPTH} levels`
     : `must be valid JSON; it ${scan.offset === text.length ? "ends too early, at" : "breaks at"} ${place(text, scan.offset)}`;
-  // A parser's message quotes the text, which no response may: so it stays in `cause`.
+  // A parser's message quotes the text, which no response may.
   throw new PlantStoreError("malformed_json", `${subject} ${fault}`, { cause });
 }
 
-/** The members of a plant, with an exact `id`. Arrays and objects are not built. */
+/** Arrays and objects are not built. */
 function membersOf(sources: Sources): unknown {
   if (sources === undefined) return undefined;
   const [id, name, tag] = sources;
@@ -109,7 +105,7 @@ function isWrittenAsInteger(source: string): boolean {
   return zeros === digits.length || zeros + Number(exponent) >= fraction.length;
 }
 
-/** Without a regular expression, which takes quadratic time: it starts again at each zero. */
+/** A regular expression would take quadratic time. */
 function trailingZeros(digits: string): number {
   let zeros = 0;
   while (zeros < digits.length && digits[digits.length - 1 - zeros] === "0") zeros++;

@@ -6,7 +6,7 @@ import elysiaJson from "../../node_modules/elysia/package.json" with { type: "js
 import packageJson from "../../package.json" with { type: "json" };
 import { DOCS_FILES } from "../../src/http/docs.ts";
 import { blocks, guides, section } from "../support/guides.ts";
-import { bearer, post, TOKEN } from "../support/client.ts";
+import { post, TOKEN } from "../support/client.ts";
 import { installPackage } from "../support/installed_package.ts";
 import {
   COMPILERS,
@@ -139,7 +139,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
     const program = `${app}\n${serveOn(runtime)}`.replace("3000", String(port));
     await Bun.write(join(project.path, file), program);
     await using server = start({ program: [...runtime.run, file], cwd: project.path });
-    const response = await untilAnswered(server, port);
+    const response = await untilAnswered(server, `http://127.0.0.1:${port}`);
     expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
   });
 
@@ -243,21 +243,13 @@ function copyBeside(name: string, modules = join(ROOT, "node_modules")): void {
 }
 
 /** Sends a plant until the program listens, or has ended. */
-async function untilAnswered(program: ReturnType<typeof start>, port: number): Promise<Response> {
+async function untilAnswered(program: ReturnType<typeof start>, url: string): Promise<Response> {
   for (;;) {
-    const response = await postFern(port).catch(() => undefined);
+    const response = await post(url, undefined, { token: "a-token-of-the-greenhouse" }).catch(() => undefined);
     if (response !== undefined) return response;
     if (program.child.exitCode !== null) throw new Error(`The program ended:\n${await program.stderr.end}`);
     await Bun.sleep(20);
   }
-}
-
-function postFern(port: number): Promise<Response> {
-  return fetch(`http://127.0.0.1:${port}/plants`, {
-    method: "POST",
-    headers: { ...bearer("a-token-of-the-greenhouse"), "content-type": "application/json" },
-    body: JSON.stringify({ id: 1, name: "Fern" }),
-  });
 }
 
 /** Writes each example into a file of its own, and returns their names. Those that declare tests are `.test.ts`. */
