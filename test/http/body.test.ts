@@ -29,16 +29,18 @@ test.each([
 
 // Size
 
-test("a body of a byte more than the limit is 413 and closes, with and without Content-Length", async () => {
-  for (const headers of [{}, { "content-length": String(LIMIT + 1) }]) {
-    const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), headers));
-    expect(response.headers.get("connection")).toBe("close");
-    expect(await readError(response)).toEqual({
-      status: 413,
-      error: 4131,
-      message: expect.stringContaining(`${LIMIT} bytes`),
-    });
-  }
+test.each([
+  {},
+  { "content-length": String(LIMIT + 1) },
+  { "content-length": "1" },
+  { "content-length": "0" },
+  { "content-length": "10" },
+  { "content-length": "10", "transfer-encoding": "chunked" },
+])("a body of a byte more than the limit is 413 and closes, with the headers %j", async (headers) => {
+  const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), headers));
+  expect(response.headers.get("connection")).toBe("close");
+  const message = expect.stringContaining(`${LIMIT} bytes`);
+  expect(await readError(response)).toEqual({ status: 413, error: 4131, message });
 });
 
 test("the limit counts bytes, not characters", async () => {
@@ -65,16 +67,6 @@ test.each(["9000, 9000", "x", "", "1e9", String(LIMIT + 1)])(
     expect([response.status, response.headers.get("connection")]).toEqual([401, "close"]);
   },
 );
-
-test.each([
-  { "content-length": "1" },
-  { "content-length": "0" },
-  { "content-length": "10" },
-  { "content-length": "10", "transfer-encoding": "chunked" },
-])("%j on a large body lets nothing through", async (headers) => {
-  const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), headers));
-  expect(await readError(response)).toMatchObject({ status: 413, error: 4131 });
-});
 
 test("a chunked body that was read keeps its connection", async () => {
   const response = await testApp().fetch(postPlant(FERN, { "transfer-encoding": "chunked" }));

@@ -184,18 +184,6 @@ test.each([
   expect(!scan.isJson && scan.isTooDeep ? scan.offset : undefined).toBe(offset);
 });
 
-test("scanJson() agrees with the depth of what JSON.parse makes", () => {
-  const property = fc.property(fc.json({ maxDepth: 6 }), fc.nat({ max: 8 }), (text, maxDepth) => {
-    expect(scanJson(text, { maxDepth, names: [] }).isJson).toBe(depthOf(JSON.parse(text)) <= maxDepth);
-  });
-  fc.assert(property, { numRuns: 1_000 });
-});
-
-function depthOf(value: unknown): number {
-  if (typeof value !== "object" || value === null) return 0;
-  return 1 + Math.max(0, ...Object.values(value).map(depthOf));
-}
-
 // Members
 
 test.each<[text: string, sources: readonly (string | undefined)[] | undefined]>([
