@@ -16,8 +16,7 @@ process.on("SIGHUP", () => onHangup());
 // Without a listener they end the process at once, and requests in flight get no response.
 for (const signal of ["SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {});
 
-// A failed write calls its own callback and emits an event, which crashes the process without a listener. For stderr
-// there is no other place to report to.
+// A failed write also emits an event, which crashes the process without a listener.
 for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
 
 const isTerminal = process.stderr.isTTY === true;

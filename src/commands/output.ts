@@ -13,19 +13,17 @@ export interface Io {
   readonly isTerminal: boolean;
   /** Whether that terminal understands escape sequences (ECMA-48). */
   readonly isAnsi: boolean;
-  /** Whether the user wants colours (https://no-color.org). */
+  /** https://no-color.org */
   readonly hasColors: boolean;
   /** Standard input. Call it once. */
   readonly stdin: () => ReadableStream<Uint8Array>;
-  /**
-   * Aborted by the first signal that asks the program to stop: SIGTERM, SIGINT, SIGQUIT, or SIGHUP without a listener.
-   */
+  /** Aborted by the first SIGTERM, SIGINT or SIGQUIT, or by SIGHUP without a listener. */
   readonly stop: AbortSignal;
   /** Handles SIGHUP from then on, which asks a server to reload its certificate. */
   readonly onHangup: (listener: () => void) => void;
 }
 
-/** The reader of the output has ended, as `head` does: the command ends silently. */
+/** The reader of the output has ended, as `head` does. */
 export class BrokenPipe extends Error {
   override readonly name = "BrokenPipe";
 }

@@ -18,10 +18,6 @@ import { declareRestore } from "./restore.ts";
 import { declareServe } from "./serve.ts";
 import { declareToken } from "./token.ts";
 
-/** The exit codes of the program, beside 0. */
-const FAILED = 1;
-const CALLED_WRONGLY = 2;
-
 /**
  * Runs the program with these arguments (without its own name), and resolves to the exit code: 0, 1 (it failed) or 2
  * (it was called wrongly).
@@ -155,10 +151,10 @@ function pathOf(command: Command): string {
 
 /** Prints one line for an error that its reader can act on. Any other error is a bug: it prints the stack. */
 function toExitCode(error: unknown, { stderr }: Io): number {
-  if (error instanceof BrokenPipe) return FAILED;
-  if (error instanceof CommanderError) return CALLED_WRONGLY;
+  if (error instanceof BrokenPipe) return 1;
+  if (error instanceof CommanderError) return 2;
   const isExpected = error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
   // The message may quote a value with a newline, such as the content of a file.
   stderr(`${isExpected ? escapeControls(error.message) : Bun.inspect(error)}\n`);
-  return error instanceof ConfigError ? CALLED_WRONGLY : FAILED;
+  return error instanceof ConfigError ? 2 : 1;
 }

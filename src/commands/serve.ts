@@ -49,7 +49,7 @@ async function serve({ io, ...call }: Call): Promise<number> {
   });
   // Meanwhile the Worker starts and opens the file.
   const loading = import("../server/service.ts");
-  // Opening may wait for a lock or a disk, and a signal may end that: nothing is lost.
+  // Opening may wait for a lock or a disk.
   const database = await withAbort(opening, stop);
   if (database === undefined) return 0;
   const onStorageFailure = (cause: Error) => {

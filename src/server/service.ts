@@ -142,14 +142,8 @@ const REFRESH_MS = 2_000;
 
 /** Two loops: reading revocations does not depend on writing uses, nor on how long that takes. */
 function keepFresh(tokens: TokenCache, log: Logger): Disposable[] {
-  const refresh = () => tokens.refresh();
-  return [
-    // Retries a failure at once: it closed the connection that hung, and another one may work.
-    repeat(REFRESH_MS, () =>
-      refresh()
-        .catch(refresh)
-        .catch((cause) => log.warning("Tokens not read", { cause })),
-    ),
-    repeat(REFRESH_MS, () => writeUses(tokens, log)),
-  ];
+  // Retries a failure at once: it closed the connection that hung, and another one may work.
+  const refresh = () => tokens.refresh().catch(() => tokens.refresh());
+  const refreshOrWarn = () => refresh().catch((cause) => log.warning("Tokens not read", { cause }));
+  return [repeat(REFRESH_MS, refreshOrWarn), repeat(REFRESH_MS, () => writeUses(tokens, log))];
 }

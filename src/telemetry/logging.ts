@@ -75,8 +75,7 @@ function throttleOf(log: Logger) {
       const { level, rawMessage, properties } = record;
       if (level === "debug" || level === "info") return true;
       const key = kindOf(level, String(rawMessage), properties["reason"]);
-      const kind = kinds.getOrInsertComputed(key, () => ({ record, count: 0 }));
-      return ++kind.count <= WRITTEN_PER_WINDOW;
+      return ++kinds.getOrInsertComputed(key, () => ({ record, count: 0 })).count <= WRITTEN_PER_WINDOW;
     },
     suppresses(level: "warning" | "error", message: string, reason?: string): boolean {
       const kind = kinds.get(kindOf(level, message, reason));
@@ -88,12 +87,10 @@ function throttleOf(log: Logger) {
       const ended = [...kinds.values()];
       kinds.clear();
       for (const { record, count } of ended) {
-        const { level, rawMessage, properties } = record;
-        if (count <= WRITTEN_PER_WINDOW || (level !== "warning" && level !== "error")) continue;
-        log[level](`Suppressed {suppressed} more lines: ${String(rawMessage)}`, {
-          suppressed: count - WRITTEN_PER_WINDOW,
-          reason: properties["reason"],
-        });
+        const suppressed = count - WRITTEN_PER_WINDOW;
+        if (suppressed <= 0 || (record.level !== "warning" && record.level !== "error")) continue;
+        const message = `Suppressed {suppressed} more lines: ${String(record.rawMessage)}`;
+        log[record.level](message, { suppressed, reason: record.properties["reason"] });
       }
     },
   };
