@@ -198,3 +198,16 @@ test.skipIf(skipsGit)("the top level holds what the design lists, and nothing el
   ].join(" ");
   expect([...top].toSorted()).toEqual(listed.split(" ").toSorted());
 });
+
+const map = await Bun.file(join(SRC, "README.md")).text();
+const named = Array.from(map.matchAll(/`([\w./]+(?:\.ts|\/))`/g), ([, path = ""]) => path);
+
+test("every file and folder that the map of the code names exists", () => {
+  expect(named.filter((path) => !existsSync(join(SRC, path)))).toEqual([]);
+  expect(named.length).toBeGreaterThan(30);
+});
+
+test("every room is on the map of the code", () => {
+  const rooms = new Set(sources.map(({ path }) => `${dirname(path)}/`).filter((room) => room !== "./"));
+  expect([...rooms].filter((room) => !named.includes(room))).toEqual([]);
+});

@@ -34,7 +34,10 @@ async function readText(path: string): Promise<string> {
   const bytes = Buffer.alloc(MAX_BYTES + 1);
   let length = 0;
   while (length < bytes.length) {
-    const read = await file.read(bytes, length, bytes.length - length, null).catch(exceptEmpty);
+    const read = await file.read(bytes, length, bytes.length - length, null).catch((error) => {
+      // The writer of a pipe has not written yet.
+      if (error.code !== "EAGAIN") throw error;
+    });
     // A pipe without a writer reads as if it had ended.
     if (read?.bytesRead === 0 && (length > 0 || !isPipe)) return bytes.toString("utf8", 0, length);
     length += read?.bytesRead ?? 0;
@@ -42,11 +45,6 @@ async function readText(path: string): Promise<string> {
     if (!read?.bytesRead) await Bun.sleep(POLL_MS);
   }
   throw new Error(`expected at most ${MAX_BYTES} bytes`);
-}
-
-/** Ignores the error of a pipe whose writer has not written yet. */
-function exceptEmpty(error: unknown): undefined {
-  if (!(error instanceof Error && "code" in error && error.code === "EAGAIN")) throw error;
 }
 
 function cannotUse(name: string, path: string, reason: string): ConfigError {

@@ -1,21 +1,55 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { copyFileSync, writeFileSync } from "node:fs";
+import { open } from "node:fs/promises";
 import { join } from "node:path";
+import { connect, type ConnectionOptions } from "node:tls";
 import { post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
+import { executable } from "../support/executable.ts";
+import { connect as connectTo, type Connection, postBytes, verdictOf } from "../support/load.ts";
+import { sendHalf } from "../faults/health.ts";
+import { emptyDirectory, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { underNohup } from "../support/shell.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-// Made for these tests: for localhost, signed by itself.
-const CERT = join(ROOT, "test/support/tls/localhost.crt");
-const KEY = join(ROOT, "test/support/tls/localhost.key");
+/** Certificates for these tests, signed by themselves. */
+const TLS = join(ROOT, "test/support/tls");
+
+/** A certificate and its key in files of their own, which can be changed, and the environment that names them. */
+function tlsFiles(cwd: string) {
+  const [cert, key] = [join(cwd, "server.crt"), join(cwd, "server.key")];
+  const use = (name: "localhost" | "renewed") => {
+    copyFileSync(`${TLS}/${name}.crt`, cert);
+    copyFileSync(`${TLS}/${name}.key`, key);
+  };
+  use("localhost");
+  return { use, cert, env: { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key } };
+}
+
+async function tlsServer(cwd: string, program: readonly string[] = executable()) {
+  const { env, ...files } = tlsFiles(cwd);
+  return { ...(await startServer({ program, cwd, env })), ...files };
+}
+
+/** The name in the certificate that a new connection gets, or the reason why there is no connection. */
+function handshake(url: string, options: ConnectionOptions = {}): Promise<string> {
+  const { promise, resolve } = Promise.withResolvers<string>();
+  const socket = connect({ host: "127.0.0.1", port: Number(new URL(url).port), rejectUnauthorized: false, ...options });
+  socket.on("secureConnect", () => {
+    resolve(String(socket.getPeerCertificate().subject.CN));
+    socket.end();
+  });
+  socket.on("error", ({ message }) => resolve(message));
+  return promise;
+}
 
 test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host of any length", async () => {
-  const env = { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: CERT, TLS_KEY_FILE: KEY };
-  await using server = await startServer({ env });
+  using directory = emptyDirectory();
+  await using server = await tlsServer(directory.path);
   expect(server.url).toStartWith("https://127.0.0.1:");
   for (const host of [undefined, "a", "ab", "plants.example.org"]) {
     const response = await post(server.url, undefined, {
-      tls: { ca: Bun.file(CERT) },
+      tls: { ca: Bun.file(server.cert) },
       headers: { ...(host && { host }) },
     });
     expect({ host, status: response.status, body: await response.text() }).toEqual({
@@ -28,11 +62,11 @@ test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host 
 
 test("TLS files that are missing, no PEM or not a pair stop the start with one line and exit code 2", async () => {
   using directory = emptyDirectory();
-  const other = KEY.replace("localhost", "renewed");
+  const other = `${TLS}/renewed.key`;
   for (const [cert, key, says] of [
-    ["missing.pem", KEY, 'Cannot use TLS_CERT_FILE "missing.pem": no such file or directory'],
-    [CERT, "/dev/zero", 'Cannot use TLS_KEY_FILE "/dev/zero": expected at most 1048576 bytes'],
-    [CERT, other, `Cannot use TLS_CERT_FILE "${CERT}" with TLS_KEY_FILE "${other}": `],
+    ["missing.pem", `${TLS}/localhost.key`, 'Cannot use TLS_CERT_FILE "missing.pem": no such file or directory'],
+    [`${TLS}/localhost.crt`, "/dev/zero", 'Cannot use TLS_KEY_FILE "/dev/zero": expected at most 1048576 bytes'],
+    [`${TLS}/localhost.crt`, other, `Cannot use TLS_CERT_FILE "${TLS}/localhost.crt" with TLS_KEY_FILE "${other}": `],
   ] as const) {
     const env = { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key };
     const run = await runToEnd({ cwd: directory.path, args: ["--port", "0"], env });
@@ -40,4 +74,97 @@ test("TLS files that are missing, no PEM or not a pair stop the start with one l
     expect(run.stderr).toStartWith(says);
     expect(run.stderr.trimEnd()).not.toContain("\n");
   }
+});
+
+test("SIGHUP changes the certificate under load: requests in flight get their responses, and clients that retry lose none", async () => {
+  using directory = emptyDirectory();
+  await using server = await tlsServer(directory.path);
+  const plant = postBytes({ id: 1n, name: "Fern" });
+  const seen = new Set<string>();
+  const progress = { responses: 0, isOver: false };
+  /** Sends without a pause, and begins anew whenever its connection has ended. */
+  const client = async () => {
+    for (let connection: Connection | undefined; !progress.isOver; progress.responses++) {
+      connection = connection?.isClosed() === false ? connection : await connectTo(server.url).catch(() => undefined);
+      const response = await connection?.request(plant);
+      if (response !== undefined) seen.add(verdictOf(response));
+    }
+  };
+  const clients = Array.from({ length: 16 }, client);
+  const inFlight = await sendHalf(server.url);
+  for (const name of ["renewed", "localhost", "renewed"] as const) {
+    server.use(name);
+    const before = server.stderr.text().length;
+    server.child.kill("SIGHUP");
+    while (!server.stderr.text().includes("Certificate reloaded", before)) await Bun.sleep(1);
+    expect(await handshake(server.url)).toBe(name);
+    const goal = progress.responses + 200;
+    while (progress.responses < goal) await Bun.sleep(1);
+  }
+  const response = await inFlight.request(postBytes({ id: 2n, name: "Moss" }).slice(-5));
+  expect([response?.status, response?.headers.get("connection")]).toEqual([200, "close"]);
+  progress.isOver = true;
+  await Promise.all(clients);
+  expect([...seen]).toEqual(["200"]);
+  server.child.kill("SIGTERM");
+  expect(await server.child.exited).toBe(0);
+  expect(server.stderr.text()).toMatch(/"Certificate reloaded".*"expires":"2126-10-2\d/);
+});
+
+/** SIGHUP makes a server use the files of another certificate. */
+async function expectRenewal(server: Awaited<ReturnType<typeof tlsServer>>): Promise<void> {
+  server.use("renewed");
+  server.child.kill("SIGHUP");
+  await server.stderr.until(/Certificate reloaded/);
+  expect(await handshake(server.url)).toBe("renewed");
+}
+
+test("SIGHUP changes the certificate under nohup, too", async () => {
+  using directory = emptyDirectory();
+  await using server = await tlsServer(directory.path, underNohup());
+  await expectRenewal(server);
+});
+
+test("SIGHUP while the server starts does not stop it", async () => {
+  using directory = emptyDirectory();
+  const { env, use } = tlsFiles(directory.path);
+  const tokens = join(directory.path, "tokens");
+  expect(Bun.spawnSync(["mkfifo", tokens]).exitCode).toBe(0);
+  const options = { args: ["--port", "0"], cwd: directory.path, env: { ...env, AUTH_TOKENS_FILE: tokens } };
+  await using server = start(options);
+  // A pipe opens when its reader is there: the server reads its tokens, and waits for the end of them.
+  const pipe = await open(tokens, "w");
+  server.child.kill("SIGHUP");
+  await pipe.writeFile(TOKEN);
+  await pipe.close();
+  const [, url = ""] = await server.stderr.until(/listens on (https:\/\/[^\s",]+)/);
+  use("renewed");
+  server.child.kill("SIGHUP");
+  await server.stderr.until(/Certificate reloaded/);
+  expect(await handshake(url)).toBe("renewed");
+});
+
+test("SIGHUP with a bad certificate keeps the one before, and says why", async () => {
+  using directory = emptyDirectory();
+  await using server = await tlsServer(directory.path);
+  writeFileSync(server.cert, "no PEM");
+  server.child.kill("SIGHUP");
+  const [line] = await server.stderr.until(/.*Certificate reload failed; keeping the current one.*\n/);
+  expect(JSON.parse(line)).toMatchObject({ level: "ERROR", reason: expect.stringContaining("server.crt") });
+  expect(await handshake(server.url)).toBe("localhost");
+  await expectRenewal(server);
+});
+
+test("only cipher suites with forward secrecy are accepted", async () => {
+  using directory = emptyDirectory();
+  await using server = await tlsServer(directory.path);
+  const suite = (ciphers: string) => handshake(server.url, { ciphers, maxVersion: "TLSv1.2" });
+  for (const ciphers of ["AES128-GCM-SHA256", "AES256-SHA", "ECDHE-ECDSA-AES128-SHA"]) {
+    expect({ ciphers, seen: await suite(ciphers) }).toEqual({
+      ciphers,
+      seen: expect.stringContaining("HANDSHAKE_FAILURE"),
+    });
+  }
+  expect(await suite("ECDHE-ECDSA-AES128-GCM-SHA256")).toBe("localhost");
+  expect(await handshake(server.url, { minVersion: "TLSv1.3" })).toBe("localhost");
 });

@@ -83,24 +83,19 @@ test("another parser of Prometheus' text format reads the same: types, labels, e
   const parsed = await getMetricsFromIterator((await metrics.render()).split("\n").values());
   expect(parsed).toMatchObject({
     process_cpu_seconds_total: { type: "counter", data: [{ labels: {}, value: expect.any(Number) }] },
-    plant_store_plants_total: { type: "counter", data: [{ labels: { outcome: "added" }, value: 3 }, {}, {}] },
-    plant_store_queue_plants: { type: "gauge", data: [{ value: 3 }] },
     some_bytes: { type: "gauge", help: "Bytes of a \\\\ and a\\nline", data: [{ value: 1.5 }] },
     some_total: { type: "counter", data: [{ value: 1e21 }] },
-  });
-  expect(parsed["plant_store_requests_total"]?.data).toEqual([
-    { labels: { path: "/plants", method: "POST", status: "200" }, value: 3 },
-    { labels: { path: "/plants", method: "POST", status: "409" }, value: 1 },
-    { labels: { path: "other", method: "GET", status: "404" }, value: 1 },
-    { labels: { path: 'a "b" \\ c', method: "POST", status: "200" }, value: 1 },
-  ]);
-  expect(parsed["plant_store_request_duration_seconds"]).toMatchObject({
-    type: "histogram",
-    data: [
-      { labels: { path: "/plants" }, count: 4, sum: 6.0021, buckets: { "0.0005": 1, "0.001": 3, "5": 3, "+Inf": 4 } },
-      { labels: { path: "other" }, count: 1, sum: 0.0024 },
-      { labels: { path: 'a "b" \\ c' }, count: 1 },
-    ],
+    plant_store_requests_total: {
+      data: [{}, {}, {}, { labels: { path: 'a "b" \\ c', method: "POST", status: "200" }, value: 1 }],
+    },
+    plant_store_request_duration_seconds: {
+      type: "histogram",
+      data: [
+        { labels: { path: "/plants" }, count: 4, sum: 6.0021, buckets: { "0.0005": 1, "0.001": 3, "5": 3, "+Inf": 4 } },
+        { labels: { path: "other" }, count: 1, sum: 0.0024 },
+        { labels: { path: 'a "b" \\ c' }, count: 1 },
+      ],
+    },
   });
   expect(Object.values(parsed).map(({ type }) => type)).not.toContain("unknown");
 });
