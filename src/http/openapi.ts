@@ -51,8 +51,7 @@ function errorTable(): string {
  * The OpenAPI document, generated from the schemas of the routes. What `@elysiajs/swagger` generates is not valid
  * OpenAPI 3.0: the missing parts are filled in from the table of errors.
  *
- * @param server Where clients find the API. It may be relative to the address that the document is served at (OpenAPI
- * 3.0.4, section 4.8.5).
+ * @param server Where clients find the API; may be relative to the document (OpenAPI 3.0.4, section 4.8.5).
  */
 export async function openApiDocument(server: OpenAPIV3.ServerObject): Promise<OpenAPIV3.Document> {
   // It takes longer to load than the rest of the app, and only the document needs it.
@@ -94,7 +93,12 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
     return;
   }
   response.description = codes.map((code) => `${ERRORS[code].error}: ${ERRORS[code].situation}`).join("\n\n");
-  json.examples = Object.fromEntries(codes.map((code) => [code, example(code)]));
+  json.examples = Object.fromEntries(
+    codes.map((code) => {
+      const { error, message } = ERRORS[code];
+      return [code, { summary: String(error), value: { error, message } }];
+    }),
+  );
 }
 
 /** Request bodies with their responses. No id is past 2^53: Swagger UI would round it. */
@@ -144,15 +148,7 @@ const HEADERS: Readonly<Record<string, { name: string; description: string }>> =
   connection: { name: "Connection", description: "The connection is closed after this response" },
 };
 
-function example(code: ErrorCode): OpenAPIV3.ExampleObject {
-  const { error, message } = ERRORS[code];
-  return { summary: String(error), value: { error, message } };
-}
-
-/**
- * `$id` is a key of Elysia's, and an object allows additional properties by default: with the key, Swagger UI makes one
- * up for its example. A member of one of these names would be under `properties`.
- */
+/** `$id` is Elysia's own; with `additionalProperties`, Swagger UI makes one up for its example. */
 function removeForeignKeys(schema: object): void {
   const { properties = {} } = schema as { properties?: object };
   for (const key of ["$id", "additionalProperties"]) delete (schema as Json)[key];

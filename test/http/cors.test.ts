@@ -28,11 +28,11 @@ test("a preflight of a known origin is answered 204 without credentials, and nam
 });
 
 test.each([
-  { what: "an unknown origin", headers: { origin: "https://evil.example.org" } },
-  { what: "an origin in other letters", headers: { origin: "https://APP.example.org" } },
-  { what: "the origin of a file", headers: { origin: "null" } },
-])("a preflight of $what is 405, as without CORS", async ({ headers }) => {
-  const response = await app().fetch(preflight("/plants", headers));
+  ["an unknown origin", "https://evil.example.org"],
+  ["an origin in other letters", "https://APP.example.org"],
+  ["the origin of a file", "null"],
+])("a preflight of %s is 405, as without CORS", async (_what, origin) => {
+  const response = await app().fetch(preflight("/plants", { origin }));
   expect([response.headers.get("access-control-allow-origin"), response.headers.get("vary")]).toEqual([null, "origin"]);
   expect(response.headers.get("allow")).toBe("POST");
   expect(await readError(response)).toMatchObject({ status: 405, error: 4051 });

@@ -423,17 +423,12 @@ const members: WireCase[] = [
     name: "Ivy",
     tag: "Ivy",
   }),
-  change("unknown members", { body: fern(', "color": "green", "Tag": "x"') }, "200", {
-    name: "Fern",
-  }),
+  change("unknown members", { body: fern(', "color": "green", "Tag": "x"') }, "200", { name: "Fern" }),
   change(
     "members in another order, escaped",
     { body: String.raw`{"t\u0061g": "x", "\u006eame": "Fern", "i\u0064": 999999}` },
     "200",
-    {
-      name: "Fern",
-      tag: "x",
-    },
+    { name: "Fern", tag: "x" },
   ),
   change("a repeated member whose last one is bad", { body: fern(', "name": 5') }, "400/4002"),
 ];
