@@ -110,19 +110,14 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
     return undefined;
   }
 
-  function remember(digest: string, token: Remembered): void {
-    remembered.set(digest, token);
-    if (remembered.size <= MAX_REMEMBERED) return;
-    const [oldest = digest] = remembered.keys();
-    remembered.delete(oldest);
-  }
-
   async function verify(token: string, digest: string, header: JWTHeaderParameters): Promise<Verdict> {
     try {
       const { key, edition } = await keys.find(header);
       const payload = await verifySignature(token, key);
       const verdict = isGranted(payload, scope) ? ACCEPTED : WITHOUT_SCOPES;
-      remember(digest, { verdict, edition, expiresAt: ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000 });
+      remembered.set(digest, { verdict, edition, expiresAt: ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000 });
+      const [oldest = digest] = remembered.keys();
+      if (remembered.size > MAX_REMEMBERED) remembered.delete(oldest);
       return verdict;
     } catch (error) {
       if (error instanceof PlantStoreError) throw error;

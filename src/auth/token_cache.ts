@@ -1,4 +1,4 @@
-import type { NewToken, TokenRecord, TokenStore, TokenUse } from "./token_store.ts";
+import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
 import { accepted, ACCEPTED, refused, SCOPES, type Verdict } from "./authenticate.ts";
 import { digestKey, isMistyped, MAX_TOKEN_LENGTH, type Sha256 } from "./tokens.ts";
 
@@ -151,15 +151,12 @@ class CachedTokens implements TokenCache {
   async writeUses(): Promise<void> {
     const uses = Array.from(this.#unwrittenUses, ([name, at]) => ({ name, at: new Date(at) }));
     for (let start = 0; start < uses.length; start += USES_PER_WRITE) {
-      await this.#write(uses.slice(start, start + USES_PER_WRITE));
-    }
-  }
-
-  async #write(uses: readonly TokenUse[]): Promise<void> {
-    await this.#store.recordUses(uses);
-    for (const { name, at } of uses) {
-      // There may be a later use by now.
-      if (this.#unwrittenUses.get(name) === at.getTime()) this.#unwrittenUses.delete(name);
+      const written = uses.slice(start, start + USES_PER_WRITE);
+      await this.#store.recordUses(written);
+      for (const { name, at } of written) {
+        // There may be a later use by now.
+        if (this.#unwrittenUses.get(name) === at.getTime()) this.#unwrittenUses.delete(name);
+      }
     }
   }
 

@@ -157,14 +157,10 @@ function staticFile(type: string, load: () => Promise<Blob>) {
 async function prepare(content: Blob) {
   const compressing = content.stream().pipeThrough(new CompressionStream("gzip"));
   const gzip = new Uint8Array(await new Response(compressing).arrayBuffer());
+  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", gzip));
+  const digest = Array.from(hash.subarray(0, 16), (byte) => byte.toString(16).padStart(2, "0")).join("");
   // A picture is compressed already.
-  return { content, gzip: gzip.length < content.size ? gzip : undefined, digest: await digestOf(gzip) };
-}
-
-/** The first half of the SHA-256, in hexadecimal. */
-async function digestOf(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  return Array.from(digest.subarray(0, 16), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return { content, gzip: gzip.length < content.size ? gzip : undefined, digest };
 }
 
 /** Whether a client accepts gzip, and does not prefer the content without it (RFC 9110, section 12.5.3). */
