@@ -1,6 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { plantStore } from "../../src/database/postgres/database.ts";
-import { noCounts, Pool, type PoolCounts } from "../../src/database/postgres/pool.ts";
+import { Pool } from "../../src/database/postgres/pool.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { type GroupCommit, groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
@@ -80,8 +80,8 @@ async function simulate(seed: number, options: SimulationOptions = {}): Promise<
   const random = randomFrom(seed);
   using _ = seededMathRandom(random);
   const model = new DatabaseModel({ time, random, rates: ratesFrom(random), ...options });
-  const counts = noCounts();
-  const servers = Array.from({ length: SERVERS }, () => server(model, counts));
+  const pools: Pool[] = [];
+  const servers = Array.from({ length: SERVERS }, () => server(model, pools));
   const ledger = makeLedger();
   const result = { unavailable: 0, wrongConflicts: 0, latestMs: 0 };
 
@@ -112,21 +112,28 @@ async function simulate(seed: number, options: SimulationOptions = {}): Promise<
     model.faulty = false;
     await model.failOver(1);
     // What is unknown is sent again, to a server that knows nothing of it.
-    const other = server(model, counts);
+    const other = server(model, pools);
     for (const plant of ledger.unknown()) await add(other, plant);
     const rows = model.rows().entries();
     return ledger.judgePlants(rows.map(([id, name]) => ({ id: BigInt(id), name })));
   }
 
   const verdict = await time.until(run());
-  const { retries, reconnections } = counts;
+  const sum = (name: "retries" | "reconnections") => pools.reduce((total, { counts }) => total + counts[name], 0);
   // After a jump a deadline is extended, by a second at most.
   if (time.jumpedMs() > 0) result.latestMs -= time.jumpedMs() + 1_000;
-  return { ...result, verdict, retries, reconnections, acknowledged: ledger.acknowledgements() };
+  return {
+    ...result,
+    verdict,
+    retries: sum("retries"),
+    reconnections: sum("reconnections"),
+    acknowledged: ledger.acknowledgements(),
+  };
 }
 
-function server(model: DatabaseModel, counts: PoolCounts): GroupCommit {
-  const pool = new Pool({ size: LANES, counts, connect: (timeoutMs) => model.connect(timeoutMs) });
+function server(model: DatabaseModel, pools: Pool[]): GroupCommit {
+  const pool = new Pool({ size: LANES, connect: (timeoutMs) => model.connect(timeoutMs) });
+  pools.push(pool);
   return groupCommit(plantStore(pool), { maxInFlight: LANES, timeoutMs: TIMEOUT_MS });
 }
 

@@ -83,7 +83,7 @@ export async function connectTo(
   async function establish(opened: Bun.SQL): Promise<Connection> {
     // Without reserving it, the client would reconnect by itself, to a session that was not verified.
     const reserved = await opened.reserve();
-    const isStandby = await verifySession(reserved, { writable, nonce });
+    const isStandby = await verifySession(reserved, writable, nonce);
     if (isStandby && !url.readsStandby) throw new PostgresFailure("25006");
     let repliedAt = performance.now();
     const run = async <Result>(statement: () => Promise<Result>): Promise<Result> => {
@@ -130,13 +130,14 @@ function clientOptions(
 ): Bun.SQL.PostgresOrMySQLOptions {
   const { sslmode = "disable", sslrootcert, sslcert, sslkey } = url;
   const name = host.startsWith("/") ? "localhost" : describeHost({ host, port });
-  const files = { ...(sslrootcert && { ca: Bun.file(sslrootcert) }) };
-  const own = sslcert && sslkey ? { cert: Bun.file(sslcert), key: Bun.file(sslkey) } : {};
   // As for libpq, `require` with certificates to trust is `verify-ca`.
   const mode = sslmode === "require" && sslrootcert ? "verify-ca" : sslmode;
-  // Overrides NODE_TLS_REJECT_UNAUTHORIZED.
-  const verified = mode.startsWith("verify-") ? { rejectUnauthorized: true } : {};
-  const tls = { ...files, ...own, ...verified };
+  const tls = {
+    ...(sslrootcert && { ca: Bun.file(sslrootcert) }),
+    ...(sslcert && sslkey && { cert: Bun.file(sslcert), key: Bun.file(sslkey) }),
+    // Overrides NODE_TLS_REJECT_UNAUTHORIZED.
+    ...(mode.startsWith("verify-") && { rejectUnauthorized: true }),
+  };
   return {
     adapter: "postgres",
     // A URL overrides DATABASE_URL, and the options beside it override PGDATABASE and the like.
@@ -166,14 +167,6 @@ function clientOptions(
   };
 }
 
-/** What a session must be. */
-interface SessionRequirements {
-  /** Whether it must accept writes. */
-  readonly writable: boolean;
-  /** The value of {@linkcode NONCE} that it was opened with. */
-  readonly nonce: string;
-}
-
 /**
  * A setting of our own. Only this connection's server process returns it: a pooler drops it, or returns another client's.
  */
@@ -200,7 +193,7 @@ const SESSION_SETTINGS = {
  * @returns Whether the server is a standby.
  * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session must accept writes and is read-only.
  */
-async function verifySession(session: Bun.ReservedSQL, { writable, nonce }: SessionRequirements): Promise<boolean> {
+async function verifySession(session: Bun.ReservedSQL, writable: boolean, nonce: string): Promise<boolean> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
   if (found.encoding !== null && found.encoding !== "UTF8") refuse(`its encoding is ${found.encoding}, not UTF8`);
   if (found.nonce !== nonce) {
@@ -227,9 +220,13 @@ const UNSAFE_SETTINGS = {
 export type Durability = Readonly<Record<keyof typeof UNSAFE_SETTINGS, string | null>>;
 
 /** The columns of {@linkcode Durability}. With `true`, a setting that the server does not know is null. */
-export const DURABILITY = Object.keys(UNSAFE_SETTINGS)
-  .map((name) => `current_setting('${name}', true) AS ${name}`)
-  .join(", ");
+export const DURABILITY = columnsOf(UNSAFE_SETTINGS);
+
+function columnsOf(settings: object): string {
+  return Object.keys(settings)
+    .map((name) => `current_setting('${name}', true) AS ${name}`)
+    .join(", ");
+}
 
 /** @throws {PostgresFailure} `UNSAFE`, if the server may lose acknowledged plants. */
 export function requireDurable(found: Durability): void {
@@ -251,10 +248,7 @@ function refuse(reason: string): never {
 const SESSION = `SELECT ${DURABILITY}, pg_is_in_recovery() AS is_standby,
   current_setting('transaction_read_only', true) AS read_only,
   current_setting('server_encoding', true) AS encoding,
-  current_setting('array_nulls', true) AS array_nulls,
-  current_setting('bytea_output', true) AS bytea_output,
-  current_setting('quote_all_identifiers', true) AS quote_all_identifiers,
-  current_setting('row_security', true) AS row_security,
+  ${columnsOf(SESSION_SETTINGS)},
   current_setting('${NONCE}', true) AS nonce
   FROM (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)) AS changed`;

@@ -3,20 +3,12 @@ import { type Access, ADD_SHARE } from "../adapter.ts";
 import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
 import type { Connection, ConnectionOptions } from "./connection.ts";
 import { PostgresFailure, toDatabaseError } from "./errors.ts";
-import { type Failover, failover } from "./failover.ts";
+import { failover } from "./failover.ts";
 import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { addPlants, probe, readPage } from "./plants.ts";
-import { noCounts, Pool, poolMetrics, type Work } from "./pool.ts";
+import { Pool, poolMetrics } from "./pool.ts";
 import { requirePrivileges, tablesVerifier } from "./tables.ts";
-import {
-  addToken,
-  deleteToken,
-  listTokens,
-  pruneTokens,
-  recordTokenUses,
-  revisionOfTokens,
-  revokeToken,
-} from "./tokens.ts";
+import { tokenStore } from "./tokens.ts";
 import type { PostgresUrl } from "./url.ts";
 
 /** How a PostgreSQL database is opened. */
@@ -32,8 +24,8 @@ export interface PostgresOptions {
 }
 
 /**
- * How many batches are in flight at once. Eight are no faster with commits of 5 ms, and a tenth faster with commits of
- * 20 ms. Each takes one of the database's connections, and the batches are half as large.
+ * How many batches are in flight at once. More need more connections and make the batches smaller, and are hardly
+ * faster.
  */
 export const MAX_IN_FLIGHT = 4;
 
@@ -46,10 +38,8 @@ const SCHEMA_TIMEOUT_MS = 10_000;
 const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 /** The time limit of a probe, in milliseconds: a verdict must not be older than a second. */
 const PROBE_TIMEOUT_MS = 1_000;
-/** The time limit for tokens and pages, in milliseconds. The server ends a read at the same time. */
-const WORK_TIMEOUT_MS = 10_000;
-/** The time limit for reading the revision of the tokens, in milliseconds: a revocation must take effect soon. */
-const REVISION_TIMEOUT_MS = 2_000;
+/** The time limit for reading, in milliseconds. The server ends a statement at the same time. */
+const READ_TIMEOUT_MS = 10_000;
 
 /**
  * Opens a database on PostgreSQL, and migrates its schema unless it is only read. Lost connections are replaced without a
@@ -61,17 +51,15 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false, onWarning = () => {} } = options;
   const writable = access !== "read";
   const servers = failover(url, onWarning);
-  const tables = tablesVerifier({ writable, onWarning });
+  const tables = tablesVerifier(writable, onWarning);
   await connected(url, servers, { writable, timeoutMs: SCHEMA_TIMEOUT_MS }, async (connection) => {
     await requireSchema(connection, access);
     await tables.verify(connection);
     if (writable) await requirePrivileges(connection);
   });
-  const counts = noCounts();
   const poolOf = (size: number, replyLimitMs?: number) =>
     new Pool({
       size,
-      counts,
       connect: (timeoutMs) =>
         servers.connect({
           writable,
@@ -84,24 +72,15 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
       replyLimitMs,
     });
   // Plants never wait for tokens. Reads, which wait for no standby, never wait for writes.
-  const [plants, writing, reading] = [poolOf(maxInFlight), poolOf(1), poolOf(1, WORK_TIMEOUT_MS)];
+  const [plants, writing, reading] = [poolOf(maxInFlight), poolOf(1), poolOf(1, READ_TIMEOUT_MS)];
   const pools = [plants, writing, reading];
   const close = () => pools.forEach((pool) => pool.close());
   if (isServing) await connectAll(url, pools).catch((error: unknown) => (close(), Promise.reject(error)));
-  const write = <Result>(work: Work<Result>) => writing.run(work, WORK_TIMEOUT_MS);
   return {
     plants: plantStore(plants),
-    tokens: {
-      list: () => reading.run(listTokens, WORK_TIMEOUT_MS),
-      revision: () => reading.run(revisionOfTokens, REVISION_TIMEOUT_MS),
-      add: (token) => write((connection, attempt) => addToken(connection, token, attempt)),
-      revoke: (name, at) => write((connection, attempt) => revokeToken(connection, name, at, attempt)),
-      delete: async (name) => (await write(deleteToken(name))) > 0,
-      prune: (at) => write(pruneTokens(at)),
-      recordUses: (uses) => write((connection) => recordTokenUses(connection, uses)),
-    },
-    pages: () => keysetPages((from) => readable(url, reading.run(readPage(from), WORK_TIMEOUT_MS))),
-    metrics: () => poolMetrics(pools, counts),
+    tokens: tokenStore(reading, writing),
+    pages: () => keysetPages((from) => readable(url, reading.run(readPage(from), READ_TIMEOUT_MS))),
+    metrics: () => poolMetrics(pools),
     failed: new Promise(() => {}),
     async [Symbol.asyncDispose]() {
       close();
@@ -149,7 +128,7 @@ export function migratePostgres(
 /** Uses one connection, and translates its failures for the operator. */
 async function connected<Result>(
   url: PostgresUrl,
-  servers: Failover,
+  servers: ReturnType<typeof failover>,
   { writable, timeoutMs }: ConnectionOptions,
   use: (connection: Connection) => Promise<Result>,
 ): Promise<Result> {

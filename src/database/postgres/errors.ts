@@ -4,7 +4,7 @@ import { DatabaseError } from "../database.ts";
 /**
  * A failure of PostgreSQL or of the connection to it. It keeps the code only, because PostgreSQL's message may quote
  * plants. Codes are SQLSTATEs (https://www.postgresql.org/docs/current/errcodes-appendix.html), Bun's `ERR_POSTGRES_…`,
- * those of the TLS library, or one of {@linkcode OwnCode}.
+ * those of the TLS library, or this program's own.
  */
 export class PostgresFailure extends Error {
   override readonly name = "PostgresFailure";
@@ -16,31 +16,12 @@ export class PostgresFailure extends Error {
   }
 }
 
-/** Codes of this program. */
-export type OwnCode =
-  /** A statement or a connection took too long. */
-  | "DEADLINE"
-  /** No server was available. */
-  | "NO_SERVER"
-  /** The server's settings or tables would break what a 200 promises. */
-  | "UNSAFE"
-  /** The client's own key is encrypted, or does not belong to its certificate. */
-  | "KEY_ENCRYPTED"
-  | "KEY_MISMATCH"
-  /** The server assigns no transaction ids until it is vacuumed. */
-  | "WRAPAROUND"
-  /** This program closed the database. */
-  | "DISPOSED";
-
 /** The server's functions that fail with 54000 near a wraparound. From others, 54000 means that a row is too large. */
 const GIVES_OUT_IDS = /^GetNew(?:TransactionId|MultiXactId)$/;
 
-/** Translates an error of Bun's client by its code. Of Drizzle's wrapper, which quotes parameters, only the cause is read. */
+/** Translates an error of Bun's client by its code. */
 export function toFailure(error: unknown): unknown {
   if (error instanceof PostgresFailure) return error;
-  if (error instanceof Error && !(error instanceof Bun.SQL.SQLError) && error.cause instanceof Bun.SQL.SQLError) {
-    return toFailure(error.cause);
-  }
   if (error instanceof Bun.SQL.PostgresError) {
     const isWraparound = error.errno === "54000" && GIVES_OUT_IDS.test(error.routine ?? "");
     return new PostgresFailure(isWraparound ? "WRAPAROUND" : (error.errno ?? error.code));
@@ -98,8 +79,10 @@ const MEANINGS: readonly (readonly [code: string, meaning: Meaning])[] = [
   ["ERR_POSTGRES_UNEXPECTED_MESSAGE", { remedy: "reconnect" }],
   // The same, with TLS.
   ["EPROTO", { remedy: "reconnect", words: "the TLS handshake failed: the server may not trust sslcert" }],
+  // A statement or a connection took too long.
   ["DEADLINE", { remedy: "refuse", reason: NOT_IN_TIME, words: "it did not respond in time" }],
   ["DISPOSED", { remedy: "refuse", words: "it was closed" }],
+  // The server's settings or tables would break what a 200 promises.
   ["UNSAFE", { remedy: "refuse" }],
   [
     "WRAPAROUND",

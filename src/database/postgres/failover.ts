@@ -2,21 +2,6 @@ import { type Connection, type ConnectionOptions, connectTo } from "./connection
 import { PostgresFailure } from "./errors.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
-/** Connects to the first available server of a URL. */
-export interface Failover {
-  /**
-   * Connects to the first available server. The one that was used last is tried first, silent ones last. A server that
-   * would break what a 200 promises is skipped, as if it were down.
-   *
-   * @throws {PostgresFailure} `NO_SERVER`; or, if it applies to every server, `UNSAFE` or 25006 (read-only). The message
-   * names each server and its reason.
-   */
-  connect(options: ConnectionOptions): Promise<Connection>;
-
-  /** Reports that a server did not reply to a statement: the others are tried before it. */
-  suspect(host: PostgresHost): void;
-}
-
 /** How long to try a silent server if there are others, in milliseconds. */
 const SILENT_LIMIT_MS = 1_000;
 
@@ -25,7 +10,7 @@ const SILENT_LIMIT_MS = 1_000;
  *
  * @param onWarning Called once, when a standby is read from.
  */
-export function failover(url: PostgresUrl, onWarning: (message: string) => void = () => {}): Failover {
+export function failover(url: PostgresUrl, onWarning: (message: string) => void = () => {}) {
   const silent = new Set<PostgresHost>();
   let lastUsed: PostgresHost | undefined;
   let hasWarned = false;
@@ -81,14 +66,22 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
   }
 
   return {
-    async connect(options) {
+    /**
+     * Connects to the first available server. The one that was used last is tried first, silent ones last. A server
+     * that would break what a 200 promises is skipped, as if it were down.
+     *
+     * @throws {PostgresFailure} `NO_SERVER`; or, if it applies to every server, `UNSAFE` or 25006 (read-only). The
+     * message names each server and its reason.
+     */
+    async connect(options: ConnectionOptions): Promise<Connection> {
       const connection = await connect(options);
       lastUsed = connection.host;
       if (connection.isStandby && !hasWarned) onWarning(`${describeHost(connection.host)} ${LAGS}`);
       hasWarned ||= connection.isStandby;
       return connection;
     },
-    suspect: (host) => void silent.add(host),
+    /** Reports that a server did not reply to a statement: the others are tried before it. */
+    suspect: (host: PostgresHost) => void silent.add(host),
   };
 }
 

@@ -18,23 +18,7 @@ export interface PoolOptions {
   readonly onSilence?: (host: PostgresHost) => void;
   /** The server ends every statement within this time, in milliseconds. No later reply comes. @default never */
   readonly replyLimitMs?: number | undefined;
-  readonly counts: PoolCounts;
 }
-
-/** Counters of one pool or several. */
-export interface PoolCounts {
-  /** Connections opened to replace a lost one. */
-  reconnections: number;
-  /** Further attempts at a piece of work. */
-  retries: number;
-  /** Pieces of work that were done. */
-  done: number;
-  /** Their total duration, in milliseconds. */
-  durationMs: number;
-}
-
-/** Creates counters. */
-export const noCounts = (): PoolCounts => ({ reconnections: 0, retries: 0, done: 0, durationMs: 0 });
 
 /** How long a server may take to reply before another connection is tried, in milliseconds. */
 const OVERDUE_MS = 1_000;
@@ -78,6 +62,8 @@ interface Waiting {
  * has at most twice as many connections as its size, which bounds the statements left behind on the server.
  */
 export class Pool {
+  /** Connections opened to replace a lost one, further attempts at a piece of work, and those done with their duration. */
+  readonly counts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
   readonly #options: PoolOptions;
   readonly #slots = new Set<Slot>();
   readonly #waiting = new Set<Waiting>();
@@ -112,9 +98,13 @@ export class Pool {
       try {
         return await this.#attempt(slot, work, attempt, deadline);
       } catch (error) {
-        await this.#recover(error, attempt, deadline);
+        const remedy = remedyFor(error);
+        if (remedy === "fault") throw error;
+        const pauseMs = backoffMs(attempt);
+        if (remedy === "refuse" || performance.now() + pauseMs >= deadline) throw unavailable(error);
+        await pause(pauseMs);
       }
-      this.#options.counts.retries++;
+      this.counts.retries++;
     }
   }
 
@@ -266,7 +256,7 @@ export class Pool {
     for (const slot of this.#slots) if (slot.connection.host !== connection.host) this.#close(slot);
     if (this.#lost > 0) {
       this.#lost--;
-      this.#options.counts.reconnections++;
+      this.counts.reconnections++;
     }
     this.#slots.add({ connection, openedAt: performance.now(), state: { name: "idle" } });
   }
@@ -291,12 +281,11 @@ export class Pool {
 
   /** Applies the result to the connection, even if the caller has given up. */
   async #finish<Result>(slot: Slot, working: Promise<Result>, began: number): Promise<Result> {
-    const { counts } = this.#options;
     try {
       const result = await working;
       this.#succeeded = Math.max(this.#succeeded, began);
-      counts.done++;
-      counts.durationMs += performance.now() - began;
+      this.counts.done++;
+      this.counts.durationMs += performance.now() - began;
       return result;
     } catch (error) {
       if (remedyFor(error) !== "repeat") this.#close(slot);
@@ -340,14 +329,6 @@ export class Pool {
     this.#pump();
   }
 
-  async #recover(error: unknown, attempt: number, deadline: number): Promise<void> {
-    const remedy = remedyFor(error);
-    if (remedy === "fault") throw error;
-    const pauseMs = backoffMs(attempt);
-    if (remedy === "refuse" || performance.now() + pauseMs >= deadline) throw unavailable(error);
-    await pause(pauseMs);
-  }
-
   /** Closes a healthy connection. */
   #retire(slot: Slot): void {
     if (this.#slots.delete(slot)) slot.connection.close();
@@ -376,8 +357,8 @@ function isFinal(error: unknown): boolean {
   return remedyFor(error) === "fault" || (error instanceof PostgresFailure && error.code === "UNSAFE");
 }
 
-/** The metrics of pools that share counters. */
-export function poolMetrics(pools: readonly Pool[], counts: PoolCounts): readonly DatabaseMetric[] {
+/** The metrics of several pools together. */
+export function poolMetrics(pools: readonly Pool[]): readonly DatabaseMetric[] {
   const sum = (number: (pool: Pool) => number) => pools.reduce((total, pool) => total + number(pool), 0);
   const metric = (type: "counter" | "gauge", name: string, help: string, value: number): DatabaseMetric => ({
     name: `plant_store_postgres_${name}`,
@@ -385,14 +366,15 @@ export function poolMetrics(pools: readonly Pool[], counts: PoolCounts): readonl
     type,
     value,
   });
+  const count = (name: keyof Pool["counts"]) => sum(({ counts }) => counts[name]);
   const open = sum(({ connections }) => connections);
   const busy = sum((pool) => pool.busy);
   return [
     metric("gauge", "connections", "Open connections to PostgreSQL", open),
     metric("gauge", "connections_busy", "Connections with a statement in flight or given up, or being opened", busy),
-    metric("counter", "reconnections_total", "Connections opened in place of a lost one", counts.reconnections),
-    metric("counter", "retries_total", "Further attempts at a piece of work after a failed one", counts.retries),
-    metric("counter", "statements_total", "Batches, probes and other pieces of work done", counts.done),
-    metric("counter", "statement_seconds_total", "Total duration of those", counts.durationMs / 1_000),
+    metric("counter", "reconnections_total", "Connections opened in place of a lost one", count("reconnections")),
+    metric("counter", "retries_total", "Further attempts at a piece of work after a failed one", count("retries")),
+    metric("counter", "statements_total", "Batches, probes and other pieces of work done", count("done")),
+    metric("counter", "statement_seconds_total", "Total duration of those", count("durationMs") / 1_000),
   ];
 }

@@ -2,35 +2,25 @@ import { DatabaseError } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 
-/** How to verify tables. */
-export interface TablesOptions {
-  /** Whether plants are written: reading needs less of the tables. */
-  readonly writable: boolean;
-  /** Called once, with additions to the tables that are allowed, but may affect plants. */
-  readonly onWarning: (message: string) => void;
-}
-
-/** Verifies the tables of a database. */
-export interface TablesVerifier {
-  /**
-   * Compares the tables of a server with the migrations, on the first connection to it. An unfinished restore or an operator
-   * may have left tables that would lose or change plants without an error.
-   *
-   * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong, and what to do.
-   */
-  verify(connection: Pick<Connection, "query" | "host">): Promise<void>;
-
-  /** The `search_path` of every later session: the schema of the tables that were verified first. */
-  searchPath(): string | undefined;
-}
-
-/** Creates a verifier. It verifies each server once. */
-export function tablesVerifier({ writable, onWarning }: TablesOptions): TablesVerifier {
+/**
+ * Creates a verifier, which verifies each server once.
+ *
+ * @param writable Whether plants are written: reading needs less of the tables.
+ * @param onWarning Called once, with additions to the tables that are allowed, but may affect plants.
+ */
+export function tablesVerifier(writable: boolean, onWarning: (message: string) => void) {
   const verified = new Set<unknown>();
   let schema: string | undefined;
   return {
+    /** The `search_path` of every later session: the schema of the tables that were verified first. */
     searchPath: () => schema,
-    async verify({ query, host }) {
+    /**
+     * Compares the tables of a server with the migrations, on the first connection to it. An unfinished restore or an
+     * operator may have left tables that would lose or change plants without an error.
+     *
+     * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong, and what to do.
+     */
+    async verify({ query, host }: Connection): Promise<void> {
       if (verified.has(host)) return;
       const tables = await query<Table>(TABLES);
       const expected = schema ?? tables[0]?.schema ?? "";

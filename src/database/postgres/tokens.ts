@@ -1,9 +1,9 @@
 import { and, asc, eq, isNotNull, isNull, lte, or, type SQL, sql, type SQLWrapper } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 import { PgDialect } from "drizzle-orm/pg-core";
-import { formatScopes, type NewToken, parseScopes, type TokenRecord, type TokenUse } from "../../auth/token_store.ts";
+import { formatScopes, parseScopes, type TokenStore } from "../../auth/token_store.ts";
 import type { Connection } from "./connection.ts";
-import type { Work } from "./pool.ts";
+import type { Pool, Work } from "./pool.ts";
 import { textArray, tokenRevision, tokens } from "./schema.ts";
 
 const { placeholder } = sql;
@@ -26,27 +26,7 @@ interface TokenRow {
   readonly scopes: string;
 }
 
-/** Reads every token, oldest first. */
-export async function listTokens(connection: Connection): Promise<readonly TokenRecord[]> {
-  const rows = await connection.query<TokenRow>(LIST);
-  return rows.map((row) => ({
-    name: row.name,
-    digest: new Uint8Array(row.digest),
-    createdAt: row.created_at,
-    expiresAt: row.expires_at,
-    revokedAt: row.revoked_at,
-    lastUsedAt: row.last_used_at,
-    scopes: parseScopes(row.scopes),
-  }));
-}
-
 const REVISION = db.select({ revision: tokenRevision.revision }).from(tokenRevision).toSQL().sql;
-
-/** Reads the revision, which differs after each change of the tokens. */
-export async function revisionOfTokens(connection: Connection): Promise<string> {
-  const [row] = await connection.query<{ revision: string }>(REVISION);
-  return row?.revision ?? "";
-}
 
 /**
  * A statement that changes tokens and returns their names. If it changed any, it also changes the revision, which tells
@@ -77,18 +57,6 @@ const SAME = db
   .where(and(eq(tokens.name, placeholder("name")), eq(tokens.digest, placeholder("digest"))))
   .toSQL().sql;
 
-/** Stores a new token. A later attempt may find the token of an earlier one. */
-export async function addToken(
-  connection: Connection,
-  { name, digest, createdAt, expiresAt, scopes }: NewToken,
-  attempt: number,
-): Promise<boolean> {
-  const moments = [createdAt.toISOString(), expiresAt?.toISOString() ?? null];
-  const added = await connection.query(ADD, [name, digest, ...moments, formatScopes(scopes)]);
-  if (added.length > 0 || attempt === 0) return added.length > 0;
-  return (await connection.query(SAME, [name, digest])).length > 0;
-}
-
 const REVOKE = changing(
   db
     .update(tokens)
@@ -103,28 +71,10 @@ const REVOKED_THEN = db
   .where(and(eq(tokens.revokedAt, sql`${placeholder("at")}::timestamptz`), eq(tokens.name, placeholder("name"))))
   .toSQL().sql;
 
-/** Revokes a valid token. A later attempt may find it revoked by an earlier one. */
-export async function revokeToken(connection: Connection, name: string, at: Date, attempt: number): Promise<boolean> {
-  const parameters = [at.toISOString(), name];
-  const revoked = await connection.query(REVOKE, parameters);
-  if (revoked.length > 0 || attempt === 0) return revoked.length > 0;
-  return (await connection.query(REVOKED_THEN, parameters)).length > 0;
-}
-
 const DELETE = deletionOf(eq(tokens.name, placeholder("name")));
 const PRUNE = deletionOf(
   or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, sql`${placeholder("at")}::timestamptz`)),
 );
-
-/** Deletes a token. Returns the number of deleted tokens: 0 or 1. */
-export function deleteToken(name: string): Work<number> {
-  return deleting(DELETE, name);
-}
-
-/** Deletes revoked and expired tokens. Returns their number. */
-export function pruneTokens(at: Date): Work<number> {
-  return deleting(PRUNE, at.toISOString());
-}
 
 /** If a reply was lost, nothing shows what that attempt deleted. So each attempt reads first, and remembers the names. */
 function deleting({ find, remove }: Deletion, parameter: string): Work<number> {
@@ -157,8 +107,53 @@ const RECORD_USES = `UPDATE tokens SET last_used_at = uses.at
   FROM (SELECT name, max(at) AS at FROM unnest($1::text[], $2::timestamptz[]) AS use (name, at) GROUP BY name) AS uses
   WHERE tokens.name = uses.name AND (last_used_at IS NULL OR last_used_at < uses.at)`;
 
-/** Records when tokens were last used. */
-export async function recordTokenUses(connection: Connection, uses: readonly TokenUse[]): Promise<void> {
-  const columns = [uses.map(({ name }) => name), uses.map(({ at }) => at.toISOString())];
-  await connection.query(RECORD_USES, columns.map(textArray));
+/** The time limit for tokens, in milliseconds. */
+const TIMEOUT_MS = 10_000;
+/** The time limit for reading the revision of the tokens, in milliseconds: a revocation must take effect soon. */
+const REVISION_TIMEOUT_MS = 2_000;
+
+/** The tokens. Reads, which wait for no standby, have a pool of their own: they never wait for writes. */
+export function tokenStore(reading: Pool, writing: Pool): TokenStore {
+  const write = <Result>(work: Work<Result>) => writing.run(work, TIMEOUT_MS);
+  return {
+    async list() {
+      const rows = await reading.run((connection) => connection.query<TokenRow>(LIST), TIMEOUT_MS);
+      return rows.map((row) => ({
+        name: row.name,
+        digest: new Uint8Array(row.digest),
+        createdAt: row.created_at,
+        expiresAt: row.expires_at,
+        revokedAt: row.revoked_at,
+        lastUsedAt: row.last_used_at,
+        scopes: parseScopes(row.scopes),
+      }));
+    },
+    async revision() {
+      const read = (connection: Connection) => connection.query<{ revision: string }>(REVISION);
+      return (await reading.run(read, REVISION_TIMEOUT_MS))[0]?.revision ?? "";
+    },
+    add({ name, digest, createdAt, expiresAt, scopes }) {
+      const moments = [createdAt.toISOString(), expiresAt?.toISOString() ?? null];
+      const row = [name, digest, ...moments, formatScopes(scopes)];
+      return write(async ({ query }, attempt) => {
+        if ((await query(ADD, row)).length > 0) return true;
+        // An earlier attempt may have added it.
+        return attempt > 0 && (await query(SAME, [name, digest])).length > 0;
+      });
+    },
+    revoke(name, at) {
+      const parameters = [at.toISOString(), name];
+      return write(async ({ query }, attempt) => {
+        if ((await query(REVOKE, parameters)).length > 0) return true;
+        // An earlier attempt may have revoked it.
+        return attempt > 0 && (await query(REVOKED_THEN, parameters)).length > 0;
+      });
+    },
+    delete: async (name) => (await write(deleting(DELETE, name))) > 0,
+    prune: (at) => write(deleting(PRUNE, at.toISOString())),
+    async recordUses(uses) {
+      const columns = [uses.map(({ name }) => name), uses.map(({ at }) => at.toISOString())];
+      await write((connection) => connection.query(RECORD_USES, columns.map(textArray)));
+    },
+  };
 }
