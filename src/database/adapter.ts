@@ -56,11 +56,14 @@ export interface DatabaseAdapter {
   restore(source: string, options: CheckOptions): Promise<RestoreResult>;
 
   /**
-   * Brings the schema up to date.
+   * Brings the schema up to date. A dry run changes nothing.
    *
-   * @returns The steps that it took.
+   * @returns The name and the SQL of each pending migration.
    */
-  migrate(options: MigrateOptions): Promise<readonly MigrationStep[]>;
+  migrate(options: {
+    readonly dryRun: boolean;
+    readonly onWarning: OnWarning;
+  }): Promise<readonly { readonly tag: string; readonly script: string }[]>;
 }
 
 /** How to open a database: `create` creates it if there is none, `write` and `read` need one. */
@@ -152,16 +155,3 @@ export type RestoreResult =
       readonly replaced?: string | undefined;
     }
   | Exclude<CheckResult, { readonly type: "sound" }>;
-
-/** How to migrate. */
-export interface MigrateOptions {
-  /** Whether to only return the steps. */
-  readonly dryRun: boolean;
-  readonly onWarning: OnWarning;
-}
-
-/** One migration: its name and its SQL. */
-export interface MigrationStep {
-  readonly tag: string;
-  readonly script: string;
-}

@@ -5,19 +5,8 @@ import type { PostgresUrl } from "./postgres/url.ts";
 import { sqliteAdapter } from "./sqlite/adapter.ts";
 
 /** The adapter of a database, and where the database is. */
-export type DatabaseLocation = SqliteLocation | PostgresLocation;
-
-/** A SQLite database in a file. */
-export interface SqliteLocation {
-  readonly adapter: "sqlite";
-  readonly path: string;
-}
-
-/** A database on a PostgreSQL server. */
-export interface PostgresLocation {
-  readonly adapter: "postgres";
-  readonly url: PostgresUrl;
-}
+export type DatabaseLocation =
+  { readonly adapter: "sqlite"; readonly path: string } | { readonly adapter: "postgres"; readonly url: PostgresUrl };
 
 /** The adapter of a database. Loads that of PostgreSQL only if it is used. */
 export async function adapterOf(location: DatabaseLocation): Promise<DatabaseAdapter> {

@@ -158,7 +158,7 @@ function clientOptions(
       lock_timeout: LOCK_TIMEOUT_MS,
       ...session,
       ...SESSION_SETTINGS,
-      // The server must notice a dead connection, too. While a reply is unacknowledged, only tcp_user_timeout applies.
+      // The server closes the session of a dead client. While a reply is unacknowledged, only tcp_user_timeout applies.
       tcp_keepalives_idle: 30,
       tcp_keepalives_interval: 10,
       tcp_keepalives_count: 3,

@@ -27,7 +27,7 @@ export const MIGRATIONS: readonly Migration[] = journal.entries.map(({ tag, when
 /** The table of applied migrations. It identifies a plant-store schema. */
 const LEDGER = "plant_store_migrations";
 
-/** The tables of the current schema, and another schema with a ledger. The catalog lists even what the role may not read. */
+/** Lists the tables of the current schema, and finds a ledger in another one. The catalog shows even unreadable tables. */
 const CONTENTS = `SELECT current_schema() AS schema, coalesce((SELECT string_agg(tablename, ',')
   FROM pg_catalog.pg_tables WHERE schemaname = current_schema()), '') AS tables,
   (SELECT min(schemaname) FROM pg_catalog.pg_tables WHERE tablename = '${LEDGER}') AS other,
@@ -37,7 +37,7 @@ interface Contents {
   readonly schema: string | null;
   readonly tables: string;
   readonly other: string | null;
-  /** Null if there is no ledger. */
+  /** Whether the role may read the ledger. Null if there is none. */
   readonly may_read: boolean | null;
 }
 
@@ -55,14 +55,14 @@ export async function pendingMigrations(connection: Connection): Promise<readonl
   const tables = contents.tables.split(",").filter((table) => table !== "");
   if (contents.may_read === false) throw new DatabaseError(`the user lacks SELECT on ${LEDGER}: GRANT it`);
   if (tables.includes(LEDGER)) return await unapplied(connection);
-  if (contents.other !== null) throw new DatabaseError(elsewhere(contents.schema, contents.other));
+  // A second, empty set of tables would accept every id again.
+  if (contents.other !== null) {
+    throw new DatabaseError(
+      `search_path leads to schema "${contents.schema}", but the plant-store tables are in "${contents.other}": set search_path to that schema`,
+    );
+  }
   if (tables.length > 0) throw new DatabaseError(`schema "${contents.schema}" belongs to another application`);
   return MIGRATIONS;
-}
-
-/** A second, empty set of tables would accept every id again. */
-function elsewhere(schema: string, other: string): string {
-  return `search_path leads to schema "${schema}", but the plant-store tables are in "${other}": set search_path to that schema`;
 }
 
 async function unapplied(connection: Connection): Promise<readonly Migration[]> {
