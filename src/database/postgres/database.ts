@@ -75,27 +75,22 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const [plants, writing, reading] = [poolOf(maxInFlight), poolOf(1), poolOf(1, READ_TIMEOUT_MS)];
   const pools = [plants, writing, reading];
   const close = () => pools.forEach((pool) => pool.close());
-  if (isServing) await connectAll(url, pools).catch((error: unknown) => (close(), Promise.reject(error)));
+  if (isServing) {
+    // Otherwise a client would be the first to see that one pool cannot connect.
+    const timeoutMs = url.connectTimeoutMs * url.hosts.length;
+    const connecting = Promise.all(pools.map((pool) => pool.connect(timeoutMs)));
+    await translated("open", url, connecting).catch((error: unknown) => (close(), Promise.reject(error)));
+  }
   return {
     plants: plantStore(plants),
     tokens: tokenStore(reading, writing),
-    pages: () => keysetPages((from) => readable(url, reading.run(readPage(from), READ_TIMEOUT_MS))),
+    pages: () => keysetPages((from) => translated("read", url, reading.run(readPage(from), READ_TIMEOUT_MS))),
     metrics: () => poolMetrics(pools),
     failed: new Promise(() => {}),
     async [Symbol.asyncDispose]() {
       close();
     },
   };
-}
-
-/** Connects every pool at the start: otherwise a client would be the first to see that one cannot connect. */
-async function connectAll(url: PostgresUrl, pools: readonly Pool[]): Promise<void> {
-  const timeoutMs = url.connectTimeoutMs * url.hosts.length;
-  try {
-    await Promise.all(pools.map((pool) => pool.connect(timeoutMs)));
-  } catch (error) {
-    throw toDatabaseError("open", url.database, error);
-  }
 }
 
 /** The plants' store on their pool. The probe uses the same pool, because whatever blocks that pool blocks every plant. */
@@ -126,20 +121,20 @@ export function migratePostgres(
 }
 
 /** Uses one connection, and translates its failures for the operator. */
-async function connected<Result>(
+function connected<Result>(
   url: PostgresUrl,
   servers: ReturnType<typeof failover>,
   { writable, timeoutMs }: ConnectionOptions,
   use: (connection: Connection) => Promise<Result>,
 ): Promise<Result> {
-  try {
+  async function connectAndUse(): Promise<Result> {
     const connection = await servers.connect({ writable, timeoutMs: url.connectTimeoutMs * url.hosts.length });
     return await withDeadline(use(connection), timeoutMs, () => {
       throw new PostgresFailure("DEADLINE");
     }).finally(connection.close);
-  } catch (error) {
-    throw toDatabaseError("open", url.database, error);
   }
+
+  return translated("open", url, connectAndUse());
 }
 
 async function requireSchema(connection: Connection, access: Access): Promise<void> {
@@ -149,10 +144,10 @@ async function requireSchema(connection: Connection, access: Access): Promise<vo
   if (access !== "read" && pending.length > 0) await migrate(connection);
 }
 
-async function readable<Result>(url: PostgresUrl, result: Promise<Result>): Promise<Result> {
+async function translated<Result>(action: string, url: PostgresUrl, result: Promise<Result>): Promise<Result> {
   try {
     return await result;
   } catch (error) {
-    throw toDatabaseError("read", url.database, error);
+    throw toDatabaseError(action, url.database, error);
   }
 }
