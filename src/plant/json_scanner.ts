@@ -37,18 +37,22 @@ export interface JsonScanOptions {
 }
 
 // Code units as numbers: strings of one character cost ten times as much.
+const SPACE = 0x20;
 const QUOTE = 0x22;
-const PLUS = 0x2b;
 const COMMA = 0x2c;
-const MINUS = 0x2d;
-const POINT = 0x2e;
 const ZERO = 0x30;
 const NINE = 0x39;
 const COLON = 0x3a;
 const OPEN_ARRAY = 0x5b;
-const BACKSLASH = 0x5c;
 const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
+
+const SPACES = /[ \n\r\t]*/y;
+const UNESCAPED = /[\x20-\x21\x23-\x5b\x5d-\uffff]*/y;
+const ESCAPE = /\\(?:["\\/bfnrt]|u[\da-fA-F]{4})/y;
+const BROKEN_ESCAPE = /(?:\\(?:u[\da-fA-F]{0,3})?)?/y;
+/** A number, or the beginning of one, which does not end with a digit. */
+const NUMBER = /-?(?:(?:0|[1-9]\d*)(?:\.(?:\d+(?:[eE][+-]?\d*)?)?|[eE][+-]?\d*)?)?/y;
 
 /**
  * Each method reads what it is named after, or returns false with `at` where the text breaks. The fields are not private
@@ -168,77 +172,36 @@ class Scanner {
 
   string(): boolean {
     if (this.code() !== QUOTE) return false;
-    const text = this.text;
-    let at = this.at + 1;
-    // After the end of the text the code is NaN.
-    for (let code = text.charCodeAt(at); code >= 0x20 && code !== QUOTE; code = text.charCodeAt(at)) {
-      at++;
-      if (code !== BACKSLASH) continue;
-      this.at = at;
-      if (!this.escaped()) return false;
-      at = this.at;
-    }
-    this.at = at;
-    if (this.code() !== QUOTE) return false;
     this.at++;
-    return true;
-  }
-
-  /** The rest of an escape, after the backslash. */
-  escaped(): boolean {
-    const char = this.text[this.at];
-    if (char === undefined || !'"\\/bfnrtu'.includes(char)) return false;
-    this.at++;
-    for (const end = this.at + (char === "u" ? 4 : 0); this.at < end; this.at++) {
-      if (!isHexDigit(this.code())) return false;
+    do this.match(UNESCAPED);
+    while (this.match(ESCAPE));
+    if (this.code() !== QUOTE) {
+      this.match(BROKEN_ESCAPE);
+      return false;
     }
+    this.at++;
     return true;
   }
 
   number(): boolean {
-    if (this.code() === MINUS) this.at++;
-    if (this.code() === ZERO) this.at++;
-    else if (!this.digits()) return false;
-    if (this.code() === POINT) {
-      this.at++;
-      if (!this.digits()) return false;
-    }
-    // "e" or "E".
-    if ((this.code() | 0x20) !== 0x65) return true;
-    this.at++;
-    if (this.code() === PLUS || this.code() === MINUS) this.at++;
-    return this.digits();
-  }
-
-  /** At least one. */
-  digits(): boolean {
-    let { at } = this;
-    while (isDigit(this.text.charCodeAt(at))) at++;
-    const isThere = at > this.at;
-    this.at = at;
-    return isThere;
+    this.match(NUMBER);
+    const last = this.text.charCodeAt(this.at - 1);
+    return last >= ZERO && last <= NINE;
   }
 
   space(): void {
-    let { at } = this;
-    while (isSpace(this.text.charCodeAt(at))) at++;
-    this.at = at;
+    if (this.code() <= SPACE) this.match(SPACES);
+  }
+
+  /** Moves past what a sticky pattern matches; returns false if it does not match here. */
+  match(pattern: RegExp): boolean {
+    pattern.lastIndex = this.at;
+    const isThere = pattern.test(this.text);
+    if (isThere) this.at = pattern.lastIndex;
+    return isThere;
   }
 
   code(): number {
     return this.text.charCodeAt(this.at);
   }
-}
-
-function isDigit(code: number): boolean {
-  return code >= ZERO && code <= NINE;
-}
-
-function isHexDigit(code: number): boolean {
-  const lower = code | 0x20;
-  return isDigit(code) || (lower >= 0x61 && lower <= 0x66);
-}
-
-function isSpace(code: number): boolean {
-  return code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
 }
