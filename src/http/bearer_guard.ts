@@ -17,18 +17,14 @@ export type RequiredScopes = Readonly<Record<string, Scope>>;
  */
 export function bearerGuard(authenticate: Authenticate, requiredScopes: RequiredScopes) {
   const scopes = new Map(Object.entries(requiredScopes));
-  const guard = new Elysia({ name: "bearer-guard" });
-  guard.onTransform({ as: "global" }, function normalizeCredentials({ headers }) {
-    headers["authorization"] = normalizeAuthorization(headers["authorization"]);
-  });
-  guard.use(bearer());
   // Elysia guesses from a hook's source text whether to await it: it awaits a call after a `return`. It copies what a
   // hook resolves to into the context, which costs more than the check: so this one resolves to nothing.
-  guard.onTransform({ as: "global" }, function authenticateBearer(context) {
-    const { bearer: token = "", path } = context as { bearer?: string; path: string };
-    return requireAccepted(authenticate(token), scopes.get(path));
-  });
-  return guard;
+  return new Elysia({ name: "bearer-guard" })
+    .use(bearer())
+    .onTransform({ as: "global" }, function authenticateBearer(context) {
+      const { headers, path, bearer: found } = context as typeof context & { readonly bearer?: string };
+      return requireAccepted(authenticate(tokenOf(headers["authorization"], found)), scopes.get(path));
+    });
 }
 
 /** How long `authenticate` may take, in milliseconds: longer than fetching the keys of a provider. */
@@ -53,21 +49,21 @@ function insufficientScope(scope: Scope | undefined): PlantStoreError {
 }
 
 /**
- * RFC 9110, section 11.4 (the scheme ignores case) and RFC 6750, section 2.1 (the characters of a token). The bearer
- * plugin wants exactly `Bearer `; if the header has no token, it would look into the query, which this prevents. Two
+ * RFC 9110, section 11.4 (the scheme ignores case) and RFC 6750, section 2.1 (the characters of a token). Two
  * Authorization headers arrive joined by a comma, which no token has.
  */
 const CREDENTIALS = /^bearer +([\w\-.~+/]+=*)$/i;
 
-/** As the bearer plugin wants it, and nearly all clients send it: this test costs a quarter of taking it apart. */
-const NORMAL_CREDENTIALS = /^Bearer [\w\-.~+/]+=*$/;
+/** As nearly all clients send them: this test costs a quarter of taking them apart. */
+const USUAL_CREDENTIALS = /^Bearer [\w\-.~+/]+=*$/;
 
-function normalizeAuthorization(authorization: string | undefined): string {
+/** The bearer plugin wants exactly `Bearer `, and looks into the query otherwise: that is no credential. */
+function tokenOf(authorization: string | undefined, found: string | undefined): string {
   if (authorization === undefined) throw new PlantStoreError("missing_credentials");
-  if (NORMAL_CREDENTIALS.test(authorization)) return authorization;
-  const token = CREDENTIALS.exec(authorization)?.[1];
+  const isUsual = USUAL_CREDENTIALS.test(authorization);
+  const token = isUsual ? found : CREDENTIALS.exec(authorization)?.[1];
   if (token === undefined) throw invalidCredentials("malformed");
-  return `Bearer ${token}`;
+  return token;
 }
 
 /** The same response for all invalid credentials: only the log has the reason. */
