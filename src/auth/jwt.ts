@@ -93,29 +93,21 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
   const { algorithms: asked = JWT_ALGORITHMS, audience, clock = () => new Date(), issuer, scope, sha256 } = options;
   const algorithms = JWT_ALGORITHMS.filter((algorithm) => asked.includes(algorithm));
   const rules = { algorithms, audience, issuer, requiredClaims: ["exp"], clockTolerance: CLOCK_SKEW_SECONDS };
-  const keys = new ProviderKeys(options);
+  const keys = providerKeys(remoteKeys(options), options);
   const withPermit = semaphore(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2)));
-  /** By the token's digest, the oldest first. */
-  const remembered = new Map<string, Remembered>();
   /** Tokens that wait for keys, or to be verified, by digest. */
   const inFlight = new Map<string, Promise<Verdict>>();
   let verifying = 0;
 
-  function recall(digest: string): Verdict | Promise<Verdict> | undefined {
-    const known = remembered.get(digest);
-    if (known === undefined) return inFlight.get(digest);
-    const isCurrent = keys.areUsable() && keys.edition === known.edition;
-    if (isCurrent && clock().getTime() < known.expiresAt) return known.verdict;
-    remembered.delete(digest);
-    return undefined;
-  }
-
   async function verify(token: string, digest: string, header: JWTHeaderParameters): Promise<Verdict> {
     try {
-      const { key, edition } = await keys.find(header);
-      const payload = await verifySignature(token, key);
+      const { key, remembered } = await keys.find(header);
+      if (verifying >= MAX_VERIFYING) throw tooMany("to be verified");
+      verifying++;
+      const verifySignature = () => jwtVerify(token, key, { ...rules, currentDate: clock() });
+      const { payload } = await withPermit(verifySignature).finally(() => verifying--);
       const verdict = isGranted(payload, scope) ? ACCEPTED : WITHOUT_SCOPES;
-      remembered.set(digest, { verdict, edition, expiresAt: ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000 });
+      remembered.set(digest, { verdict, expiresAt: ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000 });
       const [oldest = digest] = remembered.keys();
       if (remembered.size > MAX_REMEMBERED) remembered.delete(oldest);
       return verdict;
@@ -127,22 +119,13 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
     }
   }
 
-  async function verifySignature(token: string, key: CryptoKey): Promise<JWTPayload> {
-    if (verifying >= MAX_VERIFYING) throw tooMany("to be verified");
-    verifying++;
-    try {
-      const { payload } = await withPermit(() => jwtVerify(token, key, { ...rules, currentDate: clock() }));
-      return payload;
-    } finally {
-      verifying--;
-    }
-  }
-
   return (token) => {
     if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
     const digest = sha256(token, "base64");
-    const known = recall(digest);
-    if (known !== undefined) return known;
+    const known = keys.remembered().get(digest);
+    if (known !== undefined && keys.areUsable() && clock().getTime() < known.expiresAt) return known.verdict;
+    const waiting = inFlight.get(digest);
+    if (waiting !== undefined) return waiting;
     const header = readHeader(token, algorithms);
     if (typeof header === "string") return refused(header);
     const verdict = verify(token, digest, header);
@@ -153,8 +136,7 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
 
 /** Whether a token has the three parts of a signed JWT (RFC 7515, section 7.1). */
 export function isCompact(token: string): boolean {
-  const secondDot = token.indexOf(".", token.indexOf(".") + 1);
-  return secondDot > 0 && !token.includes(".", secondDot + 1);
+  return token.split(".", 4).length === 3;
 }
 
 /** The header of a token, or why the token is refused, as far as that needs neither a key nor the signature. */
@@ -202,14 +184,6 @@ const CLOCK_SKEW_SECONDS = 30;
 
 const WITHOUT_SCOPES = accepted([]);
 
-interface Remembered {
-  readonly verdict: Verdict;
-  /** The edition of the provider's keys by which it was verified. */
-  readonly edition: number;
-  /** In milliseconds since 1970 UTC. */
-  readonly expiresAt: number;
-}
-
 function tooMany(what: string): PlantStoreError {
   return new PlantStoreError("queue_full", `too many JWTs wait ${what}; send the plant again later`);
 }
@@ -224,29 +198,23 @@ function isGranted({ scope, scp }: JWTPayload, required: string | undefined): bo
 
 function refusalOf(error: unknown): string {
   if (error instanceof KeysUnavailable) return "keys unavailable";
-  if (error instanceof errors.JWTClaimValidationFailed) {
-    return REFUSAL_BY_CLAIM[`${error.claim} ${error.reason}`] ?? "malformed";
-  }
-  if (error instanceof errors.JOSEError) return REFUSAL_BY_CODE[error.code] ?? "malformed";
   // A TypeError or DOMException of Web Cryptography.
-  return "unusable key";
+  if (!(error instanceof errors.JOSEError)) return "unusable key";
+  const isOfClaim = error instanceof errors.JWTClaimValidationFailed && error.reason !== "invalid";
+  return REFUSALS[isOfClaim ? error.claim : error.code] ?? "malformed";
 }
 
-const REFUSAL_BY_CODE: Readonly<Record<string, string>> = {
+/** By the claim that is missing or wrong, or else by jose's code. */
+const REFUSALS: Readonly<Record<string, string>> = {
+  iss: "wrong issuer",
+  aud: "wrong audience",
+  exp: "no expiry",
+  nbf: "not yet valid",
   [errors.JWKSNoMatchingKey.code]: "unknown key",
   [errors.JWKSMultipleMatchingKeys.code]: "ambiguous key",
   [errors.JWKSInvalid.code]: "unusable key",
   [errors.JWSSignatureVerificationFailed.code]: "bad signature",
   [errors.JWTExpired.code]: "expired",
-};
-
-const REFUSAL_BY_CLAIM: Readonly<Record<string, string>> = {
-  "iss missing": "wrong issuer",
-  "iss check_failed": "wrong issuer",
-  "aud missing": "wrong audience",
-  "aud check_failed": "wrong audience",
-  "exp missing": "no expiry",
-  "nbf check_failed": "not yet valid",
 };
 
 // The ages of cached keys, in milliseconds since the provider confirmed them, as RFC 5861 names them.
@@ -267,103 +235,89 @@ const MAX_WAITING_FOR_KEYS = 1_000;
 /** The provider's keys could not be fetched, and the cached ones do not have the key. */
 class KeysUnavailable extends Error {}
 
+/** Accepted tokens by their digest, the oldest first, with the end of each in milliseconds since 1970 UTC. */
+type Remembered = Map<string, { readonly verdict: Verdict; readonly expiresAt: number }>;
+
 /**
  * The keys of an identity provider. jose fetches, parses and selects them, but never uses old ones, and has no cooldown
- * after a failed fetch: so this class decides when to fetch.
+ * after a failed fetch: so this function decides when to fetch.
  */
-class ProviderKeys {
-  /** Counts up when the provider publishes other keys than before. */
-  edition = 0;
-  readonly #jwks: RemoteJWKSet;
-  readonly #monotonic: () => number;
-  readonly #onUnavailable: (cause: unknown) => void;
-  #fingerprint: string | undefined;
+function providerKeys(jwks: RemoteJWKSet, { monotonic = () => performance.now(), onKeysUnavailable }: JwtOptions) {
+  let fingerprint: string | undefined;
+  /** What these keys have verified. */
+  let remembered: Remembered = new Map();
   /** When the fetch of the cached keys began, by `monotonic`. */
-  #confirmedAt = Number.NEGATIVE_INFINITY;
+  let confirmedAt = -Infinity;
   /** When the last fetch began, by `monotonic`. */
-  #fetchedAt = Number.NEGATIVE_INFINITY;
-  #fetching: Promise<void> | undefined;
-  #waiting = 0;
+  let fetchedAt = -Infinity;
+  let fetching: Promise<void> | undefined;
+  let waiting = 0;
   /** Whether the last fetch failed. */
-  #isFailing = false;
+  let isFailing = false;
 
-  constructor({ jwksUrl, fetch, timeoutMs = 5_000, monotonic, onKeysUnavailable }: JwtOptions) {
-    this.#jwks = createRemoteJWKSet(jwksUrl, {
-      [customFetch]: boundedFetch(fetch ?? globalThis.fetch),
-      timeoutDuration: timeoutMs,
-      // It never fetches by itself.
-      cacheMaxAge: Infinity,
-      cooldownDuration: Infinity,
-    });
-    this.#monotonic = monotonic ?? (() => performance.now());
-    this.#onUnavailable = onKeysUnavailable ?? (() => {});
-  }
+  const age = () => monotonic() - confirmedAt;
 
   /** Whether cached keys may be used without waiting. Begins a fetch if one is due. */
-  areUsable(): boolean {
-    const age = this.#age();
-    if (age >= MAX_AGE_MS) void this.#revalidate();
-    return age < (this.#isFailing ? STALE_IF_ERROR_MS : STALE_WHILE_REVALIDATE_MS);
+  function areUsable(): boolean {
+    if (age() >= MAX_AGE_MS) void revalidate();
+    return age() < (isFailing ? STALE_IF_ERROR_MS : STALE_WHILE_REVALIDATE_MS);
   }
 
   /** Finds the key that a token's header names, after a fetch if one is necessary. */
-  async find(header: JWTHeaderParameters): Promise<{ readonly key: CryptoKey; readonly edition: number }> {
-    if (!this.areUsable()) await this.#waitForKeys();
-    if (this.#age() >= STALE_IF_ERROR_MS) throw new KeysUnavailable();
+  async function find(header: JWTHeaderParameters) {
+    if (!areUsable()) await waitForKeys();
+    if (age() >= STALE_IF_ERROR_MS) throw new KeysUnavailable();
     try {
-      return await this.#select(header);
+      return await select(header);
     } catch (error) {
       if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
     }
-    await this.#waitForKeys();
-    if (this.#isFailing) throw new KeysUnavailable();
-    return this.#select(header);
+    await waitForKeys();
+    if (isFailing) throw new KeysUnavailable();
+    return select(header);
   }
 
-  async #select(header: JWTHeaderParameters) {
-    const { edition } = this;
-    return { key: await this.#jwks(header), edition };
+  async function select(header: JWTHeaderParameters) {
+    // Before the key: a fetch that ends meanwhile may withdraw it.
+    const ofThisKey = remembered;
+    return { key: await jwks(header), remembered: ofThisKey };
   }
 
-  #age(): number {
-    return this.#monotonic() - this.#confirmedAt;
-  }
-
-  async #waitForKeys(): Promise<void> {
-    const fetching = this.#revalidate();
-    if (fetching === undefined) return;
-    if (this.#waiting >= MAX_WAITING_FOR_KEYS) throw tooMany("for the identity provider's keys");
-    this.#waiting++;
-    await fetching;
+  async function waitForKeys(): Promise<void> {
+    const reading = revalidate();
+    if (reading !== undefined && ++waiting > MAX_WAITING_FOR_KEYS) throw tooMany("for the identity provider's keys");
+    await reading;
   }
 
   /** Begins a fetch, unless one is in flight or the last one began within the cooldown. */
-  #revalidate(): Promise<void> | undefined {
-    const now = this.#monotonic();
-    if (this.#fetching === undefined && now - this.#fetchedAt >= COOLDOWN_MS) {
-      this.#fetchedAt = now;
-      this.#fetching = this.#fetch();
+  function revalidate(): Promise<void> | undefined {
+    const now = monotonic();
+    if (fetching === undefined && now - fetchedAt >= COOLDOWN_MS) {
+      fetchedAt = now;
+      fetching = reload();
     }
-    return this.#fetching;
+    return fetching;
   }
 
-  async #fetch(): Promise<void> {
+  async function reload(): Promise<void> {
     try {
-      await this.#jwks.reload();
-      const fingerprint = fingerprintOf(this.#jwks.jwks()?.keys ?? []);
-      if (fingerprint !== this.#fingerprint) this.edition++;
-      this.#fingerprint = fingerprint;
+      await jwks.reload();
+      const published = fingerprintOf(jwks.jwks()?.keys ?? []);
+      if (published !== fingerprint) remembered = new Map();
+      fingerprint = published;
       // A key that was withdrawn while the response was on its way may still be in it.
-      this.#confirmedAt = this.#fetchedAt;
-      this.#isFailing = false;
+      confirmedAt = fetchedAt;
+      isFailing = false;
     } catch (cause) {
-      this.#isFailing = true;
-      this.#onUnavailable(cause);
+      isFailing = true;
+      onKeysUnavailable?.(cause);
     } finally {
-      this.#fetching = undefined;
-      this.#waiting = 0;
+      fetching = undefined;
+      waiting = 0;
     }
   }
+
+  return { areUsable, find, remembered: () => remembered };
 }
 
 /** What decides which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6). */
@@ -379,10 +333,11 @@ function fingerprintOf(keys: readonly JWK[]): string {
 
 const MAX_JWKS_BYTES = 262_144;
 
-/** Refuses all but 200: a redirection could leave HTTPS. */
-function boundedFetch(fetch: FetchImplementation): FetchImplementation {
-  return async (url, init) => {
+/** The provider's keys, which are fetched only by `reload()`. */
+function remoteKeys({ jwksUrl, fetch = globalThis.fetch, timeoutMs = 5_000 }: JwtOptions): RemoteJWKSet {
+  const boundedFetch: FetchImplementation = async (url, init) => {
     const { body, status } = await fetch(url, init);
+    // A redirection could leave HTTPS.
     if (status !== 200) {
       await body?.cancel();
       throw new Error(`The JWKS URL answered ${status}`);
@@ -396,4 +351,10 @@ function boundedFetch(fetch: FetchImplementation): FetchImplementation {
     }
     return new Response(new Blob(chunks));
   };
+  return createRemoteJWKSet(jwksUrl, {
+    [customFetch]: boundedFetch,
+    timeoutDuration: timeoutMs,
+    cacheMaxAge: Infinity,
+    cooldownDuration: Infinity,
+  });
 }
