@@ -4,15 +4,7 @@
  * @module
  */
 export { type AppOptions, createApp, type RenderMetrics } from "./http/app.ts";
-export {
-  ACCEPTED,
-  accepted,
-  type Authenticate,
-  refused,
-  type Scope,
-  SCOPES,
-  type Verdict,
-} from "./auth/authenticate.ts";
+export { type Authenticate, type Scope, SCOPES, type Verdict } from "./auth/authenticate.ts";
 export type { Commit } from "./group_commit/batch.ts";
 export { memoryDatabase, memoryStore } from "./database/memory.ts";
 export { sha256 } from "./auth/sha256.ts";

@@ -11,7 +11,7 @@ const TIMEOUT_MS = 60_000;
 const { AUTH_TOKENS = "known-token-0123456789", METRICS_TOKEN = "metrics-token-0123456789" } = process.env;
 const { QUEUE_LIMIT = "40", MODULE } = process.env;
 const plantStore = MODULE === undefined ? await import("../../src/mod.ts") : await load(MODULE);
-const { ACCEPTED, accepted, createApp, groupCommit, memoryStore, PlantStoreError, readiness, refused } = plantStore;
+const { createApp, groupCommit, memoryStore, PlantStoreError, readiness, SCOPES } = plantStore;
 const { store, release } = storeUnderTest();
 const commits = groupCommit(store, {
   queueLimit: Number(QUEUE_LIMIT),
@@ -50,8 +50,8 @@ async function load(url: string): Promise<typeof source> {
 }
 
 function authenticate(token: string): Verdict {
-  if (token === AUTH_TOKENS) return ACCEPTED;
-  return token === METRICS_TOKEN ? accepted(["metrics"]) : refused("unknown");
+  if (token === AUTH_TOKENS) return { ok: true, scopes: new Set(SCOPES) };
+  return token === METRICS_TOKEN ? { ok: true, scopes: new Set(["metrics"]) } : { ok: false, reason: "unknown" };
 }
 
 /** A store that does what a bad day brings, by the name of the plant. */
