@@ -1,19 +1,17 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { hostname } from "node:os";
 import { type Context, ROOT_CONTEXT, type Span, SpanKind, SpanStatusCode, trace as traceApi } from "@opentelemetry/api";
-import { getNumberFromEnv, getStringFromEnv, parseTraceParent } from "@opentelemetry/core";
+import { getNumberFromEnv, getStringFromEnv, parseTraceParent, setGlobalErrorHandler } from "@opentelemetry/core";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
 import { defaultResource, detectResources, envDetector, resourceFromAttributes } from "@opentelemetry/resources";
 import {
-  AlwaysOffSampler,
-  AlwaysOnSampler,
   BatchSpanProcessor,
   ParentBasedSampler,
   type Sampler,
-  type SpanExporter,
   TraceIdRatioBasedSampler,
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
+import { reasonOf } from "../errors.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 
 /** Where traces go, and under what name. */
@@ -28,24 +26,19 @@ export interface TracingOptions {
 type Fetch = (request: Request) => Response | Promise<Response>;
 
 /** Spans of requests, sent over OTLP (https://opentelemetry.io/docs/specs/otlp/). */
-export interface Tracing {
-  /** Makes a span of each request to an app. */
-  trace(fetch: Fetch): Fetch;
-  /** Gives the span of the current request its name, attributes and status. */
-  onResponse(completed: CompletedRequest): void;
-  /** Sends the spans that are left, which takes as long as the collector does. Never rejects. */
-  close(): Promise<void>;
-}
+export type Tracing = ReturnType<typeof startTracing>;
 
 /**
  * Starts sending spans to a collector. A span has only what is in {@linkcode CompletedRequest}: no header, query, token
  * or body leaves the process.
  */
-export function startTracing({ endpoint, serviceName, onFailure }: TracingOptions): Tracing {
-  const url = `${endpoint.href.replace(/\/+$/, "")}/v1/traces`;
+export function startTracing({ endpoint, serviceName, onFailure }: TracingOptions) {
+  // The message only: the error has the whole response of the collector.
+  const report = (error: unknown) => onFailure(reasonOf(error));
+  setGlobalErrorHandler(report);
   // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#batch-span-processor
   const processor = new BatchSpanProcessor({
-    exporter: reporting(new OTLPTraceExporter({ url }), onFailure),
+    exporter: new OTLPTraceExporter({ url: `${endpoint.href.replace(/\/+$/, "")}/v1/traces` }),
     scheduledDelayMillis: getNumberFromEnv("OTEL_BSP_SCHEDULE_DELAY") ?? 5_000,
     exportTimeoutMillis: getNumberFromEnv("OTEL_BSP_EXPORT_TIMEOUT") ?? 30_000,
     maxQueueSize: getNumberFromEnv("OTEL_BSP_MAX_QUEUE_SIZE") ?? 2_048,
@@ -56,34 +49,37 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
   const tracer = provider.getTracer("plant-store");
   const spans = new AsyncLocalStorage<Span>();
   return {
-    trace: (fetch) => (request) => {
-      const span = tracer.startSpan(request.method, { kind: SpanKind.SERVER }, parentOf(request));
-      return spans.run(span, async () => {
-        try {
-          return await fetch(request);
-        } finally {
-          span.end();
-        }
-      });
-    },
-    onResponse(completed) {
+    /** Makes a span of each request to an app. */
+    trace:
+      (fetch: Fetch): Fetch =>
+      (request) => {
+        const span = tracer.startSpan(request.method, { kind: SpanKind.SERVER }, parentOf(request));
+        return spans.run(span, async () => {
+          try {
+            return await fetch(request);
+          } finally {
+            span.end();
+          }
+        });
+      },
+    /**
+     * Gives the span of the current request its name, attributes and status. The error of a client is not an error of
+     * the span (https://opentelemetry.io/docs/specs/semconv/http/http-spans).
+     */
+    onResponse({ method, path, status, requestId }: CompletedRequest): void {
       const span = spans.getStore();
-      if (span?.isRecording()) describeSpan(span, completed);
+      if (!span?.isRecording()) return;
+      span.setAttributes({
+        "http.request.method": method,
+        "http.response.status_code": status,
+        "plant_store.request_id": requestId,
+      });
+      if (path !== "other") span.updateName(`${method} ${path}`).setAttribute("http.route", path);
+      if (status >= 500) span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", String(status));
     },
-    // The exporter has passed its failures to `onFailure` already.
-    close: () => provider.shutdown().catch(() => {}),
+    /** Sends the spans that are left, which takes as long as the collector does. Never rejects. */
+    close: (): Promise<void> => provider.shutdown().catch(report),
   };
-}
-
-/** https://opentelemetry.io/docs/specs/semconv/http/http-spans: the error of a client is not an error of the span. */
-function describeSpan(span: Span, { method, path, status, requestId }: CompletedRequest): void {
-  span.setAttributes({
-    "http.request.method": method,
-    "http.response.status_code": status,
-    "plant_store.request_id": requestId,
-  });
-  if (path !== "other") span.updateName(`${method} ${path}`).setAttribute("http.route", path);
-  if (status >= 500) span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", String(status));
 }
 
 /** The header has 55 characters (https://www.w3.org/TR/trace-context); later versions may append to it. */
@@ -107,27 +103,10 @@ function resourceOf(serviceName: string) {
 
 /** https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#general-sdk-configuration */
 function sampler(): Sampler {
-  const ratio = getNumberFromEnv("OTEL_TRACES_SAMPLER_ARG") ?? 1;
-  const root = (sampler: Sampler) => new ParentBasedSampler({ root: sampler });
-  const samplers: Readonly<Record<string, Sampler>> = {
-    always_on: new AlwaysOnSampler(),
-    always_off: new AlwaysOffSampler(),
-    traceidratio: new TraceIdRatioBasedSampler(ratio),
-    parentbased_always_off: root(new AlwaysOffSampler()),
-    parentbased_traceidratio: root(new TraceIdRatioBasedSampler(ratio)),
-  };
-  return samplers[getStringFromEnv("OTEL_TRACES_SAMPLER") ?? ""] ?? root(new AlwaysOnSampler());
-}
-
-function reporting(exporter: SpanExporter, onFailure: TracingOptions["onFailure"]): SpanExporter {
-  return {
-    export(spans, done) {
-      exporter.export(spans, (result) => {
-        // The error itself has the whole response of the collector.
-        if (result.error !== undefined) onFailure(result.error.message);
-        done(result);
-      });
-    },
-    shutdown: () => exporter.shutdown(),
-  };
+  const name = getStringFromEnv("OTEL_TRACES_SAMPLER") ?? "";
+  const traceidratio = getNumberFromEnv("OTEL_TRACES_SAMPLER_ARG") ?? 1;
+  const ratios: Partial<Record<string, number>> = { always_on: 1, always_off: 0, traceidratio };
+  const ratio = ratios[name.replace(/^parentbased_/, "")];
+  const root = new TraceIdRatioBasedSampler(ratio ?? 1);
+  return ratio === undefined || name.startsWith("parentbased_") ? new ParentBasedSampler({ root }) : root;
 }
