@@ -4,7 +4,6 @@ import {
   getJsonLinesFormatter,
   getTextFormatter,
   getLogger,
-  type Logger,
   type LogLevel,
   type LogRecord,
   type TextFormatter,
@@ -22,76 +21,64 @@ export interface LoggingOptions {
 }
 
 /** The log of the process. When disposed of, it reports how many lines it suppressed. */
-export interface Logging extends Disposable {
-  /** A property may be a function: it is called for the value, but only if the line is written. */
-  readonly log: Logger;
-  /**
-   * Counts a line that the throttle would suppress, and returns true. Call it before a line that many requests a second
-   * may cause: making the line costs a tenth of a refused request.
-   */
-  readonly suppresses: (level: "warning" | "error", message: string, reason?: string) => boolean;
-}
-
-/** Starts the log of the process. An error that occurs a thousand times a second does not flood it. */
-export function startLogging({ level, format, colors, write }: LoggingOptions): Logging {
-  const line = format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty(colors);
-  const log = getLogger("plant-store");
-  const throttle = throttleOf(log);
-  configureSync({
-    reset: true,
-    sinks: { stderr: (record) => write(line({ ...record, properties: valuesOf(record.properties) })) },
-    filters: { throttle: throttle.admits },
-    loggers: [
-      { category: "plant-store", sinks: ["stderr"], filters: ["throttle"], lowestLevel: level },
-      { category: ["logtape", "meta"], sinks: ["stderr"], lowestLevel: "warning" },
-    ],
-  });
-  const timer = setInterval(throttle.endWindow, WINDOW_MS).unref();
-  return {
-    log,
-    suppresses: throttle.suppresses,
-    [Symbol.dispose]() {
-      clearInterval(timer);
-      throttle.endWindow();
-    },
-  };
-}
-
-function valuesOf(properties: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  return Object.fromEntries(
-    Object.entries(properties).map(([name, value]) => [name, typeof value === "function" ? value() : value]),
-  );
-}
+export type Logging = ReturnType<typeof startLogging>;
 
 /** How many warnings and errors with the same message and reason are written in a window. */
 const WRITTEN_PER_WINDOW = 10;
 const WINDOW_MS = 10_000;
 
-/** Counts warnings and errors by message and reason: a flood of unknown tokens does not hide a revoked one. */
-function throttleOf(log: Logger) {
+/**
+ * Starts the log of the process. Counts warnings and errors by message and reason: one that occurs a thousand times a
+ * second does not flood the log, and a flood of unknown tokens does not hide a revoked one.
+ */
+export function startLogging({ level, format, colors, write }: LoggingOptions) {
+  const log = getLogger("plant-store");
   const kinds = new Map<string, { readonly record: LogRecord; count: number }>();
+
+  function admits(record: LogRecord): boolean {
+    const { level, rawMessage, properties } = record;
+    if (level === "debug" || level === "info") return true;
+    const kind = kindOf(level, String(rawMessage), properties["reason"]);
+    return ++kinds.getOrInsertComputed(kind, () => ({ record, count: 0 })).count <= WRITTEN_PER_WINDOW;
+  }
+
+  function endWindow(): void {
+    const ended = [...kinds.values()];
+    kinds.clear();
+    for (const { record, count } of ended) {
+      const suppressed = count - WRITTEN_PER_WINDOW;
+      if (suppressed <= 0 || (record.level !== "warning" && record.level !== "error")) continue;
+      const message = `Suppressed {suppressed} more lines: ${String(record.rawMessage)}`;
+      log[record.level](message, { suppressed, reason: record.properties["reason"] });
+    }
+  }
+
+  const line = format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty(colors);
+  configureSync({
+    reset: true,
+    sinks: { stderr: (record) => write(line(record)) },
+    filters: { throttle: admits },
+    loggers: [
+      { category: "plant-store", sinks: ["stderr"], filters: ["throttle"], lowestLevel: level },
+      { category: ["logtape", "meta"], sinks: ["stderr"], lowestLevel: "warning" },
+    ],
+  });
+  const timer = setInterval(endWindow, WINDOW_MS).unref();
   return {
-    admits(record: LogRecord): boolean {
-      const { level, rawMessage, properties } = record;
-      if (level === "debug" || level === "info") return true;
-      const key = kindOf(level, String(rawMessage), properties["reason"]);
-      return ++kinds.getOrInsertComputed(key, () => ({ record, count: 0 })).count <= WRITTEN_PER_WINDOW;
-    },
+    log,
+    /**
+     * Counts a line that the throttle would suppress, and returns true. Call it before a line that many requests a second
+     * may cause: making the line costs a tenth of a refused request.
+     */
     suppresses(level: "warning" | "error", message: string, reason?: string): boolean {
       const kind = kinds.get(kindOf(level, message, reason));
       if (kind === undefined || kind.count < WRITTEN_PER_WINDOW) return false;
       kind.count++;
       return true;
     },
-    endWindow(): void {
-      const ended = [...kinds.values()];
-      kinds.clear();
-      for (const { record, count } of ended) {
-        const suppressed = count - WRITTEN_PER_WINDOW;
-        if (suppressed <= 0 || (record.level !== "warning" && record.level !== "error")) continue;
-        const message = `Suppressed {suppressed} more lines: ${String(record.rawMessage)}`;
-        log[record.level](message, { suppressed, reason: record.properties["reason"] });
-      }
+    [Symbol.dispose]() {
+      clearInterval(timer);
+      endWindow();
     },
   };
 }

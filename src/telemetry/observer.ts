@@ -1,14 +1,9 @@
 import type { Logging } from "./logging.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Tracing } from "./tracing.ts";
-import type { PlantStoreError } from "../errors.ts";
+import type { ErrorCode } from "../errors.ts";
 import type { Commit } from "../group_commit/batch.ts";
 import type { Observer } from "../http/observer.ts";
-
-/** An observer of requests and of commits. */
-export interface ServiceObserver extends Observer {
-  onCommit(commit: Commit): void;
-}
 
 /** A commit that takes longer is logged, in milliseconds. */
 const SLOW_COMMIT_MS = 1_000;
@@ -23,24 +18,25 @@ export interface ObserverSinks extends Pick<Logging, "log" | "suppresses"> {
 export function createObserver(
   { log, suppresses, metrics, tracing }: ObserverSinks,
   { accessLog }: { accessLog: boolean },
-): ServiceObserver {
+): Observer & { onCommit(commit: Commit): void } {
   return {
-    onError(error, request) {
-      const line = lineOf(error);
-      if (line === undefined || suppresses(line.level, line.message, line.reason)) return;
-      const { level, message, reason } = line;
-      const { requestId, clientAddress: client } = request;
-      if (level === "warning")
-        log.warning(message, reason === undefined ? { requestId } : { reason, requestId, client });
-      else log.error(message, { cause: error.cause, requestId });
+    onError({ code, cause, reason = "none" }, { requestId, clientAddress }) {
+      const line = LINES[code];
+      if (line === undefined) return;
+      const { level, message } = line;
+      const isRefusal = line === REFUSED_CREDENTIALS;
+      if (suppresses(level, message, isRefusal ? reason : undefined)) return;
+      if (isRefusal) log.warning(message, { reason, requestId, client: clientAddress() });
+      else if (level === "warning") log.warning(message, { requestId });
+      else log.error(message, { cause, requestId });
     },
     onResponse(completed) {
       metrics.countResponse(completed);
       tracing?.onResponse(completed);
       if (!accessLog) return;
-      const { method, path, status, requestId, clientAddress: client } = completed;
+      const { method, path, status, requestId, clientAddress } = completed;
       const durationMs = Math.round(completed.durationMs * 1_000) / 1_000;
-      log.info("Request completed", { method, path, status, durationMs, requestId, client });
+      log.info("Request completed", { method, path, status, durationMs, requestId, client: clientAddress() });
     },
     onCommit(commit) {
       metrics.countCommit(commit);
@@ -50,20 +46,14 @@ export function createObserver(
   };
 }
 
-/** A line about an error. */
-interface Line {
-  readonly level: "warning" | "error";
-  readonly message: string;
-  /** Why credentials were refused. */
-  readonly reason?: string;
-}
+const REFUSED_CREDENTIALS = { level: "warning", message: "Refused credentials" } as const;
 
 /** Other errors are the client's: they are not logged, because their cause may quote a body. */
-function lineOf({ code, reason = "none" }: PlantStoreError): Line | undefined {
-  if (code === "missing_credentials" || code === "invalid_credentials" || code === "insufficient_scope") {
-    return { level: "warning", message: "Refused credentials", reason };
-  }
-  if (code === "queue_full") return { level: "warning", message: "Queue full" };
-  if (code === "storage_unavailable") return { level: "error", message: "Storage unavailable" };
-  return code === "internal" ? { level: "error", message: "Internal error" } : undefined;
-}
+const LINES: Partial<Record<ErrorCode, { readonly level: "warning" | "error"; readonly message: string }>> = {
+  missing_credentials: REFUSED_CREDENTIALS,
+  invalid_credentials: REFUSED_CREDENTIALS,
+  insufficient_scope: REFUSED_CREDENTIALS,
+  queue_full: { level: "warning", message: "Queue full" },
+  storage_unavailable: { level: "error", message: "Storage unavailable" },
+  internal: { level: "error", message: "Internal error" },
+};

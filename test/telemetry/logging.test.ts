@@ -46,14 +46,6 @@ test("a flood for one reason does not hide another one, and access is always log
   expect(lines.at(-1)).toMatchObject({ level: "WARN", reason: "unknown", suppressed: 40 });
 });
 
-test("a property that is a function is called only for a line that is written", () => {
-  using memory = memoryLog();
-  let calls = 0;
-  for (let i = 0; i < 50; i++) memory.log.warning("Refused credentials", { client: () => `client ${++calls}` });
-  expect(memory.lines.map(({ client }) => client)).toEqual(Array.from({ length: 10 }, (_, i) => `client ${i + 1}`));
-  expect(calls).toBe(10);
-});
-
 test("for people, a line has its properties behind the message, except those without a value", () => {
   let text = "";
   using memory = memoryLog({ format: "pretty", write: (line) => (text += stripVTControlCharacters(line)) });
