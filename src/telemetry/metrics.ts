@@ -8,8 +8,6 @@ const BUCKETS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 /** The upper bounds of the buckets of plants a commit. */
 const BUCKETS_PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384];
 
-const RENDER_INTERVAL_MS = 1_000;
-
 /** The metrics of the service. */
 export type Metrics = ReturnType<typeof createMetrics>;
 
@@ -20,20 +18,18 @@ export type Metrics = ReturnType<typeof createMetrics>;
 export function createMetrics() {
   /** Few entries: paths and statuses are ours, and the HTTP parser knows few methods. */
   const requests = new Map<string, { readonly labels: Labels; value: number }>();
-  const durations = new Map<string, Histogram>();
+  const durations = new Map<string, ReturnType<typeof histogram>>();
   // Every outcome is there from the start: a rate needs the zero before the first conflict.
   const plants = { added: 0, present: 0, conflict: 0 };
-  const batches = new Histogram(BUCKETS_PLANTS);
-  const commits = new Histogram(BUCKETS_S);
+  const batches = histogram(BUCKETS_PLANTS);
+  const commits = histogram(BUCKETS_S);
   const registered: (() => string[])[] = [];
-  let renderedAt = Number.NEGATIVE_INFINITY;
-  let rendered = "";
 
   return {
     countResponse({ path, method, status, durationMs }: CompletedRequest): void {
       const labels = { path, method, status };
       requests.getOrInsertComputed(`${path} ${method} ${status}`, () => ({ labels, value: 0 })).value++;
-      durations.getOrInsertComputed(path, () => new Histogram(BUCKETS_S)).observe(durationMs / 1_000);
+      durations.getOrInsertComputed(path, () => histogram(BUCKETS_S)).observe(durationMs / 1_000);
     },
     countCommit({ outcomes, durationMs }: Commit): void {
       for (const outcome of outcomes) plants[outcome]++;
@@ -48,13 +44,11 @@ export function createMetrics() {
     registerDatabase(read: () => readonly DatabaseMetric[]): void {
       registered.push(() => read().map(({ name, help, type, value }) => metric(name, help, type, [{ value }])));
     },
-    /** Renders all in Prometheus' text format, at most a second old: many scrapers cost no more than one. */
+    /** Renders all in Prometheus' text format. */
     async render(): Promise<string> {
-      if (performance.now() - renderedAt < RENDER_INTERVAL_MS) return rendered;
-      renderedAt = performance.now();
       const outcomes = Object.entries(plants).map(([outcome, value]) => ({ labels: { outcome }, value }));
       const byPath = [...durations].flatMap(([path, histogram]) => histogram.samples({ path }));
-      rendered = [
+      return [
         ...processMetrics(),
         metric(
           "plant_store_plants_total",
@@ -73,7 +67,6 @@ export function createMetrics() {
         metric("plant_store_request_duration_seconds", "From a request's headers to its response", "histogram", byPath),
         ...registered.flatMap((read) => read()),
       ].join("\n");
-      return rendered;
     },
   };
 }
@@ -108,33 +101,27 @@ function escaped(value: string | number): string {
 }
 
 /** Counts values by size. */
-class Histogram {
-  readonly #bounds: readonly number[];
+function histogram(bounds: readonly number[]) {
   /** The number of values in each bucket, without those of smaller buckets. The last bucket has no bound. */
-  readonly #counts: number[];
-  #sum = 0;
-
-  constructor(bounds: readonly number[]) {
-    this.#bounds = bounds;
-    this.#counts = [...bounds, Number.POSITIVE_INFINITY].map(() => 0);
-  }
-
-  observe(value: number): void {
-    let bucket = 0;
-    while (value > (this.#bounds[bucket] ?? Number.POSITIVE_INFINITY)) bucket++;
-    this.#counts[bucket] = (this.#counts[bucket] ?? 0) + 1;
-    this.#sum += value;
-  }
-
-  /** The sample of a bucket includes the smaller buckets. */
-  samples(labels: Labels = {}): Sample[] {
-    let count = 0;
-    const buckets = this.#counts.map((inBucket, index) => {
-      count += inBucket;
-      return { suffix: "_bucket", labels: { le: this.#bounds[index] ?? "+Inf", ...labels }, value: count };
-    });
-    return [...buckets, { suffix: "_sum", labels, value: this.#sum }, { suffix: "_count", labels, value: count }];
-  }
+  const counts: number[] = Array(bounds.length + 1).fill(0);
+  let sum = 0;
+  return {
+    observe(value: number): void {
+      let bucket = 0;
+      while (value > (bounds[bucket] ?? Infinity)) bucket++;
+      counts[bucket] = (counts[bucket] ?? 0) + 1;
+      sum += value;
+    },
+    /** The sample of a bucket includes the smaller buckets. */
+    samples(labels: Labels = {}): Sample[] {
+      let count = 0;
+      const buckets = counts.map((inBucket, index) => {
+        count += inBucket;
+        return { suffix: "_bucket", labels: { le: bounds[index] ?? "+Inf", ...labels }, value: count };
+      });
+      return [...buckets, { suffix: "_sum", labels, value: sum }, { suffix: "_count", labels, value: count }];
+    },
+  };
 }
 
 /**
@@ -143,33 +130,25 @@ class Histogram {
  */
 function processMetrics(): string[] {
   const { user, system } = process.cpuUsage();
-  return [
+  const metrics = [
     gauge("process_start_time_seconds", "When the process started, since 1970 UTC", START_TIME_S),
     gauge("process_resident_memory_bytes", "Memory that is resident", process.memoryUsage.rss()),
     metric("process_cpu_seconds_total", "CPU time of all threads, user and system", "counter", [
       { value: (user + system) / 1e6 },
     ]),
-    ...descriptorMetrics(),
   ];
+  // Since Linux 6.2 the size is the number of entries. Listing 70 of them takes a millisecond.
+  const open = statSync("/proc/self/fd", { throwIfNoEntry: false })?.size;
+  if (!open) return metrics;
+  metrics.push(gauge("process_open_fds", "File descriptors that are open", open));
+  // The soft limit, unless it is `unlimited`.
+  const [, max] = /^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
+  if (max !== undefined) metrics.push(gauge("process_max_fds", "File descriptors that may be open", Number(max)));
+  return metrics;
 }
 
 const START_TIME_S = Date.now() / 1_000 - process.uptime();
 
 function gauge(name: string, help: string, value: number): string {
   return metric(name, help, "gauge", [{ value }]);
-}
-
-/** Since Linux 6.2 the size of this directory is the number of its entries. Listing 70 of them takes a millisecond. */
-const OPEN_FDS = "/proc/self/fd";
-
-/** Empty if the system does not tell how many are open. */
-function descriptorMetrics(): string[] {
-  const open = statSync(OPEN_FDS, { throwIfNoEntry: false })?.size;
-  if (!open) return [];
-  // The soft limit.
-  const [, max] = /^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
-  return [
-    gauge("process_open_fds", "File descriptors that are open", open),
-    ...(max === undefined ? [] : [gauge("process_max_fds", "File descriptors that may be open", Number(max))]),
-  ];
 }

@@ -27,7 +27,7 @@ test.skipIf(skipsShim())(
     disk.raise("fail-checkpoint");
     expect(await store()).toMatchObject({ responses: { "200": PLANTS }, unanswered: 0 });
     await stderr.until(/"message":"Checkpoint failed".*"cause":".*database or disk is full/);
-    // Metrics are rendered at most once a second; the test's own time limit ends it.
+    // The test's own time limit ends it.
     while ((await failuresOf(url)) === 0) await Bun.sleep(100);
     expect(await get(url, "/readyz")).toBe("200");
 

@@ -1,4 +1,4 @@
-import { expect, test, spyOn } from "bun:test";
+import { expect, test } from "bun:test";
 import { statSync } from "node:fs";
 import { getMetricsFromIterator } from "prom2javascript";
 import { createMetrics, type Metrics } from "../../src/telemetry/metrics.ts";
@@ -98,19 +98,6 @@ test("another parser of Prometheus' text format reads the same: types, labels, e
     },
   });
   expect(Object.values(parsed).map(({ type }) => type)).not.toContain("unknown");
-});
-
-test("the metrics are rendered at most once a second, however many scrape", async () => {
-  using clock = spyOn(performance, "now").mockReturnValue(0);
-  let reads = 0;
-  const metrics = createMetrics();
-  metrics.registerQueue(() => ++reads);
-  const first = await Promise.all([metrics.render(), metrics.render()]);
-  clock.mockReturnValue(999);
-  expect(new Set([...first, await metrics.render()]).size).toBe(1);
-  expect(reads).toBe(1);
-  clock.mockReturnValue(1_000);
-  expect(await metrics.render()).toContain("\nplant_store_queue_plants 2\n");
 });
 
 test("before the first request the outcomes and histograms are zero: a rate sees the first conflict", async () => {
