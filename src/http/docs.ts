@@ -139,9 +139,13 @@ const HOME = new Response(null, {
  * The first request loads and compresses it, without blocking the event loop.
  */
 function staticFile(type: string, load: () => Promise<Blob>) {
-  const prepared = once(async () => await prepare(await load()));
+  let prepared: ReturnType<typeof prepare> | undefined;
   return async (requested: Headers): Promise<Response> => {
-    const { content, gzip, digest } = await prepared();
+    prepared ??= prepare(load).catch((error: unknown) => {
+      prepared = undefined;
+      throw error;
+    });
+    const { content, gzip, digest } = await prepared;
     const isGzip = gzip !== undefined && prefersGzip(shortHeader(requested, "accept-encoding"));
     // Two representations, two validators (RFC 9110, section 8.8.3.3).
     const etag = `"${digest}${isGzip ? "-gzip" : ""}"`;
@@ -154,7 +158,8 @@ function staticFile(type: string, load: () => Promise<Blob>) {
   };
 }
 
-async function prepare(content: Blob) {
+async function prepare(load: () => Promise<Blob>) {
+  const content = await load();
   const compressing = content.stream().pipeThrough(new CompressionStream("gzip"));
   const gzip = new Uint8Array(await new Response(compressing).arrayBuffer());
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", gzip));
@@ -181,16 +186,4 @@ function weightOf(item: string): [coding: string, weight: number] {
 function isKnown(etag: string, ifNoneMatch = ""): boolean {
   const tags = ifNoneMatch.split(",").map((tag) => tag.trim().replace(/^W\//, ""));
   return tags.includes(etag) || tags.includes("*");
-}
-
-/** Calls `make` at the first call, and again only if it failed. */
-function once<Value>(make: () => Promise<Value>): () => Promise<Value> {
-  let made: Promise<Value> | undefined;
-  return () => {
-    made ??= make().catch((error: unknown) => {
-      made = undefined;
-      throw error;
-    });
-    return made;
-  };
 }

@@ -9,16 +9,10 @@ import { PlantStoreError } from "../errors.ts";
  * @param ready Resolves when a plant could be stored now; throws a `PlantStoreError` when not.
  */
 export function health(ready: () => Promise<void>) {
+  const hidden = { detail: { hide: true } };
   return new Elysia({ name: "health" })
-    .get("/livez", () => ({ status: "ok" }), { detail: { hide: true } })
-    .get(
-      "/readyz",
-      async () => {
-        await ready();
-        return { status: "ok" };
-      },
-      { detail: { hide: true } },
-    );
+    .get("/livez", () => ({ status: "ok" }), hidden)
+    .get("/readyz", () => ready().then(() => ({ status: "ok" })), hidden);
 }
 
 /** How often {@linkcode readiness} probes, and how long it waits. */

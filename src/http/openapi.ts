@@ -61,13 +61,15 @@ export async function openApiDocument(server: OpenAPIV3.ServerObject): Promise<O
   const api = plantsApi({ plants: { add: async () => "added" }, maxBodyBytes: 0 });
   const generator = new Elysia().use(swagger({ documentation })).use(api);
   const response = await generator.handle(new Request("http://localhost/swagger/json"));
-  const document = (await response.json()) as OpenAPIV3.Document;
+  const document: OpenAPIV3.Document = JSON.parse(await response.text(), withoutForeignKeys);
   for (const path of Object.values(document.paths)) if (path?.post) completeOperation(path.post);
-  for (const schema of Object.values(document.components?.schemas ?? {})) removeForeignKeys(schema);
   return document;
 }
 
-type Json = { [key: string]: unknown };
+/** `$id` is Elysia's own; with `additionalProperties`, Swagger UI makes one up for its example. */
+function withoutForeignKeys(key: string, value: unknown): unknown {
+  return key === "$id" || key === "additionalProperties" ? undefined : value;
+}
 
 function completeOperation(operation: OpenAPIV3.OperationObject): void {
   onlyJson(operation.requestBody as OpenAPIV3.RequestBodyObject).examples = examplesOf("request");
@@ -84,7 +86,6 @@ function onlyJson(holder: OpenAPIV3.RequestBodyObject | OpenAPIV3.ResponseObject
 }
 
 function completeResponse(status: number, response: OpenAPIV3.ResponseObject): void {
-  delete (response as unknown as Json)["$id"];
   const json = onlyJson(response);
   const codes = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) === status);
   response.headers = { "X-Request-Id": REQUEST_ID_HEADER, ...headersOf(codes) };
@@ -101,25 +102,19 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
   );
 }
 
-/** Request bodies with their responses. No id is past 2^53: Swagger UI would round it. */
-const EXAMPLES = {
-  with_tag: {
-    summary: "A plant with a tag",
-    request: { id: 1, name: "Monstera deliciosa", tag: "indoor" },
-    response: { name: "Monstera deliciosa", tag: "indoor" },
-  },
-  without_tag: {
-    summary: "A plant without a tag",
-    request: { id: 2, name: "Hedera helix" },
-    response: { name: "Hedera helix" },
-  },
-};
+/** No id is past 2^53: Swagger UI would round it. */
+const EXAMPLES: readonly { name: string; summary: string; plant: { id: number; name: string; tag?: string } }[] = [
+  { name: "with_tag", summary: "A plant with a tag", plant: { id: 1, name: "Monstera deliciosa", tag: "indoor" } },
+  { name: "without_tag", summary: "A plant without a tag", plant: { id: 2, name: "Hedera helix" } },
+];
 
+/** The plants that a client sends as examples, or the responses to them, which have no id. */
 function examplesOf(part: "request" | "response"): Record<string, OpenAPIV3.ExampleObject> {
-  const examples = Object.entries(EXAMPLES);
-  return Object.fromEntries(
-    examples.map(([name, example]) => [name, { summary: example.summary, value: example[part] }]),
-  );
+  const examples = EXAMPLES.map(({ name, summary, plant: { id, ...response } }) => {
+    const value = part === "request" ? { id, ...response } : response;
+    return [name, { summary, value }];
+  });
+  return Object.fromEntries(examples);
 }
 
 /** Every header that a response to one of these causes may have, with its values by cause. */
@@ -147,10 +142,3 @@ const HEADERS: Readonly<Record<string, { name: string; description: string }>> =
   "retry-after": { name: "Retry-After", description: "How many seconds to wait before a retry" },
   connection: { name: "Connection", description: "The connection is closed after this response" },
 };
-
-/** `$id` is Elysia's own; with `additionalProperties`, Swagger UI makes one up for its example. */
-function removeForeignKeys(schema: object): void {
-  const { properties = {} } = schema as { properties?: object };
-  for (const key of ["$id", "additionalProperties"]) delete (schema as Json)[key];
-  Object.values(properties).forEach(removeForeignKeys);
-}
