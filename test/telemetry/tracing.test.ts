@@ -1,10 +1,14 @@
-import { expect, test } from "bun:test";
+import { afterEach, expect, test } from "bun:test";
 import { hostname } from "node:os";
 import type { AppOptions } from "../../src/http/app.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { startTracing } from "../../src/telemetry/tracing.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
 import { startCollector } from "../support/collector.ts";
+
+afterEach(() => {
+  for (const name of Object.keys(process.env)) if (name.startsWith("OTEL_")) delete process.env[name];
+});
 
 const UNSET = 0;
 const ERROR = 2;
@@ -125,7 +129,7 @@ test.each<{ sampler: string; ratio?: string; sampled: boolean[] }>([
   { sampler: "parentbased_traceidratio", ratio: "0", sampled: [false, true, false] },
   { sampler: "unknown", sampled: [true, true, false] },
 ])("OTEL_TRACES_SAMPLER=$sampler, OTEL_TRACES_SAMPLER_ARG=$ratio", async ({ sampler, ratio, sampled }) => {
-  using _ = environment({ OTEL_TRACES_SAMPLER: sampler, OTEL_TRACES_SAMPLER_ARG: ratio ?? "" });
+  Object.assign(process.env, { OTEL_TRACES_SAMPLER: sampler, OTEL_TRACES_SAMPLER_ARG: ratio ?? "" });
   const parents = [{}, { traceparent: `00-${TRACE_ID}-${PARENT}-01` }, { traceparent: `00-${TRACE_ID}-${PARENT}-00` }];
   const { spans } = await traced(
     parents.map((headers, index) => get("/livez", { ...headers, "x-request-id": `${index}` })),
@@ -135,7 +139,7 @@ test.each<{ sampler: string; ratio?: string; sampled: boolean[] }>([
 });
 
 test("OTEL_RESOURCE_ATTRIBUTES and OTEL_EXPORTER_OTLP_HEADERS are sent", async () => {
-  using _ = environment({
+  Object.assign(process.env, {
     OTEL_RESOURCE_ATTRIBUTES: "deployment.environment.name=test,service.name=other",
     OTEL_EXPORTER_OTLP_HEADERS: "x-api-key=key-of-the-collector",
   });
@@ -143,17 +147,3 @@ test("OTEL_RESOURCE_ATTRIBUTES and OTEL_EXPORTER_OTLP_HEADERS are sent", async (
   expect(requests[0]?.headers.get("x-api-key")).toBe("key-of-the-collector");
   expect(resources).toMatchObject([{ "deployment.environment.name": "test", "service.name": "greenhouse" }]);
 });
-
-/** Sets variables until the end of the scope. */
-function environment(variables: Readonly<Record<string, string>>): Disposable {
-  const before = Object.keys(variables).map((name) => [name, process.env[name]] as const);
-  Object.assign(process.env, variables);
-  return {
-    [Symbol.dispose]() {
-      for (const [name, value] of before) {
-        if (value === undefined) delete process.env[name];
-        else process.env[name] = value;
-      }
-    },
-  };
-}
