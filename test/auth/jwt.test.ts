@@ -51,13 +51,6 @@ test.each<[JWTPayload, readonly Scope[]]>([
   expect(idp.authenticate(token)).toEqual(accepted(scopes));
 });
 
-test("a token may do everything if no scope is required", async () => {
-  await using idp = await identityProvider();
-  for (const scope of [undefined, "", "openid"]) {
-    expect(await idp.authenticate(await signed(idp.key, { ...CLAIMS, scope }))).toEqual(ACCEPTED);
-  }
-});
-
 // Remembered tokens
 
 test("a token that comes many times at once is verified once, and then never again", async () => {
@@ -84,17 +77,17 @@ test("a remembered token ends when it expires", async () => {
 
 test("10,000 tokens are remembered: the one accepted first makes room for another, and is verified again", async () => {
   await using idp = await identityProvider();
-  const first = await signed(idp.key, CLAIMS);
-  expect(await idp.check(first)).toBe(true);
-  const others = await acceptedTokens(idp.key, 9_999);
+  const tokens = Array.from({ length: 10_001 }, (_, i) => signed(idp.key, { ...CLAIMS, jti: `${i}` }));
+  const [first = "", second = "", ...others] = await Promise.all(tokens);
+  const last = others.pop() ?? "";
+  for (const token of [first, second]) expect(await idp.check(token)).toBe(true);
   for (let i = 0; i < others.length; i += 500) {
     expect(new Set(await Promise.all(others.slice(i, i + 500).map(idp.check)))).toEqual(new Set([true]));
   }
   expect(idp.check(first)).toBe(true);
-  expect(await idp.verdict(signed(idp.key, { ...CLAIMS, jti: "last" }))).toBe(true);
-  expect(idp.check(others[0] ?? "")).toBe(true);
+  expect(await idp.check(last)).toBe(true);
+  expect(idp.check(second)).toBe(true);
   expect(idp.check(first)).toBeInstanceOf(Promise);
-  expect(await idp.check(first)).toBe(true);
 });
 
 test("a remembered token is accepted beside 1,000 forged ones, and any other is answered 503", async () => {
@@ -103,7 +96,7 @@ test("a remembered token is accepted beside 1,000 forged ones, and any other is 
   const post = (token: string) => app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization: `Bearer ${token}` }));
   const [token, other] = [await signed(idp.key, CLAIMS), await signed(idp.key, { ...CLAIMS, jti: "other" })];
   expect((await post(token)).status).toBe(200);
-  const forged = (await forgedTokens(idp.key, 1_000)).map(idp.check);
+  const forged = forgedTokens(idp.key, 1_000).map(idp.check);
   const response = await post(other);
   expect(response.headers.get("retry-after")).toBe("1");
   const message = "too many JWTs wait to be verified; send the plant again later";
@@ -122,7 +115,7 @@ test("one token at a time is verified for every two processors", async () => {
     most = Math.max(most, ++running);
     return verify.apply(crypto.subtle, parameters).finally(() => running--);
   });
-  await Promise.all((await forgedTokens(idp.key, 50)).map(idp.check));
+  await Promise.all(forgedTokens(idp.key, 50).map(idp.check));
   expect(most).toBe(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2)));
 });
 
@@ -152,14 +145,6 @@ test("only the algorithms that are asked for are accepted, and never one that is
   for (const alg of ["HS256", "none"]) {
     expect(idp.check(withHeader({ alg, kid: "shared" }))).toBe("algorithm not accepted");
   }
-});
-
-test("a key signs by the algorithm it was published for only", async () => {
-  await using idp = await identityProvider();
-  const key = await signingKey("RS256");
-  idp.provider.publish(key);
-  expect(await idp.verdict(signed(key, CLAIMS))).toBe(true);
-  expect(await idp.verdict(signed({ ...(await signingKey("PS256")), kid: key.kid }, CLAIMS))).toBe("unknown key");
 });
 
 // Signatures
@@ -226,14 +211,6 @@ test.each(["null", "[]", '"text"', "{not json", "1"])("a signed payload %p is ma
   expect(await idp.verdict(signedText(idp.key, payload))).toBe("malformed");
 });
 
-test("a token that was refused is judged anew: nothing of it is remembered", async () => {
-  await using idp = await identityProvider();
-  const token = await signed(idp.key, { ...CLAIMS, nbf: NOW + 60 });
-  expect(await idp.check(token)).toBe("not yet valid");
-  idp.setTime(NOW + 60);
-  expect(await idp.check(token)).toBe(true);
-});
-
 test("tokens end by the system's clock unless told otherwise", async () => {
   await using idp = await identityProvider({ clock: undefined } as unknown as JwtOptions);
   const now = Math.floor(Date.now() / 1_000);
@@ -258,26 +235,25 @@ test.each<Record<string, unknown>>([
 });
 
 test.each<[Record<string, unknown>, string]>([
-  ...["none", "None", "nOnE", "", undefined, null, 0, ["RS256"], "HS256", "HS384", "HS512", "ES256K", "dir"].map(
-    (alg): [Record<string, unknown>, string] => [{ alg }, "algorithm not accepted"],
-  ),
-  ...["", null, 1, ["JWT"], "JWS", "JOSE", "dpop+jwt", "logout+jwt", "secevent+jwt", "text/jwt", "JWT\n"].map(
-    (typ): [Record<string, unknown>, string] => [{ typ }, "type not accepted"],
-  ),
-  ...[[], ["exp"], ["exp", 1], ["urn:x"], null].map((crit): [Record<string, unknown>, string] => [
-    { crit, "urn:x": 1 },
-    "malformed",
-  ]),
+  ...headersWith("alg", ["none", "None", "nOnE", "", undefined, null, 0, ["RS256"]], "algorithm not accepted"),
+  ...headersWith("alg", ["HS256", "HS384", "HS512", "ES256K", "dir"], "algorithm not accepted"),
+  ...headersWith("typ", ["", null, 1, ["JWT"], "JWS", "JOSE", "text/jwt", "JWT\n"], "type not accepted"),
+  ...headersWith("typ", ["dpop+jwt", "logout+jwt", "secevent+jwt"], "type not accepted"),
+  ...headersWith("crit", [[], ["exp"], ["exp", 1], ["urn:x"], null], "malformed"),
+  ...headersWith("kid", [1, null, ["a"], {}], "malformed"),
+  ...headersWith("eight", [[[[[[[[[]]]]]]]]], "malformed"),
   // An unencoded payload (RFC 7797).
   [{ crit: ["b64"], b64: false }, "malformed"],
-  ...[1, null, ["a"], {}].map((kid): [Record<string, unknown>, string] => [{ kid }, "malformed"]),
-  [{ eight: [[[[[[[[]]]]]]]] }, "malformed"],
 ])("a token with the header %p is refused without a key: %s", async (header, reason) => {
   await using idp = await identityProvider();
   // A verdict, not a promise of one.
   expect(idp.check(withHeader({ alg: idp.key.alg, kid: idp.key.kid, ...header }))).toBe(reason);
   expect(idp.provider.requests()).toBe(0);
 });
+
+function headersWith(name: string, values: readonly unknown[], reason: string) {
+  return values.map((value): [Record<string, unknown>, string] => [{ [name]: value }, reason]);
+}
 
 test("a token without `kid` is accepted while one key alone fits, and refused when several do", async () => {
   await using idp = await identityProvider();
@@ -304,6 +280,8 @@ test.each([
   ["the other base64 alphabet", "eyJhbGciOiJFUzI1NiJ9.e30.A+/A", "not a JWT"],
   ["a space", "eyJhbGciOiJFUzI1NiJ9.e30.AAAA ", "not a JWT"],
   ["a line break", "eyJhbGciOiJFUzI1NiJ9.e30.AAAA\n", "not a JWT"],
+  ["8,192 characters", "e".repeat(8_192), "not a JWT"],
+  ["8,193 characters", "e".repeat(8_193), "too long"],
   ...["AAAA", "e30x", "bnVsbA", "W10", "eyJhbGciOiJFUzI1NiI", "_____w", "A"].map(
     (header) => [`the header ${header}`, `${header}.e30.AAAA`, "malformed"] as const,
   ),
@@ -311,12 +289,6 @@ test.each([
   await using idp = await identityProvider();
   expect(idp.check(token)).toBe(reason);
   expect(idp.provider.requests()).toBe(0);
-});
-
-test("a token may have 8,192 characters, and is refused without a key when it has more", async () => {
-  await using idp = await identityProvider();
-  expect(await idp.verdict(signedToLength(idp.key, 8_192))).toBe(true);
-  expect(idp.check(await signedToLength(idp.key, 8_193))).toBe("too long");
 });
 
 test("whatever is sent as a token is refused, and nothing is thrown", async () => {
@@ -339,44 +311,12 @@ function withHeader(header: Record<string, unknown>): string {
   return [JSON.stringify(header), JSON.stringify(CLAIMS), "signature"].map((part) => base64url.encode(part)).join(".");
 }
 
-/** A good token of exactly this many characters. Base64 has lengths that do not occur: the header makes up for them. */
-async function signedToLength(key: SigningKey, length: number): Promise<string> {
-  const padded = (pad: string, filler: number) => signed(key, { ...CLAIMS, filler: "f".repeat(filler) }, { pad });
-  for (const pad of ["", "p", "pp", "ppp"]) {
-    let filler = Math.floor(((length - (await padded(pad, 0)).length) * 3) / 4) - 2;
-    let token = "";
-    while (token.length < length) token = await padded(pad, filler++);
-    if (token.length === length) return token;
-  }
-  throw new Error(`No token has ${length} characters`);
-}
-
 /** Signs whatever text is said to be the claims. */
 function signedText(key: SigningKey, payload: string): Promise<string> {
   return new CompactSign(UTF8.encode(payload)).setProtectedHeader({ alg: key.alg, kid: key.kid }).sign(key.privateKey);
 }
 
 /** Tokens that say they are signed with this key, and are not. */
-async function forgedTokens(key: SigningKey, count: number): Promise<string[]> {
-  const [header, , signature] = (await signed(key, CLAIMS)).split(".");
-  return Array.from({ length: count }, (_, i) => {
-    const payload = base64url.encode(JSON.stringify({ ...CLAIMS, jti: `forged ${i}` }));
-    return `${header}.${payload}.${signature}`;
-  });
-}
-
-const BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-/**
- * Good tokens, 16 of each signature. One of ES256 has 512 bits: of its last character's six, two are its own, and the
- * other four make new tokens.
- */
-async function acceptedTokens(key: SigningKey, count: number): Promise<string[]> {
-  const tokens: string[] = [];
-  for (let i = 0; tokens.length < count; i++) {
-    const token = await signed(key, { ...CLAIMS, jti: `${i}` });
-    const high = BASE64URL.indexOf(token.at(-1) ?? "") & 0b110000;
-    for (let low = 0; low < 16; low++) tokens.push(token.slice(0, -1) + BASE64URL[high | low]);
-  }
-  return tokens.slice(0, count);
+function forgedTokens({ alg, kid }: SigningKey, count: number): string[] {
+  return Array.from({ length: count }, (_, i) => withHeader({ alg, kid, i }));
 }
