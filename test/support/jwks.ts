@@ -1,4 +1,4 @@
-import { exportJWK, generateKeyPair, importJWK, type JWK, type JWTPayload, SignJWT } from "jose";
+import { base64url, exportJWK, generateKeyPair, importJWK, type JWK, type JWTPayload, SignJWT } from "jose";
 import { sha256 } from "../../src/auth/sha256.ts";
 import type { Verdict } from "../../src/auth/authenticate.ts";
 import { jwtAuthenticator, type JwtOptions } from "../../src/auth/jwt.ts";
@@ -99,6 +99,11 @@ async function rsaPair(alg: string): Promise<CryptoKeyPair> {
 /** Signs claims as a provider does; header members given replace its own, `undefined` removes one. */
 export function signed(key: SigningKey, claims: JWTPayload, header: Record<string, unknown> = {}): Promise<string> {
   return new SignJWT(claims).setProtectedHeader({ alg: key.alg, kid: key.kid, ...header }).sign(key.privateKey);
+}
+
+/** A token with this header, which no key signed. */
+export function unsigned(header: Record<string, unknown>): string {
+  return [JSON.stringify(header), JSON.stringify(CLAIMS), "signature"].map((part) => base64url.encode(part)).join(".");
 }
 
 /** What a provider answers instead of its keys. */
