@@ -266,18 +266,17 @@ test("a redirection is not followed, wherever it leads", async () => {
 
 // Published keys
 
-test("a hundred keys with their certificates, in pieces cut anywhere, are no trouble", async () => {
+test("a hundred keys with their certificates, in pieces cut inside a character, are no trouble", async () => {
   await using idp = await identityProvider();
-  const key = await signingKey("ES256", "🌿🌿🌿🌿🌿");
+  const key = await signingKey("ES256", "🌿");
   const old = Array.from({ length: 100 }, (_, i) => ({ ...idp.key.jwk, kid: `old-${i}`, x5c: ["M".repeat(2_000)] }));
   const bytes = UTF8.encode(JSON.stringify({ keys: [...old, key.jwk] }));
-  const size = Math.ceil(bytes.length / 7);
+  const cut = bytes.indexOf(0xf0) + 1;
   async function* pieces() {
-    for (let at = 0; at < bytes.length; at += size) {
-      // Pieces of one turn of the event loop would travel together.
-      await Bun.sleep(1);
-      yield bytes.subarray(at, at + size);
-    }
+    yield bytes.subarray(0, cut);
+    // Pieces of one turn of the event loop would travel together.
+    await Bun.sleep(1);
+    yield bytes.subarray(cut);
   }
   idp.provider.responses(() => new Response(streamOf(pieces())));
   expect(await idp.verdict(signed(key, CLAIMS))).toBe(true);

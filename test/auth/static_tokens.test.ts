@@ -5,15 +5,12 @@ import { staticTokens } from "../../src/auth/static_tokens.ts";
 import { mintToken } from "../../src/auth/tokens.ts";
 
 test("staticTokens() accepts its own tokens, one given twice too, and no others", () => {
-  const tokens = Array.from({ length: 50 }, () => mintToken(sha256).slice("plant_".length));
-  const authenticate = staticTokens([...tokens, ...tokens]);
-  expect(tokens.map(authenticate)).toEqual(tokens.map(() => ACCEPTED));
-  for (const token of tokens) {
-    for (const other of [`${token}x`, token.slice(0, -1), token.slice(1), token.toLowerCase(), ` ${token}`]) {
-      expect(authenticate(other)).toEqual(refused("unknown"));
-    }
+  const [token, other] = ["a-token-of-the-greenhouse", "a-token-of-the-garden"];
+  const authenticate = staticTokens([token, other, token]);
+  for (const own of [token, other]) expect(authenticate(own)).toEqual(ACCEPTED);
+  for (const unknown of ["", `${token}x`, token.slice(0, -1), token.slice(1), token.toUpperCase(), ` ${token}`]) {
+    expect(authenticate(unknown)).toEqual(refused("unknown"));
   }
-  expect(authenticate("")).toEqual(refused("unknown"));
 });
 
 test("staticTokens() tells a minted token that was copied wrongly from an unknown one", () => {

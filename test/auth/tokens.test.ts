@@ -4,10 +4,6 @@ import { digestKey, isMistyped, mintToken } from "../../src/auth/tokens.ts";
 
 const ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-test("mintToken() makes a recognisable prefix, 32 random letters and digits, and a checksum of 6", () => {
-  for (let i = 0; i < 100; i++) expect(mintToken(sha256)).toMatch(/^plant_[0-9A-Za-z]{38}$/);
-});
-
 test("isMistyped() tells a token that was copied wrongly from one that is not known, or none of ours", () => {
   const token = mintToken(sha256);
   expect(isMistyped(token, sha256)).toBe(false);
