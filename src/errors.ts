@@ -146,12 +146,7 @@ export class PlantStoreError extends Error {
   /** Why credentials were refused, in words for the log only. */
   readonly reason: string | undefined;
 
-  /**
-   * @param code The cause, from the closed list.
-   * @param message A sentence for the client: what is wrong and where; never SQL, a path or a token. @default the message
-   * of the table
-   * @param options `cause` and `reason` are for the log only.
-   */
+  /** @param message A sentence for the client: what is wrong and where; never SQL, a path or a token. */
   constructor(code: ErrorCode, message: string = ERRORS[code].message, options: PlantStoreErrorOptions = {}) {
     // Capturing a stack is half of the cost of an error, and only an internal error needs one.
     const { stackTraceLimit } = engine;

@@ -102,7 +102,7 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
   async function verify(token: string, digest: string, header: JWTHeaderParameters): Promise<Verdict> {
     try {
       const { key, remembered } = await keys.find(header);
-      if (verifying >= MAX_VERIFYING) throw tooMany("to be verified");
+      if (verifying >= MAX_WAITING) throw tooMany("to be verified");
       verifying++;
       const verifySignature = () => jwtVerify(token, key, { ...rules, currentDate: clock() });
       const { payload } = await withPermit(verifySignature).finally(() => verifying--);
@@ -177,8 +177,11 @@ const UTF8 = new TextDecoder();
 /** How many accepted tokens are remembered, in 2 MB. Refused ones would evict them. */
 const MAX_REMEMBERED = 10_000;
 
-/** How many tokens may wait to be verified. Even the slowest signatures, 2 ms each, take 2 seconds together. */
-const MAX_VERIFYING = 1_000;
+/**
+ * How many tokens may wait to be verified, and how many for keys: a slow provider delays no token whose key is cached.
+ * Even the slowest signatures, 2 ms each, take 2 seconds together.
+ */
+const MAX_WAITING = 1_000;
 
 const CLOCK_SKEW_SECONDS = 30;
 
@@ -228,9 +231,6 @@ const STALE_IF_ERROR_MS = 24 * 3_600_000;
 
 /** Between the starts of two fetches, in milliseconds: tokens with random key ids must not flood the provider. */
 const COOLDOWN_MS = 10_000;
-
-/** How many tokens may wait for a fetch. A slow provider delays no token whose key is cached. */
-const MAX_WAITING_FOR_KEYS = 1_000;
 
 /** The provider's keys could not be fetched, and the cached ones do not have the key. */
 class KeysUnavailable extends Error {}
@@ -285,7 +285,7 @@ function providerKeys(jwks: RemoteJWKSet, { monotonic = () => performance.now(),
 
   async function waitForKeys(): Promise<void> {
     const reading = revalidate();
-    if (reading !== undefined && ++waiting > MAX_WAITING_FOR_KEYS) throw tooMany("for the identity provider's keys");
+    if (reading !== undefined && ++waiting > MAX_WAITING) throw tooMany("for the identity provider's keys");
     await reading;
   }
 

@@ -118,7 +118,8 @@ export function docs(files: DocsFiles) {
     const file = staticFile(TYPES[type], load);
     app.get(path, ({ request }) => file(request.headers), { detail: { hide: true } });
   };
-  app.get("/", () => HOME.clone(), { detail: { hide: true } });
+  const home = { location: "/swagger", "x-content-type-options": "nosniff" };
+  app.get("/", () => new Response(null, { status: 302, headers: home }), { detail: { hide: true } });
   serve("/swagger", "html", async () => new Blob([PAGE]));
   serve("/swagger/page.css", "css", async () => new Blob([STYLE]));
   serve("/swagger/start.js", "js", async () => new Blob([START]));
@@ -128,11 +129,6 @@ export function docs(files: DocsFiles) {
   serve("/swagger/favicon-32x32.png", "png", async () => files["favicon-32x32.png"]);
   return app;
 }
-
-const HOME = new Response(null, {
-  status: 302,
-  headers: { location: "/swagger", "x-content-type-options": "nosniff" },
-});
 
 /**
  * Serves a file that never changes: with gzip to clients that accept it, and with an ETag for a 304 (RFC 9110, section 13).

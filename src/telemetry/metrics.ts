@@ -81,12 +81,7 @@ interface Sample {
 type Labels = Readonly<Record<string, string | number>>;
 
 /** https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format */
-function metric(
-  name: string,
-  help: string,
-  type: DatabaseMetric["type"] | "histogram",
-  samples: readonly Sample[],
-): string {
+function metric(name: string, help: string, type: string, samples: readonly Sample[]): string {
   const lines = samples.map(({ suffix = "", labels = {}, value }) => `${name}${suffix}${labelText(labels)} ${value}\n`);
   return `# HELP ${name} ${escaped(help)}\n# TYPE ${name} ${type}\n${lines.join("")}`;
 }

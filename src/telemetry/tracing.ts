@@ -44,7 +44,10 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
     maxQueueSize: getNumberFromEnv("OTEL_BSP_MAX_QUEUE_SIZE") ?? 2_048,
     maxExportBatchSize: getNumberFromEnv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE") ?? 512,
   });
-  const resource = resourceOf(serviceName);
+  const resource = defaultResource()
+    .merge(resourceFromAttributes({ "host.name": hostname() }))
+    .merge(detectResources({ detectors: [envDetector] }))
+    .merge(resourceFromAttributes({ "service.name": serviceName }));
   const provider = new TracerProvider({ resource, sampler: sampler(), spanProcessors: [processor] });
   const tracer = provider.getTracer("plant-store");
   const spans = new AsyncLocalStorage<Span>();
@@ -91,14 +94,6 @@ function parentOf({ headers }: Request): Context {
   if (header === null || header.length > MAX_TRACEPARENT_LENGTH) return ROOT_CONTEXT;
   const parent = parseTraceParent(header);
   return parent === null ? ROOT_CONTEXT : traceApi.setSpanContext(ROOT_CONTEXT, { ...parent, isRemote: true });
-}
-
-/** The sender of the spans: the service, the host, and the attributes in `OTEL_RESOURCE_ATTRIBUTES`. */
-function resourceOf(serviceName: string) {
-  return defaultResource()
-    .merge(resourceFromAttributes({ "host.name": hostname() }))
-    .merge(detectResources({ detectors: [envDetector] }))
-    .merge(resourceFromAttributes({ "service.name": serviceName }));
 }
 
 /** https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#general-sdk-configuration */
