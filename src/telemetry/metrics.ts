@@ -47,7 +47,7 @@ export function createMetrics() {
     /** Renders all in Prometheus' text format. */
     async render(): Promise<string> {
       const outcomes = Object.entries(plants).map(([outcome, value]) => ({ labels: { outcome }, value }));
-      const byPath = [...durations].flatMap(([path, histogram]) => histogram.samples({ path }));
+      const byPath = [...durations].flatMap(([path, duration]) => duration.samples({ path }));
       return [
         ...processMetrics(),
         metric(
