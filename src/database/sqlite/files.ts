@@ -3,6 +3,7 @@ import {
   accessSync,
   closeSync,
   constants,
+  existsSync,
   fchownSync,
   fstatSync,
   lstatSync,
@@ -22,7 +23,8 @@ import { DatabaseError } from "../database.ts";
  * The path of a database file without symbolic links, even if there is no file yet: SQLite follows links, and names the
  * files beside the database after the target.
  *
- * @throws {DatabaseError} If the path cannot be resolved, or is a directory, or a link to a file that does not exist.
+ * @throws {DatabaseError} If the path is a directory, or a link to a file that does not exist, or in no directory.
+ * @throws {Error} The system's, if the path cannot be resolved.
  */
 export function databaseFile(path: string): string {
   // bun:sqlite ignores white space around a path.
@@ -32,28 +34,18 @@ export function databaseFile(path: string): string {
   try {
     return realPath(file) ?? path;
   } catch (error) {
-    const { code = "" } = error as NodeJS.ErrnoException;
-    if (code !== "ENOENT") throw new DatabaseError(UNREACHABLE[code] ?? `it cannot be reached (${code})`);
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOTDIR") throw new DatabaseError("it is not a file");
+    if (code === "ELOOP") throw new DatabaseError("its symbolic links lead to each other");
+    if (code !== "ENOENT") throw error;
   }
   const link = lstatSync(file, { throwIfNoEntry: false });
   if (link?.isSymbolicLink()) throw new DatabaseError("it is a symbolic link to a file that is not there");
-  // If there is one now, another process has just created it.
-  return link === undefined ? (newFile(file) ?? path) : databaseFile(path);
-}
-
-const UNREACHABLE: Readonly<Record<string, string>> = {
-  ENOTDIR: "it is not a file",
-  ELOOP: "its symbolic links lead to each other",
-};
-
-function newFile(file: string): string | undefined {
-  try {
-    const directory = realPath(dirname(file));
-    return directory && join(directory, basename(file));
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    throw new DatabaseError(code === "ENOENT" ? "there is no such directory" : `it cannot be reached (${code})`);
-  }
+  // Another process has just created it.
+  if (link !== undefined) return databaseFile(path);
+  if (!existsSync(dirname(file))) throw new DatabaseError("there is no such directory");
+  const directory = realPath(dirname(file));
+  return directory === undefined ? path : join(directory, basename(file));
 }
 
 /** `undefined` if the real path is not UTF-8, which a string cannot hold: then the given path has to do. */
@@ -91,21 +83,12 @@ export function requireFiles(file: string, access: Access): void {
   requireNoHalfRestore(file);
   requireFileOfWal(file);
   if (access === "create") createDatabaseFile(file);
-  const stats = statsOf(file);
+  const stats = statSync(file, { throwIfNoEntry: false });
   if (!stats?.isFile())
     throw new DatabaseError(stats ? "it is not a file" : "there is no such file; choose another with --database");
   if (access === "read") return;
   // Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first write.
   if (!["", "-wal", "-shm"].every((suffix) => canWrite(file + suffix))) throw new DatabaseError(NOT_WRITABLE);
-}
-
-function statsOf(file: string): Stats | undefined {
-  try {
-    return statSync(file, { throwIfNoEntry: false });
-  } catch (error) {
-    // Such as a parent directory that this user may not enter.
-    throw new DatabaseError(`it cannot be reached (${(error as NodeJS.ErrnoException).code})`);
-  }
 }
 
 /**
@@ -124,8 +107,12 @@ function requireTrustedFiles(file: string): void {
 /** Why a file beside a database cannot be trusted, as the end of a sentence: one rule for all of them. */
 function distrust(stats: Stats, file: string): string | undefined {
   if (!stats.isFile()) return "is not a regular file";
-  const trusted = [statsOf(file)?.uid, process.getuid?.(), 0];
-  return trusted.includes(stats.uid) ? undefined : `belongs to another user (uid ${stats.uid})`;
+  return isTrusted(stats.uid, file) ? undefined : `belongs to another user (uid ${stats.uid})`;
+}
+
+/** Whether a user may own what is beside a database: its own owner, who runs this process, or root. */
+function isTrusted(uid: number, file: string): boolean {
+  return [statSync(file, { throwIfNoEntry: false })?.uid, process.getuid?.(), 0].includes(uid);
 }
 
 /**
@@ -160,8 +147,7 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
 export function directoryWarning(path: string): string | undefined {
   const file = databaseFile(path);
   const { uid, mode } = statSync(dirname(file));
-  const isOurs = [statsOf(file)?.uid, process.getuid?.(), 0].includes(uid);
-  if (isOurs && (mode & 0o002) === 0) return undefined;
+  if (isTrusted(uid, file) && (mode & 0o002) === 0) return undefined;
   return "Other users may write to the directory of the database, and so replace the database: move it to a directory of its own";
 }
 
@@ -172,7 +158,7 @@ export function asideOf(file: string): string {
 
 /** A server would create an empty database in the middle of a restore. */
 function requireNoHalfRestore(file: string): void {
-  if (statsOf(file) !== undefined || statsOf(asideOf(file)) === undefined) return;
+  if (existsSync(file) || !existsSync(asideOf(file))) return;
   throw new DatabaseError(
     `a restore was interrupted, and its old files are in "${basename(asideOf(file))}": run plant-store restore again`,
   );
@@ -183,7 +169,7 @@ function requireNoHalfRestore(file: string): void {
  * WAL first: a process that creates a database writes to the file before.
  */
 function requireFileOfWal(file: string): void {
-  if (walBytes(file) === 0 || (statsOf(file)?.size ?? 0) > 0) return;
+  if (walBytes(file) === 0 || (statSync(file, { throwIfNoEntry: false })?.size ?? 0) > 0) return;
   throw new DatabaseError(
     `"${basename(file)}-wal" holds plants of a file that is not there: put the file back beside it, or move it away`,
   );
