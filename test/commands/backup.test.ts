@@ -14,7 +14,7 @@ import {
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
-import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
+import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
 import { APPLICATION_ID } from "../../src/database/sqlite/migrations.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";

@@ -4,7 +4,7 @@ import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } fro
 import { join } from "node:path";
 import { eventLoopTurn } from "../../src/async/timers.ts";
 import { connect } from "../../src/database/sqlite/connection.ts";
-import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
+import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
 import { addPlants } from "../../src/database/sqlite/plants.ts";
 import type { Io } from "../../src/commands/output.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";

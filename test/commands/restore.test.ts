@@ -12,7 +12,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
-import { corruptionMarker } from "../../src/database/sqlite/corruption.ts";
+import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
 import { addPlants } from "../../src/database/sqlite/plants.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";

@@ -5,7 +5,7 @@ import { eventLoopTurn } from "../../async/timers.ts";
 import { ConfigError } from "../../errors.ts";
 import type { CheckOptions, CheckResult, DatabaseAdapter, LockWait } from "../adapter.ts";
 import type { Database, PlantStore } from "../database.ts";
-import { type CorruptionMarker, corruptionMarker } from "./corruption.ts";
+import { corruptionMarker } from "./fail_stop.ts";
 import { isLocked, toDatabaseError } from "./errors.ts";
 import { checkFile } from "./integrity.ts";
 import { openSqliteWorker } from "./worker_client.ts";
@@ -86,7 +86,7 @@ async function checkWithMarker(path: string, { stop, onProgress }: CheckOptions)
   return finding === undefined ? result : { type: "corrupt", finding };
 }
 
-function markerOf(path: string): CorruptionMarker {
+function markerOf(path: string) {
   try {
     return corruptionMarker(path);
   } catch (error) {

@@ -5,7 +5,7 @@ import { withAbort } from "../../async/deadline.ts";
 import type { BackupOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { connect } from "./connection.ts";
-import { requireUnmarked } from "./corruption.ts";
+import { requireUnmarked } from "./fail_stop.ts";
 import { toDatabaseError } from "./errors.ts";
 import { startReader } from "./integrity.ts";
 import { reasonOf } from "./worker_calls.ts";

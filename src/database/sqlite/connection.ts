@@ -1,9 +1,15 @@
 import { Database } from "bun:sqlite";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { identityOf, requireUnmarked } from "./corruption.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
-import { clearUnsynced, closeWithoutCheckpoint, isUnsynced, markUnsynced } from "./fail_stop.ts";
+import {
+  clearUnsynced,
+  closeWithoutCheckpoint,
+  identityOf,
+  isUnsynced,
+  markUnsynced,
+  requireUnmarked,
+} from "./fail_stop.ts";
 import { databaseFile, requireFiles } from "./files.ts";
 import { checkOnOpening } from "./integrity.ts";
 import { APPLICATION_ID, migrate, requireKnownSchema } from "./migrations.ts";

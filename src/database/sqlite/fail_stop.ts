@@ -1,8 +1,8 @@
 import { Database } from "bun:sqlite";
-import { lstatSync, rmSync, statSync } from "node:fs";
-import { corruptionMarker } from "./corruption.ts";
+import { lstatSync, renameSync, rmSync, statSync } from "node:fs";
+import { DatabaseError } from "../database.ts";
 import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
-import { createPrivateFile, databaseFile, walBytes } from "./files.ts";
+import { createPrivateFile, databaseFile, readTrusted, walBytes } from "./files.ts";
 
 /**
  * How long to wait between two looks at the corruption marker, in milliseconds. Another process needs seconds to find
@@ -53,7 +53,7 @@ export function failStopOf(client: Database, onFailure: (failure: Error) => void
   }
 
   /** Another process may have found the file to be corrupt. */
-  function requireUnmarked(): void {
+  function look(): void {
     const now = performance.now();
     if (now - lookedAt < LOOK_MS) return;
     lookedAt = now;
@@ -64,7 +64,7 @@ export function failStopOf(client: Database, onFailure: (failure: Error) => void
   function run<Result>(call: () => Result): Result {
     if (failure !== undefined) throw failure;
     try {
-      requireUnmarked();
+      look();
       return call();
     } catch (error) {
       throw fail(error);
@@ -72,6 +72,75 @@ export function failStopOf(client: Database, onFailure: (failure: Error) => void
   }
 
   return { run, fail, stop, isFailed: () => failure !== undefined };
+}
+
+/** How much of a corruption marker is read, in bytes. */
+const MARKER_BYTES = 4_096;
+
+/**
+ * A file beside a database, `plants.db-corrupt`, that marks the file which the path has now as corrupt: a corrupt file
+ * cannot be trusted with that itself. A backup that is copied to the path later is not marked.
+ */
+export function corruptionMarker(path: string) {
+  const [file, identity] = [databaseFile(path), identityOf(path)];
+  const suffix = "-corrupt";
+  const content = () => readTrusted(file, suffix, MARKER_BYTES);
+  return {
+    /** The content of the marker, for `clear`. */
+    content,
+    /** The corruption that was found, in one line; `undefined` if none is known. Reads the disk. */
+    finding(): string | undefined {
+      try {
+        const marked = JSON.parse(content() ?? "{}") as { readonly file?: string; readonly finding?: string };
+        return marked.file === identity ? marked.finding : undefined;
+      } catch {
+        // A crash cut it off: the next check finds the corruption again.
+        return undefined;
+      }
+    },
+    /** Marks the file if possible. Otherwise the next check finds the corruption again. */
+    write(finding: string): void {
+      if (identity === undefined) return;
+      const line = finding.replaceAll("\n", " ").slice(0, MARKER_BYTES / 8);
+      // As JSON, which an operator may read.
+      const marked = { file: identity, finding: line, foundAt: new Date().toISOString() };
+      const draft = `${file}${suffix}-new`;
+      try {
+        rmSync(draft, { force: true });
+        createPrivateFile(draft, `${JSON.stringify(marked)}\n`, statSync(file));
+        // Replaces the marker as a whole: on a full disk the old one stays.
+        renameSync(draft, file + suffix);
+      } catch {
+        // The disk may be full or read-only by now.
+      }
+    },
+    /** Removes the marker if it still has this content, and the path still has the same file. */
+    clear(before: string | undefined): void {
+      if (before === undefined || content() !== before || identityOf(path) !== identity) return;
+      rmSync(file + suffix, { force: true });
+    },
+  };
+}
+
+/**
+ * Requires that a file is not marked as corrupt. Only a check of the whole file, or another file, ends that.
+ *
+ * @param advice What to do about it.
+ * @throws {DatabaseError} If it is marked.
+ */
+export function requireUnmarked(path: string, advice: string): void {
+  const finding = corruptionMarker(path).finding();
+  if (finding !== undefined) throw new DatabaseError(`it is corrupt (${finding}); ${advice}`);
+}
+
+/**
+ * The identity of the file at this path; `undefined` if there is none. Writing does not change it. A new file may get
+ * the inode of a deleted one, but not its birth time. The device number is not part of it: a boot or a mount may change
+ * that, and a marker is on the same device as its file.
+ */
+export function identityOf(path: string): string | undefined {
+  const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
+  return stats && `${stats.ino}:${stats.birthtimeNs}`;
 }
 
 /**

@@ -1,7 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { INT64_MAX, INT64_MIN } from "../../plant/plant.ts";
 import type { CheckProgress, CheckResult, ServingOptions } from "../adapter.ts";
-import { identityOf } from "./corruption.ts";
+import { identityOf } from "./fail_stop.ts";
 import { CorruptError, corruptionIn } from "./errors.ts";
 import type { ReaderApi } from "./reader_worker.ts";
 import { reasonOf, type WorkerCalls, workerCalls } from "./worker_calls.ts";

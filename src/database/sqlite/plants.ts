@@ -5,7 +5,7 @@ import type { NewPlant } from "../../plant/plant.ts";
 import type { PlantReader } from "../adapter.ts";
 import { type AddOutcome, DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { connect } from "./connection.ts";
-import { corruptionMarker } from "./corruption.ts";
+import { corruptionMarker } from "./fail_stop.ts";
 import { toDatabaseError } from "./errors.ts";
 import { plants } from "./schema.ts";
 

@@ -3,7 +3,7 @@ import { Database } from "bun:sqlite";
 import { withDeadline } from "../../async/deadline.ts";
 import type { CheckProgress, CheckResult } from "../adapter.ts";
 import { connect } from "./connection.ts";
-import { identityOf } from "./corruption.ts";
+import { identityOf } from "./fail_stop.ts";
 import { corruptionIn } from "./errors.ts";
 import { checkIntegrity, type CheckRequest } from "./integrity.ts";
 import { reportNews, serveCalls } from "./worker_calls.ts";

@@ -6,7 +6,7 @@ import { withAbort } from "../../async/deadline.ts";
 import type { CheckOptions, RestoreResult } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { DRAFT, fsync, privateDirectory, removeAbandoned } from "./backup.ts";
-import { requireUnmarked } from "./corruption.ts";
+import { requireUnmarked } from "./fail_stop.ts";
 import { toDatabaseError } from "./errors.ts";
 import { asideOf, BESIDE, databaseFile, walBytes } from "./files.ts";
 import { checkFile } from "./integrity.ts";

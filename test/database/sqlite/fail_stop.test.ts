@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, renameSync, writeFileSync } from "node:fs";
 import { connect } from "../../../src/database/sqlite/connection.ts";
-import { corruptionMarker } from "../../../src/database/sqlite/corruption.ts";
+import { corruptionMarker } from "../../../src/database/sqlite/fail_stop.ts";
 import { sqliteAdapter } from "../../../src/database/sqlite/adapter.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
