@@ -50,15 +50,6 @@ export function nextCheckpoint({ pages, left }: Wal, last: LastCheckpoints): Che
 
 const NEVER: LastCheckpoints = { pass: 0, reset: 0, restart: 0 };
 
-/** What makes the checkpoints of a database. */
-export interface Checkpointer {
-  /** To be called after a commit: looks, once the response to it has left, whether one is due. */
-  schedule(): void;
-  cancel(): void;
-  /** How many failed so far. */
-  failures(): number;
-}
-
 /** What a {@linkcode checkpointer} works with. */
 export interface CheckpointerOptions {
   readonly failStop: FailStop;
@@ -74,8 +65,7 @@ export interface CheckpointerOptions {
  * Makes the checkpoints of a connection that has `wal_autocheckpoint` off: SQLite's own one hides a failed fsync, and holds
  * up the commit that made it due.
  */
-export function checkpointer(client: Database, options: CheckpointerOptions): Checkpointer {
-  const { failStop, setBusyTimeout, worker, onFailed } = options;
+export function checkpointer(client: Database, { failStop, setBusyTimeout, worker, onFailed }: CheckpointerOptions) {
   const measure = client.prepare("PRAGMA wal_checkpoint(NOOP)");
   const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");
   const restart = client.prepare("PRAGMA wal_checkpoint(RESTART)");
@@ -91,18 +81,12 @@ export function checkpointer(client: Database, options: CheckpointerOptions): Ch
     onFailed(error as Error);
   }
 
-  function pass(): void {
-    isPassing = true;
-    worker
-      ?.pass()
-      .catch(count)
-      .finally(() => {
-        isPassing = false;
-      });
-  }
-
   const steps = {
-    pass,
+    pass() {
+      isPassing = true;
+      const end = () => (isPassing = false);
+      worker?.pass().catch(count).finally(end);
+    },
     reset: () => void passive.values(),
     restart() {
       setBusyTimeout(RESTART_TIMEOUT_MS);
@@ -132,8 +116,10 @@ export function checkpointer(client: Database, options: CheckpointerOptions): Ch
   }
 
   return {
+    /** To be called after a commit: looks, once the response to it has left, whether one is due. */
     schedule: () => void (scheduled ??= setImmediate(now)),
     cancel: () => clearImmediate(scheduled),
+    /** How many failed so far. */
     failures: () => failures,
   };
 }
@@ -144,41 +130,32 @@ function walOf(rows: unknown[][]): Wal {
   return { pages: Number(pages), left: Number(pages - moved) };
 }
 
-/** A Worker with a connection of its own that moves pages from the WAL into the database. */
-export interface CheckpointWorker {
-  /**
-   * Opens a database that another connection of this process has open for writing.
-   *
-   * @throws {DatabaseError} If it cannot be opened.
-   */
-  open(path: string): Promise<void>;
-  /** Moves what is in the WAL now. Can be tried again after a failure, unless `failed` resolves. */
-  pass(): Promise<void>;
-  /** Closes the connection, without a checkpoint. Resolves after a second even if the disk hangs. */
-  close(): Promise<void>;
-  /** Resolves after a failed fsync, corruption, or a crash of the Worker. The connection is closed then. */
-  readonly failed: Promise<Error>;
-}
-
-/** How long closing the connection may take, in milliseconds. */
+/** How long closing the Worker's connection may take, in milliseconds. */
 const CLOSE_TIMEOUT_MS = 1_000;
 
+/** A Worker with a connection of its own that moves pages from the WAL into the database. */
+export type CheckpointWorker = ReturnType<typeof startCheckpointWorker>;
+
 /** Starts the Worker, which ends with the one that starts it. */
-export function startCheckpointWorker(): CheckpointWorker {
+export function startCheckpointWorker() {
   const worker = new Worker(new URL("./checkpoint_worker.js", import.meta.url));
-  const { call, failed } = workerCalls<CheckpointApi>(worker);
+  const { call, failed, terminate } = workerCalls<CheckpointApi>(worker);
   let closed: Promise<void> | undefined;
 
   async function close(): Promise<void> {
     // After a crash there is nothing to close.
     await withDeadline(call("close"), CLOSE_TIMEOUT_MS, () => {}).catch(() => {});
-    worker.terminate();
+    terminate();
   }
 
   return {
-    open: (path) => call("open", path),
+    /** Opens a database that another connection of this process has open for writing. */
+    open: (path: string) => call("open", path),
+    /** Moves what is in the WAL now. Can be tried again after a failure, unless `failed` resolves. */
     pass: () => call("pass"),
+    /** Closes the connection, without a checkpoint. Resolves after a second even if the disk hangs. */
     close: () => (closed ??= close()),
+    /** Resolves after a failed fsync, corruption, or a crash of the Worker. The connection is closed then. */
     failed,
   };
 }

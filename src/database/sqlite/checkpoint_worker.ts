@@ -1,7 +1,7 @@
 // The Worker that moves pages from the WAL into the database while the writer's Worker adds plants.
 import type { Database } from "bun:sqlite";
 import { fdatasyncSync, openSync } from "node:fs";
-import { connectAgain } from "./connection.ts";
+import { connect } from "./connection.ts";
 import { FailedSyncError } from "./errors.ts";
 import { closeWithoutCheckpoint, type FailStop, failStopOf } from "./fail_stop.ts";
 import { reportFailure, serveCalls } from "./worker_calls.ts";
@@ -10,7 +10,7 @@ let opened: { client: Database; failStop: FailStop; pass: () => void } | undefin
 
 const api = {
   open(path: string): void {
-    const client = connectAgain(path);
+    const client = connect(path, { access: "write" });
     // Reported before the failed pass is: the writer must not begin the WAL anew after it.
     opened = { client, failStop: failStopOf(client, reportFailure), pass: passOf(client) };
   },

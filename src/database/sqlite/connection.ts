@@ -48,24 +48,6 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   }
 }
 
-/**
- * Connects again to a database that another connection of this process has open for writing, to make checkpoints.
- *
- * @throws {DatabaseError} If it cannot be opened.
- */
-export function connectAgain(path: string): Database {
-  try {
-    const client = new Database(path, { ...MODES.write, safeIntegers: true, strict: true });
-    client.run("PRAGMA busy_timeout = 5000");
-    makeDurable(client);
-    // Reads once: SQLite makes no checkpoint before, because it does not know of the WAL.
-    pragma(client, "application_id");
-    return client;
-  } catch (error) {
-    throw toDatabaseError("open", path, error);
-  }
-}
-
 const MODES = {
   create: { create: true, readwrite: true },
   write: { create: false, readwrite: true },
@@ -86,7 +68,9 @@ function setUp(
     requireKnownSchema(client);
   }
   beginWalMode(client, busyTimeoutMs);
-  makeDurable(client);
+  set(client, "synchronous", "FULL", 2n);
+  // SQLite's own checkpoint hides a failed fsync: `checkpointer` makes all checkpoints.
+  set(client, "wal_autocheckpoint", 0, 0n);
   requireSameFile(client, file);
   if (isUnsynced(client.filename)) resetUnsyncedWal(client);
   else if (resetsWal) tryToResetWal(client, busyTimeoutMs);
@@ -139,12 +123,6 @@ function beginWalMode(client: Database, busyTimeoutMs: number): void {
  */
 function requireSameFile({ filename }: Database, file: string | undefined): void {
   if (identityOf(filename) !== file) throw new DatabaseError("it was replaced while it was opened; try again");
-}
-
-function makeDurable(client: Database): void {
-  set(client, "synchronous", "FULL", 2n);
-  // SQLite's own checkpoint hides a failed fsync: `checkpointer` makes all checkpoints.
-  set(client, "wal_autocheckpoint", 0, 0n);
 }
 
 /** Reads the setting back, because SQLite ignores one that it cannot apply. */
