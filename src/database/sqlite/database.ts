@@ -6,12 +6,11 @@ import { CorruptError } from "./errors.ts";
 import { closeWithoutCheckpoint, failStopOf } from "./fail_stop.ts";
 import { sameFilesCheck } from "./files.ts";
 import { addPlants, readPage } from "./plants.ts";
-import { readTokenPage, sqliteTokens, type TokenPage } from "./tokens.ts";
+import { type SqliteTokens, sqliteTokens } from "./tokens.ts";
 
 /** A SQLite database on this thread. */
 export interface SqliteDatabase extends Database {
-  /** The page of tokens after this row, in the order of the rows. */
-  tokensAfter(row: bigint): TokenPage;
+  readonly tokens: SqliteTokens;
   /** Marks the file as corrupt, and fails the database. */
   reportCorruption(finding: string): void;
 }
@@ -44,7 +43,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
   void worker?.failed.then(failStop.stop);
   const setBusyTimeout = busyTimeoutOf(client);
   const checkpoint = checkpointer(client, { failStop, setBusyTimeout, worker, onFailed: onCheckpointFailed });
-  const [addAll, pageFrom, tokensAfter] = [addPlants(client), readPage(client), readTokenPage(client)];
+  const [addAll, pageFrom] = [addPlants(client), readPage(client)];
 
   function run<Result>(call: () => Result, timeoutMs: number): Result {
     return failStop.run(() => {
@@ -70,7 +69,6 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
       probe: async () => void write(() => client.run("PRAGMA user_version = 0")),
     },
     tokens: sqliteTokens(client, { read, write }),
-    tokensAfter: (row) => read(() => tokensAfter(row)),
     reportCorruption: (finding) => void failStop.fail(new CorruptError(finding)),
     pages: () => keysetPages(pageFrom),
     metrics: () => checkpointMetrics(client.filename, checkpoint.failures()),

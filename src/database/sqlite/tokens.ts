@@ -1,8 +1,9 @@
 import type { Changes, Database } from "bun:sqlite";
-import { and, asc, eq, getTableColumns, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
+import { and, eq, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
-import { formatScopes, parseScopes, type TokenRecord, type TokenStore, type TokenUse } from "../../auth/token_store.ts";
+import { formatScopes, type TokenStore, type TokenUse } from "../../auth/token_store.ts";
 import { tokenRevision, tokens } from "./schema.ts";
+import { allTokens } from "./worker_messages.ts";
 
 /** How to run a call of SQLite that reads, and one that writes. */
 export interface Calls {
@@ -11,9 +12,15 @@ export interface Calls {
 }
 
 /** The tokens, in the database of the plants. */
-export function sqliteTokens(client: Database, { read, write }: Calls): TokenStore {
+export interface SqliteTokens extends TokenStore {
+  /** Resolves to the tokens after this row, in the order of the rows, as {@linkcode allTokens} reads them. */
+  page(row: number): Promise<string>;
+}
+
+/** Prepares the statements for tokens. */
+export function sqliteTokens(client: Database, { read, write }: Calls): SqliteTokens {
   const db = drizzle({ client });
-  const list = db.select().from(tokens).orderBy(asc(tokens.createdAt), asc(tokens.name)).prepare();
+  const readPage = readTokenPage(client);
   const revision = db.select({ revision: tokenRevision.revision }).from(tokenRevision).prepare();
   const increment = db
     .update(tokenRevision)
@@ -30,8 +37,11 @@ export function sqliteTokens(client: Database, { read, write }: Calls): TokenSto
   /** Runs a statement, and changes the revision if it changed tokens. Returns how many. */
   const change = (statement: { run(): unknown }) => write(() => runAndCount(statement));
 
+  const page = async (row: number) => read(() => readPage(row));
+
   return {
-    list: async () => read(() => list.all().map(toRecord)),
+    page,
+    list: () => allTokens(page),
     revision: async () => read(() => String(revision.get()?.revision)),
     async add(token) {
       const row = { ...token, scopes: formatScopes(token.scopes) };
@@ -47,36 +57,17 @@ export function sqliteTokens(client: Database, { read, write }: Calls): TokenSto
   };
 }
 
-/** A page of tokens. */
-export interface TokenPage {
-  readonly tokens: readonly TokenRecord[];
-  /** The row of the last one. */
-  readonly last: bigint | undefined;
-}
-
-/** How many tokens a page has: reading them takes about ten milliseconds. */
+/** How many tokens a page has: reading them takes a millisecond or two. */
 const PAGE_TOKENS = 1_000;
 
-/** Prepares reading the tokens after a row, in the order of the rows: reading all at once would delay plants. */
-export function readTokenPage(client: Database): (row: bigint) => TokenPage {
-  const page = drizzle({ client })
-    .select({ ...getTableColumns(tokens), row: sql<bigint>`rowid` })
-    .from(tokens)
-    .where(sql`rowid > ${sql.placeholder("row")}`)
-    .orderBy(sql`rowid`)
-    .limit(PAGE_TOKENS)
-    .prepare();
-  return (row) => {
-    const rows = page.all({ row });
-    return { tokens: rows.map(toRecord), last: rows.at(-1)?.row };
-  };
+/** Prepares reading a page of tokens: all at once would delay plants. */
+function readTokenPage(client: Database): (row: number) => string {
+  const page = client.prepare<never, [number]>(`
+    SELECT json_group_array(json_array(
+      rowid, name, hex(digest), scopes, created_at, expires_at, revoked_at, last_used_at))
+    FROM (SELECT rowid, * FROM tokens WHERE rowid > ? ORDER BY rowid LIMIT ${PAGE_TOKENS})`);
+  return (row) => String(page.values(row)[0]?.[0]);
 }
-
-function toRecord({ name, digest, createdAt, expiresAt, revokedAt, lastUsedAt, scopes }: TokenRow): TokenRecord {
-  return { name, digest, createdAt, expiresAt, revokedAt, lastUsedAt, scopes: parseScopes(scopes) };
-}
-
-type TokenRow = typeof tokens.$inferSelect;
 
 /** A use does not change the revision: every server would read all tokens every minute. */
 function useRecorder(client: Database): (use: TokenUse) => void {

@@ -4,7 +4,7 @@ import { connect } from "./connection.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./database.ts";
 import { directoryWarning } from "./files.ts";
 import { reportFailure, reportNews, serializeError, serveCalls } from "./worker_calls.ts";
-import { decodeBatch, encodeOutcomes, encodeTokens } from "./worker_messages.ts";
+import { decodeBatch, encodeOutcomes } from "./worker_messages.ts";
 
 /** How long a probe, or a call for tokens, may block the plants behind it while another process has the lock. */
 const BUSY_TIMEOUT_MS = 1_000;
@@ -32,8 +32,6 @@ function methodsOf(opened: SqliteDatabase) {
   return {
     ...opened.tokens,
     probe: opened.plants.probe,
-    /** Resolves to a page as `encodeTokens` writes it. */
-    tokensAfter: (row: bigint) => encodeTokens(opened.tokensAfter(row)),
     reportCorruption: opened.reportCorruption,
     close: () => opened[Symbol.asyncDispose](),
   };

@@ -1,12 +1,11 @@
 import { withDeadline } from "../../async/deadline.ts";
-import type { TokenRecord } from "../../auth/token_store.ts";
 import type { ServingOptions } from "../adapter.ts";
 import type { Database, PlantStore } from "../database.ts";
 import { checkpointMetrics } from "./checkpoint.ts";
 import { backgroundCheck } from "./integrity.ts";
 import type { WorkerApi } from "./worker.ts";
 import { deserializeError, type SerializedError, workerCalls } from "./worker_calls.ts";
-import { decodeOutcomes, decodeTokens, encodeBatch } from "./worker_messages.ts";
+import { allTokens, decodeOutcomes, encodeBatch } from "./worker_messages.ts";
 
 /**
  * Opens a SQLite database in a Worker: bun:sqlite is synchronous, and a hanging disk must not keep the server's thread
@@ -46,7 +45,7 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
       probe: () => call("probe"),
     },
     tokens: {
-      list: () => allTokens((row) => call("tokensAfter", row)),
+      list: () => allTokens((row) => call("page", row)),
       revision: () => call("revision"),
       add: (token) => call("add", token),
       revoke: (name, at) => call("revoke", name, at),
@@ -63,18 +62,6 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
       await withDeadline(close(), closeTimeoutMs, notClosed).finally(worker.terminate);
     },
   };
-}
-
-/** All tokens, oldest first. Read in pages, so that the Worker takes plants between two of them. */
-async function allTokens(pageAfter: (row: bigint) => Promise<string>): Promise<TokenRecord[]> {
-  const tokens: TokenRecord[] = [];
-  // SQLite numbers rows from 1.
-  for (let row: bigint | undefined = 0n; row !== undefined;) {
-    const page = decodeTokens(await pageAfter(row));
-    for (const token of page.tokens) tokens.push(token);
-    row = page.last;
-  }
-  return tokens.toSorted((one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1));
 }
 
 /** With another connection, on this thread: no server reads plants. */

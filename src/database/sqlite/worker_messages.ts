@@ -1,7 +1,6 @@
-import { formatScopes, parseScopes } from "../../auth/token_store.ts";
+import { parseScopes, type TokenRecord } from "../../auth/token_store.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type { StoreOutcome } from "../database.ts";
-import type { TokenPage } from "./tokens.ts";
 
 // Batches, outcomes and pages of tokens are strings, which Bun copies without a structured clone: a clone takes half of
 // the time of a batch of one plant.
@@ -54,30 +53,37 @@ export function decodeOutcomes(letters: string): readonly StoreOutcome[] {
   return Array.from(letters, (letter) => OUTCOMES[letter] as StoreOutcome);
 }
 
-/** Writes a page of tokens as JSON. */
-export function encodeTokens({ tokens, last }: TokenPage): string {
-  const rows = tokens.map(({ name, digest, createdAt, expiresAt, revokedAt, lastUsedAt, scopes }) => {
-    const times = [createdAt, expiresAt, revokedAt, lastUsedAt].map((time) => time?.getTime() ?? null);
-    return [name, digest.toHex(), formatScopes(scopes), ...times];
-  });
-  return JSON.stringify({ rows, last: last === undefined ? null : String(last) });
-}
-
+/** A token as SQLite writes it into a page. */
 type TokenRow = [
+  row: number,
   name: string,
   digest: string,
-  scopes: string,
+  scopes: string | null,
   createdAt: number,
   expiresAt: number | null,
   revokedAt: number | null,
   lastUsedAt: number | null,
 ];
 
-/** The inverse of {@linkcode encodeTokens}. */
-export function decodeTokens(message: string): TokenPage {
-  const { rows, last } = JSON.parse(message) as { rows: TokenRow[]; last: string | null };
+/**
+ * Reads all tokens, oldest first, in pages: the Worker takes plants between two of them.
+ *
+ * @param pageAfter Reads the tokens after a row, as JSON.
+ */
+export async function allTokens(pageAfter: (row: number) => Promise<string>): Promise<TokenRecord[]> {
+  const tokens: TokenRecord[] = [];
+  // SQLite numbers rows from 1.
+  for (let last: number | undefined = 0; last !== undefined;) {
+    const rows = JSON.parse(await pageAfter(last)) as TokenRow[];
+    for (const row of rows) tokens.push(toRecord(row));
+    last = rows.at(-1)?.[0];
+  }
+  return tokens.toSorted((one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1));
+}
+
+function toRecord([, name, digest, scopes, createdAt, expiresAt, revokedAt, lastUsedAt]: TokenRow): TokenRecord {
   const date = (time: number | null) => (time === null ? null : new Date(time));
-  const tokens = rows.map(([name, digest, scopes, createdAt, expiresAt, revokedAt, lastUsedAt]) => ({
+  return {
     name,
     digest: Uint8Array.fromHex(digest),
     createdAt: new Date(createdAt),
@@ -85,6 +91,5 @@ export function decodeTokens(message: string): TokenPage {
     revokedAt: date(revokedAt),
     lastUsedAt: date(lastUsedAt),
     scopes: parseScopes(scopes),
-  }));
-  return { tokens, last: last === null ? undefined : BigInt(last) };
+  };
 }

@@ -1,15 +1,12 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import * as fc from "fast-check";
-import { SCOPES } from "../../../src/auth/authenticate.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
 import {
   decodeBatch,
   decodeOutcomes,
-  decodeTokens,
   encodeBatch,
   encodeOutcomes,
-  encodeTokens,
 } from "../../../src/database/sqlite/worker_messages.ts";
 import { makeTokens } from "../../bench/prefilled.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -39,25 +36,6 @@ test("decodeOutcomes() gives the outcomes that encodeOutcomes() was given, in or
   fc.assert(
     fc.property(fc.array(outcome), (outcomes) => {
       expect(decodeOutcomes(encodeOutcomes(outcomes))).toStrictEqual(outcomes);
-    }),
-  );
-});
-
-const time = fc.date({ noInvalidDate: true });
-const token = fc.record({
-  name: fc.string({ unit: anyCharacter }),
-  digest: fc.uint8Array({ minLength: 32, maxLength: 32 }),
-  createdAt: time,
-  expiresAt: fc.option(time),
-  revokedAt: fc.option(time),
-  lastUsedAt: fc.option(time),
-  scopes: fc.subarray([...SCOPES]),
-});
-
-test("decodeTokens() gives the tokens that encodeTokens() was given, exactly", () => {
-  fc.assert(
-    fc.property(fc.array(token), fc.option(id, { nil: undefined }), (tokens, last) => {
-      expect(decodeTokens(encodeTokens({ tokens, last }))).toStrictEqual({ tokens, last });
     }),
   );
 });
