@@ -37,14 +37,15 @@ const READS = {
 const FREE_PAGES = 10_000;
 
 function checkFreePages(client: Database): void {
-  const [free, pages] = [count(client, "freelist_count"), count(client, "page_count")];
+  const [free, pages] = [firstOf(client, "PRAGMA freelist_count"), firstOf(client, "PRAGMA page_count")];
   if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
   // The check of one table includes the free pages if that table is the schema.
   if (free <= FREE_PAGES) integrityCheck(client, '("sqlite_schema")');
 }
 
-function count(client: Database, pragma: string): number {
-  return Number(client.query(`PRAGMA ${pragma}`).values()[0]?.[0]);
+/** The number in the first row of a query. */
+export function firstOf(client: Database, query: string): number {
+  return Number(client.query(query).values()[0]?.[0]);
 }
 
 /** SQLite's own check, of one table or of all: throws what it finds. */
@@ -57,24 +58,17 @@ function corrupt(finding: string): CorruptError {
   return new CorruptError(finding.replaceAll("\n", " "));
 }
 
-/** How much of a database to check. */
-export interface IntegrityOptions {
-  /**
-   * Whether to let SQLite check how all pages hang together as well: one read transaction over the whole file, during
-   * which the WAL grows with every write.
-   */
-  readonly whole: boolean;
-}
-
 /**
  * Checks a database for corruption in short read transactions, so that a server beside it can go on moving its WAL:
  * the other tables with their indexes first, then the plants in ranges of their ids, and all pages together at the end.
  * The time grows with the number of plants: about a microsecond each.
  *
+ * @param options Whether to let SQLite check how all pages hang together as well: one read transaction over the `whole`
+ * file, during which the WAL grows with every write.
  * @returns How many plants are checked: yielded between two steps, and returned after the last one.
  * @throws {CorruptError} If it is corrupt: where, and what was found.
  */
-export function* checkIntegrity(client: Database, { whole }: IntegrityOptions): Generator<number, number> {
+export function* checkIntegrity(client: Database, { whole }: { readonly whole: boolean }): Generator<number, number> {
   // Without it SQLite reads a page whose cells lie outside of it, and may not notice.
   client.run("PRAGMA cell_size_check = ON");
   for (const table of otherTables(client)) {
@@ -147,18 +141,6 @@ function at<Result>(where: string, read: () => Result): Result {
   }
 }
 
-/** What to check. */
-export interface CheckRequest {
-  readonly path: string;
-  /**
-   * Whether a server needs the processor, and the WAL short: the check rests between its steps, and checks how all
-   * pages hang together in small files only.
-   */
-  readonly background: boolean;
-  /** Which file to check, as of `identityOf`: with another one at the path the check fails. Without it, any. */
-  readonly file?: string | undefined;
-}
-
 /** Starts the Worker that reads whole files. It keeps the process alive until it is terminated. */
 export function startReader(onProgress: (progress: CheckProgress) => void = () => {}): WorkerCalls<ReaderApi> {
   const worker = new Worker(new URL("./reader_worker.js", import.meta.url));
@@ -171,19 +153,13 @@ export function startReader(onProgress: (progress: CheckProgress) => void = () =
  * @param onProgress Called after each step.
  */
 export function checkFile(path: string, onProgress: (progress: CheckProgress) => void): Promise<CheckResult> {
-  return runCheck(startReader(onProgress), { path, background: false });
+  return runCheck(startReader(onProgress), path);
 }
 
 /** Ends the Worker after its check. Never rejects. */
-function runCheck({ call, terminate }: WorkerCalls<ReaderApi>, request: CheckRequest): Promise<CheckResult> {
+function runCheck(reader: WorkerCalls<ReaderApi>, path: string, file?: string): Promise<CheckResult> {
   const failed = (error: Error): CheckResult => ({ type: "failed", reason: reasonOf(error) });
-  return call("check", request).catch(failed).finally(terminate);
-}
-
-/** The check beside a server. */
-export interface BackgroundCheck {
-  /** Ends the check. Resolves when its connection is closed. */
-  stop(): Promise<void>;
+  return reader.call("check", path, file).catch(failed).finally(reader.terminate);
 }
 
 /** How a server hears of its check. */
@@ -198,11 +174,13 @@ const DELAY_MS = 1_000;
 /**
  * Checks a database for corruption once, soon after a server has opened it. Resolves once the Worker that will do it runs:
  * Bun ends a process that has no file descriptors for a new Worker, and clients could take the last ones until then.
+ *
+ * @returns Ends the check, and resolves when its connection is closed.
  */
-export async function backgroundCheck(path: string, options: BackgroundCheckOptions): Promise<BackgroundCheck> {
+export async function backgroundCheck(path: string, options: BackgroundCheckOptions): Promise<() => Promise<void>> {
   const { onInfo, onWarning, onCorrupt } = options;
-  // It was opened just now. Later there can be another one at the path.
-  const file = identityOf(path);
+  // It was opened just now. Later there can be another one at the path, or none.
+  const file = identityOf(path) ?? "";
   const reader = startReader();
   // If the Worker has crashed, the check reports it.
   await reader.call("start").catch(() => {});
@@ -210,7 +188,7 @@ export async function backgroundCheck(path: string, options: BackgroundCheckOpti
   const timer = setTimeout(async () => {
     const begin = performance.now();
     onInfo("Integrity check started", {});
-    checking = runCheck(reader, { path, background: true, file });
+    checking = runCheck(reader, path, file);
     const result = await checking;
     const durationMs = Math.round(performance.now() - begin);
     if (result.type === "corrupt") onCorrupt(result.finding);
@@ -220,13 +198,11 @@ export async function backgroundCheck(path: string, options: BackgroundCheckOpti
     }
   }, DELAY_MS);
   timer.unref();
-  return {
-    async stop() {
-      clearTimeout(timer);
-      const stopped = reader.call("stop").catch(() => {});
-      // A Worker whose check has ended does not respond.
-      await (checking ?? stopped);
-      reader.terminate();
-    },
+  return async () => {
+    clearTimeout(timer);
+    const stopped = reader.call("stop").catch(() => {});
+    // A Worker whose check has ended does not respond.
+    await (checking ?? stopped);
+    reader.terminate();
   };
 }

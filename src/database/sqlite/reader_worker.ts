@@ -5,7 +5,7 @@ import type { CheckProgress, CheckResult } from "../adapter.ts";
 import { connect } from "./connection.ts";
 import { identityOf } from "./fail_stop.ts";
 import { corruptionIn } from "./errors.ts";
-import { checkIntegrity, type CheckRequest } from "./integrity.ts";
+import { checkIntegrity, firstOf } from "./integrity.ts";
 import { reportNews, serveCalls } from "./worker_calls.ts";
 
 /**
@@ -17,23 +17,29 @@ const REST = { quiet: 4, writing: 99 };
 /** Up to how many pages are checked together beside a server: 100 MB, a third of a second in which the WAL grows. */
 const WHOLE_PAGES = 25_000;
 
-const stop = Promise.withResolvers<void>();
-let stopped = false;
-let checked: Promise<unknown> = Promise.resolve();
+const stop = Promise.withResolvers<boolean>();
+let checking: Promise<CheckResult> | undefined;
 
 const api = {
   /** Does nothing: the response tells that the Worker runs. */
   start(): void {},
-  check(request: CheckRequest): Promise<CheckResult> {
-    const result = check(request);
-    checked = result.catch(() => {});
-    return result;
+  /**
+   * Checks a database.
+   *
+   * @param file The file that a server has open, as of `identityOf`. The server needs the processor, and the WAL short: the
+   * check rests between its steps, and checks how all pages hang together in small files only.
+   */
+  check(path: string, file?: string): Promise<CheckResult> {
+    checking = check(path, file !== undefined).finally(() => {
+      // What is found in another file at the path says nothing about the one that the server has open.
+      if (file !== undefined && identityOf(path) !== file) throw new Error("the file was removed or replaced");
+    });
+    return checking;
   },
   /** Ends the check after the step it is in. Resolves when its connection is closed. */
   async stop(): Promise<void> {
-    stopped = true;
-    stop.resolve();
-    await checked;
+    stop.resolve(true);
+    await checking?.catch(() => {});
   },
   /** Copies a database into a new file. Returns how many plants the copy has. */
   copy(path: string, target: string): number {
@@ -50,10 +56,10 @@ export type ReaderApi = typeof api;
 
 serveCalls(api);
 
-async function check(request: CheckRequest): Promise<CheckResult> {
+async function check(path: string, background: boolean): Promise<CheckResult> {
   try {
-    using client = openSameFile(request);
-    return await checkSteps(client, request);
+    using client = connect(path, { access: "read" });
+    return await checkSteps(client, background);
   } catch (error) {
     const finding = corruptionIn(error);
     if (finding === undefined) throw error;
@@ -61,47 +67,23 @@ async function check(request: CheckRequest): Promise<CheckResult> {
   }
 }
 
-/** Corruption in another file at the path says nothing about the one that the server has open. */
-function openSameFile({ path, file }: CheckRequest): Database {
-  const requireSameFile = () => {
-    if (file !== undefined && identityOf(path) !== file) throw new Error("the file was removed or replaced");
-  };
-  let client: Database | undefined;
-  try {
-    client = connect(path, { access: "read" });
-    requireSameFile();
-    return client;
-  } catch (error) {
-    client?.close();
-    requireSameFile();
-    throw error;
-  }
-}
-
-async function checkSteps(client: Database, { background }: CheckRequest): Promise<CheckResult> {
+async function checkSteps(client: Database, background: boolean): Promise<CheckResult> {
   const pages = firstOf(client, "PRAGMA page_count");
   // Counting reads the whole file once more, for a share that only a person wants to see.
   const total = background ? 0 : firstOf(client, "SELECT count(*) FROM plants");
   const steps = checkIntegrity(client, { whole: !background || pages <= WHOLE_PAGES });
-  let version = dataVersion(client);
+  // Changes when another connection commits.
+  const dataVersion = () => firstOf(client, "PRAGMA data_version");
+  let version = dataVersion();
   for (;;) {
     const begin = performance.now();
     const { done, value: plants } = steps.next();
     if (!background) reportNews({ plants, total } satisfies CheckProgress);
     if (done) return { type: "sound", plants, pages };
-    const isWriting = version !== (version = dataVersion(client));
+    const isWriting = version !== (version = dataVersion());
     const rest = isWriting ? REST.writing : REST.quiet;
     // At least a turn of the event loop: a request to stop ends the rest.
-    await withDeadline(stop.promise, background ? rest * (performance.now() - begin) : 0, () => {});
-    if (stopped) return { type: "stopped" };
+    const restMs = background ? rest * (performance.now() - begin) : 0;
+    if (await withDeadline(stop.promise, restMs, () => false)) return { type: "stopped" };
   }
-}
-
-/** Changes when another connection commits. */
-function dataVersion(client: Database): number {
-  return firstOf(client, "PRAGMA data_version");
-}
-
-function firstOf(client: Database, query: string): number {
-  return Number(client.query(query).values()[0]?.[0]);
 }

@@ -1,4 +1,4 @@
-import { type ErrorCode, PlantStoreError } from "../../errors.ts";
+import { PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
 
 declare const self: Worker;
@@ -143,26 +143,17 @@ export function reasonOf(error: Error): string {
 }
 
 /** An error for a structured clone, which would turn errors of our own classes into plain ones. */
-export interface SerializedError {
-  readonly name: string;
-  readonly message: string;
-  readonly code?: ErrorCode;
-  readonly cause?: string;
-}
+export type SerializedError = ReturnType<typeof serializeError>;
 
 /** Turns an error into an object that can be cloned. */
-export function serializeError(error: unknown): SerializedError {
-  if (error instanceof PlantStoreError) {
-    const { name, message, code, cause } = error;
-    return { name, message, code, cause: String(cause) };
-  }
-  if (error instanceof Error) return { name: error.name, message: error.message, cause: String(error.stack) };
-  return { name: "Error", message: String(error) };
+export function serializeError(error: unknown) {
+  const { name, message, cause, stack } = error as Error;
+  const code = error instanceof PlantStoreError ? error.code : undefined;
+  return { name, message, code, cause: String(code === undefined ? stack : cause) };
 }
 
 /** The inverse of {@linkcode serializeError}. */
 export function deserializeError({ name, message, code, cause }: SerializedError): Error {
   if (code !== undefined) return new PlantStoreError(code, message, { cause });
-  if (name === "DatabaseError") return new DatabaseError(message, { cause });
-  return new Error(message, { cause });
+  return name === "DatabaseError" ? new DatabaseError(message, { cause }) : new Error(message, { cause });
 }

@@ -31,11 +31,11 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
   });
   if (warning !== undefined) onWarning(warning);
   const onCorrupt = (finding: string) => void call("reportCorruption", finding);
-  const check = await backgroundCheck(path, { onInfo, onWarning, onCorrupt });
+  const stopCheck = await backgroundCheck(path, { onInfo, onWarning, onCorrupt });
 
   async function close(): Promise<void> {
     // The last connection to close removes the WAL: it has to be the one that may write.
-    await check.stop();
+    await stopCheck();
     if (!worker.hasCrashed()) await call("close");
   }
 
