@@ -11,7 +11,7 @@ import {
   requireUnmarked,
 } from "./fail_stop.ts";
 import { databaseFile, requireFiles } from "./files.ts";
-import { checkOnOpening } from "./integrity.ts";
+import { checkOnOpening, firstOf } from "./integrity.ts";
 import { APPLICATION_ID, migrate, requireKnownSchema } from "./migrations.ts";
 
 /** How to connect. */
@@ -38,7 +38,8 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
     requireFiles(databaseFile(path), access);
     if (access !== "read") requireUnmarked(path, "restore a backup, or check it: plant-store check");
     const file = identityOf(path);
-    client = new Database(path, { ...MODES[access], safeIntegers: true, strict: true });
+    const mode = access === "read" ? { readonly: true } : { readwrite: true };
+    client = new Database(path, { ...mode, safeIntegers: true, strict: true });
     setUp(client, options, file);
     return client;
   } catch (error) {
@@ -48,12 +49,6 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   }
 }
 
-const MODES = {
-  create: { create: true, readwrite: true },
-  write: { create: false, readwrite: true },
-  read: { readonly: true },
-} as const;
-
 function setUp(
   client: Database,
   { access, busyTimeoutMs = 5_000, resetsWal = false }: ConnectOptions,
@@ -61,8 +56,16 @@ function setUp(
 ): void {
   // First, so that everything after it waits for a lock.
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
-  if (access === "read") return requireReadable(client);
-  if (requireApplicationId(client)) {
+  // The tables first: another process may be creating them, and the id is part of that transaction.
+  const hasTables = firstOf(client, "SELECT count(*) FROM sqlite_schema") > 0;
+  const isOurs = firstOf(client, "PRAGMA application_id") === APPLICATION_ID;
+  if (access === "read") {
+    if (!hasTables) throw new DatabaseError("it is empty: no plant-store has created its tables yet");
+    if (!isOurs) throw new DatabaseError("it is not a plant-store's database");
+    return requireKnownSchema(client);
+  }
+  if (hasTables) {
+    if (!isOurs) throw new DatabaseError("it belongs to another application");
     checkOnOpening(client);
     // Before any write: the WAL of a newer plant-store stays as it was.
     requireKnownSchema(client);
@@ -71,31 +74,12 @@ function setUp(
   set(client, "synchronous", "FULL", 2n);
   // SQLite's own checkpoint hides a failed fsync: `checkpointer` makes all checkpoints.
   set(client, "wal_autocheckpoint", 0, 0n);
-  requireSameFile(client, file);
+  // A connection in WAL mode holds a lock, and a restore needs that lock to move the file. If the file was moved before,
+  // this connection would write to it beside the WAL of the restored one.
+  if (identityOf(client.filename) !== file) throw new DatabaseError("it was replaced while it was opened; try again");
   if (isUnsynced(client.filename)) resetUnsyncedWal(client);
   else if (resetsWal) tryToResetWal(client, busyTimeoutMs);
   migrate(client);
-}
-
-function requireReadable(client: Database): void {
-  // First, because another process may be creating the tables: the id is part of that transaction.
-  if (!hasTables(client)) throw new DatabaseError("it is empty: no plant-store has created its tables yet");
-  if (pragma(client, "application_id") !== BigInt(APPLICATION_ID)) {
-    throw new DatabaseError("it is not a plant-store's database");
-  }
-  requireKnownSchema(client);
-}
-
-/** Returns whether the file has tables: a new one has no application id either. */
-function requireApplicationId(client: Database): boolean {
-  if (!hasTables(client)) return false;
-  if (pragma(client, "application_id") === BigInt(APPLICATION_ID)) return true;
-  throw new DatabaseError("it belongs to another application");
-}
-
-function hasTables(client: Database): boolean {
-  const { tables } = client.query("SELECT count(*) AS tables FROM sqlite_schema").get() as { tables: bigint };
-  return tables > 0n;
 }
 
 /** How long to wait before the next attempt, in milliseconds: another process creates the file with a few fsyncs. */
@@ -117,23 +101,11 @@ function beginWalMode(client: Database, busyTimeoutMs: number): void {
   }
 }
 
-/**
- * A connection in WAL mode holds a lock, and a restore needs that lock to move the file. If the file was moved before,
- * this connection would write to it beside the WAL of the restored one.
- */
-function requireSameFile({ filename }: Database, file: string | undefined): void {
-  if (identityOf(filename) !== file) throw new DatabaseError("it was replaced while it was opened; try again");
-}
-
 /** Reads the setting back, because SQLite ignores one that it cannot apply. */
 function set(client: Database, name: string, value: string | number, expected: unknown): void {
   client.query(`PRAGMA ${name} = ${value}`).all();
-  const actual = pragma(client, name);
+  const actual = client.query(`PRAGMA ${name}`).values()[0]?.[0];
   if (actual !== expected) throw new DatabaseError(`it refuses ${name} = ${value} (it is ${actual})`);
-}
-
-function pragma(client: Database, name: string): unknown {
-  return client.query(`PRAGMA ${name}`).values()[0]?.[0];
 }
 
 /**
