@@ -6,7 +6,7 @@ import { ConfigError } from "../../errors.ts";
 import type { CheckOptions, CheckResult, DatabaseAdapter, LockWait } from "../adapter.ts";
 import type { Database, PlantStore } from "../database.ts";
 import { corruptionMarker } from "./fail_stop.ts";
-import { isLocked, toDatabaseError } from "./errors.ts";
+import { isLocked, withDatabaseError } from "./errors.ts";
 import { checkFile } from "./integrity.ts";
 import { openSqliteWorker } from "./worker_client.ts";
 
@@ -32,7 +32,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
       return backupSqlite(path, target, options);
     },
     async restore(source, options) {
-      const { restoreSqlite } = await import("./restore.ts");
+      const { restoreSqlite } = await import("./backup.ts");
       return restoreSqlite(path, source, options);
     },
     async migrate() {
@@ -76,7 +76,7 @@ function waitForLock(store: PlantStore, { onWait, stop }: LockWait): PlantStore 
  * check counts as corrupt.
  */
 async function checkWithMarker(path: string, { stop, onProgress }: CheckOptions): Promise<CheckResult> {
-  const marker = markerOf(path);
+  const marker = withDatabaseError("open", path, () => corruptionMarker(path));
   const before = marker.content();
   // A step of SQLite can take seconds: after a signal the process does not wait for it.
   const result = (await withAbort(checkFile(path, onProgress), stop)) ?? { type: "stopped" };
@@ -84,12 +84,4 @@ async function checkWithMarker(path: string, { stop, onProgress }: CheckOptions)
   marker.clear(before);
   const finding = marker.finding();
   return finding === undefined ? result : { type: "corrupt", finding };
-}
-
-function markerOf(path: string) {
-  try {
-    return corruptionMarker(path);
-  } catch (error) {
-    throw toDatabaseError("open", path, error);
-  }
 }

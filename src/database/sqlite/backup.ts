@@ -1,17 +1,19 @@
-import { statSync } from "node:fs";
-import { chmod, link, lstat, mkdtemp, open, readdir, rm, stat } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { dlopen, FFIType } from "bun:ffi";
+import { closeSync, constants, existsSync, openSync, realpathSync, type Stats, statSync } from "node:fs";
+import { chmod, chown, copyFile, link, lstat, mkdir, mkdtemp, open, readdir, rename, rm, stat } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
 import { withAbort } from "../../async/deadline.ts";
-import type { BackupOptions } from "../adapter.ts";
+import type { BackupOptions, CheckOptions, RestoreResult } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { connect } from "./connection.ts";
+import { withDatabaseError } from "./errors.ts";
 import { requireUnmarked } from "./fail_stop.ts";
-import { toDatabaseError } from "./errors.ts";
-import { startReader } from "./integrity.ts";
+import { asideOf, BESIDE, databaseFile, walBytes } from "./files.ts";
+import { checkFile, startReader } from "./integrity.ts";
 import { reasonOf } from "./worker_calls.ts";
 
-/** The name of the copy until it is complete. */
-export const DRAFT = "plants.db";
+/** The name of a copy until it is complete. */
+const DRAFT = "plants.db";
 
 /**
  * Copies a database, as it is at one moment after the call, into a new file, even while a server writes to it. The file
@@ -48,11 +50,8 @@ export async function backupSqlite(path: string, target: string, options: Backup
 
 /** VACUUM copies what it can reach: the copy of a corrupt tree is sound, with rows missing. */
 function requireSource(path: string): void {
-  try {
-    requireUnmarked(path, "save what can be read: plant-store export; or check it: plant-store check");
-  } catch (error) {
-    throw toDatabaseError("copy", path, error);
-  }
+  const advice = "save what can be read: plant-store export; or check it: plant-store check";
+  withDatabaseError("copy", path, () => requireUnmarked(path, advice));
 }
 
 /** SQLite would take the WAL of an earlier database for that of the copy, and read the older plants. */
@@ -85,6 +84,157 @@ async function vacuumInto(
   }
 }
 
+/**
+ * Replaces a database, which may be missing or corrupt, by a copy of a backup. Moves its files into a directory beside
+ * it, and deletes none. Moves nothing before the copy is complete, fsynced and sound, nor while another process holds
+ * SQLite's lock on the database.
+ *
+ * After a kill one of these is true, and the next restore finishes the rest:
+ * - The old database is in its place.
+ * - The path of the database is empty, and the directory `plants.db-replacing` has the old file. No server starts.
+ * - The restored database is in its place, and the directory has all old files, but not its final name.
+ *
+ * Every process that uses a database in WAL mode holds a lock on it, in whatever container it runs. A file that no
+ * server has opened yet has no WAL: a command that only reads it locks it only during a page, and reads the old file to
+ * its end.
+ *
+ * @param source The backup, as an absolute path.
+ * @throws {DatabaseError} If the database is in use, or the backup cannot be used as it is.
+ * @throws {Error} The system's, if something cannot be read or written.
+ */
+export async function restoreSqlite(path: string, source: string, options: CheckOptions): Promise<RestoreResult> {
+  const file = requireUsable(path, source);
+  // Fails early: checking a large backup takes minutes. The move takes the lock again.
+  lockOf(file, path)[Symbol.dispose]();
+  await removeAbandoned(dirname(file));
+  await using directory = await privateDirectory(dirname(file));
+  const draft = join(directory.path, DRAFT);
+  const result = await withAbort(copyAndCheck(source, draft, options), options.stop);
+  if (result?.type !== "sound") return result ?? { type: "stopped" };
+  const owner = ownerOf(file);
+  await chown(draft, owner.uid, owner.gid);
+  await chmod(draft, owner.mode & 0o777);
+  await fsync(draft);
+  using _ = lockOf(file, path);
+  const replaced = await replace(file, draft, owner);
+  return { type: "restored", plants: result.plants, bytes: (await stat(file)).size, replaced };
+}
+
+/** Requires that a backup can replace a database. Returns the database's file, without links. */
+function requireUsable(path: string, source: string): string {
+  withDatabaseError("restore", source, () => {
+    // The newest plants of a file in use, or of a copy of it, are in the WAL.
+    if (walBytes(source) > 0)
+      throw new DatabaseError(`it has a WAL beside it ("${basename(source)}-wal"); ${MAKE_BACKUP}`);
+    requireUnmarked(source, "use an older backup, or check it: plant-store check");
+  });
+  return withDatabaseError("replace", path, () => {
+    const file = databaseFile(path);
+    if (existsSync(file) && existsSync(source) && realpathSync(source) === file)
+      throw new DatabaseError("the backup is the database itself");
+    return file;
+  });
+}
+
+const MAKE_BACKUP = "make a backup of that database: plant-store backup";
+
+async function copyAndCheck(source: string, draft: string, { onProgress }: CheckOptions) {
+  // The two files share their blocks if the file system can do that.
+  await copyFile(source, draft, constants.COPYFILE_FICLONE);
+  const result = await checkFile(draft, onProgress);
+  // The user knows the backup, not its copy.
+  return result.type === "failed" ? { ...result, reason: result.reason.replaceAll(draft, source) } : result;
+}
+
+type Owner = Pick<Stats, "uid" | "gid" | "mode">;
+
+/** The owner of the database, even in the middle of a restore; without a database, the owner of its directory. */
+function ownerOf(file: string): Owner {
+  const old = [file, join(asideOf(file), basename(file))].map((name) => statSync(name, { throwIfNoEntry: false }));
+  return old.find((stats) => stats !== undefined) ?? { ...statSync(dirname(file)), mode: 0o600 };
+}
+
+/**
+ * Moves the old files aside, and the draft to their place. Moves the main file first: from then on no server starts.
+ * All others follow, because SQLite would take the old WAL for that of the restored file.
+ *
+ * @returns The directory with the old files.
+ */
+async function replace(file: string, draft: string, owner: Owner): Promise<string | undefined> {
+  const [parent, aside] = [dirname(file), asideOf(file)];
+  // An earlier restore was killed before its last step.
+  if (existsSync(file) && existsSync(join(aside, basename(file)))) await giveFinalName(aside, file);
+  const old = ["", ...BESIDE].map((suffix) => file + suffix).filter((name) => existsSync(name));
+  if (old.length > 0 && !existsSync(aside)) {
+    await mkdir(aside, { mode: 0o700 });
+    await chown(aside, owner.uid, owner.gid);
+    await fsync(parent);
+  }
+  for (const name of old) {
+    await rename(name, join(aside, basename(name)));
+    // A power loss must not bring back the main file without the files beside it.
+    if (name === file) await fsyncBoth(aside, parent);
+  }
+  if (existsSync(aside)) await fsyncBoth(aside, parent);
+  // Unlike a rename, this fails if there is a file by now.
+  await link(draft, file);
+  await fsync(parent);
+  return existsSync(aside) ? giveFinalName(aside, file) : undefined;
+}
+
+async function fsyncBoth(aside: string, parent: string): Promise<void> {
+  await fsync(aside);
+  await fsync(parent);
+}
+
+async function giveFinalName(aside: string, file: string): Promise<string> {
+  const name = `${file}-replaced-${new Date().toISOString().replaceAll(":", "-")}`;
+  await rename(aside, name);
+  await fsync(dirname(file));
+  return name;
+}
+
+/** The bytes of a file that SQLite locks: https://www.sqlite.org/fileformat2.html#the_lock_byte_page */
+const LOCK_BYTES = { from: 0x4000_0000, count: 512 };
+/** From `unistd.h`, on Linux and macOS. */
+const [SEEK_SET, F_TLOCK] = [0, 2];
+
+/**
+ * Takes SQLite's exclusive lock on a file without SQLite: this locks even a corrupt file, and changes nothing. Until it
+ * is released, no process reads or writes the database.
+ *
+ * @returns The lock, to be disposed of. Without a file it locks nothing.
+ * @throws {DatabaseError} If another process has the database open.
+ */
+function lockOf(file: string, path: string): Disposable {
+  const lock = new DisposableStack();
+  if (!existsSync(file)) return lock;
+  const { lseek, lockf } = systemLibrary();
+  const descriptor = openSync(file, "r+");
+  // Closing a descriptor releases all locks of the process on the file.
+  lock.defer(() => closeSync(descriptor));
+  lseek(descriptor, LOCK_BYTES.from, SEEK_SET);
+  if (lockf(descriptor, F_TLOCK, LOCK_BYTES.count) === 0) return lock;
+  lock.dispose();
+  throw new DatabaseError(`Cannot replace database "${path}": a process has it open; stop the server, and try again`);
+}
+
+/** The C library, because Bun and Node.js have no locks of ranges. Its name differs: glibc, musl, macOS. */
+function systemLibrary() {
+  const musl = `libc.musl-${process.arch === "arm64" ? "aarch64" : "x86_64"}.so.1`;
+  for (const name of ["libc.so.6", musl, "libSystem.B.dylib"]) {
+    try {
+      return dlopen(name, {
+        lseek: { args: [FFIType.i32, FFIType.i64, FFIType.i32], returns: FFIType.i64 },
+        lockf: { args: [FFIType.i32, FFIType.i32, FFIType.i64], returns: FFIType.i32 },
+      }).symbols;
+    } catch {
+      // It is one of the others.
+    }
+  }
+  throw new DatabaseError("Cannot lock the database: this system has no known C library; restore on Linux or macOS");
+}
+
 const PREFIX = ".plant-store-backup-";
 
 /** After how long without a write a private directory counts as abandoned by a killed backup. */
@@ -93,7 +243,7 @@ const ABANDONED_AFTER_MS = 3_600_000;
 /**
  * Removes the directories of killed backups and restores, which have hidden names: an operator does not notice them.
  */
-export async function removeAbandoned(parent: string): Promise<void> {
+async function removeAbandoned(parent: string): Promise<void> {
   for (const entry of await readdir(parent, { withFileTypes: true })) {
     // Not for a link: its target stays untouched.
     if (!entry.isDirectory() || !entry.name.startsWith(PREFIX)) continue;
@@ -112,13 +262,13 @@ async function removeIfAbandoned(path: string): Promise<void> {
 }
 
 /** A directory for a draft. Beside the target, because a hard link stays in one file system. */
-export async function privateDirectory(parent: string) {
+async function privateDirectory(parent: string) {
   const path = await mkdtemp(join(parent, PREFIX));
   return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
 }
 
 /** Fsyncs a file, or the entries of a directory. */
-export async function fsync(path: string): Promise<void> {
+async function fsync(path: string): Promise<void> {
   await using file = await open(path);
   await file.sync();
 }

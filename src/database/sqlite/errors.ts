@@ -49,6 +49,15 @@ export function toDatabaseError(action: string, path: string, error: unknown): u
   return new DatabaseError(`Cannot ${action} database "${path}": ${reason}`, { cause: error });
 }
 
+/** Runs a call, and translates what it throws as {@linkcode toDatabaseError} does. */
+export function withDatabaseError<Result>(action: string, path: string, call: () => Result): Result {
+  try {
+    return call();
+  } catch (error) {
+    throw toDatabaseError(action, path, error);
+  }
+}
+
 function reasonOfSqlite(error: SQLiteError, path: string): string {
   const { code = "", message } = error;
   // On a read-only file system SQLite cannot create the WAL, and does not say so.

@@ -6,7 +6,7 @@ import type { PlantReader } from "../adapter.ts";
 import { type AddOutcome, DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { connect } from "./connection.ts";
 import { corruptionMarker } from "./fail_stop.ts";
-import { toDatabaseError } from "./errors.ts";
+import { withDatabaseError } from "./errors.ts";
 import { plants } from "./schema.ts";
 
 const { placeholder } = sql;
@@ -78,16 +78,9 @@ export function readPage(client: Database): (from: bigint) => readonly NewPlant[
     .orderBy(asc(plants.id))
     .limit(placeholder("limit"));
   // Unlike Drizzle's statement, one of bun:sqlite can be left in the middle of its rows.
-  const statement = reading(client, () => client.prepare<PlantRow, [bigint, number]>(query.toSQL().sql));
-  return (from) => reading(client, () => pageOf(statement.iterate(from, PAGE_PLANTS)));
-}
-
-function reading<Result>({ filename }: Database, read: () => Result): Result {
-  try {
-    return read();
-  } catch (error) {
-    throw toDatabaseError("read", filename, error);
-  }
+  const reading = <Result>(call: () => Result) => withDatabaseError("read", client.filename, call);
+  const statement = reading(() => client.prepare<PlantRow, [bigint, number]>(query.toSQL().sql));
+  return (from) => reading(() => pageOf(statement.iterate(from, PAGE_PLANTS)));
 }
 
 /**

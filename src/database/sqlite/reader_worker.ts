@@ -43,8 +43,7 @@ const api = {
   },
   /** Copies a database into a new file. Returns how many plants the copy has. */
   copy(path: string, target: string): number {
-    using client = new Database(path, { readonly: true });
-    client.run("PRAGMA busy_timeout = 5000");
+    using client = connect(path, { access: "read" });
     client.run("VACUUM INTO ?", [target]);
     using copied = new Database(target, { readonly: true });
     return firstOf(copied, "SELECT count(*) FROM plants");
