@@ -12,7 +12,7 @@ import {
 } from "./fail_stop.ts";
 import { databaseFile, requireFiles } from "./files.ts";
 import { checkOnOpening, firstOf } from "./integrity.ts";
-import { APPLICATION_ID, migrate, requireKnownSchema } from "./migrations.ts";
+import { APPLICATION_ID, lastMigration, migrate, NEWEST } from "./migrations.ts";
 
 /** How to connect. */
 export interface ConnectOptions {
@@ -62,14 +62,12 @@ function setUp(
   if (access === "read") {
     if (!hasTables) throw new DatabaseError("it is empty: no plant-store has created its tables yet");
     if (!isOurs) throw new DatabaseError("it is not a plant-store's database");
-    return requireKnownSchema(client);
+    return void lastMigration(client);
   }
-  if (hasTables) {
-    if (!isOurs) throw new DatabaseError("it belongs to another application");
-    checkOnOpening(client);
-    // Before any write: the WAL of a newer plant-store stays as it was.
-    requireKnownSchema(client);
-  }
+  if (hasTables && !isOurs) throw new DatabaseError("it belongs to another application");
+  if (hasTables) checkOnOpening(client);
+  // Before any write: the WAL of a newer plant-store stays as it was.
+  const isUpToDate = hasTables && lastMigration(client) === NEWEST;
   beginWalMode(client, busyTimeoutMs);
   set(client, "synchronous", "FULL", 2n);
   // SQLite's own checkpoint hides a failed fsync: `checkpointer` makes all checkpoints.
@@ -79,7 +77,7 @@ function setUp(
   if (identityOf(client.filename) !== file) throw new DatabaseError("it was replaced while it was opened; try again");
   if (isUnsynced(client.filename)) resetUnsyncedWal(client);
   else if (resetsWal) tryToResetWal(client, busyTimeoutMs);
-  migrate(client);
+  if (!isUpToDate) migrate(client);
 }
 
 /** How long to wait before the next attempt, in milliseconds: another process creates the file with a few fsyncs. */

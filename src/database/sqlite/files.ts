@@ -80,8 +80,18 @@ export const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
  */
 export function requireFiles(file: string, access: Access): void {
   requireTrustedFiles(file);
-  requireNoHalfRestore(file);
-  requireFileOfWal(file);
+  // A server would create an empty database in the middle of a restore.
+  const aside = asideOf(file);
+  if (!existsSync(file) && existsSync(aside)) {
+    const where = `its old files are in "${basename(aside)}"`;
+    throw new DatabaseError(`a restore was interrupted, and ${where}: run plant-store restore again`);
+  }
+  // SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only there. Looks at the
+  // WAL first: a process that creates a database writes to the file before.
+  if (walBytes(file) > 0 && !statSync(file, { throwIfNoEntry: false })?.size) {
+    const wal = `"${basename(file)}-wal" holds plants of a file that is not there`;
+    throw new DatabaseError(`${wal}: put the file back beside it, or move it away`);
+  }
   if (access === "create") createDatabaseFile(file);
   const stats = statSync(file, { throwIfNoEntry: false });
   if (!stats?.isFile())
@@ -154,25 +164,6 @@ export function directoryWarning(path: string): string | undefined {
 /** The directory that a restore moves the old files into, and renames once it is complete. */
 export function asideOf(file: string): string {
   return `${file}-replacing`;
-}
-
-/** A server would create an empty database in the middle of a restore. */
-function requireNoHalfRestore(file: string): void {
-  if (existsSync(file) || !existsSync(asideOf(file))) return;
-  throw new DatabaseError(
-    `a restore was interrupted, and its old files are in "${basename(asideOf(file))}": run plant-store restore again`,
-  );
-}
-
-/**
- * SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only there. Looks at the
- * WAL first: a process that creates a database writes to the file before.
- */
-function requireFileOfWal(file: string): void {
-  if (walBytes(file) === 0 || (statSync(file, { throwIfNoEntry: false })?.size ?? 0) > 0) return;
-  throw new DatabaseError(
-    `"${basename(file)}-wal" holds plants of a file that is not there: put the file back beside it, or move it away`,
-  );
 }
 
 /** Accessible to its owner only. SQLite gives the files beside it the same mode. */

@@ -4,6 +4,7 @@ import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" wi
 import tokenScopes from "../../../drizzle/sqlite/0002_token_scopes.sql" with { type: "text" };
 import journal from "../../../drizzle/sqlite/meta/_journal.json";
 import { DatabaseError } from "../database.ts";
+import { firstOf } from "./integrity.ts";
 
 /** The migrations of drizzle-kit by journal tag, embedded: the executable has no folder to read. */
 const SQL: Readonly<Record<string, string>> = {
@@ -16,54 +17,41 @@ const SQL: Readonly<Record<string, string>> = {
 export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({ tag, when, sql: SQL[tag] as string }));
 
 /** When the newest known migration was made, in milliseconds since 1970 UTC. */
-const NEWEST = Math.max(...MIGRATIONS.map(({ when }) => when));
+export const NEWEST = Math.max(...MIGRATIONS.map(({ when }) => when));
 
 /** "plnt", in the header of the file: so another application's database is never taken for ours. */
 export const APPLICATION_ID = 0x706c6e74;
 
 /**
  * Brings a database to the newest schema. Takes the write lock first: if two processes start together, one migrates and
- * the other finds it done. If there is nothing to do, it waits for no lock. The table of applied migrations is
- * drizzle-kit's own.
+ * the other finds it done. The table of applied migrations is drizzle-kit's own.
  *
  * @throws {DatabaseError} If a newer plant-store made the file.
  */
 export function migrate(client: Database): void {
-  if (isUpToDate(client)) return;
   client
     .transaction(() => {
       client.run(
         "CREATE TABLE IF NOT EXISTS __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
       );
-      requireKnownSchema(client);
-      const applied = lastApplied(client);
-      MIGRATIONS.filter(({ when }) => when > applied).forEach((migration) => apply(client, migration));
+      const applied = lastMigration(client);
+      for (const { sql, when } of MIGRATIONS.filter((migration) => migration.when > applied)) {
+        client.run(sql);
+        client.run(`PRAGMA application_id = ${APPLICATION_ID}`);
+        const hash = new Bun.CryptoHasher("sha256").update(sql).digest("hex");
+        client.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES (?, ?)", [hash, when]);
+      }
     })
     .immediate();
 }
 
-function isUpToDate(client: Database): boolean {
-  const isThere = client.query("SELECT 1 FROM sqlite_schema WHERE name = '__drizzle_migrations'").get() !== null;
-  return isThere && lastApplied(client) === NEWEST;
-}
-
 /**
- * Requires that no newer plant-store made the file: it may store more of a plant than this one knows.
+ * When the last migration of a database was made, as {@linkcode NEWEST}; 0 if it has none.
  *
- * @throws {DatabaseError} If one did.
+ * @throws {DatabaseError} If a newer plant-store made the file: it may store more of a plant than this one knows.
  */
-export function requireKnownSchema(client: Database): void {
-  if (lastApplied(client) > NEWEST) throw new DatabaseError("it was made by a newer plant-store");
-}
-
-function lastApplied(client: Database): number {
-  const row = client.query("SELECT max(created_at) AS last FROM __drizzle_migrations").get();
-  return Number((row as { last: bigint | null }).last ?? 0);
-}
-
-function apply(client: Database, { sql, when }: (typeof MIGRATIONS)[number]): void {
-  client.run(sql);
-  client.run(`PRAGMA application_id = ${APPLICATION_ID}`);
-  const hash = new Bun.CryptoHasher("sha256").update(sql).digest("hex");
-  client.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES (?, ?)", [hash, when]);
+export function lastMigration(client: Database): number {
+  const last = firstOf(client, "SELECT max(created_at) FROM __drizzle_migrations");
+  if (last > NEWEST) throw new DatabaseError("it was made by a newer plant-store");
+  return last;
 }

@@ -19,25 +19,6 @@ type WorkerMessage =
 
 type Methods<Api> = { readonly [Method in keyof Api]: (...args: never[]) => unknown };
 
-/** The methods of a Worker that {@linkcode serveCalls} serves. */
-export interface WorkerCalls<Api extends Methods<Api>> {
-  /**
-   * Calls a method. Rejects with what it throws.
-   *
-   * @throws {PlantStoreError} `storage_unavailable` if the Worker crashes.
-   */
-  call<Method extends keyof Api & string>(
-    method: Method,
-    ...args: Parameters<Api[Method]>
-  ): Promise<Awaited<ReturnType<Api[Method]>>>;
-  /** Calls the method for texts: a string is posted without a structured clone. */
-  send(text: string): Promise<unknown>;
-  /** Resolves once the Worker crashes or calls {@linkcode reportFailure}. */
-  readonly failed: Promise<Error>;
-  hasCrashed(): boolean;
-  terminate(): void;
-}
-
 /** How to hear from a Worker. */
 export interface CallOptions {
   /** Reads the response to a text. @default returns it unchanged */
@@ -46,11 +27,14 @@ export interface CallOptions {
   readonly onNews?: (news: never) => void;
 }
 
-/** Makes the calls of a Worker. */
+/** The calls of a Worker. */
+export type WorkerCalls<Api extends Methods<Api>> = ReturnType<typeof workerCalls<Api>>;
+
+/** Makes the calls of a Worker, whose methods {@linkcode serveCalls} serves. */
 export function workerCalls<Api extends Methods<Api>>(
   worker: Worker,
   { decode = (text) => text, onNews = () => {} }: CallOptions = {},
-): WorkerCalls<Api> {
+) {
   const inFlight = new Map<number, PromiseWithResolvers<unknown>>();
   const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
   let crash: Error | undefined;
@@ -88,8 +72,16 @@ export function workerCalls<Api extends Methods<Api>>(
   }
 
   return {
-    call: (method, ...args) => post({ id: ++lastId, method, args }) as ReturnType<WorkerCalls<Api>["call"]>,
-    send: (text) => post(`${++lastId} ${text}`),
+    /**
+     * Calls a method. Rejects with what it throws.
+     *
+     * @throws {PlantStoreError} `storage_unavailable` if the Worker crashes.
+     */
+    call: <Method extends keyof Api & string>(method: Method, ...args: Parameters<Api[Method]>) =>
+      post({ id: ++lastId, method, args }) as Promise<Awaited<ReturnType<Api[Method]>>>,
+    /** Calls the method for texts: a string is posted without a structured clone. */
+    send: (text: string) => post(`${++lastId} ${text}`),
+    /** Resolves once the Worker crashes or calls {@linkcode reportFailure}. */
     failed,
     hasCrashed: () => crash !== undefined,
     terminate: () => worker.terminate(),
