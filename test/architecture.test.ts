@@ -125,7 +125,7 @@ test("the program loads a command, a database and the framework only where they 
   }
   const late = /^(?:elysia|@elysiajs\/.*|@sinclair\/typebox|drizzle-orm.*|server\/service\.ts)$/;
   expect([...loaded].filter((target) => late.test(target))).toEqual([]);
-  expect(loaded).toContain("database/sqlite/worker_client.ts");
+  expect(loaded).toContain("database/sqlite/adapter.ts");
 });
 
 test("the generator of the document is large: one file imports it, when it is used", () => {

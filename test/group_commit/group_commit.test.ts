@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { afterEach, beforeEach, describe, expect, jest, setDefaultTimeout, spyOn, test } from "bun:test";
 import { memoryStore } from "../../src/database/memory.ts";
-import { openSqliteWorker } from "../../src/database/sqlite/worker_client.ts";
+import { openSqliteWorker } from "../../src/database/sqlite/adapter.ts";
 import type { PlantStoreError } from "../../src/errors.ts";
 import { type GroupCommitOptions, groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";

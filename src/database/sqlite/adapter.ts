@@ -1,14 +1,18 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import { withAbort } from "../../async/deadline.ts";
+import { withAbort, withDeadline } from "../../async/deadline.ts";
 import { eventLoopTurn } from "../../async/timers.ts";
 import { ConfigError } from "../../errors.ts";
-import type { CheckOptions, CheckResult, DatabaseAdapter, LockWait } from "../adapter.ts";
+import type { CheckOptions, CheckResult, DatabaseAdapter, LockWait, ServingOptions } from "../adapter.ts";
 import type { Database, PlantStore } from "../database.ts";
-import { corruptionMarker } from "./fail_stop.ts";
+import { checkpointMetrics } from "./checkpoint.ts";
 import { isLocked, withDatabaseError } from "./errors.ts";
-import { checkFile } from "./integrity.ts";
-import { openSqliteWorker } from "./worker_client.ts";
+import { corruptionMarker } from "./fail_stop.ts";
+import { directoryWarning } from "./files.ts";
+import { backgroundCheck, checkFile } from "./integrity.ts";
+import type { WorkerApi } from "./worker.ts";
+import { deserializeError, type SerializedError, workerCalls } from "./worker_calls.ts";
+import { allTokens, decodeOutcomes, encodeBatch } from "./worker_messages.ts";
 
 /** The adapter of a SQLite database. Loads what a server does not need only when it is used. */
 export function sqliteAdapter(path: string): DatabaseAdapter {
@@ -27,16 +31,73 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     // May write: a database of an older version has to be migrated first.
     openTokens: () => openHere(path, "write", false),
     check: (options) => checkWithMarker(path, options),
-    async backup(target, options) {
-      const { backupSqlite } = await import("./backup.ts");
-      return backupSqlite(path, target, options);
-    },
-    async restore(source, options) {
-      const { restoreSqlite } = await import("./backup.ts");
-      return restoreSqlite(path, source, options);
-    },
+    backup: async (target, options) => (await import("./backup.ts")).backupSqlite(path, target, options),
+    restore: async (source, options) => (await import("./backup.ts")).restoreSqlite(path, source, options),
     async migrate() {
       throw new ConfigError("Cannot migrate a SQLite database: every command that writes to it migrates it");
+    },
+  };
+}
+
+/**
+ * Opens a SQLite database in a Worker: bun:sqlite is synchronous, and a hanging disk must not keep the server's thread
+ * from responding. Soon after, a check of the whole file for corruption begins in another Worker.
+ *
+ * @throws {DatabaseError} If the file cannot be used.
+ */
+export async function openSqliteWorker(path: string, options: ServingOptions = {}): Promise<Database> {
+  const { closeTimeoutMs = 2_000, onWarning = () => {}, onInfo = () => {} } = options;
+  let failures = 0;
+  // Inside the executable the URL of every file is in the root, where `--root` of the build puts the Worker.
+  const worker = workerCalls<WorkerApi>(new Worker(new URL("./worker.js", import.meta.url)), {
+    decode: decodeOutcomes,
+    onNews(checkpointError: SerializedError) {
+      failures++;
+      onWarning("Checkpoint failed", deserializeError(checkpointError));
+    },
+  });
+  const { call, send } = worker;
+  await call("open", path).catch((error) => {
+    worker.terminate();
+    throw error;
+  });
+  const warning = directoryWarning(path);
+  if (warning !== undefined) onWarning(warning);
+  const onCorrupt = (finding: string) => void call("reportCorruption", finding);
+  const stopCheck = await backgroundCheck(path, { onInfo, onWarning, onCorrupt });
+
+  async function close(): Promise<void> {
+    // The last connection to close removes the WAL: it has to be the one that may write.
+    await stopCheck();
+    if (!worker.hasCrashed()) await call("close");
+  }
+
+  return {
+    plants: {
+      add: (plants, { timeoutMs }) => send(encodeBatch(plants, timeoutMs)) as ReturnType<PlantStore["add"]>,
+      probe: () => call("probe"),
+    },
+    tokens: {
+      list: () => allTokens((row) => call("page", row)),
+      revision: () => call("revision"),
+      add: (token) => call("add", token),
+      revoke: (name, at) => call("revoke", name, at),
+      delete: (name) => call("delete", name),
+      prune: (at) => call("prune", at),
+      recordUses: (uses) => call("recordUses", uses),
+    },
+    // With another connection, on this thread: no server reads plants.
+    async *pages() {
+      const { openPlants } = await import("./plants.ts");
+      await using reader = openPlants(path);
+      yield* reader.pages();
+    },
+    metrics: () => checkpointMetrics(path, failures),
+    failed: worker.failed,
+    async [Symbol.asyncDispose]() {
+      // Nothing is lost if the disk hangs: acknowledged plants are on it, and the next start reads the WAL.
+      const notClosed = () => onWarning("Database not closed: the disk does not respond");
+      await withDeadline(close(), closeTimeoutMs, notClosed).finally(worker.terminate);
     },
   };
 }
@@ -54,21 +115,21 @@ const TRY_MS = 500;
 /** A store whose `add` waits for the lock of a server as long as necessary, not only `timeoutMs`. */
 function waitForLock(store: PlantStore, { onWait, stop }: LockWait): PlantStore {
   let hasReported = false;
-
-  const add: PlantStore["add"] = async (plants) => {
-    for (;;) {
-      try {
-        return await store.add(plants, { timeoutMs: TRY_MS });
-      } catch (error) {
-        if (!isLocked(error) || stop.aborted) throw error;
+  return {
+    ...store,
+    async add(plants) {
+      for (;;) {
+        try {
+          return await store.add(plants, { timeoutMs: TRY_MS });
+        } catch (error) {
+          if (!isLocked(error) || stop.aborted) throw error;
+        }
+        if (!hasReported) onWait();
+        hasReported = true;
+        await eventLoopTurn();
       }
-      if (!hasReported) onWait();
-      hasReported = true;
-      await eventLoopTurn();
-    }
+    },
   };
-
-  return { ...store, add };
 }
 
 /**

@@ -9,7 +9,7 @@ import { reasonOf, type WorkerCalls, workerCalls } from "./worker_calls.ts";
 /**
  * Looks for corruption in a time that does not depend on the number of plants: it reads the pages from the root of the
  * plants to their two ends, the tables that a server reads next, and the list of free pages, from which the next plants
- * take theirs. SQLite itself compares the size of the file with its header.
+ * take theirs. SQLite itself compares the size of the file with its header; `lastMigration` reads the table of migrations.
  *
  * @throws {CorruptError | SQLiteError} If something is corrupt.
  */
@@ -17,7 +17,10 @@ export function checkOnOpening(client: Database): void {
   client.run("PRAGMA cell_size_check = ON");
   const tables = new Set(client.query("SELECT name FROM sqlite_schema WHERE type = 'table'").values().flat());
   for (const [table, read] of Object.entries(READS)) if (tables.has(table)) client.query(read).values();
-  checkFreePages(client);
+  const [free, pages] = [firstOf(client, "PRAGMA freelist_count"), firstOf(client, "PRAGMA page_count")];
+  if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
+  // The check of one table includes the free pages if that table is the schema.
+  if (free <= FREE_PAGES) integrityCheck(client, '("sqlite_schema")');
   // It would cost each page that is read later a tenth of what an insert does.
   client.run("PRAGMA cell_size_check = OFF");
 }
@@ -27,7 +30,6 @@ const READS = {
   plants: "SELECT (SELECT min(id) FROM plants), (SELECT max(id) FROM plants)",
   tokens: "SELECT sum(created_at) FROM tokens",
   token_revision: "SELECT max(revision) FROM token_revision",
-  __drizzle_migrations: "SELECT max(created_at) FROM __drizzle_migrations",
 } as const;
 
 /**
@@ -35,13 +37,6 @@ const READS = {
  * are never deleted.
  */
 const FREE_PAGES = 10_000;
-
-function checkFreePages(client: Database): void {
-  const [free, pages] = [firstOf(client, "PRAGMA freelist_count"), firstOf(client, "PRAGMA page_count")];
-  if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
-  // The check of one table includes the free pages if that table is the schema.
-  if (free <= FREE_PAGES) integrityCheck(client, '("sqlite_schema")');
-}
 
 /** The number in the first row of a query. */
 export function firstOf(client: Database, query: string): number {

@@ -2,7 +2,6 @@
 import { startCheckpointWorker } from "./checkpoint.ts";
 import { connect } from "./connection.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./database.ts";
-import { directoryWarning } from "./files.ts";
 import { reportFailure, reportNews, serializeError, serveCalls } from "./worker_calls.ts";
 import { decodeBatch, encodeOutcomes } from "./worker_messages.ts";
 
@@ -11,8 +10,7 @@ const BUSY_TIMEOUT_MS = 1_000;
 
 let database: SqliteDatabase;
 
-/** Resolves to a warning for the operator, if there is one. */
-async function open(path: string): Promise<string | undefined> {
+async function open(path: string): Promise<void> {
   // It starts while this thread connects, and before clients can take the file descriptors that it needs.
   const checkpointWorker = startCheckpointWorker();
   const client = connect(path, { resetsWal: true });
@@ -25,7 +23,6 @@ async function open(path: string): Promise<string | undefined> {
   await ready;
   void database.failed.then(reportFailure);
   Object.assign(api, methodsOf(database));
-  return directoryWarning(path);
 }
 
 function methodsOf(opened: SqliteDatabase) {

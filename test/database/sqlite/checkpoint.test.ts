@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { type Checkpoint, nextCheckpoint } from "../../../src/database/sqlite/checkpoint.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
 import type { Database } from "../../../src/database/database.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 

@@ -1,7 +1,7 @@
 import { afterAll, setDefaultTimeout } from "bun:test";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
 import type { Database } from "../../../src/database/database.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";

@@ -14,12 +14,11 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { DatabaseError } from "../../../src/database/database.ts";
-import { sqliteAdapter } from "../../../src/database/sqlite/adapter.ts";
+import { openSqliteWorker, sqliteAdapter } from "../../../src/database/sqlite/adapter.ts";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../../src/database/sqlite/fail_stop.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
 import { addPlants, openPlants } from "../../../src/database/sqlite/plants.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);

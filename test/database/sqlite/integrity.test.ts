@@ -5,7 +5,7 @@ import { connect } from "../../../src/database/sqlite/connection.ts";
 import { corruptionIn } from "../../../src/database/sqlite/errors.ts";
 import { checkIntegrity } from "../../../src/database/sqlite/integrity.ts";
 import { addPlants } from "../../../src/database/sqlite/plants.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
 import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";

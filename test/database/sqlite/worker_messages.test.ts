@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import * as fc from "fast-check";
-import { openSqliteWorker } from "../../../src/database/sqlite/worker_client.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
 import {
   decodeBatch,
   decodeOutcomes,
