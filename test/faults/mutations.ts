@@ -53,8 +53,8 @@ export const TRUST_CONTENT_LENGTH: readonly Mutation[] = [
 export const CONTINUE_AFTER_FAILED_FSYNC: readonly Mutation[] = [
   {
     file: "src/database/sqlite/errors.ts",
-    from: "return error instanceof FailedSyncError ||",
-    to: "return false &&",
+    from: "return /^SQLITE_IOERR_(?:DIR_)?FSYNC$/",
+    to: "return /^never$/",
   },
 ];
 

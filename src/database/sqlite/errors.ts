@@ -24,17 +24,10 @@ const UNAVAILABLE: Readonly<Record<string, string>> = {
  * as wrong SQL, is returned unchanged.
  */
 export function toPlantStoreError(error: unknown): unknown {
-  if (error instanceof CorruptError) return unavailable(UNAVAILABLE["SQLITE_CORRUPT"] as string, error);
-  if (error instanceof FailedSyncError) return unavailable(UNAVAILABLE["SQLITE_IOERR"] as string, error);
-  if (!(error instanceof SQLiteError) || error.code === undefined) return error;
   // Extended codes continue the primary one: SQLITE_IOERR_FSYNC.
-  const primary = error.code.split("_", 2).join("_");
-  const reason = UNAVAILABLE[primary];
-  return reason === undefined ? error : unavailable(reason, error);
-}
-
-function unavailable(reason: string, cause: Error): PlantStoreError {
-  return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, { cause });
+  const reason = UNAVAILABLE[codeOf(error).split("_", 2).join("_")];
+  if (reason === undefined) return error;
+  return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, { cause: error });
 }
 
 /**
@@ -45,8 +38,7 @@ function unavailable(reason: string, cause: Error): PlantStoreError {
  */
 export function toDatabaseError(action: string, path: string, error: unknown): unknown {
   if (!(error instanceof DatabaseError || error instanceof SQLiteError || isSystemError(error))) return error;
-  const reason = error instanceof SQLiteError ? reasonOfSqlite(error, path) : reasonOfOther(error as Error);
-  return new DatabaseError(`Cannot ${action} database "${path}": ${reason}`, { cause: error });
+  return new DatabaseError(`Cannot ${action} database "${path}": ${reasonOf(error as Error, path)}`, { cause: error });
 }
 
 /** Runs a call, and translates what it throws as {@linkcode toDatabaseError} does. */
@@ -58,8 +50,10 @@ export function withDatabaseError<Result>(action: string, path: string, call: ()
   }
 }
 
-function reasonOfSqlite(error: SQLiteError, path: string): string {
-  const { code = "", message } = error;
+function reasonOf(error: Error, path: string): string {
+  const [code, { message }] = [codeOf(error), error];
+  // For example because the file was just moved.
+  if (isSystemError(error)) return `it cannot be reached (${code})`;
   // On a read-only file system SQLite cannot create the WAL, and does not say so.
   if (code === "SQLITE_CANTOPEN" && existsSync(path)) return canWrite(dirname(path)) ? message : NOT_WRITABLE;
   // The writer was killed before the file had a WAL: https://www.sqlite.org/lockingv3.html#hot_journals
@@ -72,28 +66,17 @@ function reasonOfSqlite(error: SQLiteError, path: string): string {
 const INTERRUPTED =
   "a write to it was interrupted, and only a process that writes can undo that: start a server, or list its tokens";
 
-function reasonOfOther(error: Error): string {
-  // For example because the file was just moved.
-  if (isSystemError(error)) return `it cannot be reached (${(error as NodeJS.ErrnoException).code})`;
-  return error instanceof CorruptError ? `it is corrupt (${error.message})` : error.message;
-}
-
 /**
  * Whether an fsync failed. Then the page cache differs from the disk, and a second fsync would succeed without writing
  * the lost pages.
  */
 export function isFailedSync(error: unknown): boolean {
-  return error instanceof FailedSyncError || /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(codeOf(error));
+  return /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(codeOf(error));
 }
 
 /** Whether another process holds the lock, which is not a failure of the storage. */
 export function isLocked(error: unknown): boolean {
-  return /^SQLITE_(?:BUSY|LOCKED)/.test(codeOf(error));
-}
-
-function codeOf(error: unknown): string {
-  const cause = error instanceof PlantStoreError ? error.cause : error;
-  return cause instanceof SQLiteError ? (cause.code ?? "") : "";
+  return /^SQLITE_(?:BUSY|LOCKED)/.test(codeOf(error instanceof PlantStoreError ? error.cause : error));
 }
 
 /**
@@ -102,13 +85,20 @@ function codeOf(error: unknown): string {
  * @returns The finding in one line; `undefined` for any other error.
  */
 export function corruptionIn(error: unknown): string | undefined {
-  if (error instanceof CorruptError) return error.message;
-  if (error instanceof SQLiteError) return /^SQLITE_(?:CORRUPT|NOTADB)/.test(codeOf(error)) ? error.message : undefined;
-  return error instanceof Error && error.cause !== undefined ? corruptionIn(error.cause) : undefined;
+  if (!(error instanceof Error)) return undefined;
+  return /^SQLITE_(?:CORRUPT|NOTADB)/.test(codeOf(error)) ? error.message : corruptionIn(error.cause);
 }
 
-/** A database is corrupt. The message is the finding, in one line. */
-export class CorruptError extends DatabaseError {}
+function codeOf(error: unknown): string {
+  return String((error as { readonly code?: unknown } | undefined)?.code);
+}
 
-/** An fsync of ours failed, not one of SQLite's. The message is the system's. */
-export class FailedSyncError extends DatabaseError {}
+/** We found a database to be corrupt, with the code that SQLite has for it. The message is the finding, in one line. */
+export class CorruptError extends DatabaseError {
+  readonly code = "SQLITE_CORRUPT";
+}
+
+/** An fsync of ours failed, not one of SQLite's, with the code that SQLite has for it. The message is the system's. */
+export class FailedSyncError extends DatabaseError {
+  readonly code = "SQLITE_IOERR_FSYNC";
+}

@@ -11,19 +11,7 @@ import { createPrivateFile, databaseFile, readTrusted, walBytes } from "./files.
 const LOOK_MS = 100;
 
 /** Runs the calls of a connection until it fails for good. */
-export interface FailStop {
-  /**
-   * Runs a call of SQLite and translates what it throws. Throws the failure, without running it, once there is one.
-   *
-   * @throws {PlantStoreError} `storage_unavailable` for a state of the storage.
-   */
-  run<Result>(call: () => Result): Result;
-  /** Takes what SQLite or a check says: a failed fsync and corruption are marked beside the file, and end all calls. */
-  fail(error: unknown): unknown;
-  /** Ends all calls with a failure that is marked already, or needs no marker. */
-  stop(failure: unknown): void;
-  isFailed(): boolean;
-}
+export type FailStop = ReturnType<typeof failStopOf>;
 
 /**
  * Makes the fail-stop of a connection. After a failed fsync the page cache is not what the disk holds, and a corrupt file must
@@ -32,11 +20,12 @@ export interface FailStop {
  *
  * @param onFailure Called once the connection is closed, before the call that failed throws.
  */
-export function failStopOf(client: Database, onFailure: (failure: Error) => void): FailStop {
+export function failStopOf(client: Database, onFailure: (failure: Error) => void) {
   const marker = corruptionMarker(client.filename);
   let lookedAt = Number.NEGATIVE_INFINITY;
   let failure: unknown;
 
+  /** Takes what SQLite or a check says: a failed fsync and corruption are marked beside the file, and end all calls. */
   function fail(error: unknown): unknown {
     const [translated, finding] = [toPlantStoreError(error), corruptionIn(error)];
     if (finding !== undefined) marker.write(finding);
@@ -45,6 +34,7 @@ export function failStopOf(client: Database, onFailure: (failure: Error) => void
     return translated;
   }
 
+  /** Ends all calls with a failure that is marked already, or needs no marker. */
   function stop(reason: unknown): void {
     if (failure !== undefined) return;
     failure = reason;
@@ -61,6 +51,11 @@ export function failStopOf(client: Database, onFailure: (failure: Error) => void
     if (finding !== undefined) throw new CorruptError(finding);
   }
 
+  /**
+   * Runs a call of SQLite and translates what it throws. Throws the failure, without running it, once there is one.
+   *
+   * @throws {PlantStoreError} `storage_unavailable` for a state of the storage.
+   */
   function run<Result>(call: () => Result): Result {
     if (failure !== undefined) throw failure;
     try {
@@ -179,21 +174,18 @@ function unsyncedMarker(path: string): string {
  * reads a WAL; one that is opened for reading only cannot take it itself. bun:sqlite has no setting for it.
  */
 export function closeWithoutCheckpoint(client: Database): void {
-  // Without a WAL there is nothing to move, and the reader would leave an empty one.
-  const reader = walBytes(client.filename) > 0 ? openReader(client.filename) : undefined;
-  // `close(true)` finalizes statements; otherwise the connection stays open, and Bun checkpoints it when the Worker ends.
-  client.close(true);
-  reader?.close(true);
-}
-
-function openReader(path: string): Database | undefined {
   let reader: Database | undefined;
   try {
-    reader = new Database(path, { readonly: true });
-    // The first read takes the shared lock, which a connection to a WAL keeps. A page that is corrupt changes nothing.
-    reader.query("PRAGMA application_id").values();
+    // Without a WAL there is nothing to move, and the reader would leave an empty one.
+    if (walBytes(client.filename) > 0) {
+      reader = new Database(client.filename, { readonly: true });
+      // The first read takes the shared lock, which a connection to a WAL keeps. A page that is corrupt changes nothing.
+      reader.query("PRAGMA application_id").values();
+    }
   } catch {
     // Without a file, or a descriptor for it, SQLite closes as it always does.
   }
-  return reader;
+  // `close(true)` finalizes statements; otherwise the connection stays open, and Bun checkpoints it when the Worker ends.
+  client.close(true);
+  reader?.close(true);
 }

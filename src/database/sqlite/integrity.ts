@@ -66,7 +66,8 @@ function corrupt(finding: string): CorruptError {
 export function* checkIntegrity(client: Database, { whole }: { readonly whole: boolean }): Generator<number, number> {
   // Without it SQLite reads a page whose cells lie outside of it, and may not notice.
   client.run("PRAGMA cell_size_check = ON");
-  for (const table of otherTables(client)) {
+  const tables = client.query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'plants'").values();
+  for (const table of ["sqlite_schema", ...tables.flat().map(String)]) {
     at(table, () => integrityCheck(client, `("${table.replaceAll('"', '""')}")`));
     yield 0;
   }
@@ -76,11 +77,6 @@ export function* checkIntegrity(client: Database, { whole }: { readonly whole: b
     at("the whole file", () => integrityCheck(client));
   }
   return plants;
-}
-
-function otherTables(client: Database): string[] {
-  const names = client.query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'plants'").values();
-  return ["sqlite_schema", ...names.map(([name]) => String(name))];
 }
 
 /** How long a range is meant to take, in milliseconds: that is how long it holds the WAL. */

@@ -5,12 +5,6 @@ import type { StoreOutcome } from "../database.ts";
 // Batches, outcomes and pages of tokens are strings, which Bun copies without a structured clone: a clone takes half of
 // the time of a batch of one plant.
 
-/** A batch for the Worker. */
-export interface Batch {
-  readonly timeoutMs: number;
-  readonly plants: readonly NewPlant[];
-}
-
 /** Writes a batch as a line of numbers, three for each plant, followed by all texts. */
 export function encodeBatch(plants: readonly NewPlant[], timeoutMs: number): string {
   let numbers = `${timeoutMs}`;
@@ -25,7 +19,7 @@ export function encodeBatch(plants: readonly NewPlant[], timeoutMs: number): str
 const NO_TAG = "-";
 
 /** The inverse of {@linkcode encodeBatch}. */
-export function decodeBatch(message: string): Batch {
+export function decodeBatch(message: string) {
   let at = message.indexOf("\n");
   const [timeoutMs, ...numbers] = message.slice(0, at++).split(" ");
   const plants: NewPlant[] = [];
