@@ -97,10 +97,11 @@ export function checkpointer(client: Database, { failStop, setBusyTimeout, worke
   function checkpoint(): void {
     // Two checkpoints at once are one too many: SQLite has a lock for one.
     if (isPassing) return;
-    const { pages, left } = walOf(measure.values());
+    const [[_busy, inWal, moved] = []] = measure.values();
+    const pages = Number(inWal);
     if (pages < lastPages) last = NEVER;
     lastPages = pages;
-    const next = nextCheckpoint({ pages, left: worker === undefined ? 0 : left }, last);
+    const next = nextCheckpoint({ pages, left: worker === undefined ? 0 : pages - Number(moved) }, last);
     if (next === "none") return;
     last = { ...last, [next]: pages };
     steps[next]();
@@ -122,12 +123,6 @@ export function checkpointer(client: Database, { failStop, setBusyTimeout, worke
     /** How many failed so far. */
     failures: () => failures,
   };
-}
-
-/** The pragma's row: busy, pages in the WAL, pages moved. */
-function walOf(rows: unknown[][]): Wal {
-  const [, pages, moved] = rows[0] as [busy: bigint, pages: bigint, moved: bigint];
-  return { pages: Number(pages), left: Number(pages - moved) };
 }
 
 /** How long closing the Worker's connection may take, in milliseconds. */

@@ -20,7 +20,7 @@ export function checkOnOpening(client: Database): void {
   const [free, pages] = [firstOf(client, "PRAGMA freelist_count"), firstOf(client, "PRAGMA page_count")];
   if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
   // The check of one table includes the free pages if that table is the schema.
-  if (free <= FREE_PAGES) integrityCheck(client, '("sqlite_schema")');
+  integrityCheck(client, '("sqlite_schema")');
   // It would cost each page that is read later a tenth of what an insert does.
   client.run("PRAGMA cell_size_check = OFF");
 }
@@ -31,12 +31,6 @@ const READS = {
   tokens: "SELECT sum(created_at) FROM tokens",
   token_revision: "SELECT max(revision) FROM token_revision",
 } as const;
-
-/**
- * Up to how many free pages their list is read: one page of it has a thousand. No command leaves more, because plants
- * are never deleted.
- */
-const FREE_PAGES = 10_000;
 
 /** The number in the first row of a query. */
 export function firstOf(client: Database, query: string): number {
@@ -102,24 +96,18 @@ function* checkPlants(client: Database): Generator<number, number> {
     const begin = performance.now();
     const rows = at(`plants below id ${last}`, () => range.values(last - 1n, limit) as [bigint, bigint][]);
     const isLast = rows.length < limit;
-    last = checkRows(rows, last);
+    for (const [id, isSound] of rows) {
+      // A page that two places of the tree lead to gives the same ids twice.
+      if (id >= last) throw corrupt(`plants: id ${id} is out of order`);
+      if (isSound !== 1n) throw corrupt(`plants: the row of id ${id} is not found by its id, or holds no text`);
+      last = id;
+    }
     checked += rows.length;
     // A plant can be of 10 bytes or of 60,000.
     limit = Math.ceil(limit * (performance.now() - begin < RANGE_MS ? 2 : 0.5));
     if (isLast || last === INT64_MIN) return checked;
     yield checked;
   }
-}
-
-/** A page that two places of the tree lead to gives the same ids twice. Returns the last id. */
-function checkRows(rows: readonly [bigint, bigint][], before: bigint): bigint {
-  let last = before;
-  for (const [id, isSound] of rows) {
-    if (id >= last) throw corrupt(`plants: id ${id} is out of order`);
-    if (isSound !== 1n) throw corrupt(`plants: the row of id ${id} is not found by its id, or holds no text`);
-    last = id;
-  }
-  return last;
 }
 
 /** Says where SQLite finds a page that it cannot read. */
