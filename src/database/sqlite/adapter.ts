@@ -69,7 +69,8 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
   async function close(): Promise<void> {
     // The last connection to close removes the WAL: it has to be the one that may write.
     await stopCheck();
-    if (!worker.hasCrashed()) await call("close");
+    // After a failure it is closed.
+    await Promise.race([worker.failed, call("close")]);
   }
 
   return {

@@ -1,5 +1,5 @@
 import { dlopen, FFIType } from "bun:ffi";
-import { closeSync, constants, existsSync, openSync, realpathSync, type Stats, statSync } from "node:fs";
+import { closeSync, constants, existsSync, openSync, type Stats, statSync } from "node:fs";
 import { chmod, chown, copyFile, link, lstat, mkdir, mkdtemp, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { withAbort } from "../../async/deadline.ts";
@@ -11,9 +11,6 @@ import { requireUnmarked } from "./fail_stop.ts";
 import { asideOf, BESIDE, databaseFile, walBytes } from "./files.ts";
 import { checkFile, startReader } from "./integrity.ts";
 import { reasonOf } from "./worker_calls.ts";
-
-/** The name of a copy until it is complete. */
-const DRAFT = "plants.db";
 
 /**
  * Copies a database, as it is at one moment after the call, into a new file, even while a server writes to it. The file
@@ -31,19 +28,17 @@ export async function backupSqlite(path: string, target: string, options: Backup
   connect(path, { access: "read" }).close();
   requireSource(path);
   requireNothingBeside(target);
-  await removeAbandoned(dirname(target));
-  await using directory = await privateDirectory(dirname(target));
-  const draft = join(directory.path, DRAFT);
-  const plants = await vacuumInto(path, draft, options);
+  await using draft = await draftIn(dirname(target));
+  const plants = await vacuumInto(path, draft.path, options);
   if (plants === undefined) return undefined;
   // A server may have found corruption during the copy.
   requireSource(path);
   // The backup has the permissions of the database.
-  await chmod(draft, (await stat(path)).mode & 0o777);
-  await fsync(draft);
+  await chmod(draft.path, (await stat(path)).mode & 0o777);
+  await fsync(draft.path);
   requireNothingBeside(target);
   // Unlike a rename, this fails if there is a file by now.
-  await link(draft, target);
+  await link(draft.path, target);
   await fsync(dirname(target));
   return plants;
 }
@@ -106,17 +101,15 @@ export async function restoreSqlite(path: string, source: string, options: Check
   const file = requireUsable(path, source);
   // Fails early: checking a large backup takes minutes. The move takes the lock again.
   lockOf(file, path)[Symbol.dispose]();
-  await removeAbandoned(dirname(file));
-  await using directory = await privateDirectory(dirname(file));
-  const draft = join(directory.path, DRAFT);
-  const result = await withAbort(copyAndCheck(source, draft, options), options.stop);
+  await using draft = await draftIn(dirname(file));
+  const result = await withAbort(copyAndCheck(source, draft.path, options), options.stop);
   if (result?.type !== "sound") return result ?? { type: "stopped" };
   const owner = ownerOf(file);
-  await chown(draft, owner.uid, owner.gid);
-  await chmod(draft, owner.mode & 0o777);
-  await fsync(draft);
+  await chown(draft.path, owner.uid, owner.gid);
+  await chmod(draft.path, owner.mode & 0o777);
+  await fsync(draft.path);
   using _ = lockOf(file, path);
-  const replaced = await replace(file, draft, owner);
+  const replaced = await replace(file, draft.path, owner);
   return { type: "restored", plants: result.plants, bytes: (await stat(file)).size, replaced };
 }
 
@@ -130,7 +123,7 @@ function requireUsable(path: string, source: string): string {
   });
   return withDatabaseError("replace", path, () => {
     const file = databaseFile(path);
-    if (existsSync(file) && existsSync(source) && realpathSync(source) === file)
+    if (existsSync(source) && databaseFile(source) === file)
       throw new DatabaseError("the backup is the database itself");
     return file;
   });
@@ -237,12 +230,23 @@ function systemLibrary() {
 
 const PREFIX = ".plant-store-backup-";
 
+/** The name of a copy until it is complete. */
+const DRAFT = "plants.db";
+
+/** Makes room for a draft: beside the target, because a hard link stays in one file system. */
+async function draftIn(parent: string) {
+  await removeAbandoned(parent);
+  const directory = await mkdtemp(join(parent, PREFIX));
+  return {
+    path: join(directory, DRAFT),
+    [Symbol.asyncDispose]: () => rm(directory, { recursive: true, force: true }),
+  };
+}
+
 /** After how long without a write a private directory counts as abandoned by a killed backup. */
 const ABANDONED_AFTER_MS = 3_600_000;
 
-/**
- * Removes the directories of killed backups and restores, which have hidden names: an operator does not notice them.
- */
+/** Removes the directories of killed backups and restores: an operator does not notice them, their names are hidden. */
 async function removeAbandoned(parent: string): Promise<void> {
   for (const entry of await readdir(parent, { withFileTypes: true })) {
     // Not for a link: its target stays untouched.
@@ -259,12 +263,6 @@ async function removeIfAbandoned(path: string): Promise<void> {
   const stats = await Promise.all([path, ...files.map(({ name }) => join(path, name))].map((entry) => lstat(entry)));
   const touchedAt = Math.max(...stats.map(({ mtimeMs }) => mtimeMs));
   if (touchedAt < Date.now() - ABANDONED_AFTER_MS) await rm(path, { recursive: true });
-}
-
-/** A directory for a draft. Beside the target, because a hard link stays in one file system. */
-async function privateDirectory(parent: string) {
-  const path = await mkdtemp(join(parent, PREFIX));
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
 }
 
 /** Fsyncs a file, or the entries of a directory. */

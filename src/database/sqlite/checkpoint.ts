@@ -6,13 +6,6 @@ import type { FailStop } from "./fail_stop.ts";
 import { walBytes } from "./files.ts";
 import { workerCalls } from "./worker_calls.ts";
 
-/** The WAL as SQLite counts it, in pages. */
-export interface Wal {
-  readonly pages: number;
-  /** How many of them are not in the database yet. */
-  readonly left: number;
-}
-
 /** At how many pages each kind of checkpoint was last begun; 0 if there was none since the WAL began anew. */
 export type LastCheckpoints = Readonly<Record<"pass" | "reset" | "restart", number>>;
 
@@ -40,8 +33,13 @@ const RESTART_PAGES = 4 * PAGES;
 /** How long that waits for readers, in milliseconds: a backup in progress holds the WAL, and plants wait. */
 const RESTART_TIMEOUT_MS = 100;
 
-/** Decides what to do. What a reader blocks, such as a backup, is tried again when more pages have come. */
-export function nextCheckpoint({ pages, left }: Wal, last: LastCheckpoints): Checkpoint {
+/**
+ * Decides what to do. What a reader blocks, such as a backup, is tried again when more pages have come.
+ *
+ * @param pages How many pages the WAL has.
+ * @param left How many of them are not in the database yet.
+ */
+export function nextCheckpoint(pages: number, left: number, last: LastCheckpoints): Checkpoint {
   if (pages >= RESTART_PAGES && pages - last.restart >= PAGES) return "restart";
   if (pages >= PAGES && left <= FEW_PAGES && pages - last.reset >= PASS_PAGES) return "reset";
   const due = pages >= PAGES ? FEW_PAGES : PASS_PAGES;
@@ -101,7 +99,7 @@ export function checkpointer(client: Database, { failStop, setBusyTimeout, worke
     const pages = Number(inWal);
     if (pages < lastPages) last = NEVER;
     lastPages = pages;
-    const next = nextCheckpoint({ pages, left: worker === undefined ? 0 : pages - Number(moved) }, last);
+    const next = nextCheckpoint(pages, worker === undefined ? 0 : pages - Number(moved), last);
     if (next === "none") return;
     last = { ...last, [next]: pages };
     steps[next]();

@@ -132,11 +132,8 @@ function isTrusted(uid: number, file: string): boolean {
  * @returns `undefined` if there is no such file, or it cannot be trusted or read.
  */
 export function readTrusted(file: string, suffix: string, maxBytes: number): string | undefined {
-  const path = file + suffix;
-  // Usually there is no such file, and this costs less than an error.
-  if (lstatSync(path, { throwIfNoEntry: false }) === undefined) return undefined;
   try {
-    const descriptor = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    const descriptor = openSync(file + suffix, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     try {
       if (distrust(fstatSync(descriptor), file) !== undefined) return undefined;
       const bytes = Buffer.alloc(maxBytes);

@@ -83,7 +83,6 @@ export function workerCalls<Api extends Methods<Api>>(
     send: (text: string) => post(`${++lastId} ${text}`),
     /** Resolves once the Worker crashes or calls {@linkcode reportFailure}. */
     failed,
-    hasCrashed: () => crash !== undefined,
     terminate: () => worker.terminate(),
   };
 }

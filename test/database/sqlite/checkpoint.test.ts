@@ -30,7 +30,7 @@ test.each<
   ["a restart that a reader has blocked", "none", 19_999, 200, [19_900, 19_900, 16_000]],
   ["that restart 4,000 pages later", "restart", 20_000, 20_000, [19_900, 19_900, 16_000]],
 ])("%s: %s", (_, next, pages, left, [pass, reset, restart] = [0, 0, 0]) => {
-  expect(nextCheckpoint({ pages, left }, { pass, reset, restart })).toBe(next);
+  expect(nextCheckpoint(pages, left, { pass, reset, restart })).toBe(next);
 });
 
 test("two servers that write to one file at once keep its WAL within the bound", async () => {
