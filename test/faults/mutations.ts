@@ -73,7 +73,7 @@ export const CHECKPOINT_INSIDE_SQLITE: readonly Mutation[] = [
 export const TRUST_PAGE_CACHE: readonly Mutation[] = [
   {
     file: "src/database/sqlite/connection.ts",
-    from: "if (isUnsynced(client.filename)) resetUnsyncedWal(client);\n  else if (resetsWal) tryToResetWal(client, busyTimeoutMs);",
+    from: "if (existsSync(unsyncedMarker(client.filename))) resetUnsyncedWal(client);\n  else if (resetsWal) tryToResetWal(client, busyTimeoutMs);",
     to: "",
   },
 ];

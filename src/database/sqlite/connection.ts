@@ -1,15 +1,9 @@
 import { Database } from "bun:sqlite";
+import { existsSync, rmSync } from "node:fs";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
-import {
-  clearUnsynced,
-  closeWithoutCheckpoint,
-  identityOf,
-  isUnsynced,
-  markUnsynced,
-  requireUnmarked,
-} from "./fail_stop.ts";
+import { closeWithoutCheckpoint, identityOf, markUnsynced, requireUnmarked, unsyncedMarker } from "./fail_stop.ts";
 import { databaseFile, requireFiles } from "./files.ts";
 import { checkOnOpening, firstOf } from "./integrity.ts";
 import { APPLICATION_ID, lastMigration, migrate, NEWEST } from "./migrations.ts";
@@ -75,7 +69,7 @@ function setUp(
   // A connection in WAL mode holds a lock, and a restore needs that lock to move the file. If the file was moved before,
   // this connection would write to it beside the WAL of the restored one.
   if (identityOf(client.filename) !== file) throw new DatabaseError("it was replaced while it was opened; try again");
-  if (isUnsynced(client.filename)) resetUnsyncedWal(client);
+  if (existsSync(unsyncedMarker(client.filename))) resetUnsyncedWal(client);
   else if (resetsWal) tryToResetWal(client, busyTimeoutMs);
   if (!isUpToDate) migrate(client);
 }
@@ -113,7 +107,7 @@ function set(client: Database, name: string, value: string | number, expected: u
  */
 function resetUnsyncedWal(client: Database): void {
   if (!resetWal(client)) throw new DatabaseError(IN_USE);
-  clearUnsynced(client.filename);
+  rmSync(unsyncedMarker(client.filename), { force: true });
 }
 
 const IN_USE = "an earlier fsync failed, and another process is reading the WAL; try again when that process has ended";

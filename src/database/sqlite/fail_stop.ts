@@ -1,5 +1,5 @@
 import { Database } from "bun:sqlite";
-import { lstatSync, renameSync, rmSync, statSync } from "node:fs";
+import { renameSync, rmSync, statSync } from "node:fs";
 import { DatabaseError } from "../database.ts";
 import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
 import { createPrivateFile, databaseFile, readTrusted, walBytes } from "./files.ts";
@@ -139,30 +139,20 @@ export function identityOf(path: string): string | undefined {
 }
 
 /**
- * Remembers beside a database, as `plants.db-unsynced`, that an fsync of it or of its WAL failed: what the next process
- * finds there may be in the page cache only, and no later fsync brings it to the disk. The marker is not synced itself: a
- * power loss ends the page cache as well. If it cannot be written, it is missing.
+ * A file beside a database, `plants.db-unsynced`: an fsync of the database or of its WAL failed, and nothing has been done
+ * about it. What the next process finds there may be in the page cache only, and no later fsync brings it to the disk.
  */
+export function unsyncedMarker(path: string): string {
+  return `${databaseFile(path)}-unsynced`;
+}
+
+/** Writes the {@linkcode unsyncedMarker} if possible. Not synced itself: a power loss ends the page cache as well. */
 export function markUnsynced(path: string): void {
   try {
     createPrivateFile(unsyncedMarker(path), "", statSync(path));
   } catch {
     // It is there; or the disk that failed is full or read-only by now.
   }
-}
-
-/** Whether an fsync of the database or of its WAL failed, and nothing has been done about it. */
-export function isUnsynced(path: string): boolean {
-  return lstatSync(unsyncedMarker(path), { throwIfNoEntry: false }) !== undefined;
-}
-
-/** Forgets it: what it left in the WAL is gone. */
-export function clearUnsynced(path: string): void {
-  rmSync(unsyncedMarker(path), { force: true });
-}
-
-function unsyncedMarker(path: string): string {
-  return `${databaseFile(path)}-unsynced`;
 }
 
 /**
