@@ -4,6 +4,8 @@ import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { DatabaseError } from "../../../src/database/database.ts";
+import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
+import { APPLICATION_ID, MIGRATIONS } from "../../../src/database/sqlite/migrations.ts";
 import { addPlants, readPage } from "../../../src/database/sqlite/plants.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -64,6 +66,9 @@ function ours(path: string): void {
   connect(path).close();
 }
 
+/** What a newer plant-store leaves in a database. */
+const NEWER = "INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', 9999999999999)";
+
 /** Makes a database with free pages, and damages it. The header's fields: https://www.sqlite.org/fileformat2.html */
 function damagedBy(damage: (bytes: Buffer, rootOf: (table: string) => number) => void): (path: string) => void {
   return (path) => {
@@ -97,19 +102,11 @@ const refused: [string, (path: string) => void, string][] = [
     "a newer plant-store's database",
     (path) => {
       ours(path);
-      databaseFrom("INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', 9999999999999)")(path);
+      databaseFrom(NEWER)(path);
     },
     "was made by a newer plant-store",
   ],
-  [
-    "a damaged database",
-    (path) => {
-      ours(path);
-      const bytes = readFileSync(path);
-      writeFileSync(path, bytes.fill(0xa5, 4096));
-    },
-    "is corrupt",
-  ],
+  ["a damaged database", damagedBy((bytes) => bytes.fill(0xa5, PAGE_BYTES)), "is corrupt"],
   ["a damaged table of tokens", zeroed("tokens"), "it is corrupt (database disk image is malformed)"],
   ["a damaged table of their revision", zeroed("token_revision"), "it is corrupt (database disk image is malformed)"],
   ["a damaged table of migrations", zeroed("__drizzle_migrations"), "it is corrupt (database disk image is malformed)"],
@@ -153,12 +150,29 @@ test("connect() leaves the WAL of a newer plant-store that was killed as it was"
   const files = [killed, `${killed}-wal`];
   {
     using newer = connect(path);
-    newer.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', 9999999999999)");
+    newer.run(NEWER);
     for (const suffix of ["", "-wal"]) copyFileSync(path + suffix, killed + suffix);
   }
   const before = files.map((file) => readFileSync(file));
   expect(() => connect(killed, { resetsWal: true })).toThrow("it was made by a newer plant-store");
   expect(files.map((file, index) => readFileSync(file).equals(before[index] as Buffer))).toEqual([true, true]);
+});
+
+test("connect() migrates: a token from before there were scopes keeps both of them", async () => {
+  using directory = emptyDirectory();
+  const path = join(directory.path, "plants.db");
+  const first = MIGRATIONS.slice(0, 2).flatMap(({ sql, when }) => [
+    sql,
+    `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('', ${when})`,
+  ]);
+  databaseFrom(
+    "CREATE TABLE __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
+    ...first,
+    `PRAGMA application_id = ${APPLICATION_ID}`,
+    "INSERT INTO tokens (name, digest, created_at) VALUES ('greenhouse', zeroblob(32), 0)",
+  )(path);
+  await using database = sqliteDatabase(connect(path));
+  expect(await database.tokens.list()).toMatchObject([{ name: "greenhouse", scopes: ["write", "metrics"] }]);
 });
 
 /** A database with a plant in its WAL, as after an fsync that failed. */

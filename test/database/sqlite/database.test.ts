@@ -8,26 +8,16 @@ import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-let lastPath = "";
+const directory = emptyDirectory(memoryDirectory());
+const open = async (number: number) => sqliteDatabase(connect(`${directory.path}/${number}.db`));
+let last = 0;
 
 testDatabaseContract(
   "sqliteDatabase()",
-  async () => {
-    const directory = emptyDirectory(memoryDirectory());
-    lastPath = `${directory.path}/plants.db`;
-    const database = sqliteDatabase(connect(lastPath));
-    return {
-      ...database,
-      async [Symbol.asyncDispose]() {
-        await database[Symbol.asyncDispose]();
-        directory[Symbol.dispose]();
-      },
-    };
-  },
-  async () => sqliteDatabase(connect(lastPath)),
+  () => open(++last),
+  () => open(last),
 );
 
-const directory = emptyDirectory(memoryDirectory());
 const path = `${directory.path}/plants.db`;
 let worker: Database | undefined;
 

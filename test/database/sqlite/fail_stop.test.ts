@@ -8,19 +8,15 @@ import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** Replaces the file at this path by a copy of it, as an operator does to restore a backup. */
-function replace(path: string): void {
-  copyFileSync(path, `${path}-copy`);
-  renameSync(`${path}-copy`, path);
-}
-
 test("corruptionMarker() refuses the file that it is about, and no other at its path", async () => {
   using database = await databaseFixture([]);
   corruptionMarker(database.path).write("a page\nis gone");
   expect(() => connect(database.path)).toThrow(
     `Cannot open database "${database.path}": it is corrupt (a page is gone); restore a backup, or check it: plant-store check`,
   );
-  replace(database.path);
+  // As an operator restores a backup.
+  copyFileSync(database.path, `${database.path}-copy`);
+  renameSync(`${database.path}-copy`, database.path);
   connect(database.path).close();
 });
 
@@ -35,13 +31,10 @@ test.each(["", "null", "5", "[]", "{}", '{"file":5}', '{"file":'])(
 
 /** Checks a sound database, and does something else in the meantime. Resolves to the result. */
 async function checkDuring(path: string, act: () => void) {
-  let hasActed = false;
-  const onProgress = () => {
-    if (!hasActed) act();
-    hasActed = true;
-  };
+  const acts = [act];
+  const onProgress = () => acts.pop()?.();
   const result = await sqliteAdapter(path).check({ stop: new AbortController().signal, onProgress });
-  expect(hasActed).toBe(true);
+  expect(acts).toEqual([]);
   return result;
 }
 

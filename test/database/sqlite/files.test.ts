@@ -32,18 +32,24 @@ function home() {
   return { ...directory, at: (name: string) => join(directory.path, name) };
 }
 
-/** Runs a script that ends itself by SIGKILL, and so leaves its files as they are. */
-function runKilled(script: string, ...args: string[]): void {
-  const imports = `
-    import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/connection.ts"))};
-    import { addPlants } from ${JSON.stringify(join(ROOT, "src/database/sqlite/plants.ts"))};`;
-  const end = `process.kill(process.pid, "SIGKILL");`;
-  Bun.spawnSync([process.execPath, "-e", `${imports}${script}${end}`, ...args]);
+/** What a script in another process begins with. */
+const PRELUDE = `
+  import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/connection.ts"))};
+  import { addPlants } from ${JSON.stringify(join(ROOT, "src/database/sqlite/plants.ts"))};
+  const [, path, access] = process.argv;`;
+
+/** Runs a script in another process, which is ended if it hangs. Returns what it prints. */
+function runApart(script: string, ...args: string[]): string {
+  const command = [process.execPath, "-e", PRELUDE + script, ...args];
+  return Bun.spawnSync(command, { timeout: 10_000, killSignal: "SIGKILL" }).stdout.toString().trim();
 }
+
+/** Ends a script, and leaves its files as they are. */
+const KILL = `process.kill(process.pid, "SIGKILL");`;
 
 /** A database whose last plants are in its WAL alone, as a kill leaves it. */
 function killed(path: string): void {
-  runKilled(`addPlants(connect(process.argv[1]))([{ id: 1n, name: "Fern" }]);`, path);
+  runApart(`addPlants(connect(path))([{ id: 1n, name: "Fern" }]); ${KILL}`, path);
 }
 
 test.each(ACCESSES)("connect() for access to %s leaves the WAL of a file that is not there, or is empty", (access) => {
@@ -118,44 +124,34 @@ test.each(REFUSED_PATHS)("connect() by %s is refused: %s; so is a check", async 
   for (const access of ACCESSES) {
     expect(() => connect(path, { access })).toThrow(new DatabaseError(`Cannot open database "${path}": ${says}`));
   }
-  const options = { stop: new AbortController().signal, onProgress: () => {} };
-  const result = await sqliteAdapter(path)
-    .check(options)
-    .catch(({ message }: Error) => ({ type: "failed", reason: message }));
-  expect(result).toEqual({ type: "failed", reason: `Cannot open database "${path}": ${says}` });
+  const check = sqliteAdapter(path).check({ stop: new AbortController().signal, onProgress: () => {} });
+  const refusal = await check.catch(({ message }: Error) => ({ type: "failed", reason: message }));
+  expect(refusal).toEqual({ type: "failed", reason: `Cannot open database "${path}": ${says}` });
   expect(existsSync(directory.at("none.db"))).toBe(false);
 });
 
-test("a link that is led to another file is noticed while the one before is open", async () => {
-  using directory = home();
-  for (const name of ["first.db", "second.db"]) connect(directory.at(name)).close();
-  symlinkSync("first.db", directory.at("link.db"));
-  await using database = sqliteDatabase(connect(directory.at("link.db")));
-  await database.plants.probe();
-  rmSync(directory.at("link.db"));
-  symlinkSync("second.db", directory.at("link.db"));
-  await expect(database.plants.probe()).rejects.toMatchObject({ code: "storage_unavailable" });
-});
+const LOSSES: [what: string, lose: (at: (name: string) => string) => void][] = [
+  ["a link that is led to another file", (at) => renameSync(at("other-link.db"), at("link.db"))],
+  // SQLite puts the WAL beside the file, not beside the link.
+  ["a WAL that is removed from beside a linked file", (at) => rmSync(at("real.db-wal"))],
+];
 
-// SQLite puts the WAL beside the file, not beside the link.
-test("a WAL that is removed is noticed, even if the path is a symbolic link", async () => {
+test.each(LOSSES)("%s is noticed while the database is open", async (_what, lose) => {
   using directory = home();
-  connect(directory.at("real.db")).close();
-  symlinkSync("real.db", directory.at("plants.db"));
-  await using database = sqliteDatabase(connect(directory.at("plants.db")));
+  for (const name of ["real.db", "other.db"]) connect(directory.at(name)).close();
+  symlinkSync("real.db", directory.at("link.db"));
+  symlinkSync("other.db", directory.at("other-link.db"));
+  await using database = sqliteDatabase(connect(directory.at("link.db")));
   const add = () => database.plants.add([fern], { timeoutMs: 1_000 });
   expect(await add()).toEqual(["added"]);
   expect(database.metrics().find(({ name }) => name === "plant_store_wal_bytes")?.value).toBeGreaterThan(0);
-  rmSync(directory.at("real.db-wal"));
+  lose(directory.at);
   await expect(add()).rejects.toMatchObject({ code: "storage_unavailable" });
 });
 
 test("connect() in a directory whose name is not UTF-8 makes the file there", () => {
   using directory = home();
-  const script = `
-    import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/connection.ts"))};
-    connect("plants.db").close();
-    connect("plants.db", { access: "read" }).close();`;
+  const script = `${PRELUDE} connect("plants.db").close(); connect("plants.db", { access: "read" }).close();`;
   const enter = 'cd "$1" && mkdir "$(printf "caf\\351")" && cd caf* && "$2" -e "$3"';
   const { exitCode, stderr } = Bun.spawnSync(["sh", "-c", enter, "sh", directory.path, process.execPath, script]);
   expect([exitCode, stderr.toString()]).toEqual([0, ""]);
@@ -188,18 +184,10 @@ test("connect() beside a process that removes the WAL just now says nothing of t
   writeFileSync(path, "This is no database.".repeat(100));
   await using other = Bun.spawn([process.execPath, "-e", MAKE_AND_REMOVE, path]);
   expect((await other.stdout.getReader().read()).value).toBeDefined();
-  const reasons = new Set(Array.from({ length: 5_000 }, () => refusalOf(path)));
+  const refusal = new DatabaseError(`Cannot open database "${path}": file is not a database`);
+  for (let times = 0; times < 5_000; times++) expect(() => connect(path, { access: "write" })).toThrow(refusal);
   other.kill("SIGKILL");
-  expect([...reasons]).toEqual([`Cannot open database "${path}": file is not a database`]);
 });
-
-function refusalOf(path: string): unknown {
-  try {
-    return connect(path, { access: "write" });
-  } catch (error) {
-    return (error as Error).message;
-  }
-}
 
 /** May write to the directory of the database in the tests below, and owns nothing else ("nobody"). */
 const OTHER_USER = 65_534;
@@ -224,13 +212,13 @@ function sharedDirectory() {
 function plantJournal(file: string): void {
   using attacker = home();
   const script = `
-    const client = connect(process.argv[1]);
+    const client = connect(path);
     addPlants(client)([{ id: 1n, name: "Weed" }]);
     client.run("PRAGMA journal_mode = DELETE");
     client.run("PRAGMA cache_size = 1");
     client.run("BEGIN");
     for (let id = 2; id < 100; id++) client.run("INSERT INTO plants VALUES (?, ?, NULL)", [id, "x".repeat(4_000)]);`;
-  runKilled(script, attacker.at("weeds.db"));
+  runApart(script + KILL, attacker.at("weeds.db"));
   writeFileSync(file, readFileSync(attacker.at("weeds.db-journal")));
 }
 
@@ -257,15 +245,7 @@ const ATTACKS: [what: string, suffix: string, attack: (file: string) => void, sa
   ["a link as marker of a failed fsync", "-unsynced", (file) => symlinkSync("none", file), "is not a regular file"],
 ];
 
-/** Connects in another process, which is ended if it hangs: its message, and the plants that are stored then. */
-function connectApart(path: string, access: string): string {
-  const script = `
-    import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/connection.ts"))};
-    try { connect(process.argv[1], { access: process.argv[2] }); console.log("connected"); }
-    catch (error) { console.log(error.message); }`;
-  const options = { timeout: 10_000, killSignal: "SIGKILL" } as const;
-  return Bun.spawnSync([process.execPath, "-e", script, path, access], options).stdout.toString().trim();
-}
+const CONNECT = `try { connect(path, { access }); console.log("connected"); } catch (error) { console.log(error.message); }`;
 
 test.skipIf(skipsOtherUser).each(ATTACKS)(
   "connect() refuses %s (%s) that another user has put beside the database",
@@ -277,7 +257,7 @@ test.skipIf(skipsOtherUser).each(ATTACKS)(
     if (statSync(file, { throwIfNoEntry: false })?.isFile() && !says.includes("regular"))
       chownSync(file, OTHER_USER, OTHER_USER);
     for (const access of ACCESSES) {
-      expect(connectApart(database, access)).toBe(
+      expect(runApart(CONNECT, database, access)).toBe(
         `Cannot open database "${database}": "plants.db${suffix}" beside it ${says}: ` +
           "find out who put it there, and move it away",
       );

@@ -1,12 +1,12 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { corruptionIn } from "../../../src/database/sqlite/errors.ts";
 import { checkIntegrity } from "../../../src/database/sqlite/integrity.ts";
 import { addPlants } from "../../../src/database/sqlite/plants.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
-import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
+import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -16,14 +16,17 @@ const PLANTS = 30_000;
 
 let bytesOfSound: Buffer | undefined;
 
-/** A copy of a large database without damage, which is made and checked once. */
-function makeSound(path: string): void {
+/** A directory with a large database without damage, which is made and checked once; gone at the end of the scope. */
+function soundDatabase() {
+  const directory = emptyDirectory(memoryDirectory());
+  const path = join(directory.path, "plants.db");
   if (bytesOfSound === undefined) {
     makeLargeDatabase(path, PLANTS);
     expect([findingIn(path, false), findingIn(path, true)]).toEqual([undefined, undefined]);
     bytesOfSound = readFileSync(path);
   }
   writeFileSync(path, bytesOfSound);
+  return { path, [Symbol.dispose]: () => directory[Symbol.dispose]() };
 }
 
 /** What a check of these pages says. */
@@ -38,9 +41,8 @@ function findingIn(path: string, whole: boolean): string | undefined {
 }
 
 test.each(Object.keys(DAMAGES) as Damage[])("checkIntegrity() finds %s without reading the whole at once", (what) => {
-  using directory = emptyDirectory(memoryDirectory());
-  const path = join(directory.path, "plants.db");
-  makeSound(path);
+  using database = soundDatabase();
+  const { path } = database;
   damage(path, what);
   // Which range of the plants it is depends on how fast the machine is.
   const finding = what.includes("of tokens") ? /^token[^\n]*: [^\n]+$/ : /^plants[^\n]*: [^\n]+$/;
@@ -49,9 +51,8 @@ test.each(Object.keys(DAMAGES) as Damage[])("checkIntegrity() finds %s without r
 });
 
 test("checkIntegrity() finds damage in the list of free pages without reading the whole at once", () => {
-  using directory = emptyDirectory(memoryDirectory());
-  const path = join(directory.path, "plants.db");
-  makeSound(path);
+  using database = soundDatabase();
+  const { path } = database;
   {
     using client = connect(path);
     client.run("DELETE FROM plants");
@@ -64,9 +65,8 @@ test("checkIntegrity() finds damage in the list of free pages without reading th
 });
 
 test("checkIntegrity() counts every plant of a sound database once, in more than one range", () => {
-  using directory = emptyDirectory(memoryDirectory());
-  const path = join(directory.path, "plants.db");
-  makeSound(path);
+  using database = soundDatabase();
+  const { path } = database;
   using client = connect(path);
   addPlants(client)(HOSTILE_PLANTS);
   const counts = [...checkIntegrity(client, { whole: true })];
@@ -74,19 +74,17 @@ test("checkIntegrity() counts every plant of a sound database once, in more than
   expect(new Set(counts).size).toBeGreaterThan(3);
 });
 
-test("checkIntegrity() ends with its last step: beside a server it would rest once more", () => {
-  using directory = emptyDirectory(memoryDirectory());
-  using client = connect(join(directory.path, "plants.db"));
-  addPlants(client)(HOSTILE_PLANTS);
+test("checkIntegrity() ends with its last step: beside a server it would rest once more", async () => {
+  using database = await databaseFixture(HOSTILE_PLANTS);
+  using client = connect(database.path);
   const yielded = (whole: boolean) => [...checkIntegrity(client, { whole })].filter((plants) => plants > 0);
   expect(yielded(false)).toEqual([]);
   expect(yielded(true)).toEqual([HOSTILE_PLANTS.length]);
 });
 
 test("checkIntegrity() holds no read transaction between its steps", () => {
-  using directory = emptyDirectory(memoryDirectory());
-  const path = join(directory.path, "plants.db");
-  makeSound(path);
+  using database = soundDatabase();
+  const { path } = database;
   using writer = connect(path);
   using reader = connect(path, { access: "read" });
   const add = addPlants(writer);
@@ -106,9 +104,10 @@ const REPLACEMENTS: [string, (path: string) => void][] = [
 ];
 
 test.each(REPLACEMENTS)("the check beside a server says nothing of a file that was replaced by %s", async (_, make) => {
-  using directory = emptyDirectory();
-  const [path, other] = [`${directory.path}/plants.db`, `${directory.path}/other.db`];
-  for (const copy of [path, other]) makeSound(copy);
+  using sound = soundDatabase();
+  const { path } = sound;
+  const other = `${path}-other`;
+  copyFileSync(path, other);
   make(other);
   const warning = Promise.withResolvers<unknown[]>();
   const messages: string[] = [];
