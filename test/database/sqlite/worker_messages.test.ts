@@ -2,12 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
-import {
-  decodeBatch,
-  decodeOutcomes,
-  encodeBatch,
-  encodeOutcomes,
-} from "../../../src/database/sqlite/worker_messages.ts";
+import { decodeBatch, encodeBatch } from "../../../src/database/sqlite/worker_messages.ts";
 import { makeTokens } from "../../bench/prefilled.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { anyCharacter } from "../../support/unicode.ts";
@@ -27,15 +22,6 @@ test("decodeBatch() gives the batch that encodeBatch() was given, exactly", () =
   fc.assert(
     fc.property(fc.nat(), fc.array(plant), (timeoutMs, plants) => {
       expect(decodeBatch(encodeBatch(plants, timeoutMs))).toStrictEqual({ timeoutMs, plants });
-    }),
-  );
-});
-
-test("decodeOutcomes() gives the outcomes that encodeOutcomes() was given, in order", () => {
-  const outcome = fc.constantFrom("added", "present", "conflict", "unavailable");
-  fc.assert(
-    fc.property(fc.array(outcome), (outcomes) => {
-      expect(decodeOutcomes(encodeOutcomes(outcomes))).toStrictEqual(outcomes);
     }),
   );
 });
