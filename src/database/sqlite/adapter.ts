@@ -64,7 +64,7 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
   const warning = directoryWarning(path);
   if (warning !== undefined) onWarning(warning);
   const onCorrupt = (finding: string) => void call("reportCorruption", finding);
-  const stopCheck = await backgroundCheck(path, { onInfo, onWarning, onCorrupt });
+  const stopCheck = await backgroundCheck(path, { onInfo, onWarning }, onCorrupt);
 
   async function close(): Promise<void> {
     // The last connection to close removes the WAL: it has to be the one that may write.

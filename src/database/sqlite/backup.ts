@@ -59,11 +59,7 @@ function requireNothingBeside(target: string): void {
 const PROGRESS_MS = 200;
 
 /** Copies in a Worker, because VACUUM blocks its thread, and the main thread must receive signals. */
-async function vacuumInto(
-  path: string,
-  target: string,
-  { stop, onProgress }: BackupOptions,
-): Promise<number | undefined> {
+async function vacuumInto(path: string, target: string, { stop, onProgress }: BackupOptions) {
   const total = statSync(path).size;
   const copied = () => statSync(target, { throwIfNoEntry: false })?.size ?? 0;
   const reader = startReader();
@@ -84,10 +80,9 @@ async function vacuumInto(
  * it, and deletes none. Moves nothing before the copy is complete, fsynced and sound, nor while another process holds
  * SQLite's lock on the database.
  *
- * After a kill one of these is true, and the next restore finishes the rest:
- * - The old database is in its place.
- * - The path of the database is empty, and the directory `plants.db-replacing` has the old file. No server starts.
- * - The restored database is in its place, and the directory has all old files, but not its final name.
+ * After a kill the next restore finishes the rest. Until then the old database is in its place; or the directory
+ * `plants.db-replacing` has the old file, and no server starts; or the restored one is in place, and the directory has all
+ * old files, but not its final name.
  *
  * Every process that uses a database in WAL mode holds a lock on it, in whatever container it runs. A file that no
  * server has opened yet has no WAL: a command that only reads it locks it only during a page, and reads the old file to

@@ -95,7 +95,7 @@ export function checkpointer(client: Database, { failStop, setBusyTimeout, worke
   function checkpoint(): void {
     // Two checkpoints at once are one too many: SQLite has a lock for one.
     if (isPassing) return;
-    const [[_busy, inWal, moved] = []] = measure.values();
+    const [[, inWal, moved] = []] = measure.values();
     const pages = Number(inWal);
     if (pages < lastPages) last = NEVER;
     lastPages = pages;

@@ -43,11 +43,8 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   }
 }
 
-function setUp(
-  client: Database,
-  { access, busyTimeoutMs = 5_000, resetsWal = false }: ConnectOptions,
-  file?: string,
-): void {
+function setUp(client: Database, options: ConnectOptions, file?: string): void {
+  const { access, busyTimeoutMs = 5_000, resetsWal = false } = options;
   // First, so that everything after it waits for a lock.
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   // The tables first: another process may be creating them, and the id is part of that transaction.

@@ -52,8 +52,6 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
     });
   }
 
-  const read = <Result>(call: () => Result) => run(call, busyTimeoutMs);
-
   function write<Result>(call: () => Result, timeoutMs = busyTimeoutMs): Result {
     const result = run(call, timeoutMs);
     requireSameFiles();
@@ -68,7 +66,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
       // it.
       probe: async () => void write(() => client.run("PRAGMA user_version = 0")),
     },
-    tokens: sqliteTokens(client, { read, write }),
+    tokens: sqliteTokens(client, { read: (call) => run(call, busyTimeoutMs), write }),
     reportCorruption: (finding) => void failStop.fail(new CorruptError(finding)),
     pages: () => keysetPages(pageFrom),
     metrics: () => checkpointMetrics(client.filename, checkpoint.failures()),

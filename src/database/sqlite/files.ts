@@ -83,14 +83,16 @@ export function requireFiles(file: string, access: Access): void {
   // A server would create an empty database in the middle of a restore.
   const aside = asideOf(file);
   if (!existsSync(file) && existsSync(aside)) {
-    const where = `its old files are in "${basename(aside)}"`;
-    throw new DatabaseError(`a restore was interrupted, and ${where}: run plant-store restore again`);
+    throw new DatabaseError(
+      `a restore was interrupted, and its old files are in "${basename(aside)}": run plant-store restore again`,
+    );
   }
   // SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only there. Looks at the
   // WAL first: a process that creates a database writes to the file before.
   if (walBytes(file) > 0 && !statSync(file, { throwIfNoEntry: false })?.size) {
-    const wal = `"${basename(file)}-wal" holds plants of a file that is not there`;
-    throw new DatabaseError(`${wal}: put the file back beside it, or move it away`);
+    throw new DatabaseError(
+      `"${basename(file)}-wal" holds plants of a file that is not there: put the file back beside it, or move it away`,
+    );
   }
   if (access === "create") createDatabaseFile(file);
   const stats = statSync(file, { throwIfNoEntry: false });

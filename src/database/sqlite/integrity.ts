@@ -141,12 +141,6 @@ function runCheck(reader: WorkerCalls<ReaderApi>, path: string, file?: string): 
   return reader.call("check", path, file).catch(failed).finally(reader.terminate);
 }
 
-/** How a server hears of its check. */
-export interface BackgroundCheckOptions extends Required<Pick<ServingOptions, "onInfo" | "onWarning">> {
-  /** Called with what was found, when the file is corrupt. */
-  readonly onCorrupt: (finding: string) => void;
-}
-
 /** When the check begins, in milliseconds: a start has the processors to itself. */
 const DELAY_MS = 1_000;
 
@@ -154,10 +148,14 @@ const DELAY_MS = 1_000;
  * Checks a database for corruption once, soon after a server has opened it. Resolves once the Worker that will do it runs:
  * Bun ends a process that has no file descriptors for a new Worker, and clients could take the last ones until then.
  *
+ * @param onCorrupt Called with what was found, when the file is corrupt.
  * @returns Ends the check, and resolves when its connection is closed.
  */
-export async function backgroundCheck(path: string, options: BackgroundCheckOptions): Promise<() => Promise<void>> {
-  const { onInfo, onWarning, onCorrupt } = options;
+export async function backgroundCheck(
+  path: string,
+  { onInfo, onWarning }: Required<Pick<ServingOptions, "onInfo" | "onWarning">>,
+  onCorrupt: (finding: string) => void,
+): Promise<() => Promise<void>> {
   // It was opened just now. Later there can be another one at the path, or none.
   const file = identityOf(path) ?? "";
   const reader = startReader();

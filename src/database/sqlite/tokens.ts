@@ -20,7 +20,7 @@ export interface SqliteTokens extends TokenStore {
 /** Prepares the statements for tokens. */
 export function sqliteTokens(client: Database, { read, write }: Calls): SqliteTokens {
   const db = drizzle({ client });
-  const readPage = readTokenPage(client);
+  const readPage = client.prepare<never, [number]>(PAGE);
   const revision = db.select({ revision: tokenRevision.revision }).from(tokenRevision).prepare();
   const increment = db
     .update(tokenRevision)
@@ -37,7 +37,7 @@ export function sqliteTokens(client: Database, { read, write }: Calls): SqliteTo
   /** Runs a statement, and changes the revision if it changed tokens. Returns how many. */
   const change = (statement: { run(): unknown }) => write(() => runAndCount(statement));
 
-  const page = async (row: number) => read(() => readPage(row));
+  const page = async (row: number) => read(() => String(readPage.values(row)[0]?.[0]));
 
   return {
     page,
@@ -57,17 +57,11 @@ export function sqliteTokens(client: Database, { read, write }: Calls): SqliteTo
   };
 }
 
-/** How many tokens a page has: reading them takes a millisecond or two. */
-const PAGE_TOKENS = 1_000;
-
-/** Prepares reading a page of tokens: all at once would delay plants. */
-function readTokenPage(client: Database): (row: number) => string {
-  const page = client.prepare<never, [number]>(`
-    SELECT json_group_array(json_array(
-      rowid, name, hex(digest), scopes, created_at, expires_at, revoked_at, last_used_at))
-    FROM (SELECT rowid, * FROM tokens WHERE rowid > ? ORDER BY rowid LIMIT ${PAGE_TOKENS})`);
-  return (row) => String(page.values(row)[0]?.[0]);
-}
+/** A page of tokens as {@linkcode allTokens} reads it. It takes a millisecond or two: all at once would delay plants. */
+const PAGE = `
+  SELECT json_group_array(json_array(
+    rowid, name, hex(digest), scopes, created_at, expires_at, revoked_at, last_used_at))
+  FROM (SELECT rowid, * FROM tokens WHERE rowid > ? ORDER BY rowid LIMIT 1000)`;
 
 /** A use does not change the revision: every server would read all tokens every minute. */
 function useRecorder(client: Database): (use: TokenUse) => void {

@@ -31,10 +31,8 @@ export interface CallOptions {
 export type WorkerCalls<Api extends Methods<Api>> = ReturnType<typeof workerCalls<Api>>;
 
 /** Makes the calls of a Worker, whose methods {@linkcode serveCalls} serves. */
-export function workerCalls<Api extends Methods<Api>>(
-  worker: Worker,
-  { decode = (text) => text, onNews = () => {} }: CallOptions = {},
-) {
+export function workerCalls<Api extends Methods<Api>>(worker: Worker, options: CallOptions = {}) {
+  const { decode = (text) => text, onNews = () => {} } = options;
   const inFlight = new Map<number, PromiseWithResolvers<unknown>>();
   const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
   let crash: Error | undefined;
