@@ -72,8 +72,8 @@ async function serve({ io, ...call }: Call): Promise<number> {
   /** Certificates are renewed every few weeks. If the new one cannot be used, the current one stays. */
   async function reloadCertificate(): Promise<void> {
     try {
-      const certificate = await server.reloadCertificate();
-      if (certificate !== undefined) log.info("Certificate reloaded", { expires: certificate.expires.toISOString() });
+      const expires = await server.reloadCertificate();
+      if (expires !== undefined) log.info("Certificate reloaded", { expires: expires.toISOString() });
     } catch (error) {
       if (!(error instanceof ConfigError)) return failure.abort(error);
       log.error("Certificate reload failed; keeping the current one", { reason: reasonOf(error) });

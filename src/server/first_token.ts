@@ -16,6 +16,11 @@ export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
   readonly log: Logger;
 }
 
+const NAME = "first-start";
+
+/** How long a first token that may be in a log is accepted, in milliseconds. */
+const LIFETIME_MS = 86_400_000;
+
 /**
  * Creates a token if neither a token nor JWTs are accepted, and prints it once. If stderr is not a terminal, it may be
  * a log: then the token expires. In production, or if storage refuses, a warning says what to do instead.
@@ -24,9 +29,13 @@ export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOpt
   const { jwt, production, database, terminal, log } = options;
   if (jwt !== undefined || tokens.size() > 0) return;
   const create = `run plant-store token create NAME ${database.flag}`;
+  const token = mintToken(sha256);
+  const createdAt = new Date();
+  const expiresAt = terminal.isTerminal ? null : new Date(createdAt.getTime() + LIFETIME_MS);
+  const record = { name: NAME, digest: sha256(token), createdAt, expiresAt, scopes: SCOPES };
   try {
-    const token = production ? undefined : await createFirstToken(tokens, { expires: !terminal.isTerminal });
-    if (token !== undefined) terminal.stderr(welcome(token, options));
+    // Not added if a server that starts at the same time, or an old token, has the name.
+    if (!production && (await tokens.add(record))) terminal.stderr(welcome(token, options));
     // If two servers start together on a new file, the slower one has read the token of the other by now.
     else if (tokens.size() === 0) log.warning(`No token is accepted, so every call returns 401: ${create}`);
   } catch (error) {
@@ -38,25 +47,6 @@ export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOpt
       { reason },
     );
   }
-}
-
-const NAME = "first-start";
-
-/** How long a first token that may be in a log is accepted, in milliseconds. */
-const LIFETIME_MS = 86_400_000;
-
-/** Resolves to `undefined` if a server that starts at the same time, or an old token, has the name. */
-async function createFirstToken(tokens: TokenCache, { expires }: { expires: boolean }): Promise<string | undefined> {
-  const token = mintToken(sha256);
-  const createdAt = new Date();
-  const added = await tokens.add({
-    name: NAME,
-    digest: sha256(token),
-    createdAt,
-    expiresAt: expires ? new Date(createdAt.getTime() + LIFETIME_MS) : null,
-    scopes: SCOPES,
-  });
-  return added ? token : undefined;
 }
 
 function welcome(token: string, { address, database, terminal }: FirstTokenOptions): string {

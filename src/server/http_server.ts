@@ -11,7 +11,7 @@ export interface Handlers {
 }
 
 /** What the HTTP server needs of the configuration. */
-export type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "maxBodyBytes">;
+type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "maxBodyBytes">;
 
 /**
  * How long a connection may be idle, or take to send a whole body, in seconds. Bun allows 12 seconds for the headers.
@@ -46,22 +46,20 @@ export class HttpServer {
    * @throws {CommandError} If the address is in use, or this machine does not have it.
    */
   async listen({ fetch, error }: Handlers): Promise<string> {
-    const { host, port, tls, maxBodyBytes } = this.#options;
+    const { host, tls } = this.#options;
     const counted = (request: Request) => {
       this.#received++;
       return fetch(request);
     };
     const certificate = tls && (await readCertificate(tls));
-    this.#current = startServer({ host, port, certificate, maxBodyBytes }, { fetch: counted, error });
-    const bound = { host: this.#current.hostname ?? host, port: this.#current.port ?? port };
+    const server = startServer(this.#options, certificate, { fetch: counted, error });
+    const { hostname = host, port = this.#options.port } = server;
+    this.#current = server;
     // Port 0 took a free one: the server keeps it.
     this.#listen = (renewed) => {
-      this.#current = startServer(
-        { host, port: bound.port, certificate: renewed, maxBodyBytes },
-        { fetch: counted, error },
-      );
+      this.#current = startServer({ ...this.#options, port }, renewed, { fetch: counted, error });
     };
-    return `${tls ? "https" : "http"}://${connectable(bound.host)}:${bound.port}`;
+    return `${tls ? "https" : "http"}://${connectable(hostname)}:${port}`;
   }
 
   /** How many requests it has received. */
@@ -84,18 +82,18 @@ export class HttpServer {
    * Reloads the TLS files: stops listening, and listens again with the new certificate. Requests in flight get their
    * responses; idle connections are closed.
    *
-   * @returns The new certificate; `undefined` without HTTPS, or if the server does not listen.
+   * @returns When the new certificate expires; `undefined` without HTTPS, or if the server does not listen.
    * @throws {ConfigError} If the files cannot be used: then nothing changes.
    * @throws {CommandError} If it cannot listen again.
    */
-  async reloadCertificate(): Promise<Certificate | undefined> {
+  async reloadCertificate(): Promise<Date | undefined> {
     const { tls } = this.#options;
     if (tls === undefined) return undefined;
     const certificate = await readCertificate(tls);
     if (this.#isStopped || this.#current === undefined) return undefined;
     this.#drain(this.#current);
     this.#listen(certificate);
-    return certificate;
+    return certificate.expires;
   }
 
   /**
@@ -105,7 +103,11 @@ export class HttpServer {
   async stop(timeoutMs: number): Promise<void> {
     this.#isStopped = true;
     if (this.#current !== undefined) this.#drain(this.#current);
-    await Promise.all(Array.from(this.#draining, (server) => stop(server, timeoutMs)));
+    const stopping = Array.from(this.#draining, async (server) => {
+      await withDeadline(server.stop(), timeoutMs, () => {});
+      await server.stop(true);
+    });
+    await Promise.all(stopping);
   }
 
   #drain(server: BunServer): void {
@@ -116,14 +118,11 @@ export class HttpServer {
 
 type BunServer = ReturnType<typeof startServer>;
 
-interface ServeOptions {
-  readonly host: string;
-  readonly port: number;
-  readonly certificate: Certificate | undefined;
-  readonly maxBodyBytes: number;
-}
-
-function startServer({ host, port, certificate, maxBodyBytes }: ServeOptions, handlers: Handlers) {
+function startServer(
+  { host, port, maxBodyBytes }: HttpServerOptions,
+  certificate: Certificate | undefined,
+  handlers: Handlers,
+) {
   try {
     return Bun.serve({
       ...handlers,
@@ -149,29 +148,16 @@ const ADVICE: Readonly<Record<string, string>> = {
   EADDRNOTAVAIL: "this machine does not have that address; choose another with --host",
 };
 
-/** Stops a server, even one that was stopped before. */
-async function stop(server: BunServer, timeoutMs: number): Promise<void> {
-  await withDeadline(server.stop(), timeoutMs, () => {});
-  await server.stop(true);
-}
-
 /** Clients cannot connect to the unspecified address (RFC 4291 section 2.5.2): loopback replaces it. */
 function connectable(hostname: string): string {
   const host = { "0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1" }[hostname] ?? hostname;
   return host.includes(":") ? `[${host}]` : host;
 }
 
-/** A certificate and its key, checked. */
-export interface Certificate {
-  /** PEM, with the certificates between it and the root. */
-  readonly cert: string;
-  /** PEM. */
-  readonly key: string;
-  /** When it expires. */
-  readonly expires: Date;
-}
+type Certificate = Awaited<ReturnType<typeof readCertificate>>;
 
-async function readCertificate({ certFile, keyFile }: NonNullable<Config["tls"]>): Promise<Certificate> {
+/** Reads a certificate, with those between it and the root, and its key, and checks that they are a pair. */
+async function readCertificate({ certFile, keyFile }: NonNullable<Config["tls"]>) {
   const cert = await readSecretFile("TLS_CERT_FILE", certFile);
   const key = await readSecretFile("TLS_KEY_FILE", keyFile);
   // Loaded here, so that a start without HTTPS does not wait for them.

@@ -19,7 +19,7 @@ export function shutdownBudget({ shutdownTimeoutMs, tracing }: Config) {
 const FAILED_DRAIN_MS = 1_000;
 
 /** The parts that stop, in this order. */
-export interface Stoppable {
+interface Stoppable {
   readonly server: HttpServer;
   readonly commits: GroupCommit;
   readonly tokens: Pick<TokenCache, "writeUses">;
@@ -35,7 +35,11 @@ export async function shutDown(
   { config, log, hasFailed }: { config: Config; log: Logger; hasFailed: boolean },
 ): Promise<void> {
   const { drainMs, usesMs, tracesMs } = shutdownBudget(config);
-  await drain(server, commits, hasFailed ? FAILED_DRAIN_MS : drainMs);
+  const timeoutMs = hasFailed ? FAILED_DRAIN_MS : drainMs;
+  const deadline = performance.now() + timeoutMs;
+  const drained = commits.drain(timeoutMs / 2);
+  await untilQuiet(() => `${server.received()}:${commits.size()}`, timeoutMs / 4);
+  await Promise.all([drained, server.stop(deadline - performance.now())]);
   if (!hasFailed) await withDeadline(writeUses(tokens, log), usesMs, () => {});
   if (tracing === undefined) return;
   const reason = "the collector did not accept the last spans in time";
@@ -45,13 +49,6 @@ export async function shutDown(
 /** Writes when tokens were last used. What cannot be written is kept for the next call. */
 export async function writeUses(tokens: Pick<TokenCache, "writeUses">, log: Logger): Promise<void> {
   await tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }));
-}
-
-async function drain(server: HttpServer, commits: GroupCommit, timeoutMs: number): Promise<void> {
-  const deadline = performance.now() + timeoutMs;
-  const drained = commits.drain(timeoutMs / 2);
-  await untilQuiet(() => `${server.received()}:${commits.size()}`, timeoutMs / 4);
-  await Promise.all([drained, server.stop(deadline - performance.now())]);
 }
 
 /**

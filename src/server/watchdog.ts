@@ -25,17 +25,12 @@ export function watchEventLoop(log: Logger): Disposable {
 export function watchDescriptors(log: Logger): Disposable {
   let isOut = false;
   return repeat(1_000, async () => {
-    const wasOut = isOut;
-    isOut = !hasDescriptor();
-    if (isOut && !wasOut) log.error("Out of file descriptors: new connections wait; raise LimitNOFILE (ulimit -n)");
+    try {
+      closeSync(openSync("/dev/null", "r"));
+      isOut = false;
+    } catch {
+      if (!isOut) log.error("Out of file descriptors: new connections wait; raise LimitNOFILE (ulimit -n)");
+      isOut = true;
+    }
   });
-}
-
-function hasDescriptor(): boolean {
-  try {
-    closeSync(openSync("/dev/null", "r"));
-    return true;
-  } catch {
-    return false;
-  }
 }
