@@ -1,35 +1,29 @@
-import type { Command } from "commander";
 import { CommandError } from "../errors.ts";
-import { type Action, type Call, databaseFlag, examples } from "./command.ts";
+import type { Subcommand } from "./command.ts";
 import { counted, progressBar, writeOutput } from "./output.ts";
 
-/** Declares `plant-store check`. */
-export function declareCheck(program: Command, action: Action): void {
-  program
-    .command("check")
-    .description("Read the whole database for corruption, even while a server runs")
-    .addOption(databaseFlag())
-    .addHelpText("after", examples("check"))
-    .action(action(check));
-}
-
-/** A server does not start on a file that was found corrupt, until a check finds it sound. */
-async function check({ adapter, io }: Call): Promise<number> {
-  const database = await adapter();
-  const bar = progressBar(io);
-  const result = await database.check({ stop: io.stop, onProgress: bar.update }).finally(bar.clear);
-  switch (result.type) {
-    case "sound": {
-      const size = `${counted(result.plants, "plant")}, ${counted(result.pages, "page")}`;
-      await writeOutput(io, `"${database.name}" is sound: ${size}\n`);
-      return 0;
+/** `plant-store check`: a server does not start on a file that was found corrupt, until a check finds it sound. */
+export const check: Subcommand = {
+  usage: "check",
+  description: "Read the whole database for corruption, even while a server runs",
+  example: "check",
+  async run({ adapter, io }) {
+    const database = await adapter();
+    const bar = progressBar(io);
+    const result = await database.check({ stop: io.stop, onProgress: bar.update }).finally(bar.clear);
+    switch (result.type) {
+      case "sound": {
+        const size = `${counted(result.plants, "plant")}, ${counted(result.pages, "page")}`;
+        await writeOutput(io, `"${database.name}" is sound: ${size}\n`);
+        return 0;
+      }
+      case "stopped":
+        io.stderr("Stopped: the check is incomplete\n");
+        return 1;
+      case "corrupt":
+        throw new CommandError(`"${database.name}" is corrupt: ${result.finding}`);
+      case "failed":
+        throw new CommandError(result.reason);
     }
-    case "stopped":
-      io.stderr("Stopped: the check is incomplete\n");
-      return 1;
-    case "corrupt":
-      throw new CommandError(`"${database.name}" is corrupt: ${result.finding}`);
-    case "failed":
-      throw new CommandError(result.reason);
-  }
-}
+  },
+};

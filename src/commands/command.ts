@@ -1,7 +1,22 @@
-import { Help, Option } from "commander";
+import { Help } from "commander";
 import type { DatabaseAdapter } from "../database/adapter.ts";
 import { type Config, type Flags, type Setting, SETTINGS } from "../settings/settings.ts";
 import type { Io } from "./output.ts";
+
+/** A command of the program. */
+export interface Subcommand {
+  /** Its name and its argument, such as `backup <file>`. */
+  readonly usage: string;
+  readonly description: string;
+  /** Its flags in the order of its help, each with its meaning and its default. @default {@linkcode DATABASE_FLAG} */
+  readonly flags?: readonly (readonly [flag: string, meaning?: string, preset?: string])[];
+  /** More of its help, behind the flags. @default none */
+  readonly help?: () => string;
+  /** The end of its help. */
+  readonly example: string;
+  /** Runs it, and resolves to the exit code. */
+  readonly run: (call: Call) => Promise<number>;
+}
 
 /** What a command gets. */
 export interface Call {
@@ -19,20 +34,11 @@ export interface Call {
   readonly adapter: () => Promise<DatabaseAdapter>;
 }
 
-/** Turns a function that runs a command, and resolves to its exit code, into an action of Commander. */
-export type Action = (run: (call: Call) => Promise<number>) => (...given: unknown[]) => Promise<void>;
-
 /** The flag of every command that opens the database. */
-export function databaseFlag(): Option {
-  const { variables } = SETTINGS.database;
-  const meaning = `${sentenceOf(SETTINGS.database)} [DATABASE_URL] (default: ${variables.DATABASE_URL})`;
-  return new Option("--database <url>", meaning);
-}
-
-/** The end of a command's help. */
-export function examples(...lines: string[]): string {
-  return `\nExample${lines.length > 1 ? "s" : ""}:\n${lines.map((line) => `  plant-store ${line}`).join("\n")}`;
-}
+export const DATABASE_FLAG = [
+  "--database <url>",
+  `${sentenceOf(SETTINGS.database)} [DATABASE_URL] (default: ${SETTINGS.database.variables.DATABASE_URL})`,
+] as const;
 
 /** The columns of `--help`: Commander's without a terminal. */
 const WIDTH = 80;
@@ -41,7 +47,7 @@ const INDENT = 6;
 /** The help for all settings, by group, in `serve --help`. */
 export function settingsHelp(): string {
   const groups = Map.groupBy(Object.values<Setting<unknown>>(SETTINGS), ({ group }) => group);
-  return Array.from(groups, ([group, settings]) => `${group}:\n${settings.map(settingHelp).join("\n")}`).join("\n\n");
+  return Array.from(groups, ([group, settings]) => `\n${group}:\n${settings.map(settingHelp).join("\n")}`).join("\n");
 }
 
 function settingHelp(setting: Setting<unknown>): string {

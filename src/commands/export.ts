@@ -1,9 +1,8 @@
-import type { Command } from "commander";
 import { withAbort } from "../async/deadline.ts";
 import { eventLoopTurn } from "../async/timers.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parseChoice } from "../settings/parsers.ts";
-import { type Action, type Call, databaseFlag, examples } from "./command.ts";
+import { DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { type Io, writeOutput } from "./output.ts";
 
 const HELP = `
@@ -11,32 +10,30 @@ Prints every plant that was stored when it began, and perhaps some that came
 later; a backup is of one moment. CSV is as exact as JSON, but a spreadsheet
 takes a cell that begins with =, +, - or @ for a formula. Import reads JSON.`;
 
-/** Declares `plant-store export`. */
-export function declareExport(program: Command, action: Action): void {
-  program
-    .command("export")
-    .description("Print every plant, ordered by id, even while a server runs")
-    .option("--format <format>", "How plants are written: ndjson or csv", "ndjson")
-    .addOption(databaseFlag())
-    .addHelpText("after", HELP)
-    .addHelpText("after", examples("export > plants.ndjson"))
-    .action(action(exportPlants));
-}
-
-/** Memory does not grow with the number of plants. Of a file that is marked as corrupt, writes what can be read. */
-async function exportPlants({ flags, adapter, io }: Call): Promise<number> {
-  const format = parseChoice({ name: "--format", text: String(flags["format"]) }, ["ndjson", "csv"]);
-  const { openPlants } = await adapter();
-  await using reader = await openPlants((message) => io.stderr(`${message}\n`));
-  if (format === "csv") await write(io, "id,name,tag\r\n");
-  for await (const page of reader.pages()) {
-    if (io.stop.aborted) break;
-    await write(io, page.map(format === "csv" ? csvRecord : jsonLine).join(""));
-  }
-  if (!io.stop.aborted) return 0;
-  io.stderr("Stopped: the export is incomplete\n");
-  return 1;
-}
+/**
+ * `plant-store export`: memory does not grow with the number of plants. Of a file that is marked as corrupt, it writes
+ * what can be read.
+ */
+export const exportPlants: Subcommand = {
+  usage: "export",
+  description: "Print every plant, ordered by id, even while a server runs",
+  flags: [["--format <format>", "How plants are written: ndjson or csv", "ndjson"], DATABASE_FLAG],
+  help: () => HELP,
+  example: "export > plants.ndjson",
+  async run({ flags, adapter, io }) {
+    const format = parseChoice({ name: "--format", text: String(flags["format"]) }, ["ndjson", "csv"]);
+    const { openPlants } = await adapter();
+    await using reader = await openPlants((message) => io.stderr(`${message}\n`));
+    if (format === "csv") await write(io, "id,name,tag\r\n");
+    for await (const page of reader.pages()) {
+      if (io.stop.aborted) break;
+      await write(io, page.map(format === "csv" ? csvRecord : jsonLine).join(""));
+    }
+    if (!io.stop.aborted) return 0;
+    io.stderr("Stopped: the export is incomplete\n");
+    return 1;
+  },
+};
 
 async function write(io: Io, text: string): Promise<void> {
   await withAbort(writeOutput(io, text), io.stop);

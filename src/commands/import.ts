@@ -1,27 +1,23 @@
 import { createReadStream, statSync } from "node:fs";
 import { Readable } from "node:stream";
-import type { Command } from "commander";
 import { eventLoopTurn } from "../async/timers.ts";
 import { adapterOf, reasonOfRefusal } from "../database/open_database.ts";
 import type { PlantStore, StoreOutcome } from "../database/database.ts";
 import { CommandError, ERRORS, isSystemError, PlantStoreError, reasonOf } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
-import { type Action, type Call, databaseFlag, examples } from "./command.ts";
+import type { Call, Subcommand } from "./command.ts";
 import { grouped, type Io, progressBar } from "./output.ts";
 
-/** Declares `plant-store import`. */
-export function declareImport(program: Command, action: Action): void {
-  program
-    .command("import <file>")
-    .description('Add plants from lines of JSON, as export prints them; "-" reads standard input')
-    .addOption(databaseFlag())
-    .addHelpText("after", examples("import plants.ndjson"))
-    .action(action(importPlants));
-}
+/** `plant-store import`: a stored plant stays as it is. A refused line is reported, and the import goes on. */
+export const importPlants: Subcommand = {
+  usage: "import <file>",
+  description: 'Add plants from lines of JSON, as export prints them; "-" reads standard input',
+  example: "import plants.ndjson",
+  run,
+};
 
-/** A stored plant stays as it is. A refused line is reported, and the import goes on. */
-async function importPlants({ argument: source, config, io }: Call): Promise<number> {
+async function run({ argument: source, config, io }: Call): Promise<number> {
   const { database, maxBodyBytes } = await config();
   // A line must have room for any plant that the API accepts: its id may be written longer.
   const maxLineBytes = Math.max(2 ** 26, maxBodyBytes + 64);

@@ -6,17 +6,17 @@ import { adapterOf } from "../database/open_database.ts";
 import { CommandError, ConfigError } from "../errors.ts";
 import { withDatabaseUrlFile } from "../settings/secret_files.ts";
 import { type Config, type Environment, type Flags, parseConfig } from "../settings/settings.ts";
-import { declareBackup } from "./backup.ts";
-import { declareCheck } from "./check.ts";
-import { type Action, examples } from "./command.ts";
-import { declareExport } from "./export.ts";
-import { declareImport } from "./import.ts";
-import { declareMigrate } from "./migrate.ts";
-import { declareOpenapi } from "./openapi.ts";
+import { backup } from "./backup.ts";
+import { check } from "./check.ts";
+import { DATABASE_FLAG, type Subcommand } from "./command.ts";
+import { exportPlants } from "./export.ts";
+import { importPlants } from "./import.ts";
+import { migrate } from "./migrate.ts";
+import { openapi } from "./openapi.ts";
 import { BrokenPipe, escapeControls, type Io, quoted, writeOutput } from "./output.ts";
-import { declareRestore } from "./restore.ts";
-import { declareServe } from "./serve.ts";
-import { declareToken } from "./token.ts";
+import { restore } from "./restore.ts";
+import { serve } from "./serve.ts";
+import { TOKEN_COMMANDS } from "./token.ts";
 
 /**
  * Runs the program with these arguments (without its own name), and resolves to the exit code: 0, 1 (it failed) or 2
@@ -25,15 +25,12 @@ import { declareToken } from "./token.ts";
 export async function run(args: readonly string[], environment: Environment, io: Io): Promise<number> {
   let exitCode = 0;
   let help = "";
-  const action: Action =
-    (runCommand) =>
-    async (...given) => {
-      const command = given.at(-1) as Command;
-      const flags: Flags = command.opts();
-      const config = () => readConfig(environment, flags, io);
-      const adapter = async () => adapterOf((await config()).database);
-      exitCode = await runCommand({ io, argument: command.args[0] ?? "", flags, config, adapter });
-    };
+  const action: Action = async (subcommand, parsed) => {
+    const flags: Flags = parsed.opts();
+    const config = () => readConfig(environment, flags, io);
+    const adapter = async () => adapterOf((await config()).database);
+    exitCode = await subcommand.run({ io, argument: parsed.args[0] ?? "", flags, config, adapter });
+  };
   const program = declareProgram(action, { writeOut: (text) => (help += text), writeErr: io.stderr });
   const { command, words } = normalizeArguments(program, args);
   try {
@@ -44,6 +41,9 @@ export async function run(args: readonly string[], environment: Environment, io:
     return toExitCode(error, io);
   }
 }
+
+/** Runs a command that Commander has parsed. */
+type Action = (subcommand: Subcommand, parsed: Command) => Promise<void>;
 
 /** Declares the program: its commands, their flags and their help. */
 export function declareProgram(action: Action, output: OutputConfiguration = {}): Command {
@@ -59,19 +59,38 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
         if (command.name() === "token") return "token create|list|…";
         return Help.prototype.subcommandTerm(command).replace(" [options]", "");
       },
+      formatHelp(command, help) {
+        // It has its flags among the settings.
+        if (command.name() === "serve") help.visibleOptions = () => [];
+        return Help.prototype.formatHelp(command, help);
+      },
     })
     .exitOverride()
     .configureOutput({ ...output, outputError: () => {} });
-  declareServe(program, action);
-  declareToken(program, action);
-  declareExport(program, action);
-  declareImport(program, action);
-  declareBackup(program, action);
-  declareRestore(program, action);
-  declareCheck(program, action);
-  declareMigrate(program, action);
-  declareOpenapi(program, action);
+  declare(program, [serve], action);
+  const token = program
+    .command("token")
+    .description("Create, list, revoke, delete and prune bearer tokens")
+    .helpCommand(false)
+    .addHelpText("after", examples("token create greenhouse --expires 90d", "token list"));
+  declare(token, TOKEN_COMMANDS, action);
+  declare(program, [exportPlants, importPlants, backup, restore, check, migrate, openapi], action);
   return program;
+}
+
+function declare(parent: Command, subcommands: readonly Subcommand[], action: Action): void {
+  for (const subcommand of subcommands) {
+    const { usage, description, flags = [DATABASE_FLAG], help, example } = subcommand;
+    const command = parent.command(usage).description(description);
+    for (const [flag, meaning, preset] of flags) command.option(flag, meaning, preset);
+    if (help !== undefined) command.addHelpText("after", help);
+    command.addHelpText("after", examples(example)).action(() => action(subcommand, command));
+  }
+}
+
+/** The end of a command's help. */
+function examples(...lines: string[]): string {
+  return `\nExample${lines.length > 1 ? "s" : ""}:\n${lines.map((line) => `  plant-store ${line}`).join("\n")}`;
 }
 
 async function readConfig(environment: Environment, flags: Flags, { stop }: Io): Promise<Config> {

@@ -1,43 +1,37 @@
 import { resolve } from "node:path";
-import type { Command } from "commander";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
-import { type Action, type Call, databaseFlag, examples } from "./command.ts";
+import type { Subcommand } from "./command.ts";
 import { counted, progressBar, sizeOf } from "./output.ts";
 
-/** Declares `plant-store restore`. */
-export function declareRestore(program: Command, action: Action): void {
-  program
-    .command("restore <backup>")
-    .description("Put a backup in the place of the database, and keep the old files")
-    .addOption(databaseFlag())
-    .addHelpText("after", examples("restore plants-2026-11-20.db"))
-    .action(action(restore));
-}
-
-/** Changes nothing unless the whole backup is sound, and no process has the database open. */
-async function restore({ argument: source, adapter, io }: Call): Promise<number> {
-  const database = await adapter();
-  const bar = progressBar(io);
-  try {
-    const options = { stop: io.stop, onProgress: bar.update };
-    const result = await database.restore(resolve(source), options).finally(bar.clear);
-    switch (result.type) {
-      case "restored": {
-        const size = `${counted(result.plants, "plant")}, ${sizeOf(result.bytes)}`;
-        const old = result.replaced === undefined ? "there were no old files" : `old files in "${result.replaced}"`;
-        io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
-        return 0;
+/** `plant-store restore`: changes nothing unless the whole backup is sound, and no process has the database open. */
+export const restore: Subcommand = {
+  usage: "restore <backup>",
+  description: "Put a backup in the place of the database, and keep the old files",
+  example: "restore plants-2026-11-20.db",
+  async run({ argument: source, adapter, io }) {
+    const database = await adapter();
+    const bar = progressBar(io);
+    try {
+      const options = { stop: io.stop, onProgress: bar.update };
+      const result = await database.restore(resolve(source), options).finally(bar.clear);
+      switch (result.type) {
+        case "restored": {
+          const size = `${counted(result.plants, "plant")}, ${sizeOf(result.bytes)}`;
+          const old = result.replaced === undefined ? "there were no old files" : `old files in "${result.replaced}"`;
+          io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
+          return 0;
+        }
+        case "stopped":
+          io.stderr("Stopped: nothing was restored\n");
+          return 1;
+        case "corrupt":
+          throw new CommandError(`Cannot restore "${source}": it is corrupt: ${result.finding}`);
+        case "failed":
+          throw new CommandError(`Cannot restore "${source}": ${result.reason}`);
       }
-      case "stopped":
-        io.stderr("Stopped: nothing was restored\n");
-        return 1;
-      case "corrupt":
-        throw new CommandError(`Cannot restore "${source}": it is corrupt: ${result.finding}`);
-      case "failed":
-        throw new CommandError(`Cannot restore "${source}": ${result.reason}`);
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      throw new CommandError(`Cannot restore "${source}": ${reasonOf(error)}`, { cause: error });
     }
-  } catch (error) {
-    if (!isSystemError(error)) throw error;
-    throw new CommandError(`Cannot restore "${source}": ${reasonOf(error)}`, { cause: error });
-  }
-}
+  },
+};

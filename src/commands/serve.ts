@@ -1,31 +1,23 @@
-import type { Command } from "commander";
 import { startLogging } from "../telemetry/logging.ts";
 import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import { readStaticTokens } from "../settings/secret_files.ts";
-import { type Action, type Call, examples, settingsHelp } from "./command.ts";
+import { type Call, settingsHelp, type Subcommand } from "./command.ts";
 import { adapterOf } from "../database/open_database.ts";
 import { HttpServer } from "../server/http_server.ts";
 import { shutdownBudget } from "../server/shutdown.ts";
 import { withAbort } from "../async/deadline.ts";
 
-/** Declares `plant-store serve`. */
-export function declareServe(program: Command, action: Action): void {
-  program
-    .command("serve")
-    .description("Serve the API (also what happens without a command)")
-    .option("--host <address>")
-    .option("--port <number>")
-    .option("--database <url>")
-    .configureHelp({
-      formatHelp: (command, help) =>
-        `Usage: ${help.commandUsage(command)}\n\n${help.commandDescription(command)}\n\n${settingsHelp()}\n`,
-    })
-    .addHelpText("after", examples("serve --port 8080 --database /var/lib/plant-store/plants.db"))
-    .action(action(serve));
-}
+/** `plant-store serve`: the exit code is 0 after a signal; 1 if the storage failed, even during the stop. */
+export const serve: Subcommand = {
+  usage: "serve",
+  description: "Serve the API (also what happens without a command)",
+  flags: [["--host <address>"], ["--port <number>"], ["--database <url>"]],
+  help: settingsHelp,
+  example: "serve --port 8080 --database /var/lib/plant-store/plants.db",
+  run,
+};
 
-/** Returns 0 after a signal; 1 if the storage failed, even during the stop. */
-async function serve({ io, ...call }: Call): Promise<number> {
+async function run({ io, ...call }: Call): Promise<number> {
   const config = await call.config();
   const logFormat = config.logFormat ?? (io.isTerminal ? "pretty" : "json");
   const { hasColors: colors, stderr: write } = io;

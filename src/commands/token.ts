@@ -1,4 +1,3 @@
-import type { Command } from "commander";
 import { type Scope, SCOPES } from "../auth/authenticate.ts";
 import { sha256 } from "../auth/sha256.ts";
 import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
@@ -8,50 +7,48 @@ import { type RefusedAction, toCommandError } from "../database/open_database.ts
 import { CommandError, ConfigError } from "../errors.ts";
 import type { Flags } from "../settings/settings.ts";
 import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
-import { type Action, type Call, databaseFlag, examples } from "./command.ts";
+import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { counted, quoted, writeOutput } from "./output.ts";
 
-/** Declares `plant-store token` and its commands. */
-export function declareToken(program: Command, action: Action): void {
-  const token = program
-    .command("token")
-    .description("Create, list, revoke, delete and prune bearer tokens")
-    .helpCommand(false)
-    .addHelpText("after", examples("token create greenhouse --expires 90d", "token list"));
-  token
-    .command("create <name>")
-    .description("Create a token and print it; the database keeps its SHA-256 only")
-    .option("--expires <lifetime>", "How long it is accepted, such as 90d; m, h, d or w (default: until it is revoked)")
-    .option("--scope <scope>", "The one thing that it may be used for: write or metrics (default: both)")
-    .addOption(databaseFlag())
-    .addHelpText("after", examples("token create greenhouse --expires 90d"))
-    .action(action(createToken));
-  token
-    .command("list")
-    .description("Print every token's name, status and times, but not the token")
-    .option("--json", "Print JSON")
-    .addOption(databaseFlag())
-    .addHelpText("after", examples("token list --json"))
-    .action(action(listTokens));
-  token
-    .command("revoke <name>")
-    .description("Stop accepting a token, on running servers within five seconds")
-    .addOption(databaseFlag())
-    .addHelpText("after", examples("token revoke greenhouse"))
-    .action(action(revokeToken));
-  token
-    .command("delete <name>")
-    .description("Revoke a token and forget it: its name is free again")
-    .addOption(databaseFlag())
-    .addHelpText("after", examples("token delete greenhouse"))
-    .action(action(deleteToken));
-  token
-    .command("prune")
-    .description("Delete every token that is revoked or expired")
-    .addOption(databaseFlag())
-    .addHelpText("after", examples("token prune"))
-    .action(action(pruneTokens));
-}
+/** The commands of `plant-store token`. */
+export const TOKEN_COMMANDS: readonly Subcommand[] = [
+  {
+    usage: "create <name>",
+    description: "Create a token and print it; the database keeps its SHA-256 only",
+    flags: [
+      ["--expires <lifetime>", "How long it is accepted, such as 90d; m, h, d or w (default: until it is revoked)"],
+      ["--scope <scope>", "The one thing that it may be used for: write or metrics (default: both)"],
+      DATABASE_FLAG,
+    ],
+    example: "token create greenhouse --expires 90d",
+    run: createToken,
+  },
+  {
+    usage: "list",
+    description: "Print every token's name, status and times, but not the token",
+    flags: [["--json", "Print JSON"], DATABASE_FLAG],
+    example: "token list --json",
+    run: listTokens,
+  },
+  {
+    usage: "revoke <name>",
+    description: "Stop accepting a token, on running servers within five seconds",
+    example: "token revoke greenhouse",
+    run: revokeToken,
+  },
+  {
+    usage: "delete <name>",
+    description: "Revoke a token and forget it: its name is free again",
+    example: "token delete greenhouse",
+    run: deleteToken,
+  },
+  {
+    usage: "prune",
+    description: "Delete every token that is revoked or expired",
+    example: "token prune",
+    run: pruneTokens,
+  },
+];
 
 async function createToken({ argument: name, flags, adapter, io }: Call): Promise<number> {
   const { name: database, openForWriting } = await adapter();

@@ -118,7 +118,7 @@ test("the settings in the README are among them, with their flags and defaults",
   expect(documented).toHaveLength(8);
 });
 
-const program = declareProgram(() => async () => {});
+const program = declareProgram(async () => {});
 
 test("the operating guide's table of commands is the program's", () => {
   const documented = table("Commands").map(([name = ""]) => name.replaceAll("`", ""));
