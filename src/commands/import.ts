@@ -1,5 +1,6 @@
 import { createReadStream, statSync } from "node:fs";
 import { Readable } from "node:stream";
+import { withAbort } from "../async/deadline.ts";
 import { eventLoopTurn } from "../async/timers.ts";
 import { adapterOf, reasonOfRefusal } from "../database/open_database.ts";
 import type { PlantStore, StoreOutcome } from "../database/database.ts";
@@ -86,20 +87,19 @@ function openInput(source: string, { stdin }: Io) {
   }
 }
 
-/** Adds a batch, counts the outcomes, and resolves to a report of the refused lines. */
-async function commit({ plants, faults, lastLine }: Batch, store: PlantStore, counts: Counts): Promise<string> {
-  const outcomes = await addAll(
-    plants.map(({ plant }) => plant),
-    store,
-  );
-  const conflicts = plants.flatMap(({ line }, index) =>
-    outcomes[index] === "conflict" ? [{ line, message: ERRORS.id_taken.message }] : [],
-  );
-  const refused = [...faults, ...conflicts].toSorted((one, other) => one.line - other.line);
-  for (const outcome of outcomes) if (outcome === "added" || outcome === "present") counts[outcome]++;
-  counts.refused += refused.length;
-  counts.line = lastLine;
-  return refused.map(({ line, message }) => `line ${line}: ${message}\n`).join("");
+/** Adds the plants of a batch, counts the outcomes, and resolves to a report of the refused lines. */
+async function commit({ lines }: Batch, store: PlantStore, counts: Counts): Promise<string> {
+  const plants = lines.flatMap(({ plant }) => plant ?? []);
+  const outcomes = (await addAll(plants, store)).values();
+  const reports: string[] = [];
+  for (const { number, plant, fault = ERRORS.id_taken.message } of lines) {
+    const outcome = plant && outcomes.next().value;
+    if (outcome === "added" || outcome === "present") counts[outcome]++;
+    else reports.push(`line ${number}: ${fault}\n`);
+    counts.line = number;
+  }
+  counts.refused += reports.length;
+  return reports.join("");
 }
 
 /** Adds plants, and until the deadline those again that another transaction has locked. */
@@ -120,12 +120,16 @@ const LOCKED = "another transaction held a lock for too long";
 
 /** Lines that are committed together. */
 interface Batch {
-  readonly plants: readonly { readonly line: number; readonly plant: NewPlant }[];
-  /** The lines that are not a plant, and why. */
-  readonly faults: readonly { readonly line: number; readonly message: string }[];
-  readonly lastLine: number;
+  readonly lines: readonly Line[];
   /** How much of the input was read, in bytes. */
   readonly bytes: number;
+}
+
+/** A line that is not blank: a plant, or why it is refused. */
+interface Line {
+  readonly number: number;
+  readonly plant?: NewPlant;
+  readonly fault?: string;
 }
 
 /** A batch ends at this many lines, or at {@linkcode BATCH_BYTES}. */
@@ -133,94 +137,77 @@ const BATCH_LINES = 1_000;
 /** A batch ends at this many bytes, because a name may be long. */
 const BATCH_BYTES = 2 ** 22;
 
-/** Checks each line as the API checks a body. After a stop, ends with the lines that have arrived completely. */
+/** Reads the lines. After a stop, ends with those that have arrived completely. */
 async function* batchesOf(
   reader: ReadableStreamDefaultReader<Uint8Array>,
   maxLineBytes: number,
   stop: AbortSignal,
 ): AsyncGenerator<Batch> {
-  let [plants, faults]: [{ line: number; plant: NewPlant }[], { line: number; message: string }[]] = [[], []];
-  let [line, lastLine, bytes, begin] = [0, 0, 0, 0];
-  for await (const lines of linesOf(reader, maxLineBytes, stop)) {
-    for (const { length, content } of lines) {
-      line++;
+  let lines: Line[] = [];
+  let [number, bytes, begin] = [0, 0, 0];
+  for await (const pieces of splitLines(reader, maxLineBytes, stop)) {
+    for (const { length, content } of pieces) {
+      number++;
       bytes += length + 1;
-      try {
-        if (content === undefined) faults.push({ line, message: `the line must have at most ${maxLineBytes} bytes` });
-        else plants.push({ line, plant: parsePlant(content, "the line") });
-      } catch (error) {
-        if (!(error instanceof PlantStoreError)) throw error;
-        if (isBlank(content)) continue;
-        faults.push({ line, message: error.message });
-      }
-      lastLine = line;
-      if (plants.length + faults.length < BATCH_LINES && bytes - begin < BATCH_BYTES) continue;
-      yield { plants, faults, lastLine, bytes };
-      [plants, faults, begin] = [[], [], bytes];
+      const checked = checkLine(content, maxLineBytes);
+      if (checked === undefined) continue;
+      lines.push({ number, ...checked });
+      if (lines.length < BATCH_LINES && bytes - begin < BATCH_BYTES) continue;
+      yield { lines, bytes };
+      [lines, begin] = [[], bytes];
     }
   }
-  yield { plants, faults, lastLine, bytes };
+  yield { lines, bytes };
 }
 
-/** The decoder drops a byte order mark, which may be all that the first line of a file has. */
-function isBlank(content: Uint8Array | undefined): boolean {
-  return /^[ \t\r]*$/.test(new TextDecoder().decode(content));
-}
-
-/** A line without its end; without its content if that is too long. */
-interface Line {
-  readonly length: number;
-  readonly content: Uint8Array | undefined;
+/** Checks a line as the API checks a body; returns `undefined` if it is blank. */
+function checkLine(content: Uint8Array | undefined, maxBytes: number): Omit<Line, "number"> | undefined {
+  if (content === undefined) return { fault: `the line must have at most ${maxBytes} bytes` };
+  try {
+    return { plant: parsePlant(content, "the line") };
+  } catch (error) {
+    if (!(error instanceof PlantStoreError)) throw error;
+    // The decoder drops a byte order mark, which may be all that the first line of a file has.
+    const isBlank = /^[ \t\r]*$/.test(new TextDecoder().decode(content));
+    return isBlank ? undefined : { fault: error.message };
+  }
 }
 
 const NEWLINE = 0x0a;
 
-/** The lines that end in each chunk. Keeps no more of a line in memory than the limit. */
-async function* linesOf(
-  reader: ReadableStreamDefaultReader<Uint8Array>,
-  maxBytes: number,
-  stop: AbortSignal,
-): AsyncGenerator<readonly Line[]> {
+/**
+ * The lines that end in each chunk, without their ends. Keeps no more of a line in memory than the limit: a line that is
+ * longer has no content.
+ */
+async function* splitLines(reader: ReadableStreamDefaultReader<Uint8Array>, maxBytes: number, stop: AbortSignal) {
   let [parts, length]: [Uint8Array[], number] = [[], 0];
-
-  function hold(part: Uint8Array): void {
-    length += part.length;
-    if (length > maxBytes) parts = [];
-    else parts.push(part);
-  }
-
-  function take(): Line {
-    const bytes = parts.length === 1 ? parts[0] : Buffer.concat(parts);
-    const line = { length, content: length > maxBytes ? undefined : bytes };
-    [parts, length] = [[], 0];
-    return line;
-  }
-
-  // A read error is reported by the read.
-  const cancel = () => void reader.cancel().catch(() => {});
-  stop.addEventListener("abort", cancel);
   try {
-    while (!stop.aborted) {
-      const { done, value } = await reader.read();
-      // A stop may have cut the last line off: then it does not count.
-      if (done && stop.aborted) return;
+    for (;;) {
+      const read = await withAbort(reader.read(), stop);
+      // The stop cuts the last line off: it does not count.
+      if (read === undefined) return;
       // Ends the last line, which may have no newline. After one, another blank line changes nothing.
-      const chunk = value ?? Uint8Array.of(NEWLINE);
-      const lines: Line[] = [];
+      const chunk = read.value ?? Uint8Array.of(NEWLINE);
+      const lines: { length: number; content: Uint8Array | undefined }[] = [];
       let start = 0;
-      for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
-        hold(chunk.subarray(start, end));
-        lines.push(take());
-        start = end + 1;
+      for (;;) {
+        const end = chunk.indexOf(NEWLINE, start);
+        const part = chunk.subarray(start, end === -1 ? chunk.length : end);
+        length += part.length;
+        if (length > maxBytes) parts = [];
+        else parts.push(part);
+        if (end === -1) break;
+        const content = parts.length === 1 ? parts[0] : Buffer.concat(parts);
+        lines.push({ length, content: length > maxBytes ? undefined : content });
+        [parts, length, start] = [[], 0, end + 1];
       }
-      hold(chunk.subarray(start));
       yield lines;
-      if (done) return;
+      if (read.done) return;
       // A line can be longer than a batch, and reading a file does not wait.
       await eventLoopTurn();
     }
   } finally {
-    stop.removeEventListener("abort", cancel);
-    cancel();
+    // A read error is reported by the read.
+    void reader.cancel().catch(() => {});
   }
 }
