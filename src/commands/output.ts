@@ -43,15 +43,9 @@ export async function writeOutput({ write }: Pick<Io, "write">, text: string): P
   }
 }
 
-/** A text for a terminal: each control character becomes `\u{…}`. */
-export function escapeControls(text: string): string {
-  return text.replaceAll(/\p{C}/gu, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
-}
-
-/** What was typed, for a terminal, in quotation marks; a very long text is cut. */
+/** What was typed, in quotation marks; a very long text is cut. */
 export function quoted(text: string): string {
-  const start = text.length > 80 ? `${text.slice(0, 80)}…` : text;
-  return `"${escapeControls(start)}"`;
+  return text.length > 80 ? `"${text.slice(0, 80)}…"` : `"${text}"`;
 }
 
 /** A number for people: "400,000". */

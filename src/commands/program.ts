@@ -13,7 +13,7 @@ import { exportPlants } from "./export.ts";
 import { importPlants } from "./import.ts";
 import { migrate } from "./migrate.ts";
 import { openapi } from "./openapi.ts";
-import { BrokenPipe, escapeControls, type Io, quoted, writeOutput } from "./output.ts";
+import { BrokenPipe, type Io, quoted, writeOutput } from "./output.ts";
 import { restore } from "./restore.ts";
 import { serve } from "./serve.ts";
 import { TOKEN_COMMANDS } from "./token.ts";
@@ -173,7 +173,11 @@ function toExitCode(error: unknown, { stderr }: Io): number {
   if (error instanceof BrokenPipe) return 1;
   if (error instanceof CommanderError) return 2;
   const isExpected = error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
-  // The message may quote a value with a newline, such as the content of a file.
   stderr(`${isExpected ? escapeControls(error.message) : Bun.inspect(error)}\n`);
   return error instanceof ConfigError ? 2 : 1;
+}
+
+/** Each control character becomes `\u{…}`: a message may quote what was typed, or the content of a file. */
+function escapeControls(text: string): string {
+  return text.replaceAll(/\p{C}/gu, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
 }

@@ -1,11 +1,10 @@
-import { type Scope, SCOPES } from "../auth/authenticate.ts";
+import { SCOPES } from "../auth/authenticate.ts";
 import { sha256 } from "../auth/sha256.ts";
 import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
 import type { TokenReader } from "../database/adapter.ts";
 import { type RefusedAction, toCommandError } from "../database/open_database.ts";
 import { CommandError, ConfigError } from "../errors.ts";
-import type { Flags } from "../settings/settings.ts";
 import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
 import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { counted, quoted, writeOutput } from "./output.ts";
@@ -52,7 +51,9 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
 
 async function createToken({ argument: name, flags, adapter, io }: Call): Promise<number> {
   const { name: database, openForWriting } = await adapter();
-  const { lifetimeMs, scopes } = parseCreateFlags(flags);
+  const { expires, scope } = flags;
+  const lifetimeMs = typeof expires === "string" ? parseLifetime({ name: "--expires", text: expires }) : undefined;
+  const scopes = typeof scope === "string" ? [parseChoice({ name: "--scope", text: scope }, SCOPES)] : SCOPES;
   // People type names in shells, and read them in tables.
   if (!/^[\w.@-]{1,64}$/.test(name)) {
     const expected = 'expected 1 to 64 letters, digits, ".", "_", "@" or "-"';
@@ -62,11 +63,16 @@ async function createToken({ argument: name, flags, adapter, io }: Call): Promis
   const expiresAt = lifetimeMs === undefined ? null : new Date(createdAt.getTime() + lifetimeMs);
   const token = mintToken(sha256);
   const record = { name, digest: sha256(token), createdAt, expiresAt, scopes };
+  const action = `create token "${name}"`;
   const advice = `a token of this name may exist now although its secret was not shown: remove it with plant-store token delete ${name}`;
   const onCreate = () => io.stderr(`Created database "${database}".\n`);
   const opening = () => openForWriting({ create: true, onCreate });
-  return withTokens(opening, { action: `create token "${name}"`, database, advice }, async (tokens) => {
-    if (!(await tokens.add(record))) throw await nameTaken(tokens, name, database);
+  return withTokens(opening, { action, database, advice }, async (tokens) => {
+    if (!(await tokens.add(record))) {
+      const isRevoked = (await tokens.list()).some((known) => known.name === name && known.revokedAt !== null);
+      const free = `a revoked token has this name; free it with plant-store token delete ${name}`;
+      throw new CommandError(`Cannot ${action} in "${database}": ${isRevoked ? free : "the name is taken"}`);
+    }
     // A token that could not be printed would be accepted, but nobody would know it.
     await writeOutput(io, `${token}\n`).catch(async (error) => {
       await tokens.delete(name);
@@ -77,16 +83,9 @@ async function createToken({ argument: name, flags, adapter, io }: Call): Promis
   });
 }
 
-/** The lifetime is in milliseconds; `undefined` until the token is revoked. */
-function parseCreateFlags({ expires, scope }: Flags): { lifetimeMs: number | undefined; scopes: readonly Scope[] } {
-  return {
-    lifetimeMs: typeof expires === "string" ? parseLifetime({ name: "--expires", text: expires }) : undefined,
-    scopes: typeof scope === "string" ? [parseChoice({ name: "--scope", text: scope }, SCOPES)] : SCOPES,
-  };
-}
-
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as const;
 
+/** Returns milliseconds. */
 function parseLifetime(input: Input): number {
   const [, count = "0", unit = ""] = /^(\d{1,4})([mhdw]?)$/.exec(input.text) ?? [];
   const lifetime = Number(count) * (UNIT_MS[unit as keyof typeof UNIT_MS] ?? 0);
@@ -94,14 +93,6 @@ function parseLifetime(input: Input): number {
   const units = "m, h, d or w for minutes, hours, days or weeks";
   if (Number(count) > 0) throw refusal(input, `expected a unit behind the number: ${units}, such as ${count}d`);
   throw refusal(input, `expected a number and its unit: ${units}, such as 90d`);
-}
-
-async function nameTaken(tokens: TokenStore, name: string, database: string): Promise<CommandError> {
-  const isRevoked = (await tokens.list()).some((known) => known.name === name && known.revokedAt !== null);
-  const reason = isRevoked
-    ? `a revoked token has this name; free it with plant-store token delete ${name}`
-    : "the name is taken";
-  return new CommandError(`Cannot create token "${name}" in "${database}": ${reason}`);
 }
 
 async function listTokens({ flags, adapter, io }: Call): Promise<number> {
