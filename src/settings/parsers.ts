@@ -1,6 +1,6 @@
 import { staticTokenFault } from "../auth/tokens.ts";
 import type { DatabaseLocation } from "../database/open_database.ts";
-import { parsePostgresUrl, type PostgresUrl } from "../database/postgres/url.ts";
+import { parsePostgresUrl } from "../database/postgres/url.ts";
 import { ConfigError } from "../errors.ts";
 
 /** A text that an operator typed, and the variable or the flag that it was typed for. */
@@ -41,11 +41,6 @@ export function parseChoice<const Choice extends string>(input: Input, choices: 
   throw refusal(input, `expected ${choices.join(", ").replace(/, ([^,]*)$/, " or $1")}`);
 }
 
-/** Parses one or more of several words, separated by commas. */
-export function parseChoices<const Choice extends string>({ name, text }: Input, choices: readonly Choice[]): Choice[] {
-  return text.split(",").map((word) => parseChoice({ name, text: word.trim() }, choices));
-}
-
 /** Parses the name of one scope (RFC 6749, section 3.3). */
 export function parseScope(input: Input): string {
   if (/^[!#-[\]-~]+$/.test(input.text)) return input.text;
@@ -77,22 +72,20 @@ export function isComplete(inputs: readonly Input[]): boolean {
  */
 export function parseDatabaseUrl(input: Input): DatabaseLocation {
   const url = input.text;
-  if (/^postgres(?:ql)?:/.test(url)) return { adapter: "postgres", url: parsePostgres(input) };
+  if (/^postgres(?:ql)?:/.test(url)) {
+    try {
+      return { adapter: "postgres", url: parsePostgresUrl(url.trimEnd()) };
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      throw refusal(input, error.message, withoutSecrets(url));
+    }
+  }
   // Other texts with a colon or an at sign may be a mistyped URL with a password.
   const [, path] = /^(?:file:(?:\/\/(?=\/))?(?=[^?#]+$)|(?=[^:@?#]+$))(.+)$/s.exec(url) ?? [];
   const trimmed = path?.trim();
   // A database in memory would lose every plant, and two slashes name a host.
   if (trimmed && !trimmed.startsWith("//") && trimmed !== ":memory:") return { adapter: "sqlite", path: trimmed };
   throw refusal(input, "expected file:PATH or postgres://…", withoutSecrets(url));
-}
-
-function parsePostgres(input: Input): PostgresUrl {
-  try {
-    return parsePostgresUrl(input.text.trimEnd());
-  } catch (error) {
-    if (!(error instanceof RangeError)) throw error;
-    throw refusal(input, error.message, withoutSecrets(input.text));
-  }
 }
 
 /** Parses the URL of keys. Plain HTTP is for this machine only: whoever changes keys on the network can sign tokens. */

@@ -4,7 +4,6 @@ import {
   type Input,
   isComplete,
   parseChoice,
-  parseChoices,
   parseBaseUrl,
   parseDatabaseUrl,
   parseInteger,
@@ -16,34 +15,34 @@ import {
   parseTokens,
   refusal,
 } from "./parsers.ts";
-import { type DatabaseLocation } from "../database/open_database.ts";
 
 /** One value of the configuration. */
-export interface Setting<Value, Variable extends string = string> {
+export interface Setting<Value> extends Declaration<Value> {
   /** Its heading in `--help`. */
-  readonly group: "Network" | "Database" | "Authentication" | "Limits" | "TLS" | "Observability";
+  readonly group: Group;
+}
+
+type Group = "Network" | "Database" | "Authentication" | "Limits" | "TLS" | "Observability";
+
+interface Declaration<Value> {
   /** The environment variables that it is parsed from, each with its default; an empty default means none. */
-  readonly variables: Readonly<Record<Variable, string>>;
+  readonly variables: Readonly<Record<string, string>>;
   /** The flag that overrides its only variable, such as `--port <number>`, and has its name. @default none */
   readonly flag?: string;
   /** Its meaning, for `--help` and the README. */
   readonly meaning: string;
   /**
-   * Parses the values of its variables, or their defaults.
+   * Parses the values of its variables, or their defaults, in their order.
    *
    * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and no secret.
    */
-  parse(inputs: Inputs<Variable>): Value;
-  /** What the log of the start has of the value: no secret. */
-  log(value: NoInfer<Value>): unknown;
+  parse(...inputs: Input[]): Value;
+  /** What the log of the start has of the value: no secret. @default the value, unless it is an object */
+  log?(value: NoInfer<Value>): unknown;
 }
 
-/** The values, by the names of the variables. */
-type Inputs<Variable extends string> = Readonly<Record<Variable, Input>>;
-
-/** Declares a setting: `parse` gets only its own variables, and `log` the value that `parse` returns. */
-function setting<Variable extends string, Value>(declared: Setting<Value, Variable>): Setting<Value> {
-  return declared;
+function setting<Value>(group: Group, declared: Declaration<Value>): Setting<Value> {
+  return { group, ...declared };
 }
 
 /**
@@ -51,171 +50,138 @@ function setting<Variable extends string, Value>(declared: Setting<Value, Variab
  * log of the start follow from an entry.
  */
 export const SETTINGS = {
-  host: setting({
-    group: "Network",
+  host: setting("Network", {
     variables: { HOST: "127.0.0.1" },
     flag: "--host <address>",
     meaning: "the address to listen on",
     // A URL has brackets around an IPv6 address, which are not part of it (RFC 3986 section 3.2.2).
-    parse: ({ HOST }) => HOST.text.replace(/^\[(.+)\]$/, "$1"),
-    log: asIs,
+    parse: (host) => host.text.replace(/^\[(.+)\]$/, "$1"),
   }),
-  port: setting({
-    group: "Network",
+  port: setting("Network", {
     variables: { PORT: "3000" },
     flag: "--port <number>",
     meaning: "the port to listen on; 0 takes a free one",
-    parse: ({ PORT }) => parseInteger(PORT, 0, 65_535),
-    log: asIs,
+    parse: (port) => parseInteger(port, 0, 65_535),
   }),
-  corsOrigins: setting({
-    group: "Network",
+  corsOrigins: setting("Network", {
     variables: { CORS_ORIGINS: "" },
     meaning: "origins whose pages may call, comma-separated, such as `https://app.example.org`",
-    parse: ({ CORS_ORIGINS }) => parseOrigins(CORS_ORIGINS),
+    parse: parseOrigins,
     log: (origins) => origins.join(", "),
   }),
-  trustProxy: setting({
-    group: "Network",
+  trustProxy: setting("Network", {
     variables: { TRUST_PROXY: "off" },
     meaning: "the header in which a proxy names the client, for the log: `X-Forwarded-For`, `Forwarded` or `off`",
-    parse: ({ TRUST_PROXY }) => parseChoice(TRUST_PROXY, ["off", "X-Forwarded-For", "Forwarded"]),
-    log: asIs,
+    parse: (header) => parseChoice(header, ["off", "X-Forwarded-For", "Forwarded"]),
   }),
-  docs: setting({
-    group: "Network",
+  docs: setting("Network", {
     variables: { DOCS: "on" },
     meaning: "whether `/swagger` is served: `on` or `off`",
-    parse: ({ DOCS }) => parseSwitch(DOCS),
-    log: asIs,
+    parse: parseSwitch,
   }),
-  database: setting({
-    group: "Database",
+  database: setting("Database", {
     variables: { DATABASE_URL: "file:plants.db" },
     flag: "--database <url>",
     meaning: "where plants are kept: `file:PATH` of a SQLite database, or `postgres://…`",
-    parse: ({ DATABASE_URL }) => parseDatabaseUrl(DATABASE_URL),
-    log: describeDatabase,
+    parse: parseDatabaseUrl,
+    log(location) {
+      if (location.adapter === "sqlite") return { adapter: location.adapter, path: location.path };
+      const { hosts, database, username, sslmode } = location.url;
+      return { adapter: location.adapter, hosts: hosts.map(describeHost), database, username, sslmode };
+    },
   }),
-  databaseUrlFile: setting({
-    group: "Database",
+  databaseUrlFile: setting("Database", {
     variables: { DATABASE_URL_FILE: "" },
     meaning: "a file that holds the database's URL, in the place of the variable",
-    parse: ({ DATABASE_URL_FILE }) => DATABASE_URL_FILE.text || undefined,
-    log: asIs,
+    parse: (file) => file.text || undefined,
   }),
-  authTokens: setting({
-    group: "Authentication",
+  authTokens: setting("Authentication", {
     variables: { AUTH_TOKENS: "" },
     meaning: "static tokens, comma-separated, each at least 16 characters",
-    parse: ({ AUTH_TOKENS }) => parseTokens(AUTH_TOKENS),
+    parse: parseTokens,
     log: (tokens) => tokens.length,
   }),
-  authTokensFile: setting({
-    group: "Authentication",
+  authTokensFile: setting("Authentication", {
     variables: { AUTH_TOKENS_FILE: "" },
     meaning: "a file of more static tokens, one a line or comma-separated",
-    parse: ({ AUTH_TOKENS_FILE }) => AUTH_TOKENS_FILE.text || undefined,
-    log: asIs,
+    parse: (file) => file.text || undefined,
   }),
-  jwt: setting({
-    group: "Authentication",
+  jwt: setting("Authentication", {
     variables: { AUTH_JWKS_URL: "", AUTH_ISSUER: "", AUTH_AUDIENCE: "" },
     meaning: "accept the JWTs of an identity provider: all three or none",
-    parse({ AUTH_JWKS_URL, AUTH_ISSUER, AUTH_AUDIENCE }) {
-      if (!isComplete([AUTH_JWKS_URL, AUTH_ISSUER, AUTH_AUDIENCE])) return undefined;
-      return { jwksUrl: parseJwksUrl(AUTH_JWKS_URL), issuer: AUTH_ISSUER.text, audience: AUTH_AUDIENCE.text };
-    },
+    parse: (jwksUrl, issuer, audience) =>
+      isComplete([jwksUrl, issuer, audience])
+        ? { jwksUrl: parseJwksUrl(jwksUrl), issuer: issuer.text, audience: audience.text }
+        : undefined,
     // Without the query of the URL, which may have a key.
     log: (jwt) =>
       jwt && { jwksUrl: jwt.jwksUrl.origin + jwt.jwksUrl.pathname, issuer: jwt.issuer, audience: jwt.audience },
   }),
-  jwtScope: setting({
-    group: "Authentication",
+  jwtScope: setting("Authentication", {
     variables: { AUTH_SCOPE: "" },
     meaning: "what the `scope` of a JWT has to hold; without it every JWT may do everything",
-    parse: ({ AUTH_SCOPE }) => (AUTH_SCOPE.text === "" ? undefined : parseScope(AUTH_SCOPE)),
-    log: asIs,
+    parse: (scope) => (scope.text === "" ? undefined : parseScope(scope)),
   }),
-  jwtAlgorithms: setting({
-    group: "Authentication",
+  jwtAlgorithms: setting("Authentication", {
     variables: { AUTH_ALGORITHMS: "" },
     meaning: "what may sign a JWT, such as `ES256,EdDSA`; without it all that are safe",
-    parse: ({ AUTH_ALGORITHMS }) =>
-      AUTH_ALGORITHMS.text === "" ? undefined : parseChoices(AUTH_ALGORITHMS, JWT_ALGORITHMS),
+    parse: ({ name, text }) =>
+      text === ""
+        ? undefined
+        : text.split(",").map((algorithm) => parseChoice({ name, text: algorithm.trim() }, JWT_ALGORITHMS)),
     log: (algorithms) => algorithms?.join(","),
   }),
-  production: setting({
-    group: "Authentication",
+  production: setting("Authentication", {
     variables: { NODE_ENV: "" },
     meaning: "with `production` no token is made at the first start",
-    parse: ({ NODE_ENV }) => NODE_ENV.text === "production",
-    log: asIs,
+    parse: (environment) => environment.text === "production",
   }),
-  maxBodyBytes: setting({
-    group: "Limits",
+  maxBodyBytes: setting("Limits", {
     variables: { MAX_BODY_BYTES: "65536" },
     meaning: "the most a request's body may have, in bytes",
-    parse: ({ MAX_BODY_BYTES }) => parseInteger(MAX_BODY_BYTES, 1),
-    log: asIs,
+    parse: (bytes) => parseInteger(bytes, 1),
   }),
-  queueLimit: setting({
-    group: "Limits",
+  queueLimit: setting("Limits", {
     variables: { QUEUE_LIMIT: "10000" },
     meaning: "plants that may wait for a commit",
-    parse: ({ QUEUE_LIMIT }) => parseInteger(QUEUE_LIMIT, 1),
-    log: asIs,
+    parse: (plants) => parseInteger(plants, 1),
   }),
-  requestTimeoutMs: setting({
-    group: "Limits",
+  requestTimeoutMs: setting("Limits", {
     variables: { REQUEST_TIMEOUT_MS: "5000" },
     meaning: "from the body's end to the response, in milliseconds",
-    parse: ({ REQUEST_TIMEOUT_MS }) => parseTimeout(REQUEST_TIMEOUT_MS),
-    log: asIs,
+    parse: parseTimeout,
   }),
-  shutdownTimeoutMs: setting({
-    group: "Limits",
+  shutdownTimeoutMs: setting("Limits", {
     variables: { SHUTDOWN_TIMEOUT_MS: "10000" },
     meaning: "time to stop after a signal, in milliseconds; a third of it for plants in flight",
-    parse: ({ SHUTDOWN_TIMEOUT_MS }) => parseTimeout(SHUTDOWN_TIMEOUT_MS),
-    log: asIs,
+    parse: parseTimeout,
   }),
-  tls: setting({
-    group: "TLS",
+  tls: setting("TLS", {
     variables: { TLS_CERT_FILE: "", TLS_KEY_FILE: "" },
     meaning: "serve HTTPS with these PEM files",
-    parse: ({ TLS_CERT_FILE, TLS_KEY_FILE }) =>
-      isComplete([TLS_CERT_FILE, TLS_KEY_FILE])
-        ? { certFile: TLS_CERT_FILE.text, keyFile: TLS_KEY_FILE.text }
-        : undefined,
+    parse: (certFile, keyFile) =>
+      isComplete([certFile, keyFile]) ? { certFile: certFile.text, keyFile: keyFile.text } : undefined,
     log: (tls) => tls && { certFile: tls.certFile, keyFile: tls.keyFile },
   }),
-  logLevel: setting({
-    group: "Observability",
+  logLevel: setting("Observability", {
     variables: { LOG_LEVEL: "info" },
     meaning: "from which level on to log: `debug`, `info`, `warning` or `error`",
-    parse: ({ LOG_LEVEL }) => parseChoice(LOG_LEVEL, ["debug", "info", "warning", "error"]),
-    log: asIs,
+    parse: (level) => parseChoice(level, ["debug", "info", "warning", "error"]),
   }),
-  logFormat: setting({
-    group: "Observability",
+  logFormat: setting("Observability", {
     variables: { LOG_FORMAT: "" },
     meaning: "how to log: `pretty` or `json`; without it pretty on a terminal and JSON elsewhere",
-    parse: ({ LOG_FORMAT }) => (LOG_FORMAT.text === "" ? undefined : parseChoice(LOG_FORMAT, ["pretty", "json"])),
-    log: asIs,
+    parse: (format) => (format.text === "" ? undefined : parseChoice(format, ["pretty", "json"])),
   }),
-  accessLog: setting({
-    group: "Observability",
+  accessLog: setting("Observability", {
     variables: { ACCESS_LOG: "off" },
     meaning: "whether every request is logged: `on` or `off`",
-    parse: ({ ACCESS_LOG }) => parseSwitch(ACCESS_LOG),
-    log: asIs,
+    parse: parseSwitch,
   }),
-  tracing: setting({
-    group: "Observability",
+  tracing: setting("Observability", {
     variables: { OTEL_EXPORTER_OTLP_ENDPOINT: "", OTEL_SERVICE_NAME: "plant-store" },
     meaning: "send traces to this collector, such as `http://127.0.0.1:4318`, under this name",
-    parse: ({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_SERVICE_NAME: serviceName }) =>
+    parse: (endpoint, serviceName) =>
       endpoint.text === "" ? undefined : { endpoint: parseBaseUrl(endpoint), serviceName: serviceName.text },
     log: (tracing) => tracing && { endpoint: tracing.endpoint.href, serviceName: tracing.serviceName },
   }),
@@ -247,11 +213,11 @@ export function parseConfig(environment: Environment, flags: Flags = {}): Config
   const values = Object.entries(SETTINGS).map(([name, { flag, variables, parse }]) => {
     const typed = flag === undefined ? undefined : flags[name];
     if (typed === "") throw refusal({ name: `--${name}`, text: "" }, "expected a value, or no flag for the default");
-    const inputs = Object.entries(variables).map(([variable, preset]): [string, Input] => {
-      if (typeof typed === "string") return [variable, { name: `--${name}`, text: typed }];
-      return [variable, { name: variable, text: environment[variable] || preset }];
+    const inputs = Object.entries(variables).map(([variable, preset]): Input => {
+      if (typeof typed === "string") return { name: `--${name}`, text: typed };
+      return { name: variable, text: environment[variable] || preset };
     });
-    return [name, (parse as Setting<unknown>["parse"])(Object.fromEntries(inputs))];
+    return [name, parse(...inputs)];
   });
   return Object.fromEntries(values) as Config;
 }
@@ -268,16 +234,7 @@ export function loggableSettings(config: Config): Record<string, unknown> {
 
 function loggable(config: Config): [name: string, value: unknown][] {
   const settings: [string, Setting<unknown>][] = Object.entries(SETTINGS);
-  return settings.map(([name, { log }]) => [name, log(config[name as keyof Config])]);
-}
-
-function describeDatabase(location: DatabaseLocation) {
-  if (location.adapter === "sqlite") return { adapter: location.adapter, path: location.path };
-  const { hosts, database, username, sslmode } = location.url;
-  return { adapter: location.adapter, hosts: hosts.map(describeHost), database, username, sslmode };
-}
-
-/** Not for objects: a setting names each member that is logged. */
-function asIs(value: string | number | boolean | undefined): typeof value {
-  return value;
+  // Of an object, the setting names each member that is logged.
+  const primitive = (value: unknown) => (typeof value === "object" ? undefined : value);
+  return settings.map(([name, { log = primitive }]) => [name, log(config[name as keyof Config])]);
 }
