@@ -22,12 +22,9 @@ export const backup: Subcommand = {
       const bar = progressBar(io);
       const onProgress = (done: number, total: number) => bar.update({ done, total });
       const plants = await database.backup(resolve(target), { stop: io.stop, onProgress }).finally(bar.clear);
-      if (plants === undefined) io.stderr("Stopped: no backup was made\n");
-      else {
-        const size = `${counted(plants, "plant")}, ${sizeOf(statSync(target).size)}`;
-        io.stderr(`Backed up "${database.name}" to "${target}": ${size}\n`);
-      }
-      return plants === undefined ? 1 : 0;
+      if (plants === undefined) throw new CommandError("Stopped: no backup was made");
+      const size = `${counted(plants, "plant")}, ${sizeOf(statSync(target).size)}`;
+      io.stderr(`Backed up "${database.name}" to "${target}": ${size}\n`);
     } catch (error) {
       if (!isSystemError(error)) throw error;
       throw new CommandError(`Cannot back up to "${target}": ${reasonOf(error)}`, { cause: error });

@@ -14,12 +14,10 @@ export const check: Subcommand = {
     switch (result.type) {
       case "sound": {
         const size = `${counted(result.plants, "plant")}, ${counted(result.pages, "page")}`;
-        await writeOutput(io, `"${database.name}" is sound: ${size}\n`);
-        return 0;
+        return writeOutput(io, `"${database.name}" is sound: ${size}\n`);
       }
       case "stopped":
-        io.stderr("Stopped: the check is incomplete\n");
-        return 1;
+        throw new CommandError("Stopped: the check is incomplete");
       case "corrupt":
         throw new CommandError(`"${database.name}" is corrupt: ${result.finding}`);
       case "failed":

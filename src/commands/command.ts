@@ -14,8 +14,13 @@ export interface Subcommand {
   readonly help?: () => string;
   /** The end of its help. */
   readonly example: string;
-  /** Runs it, and resolves to the exit code. */
-  readonly run: (call: Call) => Promise<number>;
+  /**
+   * Runs it.
+   *
+   * @throws {ConfigError} If it was called wrongly.
+   * @throws {CommandError} If it failed. So does a `DatabaseError`, and a `QuietFailure`, which prints nothing.
+   */
+  readonly run: (call: Call) => Promise<void>;
 }
 
 /** What a command gets. */

@@ -1,5 +1,6 @@
 import { withAbort } from "../async/deadline.ts";
 import { eventLoopTurn } from "../async/timers.ts";
+import { CommandError } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parseChoice } from "../settings/parsers.ts";
 import { DATABASE_FLAG, type Subcommand } from "./command.ts";
@@ -29,9 +30,7 @@ export const exportPlants: Subcommand = {
       if (io.stop.aborted) break;
       await write(io, page.map(format === "csv" ? csvRecord : jsonLine).join(""));
     }
-    if (!io.stop.aborted) return 0;
-    io.stderr("Stopped: the export is incomplete\n");
-    return 1;
+    if (io.stop.aborted) throw new CommandError("Stopped: the export is incomplete");
   },
 };
 

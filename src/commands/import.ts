@@ -18,7 +18,7 @@ export const importPlants: Subcommand = {
   run,
 };
 
-async function run({ argument: source, config, io }: Call): Promise<number> {
+async function run({ argument: source, config, io }: Call): Promise<void> {
   const { database, maxBodyBytes } = await config();
   // A line must have room for any plant that the API accepts: its id may be written longer.
   const maxLineBytes = Math.max(2 ** 26, maxBodyBytes + 64);
@@ -41,9 +41,10 @@ async function run({ argument: source, config, io }: Call): Promise<number> {
     progress.clear();
   }
   const { added, present, refused, line } = counts;
-  const summary = `${grouped(added)} added, ${grouped(present)} already there, ${grouped(refused)} refused\n`;
-  io.stderr(io.stop.aborted ? `Stopped after line ${line}, import it again to go on: ${summary}` : summary);
-  return io.stop.aborted || refused > 0 ? 1 : 0;
+  const summary = `${grouped(added)} added, ${grouped(present)} already there, ${grouped(refused)} refused`;
+  if (io.stop.aborted) throw new CommandError(`Stopped after line ${line}, import it again to go on: ${summary}`);
+  if (refused > 0) throw new CommandError(summary);
+  io.stderr(`${summary}\n`);
 }
 
 const ADD_TIMEOUT_MS = 30_000;

@@ -1,4 +1,5 @@
 import { withAbort } from "../async/deadline.ts";
+import { CommandError } from "../errors.ts";
 import type { Subcommand } from "./command.ts";
 import { writeOutput } from "./output.ts";
 
@@ -16,13 +17,9 @@ export const migrate: Subcommand = {
     const database = await adapter();
     const migrating = database.migrate({ dryRun, onWarning: (message) => io.stderr(`${message}\n`) });
     const migrations = await withAbort(migrating, io.stop);
-    if (migrations === undefined) {
-      io.stderr("Stopped: the schema may or may not be up to date\n");
-      return 1;
-    }
+    if (migrations === undefined) throw new CommandError("Stopped: the schema may or may not be up to date");
     if (dryRun) await writeOutput(io, migrations.map(({ script }) => script).join(""));
     else migrations.forEach(({ tag }) => io.stderr(`Applied ${tag}\n`));
     if (migrations.length === 0) io.stderr("Nothing to do: the schema is up to date\n");
-    return 0;
   },
 };

@@ -18,6 +18,5 @@ export const openapi: Subcommand = {
     const { openApiDocument } = await import("../http/openapi.ts");
     const document = await openApiDocument({ url, description: "The server" });
     await writeOutput(io, `${JSON.stringify(document, null, 2)}\n`);
-    return 0;
   },
 };

@@ -23,22 +23,22 @@ export interface Io {
   readonly onHangup: (listener: () => void) => void;
 }
 
-/** The reader of the output has ended, as `head` does. */
-export class BrokenPipe extends Error {
-  override readonly name = "BrokenPipe";
+/** A command failed, and there is nothing to print: it is logged, or the reader of the output has ended, as `head` does. */
+export class QuietFailure extends Error {
+  override readonly name = "QuietFailure";
 }
 
 /**
  * Writes a command's result, or a piece of it.
  *
- * @throws {BrokenPipe} If the reader of a pipe has ended.
+ * @throws {QuietFailure} If the reader of a pipe has ended.
  * @throws {CommandError} If writing fails otherwise, for example on a full disk.
  */
 export async function writeOutput({ write }: Pick<Io, "write">, text: string): Promise<void> {
   try {
     await write(text);
   } catch (cause) {
-    if (cause instanceof Error && "code" in cause && cause.code === "EPIPE") throw new BrokenPipe();
+    if (cause instanceof Error && "code" in cause && cause.code === "EPIPE") throw new QuietFailure();
     throw new CommandError(`Cannot write the output: ${reasonOf(cause)}`, { cause });
   }
 }

@@ -13,7 +13,7 @@ import { exportPlants } from "./export.ts";
 import { importPlants } from "./import.ts";
 import { migrate } from "./migrate.ts";
 import { openapi } from "./openapi.ts";
-import { BrokenPipe, type Io, quoted, writeOutput } from "./output.ts";
+import { type Io, QuietFailure, quoted, writeOutput } from "./output.ts";
 import { restore } from "./restore.ts";
 import { serve } from "./serve.ts";
 import { TOKEN_COMMANDS } from "./token.ts";
@@ -23,20 +23,19 @@ import { TOKEN_COMMANDS } from "./token.ts";
  * (it was called wrongly).
  */
 export async function run(args: readonly string[], environment: Environment, io: Io): Promise<number> {
-  let exitCode = 0;
   let help = "";
   const action: Action = async (subcommand, parsed) => {
     const flags: Flags = parsed.opts();
     const config = () => readConfig(environment, flags, io);
     const adapter = async () => adapterOf((await config()).database);
-    exitCode = await subcommand.run({ io, argument: parsed.args[0] ?? "", flags, config, adapter });
+    await subcommand.run({ io, argument: parsed.args[0] ?? "", flags, config, adapter });
   };
   const program = declareProgram(action, { writeOut: (text) => (help += text), writeErr: io.stderr });
   const { command, words } = normalizeArguments(program, args);
   try {
     await program.parseAsync(words, { from: "user" }).catch((error) => exceptHelp(error, command));
     if (help !== "") await writeOutput(io, help);
-    return exitCode;
+    return 0;
   } catch (error) {
     return toExitCode(error, io);
   }
@@ -170,7 +169,7 @@ function pathOf(command: Command): string {
 
 /** Prints one line for an error that its reader can act on. Any other error is a bug: it prints the stack. */
 function toExitCode(error: unknown, { stderr }: Io): number {
-  if (error instanceof BrokenPipe) return 1;
+  if (error instanceof QuietFailure) return 1;
   if (error instanceof CommanderError) return 2;
   const isExpected = error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
   stderr(`${isExpected ? escapeControls(error.message) : Bun.inspect(error)}\n`);

@@ -18,12 +18,10 @@ export const restore: Subcommand = {
         case "restored": {
           const size = `${counted(result.plants, "plant")}, ${sizeOf(result.bytes)}`;
           const old = result.replaced === undefined ? "there were no old files" : `old files in "${result.replaced}"`;
-          io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
-          return 0;
+          return io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
         }
         case "stopped":
-          io.stderr("Stopped: nothing was restored\n");
-          return 1;
+          throw new CommandError("Stopped: nothing was restored");
         case "corrupt":
           throw new CommandError(`Cannot restore "${source}": it is corrupt: ${result.finding}`);
         case "failed":

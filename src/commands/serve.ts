@@ -3,11 +3,12 @@ import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import { readStaticTokens } from "../settings/secret_files.ts";
 import { type Call, settingsHelp, type Subcommand } from "./command.ts";
 import { adapterOf } from "../database/open_database.ts";
+import { QuietFailure } from "./output.ts";
 import { HttpServer } from "../server/http_server.ts";
 import { shutdownBudget } from "../server/shutdown.ts";
 import { withAbort } from "../async/deadline.ts";
 
-/** `plant-store serve`: the exit code is 0 after a signal; 1 if the storage failed, even during the stop. */
+/** `plant-store serve`: ends after a signal; fails if the storage failed, even during the stop. */
 export const serve: Subcommand = {
   usage: "serve",
   description: "Serve the API (also what happens without a command)",
@@ -17,7 +18,7 @@ export const serve: Subcommand = {
   run,
 };
 
-async function run({ io, ...call }: Call): Promise<number> {
+async function run({ io, ...call }: Call): Promise<void> {
   const config = await call.config();
   const logFormat = config.logFormat ?? (io.isTerminal ? "pretty" : "json");
   const { hasColors: colors, stderr: write } = io;
@@ -32,7 +33,7 @@ async function run({ io, ...call }: Call): Promise<number> {
   const server = new HttpServer(config);
   if (config.tls !== undefined) io.onHangup(() => void reloadCertificate());
   const staticTokens = await withAbort(readStaticTokens(config, log), stop);
-  if (staticTokens === undefined) return 0;
+  if (staticTokens === undefined) return;
   const adapter = await adapterOf(config.database);
   const opening = adapter.openForServing({
     closeTimeoutMs: shutdownBudget(config).closeMs,
@@ -43,7 +44,7 @@ async function run({ io, ...call }: Call): Promise<number> {
   const loading = import("../server/service.ts");
   // Opening may wait for a lock or a disk.
   const database = await withAbort(opening, stop);
-  if (database === undefined) return 0;
+  if (database === undefined) return;
   const onStorageFailure = (cause: Error) => {
     if (stop.aborted) log.error("The storage failed while stopping", { cause });
     failure.abort(new PlantStoreError("storage_unavailable", "the storage failed", { cause }));
@@ -59,7 +60,7 @@ async function run({ io, ...call }: Call): Promise<number> {
     if (!(stop.aborted && error instanceof PlantStoreError)) throw error;
     onStorageFailure(error);
   }
-  return failure.signal.aborted ? 1 : 0;
+  if (failure.signal.aborted) throw new QuietFailure();
 
   /** Certificates are renewed every few weeks. If the new one cannot be used, the current one stays. */
   async function reloadCertificate(): Promise<void> {

@@ -49,7 +49,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
   },
 ];
 
-async function createToken({ argument: name, flags, adapter, io }: Call): Promise<number> {
+async function createToken({ argument: name, flags, adapter, io }: Call): Promise<void> {
   const { name: database, openForWriting } = await adapter();
   const { expires, scope } = flags;
   const lifetimeMs = typeof expires === "string" ? parseLifetime({ name: "--expires", text: expires }) : undefined;
@@ -95,7 +95,7 @@ function parseLifetime(input: Input): number {
   throw refusal(input, `expected a number and its unit: ${units}, such as 90d`);
 }
 
-async function listTokens({ flags, adapter, io }: Call): Promise<number> {
+async function listTokens({ flags, adapter, io }: Call): Promise<void> {
   const { name: database, openTokens } = await adapter();
   const opening = () => openTokens((message) => io.stderr(`${message}\n`));
   return withTokens(opening, { action: "list the tokens", database }, async (tokens) => {
@@ -108,7 +108,7 @@ async function listTokens({ flags, adapter, io }: Call): Promise<number> {
   });
 }
 
-async function revokeToken({ argument: name, adapter, io }: Call): Promise<number> {
+async function revokeToken({ argument: name, adapter, io }: Call): Promise<void> {
   const { name: database, openForWriting } = await adapter();
   const refused = { action: `revoke token ${quoted(name)}`, database, advice: LOOK };
   return withTokens(openForWriting, refused, async (tokens) => {
@@ -119,7 +119,7 @@ async function revokeToken({ argument: name, adapter, io }: Call): Promise<numbe
   });
 }
 
-async function deleteToken({ argument: name, adapter, io }: Call): Promise<number> {
+async function deleteToken({ argument: name, adapter, io }: Call): Promise<void> {
   const { name: database, openForWriting } = await adapter();
   const refused = { action: `delete token ${quoted(name)}`, database, advice: LOOK };
   return withTokens(openForWriting, refused, async (tokens) => {
@@ -133,7 +133,7 @@ function noSuchToken(action: string, name: string, database: string): CommandErr
   return new CommandError(`Cannot ${action} token ${quoted(name)} in "${database}": ${reason}`);
 }
 
-async function pruneTokens({ adapter, io }: Call): Promise<number> {
+async function pruneTokens({ adapter, io }: Call): Promise<void> {
   const { name: database, openForWriting } = await adapter();
   return withTokens(openForWriting, { action: "prune the tokens", database, advice: LOOK }, async (tokens) => {
     const count = await tokens.prune(new Date());
@@ -149,11 +149,10 @@ async function withTokens(
   open: () => Promise<TokenReader>,
   refused: RefusedAction,
   run: (tokens: TokenStore) => Promise<void>,
-): Promise<number> {
+): Promise<void> {
   try {
     await using opened = await open();
     await run(opened.tokens);
-    return 0;
   } catch (error) {
     throw toCommandError(error, refused);
   }
