@@ -114,15 +114,12 @@ function progressLine({ plants, done = plants ?? 0, total }: ProgressState, elap
   const rate = plants === undefined ? "" : `${counted(plants, "plant")}, ${grouped(Math.round(plants / elapsed))}/s`;
   if (total === undefined || done === 0) return rate;
   const share = Math.min(1, done / total);
-  return [bar(share), rate && `${rate},`, clock((elapsed * (1 - share)) / share), "left"].filter(Boolean).join(" ");
+  const bar = "#".repeat(Math.floor(share * BAR_WIDTH)).padEnd(BAR_WIDTH, "-");
+  const left = clock((elapsed * (1 - share)) / share);
+  return `[${bar}] ${Math.floor(share * 100)} % ${rate && `${rate}, `}${left} left`;
 }
 
 const BAR_WIDTH = 20;
-
-function bar(share: number): string {
-  const full = Math.floor(share * BAR_WIDTH);
-  return `[${"#".repeat(full)}${"-".repeat(BAR_WIDTH - full)}] ${Math.floor(share * 100)} %`;
-}
 
 /** Minutes and seconds; hours before them where there are any. */
 function clock(seconds: number): string {

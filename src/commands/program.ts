@@ -157,10 +157,8 @@ function complaintOf({ message }: CommanderError, command: Command): string {
   if (flag !== undefined) return `${flag} needs a value. See ${path} --help`;
   const [, argument] = /^error: missing required argument '(\w+)'/.exec(message) ?? [];
   if (argument !== undefined) return `Missing <${argument}>. See ${path} --help`;
-  const extra = command.args[command.registeredArguments.length];
-  return extra === undefined || !message.startsWith("error: too many arguments")
-    ? message
-    : `Unexpected argument ${quoted(extra)}. See ${path} --help`;
+  const extra = command.args[command.registeredArguments.length] ?? "";
+  return `Unexpected argument ${quoted(extra)}. See ${path} --help`;
 }
 
 function pathOf(command: Command): string {
