@@ -3,6 +3,7 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import {
   chmodSync,
+  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -66,9 +67,13 @@ test("backup makes no copy that what is left of another database would be taken 
   expect(await backup(database.path, target)).toMatchObject(DONE);
 });
 
-test.each(["", "new/", "new/.", ".."])("backup to %p, which is no file, is refused", async (target) => {
-  using database = await databaseFixture(HOSTILE_PLANTS);
-  expect(await backup(database.path, target)).toEqual(failure(`Cannot back up to "${target}": expected a file`));
+test.each([
+  ...["", "new/", "new/.", ".."].map((target) => [target, "expected a file"]),
+  ["missing/backup.db", "no such file or directory"],
+])("backup to %p fails with one clear line: %s", async (target, says) => {
+  using database = await databaseFixture([]);
+  expect(await backup(database.path, target)).toEqual(failure(`Cannot back up to "${target}": ${says}`));
+  expect(filesIn(database.directory)).toEqual(["plants.db"]);
 });
 
 test("backup copies every table into one sound file, and says so", async () => {
@@ -164,18 +169,6 @@ test.each(occupied)("backup replaces nothing: not %s", async (_what, make) => {
   if (statSync(target, { throwIfNoEntry: false })?.size === 8) expect(readFileSync(target, "utf8")).toBe("precious");
 });
 
-test("backup does not replace a file that comes while it works", async () => {
-  using database = await databaseFixture([]);
-  fill(database.path);
-  const target = join(database.directory, "backup.db");
-  const run = backup(database.path, target);
-  await untilDraft(database.directory);
-  writeFileSync(target, "precious");
-  expect(await run).toEqual(failure(`Cannot back up to "${target}": file already exists`));
-  expect(readFileSync(target, "utf8")).toBe("precious");
-  expect(filesIn(database.directory)).toEqual(["backup.db", "plants.db"]);
-});
-
 /** Fills a database with some tens of megabytes: copying it takes a moment. */
 function fill(path: string): void {
   using client = connect(path);
@@ -185,37 +178,13 @@ function fill(path: string): void {
   `);
 }
 
-/** Waits until the copying has begun. */
-async function untilDraft(directory: string): Promise<void> {
-  while (!readdirSync(directory).some((name) => name.startsWith("."))) await Bun.sleep(1);
-}
-
-test("backup into a directory that is not there fails with one clear line", async () => {
-  using database = await databaseFixture([]);
-  const target = join(database.directory, "missing", "backup.db");
-  expect(await backup(database.path, target)).toEqual(
-    failure(`Cannot back up to "${target}": no such file or directory`),
-  );
-  expect(filesIn(database.directory)).toEqual(["plants.db"]);
-});
-
-test.each([
-  ["that is not there", () => {}, "there is no such file"],
-  ["that is text", (path: string) => writeFileSync(path, "This is no database.".repeat(100)), "file is not a database"],
-  [
-    "that is empty",
-    (path: string) => writeFileSync(path, ""),
-    "it is empty: no plant-store has created its tables yet",
-  ],
-])("backup of a database %s fails with one clear line, and leaves nothing", async (_what, make, says) => {
+test("backup of what is not a database fails with one clear line, and leaves nothing", async () => {
   using directory = emptyDirectory();
   const path = join(directory.path, "plants.db");
-  make(path);
-  const before = filesIn(directory.path);
-  expect(await backup(path, join(directory.path, "backup.db"))).toEqual(
-    failure(`Cannot open database "${path}": ${says}`),
-  );
-  expect(filesIn(directory.path)).toEqual(before);
+  writeFileSync(path, "This is no database.".repeat(100));
+  const says = `Cannot open database "${path}": file is not a database`;
+  expect(await backup(path, join(directory.path, "backup.db"))).toEqual(failure(says));
+  expect(filesIn(directory.path)).toEqual(["plants.db"]);
 });
 
 const MARKED =
@@ -230,14 +199,29 @@ test("backup of a file that is marked as corrupt fails with one clear line: its 
   expect(filesIn(database.directory)).toEqual(["plants.db", "plants.db-corrupt"]);
 });
 
-test("backup of a file that is marked as corrupt in the meantime leaves nothing", async () => {
+test.each([
+  [
+    "that its target comes while it works",
+    (_path: string, target: string) => writeFileSync(target, "precious"),
+    (_path: string, target: string) => `Cannot back up to "${target}": file already exists`,
+    ["backup.db", "plants.db"],
+  ],
+  [
+    "that its source is marked as corrupt in the meantime",
+    (path: string) => corruptionMarker(path).write("found before"),
+    (path: string) => `Cannot copy database "${path}": ${MARKED}`,
+    ["plants.db", "plants.db-corrupt"],
+  ],
+])("backup notices %s, and leaves nothing", async (_what, happen, says, files) => {
   using database = await databaseFixture([]);
   fill(database.path);
-  const run = backup(database.path, join(database.directory, "backup.db"));
-  await untilDraft(database.directory);
-  corruptionMarker(database.path).write("found before");
-  expect(await run).toEqual(failure(`Cannot copy database "${database.path}": ${MARKED}`));
-  expect(filesIn(database.directory)).toEqual(["plants.db", "plants.db-corrupt"]);
+  const target = join(database.directory, "backup.db");
+  const run = backup(database.path, target);
+  while (!readdirSync(database.directory).some((name) => name.startsWith("."))) await Bun.sleep(1);
+  happen(database.path, target);
+  expect(await run).toEqual(failure(says(database.path, target)));
+  expect(filesIn(database.directory)).toEqual(files);
+  if (existsSync(target)) expect(readFileSync(target, "utf8")).toBe("precious");
 });
 
 test("backup onto a disk that takes no more fails with one clear line, and leaves nothing", async () => {
