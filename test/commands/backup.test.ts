@@ -24,17 +24,11 @@ import { post, TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";
 import { shell } from "../support/shell.ts";
 import { emptyDirectory, runToEnd, start, startServer } from "../support/program.ts";
-import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts";
-import { runCommand } from "../support/stream_io.ts";
+import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { exported, runCommand } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
 setDefaultTimeout(60_000);
-
-async function exported(path: string): Promise<string> {
-  const { exitCode, stdout } = await runCommand(["export"], { DATABASE_URL: path });
-  expect(exitCode).toBe(0);
-  return stdout;
-}
 
 function backup(path: string, target: string, stop = new AbortController().signal) {
   return runCommand(["backup", target], { DATABASE_URL: path }, { stop });
@@ -45,13 +39,6 @@ const DONE = { exitCode: 0, stdout: "" };
 /** The end of a backup that fails with this line, or with one that begins so. */
 function failure(line: string) {
   return { exitCode: 1, stdout: "", stderr: expect.stringMatching(new RegExp(`^${RegExp.escape(line)}[^\n]*\n$`)) };
-}
-
-/** Without those that SQLite keeps beside a database for whoever has it open. */
-function filesIn(directory: string): string[] {
-  return readdirSync(directory)
-    .filter((name) => !/-(?:wal|shm)$/.test(name))
-    .toSorted();
 }
 
 test("backup makes no copy that what is left of another database would be taken for a part of", async () => {
@@ -114,24 +101,18 @@ test("backup is readable for whom the database is", async () => {
   }
 });
 
-/** Acknowledgements until something begins. */
-function ledgerUntil(hasBegun: () => boolean) {
-  const ledger = makeLedger();
-  const acknowledge = (plant: NewPlant) => (hasBegun() ? undefined : ledger.acknowledge(plant));
-  return { ...ledger, acknowledge };
-}
-
 test("a backup taken under load holds every plant acknowledged before it began, and a server starts on it", async () => {
   using directory = emptyDirectory();
   const env = { AUTH_TOKENS: TOKEN };
   let [id, hasBegun, isOver] = [0n, false, false];
-  const ledger = ledgerUntil(() => hasBegun);
+  const ledger = makeLedger();
+  const acknowledge = (plant: NewPlant) => (hasBegun ? undefined : ledger.acknowledge(plant));
   const restored = join(directory.path, "restored.db");
   {
     await using server = await startServer({ cwd: directory.path, env });
     const next = () =>
       isOver ? undefined : { id: BigInt.asIntN(64, id++ * 0x9e3779b97f4a7c15n), name: `plant ${id}` };
-    const load = startLoad({ url: server.url, connections: 8, ledger, next });
+    const load = startLoad({ url: server.url, connections: 8, ledger: { ...ledger, acknowledge }, next });
     while (load.answered() < 500) await Bun.sleep(5);
     hasBegun = true;
     const run = await runToEnd({ args: ["backup", "restored.db"], cwd: directory.path });

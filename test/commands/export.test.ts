@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { eventLoopTurn } from "../../src/async/timers.ts";
 import { connect } from "../../src/database/sqlite/connection.ts";
@@ -12,8 +12,8 @@ import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { shell } from "../support/shell.ts";
 import { emptyDirectory, runToEnd } from "../support/program.ts";
-import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts";
-import { runCommand } from "../support/stream_io.ts";
+import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { exported, runCommand } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
 setDefaultTimeout(60_000);
@@ -22,12 +22,6 @@ const FERN: NewPlant = { id: 1n, name: "Fern" };
 
 function runExport(path: string, options: Partial<Io> = {}) {
   return runCommand(["export"], { DATABASE_URL: path }, options);
-}
-
-async function exported(path: string, format = "ndjson"): Promise<string> {
-  const { stdout, ...end } = await runCommand(["export", "--format", format], { DATABASE_URL: path });
-  expect(end).toEqual({ exitCode: 0, stderr: "" });
-  return stdout;
 }
 
 function plantsOn(lines: string): NewPlant[] {
@@ -65,7 +59,7 @@ test("export writes each of many plants once, ordered by id", async () => {
 
 test("export --format csv quotes as RFC 4180 says, and tells an absent tag from an empty one", async () => {
   using empty = await databaseFixture([]);
-  expect(await exported(empty.path, "csv")).toBe("id,name,tag\r\n");
+  expect(await exported(empty.path, "--format", "csv")).toBe("id,name,tag\r\n");
   using database = await databaseFixture([
     { id: INT64_MIN, name: "Fern" },
     { id: -1n, name: "", tag: "" },
@@ -74,7 +68,7 @@ test("export --format csv quotes as RFC 4180 says, and tells an absent tag from 
     { id: 3n, name: " 🌱 ", tag: "=1+1" },
     { id: INT64_MAX, name: '"' },
   ]);
-  expect(await exported(database.path, "csv")).toBe(
+  expect(await exported(database.path, "--format", "csv")).toBe(
     [
       "id,name,tag\r\n",
       "-9223372036854775808,Fern,\r\n",
@@ -188,11 +182,6 @@ const refused: [string, (path: string) => void, string][] = [
     "a write to it was interrupted, and only a process",
   ],
 ];
-
-/** Without those that SQLite keeps beside a database for whoever has it open. */
-function filesIn(directory: string): string[] {
-  return readdirSync(directory).filter((name) => !/-(?:wal|shm)$/.test(name));
-}
 
 test.each(refused)("export refuses %s, and writes and makes nothing", async (_what, make, says) => {
   using directory = emptyDirectory();

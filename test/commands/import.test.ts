@@ -13,19 +13,13 @@ import { emptyDirectory, memoryDirectory, runToEnd, skipsProc, start, startServe
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { streamOf } from "../support/stream.ts";
-import { runCommand } from "../support/stream_io.ts";
+import { exported, runCommand } from "../support/stream_io.ts";
 
 // Programs are started, on a machine that may be busy.
 setDefaultTimeout(60_000);
 
 const FERN = '{"id":1,"name":"Fern"}\n';
 const IVY = '{"id":2,"name":"Ivy","tag":"indoor"}\n';
-
-async function exported(path: string): Promise<string> {
-  const { exitCode, stdout } = await runCommand(["export"], { DATABASE_URL: path });
-  expect(exitCode).toBe(0);
-  return stdout;
-}
 
 function imported(path: string, source: string, options: Partial<Io> = {}) {
   return runCommand(["import", source], { DATABASE_URL: path }, options);

@@ -1,3 +1,4 @@
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
@@ -13,6 +14,13 @@ export async function databaseFixture(plants: readonly NewPlant[]) {
     await database.plants.add(plants, { timeoutMs: TEST_TIMEOUT_MS });
   }
   return { path, directory: directory.path, [Symbol.dispose]: () => directory[Symbol.dispose]() };
+}
+
+/** The names of files, without those that SQLite keeps beside a database for whoever has it open. */
+export function filesIn(directory: string): string[] {
+  return readdirSync(directory)
+    .filter((name) => !/-(?:wal|shm)$/.test(name))
+    .toSorted();
 }
 
 /** Plants that are easily altered on the way, ordered by id. */

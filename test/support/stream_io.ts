@@ -1,3 +1,4 @@
+import { expect } from "bun:test";
 import type { Io } from "../../src/commands/output.ts";
 import { run } from "../../src/commands/program.ts";
 import { streamOf } from "./stream.ts";
@@ -37,4 +38,11 @@ export async function runCommand(
   const { io, output, stderr } = streamIo(options);
   const exitCode = await run(args, environment, io);
   return { exitCode, stdout: output(), stderr: stderr() };
+}
+
+/** What `plant-store export` prints of a database, which it can read completely. */
+export async function exported(path: string, ...args: string[]): Promise<string> {
+  const { stdout, ...end } = await runCommand(["export", ...args], { DATABASE_URL: path });
+  expect(end).toEqual({ exitCode: 0, stderr: "" });
+  return stdout;
 }
