@@ -20,7 +20,7 @@ import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
 import { APPLICATION_ID } from "../../src/database/sqlite/migrations.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
-import { post, TOKEN } from "../support/client.ts";
+import { TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";
 import { shell } from "../support/shell.ts";
 import { emptyDirectory, runToEnd, start, startServer } from "../support/program.ts";
@@ -101,25 +101,23 @@ test("backup is readable for whom the database is", async () => {
   }
 });
 
-test("a backup taken under load holds every plant acknowledged before it began, and a server starts on it", async () => {
+test("a backup taken under load holds every plant acknowledged before it began", async () => {
   using directory = emptyDirectory();
-  const env = { AUTH_TOKENS: TOKEN };
   let [id, hasBegun, isOver] = [0n, false, false];
   const ledger = makeLedger();
   const acknowledge = (plant: NewPlant) => (hasBegun ? undefined : ledger.acknowledge(plant));
-  const restored = join(directory.path, "restored.db");
   {
-    await using server = await startServer({ cwd: directory.path, env });
+    await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
     const next = () =>
       isOver ? undefined : { id: BigInt.asIntN(64, id++ * 0x9e3779b97f4a7c15n), name: `plant ${id}` };
     const load = startLoad({ url: server.url, connections: 8, ledger: { ...ledger, acknowledge }, next });
     while (load.answered() < 500) await Bun.sleep(5);
     hasBegun = true;
-    const run = await runToEnd({ args: ["backup", "restored.db"], cwd: directory.path });
+    const run = await runToEnd({ args: ["backup", "backup.db"], cwd: directory.path });
     expect(run).toEqual({
       exitCode: 0,
       stdout: "",
-      stderr: expect.stringMatching(/^Backed up "plants.db" to "restored.db": \d+ plants, \d+ kB\n$/),
+      stderr: expect.stringMatching(/^Backed up "plants.db" to "backup.db": [\d,]+ plants, \d+ kB\n$/),
     });
     const during = load.answered();
     isOver = true;
@@ -128,10 +126,7 @@ test("a backup taken under load holds every plant acknowledged before it began, 
     expect(during).toBeGreaterThan(ledger.acknowledgements());
   }
   expect(ledger.acknowledgements()).toBeGreaterThanOrEqual(500);
-  expect(ledger.judge(restored)).toEqual(INTACT);
-  await using server = await startServer({ cwd: directory.path, env, args: ["--database", "file:restored.db"] });
-  expect((await post(server.url, { id: 0, name: "plant 1" })).status).toBe(200);
-  expect((await post(server.url, { id: 0, name: "another" })).status).toBe(409);
+  expect(ledger.judge(join(directory.path, "backup.db"))).toEqual(INTACT);
 });
 
 const occupied: [string, (path: string) => void][] = [
