@@ -27,12 +27,11 @@ export class HttpServer {
   readonly #options: HttpServerOptions;
   /** The server that listens, or did before the stop. */
   #current: BunServer | undefined;
-  /** Listens again, as before but with a new certificate. */
-  #listen: (certificate: Certificate) => void = () => {};
+  /** Listens again, as before but with a new certificate; `undefined` if it does not listen. */
+  #listen: ((certificate: Certificate) => void) | undefined;
   /** Stopped servers with requests in flight. */
   readonly #draining = new Set<BunServer>();
   #received = 0;
-  #isStopped = false;
 
   constructor(options: HttpServerOptions) {
     this.#options = options;
@@ -90,8 +89,8 @@ export class HttpServer {
     const { tls } = this.#options;
     if (tls === undefined) return undefined;
     const certificate = await readCertificate(tls);
-    if (this.#isStopped || this.#current === undefined) return undefined;
-    this.#drain(this.#current);
+    if (this.#listen === undefined) return undefined;
+    this.#drain();
     this.#listen(certificate);
     return certificate.expires;
   }
@@ -101,8 +100,8 @@ export class HttpServer {
    * `timeoutMs` milliseconds.
    */
   async stop(timeoutMs: number): Promise<void> {
-    this.#isStopped = true;
-    if (this.#current !== undefined) this.#drain(this.#current);
+    this.#listen = undefined;
+    this.#drain();
     const stopping = Array.from(this.#draining, async (server) => {
       await withDeadline(server.stop(), timeoutMs, () => {});
       await server.stop(true);
@@ -110,7 +109,9 @@ export class HttpServer {
     await Promise.all(stopping);
   }
 
-  #drain(server: BunServer): void {
+  #drain(): void {
+    const server = this.#current;
+    if (server === undefined) return;
     this.#draining.add(server);
     void server.stop().then(() => this.#draining.delete(server));
   }
