@@ -29,9 +29,9 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
     const onWait = () => progress.print("Waiting: another process is writing to the database\n");
     const { openForWriting } = await adapterOf(database);
     await using opened = await openForWriting({ create: true, bulk: { onWait, stop: io.stop } });
-    for await (const batch of batchesOf(input.reader, maxLineBytes, io.stop)) {
-      progress.print(await commit(batch, opened.plants, counts));
-      progress.update({ done: batch.bytes, total: input.size, plants: counts.added + counts.present });
+    for await (const { lines, bytes } of batchesOf(input.reader, maxLineBytes, io.stop)) {
+      progress.print(await commit(lines, opened.plants, counts));
+      progress.update({ done: bytes, total: input.size, plants: counts.added + counts.present });
       // Reading a file does not wait: signals are handled here.
       await eventLoopTurn();
     }
@@ -88,8 +88,8 @@ function openInput(source: string, { stdin }: Io) {
   }
 }
 
-/** Adds the plants of a batch, counts the outcomes, and resolves to a report of the refused lines. */
-async function commit({ lines }: Batch, store: PlantStore, counts: Counts): Promise<string> {
+/** Adds the plants among lines, counts the outcomes, and resolves to a report of the refused lines. */
+async function commit(lines: readonly Line[], store: PlantStore, counts: Counts): Promise<string> {
   const plants = lines.flatMap(({ plant }) => plant ?? []);
   const outcomes = (await addAll(plants, store)).values();
   const reports: string[] = [];
@@ -119,13 +119,6 @@ async function addAll(plants: readonly NewPlant[], store: PlantStore): Promise<r
 
 const LOCKED = "another transaction held a lock for too long";
 
-/** Lines that are committed together. */
-interface Batch {
-  readonly lines: readonly Line[];
-  /** How much of the input was read, in bytes. */
-  readonly bytes: number;
-}
-
 /** A line that is not blank: a plant, or why it is refused. */
 interface Line {
   readonly number: number;
@@ -138,19 +131,18 @@ const BATCH_LINES = 1_000;
 /** A batch ends at this many bytes, because a name may be long. */
 const BATCH_BYTES = 2 ** 22;
 
-/** Reads the lines. After a stop, ends with those that have arrived completely. */
-async function* batchesOf(
-  reader: ReadableStreamDefaultReader<Uint8Array>,
-  maxLineBytes: number,
-  stop: AbortSignal,
-): AsyncGenerator<Batch> {
+/**
+ * The lines that are committed together, each time with how much of the input was read, in bytes. After a stop, ends with
+ * those that have arrived completely.
+ */
+async function* batchesOf(reader: ReadableStreamDefaultReader<Uint8Array>, maxBytes: number, stop: AbortSignal) {
   let lines: Line[] = [];
   let [number, bytes, begin] = [0, 0, 0];
-  for await (const pieces of splitLines(reader, maxLineBytes, stop)) {
+  for await (const pieces of splitLines(reader, maxBytes, stop)) {
     for (const { length, content } of pieces) {
       number++;
       bytes += length + 1;
-      const checked = checkLine(content, maxLineBytes);
+      const checked = checkLine(content, maxBytes);
       if (checked === undefined) continue;
       lines.push({ number, ...checked });
       if (lines.length < BATCH_LINES && bytes - begin < BATCH_BYTES) continue;
