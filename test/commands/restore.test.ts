@@ -215,37 +215,21 @@ test.skipIf(skipsStrace()).each(STEPS)("a kill at the $step of $name loses nothi
   expect(existsSync(here.at("plants.db-replacing"))).toBe(false);
 });
 
-/** Starts a server that is stopped at the moment it has opened the file. */
-async function stoppedServer(here: World) {
-  const log = here.at("strace.log");
-  // The two before only follow the path.
-  const inject = ["-f", "-o", log, "-P", here.at("plants.db"), "-e", "inject=/^open(at)?$:signal=STOP:when=3"];
-  const server = start({ ...here.options, program: ["strace", ...inject, ...executable()], args: ["--port", "0"] });
-  const { child } = server;
-  while (!existsSync(log) || !readFileSync(log, "utf8").includes("stopped by SIGSTOP")) {
-    if (child.exitCode !== null) throw new Error("The server ended before it was stopped");
-    await Bun.sleep(5);
-  }
-  const pid = Number(readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8"));
-  return {
-    stderr: server.stderr,
-    resume: () => process.kill(pid, "SIGCONT"),
-    async [Symbol.asyncDispose]() {
-      // A process outlives the strace that it runs under, unless it has ended by itself.
-      if (existsSync(`/proc/${pid}`)) process.kill(pid, "SIGKILL");
-      await server[Symbol.asyncDispose]();
-    },
-  };
-}
-
 test.skipIf(skipsStrace())(
   "a server that had opened the old file, and not yet locked it, does not write to it",
   async () => {
     using here = await world();
+    const log = here.at("strace.log");
+    // The two before only follow the path.
+    const inject = ["-f", "-o", log, "-P", here.at("plants.db"), "-e", "inject=/^open(at)?$:signal=STOP:when=3"];
     {
-      await using server = await stoppedServer(here);
+      // With -D the process is our child, and not that of strace.
+      const program = ["strace", "-D", ...inject, ...executable()];
+      await using server = start({ ...here.options, program, args: ["--port", "0"] });
+      const isStopped = () => existsSync(log) && readFileSync(log, "utf8").includes("stopped by SIGSTOP");
+      while (!isStopped() && server.child.exitCode === null) await Bun.sleep(5);
       expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
-      server.resume();
+      server.child.kill("SIGCONT");
       const [line] = await server.stderr.until(/^Cannot open .*\n|Plant Store listens/m);
       expect(line).toBe('Cannot open database "plants.db": it was replaced while it was opened; try again\n');
     }
