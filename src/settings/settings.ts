@@ -17,14 +17,9 @@ import {
 } from "./parsers.ts";
 
 /** One value of the configuration. */
-export interface Setting<Value> extends Declaration<Value> {
+export interface Setting<Value> {
   /** Its heading in `--help`. */
-  readonly group: Group;
-}
-
-type Group = "Network" | "Database" | "Authentication" | "Limits" | "TLS" | "Observability";
-
-interface Declaration<Value> {
+  readonly group: "Network" | "Database" | "Authentication" | "Limits" | "TLS" | "Observability";
   /** The environment variables that it is parsed from, each with its default; an empty default means none. */
   readonly variables: Readonly<Record<string, string>>;
   /** The flag that overrides its only variable, such as `--port <number>`, and has its name. @default none */
@@ -41,7 +36,7 @@ interface Declaration<Value> {
   log?(value: NoInfer<Value>): unknown;
 }
 
-function setting<Value>(group: Group, declared: Declaration<Value>): Setting<Value> {
+function setting<Value>(group: Setting<Value>["group"], declared: Omit<Setting<Value>, "group">): Setting<Value> {
   return { group, ...declared };
 }
 
