@@ -54,7 +54,12 @@ test.concurrent(
 test.concurrent("a revoked token ends on a running server, also while no use of a token can be written", async () => {
   using here = world();
   const token = await here.create("greenhouse");
-  refuseUses(join(here.cwd, "plants.db"));
+  {
+    // From now on every write of a use fails, and everything else goes on.
+    using database = new Database(join(here.cwd, "plants.db"));
+    const fail = "BEGIN SELECT RAISE(ABORT, 'no uses'); END";
+    database.run(`CREATE TRIGGER refuse_uses BEFORE UPDATE OF last_used_at ON tokens ${fail}`);
+  }
   await using server = await startServer({ cwd: here.cwd });
   expect((await post(server.url, undefined, { token })).status).toBe(200);
   await server.stderr.until(/Uses of tokens not written/);
@@ -72,14 +77,6 @@ test.concurrent("the last use of a token is not lost when the server stops right
   expect(await server.child.exited).toBe(0);
   expect(await here.list()).toMatchObject([{ name: "greenhouse", lastUsed: expect.stringMatching(/:00\.000Z$/) }]);
 });
-
-/** From now on every write of a use fails, and everything else goes on. */
-function refuseUses(path: string): void {
-  using database = new Database(path);
-  database.run(
-    "CREATE TRIGGER refuse_uses BEFORE UPDATE OF last_used_at ON tokens BEGIN SELECT RAISE(ABORT, 'no uses'); END",
-  );
-}
 
 test.concurrent("neither the database nor token list, a table with a header, holds a token", async () => {
   using here = world();
