@@ -24,23 +24,35 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
   const maxLineBytes = Math.max(2 ** 26, maxBodyBytes + 64);
   const input = openInput(source, io);
   const progress = progressBar(io);
-  const counts: Counts = { added: 0, present: 0, refused: 0, line: 0 };
+  const counts = { added: 0, present: 0, refused: 0 };
+  // The last one that was committed or refused.
+  let line = 0;
   try {
     const onWait = () => progress.print("Waiting: another process is writing to the database\n");
     const { openForWriting } = await adapterOf(database);
     await using opened = await openForWriting({ create: true, bulk: { onWait, stop: io.stop } });
     for await (const { lines, bytes } of batchesOf(input.reader, maxLineBytes, io.stop)) {
-      progress.print(await commit(lines, opened.plants, counts));
+      const plants = lines.flatMap(({ plant }) => plant ?? []);
+      const outcomes = (await addAll(plants, opened.plants)).values();
+      const reports: string[] = [];
+      for (const { number, plant, fault = ERRORS.id_taken.message } of lines) {
+        const outcome = plant && outcomes.next().value;
+        if (outcome === "added" || outcome === "present") counts[outcome]++;
+        else reports.push(`line ${number}: ${fault}\n`);
+        line = number;
+      }
+      counts.refused += reports.length;
+      progress.print(reports.join(""));
       progress.update({ done: bytes, total: input.size, plants: counts.added + counts.present });
       // Reading a file does not wait: signals are handled here.
       await eventLoopTurn();
     }
   } catch (error) {
-    throw toImportError(error, source, counts);
+    throw toImportError(error, source, line);
   } finally {
     progress.clear();
   }
-  const { added, present, refused, line } = counts;
+  const { added, present, refused } = counts;
   const summary = `${grouped(added)} added, ${grouped(present)} already there, ${grouped(refused)} refused`;
   if (io.stop.aborted) throw new CommandError(`Stopped after line ${line}, import it again to go on: ${summary}`);
   if (refused > 0) throw new CommandError(summary);
@@ -49,22 +61,14 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
 
 const ADD_TIMEOUT_MS = 30_000;
 
-interface Counts {
-  added: number;
-  present: number;
-  refused: number;
-  /** The last line that was committed or refused. */
-  line: number;
-}
-
 /** An error of the database or of the system, in one line. Plants that were committed before stay. */
-function toImportError(error: unknown, source: string, counts: Counts): unknown {
+function toImportError(error: unknown, source: string, line: number): unknown {
   const reason = reasonOfRefusal(error);
   if (reason !== undefined) {
-    return new CommandError(`Cannot add plants after line ${counts.line}: ${reason}`, { cause: error });
+    return new CommandError(`Cannot add plants after line ${line}: ${reason}`, { cause: error });
   }
   // Closing the database failed as well: the first error says more.
-  if (error instanceof SuppressedError) return toImportError(error.suppressed, source, counts);
+  if (error instanceof SuppressedError) return toImportError(error.suppressed, source, line);
   return isSystemError(error) ? cannotRead(source, error) : error;
 }
 
@@ -86,21 +90,6 @@ function openInput(source: string, { stdin }: Io) {
   } catch (cause) {
     throw cannotRead(source, cause);
   }
-}
-
-/** Adds the plants among lines, counts the outcomes, and resolves to a report of the refused lines. */
-async function commit(lines: readonly Line[], store: PlantStore, counts: Counts): Promise<string> {
-  const plants = lines.flatMap(({ plant }) => plant ?? []);
-  const outcomes = (await addAll(plants, store)).values();
-  const reports: string[] = [];
-  for (const { number, plant, fault = ERRORS.id_taken.message } of lines) {
-    const outcome = plant && outcomes.next().value;
-    if (outcome === "added" || outcome === "present") counts[outcome]++;
-    else reports.push(`line ${number}: ${fault}\n`);
-    counts.line = number;
-  }
-  counts.refused += reports.length;
-  return reports.join("");
 }
 
 /** Adds plants, and until the deadline those again that another transaction has locked. */
