@@ -20,31 +20,27 @@ const POLL_MS = 20;
  * @throws {ConfigError} If the file cannot be read within 30 seconds, or holds more than a mebibyte.
  */
 export async function readSecretFile(name: string, path: string): Promise<string> {
+  const deadline = performance.now() + TIMEOUT_MS;
   try {
-    return await readText(path);
+    await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const isPipe = (await file.stat()).isFIFO();
+    const bytes = Buffer.alloc(MAX_BYTES + 1);
+    let length = 0;
+    while (length < bytes.length) {
+      const read = await file.read(bytes, length, bytes.length - length, null).catch((error) => {
+        // The writer of a pipe has not written yet.
+        if (error.code !== "EAGAIN") throw error;
+      });
+      // A pipe without a writer reads as if it had ended.
+      if (read?.bytesRead === 0 && (length > 0 || !isPipe)) return bytes.toString("utf8", 0, length);
+      length += read?.bytesRead ?? 0;
+      if (performance.now() > deadline) throw new Error(`it did not end within ${TIMEOUT_MS / 1_000} seconds`);
+      if (!read?.bytesRead) await Bun.sleep(POLL_MS);
+    }
+    throw new Error(`expected at most ${MAX_BYTES} bytes`);
   } catch (cause) {
     throw cannotUse(name, path, reasonOf(cause));
   }
-}
-
-async function readText(path: string): Promise<string> {
-  const deadline = performance.now() + TIMEOUT_MS;
-  await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
-  const isPipe = (await file.stat()).isFIFO();
-  const bytes = Buffer.alloc(MAX_BYTES + 1);
-  let length = 0;
-  while (length < bytes.length) {
-    const read = await file.read(bytes, length, bytes.length - length, null).catch((error) => {
-      // The writer of a pipe has not written yet.
-      if (error.code !== "EAGAIN") throw error;
-    });
-    // A pipe without a writer reads as if it had ended.
-    if (read?.bytesRead === 0 && (length > 0 || !isPipe)) return bytes.toString("utf8", 0, length);
-    length += read?.bytesRead ?? 0;
-    if (performance.now() > deadline) throw new Error(`it did not end within ${TIMEOUT_MS / 1_000} seconds`);
-    if (!read?.bytesRead) await Bun.sleep(POLL_MS);
-  }
-  throw new Error(`expected at most ${MAX_BYTES} bytes`);
 }
 
 function cannotUse(name: string, path: string, reason: string): ConfigError {
