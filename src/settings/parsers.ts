@@ -90,10 +90,8 @@ export function parseDatabaseUrl(input: Input): DatabaseLocation {
 
 /** Parses the URL of keys. Plain HTTP is for this machine only: whoever changes keys on the network can sign tokens. */
 export function parseJwksUrl(input: Input): URL {
-  const url = URL.parse(input.text);
-  const isSafe = url !== null && (url.protocol === "https:" || (url.protocol === "http:" && isLoopback(url)));
-  if (isSafe && !hasPassword(url)) return url;
-  throw refusal(input, "expected an https URL without a password", withoutSecrets(input.text));
+  const isSafe = (url: URL) => url.protocol === "https:" || (url.protocol === "http:" && isLoopback(url));
+  return parseUrl(input, isSafe, "expected an https URL without a password");
 }
 
 /** Whether a URL leads to this machine. */
@@ -103,10 +101,14 @@ export function isLoopback({ hostname }: URL): boolean {
 
 /** Parses a URL that paths are appended to: that of a collector of traces, or of the API. */
 export function parseBaseUrl(input: Input): URL {
+  const isBase = ({ protocol }: URL) => /^https?:$/.test(protocol) && !/[?#]/.test(input.text);
+  return parseUrl(input, isBase, "expected an http or https URL without a password, a query and a fragment");
+}
+
+/** Logs and messages have the URL: so it must not have a password. */
+function parseUrl(input: Input, isUsable: (url: URL) => boolean, expected: string): URL {
   const url = URL.parse(input.text);
-  const isHttp = url !== null && /^https?:$/.test(url.protocol);
-  if (isHttp && !/[?#]/.test(input.text) && !hasPassword(url)) return url;
-  const expected = "expected an http or https URL without a password, a query and a fragment";
+  if (url !== null && isUsable(url) && url.username === "" && url.password === "") return url;
   throw refusal(input, expected, withoutSecrets(input.text));
 }
 
@@ -117,11 +119,6 @@ export function parseOrigins(input: Input): string[] {
   if (wrong === undefined) return origins;
   const expected = "expected origins such as https://app.example.org, without a path";
   throw refusal(input, expected, withoutSecrets(wrong));
-}
-
-/** Logs and messages have the URL: so it must not have a secret. */
-function hasPassword({ username, password }: URL): boolean {
-  return username !== "" || password !== "";
 }
 
 /** A URL for a message: only its scheme if it may have a password, which can contain any character. */
