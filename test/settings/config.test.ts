@@ -132,6 +132,8 @@ const SECRET_QUERIES = ["https://otel.example.com/?key=secret", "https://otel.ex
 const PASSWORDS = [
   "https://me:secret@example.com",
   "https://me:p@secret@example.com",
+  "https://secret@example.com",
+  "https://:secret@example.com",
   "me:secret@example.com:4318",
   "postgres://me:secret@host/plants",
   "postgres://me:secret/x@host/plants",
