@@ -1,12 +1,10 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import { post } from "../support/client.ts";
-import { jwksServer, signed, signingKey } from "../support/jwks.ts";
+import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwks.ts";
 import { emptyDirectory, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
-
-const [ISSUER, AUDIENCE] = ["https://id.example.com/", "plant-store"];
 
 function jwtSettings(jwksUrl: string) {
   return { AUTH_JWKS_URL: jwksUrl, AUTH_ISSUER: ISSUER, AUTH_AUDIENCE: AUDIENCE };

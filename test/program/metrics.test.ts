@@ -4,7 +4,7 @@ import { TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-test("GET /metrics counts requests, plants, commits and the process", async () => {
+test("GET /metrics counts requests, plants, commits and the process, for a token in the header", async () => {
   await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
   expect((await post(server.url)).status).toBe(200);
   expect((await post(server.url)).status).toBe(200);
@@ -31,10 +31,6 @@ test("GET /metrics counts requests, plants, commits and the process", async () =
   }
   const memory = lines.find((line) => line.startsWith("process_resident_memory_bytes "));
   expect(Number(memory?.split(" ")[1])).toBeGreaterThan(1e6);
-});
-
-test("GET /metrics needs a token, in the header", async () => {
-  await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
   for (const path of ["/metrics", `/metrics?access_token=${TOKEN}`]) {
     expect((await fetch(server.url + path)).status).toBe(401);
   }

@@ -52,11 +52,7 @@ test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host 
       tls: { ca: Bun.file(server.cert) },
       headers: { ...(host && { host }) },
     });
-    expect({ host, status: response.status, body: await response.text() }).toEqual({
-      host,
-      status: 200,
-      body: '{"name":"Fern"}',
-    });
+    expect([host, response.status, await response.text()]).toEqual([host, 200, '{"name":"Fern"}']);
   }
 });
 
@@ -70,9 +66,8 @@ test("TLS files that are missing, no PEM or not a pair stop the start with one l
   ] as const) {
     const env = { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key };
     const run = await runToEnd({ cwd: directory.path, args: ["--port", "0"], env });
-    expect({ says, exitCode: run.exitCode }).toEqual({ says, exitCode: 2 });
-    expect(run.stderr).toStartWith(says);
-    expect(run.stderr.trimEnd()).not.toContain("\n");
+    const stderr = expect.stringMatching(new RegExp(`^${RegExp.escape(says)}[^\n]*\n$`));
+    expect(run).toEqual({ exitCode: 2, stdout: "", stderr });
   }
 });
 
@@ -112,18 +107,12 @@ test("SIGHUP changes the certificate under load: requests in flight get their re
 });
 
 /** SIGHUP makes a server use the files of another certificate. */
-async function expectRenewal(server: Awaited<ReturnType<typeof tlsServer>>): Promise<void> {
-  server.use("renewed");
-  server.child.kill("SIGHUP");
-  await server.stderr.until(/Certificate reloaded/);
-  expect(await handshake(server.url)).toBe("renewed");
+async function expectRenewal({ use, child, stderr, url }: Omit<Awaited<ReturnType<typeof tlsServer>>, "cert">) {
+  use("renewed");
+  child.kill("SIGHUP");
+  await stderr.until(/Certificate reloaded/);
+  expect(await handshake(url)).toBe("renewed");
 }
-
-test("SIGHUP changes the certificate under nohup, too", async () => {
-  using directory = emptyDirectory();
-  await using server = await tlsServer(directory.path, underNohup());
-  await expectRenewal(server);
-});
 
 test("SIGHUP while the server starts does not stop it", async () => {
   using directory = emptyDirectory();
@@ -138,15 +127,12 @@ test("SIGHUP while the server starts does not stop it", async () => {
   await pipe.writeFile(TOKEN);
   await pipe.close();
   const [, url = ""] = await server.stderr.until(/listens on (https:\/\/[^\s",]+)/);
-  use("renewed");
-  server.child.kill("SIGHUP");
-  await server.stderr.until(/Certificate reloaded/);
-  expect(await handshake(url)).toBe("renewed");
+  await expectRenewal({ ...server, url, use });
 });
 
-test("SIGHUP with a bad certificate keeps the one before, and says why", async () => {
+test("SIGHUP with a bad certificate keeps the one before and says why, and a good one replaces it, even under nohup", async () => {
   using directory = emptyDirectory();
-  await using server = await tlsServer(directory.path);
+  await using server = await tlsServer(directory.path, underNohup());
   writeFileSync(server.cert, "no PEM");
   server.child.kill("SIGHUP");
   const [line] = await server.stderr.until(/.*Certificate reload failed; keeping the current one.*\n/);
@@ -160,10 +146,7 @@ test("only cipher suites with forward secrecy are accepted", async () => {
   await using server = await tlsServer(directory.path);
   const suite = (ciphers: string) => handshake(server.url, { ciphers, maxVersion: "TLSv1.2" });
   for (const ciphers of ["AES128-GCM-SHA256", "AES256-SHA", "ECDHE-ECDSA-AES128-SHA"]) {
-    expect({ ciphers, seen: await suite(ciphers) }).toEqual({
-      ciphers,
-      seen: expect.stringContaining("HANDSHAKE_FAILURE"),
-    });
+    expect(await suite(ciphers), ciphers).toContain("HANDSHAKE_FAILURE");
   }
   expect(await suite("ECDHE-ECDSA-AES128-GCM-SHA256")).toBe("localhost");
   expect(await handshake(server.url, { minVersion: "TLSv1.3" })).toBe("localhost");
