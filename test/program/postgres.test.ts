@@ -10,8 +10,12 @@ import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_hooks.ts";
 import { runCommand } from "../support/stream_io.ts";
 import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { range } from "../support/scale.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'";
+const UP_TO_DATE = { exitCode: 0, stdout: "", stderr: "Nothing to do: the schema is up to date\n" };
 
 describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   let cluster: PostgresCluster;
@@ -63,7 +67,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   });
 
   test.concurrent(
-    "an error that is no state of the database is a 500, whose line in the log has the SQLSTATE alone",
+    "what somebody added to the tables is logged; a plant that it refuses is a 500, and ends import in one line",
     async () => {
       using directory = emptyDirectory();
       await using database = await emptyDatabase();
@@ -84,6 +88,17 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         // PostgreSQL says more: "Failing row contains (2, Fern, null)". At the end of the scope no plant may be in the log.
         await server.stderr.until(new RegExp(`"level":"ERROR".*${code}`));
       }
+      const warnings = server.stderr.text().match(/(?<="level":"WARN","message":")[^"]*/g);
+      expect(warnings).toEqual([
+        "Not created by plant-store, and may reject or change plants: constraint plants_name_check, index one_of_a_name",
+      ]);
+      const file = join(directory.path, "plants.ndjson");
+      await Bun.write(file, '{"id":1,"name":"Fern"}\n');
+      expect(await database.plantStore("import", file)).toEqual({
+        exitCode: 1,
+        stdout: "",
+        stderr: "Cannot add plants after line 0: unexpected error (23514)\n",
+      });
     },
   );
 
@@ -95,15 +110,10 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       expect(exitCode).toBe(0);
       return stdout;
     };
-    const [first, second] = ["first.db", "second.db"].map((name) => `file:${join(directory.path, name)}`) as [
-      string,
-      string,
-    ];
-    const more = Array.from({ length: 10_000 }, (_, index) => ({
-      id: BigInt(1_000 + 7 * index),
-      name: `plant ${index}`,
-    }));
-    const last = HOSTILE_PLANTS.findIndex(({ id }) => id > 1_000n);
+    const first = `file:${join(directory.path, "first.db")}`;
+    const second = `file:${join(directory.path, "second.db")}`;
+    const more = range(1_000, 11_000).map((id) => ({ id: BigInt(id), name: `plant ${id}` }));
+    const last = HOSTILE_PLANTS.findIndex(({ id }) => id > 11_000n);
     const plants = [...HOSTILE_PLANTS.slice(0, last), ...more, ...HOSTILE_PLANTS.slice(last)];
     const file = join(directory.path, "plants.ndjson");
     await Bun.write(file, plants.map((plant) => `${bodyOf(plant)}\n`).join(""));
@@ -134,20 +144,6 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     expect(await imported).toEqual({ exitCode: 0, stdout: "", stderr: "3 added, 0 already there, 0 refused\n" });
   });
 
-  test.concurrent("import says in one line what PostgreSQL refuses, also an error that nobody expects", async () => {
-    using directory = emptyDirectory();
-    await using database = await emptyDatabase();
-    await database.plantStore("migrate");
-    await database.run("ALTER TABLE plants ADD CHECK (name <> 'Fern')");
-    const file = join(directory.path, "plants.ndjson");
-    await Bun.write(file, '{"id":1,"name":"Fern"}\n');
-    expect(await database.plantStore("import", file)).toEqual({
-      exitCode: 1,
-      stdout: "",
-      stderr: "Cannot add plants after line 0: unexpected error (23514)\n",
-    });
-  });
-
   test.concurrent("backup leaves that to PostgreSQL's own tools", async () => {
     expect(await plantStore(["backup", "plants-backup.db"], cluster.url("postgres"))).toEqual({
       exitCode: 2,
@@ -156,26 +152,45 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     });
   });
 
-  test.concurrent(
-    "serve logs an index that somebody added, and ends in one line where a crash would lose plants",
-    async () => {
-      using directory = emptyDirectory();
+  test.concurrent("migrate prints the SQL, then applies it, then finds nothing to do", async () => {
+    await using database = await emptyDatabase();
+    const dry = await database.plantStore("migrate", "--dry-run");
+    expect(dry).toMatchObject({ exitCode: 0, stderr: "", stdout: expect.stringContaining('CREATE TABLE "plants"') });
+    expect(await database.run(TABLES)).toEqual([]);
+    const applied = { exitCode: 0, stdout: "", stderr: "Applied 0000_plants_and_tokens\n" };
+    expect(await database.plantStore("migrate")).toEqual(applied);
+    expect(await database.plantStore("migrate")).toEqual(UP_TO_DATE);
+    expect(await database.plantStore("migrate", "--dry-run")).toEqual(UP_TO_DATE);
+    expect(await database.plantStore("migrate", "--database", "file:plants.db")).toEqual({
+      exitCode: 2,
+      stdout: "",
+      stderr: "Cannot migrate a SQLite database: every command that writes to it migrates it\n",
+    });
+  });
+
+  test.concurrent.each([
+    ["COMMIT", false, 0],
+    // What succeeds waits for twice as long as the statement_timeout.
+    ["ROLLBACK", true, 600],
+  ])(
+    "what migrate prints is one transaction for any client, whatever its statement_timeout: %s",
+    async (end, isMade, waitMs) => {
       await using database = await emptyDatabase();
-      await database.plantStore("migrate");
-      await database.run("CREATE INDEX by_name ON plants (name)");
-      const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database.url };
-      await using server = await startServer({ cwd: directory.path, env });
-      server.child.kill("SIGTERM");
-      expect(await server.child.exited).toBe(0);
-      const warning =
-        '"level":"WARN","message":"Not created by plant-store, and may reject or change plants: index by_name"';
-      expect((await server.stderr.end).split(warning)).toHaveLength(2);
-      await database.run("ALTER TABLE plants SET UNLOGGED");
-      expect(await database.plantStore("serve", "--port", "0")).toEqual({
-        exitCode: 1,
-        stdout: "",
-        stderr: `Cannot open database "${database.name}": plants is UNLOGGED, so a crash of PostgreSQL would empty it: ALTER TABLE plants SET LOGGED\n`,
-      });
+      const { stdout: script } = await database.plantStore("migrate", "--dry-run");
+      await using rival = database.connect();
+      await rival.unsafe("BEGIN; CREATE TABLE tokens (name text)").simple();
+      await using client = database.connect();
+      await client.unsafe("SET statement_timeout = '300ms'");
+      // On its one connection they run one after another; as with psql, those after one that fails, too.
+      const statements = script.split(/;$/m).map((statement) => client.unsafe(statement).simple());
+      const applied = Promise.allSettled(statements);
+      const waiting = `SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = '${database.name}'`;
+      const isLong = `${waiting} AND query_start < now() - interval '${waitMs}ms'`;
+      while ((await database.run(isLong)).length === 0) await Bun.sleep(20);
+      await rival.unsafe(end);
+      expect((await applied).every(({ status }) => status === "fulfilled")).toBe(isMade);
+      if (isMade) expect(await database.plantStore("migrate")).toEqual(UP_TO_DATE);
+      else expect(await database.run(TABLES)).toEqual([{ tablename: "tokens" }]);
     },
   );
 
@@ -194,8 +209,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         expect(await plantStore(...args)).toEqual({ exitCode: 1, stdout: "", stderr });
       }
     }
-    const tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'";
-    expect(await foreign.run(tables)).toEqual([{ tablename: "orders" }]);
+    expect(await foreign.run(TABLES)).toEqual([{ tablename: "orders" }]);
   });
 
   test.concurrent("says in one line what is wrong with a database, and ends", async () => {

@@ -47,6 +47,8 @@ const CLOCK_PASSED = /^.*"message":"Event loop blocked".*\n/m;
 const WAITS_FOR_LOCK = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
 const WAITS_FOR_STANDBY = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
+const SERVE = ["serve", "--port", "0"];
+
 describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () => {
   let cluster: PostgresCluster;
   let database: string;
@@ -79,32 +81,39 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     await rival.unsafe("ROLLBACK");
   });
 
-  /** Starts a server in this process, and stops it once it waits. */
-  async function stopAtWait(wait: string) {
+  /** Waits until a connection waits for something. */
+  async function untilOne(waits: string): Promise<void> {
+    while ((await cluster.run(waits)).length === 0) await Bun.sleep(5);
+  }
+
+  /** To the end of the scope, commits wait for a standby that is not there. */
+  async function withoutStandby(): Promise<AsyncDisposable> {
+    await cluster.set("synchronous_standby_names", "nobody");
+    return { [Symbol.asyncDispose]: () => cluster.set("synchronous_standby_names", "") };
+  }
+
+  /** Starts a command in this process, and stops it once it waits. */
+  async function stopAtWait(args: readonly string[], wait: string) {
     const stop = new AbortController();
-    const starting = runCommand(["serve", "--port", "0"], { DATABASE_URL: database }, { stop: stop.signal });
-    while ((await cluster.run(wait)).length === 0) await Bun.sleep(5);
+    const started = runCommand(args, { DATABASE_URL: database }, { stop: stop.signal });
+    await untilOne(wait);
     stop.abort();
-    return await starting;
+    return await started;
   }
 
   test("ends the start of a server at a signal, while it waits for the tokens", async () => {
     await using rival = cluster.connect();
     await rival.unsafe("BEGIN; LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE").simple();
-    const { exitCode, stderr } = await stopAtWait(WAITS_FOR_LOCK);
+    const { exitCode, stderr } = await stopAtWait(SERVE, WAITS_FOR_LOCK);
     expect([exitCode, stderr]).toEqual([0, expect.stringMatching(/^\{[^\n]*"Stopping: [^\n]*\n$/)]);
     await rival.unsafe("ROLLBACK");
   });
 
   test("ends a server at a signal, while it waits for its first token to be stored", async () => {
-    await cluster.set("synchronous_standby_names", "nobody");
-    try {
-      const { exitCode, stderr } = await stopAtWait(WAITS_FOR_STANDBY);
-      expect(exitCode).toBe(0);
-      expect(stderr).not.toMatch(NO_FIRST_TOKEN);
-    } finally {
-      await cluster.set("synchronous_standby_names", "");
-    }
+    await using _ = await withoutStandby();
+    const { exitCode, stderr } = await stopAtWait(SERVE, WAITS_FOR_STANDBY);
+    expect(exitCode).toBe(0);
+    expect(stderr).not.toMatch(NO_FIRST_TOKEN);
   });
 
   test("lets a server go on without a first token, and a token whose secret was not shown be deleted", async () => {
@@ -113,10 +122,10 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     const stop = new AbortController();
     let log = "";
     const io = { stop: stop.signal, stderr: (text: string) => void (log += text) };
-    const serving = runCommand(["serve", "--port", "0"], { DATABASE_URL: database }, io);
+    const serving = runCommand(SERVE, { DATABASE_URL: database }, io);
     const creating = plantStore(["token", "create", "new"]);
     // One waits for the standby, and the other one for the first's commit.
-    while ((await cluster.run(WAITS_FOR_LOCK)).length === 0) await Bun.sleep(5);
+    await untilOne(WAITS_FOR_LOCK);
     clock.pass(DEADLINE_MS);
     while (!NO_FIRST_TOKEN.test(log)) await Bun.sleep(5);
     const [, url = ""] = /listens on (http:[^\s",]+)/.exec(log) ?? [];
@@ -125,13 +134,27 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     expect(await creating).toEqual({ exitCode: 1, stdout: "", stderr });
     await cluster.set("synchronous_standby_names", "");
     // Its commit went on waiting, and was there after all.
-    while ((await cluster.run("SELECT FROM tokens")).length === 0) await Bun.sleep(5);
+    await untilOne("SELECT FROM tokens");
     await Promise.all(["new", "first-start"].map((name) => plantStore(["token", "delete", name])));
     expect(await plantStore(["token", "list", "--json"])).toMatchObject({ stdout: "[]\n" });
     const { stdout } = await plantStore(["token", "create", "new"]);
     await untilTokenIs(200, url, stdout.trim());
     stop.abort();
     expect((await serving).exitCode).toBe(0);
+  });
+
+  test("ends serve where it cannot make the schema, and migrate only at a signal", async () => {
+    using _ = shortenDeadlines();
+    await cluster.emptyDatabase();
+    {
+      await using _ = await withoutStandby();
+      const stderr = "Stopped: the schema may or may not be up to date\n";
+      expect(await stopAtWait(["migrate"], WAITS_FOR_STANDBY)).toEqual({ exitCode: 1, stdout: "", stderr });
+      const late = 'Cannot open database "postgres": it did not respond in time (DEADLINE)\n';
+      expect(await plantStore(SERVE)).toEqual({ exitCode: 1, stdout: "", stderr: late });
+    }
+    while ((await cluster.run(WAITS_FOR_STANDBY)).length > 0) await Bun.sleep(5);
+    expect(await plantStore(["migrate"])).toMatchObject({ stderr: "Nothing to do: the schema is up to date\n" });
   });
 
   test("says in one line that a role may not delete tokens", async () => {
