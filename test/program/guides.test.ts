@@ -11,42 +11,30 @@ import { blocks, cellsOf, guides, section, table } from "../support/guides.ts";
 import { ROOT } from "../support/program.ts";
 import { TERMINAL_FILE, terminalPicture } from "./terminal.ts";
 
-const [{ text: readme } = { text: "" }] = guides;
-
-/** The links of a page, outside of code: those to files as paths from the root, each with its anchor or "". */
-function linksOf({ path, text }: { path: string; text: string }) {
-  const prose = text.replace(/^```.*?^```/gms, "").replace(/`[^`\n]*`/g, "");
-  return Array.from(prose.matchAll(/\]\(([^)\s]+)\)/g), ([, target = ""]) => target)
+/** The pages as a host of Markdown shows them: their links to files, as paths from the root, and their anchors. */
+const pages = guides.map(({ path, text }) => {
+  const html = Bun.markdown.html(text, { headings: { ids: true } });
+  const links = Array.from(html.matchAll(/<a href="([^"]+)"/g), ([, target = ""]) => target)
     .filter((target) => !/^https?:/.test(target))
     .map((target) => {
-      const [file = "", anchor = ""] = target.split("#");
+      const [file = "", anchor] = target.split("#");
       return { path: file === "" ? path : join(dirname(path), file), anchor };
     });
-}
+  return { path, links, anchors: Array.from(html.matchAll(/<h\d id="([^"]+)"/g), ([, id]) => id) };
+});
 
-/** The anchors that Markdown hosts make of a page's headings. */
-function anchorsOf(text: string): string[] {
-  const headings = Array.from(text.replace(/^```.*?^```/gms, "").matchAll(/^#+ (.+)$/gm), ([, title = ""]) => title);
-  return headings.map((title) =>
-    title
-      .toLowerCase()
-      .replace(/[^\w\- ]/g, "")
-      .replaceAll(" ", "-"),
-  );
-}
-
-test.each(guides.map((guide) => guide))("the links of $path lead to files and headings that exist", (guide) => {
-  const broken = linksOf(guide).filter(({ path, anchor }) => {
+test.each(pages)("the links of $path lead to files and headings that exist", ({ links }) => {
+  const broken = links.filter(({ path, anchor }) => {
     if (!existsSync(join(ROOT, path))) return true;
-    const text = path === guide.path ? guide.text : guides.find((each) => each.path === path)?.text;
-    return anchor !== "" && !anchorsOf(text ?? "").includes(anchor);
+    return anchor !== undefined && !pages.find((page) => page.path === path)?.anchors.includes(anchor);
   });
   expect(broken).toEqual([]);
 });
 
 test("the README links every guide", () => {
-  const linked = new Set(linksOf({ path: "README.md", text: readme }).map(({ path }) => path));
-  expect(guides.map(({ path }) => path).filter((path) => path !== "README.md" && !linked.has(path))).toEqual([]);
+  const [readme, ...others] = pages;
+  const linked = readme?.links.map(({ path }) => path);
+  expect(others.map(({ path }) => path).filter((path) => !linked?.includes(path))).toEqual([]);
 });
 
 test("the API guide's table of responses is the program's", () => {
@@ -86,42 +74,34 @@ test("the container does not run as root", () => {
 /** Each setting as a row: variables, flag, default and meaning. */
 const settings = Object.values(SETTINGS).map((setting) => {
   const presets = Object.values(setting.variables);
-  return {
-    names: namesOf(setting),
-    flag: setting.flag?.split(" ")[0] ?? "",
-    preset: presets.some(Boolean) ? presets.map((preset) => preset || "none").join(", ") : "none",
-    meaning: setting.meaning,
-  };
+  const preset = presets.some(Boolean) ? presets.map((each) => each || "none").join(", ") : "none";
+  return [namesOf(setting), setting.flag?.split(" ")[0] ?? "", preset, setting.meaning];
 });
 
 test("the operating guide's table of settings is the program's", () => {
-  const [, text = ""] =
-    guides.find(({ path }) => path === "src/commands/README.md")?.text.split("\n## Settings\n") ?? [];
+  const guide = guides.find(({ path }) => path === "src/commands/README.md");
+  const [, text = ""] = guide?.text.split("\n## Settings\n") ?? [];
   const [rows = ""] = /(?:^\|.*\n)+/m.exec(text) ?? [];
-  const documented = rows
-    .trim()
-    .split("\n")
-    .slice(2)
-    .map((row) => {
-      const [names, flag, preset] = cellsOf(row.replaceAll("`", ""));
-      return { names, flag, preset, meaning: cellsOf(row)[3] };
-    });
-  expect(documented).toEqual(settings);
+  const [, , ...documented] = rows.trim().split("\n").map(cellsOf);
+  expect(documented.map((cells) => [...cells.slice(0, 3).map(plain), ...cells.slice(3)])).toEqual(settings);
 });
 
 test("the settings in the README are among them, with their flags and defaults", () => {
-  const documented = table("Settings").map(([names = "", flag = "", preset = ""]) =>
-    [names, flag, preset].map((cell) => cell.replaceAll("`", "")),
-  );
-  const real = settings.map(({ names, flag, preset }) => [names, flag, preset === "none" ? "" : preset].join(" | "));
-  expect(documented.map((row) => row.join(" | ")).filter((row) => !real.includes(row))).toEqual([]);
+  const documented = table("Settings").map((cells) => cells.slice(0, 3).map(plain).join(" | "));
+  const real = settings.map(([names, flag, preset]) => [names, flag, preset === "none" ? "" : preset].join(" | "));
+  expect(documented.filter((row) => !real.includes(row))).toEqual([]);
   expect(documented).toHaveLength(8);
 });
+
+/** A cell without its marks of code. */
+function plain(cell: string): string {
+  return cell.replaceAll("`", "");
+}
 
 const program = declareProgram(async () => {});
 
 test("the operating guide's table of commands is the program's", () => {
-  const documented = table("Commands").map(([name = ""]) => name.replaceAll("`", ""));
+  const documented = table("Commands").map(([name = ""]) => plain(name));
   expect(documented).toEqual([...program.commands.map((command) => command.name()), "help"]);
 });
 
@@ -136,17 +116,13 @@ const calls = guides.flatMap(({ path, text }) =>
 
 test.each(calls)("$path: plant-store $call names a command and flags that there are", ({ call }) => {
   const words = call.split(/\s+/);
-  let command = program.commands.find((each) => each.name() === "serve");
-  let known = program.commands;
-  while (words[0] !== undefined && /^[a-z]+$/.test(words[0]) && known.length > 0) {
-    const name = words.shift();
-    command = known.find((each) => each.name() === name);
-    expect({ name, isKnown: command !== undefined }).toEqual({ name, isKnown: true });
-    known = command?.commands ?? [];
-  }
-  const flags = words.filter((word) => word.startsWith("--")).map((word) => word.split("=")[0]);
-  const options = command?.options.map(({ long }) => long) ?? [];
-  expect(flags.filter((flag) => flag !== "--" && !options.includes(flag))).toEqual([]);
+  const find = (known: typeof program.commands, name = "") => known.find((command) => command.name() === name);
+  const first = find(program.commands, call.startsWith("--") ? "serve" : words.shift());
+  const command = first?.commands.length ? find(first.commands, words.shift()) : first;
+  const options = command?.options.map(({ long }) => long);
+  const flags = words.filter((word) => /^--./.test(word)).map((word) => word.split("=")[0]);
+  expect(flags.filter((flag) => !options?.includes(flag))).toEqual([]);
+  expect(command).toBeDefined();
 });
 
 test("the guides call the program often enough for that to mean something", () => {

@@ -11,10 +11,9 @@ setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 const MAX_PACKAGES = 25;
 const MAX_BYTES = 15_000_000;
 
+const directory = emptyDirectory();
 let tarball = "";
-let directory: ReturnType<typeof emptyDirectory>;
 beforeAll(async () => {
-  directory = emptyDirectory();
   tarball = await packInto(directory.path);
 });
 afterAll(() => directory[Symbol.dispose]());
@@ -38,12 +37,12 @@ test.skipIf(skipsRuntimes("what package managers install")).each(managers)(
       env: { ...process.env, PATH: path },
       stderr: "pipe",
     });
-    const output = (
-      await Promise.all([program.stdout, program.stderr].map((stream) => new Response(stream).text()))
-    ).join("\n");
+    const texts = [program.stdout, program.stderr].map((stream) => new Response(stream).text());
+    const output = (await Promise.all(texts)).join("\n");
     expect({ exitCode: await program.exited, output }).toMatchObject({ exitCode: 0 });
+    const warnings = output.match(/.*(?:\bwarn|peer|deprecated|script|blocked).*/gi) ?? [];
     // A machine's own settings are none of the package's business.
-    expect(output.match(/.*(?:\bwarn|peer|deprecated|script|blocked).*/gi)?.filter(isOfPackage) ?? []).toEqual([]);
+    expect(warnings.filter((line) => !/user config|No license field/.test(line))).toEqual([]);
     const { packages, bytes } = installed(join(project.path, "node_modules"));
     console.log(`${basename(add.join(" "))}: ${packages.size} packages, ${(bytes / 1e6).toFixed(1)} MB`);
     expect(packages).toContain(packageJson.name);
@@ -51,10 +50,6 @@ test.skipIf(skipsRuntimes("what package managers install")).each(managers)(
     expect(bytes).toBeLessThanOrEqual(MAX_BYTES);
   },
 );
-
-function isOfPackage(line: string): boolean {
-  return !/user config|No license field/.test(line);
-}
 
 /** The packages below a folder and the bytes of all files, each once though pnpm links to them. */
 function installed(modules: string): { packages: Set<string>; bytes: number } {

@@ -1,5 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { CLOSED_PORT, post, TOKEN } from "../support/client.ts";
+import { sendHalf } from "../faults/health.ts";
 import { startCollector } from "../support/collector.ts";
 import { emptyDirectory, exitCodeOf, freePort, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 
@@ -49,13 +50,9 @@ test.concurrent("a collector that is gone or refuses costs a warning, and neithe
 test.concurrent("the span of a client that went away is no error", async () => {
   using collector = startCollector();
   await using server = await startServer({ env: traced(collector.url, SOON) });
-  const { hostname, port } = new URL(server.url);
-  const head = `POST /plants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${TOKEN}\r\nContent-Type: application/json`;
-  const socket = await Bun.connect({ hostname, port: Number(port), socket: { data() {} } });
-  socket.write(`${head}\r\nContent-Length: 1000\r\n\r\n{`);
-  // The body is being waited for once another request is answered.
-  await fetch(`${server.url}/livez`);
-  socket.terminate();
+  // The server waits for the rest of the body when it has answered another request.
+  const client = await sendHalf(server.url);
+  client.close("reset");
   await collector.until(2);
   expect(collector.spans.map(({ status }) => status)).toEqual([0, 0]);
 });
