@@ -22,14 +22,14 @@ const SECRET_NOT_SHOWN =
   "; a token of this name may exist now although its secret was not shown: remove it with plant-store token delete new";
 
 /** Commands that read or change tokens: how each says that it could not in time. */
-const LATE_COMMANDS: readonly (readonly [args: string, action: string, advice: string])[] = [
+const LATE_COMMANDS = [
   ["token list", "list the tokens", ""],
   ["token create new", 'create token "new"', SECRET_NOT_SHOWN],
   ["token revoke old", 'revoke token "old"', LOOK],
   ["token delete old", 'delete token "old"', LOOK],
   ["token prune", "prune the tokens", LOOK],
   ["serve --port 0", "read the tokens", ""],
-];
+] as const;
 
 /** The line of a command that could not do this in time. */
 function lateLine(action: string, advice: string): RegExp {
@@ -57,11 +57,11 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
 
   const plantStore = (args: readonly string[]) => runCommand(args, { DATABASE_URL: database });
 
-  /** Waits until so many connections have waited for another transaction: each ends that after a while, and begins again. */
-  async function waitForLocks(count: number): Promise<void> {
-    const pids = new Set<unknown>();
-    while (pids.size < count) {
-      for (const { pid } of await cluster.run(WAITS_FOR_LOCK)) pids.add(pid);
+  /** Waits until a query has found so many rows: a connection that waits ends that after a while, and begins again. */
+  async function untilFound(query: string, count = 1): Promise<void> {
+    const found = new Set<string>();
+    while (found.size < count) {
+      for (const row of await cluster.run(query)) found.add(JSON.stringify(row));
       await Bun.sleep(5);
     }
   }
@@ -75,16 +75,11 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
       expect(ended).toEqual({ exitCode: 1, stdout: "" });
       expect(stderr.replace(CLOCK_PASSED, "")).toMatch(lateLine(action, advice));
     });
-    await waitForLocks(LATE_COMMANDS.length);
+    await untilFound(WAITS_FOR_LOCK, LATE_COMMANDS.length);
     clock.pass(DEADLINE_MS);
     await Promise.all(refused);
     await rival.unsafe("ROLLBACK");
   });
-
-  /** Waits until a connection waits for something. */
-  async function untilOne(waits: string): Promise<void> {
-    while ((await cluster.run(waits)).length === 0) await Bun.sleep(5);
-  }
 
   /** To the end of the scope, commits wait for a standby that is not there. */
   async function withoutStandby(): Promise<AsyncDisposable> {
@@ -96,7 +91,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
   async function stopAtWait(args: readonly string[], wait: string) {
     const stop = new AbortController();
     const started = runCommand(args, { DATABASE_URL: database }, { stop: stop.signal });
-    await untilOne(wait);
+    await untilFound(wait);
     stop.abort();
     return await started;
   }
@@ -125,7 +120,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     const serving = runCommand(SERVE, { DATABASE_URL: database }, io);
     const creating = plantStore(["token", "create", "new"]);
     // One waits for the standby, and the other one for the first's commit.
-    await untilOne(WAITS_FOR_LOCK);
+    await untilFound(WAITS_FOR_LOCK);
     clock.pass(DEADLINE_MS);
     while (!NO_FIRST_TOKEN.test(log)) await Bun.sleep(5);
     const [, url = ""] = /listens on (http:[^\s",]+)/.exec(log) ?? [];
@@ -134,7 +129,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     expect(await creating).toEqual({ exitCode: 1, stdout: "", stderr });
     await cluster.set("synchronous_standby_names", "");
     // Its commit went on waiting, and was there after all.
-    await untilOne("SELECT FROM tokens");
+    await untilFound("SELECT FROM tokens");
     await Promise.all(["new", "first-start"].map((name) => plantStore(["token", "delete", name])));
     expect(await plantStore(["token", "list", "--json"])).toMatchObject({ stdout: "[]\n" });
     const { stdout } = await plantStore(["token", "create", "new"]);

@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { chmodSync, constants, readdirSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
@@ -67,12 +67,8 @@ test.concurrent.each([
   const tls = setting.startsWith("TLS") && { TLS_CERT_FILE: `${pair}.crt`, TLS_KEY_FILE: `${pair}.key` };
   const env = { PORT: "0", ...tls, [setting]: file };
   await using program = start({ cwd: directory.path, args: [command], env });
-  // It is there once the program holds the pipe open for reading.
-  const isOpen = () =>
-    open(file, constants.O_WRONLY | constants.O_NONBLOCK)
-      .then((pipe) => pipe.close())
-      .catch(() => false);
-  while ((await isOpen()) === false) await Bun.sleep(5);
+  // A pipe opens when its reader is there.
+  await (await open(file, "w")).close();
   program.child.kill("SIGTERM");
   expect(await exitCodeOf(program.child)).toBe(exitCode);
 });

@@ -1,0 +1,240 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { sendHalf } from "../faults/health.ts";
+import { bearer, CLOSED_PORT, post, TOKEN } from "../support/client.ts";
+import { startCollector } from "../support/collector.ts";
+import { exitCodeOf, freePort, isFromSlowMachine, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { shell } from "../support/shell.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+// Logs
+
+interface Line {
+  readonly "@timestamp": string;
+  readonly level: string;
+  readonly message: string;
+  readonly [property: string]: unknown;
+}
+
+/** Runs a server, uses it, stops it, and gives what it logged. */
+async function logOf(env: Record<string, string>, use: (url: string) => Promise<unknown>): Promise<Line[]> {
+  await using server = await startServer({ env: { AUTH_TOKENS: TOKEN, ...env } });
+  await use(server.url);
+  server.child.kill("SIGTERM");
+  expect(await server.child.exited).toBe(0);
+  const lines = (await server.stderr.end).trim().split("\n");
+  return lines.map((line) => JSON.parse(line) as Line).filter(({ message }) => !isFromSlowMachine(message));
+}
+
+test.concurrent(
+  "a line of the log is a JSON object; the second one is the configuration, without its secrets",
+  async () => {
+    const lines = await logOf({ QUEUE_LIMIT: "77" }, async () => {});
+    for (const line of lines) {
+      expect(line["@timestamp"]).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
+      expect(line.level).toBe("INFO");
+    }
+    expect(lines.map(({ message }) => message.split(" ")[0])).toEqual(["Plant", "Configuration", "Stopping:"]);
+    const database = { adapter: "sqlite", path: "plants.db" };
+    expect(lines[1]).toMatchObject({ queueLimit: 77, authTokens: 1, database });
+  },
+);
+
+test.concurrent(
+  "refused credentials are logged with the reason and the response's request id, a thousand of them in few lines",
+  async () => {
+    const ids: string[] = [];
+    const lines = await logOf({}, async (url) => {
+      const credentials = ["Bearer plant_mistyped-0123456", "Bearer unknown-token-0123", "Basic dXNlcjpwYXNz"];
+      for (const authorization of credentials) {
+        ids.push((await post(url, undefined, { headers: { authorization } })).headers.get("x-request-id") ?? "");
+      }
+      for (let i = 0; i < 20; i++) {
+        await Promise.all(Array.from({ length: 50 }, () => post(url, undefined, { token: null })));
+      }
+    });
+    const refused = lines.filter(({ message }) => message === "Refused credentials");
+    expect(refused.slice(0, 3).map(({ reason }) => reason)).toEqual(["mistyped", "unknown", "malformed"]);
+    expect(refused.slice(0, 3).map(({ requestId }) => requestId)).toEqual(ids);
+    expect(refused.length).toBeLessThan(100);
+    expect(lines.filter(({ message }) => message === "Request completed")).toEqual([]);
+    const counts = lines.filter(({ message }) => /^Suppressed \d+ more lines: Refused credentials$/.test(message));
+    const counted = counts.reduce((sum, { suppressed }) => sum + Number(suppressed), 0);
+    expect(refused.length + counted).toBe(1_003);
+  },
+);
+
+test.concurrent.each([
+  ["off", ["127.0.0.1", "127.0.0.1", "127.0.0.1"]],
+  ["Forwarded", ["127.0.0.1", "2001:db8::1", "127.0.0.1"]],
+  ["X-Forwarded-For", ["192.0.2.1", "127.0.0.1", "127.0.0.1"]],
+])("with TRUST_PROXY=%s refused credentials are logged with the client's address", async (TRUST_PROXY, clients) => {
+  const lines = await logOf({ TRUST_PROXY }, async (url) => {
+    await post(url, undefined, { token: null, headers: { "x-forwarded-for": "198.51.100.7, 192.0.2.1" } });
+    await post(url, undefined, { token: null, headers: { forwarded: 'for="[2001:db8::1]"' } });
+    await post(url, undefined, { token: null });
+  });
+  const refused = lines.filter(({ message }) => message === "Refused credentials");
+  expect(refused.map(({ client }) => client)).toEqual(clients);
+});
+
+test.concurrent(
+  "with LOG_FORMAT=pretty no line of a start is long, and settings at their defaults are left out",
+  async () => {
+    const env = { AUTH_TOKENS: TOKEN, LOG_FORMAT: "pretty", NO_COLOR: "1", QUEUE_LIMIT: "5000" };
+    await using server = await startServer({ env });
+    await server.stderr.until(/Integrity check passed.*\n/);
+    expect(server.stderr.text()).not.toMatch(/"level"|undefined/);
+    const lines = server.stderr.text().split("\n");
+    expect(lines.filter((line) => line.length > 160)).toEqual([]);
+    const configuration = lines.find((line) => line.includes("Configuration in force"));
+    expect(configuration).toContain('database={ adapter: "sqlite", path: "plants.db" } authTokens=1 queueLimit=5000');
+    expect(configuration).not.toMatch(/maxBodyBytes|logLevel/);
+  },
+);
+
+test.concurrent("no log holds a token or a body, however they came", async () => {
+  const lines = await logOf({ ACCESS_LOG: "on", LOG_LEVEL: "debug" }, async (url) => {
+    await post(url, { id: 1, name: "body-secret-0123456789" });
+    await post(url, { id: 1, name: "body-secret-0123456789", tag: "other" });
+    await post(url, '{"body-secret-0123456789"');
+    await post(url, { id: "body-secret-0123456789" });
+    await post(url, undefined, { token: "unknown-secret-0123456789" });
+    await post(url, undefined, { headers: { authorization: "unknown-secret-0123456789" } });
+    await post(`${url}/path-secret-0123`);
+    await fetch(`${url}/plants?access_token=query-secret-0123456789`, { method: "POST" });
+  });
+  expect(lines.filter(({ message }) => message === "Request completed")).toHaveLength(8);
+  const text = JSON.stringify(lines);
+  expect(text).not.toMatch(/(?:unknown|query|body|path)-secret/);
+  expect(text).not.toContain(TOKEN);
+});
+
+test.each([
+  ["is on a full disk", 'exec "$@" 2> /dev/full'],
+  ["nobody reads any more", 'exec "$@" 2> >(exec true)'],
+])("a server whose log %s serves on, and SIGTERM exits 0", async (_what, script) => {
+  // A server without a log cannot tell its port.
+  const port = freePort();
+  const env = { AUTH_TOKENS: TOKEN, ACCESS_LOG: "on" };
+  await using server = start({ program: shell(script, "bash"), args: ["--port", String(port)], env });
+  let response: Response | undefined;
+  while (response === undefined) {
+    response = await post(`http://127.0.0.1:${port}`).catch(() => undefined);
+    await Bun.sleep(20);
+  }
+  expect(response.status).toBe(200);
+  server.child.kill("SIGTERM");
+  expect(await server.child.exited).toBe(0);
+});
+
+// Metrics
+
+test.concurrent(
+  "GET /metrics counts requests, plants, commits and the process, for a token in the header",
+  async () => {
+    await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
+    expect((await post(server.url)).status).toBe(200);
+    expect((await post(server.url)).status).toBe(200);
+    expect((await post(server.url, { id: 1, name: "Ivy" })).status).toBe(409);
+    expect((await post(server.url, "{")).status).toBe(400);
+    expect((await fetch(`${server.url}/made-up-by-a-client`)).status).toBe(404);
+    const response = await fetch(`${server.url}/metrics`, { headers: bearer() });
+    expect(response.status).toBe(200);
+    expect(response.headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
+    const lines = (await response.text()).split("\n");
+    for (const line of [
+      'plant_store_requests_total{path="/plants",method="POST",status="200"} 2',
+      'plant_store_requests_total{path="other",method="GET",status="404"} 1',
+      'plant_store_request_duration_seconds_count{path="/plants"} 4',
+      'plant_store_plants_total{outcome="added"} 1',
+      'plant_store_plants_total{outcome="present"} 1',
+      'plant_store_plants_total{outcome="conflict"} 1',
+      "plant_store_batch_plants_sum 3",
+      "plant_store_commit_duration_seconds_count 3",
+      "plant_store_queue_plants 0",
+      "plant_store_checkpoint_failures_total 0",
+    ]) {
+      expect(lines).toContain(line);
+    }
+    const memory = lines.find((line) => line.startsWith("process_resident_memory_bytes "));
+    expect(Number(memory?.split(" ")[1])).toBeGreaterThan(1e6);
+    for (const path of ["/metrics", `/metrics?access_token=${TOKEN}`]) {
+      expect((await fetch(server.url + path)).status).toBe(401);
+    }
+    expect((await fetch(`${server.url}/metrics`, { method: "POST", headers: bearer() })).status).toBe(405);
+  },
+);
+
+// Traces
+
+function traced(endpoint: string, more: Record<string, string> = {}) {
+  return { AUTH_TOKENS: TOKEN, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, ...more };
+}
+
+/** Sends at once what ended, so that no test waits for the usual five seconds. */
+const SOON = { OTEL_BSP_SCHEDULE_DELAY: "10" };
+
+test.concurrent("what ended just before a stop is sent", async () => {
+  using collector = startCollector();
+  const env = traced(collector.url, { OTEL_BSP_SCHEDULE_DELAY: "3600000", OTEL_SERVICE_NAME: "greenhouse" });
+  await using server = await startServer({ env });
+  await fetch(`${server.url}/livez`);
+  server.child.kill("SIGTERM");
+  expect(await exitCodeOf(server.child)).toBe(0);
+  expect(collector.spans.map(({ name }) => name)).toEqual(["GET /livez"]);
+  expect(collector.resources).toMatchObject([{ "service.name": "greenhouse" }]);
+});
+
+test.concurrent("a collector that never answers does not hold up the stop", async () => {
+  using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+  const env = traced(`http://127.0.0.1:${silent.port}`, { SHUTDOWN_TIMEOUT_MS: "5000", ...SOON });
+  await using server = await startServer({ env });
+  await fetch(`${server.url}/livez`);
+  server.child.kill("SIGTERM");
+  // The exporter itself would wait for ten seconds, and try again.
+  expect(await exitCodeOf(server.child, 8_000)).toBe(0);
+  expect(await server.stderr.end).toContain("the collector did not accept the last spans in time");
+});
+
+test.concurrent("a collector that is gone or refuses costs a warning, and neither a plant nor the stop", async () => {
+  using refusing = Bun.serve({ port: 0, fetch: () => new Response("a whole page", { status: 403 }) });
+  for (const port of [CLOSED_PORT, refusing.port]) {
+    await using server = await startServer({ env: traced(`http://127.0.0.1:${port}`, SOON) });
+    expect((await post(server.url)).status).toBe(200);
+    await server.stderr.until(/"Trace export failed".*"reason":"[^"]+"/);
+    server.child.kill("SIGTERM");
+    expect(await exitCodeOf(server.child)).toBe(0);
+    expect(await server.stderr.end).not.toContain("a whole page");
+  }
+});
+
+test.concurrent("the span of a client that went away is no error", async () => {
+  using collector = startCollector();
+  await using server = await startServer({ env: traced(collector.url, SOON) });
+  // The server waits for the rest of the body when it has answered another request.
+  const client = await sendHalf(server.url);
+  client.close("reset");
+  await collector.until(2);
+  expect(collector.spans.map(({ status }) => status)).toEqual([0, 0]);
+});
+
+test.concurrent("tracing sends no secret of the command line or the environment, and listens nowhere", async () => {
+  using collector = startCollector();
+  const metricsPort = freePort();
+  await using server = await startServer({
+    // The flag replaces the variable: this server needs no PostgreSQL.
+    args: ["--database", "file:secret-plants.db"],
+    env: traced(collector.url, {
+      ...SOON,
+      DATABASE_URL: "postgres://greenhouse:secret-0123456789@127.0.0.1/plants",
+      OTEL_METRICS_EXPORTER: "prometheus",
+      OTEL_EXPORTER_PROMETHEUS_PORT: String(metricsPort),
+    }),
+  });
+  expect((await post(server.url)).status).toBe(200);
+  await collector.until(1);
+  const sent = collector.requests.map(({ text }) => text).join();
+  for (const secret of ["secret", TOKEN, server.cwd]) expect(sent).not.toContain(secret);
+  await expect(fetch(`http://127.0.0.1:${metricsPort}/metrics`)).rejects.toThrow();
+});
