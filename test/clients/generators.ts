@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { executable } from "../support/executable.ts";
 import { missing } from "../support/missing.ts";
 import { emptyDirectory } from "../support/program.ts";
-import type { Connection, CreatePlant, Outcome, Plant } from "./generated_client.ts";
+import type { CreatePlant } from "./generated_client.ts";
 import { codeThatExports } from "../support/guides.ts";
 
 const HERE = import.meta.dir;
@@ -37,35 +37,26 @@ export async function generateClients({ python }: { readonly python: boolean }) 
   cpSync(join(HERE, "generated_client.ts"), join(path, "generated_client.ts"));
   symlinkSync(MODULES, join(path, "node_modules"));
   mkdirSync(join(path, "generated"));
-  for (const [file, name] of GUIDE_FILES) await Bun.write(join(path, "programs", file), codeThatExports(name));
-  await Bun.write(join(path, "openapi.json"), (await run(path, [...executable(), "openapi"])).stdout);
+  for (const name of ["allowBigInts", "fetchWithRetries", "int64", "storeFern"]) {
+    const file = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+    await Bun.write(join(path, "programs", `${file}.ts`), codeThatExports(name));
+  }
+  await Bun.write(join(path, "openapi.json"), await run(path, [...executable(), "openapi"]));
   await Promise.all([
     run(path, bin("openapi-typescript", "openapi.json", "--output", "programs/plants.d.ts")),
     run(path, bin("openapi-ts", "--input", "openapi.json", "--output", "generated/hey_api", "--no-log-file")),
     run(path, bin("orval", "--config", "programs/orval.config.json")),
-    python && run(path, [...JAVA_GENERATOR, "-g", "python", "-i", "openapi.json", "-o", "generated/python"]),
+    python &&
+      run(path, ["java", "-jar", JAR, "generate", "-g", "python", "-i", "openapi.json", "-o", "generated/python"]),
   ]);
-  return { path, [Symbol.dispose]: () => directory[Symbol.dispose]() };
+  return directory;
 }
 
-/** The guides' code, under the names that it imports itself by, with what it exports. */
-const GUIDE_FILES = [
-  ["allow_big_ints.ts", "allowBigInts"],
-  ["fetch_with_retries.ts", "fetchWithRetries"],
-  ["int64.ts", "int64"],
-  ["store_fern.ts", "storeFern"],
-] as const;
-
-const JAVA_GENERATOR = [
-  "java",
-  "-jar",
-  "node_modules/@openapitools/openapi-generator-cli/bin/openapi-generator.jar",
-  "generate",
-];
+const JAR = "node_modules/@openapitools/openapi-generator-cli/bin/openapi-generator.jar";
 
 /** Type-checks the clients and the programs that use them, and the README's code. Resolves to what is wrong. */
-export async function typeCheck(path: string): Promise<string> {
-  return (await run(path, bin("tsc", "--project", "programs"))).stdout;
+export function typeCheck(path: string): Promise<string> {
+  return run(path, bin("tsc", "--project", "programs"));
 }
 
 /** A program of a package here, on this Bun. */
@@ -73,37 +64,32 @@ function bin(name: string, ...args: string[]): string[] {
   return [process.execPath, "--bun", `node_modules/.bin/${name}`, ...args];
 }
 
-async function run(cwd: string, command: string[], stdin = "") {
+/** Runs a program to its end, and resolves to what it wrote. */
+async function run(cwd: string, command: string[], stdin = ""): Promise<string> {
   const child = Bun.spawn(command, { cwd, stdin: new Blob([stdin]), stdout: "pipe", stderr: "pipe" });
   const [stdout, stderr] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
   if ((await child.exited) !== 0) throw new Error(`${command.join(" ")} failed:\n${stdout}\n${stderr}`);
-  return { stdout };
+  return stdout;
 }
 
 /** Loads one of the programs in TypeScript, or its code from the README. */
-export async function load<Name extends string, Value>(path: string, program: string, name: Name): Promise<Value> {
-  const module = (await import(join(path, "programs", `${program}.ts`))) as Record<Name, Value>;
-  return module[name];
+export async function load<Value>(path: string, program: string, name: string): Promise<Value> {
+  return (await import(join(path, "programs", `${program}.ts`)))[name];
 }
 
 /** Makes one file of a program and its client, for runtimes that do not find files as compilers do. */
 export async function bundle(path: string, program: string): Promise<string> {
   const outdir = join(path, "bundles");
-  await Bun.build({
-    entrypoints: [join(path, "programs", `${program}.ts`)],
-    outdir,
-    target: "node",
-    naming: "[name].mjs",
-  });
+  const entrypoints = [join(path, "programs", `${program}.ts`)];
+  await Bun.build({ entrypoints, outdir, target: "node", naming: "[name].mjs" });
   return join(outdir, `${program}.mjs`);
 }
 
 /** The program in Python. */
 export function pythonClient(path: string): CreatePlant {
-  return async (plant: Plant, { baseUrl, token, headers = {} }: Connection) => {
-    const calls = JSON.stringify([{ base_url: baseUrl, token, plant, headers }]);
+  return async (plant, { baseUrl, token, headers = {} }) => {
+    const call = JSON.stringify({ base_url: baseUrl, token, plant, headers });
     const command = ["env", "PYTHONPATH=generated/python", PYTHON ?? "python3", "programs/python_client.py"];
-    const [outcome] = JSON.parse((await run(path, command, calls)).stdout) as [Outcome];
-    return outcome;
+    return JSON.parse(await run(path, command, call));
   };
 }

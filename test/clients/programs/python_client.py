@@ -1,4 +1,4 @@
-"""Sends plants by the client that OpenAPI Generator makes: calls as JSON on stdin, outcomes as JSON on stdout."""
+"""Sends a plant by the client that OpenAPI Generator makes: the call as JSON on stdin, its outcome on stdout."""
 
 import json
 import sys
@@ -21,4 +21,4 @@ def create_plant(base_url, token, plant, headers):
             return {"status": refusal.status, **error.to_dict()}
 
 
-print(json.dumps([create_plant(**call) for call in json.load(sys.stdin)]))
+print(json.dumps(create_plant(**json.load(sys.stdin))))
