@@ -1,15 +1,20 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { dirname } from "node:path";
-import { blocks, section } from "../support/guides.ts";
+import { mkdirSync, utimesSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { bearer, post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
+import { blocks, section } from "../support/guides.ts";
+import { missing } from "../support/missing.ts";
+import { emptyDirectory, freePort, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
+/** Where the shell finds the program, as once it is installed. */
+const PATH = `${dirname(executable()[0])}:${process.env["PATH"]}`;
+
 test.concurrent("the operator's chapters, followed in order", async () => {
   using home = emptyDirectory();
-  const env = { PATH: `${dirname(executable()[0])}:${process.env["PATH"]}`, PORT: "0" };
+  const env = { PATH, PORT: "0" };
   const follow = (script: string) => runToEnd({ program: ["sh", "-ec", script], cwd: home.path, env });
   const serve = () => startServer({ program: ["plant-store"], cwd: home.path, env });
 
@@ -71,3 +76,114 @@ test.concurrent("the scrape configuration and the alerts name what there is", as
   expect({ missing, used: used.length, metrics: metrics.length > 4 }).toEqual({ missing: [], used: 2, metrics: true });
   expect(rules.map(({ expr }) => expr).join()).toContain(`up{job="${jobs[0]?.job_name}"}`);
 });
+
+/** Whether a test of a program that is not installed has to skip itself, which it says. */
+function skipsWithout(program: string, debianPackage: string): boolean {
+  return Bun.which(program) === null && missing(`${program}: apt-get install ${debianPackage}`);
+}
+
+/** The file in the guides' blocks of this language whose first line names it. */
+function file(heading: string, language: string, name: string): string {
+  const found = blocks(heading, language).find((code) => code.includes(`# ${name}\n`));
+  if (found === undefined) throw new Error(`"${heading}" has no ${name}`);
+  return found;
+}
+
+test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
+  "systemd accepts the unit, with and without HTTPS, and finds it well contained",
+  async () => {
+    using home = emptyDirectory();
+    const unit = file("systemd", "ini", "/etc/systemd/system/plant-store.service").replace(
+      "/usr/local/bin/plant-store",
+      executable()[0],
+    );
+    const https = file("HTTPS", "ini", "/etc/systemd/system/plant-store.service.d/https.conf");
+    const analyze = (...args: string[]) => runToEnd({ program: ["systemd-analyze"], args, cwd: home.path });
+    for (const text of [unit, `${unit}\n${https}`]) {
+      await Bun.write(join(home.path, "plant-store.service"), text);
+      expect(await analyze("verify", "./plant-store.service")).toMatchObject({ exitCode: 0, stderr: "" });
+      const { stdout } = await analyze("security", "--offline=yes", "--no-pager", "./plant-store.service");
+      const [, exposure] = /Overall exposure level for plant-store\.service: (\d+\.\d)/.exec(stdout) ?? [];
+      expect(Number(exposure)).toBeWithin(0, 3);
+    }
+  },
+);
+
+test("the script of the daily backup makes a copy that is checked, and deletes those of two weeks ago", async () => {
+  using home = emptyDirectory();
+  mkdirSync(join(home.path, "plant-store"));
+  await using server = await startServer({ cwd: join(home.path, "plant-store"), env: { AUTH_TOKENS: TOKEN } });
+  expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
+  const old = join(home.path, "plant-store/2020-01-01.db");
+  await Bun.write(old, "");
+  const ago = Date.now() / 1_000 - 15 * 86_400;
+  utimesSync(old, ago, ago);
+  const backup = file("Backup", "sh", "/usr/local/bin/plant-store-backup").replaceAll(/\/var\/(lib|backups)\//g, "");
+  expect(await runToEnd({ program: ["sh", "-c", backup], cwd: home.path, env: { PATH } })).toMatchObject({
+    exitCode: 0,
+  });
+  const copies = await Array.fromAsync(new Bun.Glob("20*.db").scan(join(home.path, "plant-store")));
+  expect(copies).toEqual([`${new Date().toLocaleDateString("sv")}.db`]);
+});
+
+test.skipIf(skipsWithout("nginx", "nginx-light"))(
+  "behind the guide's nginx plants are stored, and the log names the client",
+  async () => {
+    using home = emptyDirectory();
+    const env = { AUTH_TOKENS: TOKEN, TRUST_PROXY: "X-Forwarded-For", ACCESS_LOG: "on" };
+    await using server = await startServer({ cwd: home.path, env });
+    const port = freePort();
+    const certificate = join(ROOT, "test/support/tls/localhost");
+    const [nginx = ""] = blocks("A proxy in front", "nginx");
+    const http = nginx
+      .replace("127.0.0.1:3000", new URL(server.url).host)
+      .replace("listen 443 ssl", `listen 127.0.0.1:${port} ssl`)
+      .replace("/etc/nginx/plants.pem", `${certificate}.crt`)
+      .replace("/etc/nginx/plants.key", `${certificate}.key`);
+    const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
+      (name) => `${name}_temp_path ${home.path}/${name};`,
+    );
+    await Bun.write(
+      join(home.path, "nginx.conf"),
+      `daemon off; master_process off; pid ${home.path}/pid; error_log stderr; events {}\nhttp { access_log off; ${temporary.join(" ")}\n${http} }`,
+    );
+    const args = ["-p", home.path, "-e", "stderr", "-c", join(home.path, "nginx.conf")];
+    await using _ = start({ program: ["nginx"], args, cwd: home.path });
+    const options = { headers: { "x-forwarded-for": "192.0.2.9" }, tls: { ca: Bun.file(`${certificate}.crt`) } };
+    let response: Response | undefined;
+    while (response === undefined) {
+      response = await post(`https://localhost:${port}`, undefined, options).catch(() => undefined);
+      await Bun.sleep(20);
+    }
+    expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
+    const [line] = await server.stderr.until(/.*\/plants.*/);
+    expect(line).toContain("127.0.0.1");
+    expect(line).not.toContain("192.0.2.9");
+  },
+);
+
+/** Runs the guide's client in a language with code that stores the largest id, and checks what the server has then. */
+async function storesExactly(language: string, command: readonly string[], main: (url: string) => string) {
+  using home = emptyDirectory();
+  await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
+  const [client = ""] = blocks("In Python and Go", language);
+  const path = join(home.path, `client.${language.slice(0, 2)}`);
+  await Bun.write(path, `${client}\n${main(server.url)}\n`);
+  const ended = await runToEnd({ program: command, args: [path], cwd: home.path, env: { HOME: home.path } });
+  expect(ended).toMatchObject({ exitCode: 0 });
+  const exported = await runToEnd({ args: ["export"], cwd: home.path });
+  expect(exported.stdout).toBe('{"id":9223372036854775807,"name":"Fern"}\n');
+}
+
+test.skipIf(skipsWithout("/usr/bin/python3", "python3"))("the guide's client in Python stores every id exactly", () =>
+  storesExactly("python", ["/usr/bin/python3"], (url) => {
+    return `assert store("${url}", "${TOKEN}", {"id": 9223372036854775807, "name": "Fern"}) == {"name": "Fern"}`;
+  }),
+);
+
+test.skipIf(skipsWithout("go", "golang-go"))("the guide's client in Go stores every id exactly", () =>
+  storesExactly("go", ["go", "run"], (url) => {
+    const call = `Store("${url}", "${TOKEN}", []byte("{\\"id\\": 9223372036854775807, \\"name\\": \\"Fern\\"}"))`;
+    return `func main() {\n\tif err := ${call}; err != nil {\n\t\tpanic(err)\n\t}\n}`;
+  }),
+);

@@ -2,12 +2,12 @@ import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import { section } from "../support/guides.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
-import { post, TOKEN } from "../support/client.ts";
-import { bodyOf, getBytes, postBytes, verdictOf } from "../support/load.ts";
-import { ask } from "../faults/health.ts";
+import { bearer, post, TOKEN } from "../support/client.ts";
+import { bodyOf } from "../support/load.ts";
 import { executable } from "../support/executable.ts";
 import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_hooks.ts";
+import { streamOf } from "../support/stream.ts";
 import { runCommand } from "../support/stream_io.ts";
 import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { range } from "../support/scale.ts";
@@ -30,30 +30,30 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
 
   const plantStore = (args: readonly string[], url: string) => runCommand(args, { DATABASE_URL: url });
 
-  /** A database with nothing in it, and what runs a command on it. */
+  /** A database with nothing in it, and what runs a command on it, or imports lines. */
   async function emptyDatabase() {
     const database = await cluster.newDatabase({ tables: false });
-    return { ...database, plantStore: (...args: string[]) => plantStore(args, database.url) };
+    const importLines = (lines: string) =>
+      runCommand(["import", "-"], { DATABASE_URL: database.url }, { stdin: () => streamOf([lines]) });
+    return { ...database, importLines, plantStore: (...args: string[]) => plantStore(args, database.url) };
   }
 
   test.concurrent("serve stores plants, says what is ready and what there is to watch, and ends cleanly", async () => {
-    using directory = emptyDirectory();
     await using database = await emptyDatabase();
     await database.run("GRANT ALL ON SCHEMA public TO secret");
     const url = database.url.replace("postgres@", "secret:open-sesame@");
     const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, LOG_LEVEL: "debug" };
-    await using server = await startServer({ cwd: directory.path, env });
+    await using server = await startServer({ env });
     const fern = { id: 2n ** 53n + 1n, name: "Fern", tag: "🌱" };
-    for (const [plant, verdict] of [
-      [fern, "200"],
-      [fern, "200"],
-      [{ ...fern, name: "Ivy" }, "409/4091"],
+    for (const [name, status] of [
+      ["Fern", 200],
+      ["Fern", 200],
+      ["Ivy", 409],
     ] as const) {
-      expect(verdictOf(await ask(server.url, postBytes(plant)))).toBe(verdict);
+      expect((await post(server.url, bodyOf({ ...fern, name }))).status).toBe(status);
     }
-    expect(verdictOf(await ask(server.url, getBytes("/readyz")))).toBe("200");
-    const metrics = await fetch(`${server.url}/metrics`, { headers: { authorization: `Bearer ${TOKEN}` } });
-    const text = await metrics.text();
+    expect((await fetch(`${server.url}/readyz`)).status).toBe(200);
+    const text = await (await fetch(`${server.url}/metrics`, { headers: bearer() })).text();
     expect(text).toMatch(/^plant_store_postgres_connections 3$/m);
     expect(text).toContain("plant_store_postgres_reconnections_total 0\n");
     const namesIn = (document: string) => new Set(document.match(/\bplant_store_postgres_\w+/g));
@@ -69,7 +69,6 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   test.concurrent(
     "what somebody added to the tables is logged; a plant that it refuses is a 500, and ends import in one line",
     async () => {
-      using directory = emptyDirectory();
       await using database = await emptyDatabase();
       await database.plantStore("migrate");
       await database.run(
@@ -77,7 +76,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         "CREATE UNIQUE INDEX one_of_a_name ON plants (name)",
       );
       const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database.url, LOG_LEVEL: "debug" };
-      await using server = await startServer({ cwd: directory.path, env });
+      await using server = await startServer({ env });
       expect((await post(server.url, { id: 1, name: "Moss" })).status).toBe(200);
       for (const [name, code] of [
         ["Fern", "23514"],
@@ -92,9 +91,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       expect(warnings).toEqual([
         "Not created by plant-store, and may reject or change plants: constraint plants_name_check, index one_of_a_name",
       ]);
-      const file = join(directory.path, "plants.ndjson");
-      await Bun.write(file, '{"id":1,"name":"Fern"}\n');
-      expect(await database.plantStore("import", file)).toEqual({
+      expect(await database.importLines('{"id":1,"name":"Fern"}\n')).toEqual({
         exitCode: 1,
         stdout: "",
         stderr: "Cannot add plants after line 0: unexpected error (23514)\n",
@@ -130,14 +127,11 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   });
 
   test.concurrent("import waits for a plant that another transaction holds, and counts each once", async () => {
-    using directory = emptyDirectory();
     await using database = await emptyDatabase();
-    const file = join(directory.path, "plants.ndjson");
-    await Bun.write(file, '{"id":1,"name":"Fern"}\n{"id":2,"name":"Moss"}\n{"id":3,"name":"Ivy"}\n');
     await database.plantStore("migrate");
     await using rival = database.connect();
     await rival.unsafe("BEGIN; INSERT INTO plants VALUES (2, 'Ivy')").simple();
-    const imported = database.plantStore("import", file);
+    const imported = database.importLines('{"id":1,"name":"Fern"}\n{"id":2,"name":"Moss"}\n{"id":3,"name":"Ivy"}\n');
     const othersAreStored = "SELECT 1 AS one FROM plants WHERE id <> 2 HAVING count(*) = 2";
     while ((await database.run(othersAreStored)).length === 0) await Bun.sleep(5);
     await rival.unsafe("ROLLBACK");
@@ -216,15 +210,9 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     const { port } = cluster;
     const refused = [
-      [
-        "postgres://secret:wrong-sesame@db/plants",
-        2,
-        'Cannot use DATABASE_URL "postgres://…": a host on a network needs',
-      ],
+      ["postgres://secret:wrong-sesame@db/plants", 2, '"postgres://…": a host on a network needs sslmode'],
       ["postgres://secret:wrong-sesame@127.0.0.1/plants?sslmode=no", 2, "expected sslmode to be disable, require,"],
       [`postgres://secret:wrong-sesame@127.0.0.1:${port}/postgres`, 1, "it rejects this user or password (28P01)"],
-      [`postgres://postgres@127.0.0.1:${port}/missing`, 1, "it has no such database (3D000)"],
-      ["postgres://postgres@127.0.0.1:1/postgres", 1, "127.0.0.1:1: connection refused"],
       [`postgres://postgres@127.0.0.1:${port}/missing\r\n`, 1, "it has no such database (3D000)"],
       [`postgres://postgres@127.0.0.1:1/postgres?connect_timeout=10 `, 1, "127.0.0.1:1: connection refused"],
       [`postgres://a@127.0.0.1:${silent.port}/b?connect_timeout=1`, 1, "it did not respond in time"],

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { type Browser, chromium, type Page, type Request } from "playwright-core";
+import { type Browser, chromium, type Page, type Request as Sent } from "playwright-core";
 import { post, TOKEN } from "../support/client.ts";
 import { missing } from "../support/missing.ts";
 import { startServer } from "../support/program.ts";
@@ -54,7 +54,7 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
     const page = await context.newPage();
     const { port } = prefix === "" ? new URL(url) : stack.use(serveBelow(prefix, url));
     const origin = `http://${HOST}:${port}`;
-    const requests: Request[] = [];
+    const requests: Sent[] = [];
     page.on("request", (request) => requests.push(request));
     const complaints = complaintsOf(page);
     const policy = (await page.goto(`${origin}${prefix}/swagger`))?.headers()["content-security-policy"];
@@ -190,14 +190,11 @@ async function expectNothingCovered(page: Page): Promise<void> {
 
 /** A proxy that hands on what is asked for below a prefix, without the prefix. */
 function serveBelow(prefix: string, target: string): Bun.Server<undefined> {
-  return Bun.serve({
-    port: 0,
-    fetch(request) {
-      const { pathname } = new URL(request.url);
-      if (!pathname.startsWith(`${prefix}/`)) return new Response(null, { status: 404 });
-      return fetch(new Request(`${target}${pathname.slice(prefix.length)}`, request), { decompress: false });
-    },
-  });
+  const forward = (request: Request) => {
+    const { pathname } = new URL(request.url);
+    return fetch(new Request(`${target}${pathname.slice(prefix.length)}`, request), { decompress: false });
+  };
+  return Bun.serve({ port: 0, routes: { [`${prefix}/*`]: forward } });
 }
 
 /** What the browser's console shows but a script did not merely log; breaches of the policy are errors there. */
