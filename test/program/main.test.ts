@@ -1,38 +1,47 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
+import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const FERN = { id: 1, name: "Fern", tag: "indoor" };
 
-test.concurrent("the first start prints a token and a curl line that works as it stands", async () => {
+/** For how long each token of a database is accepted, in milliseconds; `null` for ever. */
+async function lifetimes(cwd: string): Promise<(number | null)[]> {
+  const { stdout } = await runToEnd({ cwd, args: ["token", "list", "--json"] });
+  const tokens = JSON.parse(stdout) as { created: string; expires: string | null }[];
+  return tokens.map(({ created, expires }) => (expires === null ? null : Date.parse(expires) - Date.parse(created)));
+}
+
+test.concurrent("the first start prints a token for 24 hours, and a curl line that works as it stands", async () => {
   await using server = await startServer();
   const [curl] = await server.stderr.until(/curl .*\n/);
   const run = Bun.spawn(["sh", "-c", curl], { stdout: "pipe", stderr: "ignore" });
   const response = await new Response(run.stdout).text();
   expect(response).toStartWith("HTTP/1.1 200 OK");
   expect(response).toEndWith('{"name":"Monstera deliciosa","tag":"indoor"}');
+  expect(server.stderr.text()).toContain("It may be in a log now, so it expires in 24 hours.");
+  expect(await lifetimes(server.cwd)).toEqual([86_400_000]);
 });
 
-test.concurrent("a restart knows the plants and the token, and makes no other token", async () => {
+test("the first token does not expire where it is printed on a terminal", async () => {
   using directory = emptyDirectory();
-  let token = "";
-  {
-    await using server = await startServer({ cwd: directory.path });
-    [token] = await server.stderr.until(/plant_\w+/);
-    expect((await post(server.url, FERN, { token })).status).toBe(200);
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
-  }
-  expect(readdirSync(directory.path)).toEqual(["plants.db"]);
-  await using server = await startServer({ cwd: directory.path });
-  expect((await post(server.url, FERN, { token })).status).toBe(200);
-  expect((await post(server.url, { ...FERN, name: "Ivy" }, { token })).status).toBe(409);
-  expect(server.stderr.text()).not.toContain("plant_");
+  const stop = new AbortController();
+  let printed = "";
+  const stderr = (text: string) => {
+    if (!text.includes("curl")) return;
+    printed = text;
+    stop.abort();
+  };
+  const environment = { PORT: "0", DATABASE_URL: join(directory.path, "plants.db") };
+  const options = { isTerminal: true, stop: stop.signal, stderr };
+  expect(await runCommand([], environment, options)).toMatchObject({ exitCode: 0 });
+  expect(printed).toContain("Created token");
+  expect(printed).not.toContain("expires");
+  expect(await lifetimes(directory.path)).toEqual([null]);
 });
 
 test.concurrent("two servers that start at once on one new file both serve", async () => {

@@ -9,36 +9,6 @@ import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** For how long each token of a database is accepted, in milliseconds; `null` for ever. */
-async function lifetimes(cwd: string): Promise<(number | null)[]> {
-  const { stdout } = await runToEnd({ cwd, args: ["token", "list", "--json"] });
-  const tokens = JSON.parse(stdout) as { created: string; expires: string | null }[];
-  return tokens.map(({ created, expires }) => (expires === null ? null : Date.parse(expires) - Date.parse(created)));
-}
-
-test.concurrent("the first token expires after 24 hours if it is not printed on a terminal, and says so", async () => {
-  await using server = await startServer();
-  await server.stderr.until(/It may be in a log now, so it expires in 24 hours\./);
-  expect(await lifetimes(server.cwd)).toEqual([86_400_000]);
-});
-
-test("the first token does not expire where it is printed on a terminal", async () => {
-  using directory = emptyDirectory();
-  const stop = new AbortController();
-  let printed = "";
-  const stderr = (text: string) => {
-    if (!text.includes("curl")) return;
-    printed = text;
-    stop.abort();
-  };
-  const environment = { PORT: "0", DATABASE_URL: join(directory.path, "plants.db") };
-  const options = { isTerminal: true, stop: stop.signal, stderr };
-  expect(await runCommand([], environment, options)).toMatchObject({ exitCode: 0 });
-  expect(printed).toContain("Created token");
-  expect(printed).not.toContain("expires");
-  expect(await lifetimes(directory.path)).toEqual([null]);
-});
-
 test.concurrent("AUTH_TOKENS_FILE names a file of more tokens, one a line or comma-separated", async () => {
   using directory = emptyDirectory();
   const file = join(directory.path, "tokens");
