@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import { post } from "../support/client.ts";
 import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwks.ts";
-import { emptyDirectory, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -34,11 +34,10 @@ test("the program follows AUTH_SCOPE and AUTH_ALGORITHMS", async () => {
 test("the program accepts an identity provider's JWTs beside its own tokens, and makes none by itself", async () => {
   const key = await signingKey();
   await using provider = jwksServer(key);
-  using directory = emptyDirectory();
   const env = jwtSettings(provider.url.href);
   const [own, dotted, claims] = ["own-token-0123456789", "own.token.0123456789", goodClaims()];
   {
-    await using server = await startServer({ cwd: directory.path, env });
+    await using server = await startServer({ env });
     expect(await statusOf(server.url, await signed(key, claims))).toBe(200);
     expect(await statusOf(server.url, await signed(key, { ...claims, aud: "another" }))).toBe(401);
     await server.stderr.until(/wrong audience/);
@@ -50,7 +49,7 @@ test("the program accepts an identity provider's JWTs beside its own tokens, and
     expect(Array.from(reasons, ([, reason]) => reason)).toEqual(expected);
     expect(server.stderr.text()).not.toContain("plant_");
   }
-  await using server = await startServer({ cwd: directory.path, env: { ...env, AUTH_TOKENS: `${own},${dotted}` } });
+  await using server = await startServer({ env: { ...env, AUTH_TOKENS: `${own},${dotted}` } });
   for (const token of [own, dotted, await signed(key, claims)]) expect(await statusOf(server.url, token)).toBe(200);
 });
 

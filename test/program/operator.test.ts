@@ -15,18 +15,15 @@ const PATH = `${dirname(executable()[0])}:${process.env["PATH"]}`;
 test.concurrent("the operator's chapters, followed in order", async () => {
   using home = emptyDirectory();
   const env = { PATH, PORT: "0" };
-  const follow = (script: string) => runToEnd({ program: ["sh", "-ec", script], cwd: home.path, env });
+  const follow = (script = "") => runToEnd({ program: ["sh", "-ec", script], cwd: home.path, env });
   const serve = () => startServer({ program: ["plant-store"], cwd: home.path, env });
 
   let token: string;
   // The chapters name the paths of a server; here all is in one directory, and there is no systemd.
-  const [backup = ""] = blocks("Backup", "sh").map((code) => code.replace("/var/backups/plants.db", "copy.db"));
-  const [restore = ""] = blocks("Restore", "sh").map((code) =>
-    code
-      .replaceAll(/^systemctl.*\n/gm, "")
-      .replace(/\/var\/backups\S+/, "copy.db")
-      .replace("/var/lib/plant-store/", ""),
-  );
+  const [backup, restore] = ["Backup", "Restore"].map((heading) => {
+    const [code = ""] = blocks(heading, "sh");
+    return code.replace(/\/var\/backups\/\S+/, "copy.db").replaceAll(/^systemctl.*\n|\/var\/lib\/plant-store\//gm, "");
+  });
   {
     await using server = await serve();
     const [first] = await server.stderr.until(/plant_\w{38}/);
@@ -34,9 +31,8 @@ test.concurrent("the operator's chapters, followed in order", async () => {
     expect(await postNumbered(server.url, token, 1)).toBe(200);
 
     const [tokens = ""] = blocks("Tokens", "sh");
-    const { exitCode, stdout } = await follow(tokens);
-    expect(exitCode).toBe(0);
-    expect(stdout).toMatch(/^plant_[0-9A-Za-z]{38}\n.*\bgreenhouse\b/s);
+    const stdout = expect.stringMatching(/^plant_[0-9A-Za-z]{38}\n.*\bgreenhouse\b/s);
+    expect(await follow(tokens)).toMatchObject({ exitCode: 0, stdout });
 
     const [reading = ""] = blocks("Export and import", "sh");
     expect(await follow(reading)).toMatchObject({ exitCode: 0, stderr: "0 added, 1 already there, 0 refused\n" });
