@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { table } from "../support/guides.ts";
 import { MODULE_RUNTIMES, skipsRuntimes } from "../support/module_runtimes.ts";
 import { TOKEN } from "../support/client.ts";
-import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, runToEnd, startServer, type StartOptions, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 import { createPlant as createPlantByEden } from "./eden_client.ts";
 import type { Connection, CreatePlant, Outcome } from "./generated_client.ts";
@@ -39,22 +39,15 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     return program === "python" ? pythonClient(clients) : await load(clients, program, "createPlant");
   };
 
-  /** A server of the executable in a fresh world: with how to reach it, and what it stores. */
-  async function startPlants(env: Record<string, string> = {}) {
-    await using stack = new AsyncDisposableStack();
-    const { path: cwd } = stack.use(emptyDirectory());
-    const run = async (...args: string[]) => (await runToEnd({ args, cwd })).stdout;
-    const metricsToken = (await run("token", "create", "prometheus", "--scope", "metrics")).trim();
-    const server = stack.use(await startServer({ cwd, env: { AUTH_TOKENS: TOKEN, ...env } }));
+  /** A server of the executable, with how to reach it, and what it stores. */
+  async function startPlants(options: StartOptions = {}) {
+    const server = await startServer({ ...options, env: { AUTH_TOKENS: TOKEN, ...options.env } });
     const connection: Connection = { baseUrl: server.url, token: TOKEN, fetch };
-    const all = stack.move();
-    return {
-      connection,
-      metricsToken,
-      database: join(cwd, "plants.db"),
-      stored: async () => (await run("export")).trim().split("\n"),
-      [Symbol.asyncDispose]: () => all.disposeAsync(),
+    const stored = async () => {
+      const { stdout } = await runToEnd({ args: ["export"], cwd: server.cwd });
+      return stdout.trim().split("\n");
     };
+    return { ...server, connection, stored };
   }
 
   test("in TypeScript passes `strict`, with a type for every response, and so does the README's code", async () => {
@@ -62,8 +55,11 @@ describe.skipIf(skipped)("a client generated from the document", () => {
   });
 
   test.each(CLIENTS)("stores plants, and reads every error: $client", async ({ program }) => {
-    await using plants = await startPlants({ REQUEST_TIMEOUT_MS: "300" });
-    const { connection, metricsToken } = plants;
+    using directory = emptyDirectory();
+    const { path: cwd } = directory;
+    const metrics = await runToEnd({ args: ["token", "create", "prometheus", "--scope", "metrics"], cwd });
+    await using plants = await startPlants({ cwd, env: { REQUEST_TIMEOUT_MS: "300" } });
+    const { connection } = plants;
     const createPlant = await clientOf(program);
     const fern = { id: 1, name: "Fern" };
     const latin1 = { "Content-Type": "application/json; charset=iso-8859-1" };
@@ -72,7 +68,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       await createPlant({ id: 2, name: "🌿", tag: "indoor" }, connection),
       await createPlant({ id: 3, name: "\0" }, connection),
       await createPlant(fern, { ...connection, token: "unknown-token-0123456789" }),
-      await createPlant(fern, { ...connection, token: metricsToken }),
+      await createPlant(fern, { ...connection, token: metrics.stdout.trim() }),
       await createPlant({ id: 1, name: "Ivy" }, connection),
       await createPlant({ id: 3, name: "x".repeat(65_536) }, connection),
       await createPlant(fern, { ...connection, headers: latin1 }),
@@ -91,7 +87,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
         : { status: 415, error: 4151, message: "the Content-Type must be application/json in UTF-8" },
     ]);
     expect(await plants.stored()).toEqual(['{"id":1,"name":"Fern"}', '{"id":2,"name":"🌿","tag":"indoor"}']);
-    using locked = new Database(plants.database);
+    using locked = new Database(join(cwd, "plants.db"));
     locked.run("BEGIN IMMEDIATE");
     const refused = await createPlant({ id: 3, name: "Moss" }, connection);
     locked.run("ROLLBACK");
@@ -110,11 +106,9 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       "store_fern",
       "storeFern",
     );
-    expect(await storeFern(plants.connection.baseUrl, TOKEN)).toBe("Fern");
+    expect(await storeFern(plants.url, TOKEN)).toBe("Fern");
     expect(await plants.stored()).toEqual(['{"id":9223372036854775807,"name":"Fern"}']);
-    await expect(storeFern(plants.connection.baseUrl, `${TOKEN}-not`)).rejects.toThrow(
-      "4012: the bearer token is not valid",
-    );
+    await expect(storeFern(plants.url, `${TOKEN}-not`)).rejects.toThrow("4012: the bearer token is not valid");
   });
 
   test.each(CLIENTS)("does with ids past 2^53 what the README says: $client", async ({ client, program }) => {
@@ -142,7 +136,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
   test("axios sends the largest id as a bigint, and not with int64(), as the README says", async () => {
     await using plants = await startPlants();
     const program = [process.execPath, join(clients, "programs/axios.ts")];
-    const { stdout } = await runToEnd({ program, args: [plants.connection.baseUrl, TOKEN], cwd: clients });
+    const { stdout } = await runToEnd({ program, args: [plants.url, TOKEN], cwd: clients });
     expect(stdout).toBe("[400,200]\n");
     expect(await plants.stored()).toEqual(['{"id":9223372036854775807,"name":"Fern"}']);
   });
@@ -151,7 +145,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     "stores a plant once when a response is lost, with the README's fetch: $client",
     async ({ program }) => {
       await using plants = await startPlants();
-      using proxy = startProxy(Number(new URL(plants.connection.baseUrl).port));
+      using proxy = startProxy(Number(new URL(plants.url).port));
       const createPlant = await clientOf(program);
       const retrying: Connection["fetch"] = await load(clients, "fetch_with_retries", "fetchWithRetries");
       proxy.set("lose one reply");
@@ -167,7 +161,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     "with the README's code sends int64's largest exactly, and a plant with a lost response again, on $name",
     async ({ run }) => {
       await using plants = await startPlants();
-      using proxy = startProxy(Number(new URL(plants.connection.baseUrl).port));
+      using proxy = startProxy(Number(new URL(plants.url).port));
       proxy.set("lose one reply");
       const program = [...run, await bundle(clients, "every_client")];
       const args = [`http://127.0.0.1:${proxy.port}`, TOKEN];
