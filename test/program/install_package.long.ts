@@ -32,14 +32,11 @@ test.skipIf(skipsRuntimes("what package managers install")).each(managers)(
     using project = emptyDirectory();
     await Bun.write(join(project.path, "package.json"), '{ "name": "project", "version": "1.0.0", "license": "MIT" }');
     const path = `${join(RUNTIMES_MODULES, "node-22/bin")}:${process.env["PATH"]}`;
-    const program = Bun.spawn([...add, tarball], {
-      cwd: project.path,
-      env: { ...process.env, PATH: path },
-      stderr: "pipe",
-    });
-    const texts = [program.stdout, program.stderr].map((stream) => new Response(stream).text());
-    const output = (await Promise.all(texts)).join("\n");
-    expect({ exitCode: await program.exited, output }).toMatchObject({ exitCode: 0 });
+    const command = [...add, tarball];
+    const env = { ...process.env, PATH: path };
+    const { exitCode, stdout, stderr } = await Bun.$`${command}`.cwd(project.path).env(env).nothrow().quiet();
+    const output = `${stdout}\n${stderr}`;
+    expect({ exitCode, output }).toMatchObject({ exitCode: 0 });
     const warnings = output.match(/.*(?:\bwarn|peer|deprecated|script|blocked).*/gi) ?? [];
     // A machine's own settings are none of the package's business.
     expect(warnings.filter((line) => !/user config|No license field/.test(line))).toEqual([]);

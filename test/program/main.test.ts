@@ -19,10 +19,9 @@ async function lifetimes(cwd: string): Promise<(number | null)[]> {
 test.concurrent("the first start prints a token for 24 hours, and a curl line that works as it stands", async () => {
   await using server = await startServer();
   const [curl] = await server.stderr.until(/curl .*\n/);
-  const run = Bun.spawn(["sh", "-c", curl], { stdout: "pipe", stderr: "ignore" });
-  const response = await new Response(run.stdout).text();
-  expect(response).toStartWith("HTTP/1.1 200 OK");
-  expect(response).toEndWith('{"name":"Monstera deliciosa","tag":"indoor"}');
+  const { stdout } = await runToEnd({ program: ["sh", "-c", curl] });
+  expect(stdout).toStartWith("HTTP/1.1 200 OK");
+  expect(stdout).toEndWith('{"name":"Monstera deliciosa","tag":"indoor"}');
   expect(server.stderr.text()).toContain("It may be in a log now, so it expires in 24 hours.");
   expect(await lifetimes(server.cwd)).toEqual([86_400_000]);
 });

@@ -56,7 +56,13 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
     const origin = `http://${HOST}:${port}`;
     const requests: Sent[] = [];
     page.on("request", (request) => requests.push(request));
-    const complaints = complaintsOf(page);
+    const complaints: string[] = [];
+    // Breaches of the policy are errors of the console.
+    page.on("console", (message) => {
+      if (["error", "warning"].includes(message.type())) complaints.push(message.text());
+    });
+    page.on("pageerror", (error) => complaints.push(String(error)));
+    page.on("requestfailed", (request) => complaints.push(`${request.url()} ${request.failure()?.errorText}`));
     const policy = (await page.goto(`${origin}${prefix}/swagger`))?.headers()["content-security-policy"];
     await page.getByRole("button", { name: "Authorize" }).waitFor();
     return { page, url, origin, policy, requests, complaints };
@@ -85,7 +91,9 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
       expect([icon.status, icon.headers.get("content-type")]).toEqual([200, "image/png"]);
       await openOperation(page);
       for (const colorScheme of ["light", "dark", "light"] as const) {
-        await prefer(page, colorScheme);
+        await page.emulateMedia({ colorScheme });
+        // The browser tells the page in one of the next frames (HTML, section 8.1.7.3).
+        await page.locator(colorScheme === "dark" ? "html.dark-mode" : "html:not(.dark-mode)").waitFor();
         for (const text of READ) await expectReadable(page, text, colorScheme);
       }
     });
@@ -197,17 +205,6 @@ function serveBelow(prefix: string, target: string): Bun.Server<undefined> {
   return Bun.serve({ port: 0, routes: { [`${prefix}/*`]: forward } });
 }
 
-/** What the browser's console shows but a script did not merely log; breaches of the policy are errors there. */
-function complaintsOf(page: Page): string[] {
-  const complaints: string[] = [];
-  page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
-  });
-  page.on("pageerror", (error) => complaints.push(String(error)));
-  page.on("requestfailed", (request) => complaints.push(`${request.url()} ${request.failure()?.errorText}`));
-  return complaints;
-}
-
 async function authorize(page: Page, token: string): Promise<void> {
   await page.getByRole("button", { name: "Authorize" }).click();
   await page.getByRole("textbox", { name: "auth-bearer-value" }).fill(token);
@@ -236,27 +233,20 @@ async function openOperation(page: Page): Promise<void> {
   if ((await operation.getAttribute("aria-expanded")) !== "true") await operation.click();
 }
 
-/** Waits until the page has followed: the browser tells it in one of the next frames (HTML, section 8.1.7.3). */
-async function prefer(page: Page, colorScheme: "light" | "dark"): Promise<void> {
-  await page.emulateMedia({ colorScheme });
-  await page.locator(colorScheme === "dark" ? "html.dark-mode" : "html:not(.dark-mode)").waitFor();
-}
-
 async function expectReadable(page: Page, text: string, colorScheme: "light" | "dark"): Promise<void> {
-  const { ink, paper } = await page.locator(text).first().evaluate(colorsOf);
-  const [inkLight, paperLight] = [luminance(ink), luminance(paper)];
-  expect(inkLight < paperLight ? "light" : "dark", text).toBe(colorScheme);
-  const contrast = (Math.max(inkLight, paperLight) + 0.05) / (Math.min(inkLight, paperLight) + 0.05);
+  const [ink = 0, paper = 0] = (await page.locator(text).first().evaluate(colorsOf)).map(luminance);
+  expect(ink < paper ? "light" : "dark", text).toBe(colorScheme);
+  const contrast = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
   // WCAG 2.2, success criterion 1.4.3.
   expect(contrast, `${text} in ${colorScheme}`).toBeGreaterThanOrEqual(4.5);
 }
 
 /** The colours of a text and of the first opaque thing behind it. Runs in the page. */
-function colorsOf(element: Element): { ink: string; paper: string } {
+function colorsOf(element: Element): [ink: string, paper: string] {
   let behind: Element | null = element;
   while (behind !== null && !getComputedStyle(behind).backgroundColor.startsWith("rgb(")) behind = behind.parentElement;
   const paper = behind === null ? "rgb(255, 255, 255)" : getComputedStyle(behind).backgroundColor;
-  return { ink: getComputedStyle(element).color, paper };
+  return [getComputedStyle(element).color, paper];
 }
 
 /** The relative luminance of `rgb(…)`, from 0 to 1 (WCAG 2.2). */
