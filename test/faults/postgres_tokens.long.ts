@@ -22,7 +22,7 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
 
   /** A database with nothing in it, and what runs a command on it. */
   async function emptyDatabase() {
-    const database = await cluster.newDatabase({ tables: false });
+    const database = await cluster.newDatabase();
     return { ...database, plantStore: (...args: string[]) => runCommand(args, { DATABASE_URL: database.url }) };
   }
 

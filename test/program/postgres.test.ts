@@ -20,7 +20,7 @@ const UP_TO_DATE = { exitCode: 0, stdout: "", stderr: "Nothing to do: the schema
 describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   let cluster: PostgresCluster;
   withCluster((started) => (cluster = started), {
-    hba: "host all secret 127.0.0.1/32 scram-sha-256\nhost all all all trust\n",
+    files: { "pg_hba.conf": "host all secret 127.0.0.1/32 scram-sha-256\nhost all all all trust\n" },
   });
   beforeAll(async () => {
     // Building it stops this process, where the deadlines of commands run.
@@ -32,7 +32,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
 
   /** A database with nothing in it, and what runs a command on it, or imports lines. */
   async function emptyDatabase() {
-    const database = await cluster.newDatabase({ tables: false });
+    const database = await cluster.newDatabase();
     const importLines = (lines: string) =>
       runCommand(["import", "-"], { DATABASE_URL: database.url }, { stdin: () => streamOf([lines]) });
     return { ...database, importLines, plantStore: (...args: string[]) => plantStore(args, database.url) };

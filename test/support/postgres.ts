@@ -1,20 +1,9 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import {
-  cpSync,
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { cpSync, existsSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SQL } from "bun";
-import { openPostgres } from "../../src/database/postgres/database.ts";
-import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { missing } from "./missing.ts";
 import { asServer, isRoot, NOBODY, PACKAGE, SUPERUSER, templateDirectory } from "./postgres_template.ts";
 import { processLock } from "./process_lock.ts";
@@ -23,10 +12,7 @@ import { freePort, memoryDirectory } from "./program.ts";
 /** A database of the reader's own, to run what needs no more than a database on any PostgreSQL there is. */
 const OWN_DATABASE = process.env["TEST_DATABASE_URL"];
 
-/**
- * Whether PostgreSQL cannot be started here: npm has its programs for some systems, and this is for one of them. Says
- * so, for the tests that skip themselves, or fails in CI.
- */
+/** Whether PostgreSQL cannot be started here. Says so, for the tests that skip themselves, or fails in CI. */
 export function skipsCluster(): boolean {
   return !existsSync(PACKAGE) && missing("whatever starts PostgreSQL: npm's programs for it are for Linux on x64");
 }
@@ -43,36 +29,58 @@ export async function startDatabase() {
 
 /** Test files that use it run one after another: each removes what is in it. */
 function ownDatabase(url: string) {
-  const lock = processLock(join(tmpdir(), `plant-store-own-database-${process.getuid?.() ?? 0}.lock`));
-  const { username, pathname } = new URL(url);
-  const client = createClient(() => new SQL({ url, username, database: pathname.slice(1), max: 1, prepare: false }));
+  using stack = new DisposableStack();
+  stack.use(processLock(join(tmpdir(), `plant-store-own-database-${process.getuid?.() ?? 0}.lock`)));
+  const database = databaseAt(url);
+  const locked = stack.move();
   return {
-    async emptyDatabase(): Promise<string> {
-      await removeTables(client.run);
-      return url;
-    },
-    removeRows: () => client.run(REMOVE_ROWS),
+    ...database,
     async [Symbol.asyncDispose]() {
-      await client.disconnect();
-      lock[Symbol.dispose]();
+      await database[Symbol.asyncDispose]();
+      locked.dispose();
     },
   };
 }
 
-/** Nothing is removed from a database that a plant-store has not made its own. */
-async function removeTables(run: Run): Promise<void> {
-  const [found] = await run("SELECT to_regclass('plant_store_migrations') IS NOT NULL AS is_ours");
-  if (found?.["is_ours"]) await run("DROP TABLE plants, tokens, token_revision, probes, plant_store_migrations");
+/** A database, with a connection of who may do everything. */
+function databaseAt(url: string) {
+  const client = connectTo(url);
+
+  async function run(...statements: string[]): Promise<readonly Record<string, unknown>[]> {
+    let rows: readonly Record<string, unknown>[] = [];
+    for (const statement of statements) rows = [...(await client.unsafe(statement))];
+    return rows;
+  }
+
+  return {
+    /** A client of one connection. */
+    connect: () => connectTo(url),
+    /** Runs statements one after another, and gives the rows of the last one. */
+    run,
+    /** Removes what a plant-store made, and gives the URL: much faster than making another database. */
+    async emptyDatabase(): Promise<string> {
+      // Nothing is removed from a database that a plant-store has not made its own.
+      const [found] = await run("SELECT to_regclass('plant_store_migrations') IS NOT NULL AS is_ours");
+      if (found?.["is_ours"]) await run("DROP TABLE plants, tokens, token_revision, probes, plant_store_migrations");
+      return url;
+    },
+    /** Removes what a plant-store stored: much faster than making the tables again. */
+    removeRows: () => run("TRUNCATE plants, tokens, token_revision, probes"),
+    [Symbol.asyncDispose]: () => client.close({ timeout: 0 }),
+  };
 }
 
-const REMOVE_ROWS = "TRUNCATE plants, tokens, token_revision, probes";
+/** A client of one connection; after a restart of the server it connects again. */
+function connectTo(url: string): SQL {
+  const { username, pathname } = new URL(url);
+  // Not prepared: a statement may be run again after the tables were made anew, with other columns.
+  return new SQL({ url, username, database: pathname.slice(1), max: 1, prepare: false });
+}
 
 /** How to start a cluster. */
 export interface ClusterOptions {
   /** Settings of `postgresql.conf`. */
   readonly settings?: Readonly<Record<string, string>>;
-  /** The whole of `pg_hba.conf`. @default everybody on this machine, without a password */
-  readonly hba?: string;
   /** The cluster that this one is a standby of. */
   readonly primary?: PostgresCluster;
   /**
@@ -80,7 +88,7 @@ export interface ClusterOptions {
    * benchmark wants the disk. @default "memory"
    */
   readonly disk?: "memory" | "disk";
-  /** Files to put into the data directory, by name. */
+  /** Files to put into the data directory, by name, such as a `pg_hba.conf`; its own lets in everybody on this machine. */
   readonly files?: Readonly<Record<string, string>>;
 }
 
@@ -88,113 +96,83 @@ export interface ClusterOptions {
 export type PostgresCluster = Awaited<ReturnType<typeof startCluster>>;
 
 /** Starts a PostgreSQL of its own on a free port. */
-export async function startCluster(options: ClusterOptions = {}) {
-  const { hba, primary, files = {}, disk = "memory" } = options;
-  let { settings = {} } = options;
+export async function startCluster({ settings, primary, disk = "memory", files = {} }: ClusterOptions = {}) {
   const template = templateDirectory();
   const directory = mkdtempSync(join(disk === "memory" ? memoryDirectory() : tmpdir(), "plant-store-pg-"));
   const reaper = startReaper(directory);
   const data = join(directory, "data");
   cpSync(join(template, "data"), data, { recursive: true });
-  if (hba !== undefined) writeFileSync(join(data, "pg_hba.conf"), hba);
-  for (const [name, text] of Object.entries(files)) writeFileSync(join(data, name), text, { mode: 0o600 });
-  if (primary !== undefined) {
-    writeFileSync(join(data, "standby.signal"), "");
-    const conninfo = `host=127.0.0.1 port=${primary.port} user=${SUPERUSER} application_name=standby`;
-    settings = { primary_conninfo: conninfo, wal_retrieve_retry_interval: "50ms", ...settings };
-  }
-  configure(data, { ...SETTINGS, ...(disk === "memory" ? IN_MEMORY : {}), ...settings });
-  if (isRoot) giveToServer(directory);
-  const started = await startOn(freePort, template, data);
-  const { port } = started;
-  let { server } = started;
-  const administrator = createClient(() => connectTo(port, "postgres"));
-  let migrated: Promise<void> | undefined;
+  const standby = primary && {
+    primary_conninfo: `host=127.0.0.1 port=${primary.port} user=${SUPERUSER} application_name=standby`,
+    wal_retrieve_retry_interval: "50ms",
+  };
+  const lines = Object.entries({ ...SETTINGS, ...(disk === "memory" && IN_MEMORY), ...standby, ...settings }).map(
+    ([name, value]) => `${name} = '${value.replaceAll("'", "''")}'\n`,
+  );
+  const written = { "postgresql.auto.conf": lines.join(""), ...(primary && { "standby.signal": "" }), ...files };
+  for (const [name, text] of Object.entries(written)) writeFileSync(join(data, name), text, { mode: 0o600 });
+  if (isRoot) spawnSync("chown", ["-R", `${NOBODY}:${NOBODY}`, directory]);
+  let server = await startServer(template, data, freePort);
+  const { port } = server;
+  const url = (database: string, username = SUPERUSER) => `postgres://${username}@127.0.0.1:${port}/${database}`;
+  const administrator = databaseAt(url("postgres"));
+  const { run } = administrator;
   let databases = 0;
 
   return {
+    ...administrator,
     port,
     data,
-    /** A client of one connection. */
-    connect: () => connectTo(port, "postgres"),
-    /** Removes what a plant-store made, and gives the database's URL: much faster than making another. */
-    async emptyDatabase(): Promise<string> {
-      await removeTables(administrator.run);
-      return urlOf(port, "postgres");
-    },
-    /** Removes what a plant-store stored: much faster than making the tables again. */
-    removeRows: () => administrator.run(REMOVE_ROWS),
-    /**
-     * Makes a database of its own for a test that runs beside others. It is there as long as the cluster.
-     *
-     * @param options.tables Whether it has a plant-store's tables.
-     */
-    async newDatabase({ tables = true } = {}) {
-      if (tables) await (migrated ??= migrateTemplate(port, administrator.run));
+    /** The URL of a database, with the role that uses it. */
+    url,
+    /** Makes a database for a test that runs beside others. It is there as long as the cluster. */
+    async newDatabase() {
       const name = `plants_${++databases}`;
-      const template = tables ? MIGRATED : "template0";
-      await administrator.run(`CREATE DATABASE ${name} TEMPLATE ${template} STRATEGY file_copy`);
-      const client = createClient(() => connectTo(port, name));
-      return {
-        name,
-        url: urlOf(port, name),
-        /** A client of one connection. */
-        connect: () => connectTo(port, name),
-        /** Runs statements as who may do everything; gives the rows of the last one. */
-        run: client.run,
-        [Symbol.asyncDispose]: client.disconnect,
-      };
+      await run(`CREATE DATABASE ${name} TEMPLATE template0 STRATEGY file_copy`);
+      return { ...databaseAt(url(name)), name, url: url(name) };
     },
-    url: (database: string, username = SUPERUSER) => urlOf(port, database, username),
     /** Changes a setting, and waits for all connections to have it. */
     async set(name: string, value: string): Promise<void> {
-      await administrator.run(`ALTER SYSTEM SET ${name} = '${value}'`, "SELECT pg_reload_conf()");
+      await run(`ALTER SYSTEM SET ${name} = '${value}'`, "SELECT pg_reload_conf()");
       // Who makes a new connection has told the processes that there are; and a checkpoint is made by the one process
       // that says to all whether commits wait for a standby.
-      while ((await newSetting(port, name)) !== value) await Bun.sleep(5);
-      await administrator.run("CHECKPOINT");
-    },
-    /** Runs statements as who may do everything; gives the rows of the last one. */
-    run: administrator.run,
-    /** Ends it as a loss of power to the process would: nothing is written any more. */
-    async kill(): Promise<void> {
-      await administrator.disconnect();
-      await killAll(server, data);
+      const isSet = async () => {
+        await using fresh = databaseAt(url("postgres"));
+        return (await fresh.run(`SELECT current_setting('${name}') AS value`))[0]?.["value"] === value;
+      };
+      while (!(await isSet())) await Bun.sleep(5);
+      await run("CHECKPOINT");
     },
     /** Makes commits wait for its standby, from when it has all that there is. */
     async waitForStandby(): Promise<void> {
-      await administrator.run("ALTER SYSTEM SET synchronous_standby_names = 'standby'", "SELECT pg_reload_conf()");
-      const isSync = async () =>
-        (await administrator.run("SELECT 1 AS one FROM pg_stat_replication WHERE sync_state = 'sync'")).length > 0;
-      while (!(await isSync())) await Bun.sleep(10);
+      await run("ALTER SYSTEM SET synchronous_standby_names = 'standby'", "SELECT pg_reload_conf()");
+      const standbys = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'";
+      while ((await run(standbys)).length === 0) await Bun.sleep(10);
+    },
+    /** Ends it as a loss of power to the process would: nothing is written any more. */
+    async kill(): Promise<void> {
+      server.signalChildren("SIGKILL");
+      // Linux has 4,096 segments of shared memory: the postmaster removes its own, and does nothing else.
+      server.signal("SIGQUIT");
+      server.signal("SIGCONT");
+      await server.exited;
     },
     /** Starts it again on the same port, on what is there. */
-    async restart(changed: Readonly<Record<string, string>> = {}): Promise<void> {
-      configure(data, changed);
-      ({ server } = await startOn(() => port, template, data));
+    async restart(): Promise<void> {
+      server = await startServer(template, data, () => port);
     },
     /** The server and its children, as they are now. */
-    processes: () => processesOf(data),
+    processes: () => [server.pid, ...server.children()],
     /** Stops every process of it, or lets them go on: to others it looks like a machine that hangs. */
-    signalAll: (signal: "SIGSTOP" | "SIGCONT") => signalAll(data, signal),
+    signalAll(signal: "SIGSTOP" | "SIGCONT"): void {
+      server.signalChildren(signal);
+      server.signal(signal);
+    },
     async [Symbol.asyncDispose]() {
-      await administrator.disconnect();
-      signalAll(data, "SIGCONT");
+      await administrator[Symbol.asyncDispose]();
       await reaper.end();
     },
   };
-}
-
-/** The database that others are copies of: making the tables takes longer than copying them. */
-const MIGRATED = "migrated";
-
-async function migrateTemplate(port: number, run: Run): Promise<void> {
-  await run(`CREATE DATABASE ${MIGRATED} STRATEGY file_copy`);
-  const database = await openPostgres(parsePostgresUrl(urlOf(port, MIGRATED)));
-  await database[Symbol.asyncDispose]();
-  // PostgreSQL copies only what nobody is connected to, and looks itself ten times a second.
-  const connected = `SELECT pid FROM pg_stat_activity WHERE datname = '${MIGRATED}'`;
-  while ((await run(connected)).length > 0) await Bun.sleep(1);
 }
 
 /** What every cluster has: nothing that lets a commit be lost. */
@@ -209,128 +187,67 @@ const SETTINGS = {
   autovacuum: "off",
 };
 
-/** PostgreSQL's files of shared memory are in the data directory, and are removed with it, also after a SIGKILL. */
+/** PostgreSQL's files of shared memory are in the data directory, and are removed with it, even after a SIGKILL. */
 const IN_MEMORY = { dynamic_shared_memory_type: "mmap" };
-
-/** The last one of a name counts. */
-function configure(data: string, settings: Readonly<Record<string, string>>): void {
-  const lines = Object.entries(settings).map(([name, value]) => `${name} = '${value.replaceAll("'", "''")}'\n`);
-  writeFileSync(join(data, "postgresql.auto.conf"), lines.join(""), { flag: "a" });
-}
-
-function giveToServer(directory: string): void {
-  const { status } = spawnSync("chown", ["-R", `${NOBODY}:${NOBODY}`, directory]);
-  if (status !== 0) throw new Error("chown failed");
-}
 
 /**
  * Between finding a port and listening on it, and while a cluster is down, another test may be given the port: then the
  * next one is tried, or the same one again.
  */
-async function startOn(findPort: () => number, template: string, data: string) {
+async function startServer(template: string, data: string, findPort: () => number) {
   for (let triesLeft = 100; ; triesLeft--) {
     const port = findPort();
-    configure(data, { port: String(port) });
-    try {
-      return { server: await startServer(template, data), port };
-    } catch (error) {
-      if (triesLeft === 0 || !String(error).includes("could not create any TCP/IP sockets")) throw error;
-      await Bun.sleep(100);
+    const postmaster = spawn(join(template, "native/bin/postgres"), ["-D", data, "-p", String(port)], {
+      ...asServer,
+      env: { PATH: process.env["PATH"] },
+      stdio: ["ignore", "ignore", "pipe"],
+    });
+    const exited = once(postmaster, "exit");
+    let log = "";
+    postmaster.stderr.on("data", (chunk) => (log += chunk));
+    while (postmaster.exitCode === null) {
+      if (isReady(data)) return { port, exited, ...processesOf(postmaster) };
+      await Bun.sleep(10);
     }
+    const isPortTaken = log.includes("could not create any TCP/IP sockets");
+    if (triesLeft === 0 || !isPortTaken) throw new Error(`PostgreSQL did not start:\n${log}`);
+    await Bun.sleep(100);
   }
 }
 
-async function startServer(template: string, data: string): Promise<ChildProcess> {
-  const server = spawn(join(template, "native/bin/postgres"), ["-D", data], {
-    ...asServer,
-    env: { PATH: process.env["PATH"] },
-    stdio: ["ignore", "ignore", "pipe"],
-  });
-  let log = "";
-  server.stderr.on("data", (chunk) => (log += chunk));
-  // The last line of this file says what state it is in.
-  while (!/(?:ready|standby)\s*$/.test(readStatus(data))) {
-    if (server.exitCode !== null) throw new Error(`PostgreSQL did not start:\n${log}`);
-    await Bun.sleep(10);
-  }
-  return server;
+/** The last line of the postmaster's file says what state it is in. */
+function isReady(data: string): boolean {
+  const file = join(data, "postmaster.pid");
+  return existsSync(file) && /(?:ready|standby)\s*$/.test(readFileSync(file, "utf8"));
 }
 
-function readStatus(data: string): string {
-  try {
-    return readFileSync(join(data, "postmaster.pid"), "utf8");
-  } catch {
-    return "";
-  }
-}
-
-/** Its children would notice a moment later, and until then hold the shared memory that a new one needs. */
-async function killAll(server: ChildProcess, data: string): Promise<void> {
-  const status = readStatus(data);
-  const hasEnded = server.exitCode !== null || server.signalCode !== null;
-  const ended = hasEnded ? undefined : new Promise((resolve) => server.once("exit", resolve));
-  for (let left = processesOf(data); left.length > 0; left = processesOf(data)) {
-    for (const pid of left) sendSignal(pid, "SIGKILL");
-    await Bun.sleep(5);
-  }
-  await ended;
-  removeSharedMemory(status);
-  rmSync(join(data, "postmaster.pid"), { force: true });
-}
-
-/** A server that is killed leaves a System V segment behind, and Linux has 4,096 of them. */
-function removeSharedMemory(status: string): void {
-  const id = /^ *\d+ +(\d+) *$/m.exec(status)?.[1];
-  if (id === undefined) return;
-  const { status: exitCode, stderr } = spawnSync("ipcrm", ["--shmem-id", id], { encoding: "utf8" });
-  // Meanwhile the server may have ended by itself, and removed it.
-  if (exitCode !== 0 && !stderr.includes("invalid id")) throw new Error(`ipcrm failed:\n${stderr}`);
-}
-
-/** The server and its children: each works in the data directory. */
-function processesOf(data: string): number[] {
-  const isIn = (pid: string) => {
-    try {
-      return readlinkSync(`/proc/${pid}/cwd`) === data;
-    } catch {
-      return false;
-    }
+function processesOf(postmaster: ChildProcess) {
+  const pid = Number(postmaster.pid);
+  const file = `/proc/${pid}/task/${pid}/children`;
+  // A server without room for its WAL has ended by itself.
+  const children = () => (existsSync(file) ? readFileSync(file, "utf8").trim().split(" ").map(Number) : []);
+  return {
+    pid,
+    children,
+    signal: (signal: NodeJS.Signals) => postmaster.kill(signal),
+    /** Stops the postmaster first: so it makes no other child, and an id is no other process's. */
+    signalChildren(signal: NodeJS.Signals): void {
+      postmaster.kill("SIGSTOP");
+      for (const child of children()) process.kill(child, signal);
+    },
   };
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name) && isIn(name))
-    .map(Number);
-}
-
-function signalAll(data: string, signal: NodeJS.Signals): void {
-  for (const pid of processesOf(data)) sendSignal(pid, signal);
-}
-
-/** It may have ended by itself in the meantime. */
-function sendSignal(pid: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(pid, signal);
-  } catch (error) {
-    if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
-  }
-}
-
-async function newSetting(port: number, name: string): Promise<unknown> {
-  const client = createClient(() => connectTo(port, "postgres"));
-  const [row] = await client.run(`SELECT current_setting('${name}') AS value`);
-  await client.disconnect();
-  return row?.["value"];
 }
 
 /**
  * Waits for the end of its standard input, stops the server, and removes its directory. An immediate shutdown removes
- * the shared memory, which a SIGKILL leaves behind. A server that is stopped by a signal continues first. A process id
+ * the shared memory, which a SIGKILL leaves behind. Processes that are stopped by a signal continue first. A process id
  * may belong to another program by then: only a process that works in the data directory is the server.
  */
 const REAPER = `
 cat > /dev/null
 pid=$(head -n 1 "$0/data/postmaster.pid")
 while [ "$(readlink "/proc/$pid/cwd")" = "$0/data" ]; do
-  kill -CONT "$pid"
+  kill -CONT "$pid" $(cat "/proc/$pid/task/$pid/children")
   kill -QUIT "$pid"
   sleep 0.02
 done
@@ -339,8 +256,6 @@ rm -rf "$0"`;
 /**
  * Starts a process that ends the PostgreSQL of a directory, and removes the directory, when `end` is called or this
  * process ends, however it ends: a test run that is killed leaves nothing behind.
- *
- * @param directory The absolute path of the directory that has the data directory, `data`.
  */
 function startReaper(directory: string) {
   // In a session of its own: Ctrl-C ends the tests and not the reaper.
@@ -353,38 +268,6 @@ function startReaper(directory: string) {
       reaper.ref();
       reaper.stdin.end();
       await exited;
-    },
-  };
-}
-
-/** Runs statements one after another, and gives the rows of the last one. */
-type Run = (...statements: string[]) => Promise<readonly Record<string, unknown>[]>;
-
-/** The URL of a database on this machine. */
-function urlOf(port: number, database: string, username = SUPERUSER): string {
-  return `postgres://${username}@127.0.0.1:${port}/${database}`;
-}
-
-/** A client of one connection. */
-function connectTo(port: number, database: string): SQL {
-  // Not prepared: a statement may be run again after the tables were made anew, with other columns.
-  return new SQL({ url: urlOf(port, database), username: SUPERUSER, database, max: 1, prepare: false });
-}
-
-/** A client on one connection that is kept: a new one costs PostgreSQL more than most statements. */
-function createClient(connect: () => SQL) {
-  let client: SQL | undefined;
-  return {
-    /** Runs statements, and gives the rows of the last one. */
-    run: (async (...statements) => {
-      client ??= connect();
-      let rows: readonly Record<string, unknown>[] = [];
-      for (const statement of statements) rows = [...(await client.unsafe(statement))];
-      return rows;
-    }) satisfies Run as Run,
-    async disconnect(): Promise<void> {
-      await client?.close({ timeout: 0 });
-      client = undefined;
     },
   };
 }

@@ -10,8 +10,6 @@ export interface OpenOptions extends PostgresOptions {
   readonly proxies?: readonly { readonly port: number }[];
   /** The name that they have. @default {"127.0.0.1"} */
   readonly host?: string;
-  /** Whether the tables are there before. @default {true} */
-  readonly tables?: boolean;
   /** @default the one that may do everything */
   readonly role?: string;
   /** The query of the URL. */
@@ -20,17 +18,12 @@ export interface OpenOptions extends PostgresOptions {
 
 /** A new database, opened as a server does, with what looks at it from outside. */
 export async function openDatabase(cluster: PostgresCluster, options: OpenOptions = {}) {
-  const {
-    proxies = [cluster],
-    host = "127.0.0.1",
-    tables = true,
-    role = "postgres",
-    parameters = "",
-    ...rest
-  } = options;
+  const { proxies = [cluster], host = "127.0.0.1", role = "postgres", parameters = "", ...rest } = options;
   await using stack = new AsyncDisposableStack();
-  const created = stack.use(await cluster.newDatabase({ tables }));
-  if (role !== "postgres") await created.run(`GRANT CREATE ON SCHEMA public TO ${role}`);
+  const created = stack.use(await cluster.newDatabase());
+  // The tables are there before: neither proxies nor the limits of a role are in the way of making them.
+  await (await openPostgres(parsePostgresUrl(created.url)))[Symbol.asyncDispose]();
+  if (role !== "postgres") await created.run(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}`);
   const hosts = proxies.map(({ port }) => `${host}:${port}`).join();
   const url = `postgres://${role}@${hosts}/${created.name}${parameters}`;
   const database = stack.use(await openPostgres(parsePostgresUrl(url), rest));

@@ -80,7 +80,7 @@ async function withCluster(): Promise<RuntimeHost> {
   const cluster = await startCluster();
   return hostOf(async () => {
     await using stack = new AsyncDisposableStack();
-    const { url } = stack.use(await cluster.newDatabase({ tables: false }));
+    const { url } = stack.use(await cluster.newDatabase());
     return withStack(stack, stack.use(await startProgram({ DATABASE_URL: url })));
   }, cluster);
 }

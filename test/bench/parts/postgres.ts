@@ -43,7 +43,7 @@ export async function postgres(rounds: Rounds): Promise<Section> {
 
 async function contenders(cluster: PostgresCluster, stack: AsyncDisposableStack): Promise<Contender[]> {
   const onPostgres = async (contender: Contender): Promise<Contender> => {
-    const database = stack.use(await cluster.newDatabase({ tables: false }));
+    const database = stack.use(await cluster.newDatabase());
     const count = () => countPlants(database);
     return { ...contender, ids: "random", databaseUrl: database.url, count, databaseProcesses: cluster.processes };
   };

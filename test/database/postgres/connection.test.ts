@@ -27,7 +27,6 @@ local all all trust
 describe.skipIf(skipsCluster())("failover()", () => {
   let cluster: PostgresCluster;
   withCluster((started) => (cluster = started), {
-    hba: HBA,
     settings: {
       ssl: "on",
       ssl_ca_file: "server.crt",
@@ -36,6 +35,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       unix_socket_directories: ".",
     },
     files: {
+      "pg_hba.conf": HBA,
       "server.crt": readFileSync(join(TLS, "localhost.crt"), "utf8"),
       "server.key": readFileSync(join(TLS, "localhost.key"), "utf8"),
     },

@@ -28,7 +28,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   test.concurrent("where the server takes one connection, that one serves all", async () => {
     await cluster.run("CREATE ROLE single LOGIN CONNECTION LIMIT 1", "GRANT pg_read_all_settings TO single");
     using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
-    await using database = await openDatabase(cluster, { proxies: [proxy], tables: false, role: "single" });
+    await using database = await openDatabase(cluster, { proxies: [proxy], role: "single" });
     expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
     expect(database.metric("connections")).toBe(1);
   });
@@ -50,14 +50,11 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   test.concurrent("a server is refused at its start if PostgreSQL takes fewer than three connections", async () => {
     await cluster.run("CREATE ROLE pair LOGIN CONNECTION LIMIT 2", "CREATE ROLE three LOGIN CONNECTION LIMIT 3");
     using proxy = startProxy(cluster.port);
-    await expect(
-      openDatabase(cluster, { proxies: [proxy], tables: false, role: "pair", isServing: true }),
-    ).rejects.toThrow(
+    await expect(openDatabase(cluster, { proxies: [proxy], role: "pair", isServing: true })).rejects.toThrow(
       /^Cannot open database "plants_\d+": 127\.0\.0\.1:\d+: it accepts no more connections \(53300\)$/,
     );
     await using database = await openDatabase(cluster, {
       proxies: [proxy],
-      tables: false,
       role: "three",
       isServing: true,
     });

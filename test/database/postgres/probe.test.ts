@@ -28,7 +28,7 @@ describe.skipIf(skipsCluster())("probe()", () => {
   test.concurrent.each(["INSERT", "UPDATE"])("fails without the right to %s plants", async (right) => {
     const role = `lacks_${right.toLowerCase()}`;
     await cluster.run(`CREATE ROLE ${role} LOGIN`);
-    await using database = await openDatabase(cluster, { tables: false, role });
+    await using database = await openDatabase(cluster, { role });
     await database.plants.probe();
     await database.run(`REVOKE ${right} ON plants FROM ${role}`);
     await expect(database.plants.probe()).rejects.toMatchObject({ code: "42501" });
