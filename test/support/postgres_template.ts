@@ -1,19 +1,8 @@
 import { spawnSync } from "node:child_process";
-import {
-  chmodSync,
-  chownSync,
-  cpSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-} from "node:fs";
-import { statSync, symlinkSync } from "node:fs";
+import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, readFileSync, statSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
-import { processLock } from "./process_lock.ts";
+import { makeOnce } from "./process_lock.ts";
 import { ROOT } from "./program.ts";
 
 /** Where npm has put PostgreSQL's own programs: `initdb`, `pg_ctl` and `postgres`. */
@@ -36,23 +25,10 @@ export function templateDirectory(): string {
   const { version } = JSON.parse(readFileSync(join(PACKAGE, "package.json"), "utf8")) as { version: string };
   const user = process.getuid?.() ?? 0;
   const path = join(tmpdir(), `plant-store-postgres-${version}-${user}`);
-  if (isMadeBy(user, path)) return path;
-  using _ = processLock(`${path}.lock`);
-  if (isMadeBy(user, path)) return path;
-  const made = mkdtempSync(`${path}-`);
-  try {
-    makeTemplate(made);
-    renameSync(made, path);
-  } catch (error) {
-    rmSync(made, { recursive: true, force: true });
-    throw error;
-  }
+  makeOnce(path, makeTemplate);
+  // Everybody may make files there: what somebody else made is not run.
+  if (statSync(path).uid !== user) throw new Error(`${path} belongs to another user`);
   return path;
-}
-
-/** Where everybody may make files, one that somebody else made is not run. */
-function isMadeBy(user: number, path: string): boolean {
-  return existsSync(path) && statSync(path).uid === user;
 }
 
 function makeTemplate(directory: string): void {
