@@ -1,3 +1,6 @@
+import { once } from "node:events";
+import { connect as connectTcp } from "node:net";
+import { connect as connectTls } from "node:tls";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "./client.ts";
 import type { Ledger } from "./ledger.ts";
@@ -81,30 +84,20 @@ export interface WireResponse {
 }
 
 /** One connection; requests on it go one after the other. */
-export interface Connection {
-  /** Sends bytes and waits for a response; `undefined` if the connection ends without one. */
-  request(bytes: string | Uint8Array): Promise<WireResponse | undefined>;
-  /** Sends bytes. */
-  send(bytes: string | Uint8Array): void;
-  /** The next response; `undefined` if the connection ends without one. That to a HEAD request has no body. */
-  response(method?: string): Promise<WireResponse | undefined>;
-  /** Whether it has ended. */
-  isClosed(): boolean;
-  /** Resolves when it has ended. */
-  readonly closed: Promise<void>;
-  /** Closes it, or resets it: what was sent and not read yet is thrown away. */
-  close(how?: "close" | "reset"): void;
-}
+export type Connection = Awaited<ReturnType<typeof connect>>;
 
 /**
  * Connects to a server, over TLS without a look at its certificate where the URL says so.
  *
  * @throws {Error} If nothing listens there.
  */
-export async function connect(url: string): Promise<Connection> {
-  const { hostname, port, protocol } = new URL(url);
+export async function connect(url: string) {
+  const { hostname: host, port, protocol } = new URL(url);
+  const address = { host, port: Number(port) };
+  const isTls = protocol === "https:";
+  const socket = isTls ? connectTls({ ...address, rejectUnauthorized: false }) : connectTcp(address);
+  await once(socket, isTls ? "secureConnect" : "connect");
   let received: Buffer<ArrayBufferLike> = Buffer.alloc(0);
-  let unsent: Buffer<ArrayBufferLike> = Buffer.alloc(0);
   let changed = Promise.withResolvers<void>();
   const closed = Promise.withResolvers<void>();
   let isClosed = false;
@@ -112,29 +105,16 @@ export async function connect(url: string): Promise<Connection> {
     changed.resolve();
     changed = Promise.withResolvers();
   };
+  socket.on("data", (chunk) => {
+    received = Buffer.concat([received, Buffer.from(chunk)]);
+    wake();
+  });
   const end = () => {
     isClosed = true;
     closed.resolve();
     wake();
   };
-  const flush = () => {
-    if (unsent.length > 0) unsent = unsent.subarray(Math.max(0, socket.write(unsent)));
-  };
-  const socket = await Bun.connect({
-    hostname,
-    port: Number(port),
-    ...(protocol === "https:" && { tls: { rejectUnauthorized: false } }),
-    socket: {
-      data(_socket, chunk) {
-        received = received.length === 0 ? Buffer.from(chunk) : Buffer.concat([received, chunk]);
-        wake();
-      },
-      drain: flush,
-      close: end,
-      error: end,
-      end,
-    },
-  });
+  for (const event of ["end", "error", "close"]) socket.on(event, end);
 
   async function response(method?: string): Promise<WireResponse | undefined> {
     for (;;) {
@@ -148,20 +128,24 @@ export async function connect(url: string): Promise<Connection> {
     }
   }
 
-  const send = (bytes: string | Uint8Array) => {
-    unsent = Buffer.concat([unsent, typeof bytes === "string" ? Buffer.from(bytes) : bytes]);
-    flush();
-  };
   return {
-    send,
+    /** Sends bytes. */
+    send: (bytes: string | Uint8Array) => void socket.write(bytes),
+    /** The next response; `undefined` if the connection ends without one. That to a HEAD request has no body. */
     response,
-    request(bytes) {
-      send(bytes);
-      return response(typeof bytes === "string" ? bytes.slice(0, 4) : String.fromCharCode(...bytes.subarray(0, 4)));
+    /** Sends bytes and waits for a response; `undefined` if the connection ends without one. */
+    request(bytes: string | Uint8Array): Promise<WireResponse | undefined> {
+      socket.write(bytes);
+      return response(Buffer.from(bytes).toString("latin1", 0, 4));
     },
+    /** Reads no more. */
+    pause: () => void socket.pause(),
+    /** Whether it has ended. */
     isClosed: () => isClosed,
+    /** Resolves when it has ended. */
     closed: closed.promise,
-    close: (how = "close") => (how === "reset" ? socket.terminate() : socket.end()),
+    /** Closes it, or resets it: what was sent and not read yet is thrown away. */
+    close: (how: "close" | "reset" = "close") => void (how === "reset" ? socket.resetAndDestroy() : socket.end()),
   };
 }
 
@@ -332,16 +316,9 @@ export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"]
 }
 
 /** A client that asks for a large file, and reads nothing of it. */
-export async function neverReading(url: string) {
-  const { hostname, port } = new URL(url);
-  const closed = Promise.withResolvers<void>();
-  const end = () => closed.resolve();
-  const socket = await Bun.connect({
-    hostname,
-    port: Number(port),
-    socket: { data: () => {}, close: end, error: end, end },
-  });
-  socket.pause();
-  socket.write(getBytes("/swagger/swagger-ui-bundle.js"));
-  return { closed: closed.promise, close: (_how: "reset") => socket.terminate() };
+export async function neverReading(url: string): Promise<Connection> {
+  const connection = await connect(url);
+  connection.pause();
+  connection.send(getBytes("/swagger/swagger-ui-bundle.js"));
+  return connection;
 }

@@ -140,19 +140,12 @@ export function exitCodeOf(child: Bun.Subprocess, limitMs = 20_000): Promise<num
   });
 }
 
-function collect(stream: ReadableStream<Uint8Array>) {
+function collect(stream: ReadableStream<Uint8Array<ArrayBuffer>>) {
   let text = "";
-  let ended = false;
-  let changed = Promise.withResolvers<void>();
+  let isEnded = false;
   const end = (async () => {
-    const decoder = new TextDecoder();
-    for await (const chunk of stream) {
-      text += decoder.decode(chunk, { stream: true });
-      changed.resolve();
-      changed = Promise.withResolvers();
-    }
-    ended = true;
-    changed.resolve();
+    for await (const piece of stream.pipeThrough(new TextDecoderStream())) text += piece;
+    isEnded = true;
     return text;
   })();
   return {
@@ -164,8 +157,8 @@ function collect(stream: ReadableStream<Uint8Array>) {
       for (;;) {
         const match = pattern.exec(text);
         if (match !== null) return match;
-        if (ended) throw new Error(`The program ended without ${pattern}:\n${text}`);
-        await changed.promise;
+        if (isEnded) throw new Error(`The program ended without ${pattern}:\n${text}`);
+        await Bun.sleep(2);
       }
     },
   };
