@@ -1,4 +1,4 @@
-import type { Socket, TCPSocketListener } from "bun";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
 /** What a proxy does with what passes through it. */
 export type ProxyMode =
@@ -14,37 +14,20 @@ export type ProxyMode =
   | "damage one reply";
 
 /** A TCP proxy on this machine, between a client and a server. */
-export interface TcpProxy extends Disposable {
-  readonly port: number;
-  set(mode: ProxyMode): void;
-  /** Sends new connections to another port. */
-  redirect(port: number): void;
-  /** How many replies were lost. */
-  lost(): number;
-  /** How many bytes of replies came. */
-  replyBytes(): number;
-  /** Resets every connection. */
-  reset(): void;
-  /** Hands nothing on of the connections that are open, as a firewall that has forgotten them. Later ones pass. */
-  forget(): void;
-}
+export type TcpProxy = ReturnType<typeof startProxy>;
 
 interface Link {
-  readonly client: Socket<unknown>;
-  server: Socket<unknown> | undefined;
-  /** What the client sent before the server was there. */
-  early: Uint8Array[];
+  readonly client: Socket;
+  readonly server: Socket;
   isForgotten: boolean;
 }
 
-/** How a proxy behaves. */
-export interface ProxyOptions {
-  /** How long each reply is held back, in milliseconds: a commit that takes so much longer. @default {0} */
-  readonly delayMs?: number;
-}
-
-/** Starts a proxy in front of a port. */
-export function startProxy(target: number, { delayMs = 0 }: ProxyOptions = {}): TcpProxy {
+/**
+ * Starts a proxy in front of a port.
+ *
+ * @param options.delayMs How long each reply is held back, in milliseconds: a commit that takes so much longer.
+ */
+export function startProxy(target: number, { delayMs = 0 } = {}) {
   const links = new Set<Link>();
   let mode: ProxyMode = "forward";
   let lost = 0;
@@ -53,74 +36,53 @@ export function startProxy(target: number, { delayMs = 0 }: ProxyOptions = {}): 
 
   function cut(link: Link): void {
     links.delete(link);
-    link.client.terminate();
-    link.server?.terminate();
+    link.client.resetAndDestroy();
+    link.server.resetAndDestroy();
   }
 
-  function reply(link: Link, chunk: Uint8Array): void {
+  function reply(link: Link, chunk: Buffer): void {
     replyBytes += chunk.length;
     if (mode === "black hole" || link.isForgotten) return;
-    if (mode === "damage one reply") {
-      mode = "forward";
-      return void link.client.write(new Uint8Array(chunk.length));
-    }
-    if (mode !== "forward") {
+    if (mode === "lose the reply" || mode === "lose one reply") {
       if (mode === "lose one reply") mode = "forward";
       lost++;
       return cut(link);
     }
-    const copy = Buffer.from(chunk);
-    if (delayMs > 0) setTimeout(() => void link.client.write(copy), delayMs);
-    else link.client.write(copy);
+    const isDamaged = mode === "damage one reply";
+    if (isDamaged) mode = "forward";
+    const bytes = isDamaged ? Buffer.alloc(chunk.length) : Buffer.from(chunk);
+    if (delayMs > 0) setTimeout(() => void link.client.write(bytes), delayMs);
+    else link.client.write(bytes);
   }
 
-  async function connectLink(link: Link): Promise<void> {
-    try {
-      link.server = await Bun.connect({
-        hostname: "127.0.0.1",
-        port,
-        socket: {
-          data: (_socket, chunk) => reply(link, chunk),
-          close: () => cut(link),
-          error: () => cut(link),
-        },
-      });
-      for (const chunk of link.early.splice(0)) link.server.write(chunk);
-    } catch {
-      cut(link);
-    }
-  }
-
-  const listener: TCPSocketListener<Link> = Bun.listen<Link>({
-    hostname: "127.0.0.1",
-    port: 0,
-    socket: {
-      open(client) {
-        client.data = { client, server: undefined, early: [], isForgotten: false };
-        links.add(client.data);
-        void connectLink(client.data);
-      },
-      data({ data: link }, chunk) {
-        if (mode === "black hole" || link.isForgotten) return;
-        if (link.server === undefined) link.early.push(Buffer.from(chunk));
-        else link.server.write(chunk);
-      },
-      // A client that goes away in a black hole is not noticed at the other end.
-      close: ({ data: link }) => void (mode !== "black hole" && cut(link)),
-      error: ({ data: link }) => cut(link),
-    },
+  const listener = createServer((client) => {
+    const link = { client, server: connect(port, "127.0.0.1"), isForgotten: false };
+    links.add(link);
+    client.on("data", (chunk) => {
+      if (mode !== "black hole" && !link.isForgotten) link.server.write(chunk);
+    });
+    // A client that goes away in a black hole is not noticed at the other end.
+    client.on("close", () => void (mode !== "black hole" && cut(link)));
+    link.server.on("data", (chunk) => reply(link, Buffer.from(chunk)));
+    link.server.on("close", () => cut(link));
+    for (const socket of [client, link.server]) socket.on("error", () => cut(link));
   });
+  listener.listen(0, "127.0.0.1");
+
   return {
-    port: listener.port,
-    set: (next) => void (mode = next),
-    redirect: (next) => void (port = next),
+    port: (listener.address() as AddressInfo).port,
+    set: (next: ProxyMode) => void (mode = next),
+    /** Sends new connections to another port. */
+    redirect: (next: number) => void (port = next),
+    /** How many replies were lost. */
     lost: () => lost,
+    /** How many bytes of replies came. */
     replyBytes: () => replyBytes,
-    reset: () => links.forEach(cut),
+    /** Hands nothing on of the connections that are open, as a firewall that has forgotten them. Later ones pass. */
     forget: () => links.forEach((link) => void (link.isForgotten = true)),
     [Symbol.dispose]() {
       links.forEach(cut);
-      listener.stop(true);
+      listener.close();
     },
   };
 }
