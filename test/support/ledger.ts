@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { copyFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
-import { INT64_MIN, type NewPlant, samePlant } from "../../src/plant/plant.ts";
+import { type NewPlant, samePlant } from "../../src/plant/plant.ts";
 import { emptyDirectory } from "./program.ts";
 
 /** What an experiment found. All zeros and "ok", or a promise was broken. */
@@ -56,12 +56,24 @@ export function makeLedger() {
   /** Two different plants were acknowledged under one id: whatever is stored, one of them is not. */
   let contradictions = 0;
 
+  /** Judges the plants of a database that says by itself whether it is intact. */
+  function judgePlants(plants: Iterable<NewPlant>): Verdict {
+    let [found, invented, changed] = [0, 0, contradictions];
+    for (const stored of plants) {
+      const variants = attempted.get(stored.id);
+      const promised = acknowledged.get(stored.id);
+      if (promised !== undefined) found++;
+      if (variants === undefined) invented++;
+      else if (!(promised === undefined ? variants : [promised]).some((plant) => samePlant(plant, stored))) changed++;
+    }
+    return { lost: acknowledged.size - found, invented, changed, integrity: "ok" };
+  }
+
   return {
     /** To be told before the first byte of a plant leaves. */
     attempt(plant: NewPlant): void {
-      const variants = attempted.get(plant.id);
-      if (variants === undefined) attempted.set(plant.id, [plant]);
-      else if (!variants.some((variant) => samePlant(variant, plant))) variants.push(plant);
+      const variants = attempted.getOrInsertComputed(plant.id, () => []);
+      if (!variants.some((variant) => samePlant(variant, plant))) variants.push(plant);
     },
     /** To be told of every 200. */
     acknowledge(plant: NewPlant): void {
@@ -76,20 +88,19 @@ export function makeLedger() {
     /** How many plants were acknowledged. */
     acknowledgements: () => acknowledged.size,
     /** Plants that were sent and not acknowledged: what became of them is unknown until they are sent again. */
-    unknown(): NewPlant[] {
-      return [...attempted.values()].flatMap(([plant]) =>
-        plant !== undefined && !acknowledged.has(plant.id) ? [plant] : [],
-      );
-    },
-    /** Judges a database and its WAL as they are now, without touching them. */
+    unknown: () =>
+      Array.from(attempted.values(), ([plant]) => plant as NewPlant).filter(({ id }) => !acknowledged.has(id)),
+    judgePlants,
+    /** Judges a database and its WAL as they are now, without touching them: opening a database changes its files. */
     judge(path: string): Verdict {
-      using copy = copyOf(path);
-      const found = judge(rowsOf(copy.database), attempted, acknowledged, contradictions);
-      return { ...found, integrity: integrityOf(copy.database) };
-    },
-    /** Judges the plants of a database that says by itself whether it is intact. */
-    judgePlants(plants: Iterable<NewPlant>): Verdict {
-      return { ...judge(plants, attempted, acknowledged, contradictions), integrity: "ok" };
+      using directory = emptyDirectory();
+      const copy = join(directory.path, "copy.db");
+      for (const suffix of ["", "-wal", "-journal"]) {
+        if (existsSync(path + suffix)) copyFileSync(path + suffix, copy + suffix);
+      }
+      using database = new Database(copy, { create: true, readwrite: true, safeIntegers: true });
+      const integrity = String(database.query("PRAGMA integrity_check").values()[0]?.[0]);
+      return { ...judgePlants(plantsIn(database)), integrity };
     },
   };
 }
@@ -97,61 +108,11 @@ export function makeLedger() {
 /** See {@linkcode makeLedger}. */
 export type Ledger = ReturnType<typeof makeLedger>;
 
-/** Opening a database changes its files; the server is to find them as they were left. */
-function copyOf(path: string) {
-  const directory = emptyDirectory();
-  const file = join(directory.path, "copy.db");
-  for (const suffix of ["", "-wal", "-journal"]) {
-    if (existsSync(path + suffix)) copyFileSync(path + suffix, file + suffix);
-  }
-  const database = new Database(file, { create: true, readwrite: true, safeIntegers: true });
-  return {
-    database,
-    [Symbol.dispose]() {
-      database.close();
-      directory[Symbol.dispose]();
-    },
-  };
-}
-
-type Row = { id: bigint; name: string; tag: string | null };
-
-function judge(
-  plants: Iterable<NewPlant>,
-  attempted: ReadonlyMap<bigint, readonly NewPlant[]>,
-  acknowledged: ReadonlyMap<bigint, NewPlant>,
-  contradictions: number,
-): Omit<Verdict, "integrity"> {
-  let [found, invented, changed] = [0, 0, contradictions];
-  for (const stored of plants) {
-    const variants = attempted.get(stored.id);
-    const promised = acknowledged.get(stored.id);
-    if (promised !== undefined) found++;
-    if (variants === undefined) invented++;
-    else if (!(promised === undefined ? variants : [promised]).some((plant) => samePlant(plant, stored))) changed++;
-  }
-  return { lost: acknowledged.size - found, invented, changed };
-}
-
-/** A thousand at a time: an experiment may store more than fits comfortably into one array. */
-function* rowsOf(database: Database): Generator<NewPlant> {
+function* plantsIn(database: Database): Generator<NewPlant> {
   // Killed before its first migration a server has stored nothing, and may have made no table yet.
   if (database.query("SELECT 1 FROM sqlite_schema WHERE name = 'plants'").get() === null) return;
-  const page = database.query<Row, [bigint]>("SELECT id, name, tag FROM plants WHERE id > ? ORDER BY id LIMIT 1000");
-  yield* database.query<Row, [bigint]>("SELECT id, name, tag FROM plants WHERE id = ?").all(INT64_MIN).map(toPlant);
-  for (let last = INT64_MIN; ;) {
-    const rows = page.all(last);
-    yield* rows.map(toPlant);
-    const end = rows.at(-1);
-    if (end === undefined) return;
-    last = end.id;
-  }
-}
-
-function toPlant({ id, name, tag }: Row): NewPlant {
-  return { id, name, ...(tag !== null && { tag }) };
-}
-
-function integrityOf(database: Database): string {
-  return String(database.query("PRAGMA integrity_check").values()[0]?.[0]);
+  const plants = database.query<{ id: bigint; name: string; tag: string | null }, []>(
+    "SELECT id, name, tag FROM plants",
+  );
+  for (const { id, name, tag } of plants.iterate()) yield { id, name, ...(tag !== null && { tag }) };
 }

@@ -103,20 +103,11 @@ function build(library: string): void {
 /** Linux's numbers. */
 const ERRNO = { EIO: 5, ENOSPC: 28, EROFS: 30 };
 
-function environment({ power, writeback, seed, errno, ...numbers }: Faults): Record<string, string> {
-  const settings = {
-    SHIM_POWER: power ? 1 : undefined,
-    SHIM_WRITEBACK: writeback,
-    SHIM_SEED: seed,
-    SHIM_FAIL_SYNC: numbers.failSync,
-    SHIM_KILL_SYNC: numbers.killSync,
-    SHIM_KILL_PAGE: numbers.killPage,
-    SHIM_SYNC_MS: numbers.syncMs,
-    SHIM_FAIL_WRITE: numbers.failWrite,
-    SHIM_ERRNO: errno && ERRNO[errno],
-  };
-  const set = Object.entries(settings).filter(([, value]) => value !== undefined);
-  return Object.fromEntries(set.map(([name, value]) => [name, String(value)]));
+/** `failSync` is `SHIM_FAIL_SYNC`, and so on. */
+function environment({ errno, ...faults }: Faults): Record<string, string> {
+  const set = Object.entries({ ...faults, errno: errno && ERRNO[errno] }).filter(([, value]) => value);
+  const nameOf = (fault: string) => `SHIM_${fault.replace(/[A-Z]/g, "_$&").toUpperCase()}`;
+  return Object.fromEntries(set.map(([fault, value]) => [nameOf(fault), String(Number(value))]));
 }
 
 function losePower(database: string): void {
