@@ -30,7 +30,7 @@ beforeAll(async () => {
 afterAll(() => project[Symbol.dispose]());
 
 const [app = "", ...others] = blocks("Embed the module", "ts");
-const serveOn = ({ heading }: ModuleRuntime) => others.find((code) => code.startsWith(`// ${heading}`)) ?? "";
+const serveOn = ({ kind }: ModuleRuntime) => others.find((code) => code.toLowerCase().startsWith(`// ${kind}`)) ?? "";
 const [contract = ""] = blocks("Test your store", "ts");
 const [ownStore = ""] = blocks("A store of your own", "ts");
 

@@ -1,28 +1,34 @@
 import type * as source from "../../src/mod.ts";
-import type { PlantStore, Verdict } from "../../src/mod.ts";
+import type { PlantStore } from "../../src/mod.ts";
+import { TOKEN } from "../support/client.ts";
 
 // What is the same on every runtime: the app over a store in memory, and the signals by which a test tells it what to
 // do next.
 
+/** A token with the scope `metrics` alone. */
+export const METRICS_TOKEN = "metrics-token-0123456789";
+
+/** How many plants may wait for a commit: few enough to fill the queue. */
+export const QUEUE_LIMIT = 40;
+
 /** Longer than any test takes, in milliseconds: deadlines are not what these programs are for. */
 const TIMEOUT_MS = 60_000;
 
-// The defaults are for the tests that call the app in their own process.
-const { AUTH_TOKENS = "known-token-0123456789", METRICS_TOKEN = "metrics-token-0123456789" } = process.env;
-const { QUEUE_LIMIT = "40", MODULE } = process.env;
-const plantStore = MODULE === undefined ? await import("../../src/mod.ts") : await load(MODULE);
+const { MODULE } = process.env;
+/** The source, or the same module as it was built. */
+const plantStore = MODULE === undefined ? await import("../../src/mod.ts") : ((await import(MODULE)) as typeof source);
 const { createApp, groupCommit, memoryStore, PlantStoreError, readiness, SCOPES } = plantStore;
 const { store, release } = storeUnderTest();
-const commits = groupCommit(store, {
-  queueLimit: Number(QUEUE_LIMIT),
-  timeoutMs: TIMEOUT_MS,
-});
+const commits = groupCommit(store, { queueLimit: QUEUE_LIMIT, timeoutMs: TIMEOUT_MS });
 
 /** The app that every runtime serves. */
 export const app = createApp({
   plants: commits,
   ready: readiness(() => store.probe()),
-  authenticate,
+  authenticate(token) {
+    if (token === TOKEN) return { ok: true, scopes: new Set(SCOPES) };
+    return token === METRICS_TOKEN ? { ok: true, scopes: new Set(["metrics"]) } : { ok: false, reason: "unknown" };
+  },
   maxBodyBytes: 65_536,
   observer: { onError: () => {}, onResponse: () => {} },
 });
@@ -42,16 +48,6 @@ export function underTest(address: string, stop: () => Promise<unknown>): void {
     process.exit(0);
   });
   console.error(`Test app listens on ${address}`);
-}
-
-/** The same module, as it was built. */
-async function load(url: string): Promise<typeof source> {
-  return await import(url);
-}
-
-function authenticate(token: string): Verdict {
-  if (token === AUTH_TOKENS) return { ok: true, scopes: new Set(SCOPES) };
-  return token === METRICS_TOKEN ? { ok: true, scopes: new Set(["metrics"]) } : { ok: false, reason: "unknown" };
 }
 
 /** A store that does what a bad day brings, by the name of the plant. */

@@ -6,48 +6,44 @@ import { ROOT } from "./program.ts";
 /** Where the pinned runtimes and compilers are, once `bun install --cwd test/runtimes` ran. */
 export const RUNTIMES_MODULES = join(ROOT, "test/runtimes/node_modules");
 
-/** What the README has a user of Deno allow, to serve and to test a store in a file. */
-const DENO_PERMISSIONS = ["--allow-net", "--allow-env"];
-const DENO_TEST_PERMISSIONS = ["--allow-env", "--allow-read", "--allow-write"];
-
-const DENO = join(RUNTIMES_MODULES, "@deno/linux-x64-glibc/deno");
-
 /** A runtime that the module is promised to run on. */
 export interface ModuleRuntime {
-  readonly name: "Bun" | "Deno" | "Node 22" | "Node 24" | "Node 26";
+  readonly name: string;
+  readonly kind: "bun" | "deno" | "node";
   /** Runs a file. */
   readonly run: readonly string[];
   /** Runs a file with its own test runner. */
   readonly test: readonly string[];
   /** The statement that imports its own test runner's `test`. */
   readonly importTest: string;
-  /** The last lines of a program of the README: what serves the app. */
-  readonly heading: "Bun" | "Deno" | "Node";
 }
 
+const DENO = join(RUNTIMES_MODULES, "@deno/linux-x64-glibc/deno");
+
+/** Deno has the permissions that the README has its user give, to serve and to test a store in a file. */
 export const MODULE_RUNTIMES: readonly ModuleRuntime[] = [
   {
     name: "Bun",
+    kind: "bun",
     run: [process.execPath, "run"],
     test: [process.execPath, "test"],
     importTest: 'import { test } from "bun:test";',
-    heading: "Bun",
   },
   {
     name: "Deno",
-    run: [DENO, "run", "--no-lock", ...DENO_PERMISSIONS],
-    test: [DENO, "test", "--no-lock", "--no-check", ...DENO_TEST_PERMISSIONS],
+    kind: "deno",
+    run: [DENO, "run", "--no-lock", "--allow-net", "--allow-env"],
+    test: [DENO, "test", "--no-lock", "--no-check", "--allow-env", "--allow-read", "--allow-write"],
     importTest: "const { test } = Deno;",
-    heading: "Deno",
   },
-  ...(["22", "24", "26"] as const).map((version): ModuleRuntime => {
+  ...["22", "24", "26"].map((version): ModuleRuntime => {
     const node = join(RUNTIMES_MODULES, `node-${version}/bin/node`);
     return {
       name: `Node ${version}`,
+      kind: "node",
       run: [node],
       test: [node, "--test"],
       importTest: 'import { test } from "node:test";',
-      heading: "Node",
     };
   }),
 ];
