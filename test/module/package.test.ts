@@ -62,12 +62,8 @@ test("the source maps of the module have the sources", async () => {
 });
 
 test("the dependencies are what the module imports, and the peers that Elysia asks for", async () => {
-  const built = join(project.path, "node_modules/plant-store/dist/module");
-  const files = readdirSync(built, { recursive: true, encoding: "utf8" }).filter((file) =>
-    /\.(?:js|d\.ts)$/.test(file),
-  );
-  const texts = await Promise.all(files.map((file) => Bun.file(join(built, file)).text()));
-  const code = texts.map((text) => text.replace(/^ *\*.*$/gm, "")).join("\n");
+  const files = await builtFiles(/\.(?:js|d\.ts)$/);
+  const code = files.map(({ text }) => text.replace(/^ *\*.*$/gm, "")).join("\n");
   const imported = Array.from(
     code.matchAll(/(?:\bfrom |\bimport\()"((?:@[^"/]+\/)?[^".:/][^":/]*)[^":]*"/g),
     ([, name = ""]) => name,
@@ -98,9 +94,7 @@ test("bunx plant-store runs from the packed tarball, and finds there all that it
 });
 
 test("what is built has nothing of Bun, and of Node only what all runtimes have", async () => {
-  const built = join(project.path, "node_modules/plant-store/dist/module");
-  const files = readdirSync(built, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".js"));
-  const text = (await Promise.all(files.map((file) => Bun.file(join(built, file)).text()))).join("\n");
+  const text = (await builtFiles(/\.js$/)).map((file) => file.text).join("\n");
   const imported = Array.from(
     text.matchAll(/^(?:import|export)\b[^;]*?\bfrom "([^".][^"]*)"/gm),
     ([, name = ""]) => name,
@@ -111,26 +105,35 @@ test("what is built has nothing of Bun, and of Node only what all runtimes have"
 });
 
 test("the types that the module's declarations name are exported, too", async () => {
-  const built = join(project.path, "node_modules/plant-store/dist/module");
   const exported = new Set((await publicExports()).map(({ name }) => name));
-  const files = readdirSync(built, { recursive: true })
-    .map(String)
-    .filter((file) => file.endsWith(".d.ts"));
-  const hidden: string[] = [];
-  for (const file of files) {
-    const statements = await statementsOf(join(built, file));
+  const files = await builtFiles(/\.d\.ts$/);
+  const hidden = files.flatMap(({ file, text }) => {
+    const statements = text.replace(/\/\*[^]*?\*\//g, "").split(/^(?=export |declare |import )/m);
     const own = new Set(statements.flatMap(namesDeclared));
-    for (const statement of statements.filter((text) => namesDeclared(text).some((name) => exported.has(name)))) {
-      if (statement.startsWith("import ")) continue;
-      const named = new Set(statement.replace(/"[^"\n]*"|'[^'\n]*'/g, "").match(/[A-Za-z_$][\w$]*/g));
-      hidden.push(
-        ...[...named].filter((name) => own.has(name) && !exported.has(name)).map((name) => `${file}: ${name}`),
-      );
-    }
-  }
+    return statements
+      .filter((code) => !code.startsWith("import ") && namesDeclared(code).some((name) => exported.has(name)))
+      .flatMap((code) => code.replace(/"[^"\n]*"|'[^'\n]*'/g, "").match(/[A-Za-z_$][\w$]*/g) ?? [])
+      .filter((name) => own.has(name) && !exported.has(name))
+      .map((name) => `${file}: ${name}`);
+  });
   expect(hidden).toEqual([]);
   expect(files.length).toBeGreaterThan(30);
 });
+
+/** What a statement declares, or imports from another file of the package. */
+function namesDeclared(statement: string): string[] {
+  const [, imported] = /^import (?:type )?\{([^}]*)\} from "\./.exec(statement) ?? [];
+  if (imported !== undefined) return imported.split(",").map((name) => name.replace(/\btype\b/, "").trim());
+  const [, name] = /^(?:export )?(?:declare )?(?:function|const|class|interface|type) ([\w$]+)/.exec(statement) ?? [];
+  return name === undefined ? [] : [name];
+}
+
+/** The files of the module as it is built whose names match. */
+function builtFiles(pattern: RegExp) {
+  const built = join(project.path, "node_modules/plant-store/dist/module");
+  const files = readdirSync(built, { recursive: true, encoding: "utf8" }).filter((file) => pattern.test(file));
+  return Promise.all(files.map(async (file) => ({ file, text: await Bun.file(join(built, file)).text() })));
+}
 
 describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the packed module", () => {
   test.each(MODULE_RUNTIMES)("$name serves the README's program", async (runtime) => {
@@ -255,12 +258,13 @@ async function untilAnswered(program: ReturnType<typeof start>, url: string): Pr
 /** Writes each example into a file of its own, and returns their names. Those that declare tests are `.test.ts`. */
 async function writeExamples(): Promise<string[]> {
   const examples = (await publicExports()).flatMap((exported) => exported.examples);
-  const files = examples.map((code, index) => {
-    const extension = code.includes('from "node:test"') ? "test.ts" : "ts";
-    return { code, name: `example_${index + 1}.${extension}` };
-  });
-  await Promise.all(files.map(({ code, name }) => Bun.write(join(project.path, name), code)));
-  return files.map(({ name }) => name);
+  return Promise.all(
+    examples.map(async (code, index) => {
+      const name = `example_${index + 1}.${code.includes('from "node:test"') ? "test.ts" : "ts"}`;
+      await Bun.write(join(project.path, name), code);
+      return name;
+    }),
+  );
 }
 
 async function run(command: readonly string[]): Promise<{ exitCode: number; output: string }> {
@@ -293,17 +297,3 @@ if (error?.status === 418) console.log(error.value);
 `;
 
 const STRICT = { strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true };
-
-/** The statements of a file of declarations, without comments. */
-async function statementsOf(file: string): Promise<string[]> {
-  const text = await Bun.file(file).text();
-  return text.replace(/\/\*[^]*?\*\//g, "").split(/^(?=export |declare |import )/m);
-}
-
-/** What a statement declares, or imports from another file of the package. */
-function namesDeclared(statement: string): string[] {
-  const [, imported] = /^import (?:type )?\{([^}]*)\} from "\./.exec(statement) ?? [];
-  if (imported !== undefined) return imported.split(",").map((name) => name.replace(/\btype\b/, "").trim());
-  const [, name] = /^(?:export )?(?:declare )?(?:function|const|class|interface|type) ([\w$]+)/.exec(statement) ?? [];
-  return name === undefined ? [] : [name];
-}

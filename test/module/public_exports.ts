@@ -6,7 +6,6 @@ const ENTRIES = ["mod.ts", "database/contract/mod.ts"];
 
 /** Something that the package exports. */
 export interface PublicExport {
-  readonly entry: string;
   readonly name: string;
   /** Whether it is there for the compiler only. */
   readonly isType: boolean;
@@ -18,26 +17,22 @@ export interface PublicExport {
 
 /** All that the package exports, as the source has it. */
 export async function publicExports(): Promise<PublicExport[]> {
-  return (await Promise.all(ENTRIES.map(exportsOf))).flat();
+  const found: PublicExport[] = [];
+  for (const entry of ENTRIES) {
+    const text = await Bun.file(join(ROOT, "src", entry)).text();
+    for (const [, areTypes, names = "", path = ""] of text.matchAll(/^export (type )?\{([^}]+)\} from "([^"]+)";/gm)) {
+      const source = await Bun.file(join(ROOT, "src", dirname(entry), path)).text();
+      for (const [, isType = areTypes, name = ""] of names.matchAll(/(type )?(\w+)/g)) {
+        const docstring = docstringOf(name, source);
+        const examples = Array.from((docstring ?? "").matchAll(EXAMPLE), ([, code = ""]) => code);
+        found.push({ name, isType: isType !== undefined, docstring, examples });
+      }
+    }
+  }
+  return found;
 }
 
-async function exportsOf(entry: string): Promise<PublicExport[]> {
-  const text = await Bun.file(join(ROOT, "src", entry)).text();
-  const statements = Array.from(text.matchAll(/^export (type )?\{([^}]+)\} from "([^"]+)";/gm));
-  const all = statements.map(async ([, allTypes, names = "", path = ""]) => {
-    const source = await Bun.file(join(ROOT, "src", dirname(entry), path)).text();
-    const specifiers = names.split(",").map((specifier) => specifier.trim());
-    return specifiers
-      .filter((specifier) => specifier !== "")
-      .map((specifier) => {
-        const name = specifier.replace(/^type /, "");
-        const docstring = docstringOf(name, source);
-        const isType = allTypes !== undefined || specifier !== name;
-        return { entry, name, isType, docstring, examples: examplesIn(docstring ?? "") };
-      });
-  });
-  return (await Promise.all(all)).flat();
-}
+const EXAMPLE = /^@example.*\n```ts\n([^]*?)^```$/gm;
 
 function docstringOf(name: string, source: string): string | undefined {
   const kinds = "async function|function|const|class|interface|type";
@@ -46,8 +41,4 @@ function docstringOf(name: string, source: string): string | undefined {
     .exec(source)?.[1]
     ?.replace(/^ *\* ?/gm, "")
     .trim();
-}
-
-function examplesIn(docstring: string): string[] {
-  return Array.from(docstring.matchAll(/^@example.*\n```ts\n([^]*?)^```$/gm), ([, code = ""]) => code);
 }
