@@ -32,20 +32,6 @@ interface Row {
   isReplicated: boolean;
 }
 
-/** One server of the database. A crash ends its life, and a restart begins another. */
-interface Node {
-  readonly rows: Map<string, Row>;
-  isUp: boolean;
-  life: number;
-}
-
-/** Where a statement runs, and how long it waits for a lock. */
-interface Session {
-  readonly node: Node;
-  readonly hasEnded: () => boolean;
-  readonly lockTimeoutMs: number;
-}
-
 const ENDED = Symbol("the server's life has ended");
 
 /**
@@ -57,7 +43,11 @@ export class DatabaseModel {
   readonly #random: () => number;
   readonly #rates: FaultRates;
   readonly #locksLosers: boolean;
-  #primary: Node = { rows: new Map(), isUp: true, life: 1 };
+  /** Those of the primary. */
+  #rows = new Map<string, Row>();
+  #isUp = true;
+  /** A crash ends the life of a server. */
+  #life = 1;
   #hasStandby = true;
   readonly #connections = new Set<ModelConnection>();
   /** Ids that a transaction of somebody else holds; it ends without a change. */
@@ -75,14 +65,14 @@ export class DatabaseModel {
 
   /** Every row that a client could read now. */
   rows(): ReadonlyMap<string, string> {
-    const visible = this.#primary.rows.entries().filter(([, row]) => !row.inProgress);
+    const visible = this.#rows.entries().filter(([, row]) => !row.inProgress);
     return new Map(visible.map(([id, { name }]) => [id, name]));
   }
 
   async connect(timeoutMs: number): Promise<Connection> {
     const delayMs = 1 + this.#random() * 5;
     await this.#time.sleep(Math.min(delayMs, timeoutMs));
-    if (!this.#primary.isUp || delayMs > timeoutMs) throw new PostgresFailure("NO_SERVER");
+    if (!this.#isUp || delayMs > timeoutMs) throw new PostgresFailure("NO_SERVER");
     const connection: ModelConnection = new ModelConnection((statement, parameters) =>
       this.#send(connection, statement, parameters),
     );
@@ -94,19 +84,18 @@ export class DatabaseModel {
   async restart(downMs: number): Promise<void> {
     this.#crash();
     await this.#time.sleep(downMs);
-    for (const row of this.#primary.rows.values()) row.inProgress = false;
-    this.#primary.isUp = true;
+    for (const row of this.#rows.values()) row.inProgress = false;
+    this.#isUp = true;
   }
 
   /** Ends the primary for good; the standby takes its place, with what it has, and a new standby follows. */
   async failOver(downMs: number): Promise<void> {
     this.#crash();
-    const rows = this.#primary.rows.entries().filter(([, { isReplicated }]) => isReplicated);
-    const copies = rows.map(([id, { name }]) => [id, { name, inProgress: false, isReplicated: true }] as const);
-    this.#primary = { rows: new Map(copies), isUp: false, life: this.#primary.life + 1 };
+    const replicated = this.#rows.entries().filter(([, { isReplicated }]) => isReplicated);
+    this.#rows = new Map(replicated.map(([id, row]) => [id, { ...row, inProgress: false }]));
     this.#hasStandby = true;
     await this.#time.sleep(downMs);
-    this.#primary.isUp = true;
+    this.#isUp = true;
   }
 
   loseStandby(): void {
@@ -116,13 +105,13 @@ export class DatabaseModel {
   /** It has everything at once. */
   regainStandby(): void {
     this.#hasStandby = true;
-    for (const row of this.#primary.rows.values()) row.isReplicated = true;
+    for (const row of this.#rows.values()) row.isReplicated = true;
     this.#change();
   }
 
   /** Holds ids for a time, as an insert that is rolled back in the end does, or a lock on their rows. */
   async hold(ids: readonly string[], durationMs: number): Promise<void> {
-    const free = ids.filter((id) => !this.#held.has(id) && this.#primary.rows.get(id)?.inProgress !== true);
+    const free = ids.filter((id) => !this.#held.has(id) && this.#rows.get(id)?.inProgress !== true);
     for (const id of free) this.#held.add(id);
     await this.#time.sleep(durationMs);
     for (const id of free) this.#held.delete(id);
@@ -136,8 +125,8 @@ export class DatabaseModel {
   }
 
   #crash(): void {
-    this.#primary.isUp = false;
-    this.#primary.life++;
+    this.#isUp = false;
+    this.#life++;
     this.#held.clear();
     for (const connection of this.#connections) connection.close();
     this.#connections.clear();
@@ -156,102 +145,91 @@ export class DatabaseModel {
     if (this.#happens(aborted)) throw new PostgresFailure(this.#random() < 0.5 ? "40001" : "40P01");
     const isSilent = this.#happens(blackHole);
     // Over there it goes on, whether anybody is still connected or not.
-    const rows = await this.#execute(connection, statement, parameters);
+    const rows = this.#isUp ? await this.#execute(connection, statement, parameters) : ENDED;
     if (rows === ENDED || this.#happens(lostReply)) return connection.fail();
     await this.#time.sleep(delayMs / 2);
     return isSilent ? await new Promise<never>(() => {}) : rows;
   }
 
-  async #execute(
-    connection: ModelConnection,
-    statement: string,
-    parameters: readonly unknown[],
-  ): Promise<unknown[] | typeof ENDED> {
-    const node = this.#primary;
-    const { life } = node;
-    if (!node.isUp) return ENDED;
-    const hasEnded = () => node.life !== life || !node.isUp || node !== this.#primary;
+  async #execute(connection: ModelConnection, statement: string, parameters: readonly unknown[]) {
     if (statement === "SELECT 1") return [{}];
     if (statement.includes("set_config")) {
       connection.lockTimeoutMs = Number(parameters[0]);
       return [{}];
     }
     const [ids, names] = [listOf(parameters[0]), listOf(parameters[1])];
-    const session = { node, hasEnded, lockTimeoutMs: connection.lockTimeoutMs };
-    return statement.includes("insert into") ? this.#insert(session, ids, names) : this.#select(session, ids);
+    return statement.includes("insert into") ? this.#insert(ids, names, connection.lockTimeoutMs) : this.#select(ids);
   }
 
-  async #insert(session: Session, ids: readonly string[], names: readonly string[]) {
-    const { node, hasEnded } = session;
-    const inserted: (readonly [string, Row])[] = [];
+  async #insert(ids: readonly string[], names: readonly string[], lockTimeoutMs: number) {
+    const life = this.#life;
+    const inserted = new Map<string, Row>();
     for (const [index, id] of ids.entries()) {
-      // It waits for an uncommitted rival.
-      const isFree = () => node.rows.get(id)?.inProgress !== true && (node.rows.has(id) || !this.#held.has(id));
-      if (!isFree() && !(await this.#waited(session, isFree))) {
-        if (hasEnded()) return ENDED;
-        for (const [own] of inserted) node.rows.delete(own);
+      const isFree = () => this.#rows.get(id)?.inProgress !== true && (this.#rows.has(id) || !this.#held.has(id));
+      await this.#rivalsEnd(isFree, lockTimeoutMs);
+      if (this.#life !== life) return ENDED;
+      if (!isFree()) {
+        for (const own of inserted.keys()) this.#rows.delete(own);
         this.#change();
         throw new PostgresFailure("55P03");
       }
-      if (node.rows.has(id)) continue;
+      if (this.#rows.has(id)) continue;
       const row = { name: String(names[index]), inProgress: true, isReplicated: false };
-      node.rows.set(id, row);
-      inserted.push([id, row]);
+      this.#rows.set(id, row);
+      inserted.set(id, row);
     }
     // Committed there; a crash from now on loses none of it.
-    if (inserted.length > 0 && !(await this.#replicated(node, hasEnded))) return ENDED;
-    for (const [, row] of inserted) row.inProgress = false;
+    if (inserted.size > 0 && !(await this.#replicated())) return ENDED;
+    for (const row of inserted.values()) row.inProgress = false;
     this.#change();
-    return inserted.map(([id]) => ({ id }));
+    return Array.from(inserted.keys(), (id) => ({ id }));
   }
 
-  async #select(session: Session, ids: readonly string[]) {
-    const { node, hasEnded } = session;
+  async #select(ids: readonly string[]) {
     const found = ids.flatMap((id) => {
-      const row = node.rows.get(id);
+      const row = this.#rows.get(id);
       const isSkipped = this.#locksLosers && this.#held.has(id);
       return row === undefined || row.inProgress || isSkipped
         ? []
         : [{ id, name: row.name, tag: null, name_digest: null, tag_digest: null }];
     });
-    return !this.#locksLosers || (await this.#replicated(node, hasEnded)) ? found : ENDED;
+    return !this.#locksLosers || (await this.#replicated()) ? found : ENDED;
   }
 
-  /** Waits until others hold something no longer; not past the session's `lock_timeout`, nor the server's end. */
-  async #waited({ hasEnded, lockTimeoutMs }: Session, isFree: () => boolean): Promise<boolean> {
+  /** Waits until others hold something no longer; not past the `lock_timeout`, nor the server's end. */
+  async #rivalsEnd(isFree: () => boolean, lockTimeoutMs: number): Promise<void> {
+    const life = this.#life;
     const end = this.#time.now() + lockTimeoutMs;
+    if (isFree()) return;
     const late = this.#time.sleep(lockTimeoutMs);
-    while (!isFree() && this.#time.now() < end && !hasEnded()) await Promise.race([this.#changed.promise, late]);
-    return isFree() && !hasEnded();
+    while (!isFree() && this.#time.now() < end && this.#life === life)
+      await Promise.race([this.#changed.promise, late]);
   }
 
   /** Waits for the standby to have all that was written so far, for ever if it has to; not past the server's end. */
-  async #replicated(node: Node, hasEnded: () => boolean): Promise<boolean> {
-    const written = [...node.rows.values()];
+  async #replicated(): Promise<boolean> {
+    const life = this.#life;
+    const written = [...this.#rows.values()];
     await this.#time.sleep(0.3);
-    while (!this.#hasStandby && !hasEnded()) await this.#changed.promise;
-    if (hasEnded()) return false;
+    while (!this.#hasStandby && this.#life === life) await this.#changed.promise;
+    if (this.#life !== life) return false;
     for (const row of written) row.isReplicated = true;
     return true;
   }
 }
 
-type Send = (statement: string, parameters: readonly unknown[]) => Promise<unknown[]>;
-
-/** After a failover, too: it is an address that moves. */
-const HOST = { host: "model", port: 5432 };
-
 /** A connection to the model; whatever is in flight rejects when it is closed. */
 class ModelConnection implements Connection {
-  readonly host = HOST;
+  /** After a failover, too: it is an address that moves. */
+  readonly host = { host: "model", port: 5432 };
   readonly isStandby = false;
   lockTimeoutMs = LOCK_TIMEOUT_MS;
-  readonly #send: Send;
+  readonly #send: (statement: string, parameters: readonly unknown[]) => Promise<unknown[]>;
   readonly #closed = Promise.withResolvers<never>();
   #isOpen = true;
   #repliedAt = performance.now();
 
-  constructor(send: Send) {
+  constructor(send: (statement: string, parameters: readonly unknown[]) => Promise<unknown[]>) {
     this.#send = send;
     this.#closed.promise.catch(() => {});
   }
