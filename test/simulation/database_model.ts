@@ -21,8 +21,8 @@ export interface ModelOptions {
   readonly time: VirtualTime;
   readonly random: () => number;
   readonly rates: FaultRates;
-  /** Whether the second statement locks what it finds, and so waits for the standby. @default {true} */
-  readonly locksLosers?: boolean;
+  /** Whether the second statement locks what it finds, and so waits for the standby. */
+  readonly locksLosers: boolean;
 }
 
 /** A row, and whether the transaction that inserted it still waits. */
@@ -39,10 +39,6 @@ const ENDED = Symbol("the server's life has ended");
  * and acknowledged once the standby has it; after a crash the primary shows what it committed, replicated or not.
  */
 export class DatabaseModel {
-  readonly #time: VirtualTime;
-  readonly #random: () => number;
-  readonly #rates: FaultRates;
-  readonly #locksLosers: boolean;
   /** Those of the primary. */
   #rows = new Map<string, Row>();
   #isUp = true;
@@ -53,14 +49,12 @@ export class DatabaseModel {
   /** Ids that a transaction of somebody else holds; it ends without a change. */
   readonly #held = new Set<string>();
   #changed = Promise.withResolvers<void>();
+  readonly #options: ModelOptions;
   /** Whether statements still fail by chance. */
   faulty = true;
 
-  constructor({ time, random, rates, locksLosers = true }: ModelOptions) {
-    this.#time = time;
-    this.#random = random;
-    this.#rates = rates;
-    this.#locksLosers = locksLosers;
+  constructor(options: ModelOptions) {
+    this.#options = options;
   }
 
   /** Every row that a client could read now. */
@@ -70,8 +64,8 @@ export class DatabaseModel {
   }
 
   async connect(timeoutMs: number): Promise<Connection> {
-    const delayMs = 1 + this.#random() * 5;
-    await this.#time.sleep(Math.min(delayMs, timeoutMs));
+    const delayMs = 1 + this.#options.random() * 5;
+    await this.#options.time.sleep(Math.min(delayMs, timeoutMs));
     if (!this.#isUp || delayMs > timeoutMs) throw new PostgresFailure("NO_SERVER");
     const connection: ModelConnection = new ModelConnection((statement, parameters) =>
       this.#send(connection, statement, parameters),
@@ -83,7 +77,7 @@ export class DatabaseModel {
   /** Ends the primary, and starts it again on what it had committed. */
   async restart(downMs: number): Promise<void> {
     this.#crash();
-    await this.#time.sleep(downMs);
+    await this.#options.time.sleep(downMs);
     for (const row of this.#rows.values()) row.inProgress = false;
     this.#isUp = true;
   }
@@ -94,7 +88,7 @@ export class DatabaseModel {
     const replicated = this.#rows.entries().filter(([, { isReplicated }]) => isReplicated);
     this.#rows = new Map(replicated.map(([id, row]) => [id, { ...row, inProgress: false }]));
     this.#hasStandby = true;
-    await this.#time.sleep(downMs);
+    await this.#options.time.sleep(downMs);
     this.#isUp = true;
   }
 
@@ -113,7 +107,7 @@ export class DatabaseModel {
   async hold(ids: readonly string[], durationMs: number): Promise<void> {
     const free = ids.filter((id) => !this.#held.has(id) && this.#rows.get(id)?.inProgress !== true);
     for (const id of free) this.#held.add(id);
-    await this.#time.sleep(durationMs);
+    await this.#options.time.sleep(durationMs);
     for (const id of free) this.#held.delete(id);
     this.#change();
   }
@@ -134,20 +128,20 @@ export class DatabaseModel {
   }
 
   #happens(rate: number): boolean {
-    return this.faulty && this.#random() < rate;
+    return this.faulty && this.#options.random() < rate;
   }
 
   async #send(connection: ModelConnection, statement: string, parameters: readonly unknown[]): Promise<unknown[]> {
-    const { lostRequest, lostReply, blackHole, aborted, slow } = this.#rates;
-    const delayMs = (0.2 + this.#random() * 3) * (this.#happens(slow) ? 100 : 1);
-    await this.#time.sleep(delayMs / 2);
+    const { lostRequest, lostReply, blackHole, aborted, slow } = this.#options.rates;
+    const delayMs = (0.2 + this.#options.random() * 3) * (this.#happens(slow) ? 100 : 1);
+    await this.#options.time.sleep(delayMs / 2);
     if (this.#happens(lostRequest)) return connection.fail();
-    if (this.#happens(aborted)) throw new PostgresFailure(this.#random() < 0.5 ? "40001" : "40P01");
+    if (this.#happens(aborted)) throw new PostgresFailure(this.#options.random() < 0.5 ? "40001" : "40P01");
     const isSilent = this.#happens(blackHole);
     // Over there it goes on, whether anybody is still connected or not.
     const rows = this.#isUp ? await this.#execute(connection, statement, parameters) : ENDED;
     if (rows === ENDED || this.#happens(lostReply)) return connection.fail();
-    await this.#time.sleep(delayMs / 2);
+    await this.#options.time.sleep(delayMs / 2);
     return isSilent ? await new Promise<never>(() => {}) : rows;
   }
 
@@ -188,21 +182,21 @@ export class DatabaseModel {
   async #select(ids: readonly string[]) {
     const found = ids.flatMap((id) => {
       const row = this.#rows.get(id);
-      const isSkipped = this.#locksLosers && this.#held.has(id);
+      const isSkipped = this.#options.locksLosers && this.#held.has(id);
       return row === undefined || row.inProgress || isSkipped
         ? []
         : [{ id, name: row.name, tag: null, name_digest: null, tag_digest: null }];
     });
-    return !this.#locksLosers || (await this.#replicated()) ? found : ENDED;
+    return !this.#options.locksLosers || (await this.#replicated()) ? found : ENDED;
   }
 
   /** Waits until others hold something no longer; not past the `lock_timeout`, nor the server's end. */
   async #rivalsEnd(isFree: () => boolean, lockTimeoutMs: number): Promise<void> {
     const life = this.#life;
-    const end = this.#time.now() + lockTimeoutMs;
+    const end = this.#options.time.now() + lockTimeoutMs;
     if (isFree()) return;
-    const late = this.#time.sleep(lockTimeoutMs);
-    while (!isFree() && this.#time.now() < end && this.#life === life)
+    const late = this.#options.time.sleep(lockTimeoutMs);
+    while (!isFree() && this.#options.time.now() < end && this.#life === life)
       await Promise.race([this.#changed.promise, late]);
   }
 
@@ -210,7 +204,7 @@ export class DatabaseModel {
   async #replicated(): Promise<boolean> {
     const life = this.#life;
     const written = [...this.#rows.values()];
-    await this.#time.sleep(0.3);
+    await this.#options.time.sleep(0.3);
     while (!this.#hasStandby && this.#life === life) await this.#changed.promise;
     if (this.#life !== life) return false;
     for (const row of written) row.isReplicated = true;

@@ -1,9 +1,8 @@
-const { setTimeout: realSetTimeout, clearTimeout: realClearTimeout, setImmediate: realSetImmediate } = globalThis;
-const realNow = performance.now;
+const { setTimeout, setImmediate, clearTimeout } = globalThis;
+const { now: realNow } = performance;
 
-interface Due {
+interface Timer {
   readonly at: number;
-  readonly order: number;
   readonly run: () => void;
 }
 
@@ -14,18 +13,23 @@ interface Due {
 export function virtualTime() {
   let now = 0;
   let jumpedMs = 0;
-  let order = 0;
-  const timers = new Map<number, Due>();
+  let lastId = 0;
+  const timers = new Map<number, Timer>();
 
   function schedule(run: (...args: unknown[]) => void, delayMs = 0, ...args: unknown[]): number {
-    timers.set(++order, { at: now + Math.max(0, delayMs), order, run: () => run(...args) });
-    return order;
+    timers.set(++lastId, { at: now + Math.max(0, delayMs), run: () => run(...args) });
+    return lastId;
   }
 
-  function next(): Due | undefined {
-    let first: Due | undefined;
-    for (const due of timers.values()) if (first === undefined || due.at < first.at) first = due;
-    return first;
+  function runNext(): void {
+    // Of those that are due at one time, the first that was set.
+    let next: readonly [id: number, Timer] | undefined;
+    for (const timer of timers) if (next === undefined || timer[1].at < next[1].at) next = timer;
+    if (next === undefined) throw new Error("Nothing is left to happen, and something is waited for");
+    const [id, { at, run }] = next;
+    timers.delete(id);
+    now = Math.max(now, at);
+    run();
   }
 
   Object.assign(globalThis, {
@@ -51,21 +55,13 @@ export function virtualTime() {
       promise.then(settle, settle);
       for (;;) {
         // Whatever follows from what happened so far.
-        await new Promise<void>((resolve) => void realSetImmediate(resolve));
+        await new Promise<void>((resolve) => void setImmediate(resolve));
         if (isSettled) return promise;
-        const due = next();
-        if (due === undefined) throw new Error("Nothing is left to happen, and something is waited for");
-        timers.delete(due.order);
-        now = Math.max(now, due.at);
-        due.run();
+        runNext();
       }
     },
     [Symbol.dispose]() {
-      Object.assign(globalThis, {
-        setTimeout: realSetTimeout,
-        setImmediate: realSetImmediate,
-        clearTimeout: realClearTimeout,
-      });
+      Object.assign(globalThis, { setTimeout, setImmediate, clearTimeout });
       performance.now = realNow;
     },
   };
