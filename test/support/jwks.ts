@@ -69,32 +69,20 @@ function reasonOf(verdict: Verdict): true | string {
 }
 
 /** A key that an identity provider signs with, and its public half as a JWK. */
-export interface SigningKey {
-  readonly kid: string;
-  readonly alg: string;
-  readonly privateKey: CryptoKey;
-  readonly publicKey: CryptoKey;
-  readonly jwk: JWK;
-}
+export type SigningKey = Awaited<ReturnType<typeof signingKey>>;
 
 /** A key with an id of its own. All RSA keys are one: making it takes longer than most tests. */
-export async function signingKey(alg = "ES256", kid: string = crypto.randomUUID()): Promise<SigningKey> {
-  const pair = /^[RP]S/.test(alg) ? rsaPair(alg) : generateKeyPair(alg, { extractable: true });
-  const { privateKey, publicKey } = await pair;
-  return { kid, alg, privateKey, publicKey, jwk: { ...(await exportJWK(publicKey)), kid, alg, use: "sig" } };
+export async function signingKey(alg = "ES256", kid: string = crypto.randomUUID()) {
+  const isRsa = /^[RP]S/.test(alg);
+  const pair = isRsa ? await (rsa ??= newPair("RS256")) : await newPair(alg);
+  // A CryptoKey of RSA is for one algorithm.
+  const privateKey = isRsa ? await importJWK(await exportJWK(pair.privateKey), alg) : pair.privateKey;
+  const jwk: JWK = { ...(await exportJWK(pair.publicKey)), kid, alg, use: "sig" };
+  return { kid, alg, privateKey: privateKey as CryptoKey, jwk };
 }
 
-let rsa: Promise<JWK> | undefined;
-
-async function rsaPair(alg: string): Promise<CryptoKeyPair> {
-  rsa ??= generateKeyPair("RS256", { extractable: true }).then(({ privateKey }) => exportJWK(privateKey));
-  const { kty, n, e, ...secret } = (await rsa) as JWK & { kty: "RSA"; n: string; e: string };
-  const [privateKey, publicKey] = await Promise.all([
-    importJWK({ kty, n, e, ...secret }, alg, { extractable: true }) as Promise<CryptoKey>,
-    importJWK({ kty, n, e }, alg, { extractable: true }) as Promise<CryptoKey>,
-  ]);
-  return { privateKey, publicKey };
-}
+let rsa: Promise<CryptoKeyPair> | undefined;
+const newPair = (alg: string) => generateKeyPair(alg, { extractable: true });
 
 /** Signs claims as a provider does; header members given replace its own, `undefined` removes one. */
 export function signed(key: SigningKey, claims: JWTPayload, header: Record<string, unknown> = {}): Promise<string> {
@@ -136,7 +124,7 @@ export function jwksServer(...keys: readonly SigningKey[]) {
     requests: () => requests,
     /** From now on answers these keys, and no others. */
     publish: (...keys: readonly (SigningKey | JWK)[]) => {
-      response = jwkSet(keys.map((key) => ("jwk" in key ? (key as SigningKey).jwk : key)));
+      response = jwkSet(keys.map((key) => ("privateKey" in key ? (key as SigningKey).jwk : key)));
     },
     /** From now on answers something else. */
     responses: (other: CannedResponse) => {
