@@ -3,12 +3,12 @@ import { memoryStore } from "../../src/database/memory.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { type AppOptions, createApp } from "../../src/http/app.ts";
 import type { Observer } from "../../src/http/observer.ts";
-import { TOKEN } from "./client.ts";
+import { postPlant, TOKEN } from "./client.ts";
 import { headersOf } from "./load.ts";
 import type { WireRequest } from "./oracle.ts";
 import { streamOf } from "./stream.ts";
 
-export { TOKEN };
+export { postPlant, TOKEN };
 
 /** The app over a fresh memory store; every part can be replaced. An internal error fails the test. */
 export function testApp(options: Partial<AppOptions> = {}) {
@@ -41,18 +41,4 @@ export function fetchRequest(
   const hasBody = method !== "GET" && method !== "HEAD";
   const sent = chunks === undefined ? body : streamOf(chunks);
   return new Request(`http://${host}${path}`, { method, headers, ...(hasBody && { body: sent }) });
-}
-
-/** A `POST /plants` with good credentials and media type; headers given replace these, `null` removes one. */
-export function postPlant(body: BodyInit | object, headers: Record<string, string | null> = {}): Request {
-  const all = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json", ...headers };
-  return new Request("http://localhost:3000/plants", {
-    method: "POST",
-    headers: Object.entries(all).filter((header): header is [string, string] => header[1] !== null),
-    body: isBody(body) ? body : JSON.stringify(body),
-  });
-}
-
-function isBody(body: BodyInit | object): body is BodyInit {
-  return typeof body === "string" || body instanceof Uint8Array || body instanceof ReadableStream;
 }

@@ -7,7 +7,22 @@ export const TOKEN = "known-token-0123456789";
  */
 export const CLOSED_PORT = 9;
 
-/** What a request has beside its body. */
+/** A `POST /plants`, a good one unless told otherwise; headers given replace its own, `null` removes one. */
+export function postPlant(
+  body: BodyInit | object = { id: 1, name: "Fern" },
+  headers: Readonly<Record<string, string | null>> = {},
+  url = "http://localhost:3000",
+): Request {
+  const all = { ...bearer(), "content-type": "application/json", ...headers };
+  const isRaw = typeof body === "string" || body instanceof Uint8Array || body instanceof ReadableStream;
+  return new Request(`${url}/plants`, {
+    method: "POST",
+    headers: Object.entries(all).filter((header): header is [string, string] => header[1] !== null),
+    body: isRaw ? (body as BodyInit) : JSON.stringify(body),
+  });
+}
+
+/** How a request is sent. */
 export interface PostOptions {
   /** The bearer token; `null` for no credentials. @default {@linkcode TOKEN} */
   readonly token?: string | null;
@@ -17,18 +32,14 @@ export interface PostOptions {
   readonly tls?: { readonly ca: Bun.BunFile };
 }
 
-/** Sends a `POST /plants` to a running program: a good one, unless told otherwise. */
+/** Sends a {@linkcode postPlant} to a running program. */
 export function post(
   url: string,
-  body: string | object = { id: 1, name: "Fern" },
-  { token = TOKEN, headers = {}, tls }: PostOptions = {},
+  body?: string | object,
+  { token = TOKEN, headers, tls }: PostOptions = {},
 ): Promise<Response> {
-  return fetch(`${url}/plants`, {
-    method: "POST",
-    headers: { "content-type": "application/json", ...(token !== null && bearer(token)), ...headers },
-    body: typeof body === "string" ? body : JSON.stringify(body),
-    ...(tls && { tls }),
-  });
+  const authorization = token === null ? null : `Bearer ${token}`;
+  return fetch(postPlant(body, { authorization, ...headers }, url), tls && { tls });
 }
 
 /** A header with credentials. */
