@@ -70,23 +70,10 @@ export function damage(path: string, what: Damage): void {
   writeFileSync(path, bytes);
 }
 
-/** Pages of a file's bytes: changing one changes them. */
-interface Pages {
-  /** A page of plants that leads to pages, the first above those that hold plants. */
-  readonly inner: Buffer;
-  /** A page that holds plants, from the middle of those. */
-  readonly leaf: Buffer;
-  /** The one that holds the plants of the lowest ids. */
-  readonly first: Buffer;
-  /** The one before the leaf in the middle. */
-  readonly other: Buffer;
-  /** The table that counts the changes of tokens. */
-  readonly tokenRevision: Buffer;
-  /** The index of the names of tokens. */
-  readonly tokensIndex: Buffer;
-}
+type Pages = ReturnType<typeof pagesOf>;
 
-function pagesOf(bytes: Buffer, path: string): Pages {
+/** Pages of a file's bytes: changing one changes them. */
+function pagesOf(bytes: Buffer, path: string) {
   using client = new Database(path, { readonly: true });
   const rootOf = (name: string) =>
     Number(client.query("SELECT rootpage FROM sqlite_schema WHERE name = ?").values(name)[0]?.[0]);
@@ -96,11 +83,17 @@ function pagesOf(bytes: Buffer, path: string): Pages {
   while (isInner(child(inner, 0))) inner = child(inner, 0);
   const middle = Math.floor(inner.readUInt16BE(3) / 2);
   return {
+    /** A page of plants that leads to pages, the first above those that hold plants. */
     inner,
+    /** A page that holds plants, from the middle of those. */
     leaf: child(inner, middle),
+    /** The one that holds the plants of the lowest ids. */
     first: child(inner, 0),
+    /** The one before the leaf in the middle. */
     other: child(inner, middle - 1),
+    /** The table that counts the changes of tokens. */
     tokenRevision: page(rootOf("token_revision")),
+    /** The index of the names of tokens. */
     tokensIndex: page(rootOf("sqlite_autoindex_tokens_1")),
   };
 }

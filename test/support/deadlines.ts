@@ -12,13 +12,13 @@ export function shortenDeadlines() {
   const now = performance.now.bind(performance);
   const sooner = (run: () => void, ms = 0) => setTimeout(run, ms > LONG_MS ? ms / 10 : ms);
   let passedMs = 0;
-  using stack = new DisposableStack();
-  stack.use(spyOn(globalThis, "setTimeout").mockImplementation(sooner as unknown as typeof setTimeout));
-  stack.use(spyOn(performance, "now").mockImplementation(() => now() + passedMs));
-  const spies = stack.move();
+  const spies = [
+    spyOn(globalThis, "setTimeout").mockImplementation(sooner as unknown as typeof setTimeout),
+    spyOn(performance, "now").mockImplementation(() => now() + passedMs),
+  ];
   return {
     /** Lets time pass at once, in milliseconds. */
     pass: (ms: number) => void (passedMs += ms),
-    [Symbol.dispose]: () => spies.dispose(),
+    [Symbol.dispose]: () => spies.forEach((spy) => spy.mockRestore()),
   };
 }

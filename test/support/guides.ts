@@ -1,15 +1,8 @@
 import { join } from "node:path";
 import { ROOT } from "./program.ts";
 
-/** A Markdown page of the repository. */
-export interface Guide {
-  /** From the root, such as `src/http/README.md`. */
-  readonly path: string;
-  readonly text: string;
-}
-
-/** Every page, the root's README first. */
-export const guides: readonly Guide[] = await Promise.all(
+/** Every Markdown page with its path from the root, the root's README first. */
+export const guides = await Promise.all(
   ["README.md", ...(await Array.fromAsync(new Bun.Glob("{src,test}/**/README.md").scan(ROOT))).toSorted()]
     .filter((path) => !path.includes("node_modules"))
     .map(async (path) => ({ path, text: await Bun.file(join(ROOT, path)).text() })),

@@ -8,17 +8,14 @@ import { emptyDirectory, ROOT } from "./program.ts";
  * directory that is gone at the end of the scope: what a project of somebody else has.
  */
 export async function installPackage() {
-  const directory = emptyDirectory();
-  try {
-    await packInto(directory.path);
-    await installDependencies(directory.path);
-    await unpack(directory.path);
-    await Bun.write(join(directory.path, "package.json"), '{ "type": "module" }');
-    return directory;
-  } catch (error) {
-    directory[Symbol.dispose]();
-    throw error;
-  }
+  using stack = new DisposableStack();
+  const directory = stack.use(emptyDirectory());
+  await packInto(directory.path);
+  await installDependencies(directory.path);
+  await unpack(directory.path);
+  await Bun.write(join(directory.path, "package.json"), '{ "type": "module" }');
+  stack.move();
+  return directory;
 }
 
 const TARBALL = `${packageJson.name}-${packageJson.version}.tgz`;

@@ -130,8 +130,14 @@ const space = mostly("", fc.string({ unit: fc.constantFrom(" ", "\t", "\n", "\r"
 
 const KEYS = ["id", "name", "tag", "ID", "Name", "", "i", "__proto__", "constructor", "toString", "ｉd"];
 
-/** A key, some characters of which may be escaped. */
-const key: fc.Arbitrary<string> = fc.tuple(fc.constantFrom(...KEYS), fc.nat({ max: 7 })).map(keyText);
+/** A key, some characters of which may be escaped: the bits say which. */
+const keyOf = (name: fc.Arbitrary<string>, bits: fc.Arbitrary<number>) =>
+  fc.tuple(name, bits).map(([name, bits]) => {
+    const escaped = (char: string) => String.raw`\u` + char.charCodeAt(0).toString(16).padStart(4, "0");
+    return `"${Array.from(name, (char, i) => ((bits >> i) & 1 ? escaped(char) : char)).join("")}"`;
+  });
+
+const key = keyOf(fc.constantFrom(...KEYS), fc.nat({ max: 7 }));
 
 /** Any value, some levels deep. */
 const { value: anyValue } = fc.letrec<{ value: string }>((tie) => ({
@@ -147,15 +153,6 @@ const { value: anyValue } = fc.letrec<{ value: string }>((tie) => ({
   ),
 }));
 
-/** @param bits Which characters are escaped. */
-function keyText([name, bits]: [string, number]): string {
-  return `"${Array.from(name, (char, i) => ((bits >> i) & 1 ? escaped(char) : char)).join("")}"`;
-}
-
-function escaped(char: string): string {
-  return String.raw`\u` + char.charCodeAt(0).toString(16).padStart(4, "0");
-}
-
 function objectText(members: readonly string[]): string {
   return `{${members.join(",")}}`;
 }
@@ -166,7 +163,7 @@ function member(name: fc.Arbitrary<string>, value: fc.Arbitrary<string>): fc.Arb
     .map(([a, name, b, c, value, d]) => `${a}${name}${b}:${c}${value}${d}`);
 }
 
-const named = (name: string) => mostly(`"${name}"`, fc.tuple(fc.constant(name), fc.nat({ max: 7 })).map(keyText), 5);
+const named = (name: string) => keyOf(fc.constant(name), mostly(0, fc.nat({ max: 7 }), 5));
 
 /** Few ids and few names, so that plants meet again, under the same id in several spellings. */
 const familiarId = wordOf("1 1.0 10e-1 2 2e0 -0 0 9223372036854775807 9007199254740993");
@@ -234,11 +231,31 @@ const otherText = wordOf(
     '{"__proto__":{"id":1,"name":"x"}} {"id":1,"__proto__":{"name":"x"}}',
 );
 
+/** What breaks JSON, or changes what it means. */
+const piece = fc.constantFrom(
+  "",
+  "",
+  '"',
+  "\\",
+  "{",
+  "}",
+  ",",
+  ":",
+  "0",
+  "-",
+  "e",
+  " ",
+  "\u0000",
+  "\uFEFF",
+  "null",
+  "//",
+);
+
 /** A whole body: mostly a plant, else another value, or a plant with a piece of it replaced or its end cut off. */
 export const bodyText: fc.Arbitrary<string> = oneOf(
   [100, plantText],
   [3, fc.tuple(space, anyValue, space).map((parts) => parts.join(""))],
-  [4, fc.tuple(plantText, fc.nat(), fc.nat({ max: 3 }), piece()).map(spliced)],
+  [4, fc.tuple(plantText, fc.nat(), fc.nat({ max: 3 }), piece).map(spliced)],
   [2, fc.tuple(plantText, fc.nat()).map(([text, at]) => text.slice(0, at % text.length))],
   [2, brokenText],
   [2, otherText],
@@ -258,10 +275,6 @@ export const bodyBytes: fc.Arbitrary<Uint8Array<ArrayBuffer>> = oneOf(
 /** Mostly the usual value, `weight` times as often as another one. */
 export function mostly<Value>(usual: Value, other: fc.Arbitrary<Value>, weight = 15): fc.Arbitrary<Value> {
   return oneOf([weight, fc.constant(usual)], [1, other]);
-}
-
-function piece(): fc.Arbitrary<string> {
-  return fc.constantFrom("", "", '"', "\\", "{", "}", ",", ":", "0", "-", "e", " ", "\u0000", "\uFEFF", "null", "//");
 }
 
 function spliced([text, at, length, piece]: [string, number, number, string]): string {

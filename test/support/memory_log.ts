@@ -15,5 +15,5 @@ export function memoryLog(options: Partial<LoggingOptions> = {}) {
     lines.push(rest);
   };
   const logging = startLogging({ level: "info", format: "json", colors: false, write, ...options });
-  return { ...logging, lines, [Symbol.dispose]: () => logging[Symbol.dispose]() };
+  return { ...logging, lines };
 }

@@ -24,12 +24,9 @@ export function mutant(mutations: readonly Mutation[]) {
   }
   symlinkSync(join(ROOT, "node_modules"), join(directory.path, "node_modules"));
   for (const mutation of mutations) apply(directory.path, mutation);
-  return {
-    path: directory.path,
-    /** The program, from its changed source. */
-    program: [process.execPath, join(directory.path, "src/main.ts")],
-    [Symbol.dispose]: () => directory[Symbol.dispose](),
-  };
+  /** The program, from its changed source. */
+  const program = [process.execPath, join(directory.path, "src/main.ts")];
+  return { ...directory, program };
 }
 
 /** What other runtimes and the generators of clients install is 700 MB, which no copy needs. */
@@ -72,8 +69,7 @@ export async function failingTests(root: string, file: string, name: string): Pr
 
 /** The program with a bug; gone at the end of the test. */
 export function programOf(bug: readonly Mutation[]) {
-  const copy = mutant(bug);
-  return { program: copy.program, seed: printedSeed("mutant"), [Symbol.dispose]: () => copy[Symbol.dispose]() };
+  return { ...mutant(bug), seed: printedSeed("mutant") };
 }
 
 /** What an experiment finds: its verdict, or the message of the error that it ended with. */

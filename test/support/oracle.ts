@@ -148,23 +148,17 @@ function jsonOf(bytes: Uint8Array): Json | undefined {
 }
 
 const LEXEME =
-  /[ \t\n\r]*([{}[\]:,]|true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|"(?:[^"\\]|\\["\\/bfnrt]|\\u[\da-fA-F]{4})*"|$)/y;
+  /[ \t\n\r]*([{}[\]:,]|true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|"(?:[^"\\]|\\["\\/bfnrt]|\\u[\da-fA-F]{4})*"|$)/gy;
 
 /** RFC 8259, by the letter. */
 function parseJson(text: string): Json {
-  const pattern = new RegExp(LEXEME);
-  let lexeme = "";
-  let depth = 0;
-
-  function next(): void {
-    const match = pattern.exec(text);
-    if (match === null) throw new SyntaxError("no lexeme");
-    lexeme = match[1] ?? "";
-  }
+  // The last one is empty, if there is nothing between the others and the end.
+  const lexemes = Array.from(text.matchAll(LEXEME), ([, lexeme = ""]) => lexeme);
+  let [at, depth] = [0, 0];
 
   function take(expected: string): boolean {
-    if (lexeme !== expected) return false;
-    next();
+    if (lexemes[at] !== expected) return false;
+    at++;
     return true;
   }
 
@@ -184,8 +178,7 @@ function parseJson(text: string): Json {
   }
 
   function value(): Json {
-    const source = lexeme;
-    next();
+    const source = lexemes[at++] ?? "";
     if (source.startsWith('"')) return unescaped(source);
     if (/^[-\d]/.test(source)) return new WrittenNumber(source);
     const items: Json[] = [];
@@ -197,16 +190,14 @@ function parseJson(text: string): Json {
   }
 
   function member(members: Map<string, Json>): void {
-    const key = lexeme;
+    const key = lexemes[at++] ?? "";
     if (!key.startsWith('"')) throw new SyntaxError("no key");
-    next();
     demand(":");
     members.set(unescaped(key), value());
   }
 
-  next();
   const whole = value();
-  if (lexeme !== "" || pattern.lastIndex !== text.length) throw new SyntaxError("more than one value");
+  demand("");
   return whole;
 }
 

@@ -29,15 +29,13 @@ export async function startDatabase() {
 
 /** Test files that use it run one after another: each removes what is in it. */
 function ownDatabase(url: string) {
-  using stack = new DisposableStack();
-  stack.use(processLock(join(tmpdir(), `plant-store-own-database-${process.getuid?.() ?? 0}.lock`)));
+  const lock = processLock(join(tmpdir(), `plant-store-own-database-${process.getuid?.() ?? 0}.lock`));
   const database = databaseAt(url);
-  const locked = stack.move();
   return {
     ...database,
     async [Symbol.asyncDispose]() {
       await database[Symbol.asyncDispose]();
-      locked.dispose();
+      lock[Symbol.dispose]();
     },
   };
 }

@@ -38,6 +38,3 @@ export async function openDatabase(cluster: PostgresCluster, options: OpenOption
     [Symbol.asyncDispose]: () => opened.disposeAsync(),
   };
 }
-
-/** See {@linkcode openDatabase}. */
-export type OpenedDatabase = Awaited<ReturnType<typeof openDatabase>>;

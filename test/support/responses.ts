@@ -1,20 +1,13 @@
 import { expect } from "bun:test";
 
-/** An error response as a client reads it. */
-export interface ReadError {
-  readonly status: number;
-  readonly error: number;
-  readonly message: string;
-}
-
 /** Reads an error response, and holds it to what every one of them promises. */
-export async function readError(response: Response): Promise<ReadError> {
+export async function readError(response: Response) {
   const { headers, status } = response;
   expect(headers.get("content-type")).toStartWith("application/json");
   expect(headers.get("x-content-type-options")).toBe("nosniff");
   expect(headers.get("cache-control")).toBe("no-store");
   expect(headers.get("retry-after")).toBe(status === 503 ? "1" : null);
-  const body = (await response.json()) as Omit<ReadError, "status">;
+  const body = (await response.json()) as { readonly error: number; readonly message: string };
   expect(body).toEqual({ error: expect.any(Number), message: expect.stringMatching(/^[^\n]+$/) });
   // The status times ten plus a digit, so every number is an integer and belongs to its status.
   expect(Math.floor(body.error / 10)).toBe(status);
