@@ -29,7 +29,10 @@ test("Eden infers the route, its body and the response of each status", () => {
 });
 
 test("a client of Eden stores a plant, and gets the error of each status with its type", async () => {
-  const { plants } = clientOfApp();
+  const store = memoryStore();
+  const authenticate = staticTokens([TOKEN]);
+  const app = createApp({ plants: groupCommit(store), ready: () => store.probe(), authenticate });
+  const { plants } = treaty(app);
   const { data, status } = await plants.post({ id: 1, name: "Fern", tag: "indoor" }, { headers: bearer() });
   expect({ data, status }).toEqual({ data: { name: "Fern", tag: "indoor" }, status: 200 });
   const { error } = await plants.post({ id: 1, name: "Moss" }, { headers: bearer() });
@@ -43,9 +46,3 @@ test("a client of Eden stores a plant, and gets the error of each status with it
     error: { error: 4011, message: "the Authorization header must carry a bearer token" },
   });
 });
-
-function clientOfApp() {
-  const store = memoryStore();
-  const authenticate = staticTokens([TOKEN]);
-  return treaty(createApp({ plants: groupCommit(store), ready: () => store.probe(), authenticate }));
-}

@@ -138,10 +138,8 @@ function builtFiles(pattern: RegExp) {
 describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the packed module", () => {
   test.each(MODULE_RUNTIMES)("$name serves the README's program", async (runtime) => {
     const port = freePort();
-    const file = `serve_${nameOf(runtime)}.ts`;
-    const program = `${app}\n${serveOn(runtime)}`.replace("3000", String(port));
-    await Bun.write(join(project.path, file), program);
-    await using server = start({ program: [...runtime.run, file], cwd: project.path });
+    await write("serve.ts", `${app}\n${serveOn(runtime)}`.replace("3000", String(port)));
+    await using server = start({ program: [...runtime.run, "serve.ts"], cwd: project.path });
     const response = await untilAnswered(server, `http://127.0.0.1:${port}`);
     expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
   });
@@ -149,26 +147,19 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
   test.each(MODULE_RUNTIMES)(
     "$name tests a store by the README's example, with its own test runner",
     async (runtime) => {
-      const file = `contract_${nameOf(runtime)}.test.ts`;
-      const [importTest = "", ...rest] = contract.split("\n");
+      const [importTest = ""] = contract.split("\n");
       expect(importTest).toBe('import { test } from "node:test";');
       expect(`${importTest} ${section("Test your store")}`).toContain(runtime.importTest);
-      await Bun.write(join(project.path, "own_store.ts"), ownStore);
-      await Bun.write(join(project.path, file), [runtime.importTest, ...rest].join("\n"));
-      const { exitCode, output } = await run([...runtime.test, file]);
+      const { exitCode, output } = await testStore(runtime, ownStore);
       expect({ exitCode, output }).toMatchObject({ exitCode: 0 });
       expect(output).toContain("PlantStore.add() keeps every int64 exactly");
     },
   );
 
   test.each(MODULE_RUNTIMES)("$name finds a store that breaks its contract", async (runtime) => {
-    const file = `broken_${nameOf(runtime)}.test.ts`;
     const broken = ownStore.replace('"conflict"', '"present"');
     expect(broken).not.toBe(ownStore);
-    await Bun.write(join(project.path, "broken_store.ts"), broken);
-    const [, ...rest] = contract.replace("own_store.ts", "broken_store.ts").split("\n");
-    await Bun.write(join(project.path, file), [runtime.importTest, ...rest].join("\n"));
-    const { exitCode, output } = await run([...runtime.test, file]);
+    const { exitCode, output } = await testStore(runtime, broken);
     expect(exitCode).toBe(1);
     expect(output).toContain("AssertionError");
   });
@@ -177,7 +168,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
     const files = await writeExamples();
     const examples = files.filter((file) => !file.endsWith(".test.ts"));
     const imports = examples.map((file) => `await import("./${file}");`);
-    await Bun.write(join(project.path, "all.ts"), [...imports, `console.log(${examples.length});`].join("\n"));
+    await write("all.ts", [...imports, `console.log(${examples.length});`].join("\n"));
     // An example reads the files of Swagger UI.
     const flags = runtime.name === "Deno" ? ["--allow-read"] : [];
     expect(await run([...runtime.run, ...flags, "all.ts"])).toEqual({ exitCode: 0, output: `${examples.length}\n` });
@@ -196,9 +187,9 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
     const files = ["typed.ts", "typed.test.ts", "own_store.ts", ...(await writeExamples())];
     const drain = "await plants.drain(10_000);";
     expect(section("Embed the module")).toContain(drain.slice(0, -1));
-    await Bun.write(join(project.path, "typed.ts"), [app, ...wrong, EDEN, drain].join("\n"));
-    await Bun.write(join(project.path, "typed.test.ts"), contract);
-    await Bun.write(join(project.path, "own_store.ts"), ownStore);
+    await write("typed.ts", [app, ...wrong, EDEN, drain].join("\n"));
+    await write("typed.test.ts", contract);
+    await write("own_store.ts", ownStore);
     const options = { module: "nodenext", skipLibCheck: true, allowImportingTsExtensions: true };
     expect(await compile(command, files, options)).toEqual({ exitCode: 0, errors: [] });
   });
@@ -207,7 +198,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
     "without skipLibCheck only Elysia's own declarations have errors: %s",
     async (module) => {
       const program = `${app}\nexport const fetch = app.fetch;\nexport * from "plant-store/testing";\n`;
-      await Bun.write(join(project.path, "typed.ts"), program);
+      await write("typed.ts", program);
       const compiler = COMPILERS.find(({ version }) => version === "7");
       const options = { module, skipLibCheck: false };
       const { errors } = await compile(compiler?.command ?? [], ["typed.ts"], options);
@@ -236,8 +227,16 @@ async function onDeno(specifier: string, directory: string) {
   return runToEnd({ program: [...deno, "--node-modules-dir=manual", "deno.ts"], cwd: directory });
 }
 
-function nameOf({ name }: ModuleRuntime): string {
-  return name.toLowerCase().replace(" ", "_");
+/** Writes a file of the project. */
+function write(name: string, text: string): Promise<number> {
+  return Bun.write(join(project.path, name), text);
+}
+
+/** Tests a store by the README's example, with the runtime's own test runner. */
+async function testStore({ test, importTest }: ModuleRuntime, store: string) {
+  await write("own_store.ts", store);
+  await write("own_store.test.ts", [importTest, ...contract.split("\n").slice(1)].join("\n"));
+  return run([...test, "own_store.test.ts"]);
 }
 
 /** What a user installs beside the package, and finds in the project: a copy, so that it finds the project's Elysia. */
@@ -261,7 +260,7 @@ async function writeExamples(): Promise<string[]> {
   return Promise.all(
     examples.map(async (code, index) => {
       const name = `example_${index + 1}.${code.includes('from "node:test"') ? "test.ts" : "ts"}`;
-      await Bun.write(join(project.path, name), code);
+      await write(name, code);
       return name;
     }),
   );
@@ -276,7 +275,7 @@ async function run(command: readonly string[]): Promise<{ exitCode: number; outp
 /** Compiles these files, with these options beside the strict ones. Resolves to the errors, one line each. */
 async function compile(command: readonly string[], files: readonly string[], options: object) {
   const compilerOptions = { target: "esnext", lib: ["ESNext"], types: ["node"], noEmit: true, ...STRICT, ...options };
-  await Bun.write(join(project.path, "tsconfig.json"), JSON.stringify({ compilerOptions, files }));
+  await write("tsconfig.json", JSON.stringify({ compilerOptions, files }));
   const { exitCode, output } = await run([...command, "--pretty", "false"]);
   return { exitCode, errors: output.split("\n").filter((line) => /\berror TS/.test(line) && !line.startsWith(" ")) };
 }
