@@ -203,8 +203,11 @@ async function startServer(template: string, data: string, findPort: () => numbe
     const exited = once(postmaster, "exit");
     let log = "";
     postmaster.stderr.on("data", (chunk) => (log += chunk));
+    // The last line of this file says what state it is in.
+    const status = Bun.file(join(data, "postmaster.pid"));
     while (postmaster.exitCode === null) {
-      if (isReady(data)) return { port, exited, ...processesOf(postmaster) };
+      const isReady = /(?:ready|standby)\s*$/.test(await status.text().catch(() => ""));
+      if (isReady) return { port, exited, ...processesOf(postmaster) };
       await Bun.sleep(10);
     }
     const isPortTaken = log.includes("could not create any TCP/IP sockets");
@@ -213,17 +216,11 @@ async function startServer(template: string, data: string, findPort: () => numbe
   }
 }
 
-/** The last line of the postmaster's file says what state it is in. */
-function isReady(data: string): boolean {
-  const file = join(data, "postmaster.pid");
-  return existsSync(file) && /(?:ready|standby)\s*$/.test(readFileSync(file, "utf8"));
-}
-
 function processesOf(postmaster: ChildProcess) {
   const pid = Number(postmaster.pid);
   const file = `/proc/${pid}/task/${pid}/children`;
   // A server without room for its WAL has ended by itself.
-  const children = () => (existsSync(file) ? readFileSync(file, "utf8").trim().split(" ").map(Number) : []);
+  const children = () => (existsSync(file) ? (readFileSync(file, "utf8").match(/\d+/g) ?? []) : []).map(Number);
   return {
     pid,
     children,
