@@ -1,5 +1,6 @@
 import { type Connection, LOCK_TIMEOUT_MS } from "../../src/database/postgres/connection.ts";
 import { PostgresFailure } from "../../src/database/postgres/errors.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
 import type { VirtualTime } from "./virtual_time.ts";
 
 /** How likely what is, of each statement. */
@@ -57,19 +58,17 @@ export class DatabaseModel {
     this.#options = options;
   }
 
-  /** Every row that a client could read now. */
-  rows(): ReadonlyMap<string, string> {
+  /** Every plant that a client could read now. */
+  plants(): Iterable<NewPlant> {
     const visible = this.#rows.entries().filter(([, row]) => !row.inProgress);
-    return new Map(visible.map(([id, { name }]) => [id, name]));
+    return visible.map(([id, { name }]) => ({ id: BigInt(id), name }));
   }
 
   async connect(timeoutMs: number): Promise<Connection> {
     const delayMs = 1 + this.#options.random() * 5;
     await this.#options.time.sleep(Math.min(delayMs, timeoutMs));
     if (!this.#isUp || delayMs > timeoutMs) throw new PostgresFailure("NO_SERVER");
-    const connection: ModelConnection = new ModelConnection((statement, parameters) =>
-      this.#send(connection, statement, parameters),
-    );
+    const connection = new ModelConnection(this.#send.bind(this));
     this.#connections.add(connection);
     return connection;
   }
@@ -122,7 +121,7 @@ export class DatabaseModel {
     this.#isUp = false;
     this.#life++;
     this.#held.clear();
-    for (const connection of this.#connections) connection.close();
+    for (const connection of this.#connections) void connection.close();
     this.#connections.clear();
     this.#change();
   }
@@ -135,12 +134,12 @@ export class DatabaseModel {
     const { lostRequest, lostReply, blackHole, aborted, slow } = this.#options.rates;
     const delayMs = (0.2 + this.#options.random() * 3) * (this.#happens(slow) ? 100 : 1);
     await this.#options.time.sleep(delayMs / 2);
-    if (this.#happens(lostRequest)) return connection.fail();
+    if (this.#happens(lostRequest)) return connection.close();
     if (this.#happens(aborted)) throw new PostgresFailure(this.#options.random() < 0.5 ? "40001" : "40P01");
     const isSilent = this.#happens(blackHole);
     // Over there it goes on, whether anybody is still connected or not.
     const rows = this.#isUp ? await this.#execute(connection, statement, parameters) : ENDED;
-    if (rows === ENDED || this.#happens(lostReply)) return connection.fail();
+    if (rows === ENDED || this.#happens(lostReply)) return connection.close();
     await this.#options.time.sleep(delayMs / 2);
     return isSilent ? await new Promise<never>(() => {}) : rows;
   }
@@ -212,26 +211,28 @@ export class DatabaseModel {
   }
 }
 
+type Send = (connection: ModelConnection, statement: string, parameters: readonly unknown[]) => Promise<unknown[]>;
+
 /** A connection to the model; whatever is in flight rejects when it is closed. */
 class ModelConnection implements Connection {
   /** After a failover, too: it is an address that moves. */
   readonly host = { host: "model", port: 5432 };
   readonly isStandby = false;
   lockTimeoutMs = LOCK_TIMEOUT_MS;
-  readonly #send: (statement: string, parameters: readonly unknown[]) => Promise<unknown[]>;
+  readonly #send: Send;
   readonly #closed = Promise.withResolvers<never>();
   #isOpen = true;
   #repliedAt = performance.now();
 
-  constructor(send: (statement: string, parameters: readonly unknown[]) => Promise<unknown[]>) {
+  constructor(send: Send) {
     this.#send = send;
     this.#closed.promise.catch(() => {});
   }
 
   async query<Row>(statement: string, parameters: readonly unknown[] = []): Promise<readonly Row[]> {
-    if (!this.#isOpen) return this.fail();
+    if (!this.#isOpen) return this.#closed.promise;
     try {
-      return (await Promise.race([this.#send(statement, parameters), this.#closed.promise])) as Row[];
+      return (await Promise.race([this.#send(this, statement, parameters), this.#closed.promise])) as Row[];
     } finally {
       this.#repliedAt = performance.now();
     }
@@ -247,14 +248,11 @@ class ModelConnection implements Connection {
     return this.#repliedAt;
   }
 
-  close(): void {
+  /** Rejects as what is in flight does. */
+  close(): Promise<never> {
     this.#isOpen = false;
     this.#closed.reject(new PostgresFailure("ERR_POSTGRES_CONNECTION_CLOSED"));
-  }
-
-  fail(): never {
-    this.close();
-    throw new PostgresFailure("ERR_POSTGRES_CONNECTION_CLOSED");
+    return this.#closed.promise;
   }
 }
 

@@ -98,8 +98,7 @@ async function simulate(seed: number, { locksLosers = true } = {}) {
     // What is unknown is sent again, to a server that knows nothing of it.
     const other = server(model, pools);
     for (const plant of ledger.unknown()) await add(other, plant);
-    const rows = model.rows().entries();
-    return ledger.judgePlants(rows.map(([id, name]) => ({ id: BigInt(id), name })));
+    return ledger.judgePlants(model.plants());
   }
 
   const verdict = await time.until(run());
