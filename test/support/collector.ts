@@ -1,20 +1,7 @@
-/** A span as a collector has it. */
-export interface Span {
-  readonly name: string;
-  /** In lower-case hex, as in a `traceparent`. */
-  readonly traceId: string;
-  readonly parentSpanId: string;
-  /** 2 for a server's. */
-  readonly kind: number;
-  /** 0 for unset, 2 for an error. */
-  readonly status: number;
-  readonly attributes: Readonly<Record<string, string | number>>;
-}
-
 /** An OTLP receiver (https://opentelemetry.io/docs/specs/otlp/#otlphttp) on a free port, until the end of the scope. */
 export function startCollector() {
-  const spans: Span[] = [];
-  const resources: Span["attributes"][] = [];
+  const spans: ReturnType<typeof toSpan>[] = [];
+  const resources: ReturnType<typeof attributesOf>[] = [];
   const requests: { path: string; headers: Headers; text: string }[] = [];
   const server = Bun.serve({
     hostname: "127.0.0.1",
@@ -46,20 +33,23 @@ export function startCollector() {
   };
 }
 
-function toSpan(bytes: Uint8Array): Span {
+function toSpan(bytes: Uint8Array) {
   const span = decode(bytes);
   return {
     name: span.text(5),
+    /** In lower-case hex, as in a `traceparent`. */
     traceId: span.bytes(1).toHex(),
     parentSpanId: span.bytes(4).toHex(),
+    /** 2 for a server's. */
     kind: span.number(6),
+    /** 0 for unset, 2 for an error. */
     status: decode(span.bytes(15)).number(3),
     attributes: attributesOf(span, 9),
   };
 }
 
 /** Each value is a message of one field: 1 for a string, 3 for an integer. */
-function attributesOf(message: Message, field: number): Span["attributes"] {
+function attributesOf(message: Message, field: number): Record<string, string | number> {
   const entries = message.all(field).map((bytes) => {
     const attribute = decode(bytes);
     const value = decode(attribute.bytes(2));
