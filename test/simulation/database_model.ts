@@ -151,7 +151,9 @@ export class DatabaseModel {
       return [{}];
     }
     const [ids, names] = [listOf(parameters[0]), listOf(parameters[1])];
-    return statement.includes("insert into") ? this.#insert(ids, names, connection.lockTimeoutMs) : this.#select(ids);
+    return statement.includes("insert into")
+      ? this.#insert(ids, names, connection.lockTimeoutMs)
+      : this.#compare(ids, names);
   }
 
   async #insert(ids: readonly string[], names: readonly string[], lockTimeoutMs: number) {
@@ -178,13 +180,13 @@ export class DatabaseModel {
     return Array.from(inserted.keys(), (id) => ({ id }));
   }
 
-  async #select(ids: readonly string[]) {
-    const found = ids.flatMap((id) => {
+  async #compare(ids: readonly string[], names: readonly string[]) {
+    const found = ids.flatMap((id, index) => {
       const row = this.#rows.get(id);
       const isSkipped = this.#options.locksLosers && this.#held.has(id);
       return row === undefined || row.inProgress || isSkipped
         ? []
-        : [{ id, name: row.name, tag: null, name_digest: null, tag_digest: null }];
+        : [{ place: index + 1, is_same: row.name === names[index] }];
     });
     return !this.#options.locksLosers || (await this.#replicated()) ? found : ENDED;
   }

@@ -1,6 +1,5 @@
-import { gte, lt, sql } from "drizzle-orm";
+import { eq, gte, lt, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
-import type { AnyPgColumn } from "drizzle-orm/pg-core";
 import { type NewPlant, samePlant } from "../../plant/plant.ts";
 import { PAGE_PLANTS, PAGE_TEXT, type StoreOutcome } from "../database.ts";
 import { pause } from "../../async/timers.ts";
@@ -25,40 +24,30 @@ const INSERT = db
   .returning({ id: plants.id })
   .toSQL().sql;
 
-/** A longer text is read as its SHA-256: the stored plant may be far longer than the one that was sent. */
-const LONGEST_READ_BYTES = sql.raw("256");
-
-const short = (text: AnyPgColumn) => sql`CASE WHEN octet_length(${text}) <= ${LONGEST_READ_BYTES} THEN ${text} END`;
-const digest = (text: AnyPgColumn) =>
-  sql`CASE WHEN octet_length(${text}) > ${LONGEST_READ_BYTES} THEN encode(sha256(convert_to(${text}, 'UTF8')), 'hex') END`;
+/** What is sent to be compared. Its order gives each plant its place, from 1. */
+const sent = sql`unnest(${placeholder("ids")}::bigint[], ${placeholder("names")}::text[], ${placeholder("tags")}::text[])
+  WITH ORDINALITY AS sent (id, name, tag, place)`;
 
 /**
- * Looks up rows and locks them. Locking writes, so the rows are durable and on the synchronous standby when it returns.
- * Otherwise a row may be visible before it is replicated: after a crash of the primary that had committed it.
- * It waits for no lock, and an ordinary UPDATE of a row does not conflict. Rows that another transaction deletes are skipped.
+ * Compares plants with the rows of their ids, byte by byte, and locks these. Locking writes, so the rows are durable and on
+ * the synchronous standby when it returns. Otherwise a row may be visible before it is replicated: after a crash of the
+ * primary that had committed it. It waits for no lock, and an ordinary UPDATE of a row does not conflict. Rows that another
+ * transaction deletes are skipped. The texts stay on the server: those of a row may be far longer than what was sent.
  */
-const SELECT_STORED = db
+const COMPARE = db
   .select({
-    id: plants.id,
-    name: short(plants.name).as("name"),
-    tag: short(plants.tag).as("tag"),
-    nameDigest: digest(plants.name).as("name_digest"),
-    tagDigest: digest(plants.tag).as("tag_digest"),
+    place: sql`sent.place::int`.as("place"),
+    isSame: sql`${plants.name} COLLATE "C" = sent.name AND ${plants.tag} COLLATE "C" IS NOT DISTINCT FROM sent.tag`.as(
+      "is_same",
+    ),
   })
-  .from(plants)
-  .where(sql`${plants.id} = ANY(${placeholder("ids")}::bigint[])`)
-  .for("key share", { skipLocked: true })
+  .from(sent)
+  .innerJoin(plants, eq(plants.id, sql`sent.id`))
+  .for("key share", { of: plants, skipLocked: true })
   .toSQL().sql;
 
-/** A row as Bun returns it: a bigint is text. */
-interface PlantRow {
-  readonly id: string;
-  readonly name: string;
-  readonly tag: string | null;
-}
-
 /**
- * Adds a batch in one statement, which commits by itself. A second one looks up the plants that were stored before: only a
+ * Adds a batch in one statement, which commits by itself. A second one compares the plants that were stored before: only a
  * later statement sees what a rival has committed meanwhile. Plants that another transaction locks for about a second
  * are `unavailable`.
  *
@@ -70,95 +59,76 @@ export async function addPlants(
   deadline: number,
 ): Promise<readonly StoreOutcome[]> {
   if (batch.length === 0) return [];
-  const candidates = firstOfEach(batch);
-  const inserted = await insert(connection, candidates);
-  // Every id is unique and new.
-  if (inserted?.length === batch.length) return batch.map(() => "added");
-  const adding: Adding = { connection, added: new Set(inserted?.map(idOf) ?? []), stored: new Map() };
-  await look(adding, candidates);
-  await addBesideLocks(adding, candidates, deadline);
-  const { added, stored } = adding;
-  const told = new Set<bigint>();
-  const first = new Map(candidates.map((plant) => [plant.id, plant]));
-  return batch.map((plant) => {
-    const { id } = plant;
-    const row = stored.get(id);
-    if (row !== undefined) return holds(row, plant) ? "present" : "conflict";
-    // The first plant with an id was added. Later ones in the batch are compared with it.
-    if (!added.has(id)) return "unavailable";
-    if (!told.has(id)) return told.add(id) && "added";
-    return samePlant(first.get(id) ?? plant, plant) ? "present" : "conflict";
-  });
+  const items = batch.map((plant): Item => ({ ...plant, outcome: "unavailable", first: undefined }));
+  // Overlapping batches in different orders would deadlock.
+  const sorted = items.toSorted((one, other) => (one.id < other.id ? -1 : Number(one.id > other.id)));
+  for (const [index, item] of sorted.entries()) {
+    const before = sorted[index - 1];
+    if (before?.id === item.id) item.first = before.first ?? before;
+  }
+  await insert(connection, toAdd(sorted));
+  await compare(connection, sorted);
+  await addBesideLocks(connection, sorted, deadline);
+  return items.map(outcomeOf);
 }
 
-/** One plant for each id, sorted by id: overlapping batches in different orders would deadlock. */
-function firstOfEach(batch: readonly NewPlant[]): readonly NewPlant[] {
-  const first = new Map<bigint, NewPlant>();
-  for (const plant of batch) if (!first.has(plant.id)) first.set(plant.id, plant);
-  return [...first.values()].toSorted((one, other) => (one.id < other.id ? -1 : 1));
+/** A plant of a batch. Its outcome is `unavailable` until it is known. */
+interface Item extends NewPlant {
+  outcome: StoreOutcome;
+  /** If it is not the first plant with its id: that one, which counts. */
+  first: Item | undefined;
 }
 
-function columnsOf(batch: readonly NewPlant[]): string[] {
-  return [
-    bigintArray(batch.map(({ id }) => id)),
-    textArray(batch.map(({ name }) => name)),
-    textArray(batch.map(({ tag }) => tag)),
-  ];
+/** The first plants of their ids that are neither added nor found. */
+function toAdd(items: readonly Item[]): readonly Item[] {
+  return items.filter(({ outcome, first }) => outcome === "unavailable" && first === undefined);
 }
 
-/** A row to compare a plant with. A long text is replaced by its digest. */
-interface StoredRow extends Pick<PlantRow, "id" | "tag"> {
-  readonly name: string | null;
-  readonly name_digest: string | null;
-  readonly tag_digest: string | null;
+function outcomeOf(item: Item): StoreOutcome {
+  const { outcome, first } = item;
+  if (outcome !== "unavailable" || first?.outcome !== "added") return outcome;
+  return samePlant(first, item) ? "present" : "conflict";
 }
 
-/** A batch in flight: the ids that were added, and the rows that were found. */
-interface Adding {
-  readonly connection: Connection;
-  readonly added: Set<bigint>;
-  readonly stored: Map<bigint, StoredRow>;
-}
-
-/** The plants that are neither added nor found. */
-function openOf({ added, stored }: Adding, plants: readonly NewPlant[]): readonly NewPlant[] {
-  return plants.filter(({ id }) => !added.has(id) && !stored.has(id));
-}
-
-function idOf({ id }: Pick<PlantRow, "id">): bigint {
-  return BigInt(id);
-}
-
-/** Inserts plants. Returns the rows of the new ones, or `undefined` if a lock timed out, which rolls the insert back. */
-async function insert(
-  connection: Connection,
-  plants: readonly NewPlant[],
-): Promise<readonly Pick<PlantRow, "id">[] | undefined> {
+/** Inserts plants. Returns false if a lock timed out, which rolls the insert back. */
+async function insert(connection: Connection, items: readonly Item[]): Promise<boolean> {
   try {
-    return await connection.query<Pick<PlantRow, "id">>(INSERT, columnsOf(plants));
+    const rows = await connection.query<{ id: string }>(INSERT, columnsOf(items));
+    const ids = new Set(rows.map(({ id }) => id));
+    const isWhole = ids.size === items.length;
+    for (const item of items) if (isWhole || ids.has(String(item.id))) item.outcome = "added";
+    return true;
   } catch (error) {
-    if (error instanceof PostgresFailure && error.code === LOCK_NOT_AVAILABLE) return undefined;
+    if (error instanceof PostgresFailure && error.code === LOCK_NOT_AVAILABLE) return false;
     throw error;
   }
+}
+
+/** Compares the plants whose first is neither added nor found with the rows of their ids. */
+async function compare(connection: Connection, items: readonly Item[]): Promise<void> {
+  const open = items.filter((item) => (item.first ?? item).outcome === "unavailable");
+  if (open.length === 0) return;
+  const rows = await connection.query<{ place: number; is_same: boolean }>(COMPARE, columnsOf(open));
+  for (const { place, is_same } of rows) (open[place - 1] as Item).outcome = is_same ? "present" : "conflict";
+}
+
+function columnsOf(plants: readonly NewPlant[]): string[] {
+  return [
+    bigintArray(plants.map(({ id }) => id)),
+    textArray(plants.map(({ name }) => name)),
+    textArray(plants.map(({ tag }) => tag)),
+  ];
 }
 
 /** The SQLSTATE of a statement that waited for a lock longer than `lock_timeout`. */
 const LOCK_NOT_AVAILABLE = "55P03";
 
-/** Looks up the rows of the open plants. */
-async function look(adding: Adding, plants: readonly NewPlant[]): Promise<void> {
-  const open = openOf(adding, plants);
-  if (open.length === 0) return;
-  const rows = await adding.connection.query<StoredRow>(SELECT_STORED, [bigintArray(open.map(({ id }) => id))]);
-  for (const row of rows) adding.stored.set(BigInt(row.id), row);
-}
-
 /** How long to retry locked plants, in milliseconds. */
 const LOCKED_TIMEOUT_MS = 1_000;
 /** How long a statement with several plants waits for a lock, in milliseconds: no plant should wait for its neighbour's. */
 const PART_LOCK_TIMEOUT_MS = 20;
-/** The pause between two lookups of a locked row, in milliseconds. */
-const LOOK_PAUSE_MS = 50;
+/** The pause between two comparisons with a locked row, in milliseconds. */
+const COMPARE_PAUSE_MS = 50;
 /** How long before the deadline to stop, in milliseconds, to leave time for reporting the stored plants. */
 const DEADLINE_MARGIN_MS = 100;
 
@@ -167,20 +137,17 @@ const DEADLINE_MARGIN_MS = 100;
  * in parts; then each plant of a part that met a lock. Then it waits for the rest together. Each statement that a lock
  * stops is an error in PostgreSQL's log, so there should be few.
  */
-async function addBesideLocks(adding: Adding, plants: readonly NewPlant[], deadline: number): Promise<void> {
-  const { connection, added } = adding;
-  let open = openOf(adding, plants);
+async function addBesideLocks(connection: Connection, items: readonly Item[], deadline: number): Promise<void> {
+  let open = toAdd(items);
   if (open.length === 0) return;
   const end = Math.min(performance.now() + LOCKED_TIMEOUT_MS, deadline - DEADLINE_MARGIN_MS);
   const leftMs = () => Math.ceil(end - performance.now());
 
   /** Adds the open plants, `size` in a statement. Plants whose statement met a lock stay open. */
   async function addParts(size: number): Promise<void> {
-    const blocked: NewPlant[] = [];
+    const blocked: Item[] = [];
     for (const part of chunksOf(open, size)) {
-      const inserted = leftMs() > 0 ? await insert(connection, part) : undefined;
-      if (inserted === undefined) blocked.push(...part);
-      else for (const row of inserted) added.add(idOf(row));
+      if (leftMs() <= 0 || !(await insert(connection, part))) blocked.push(...part);
     }
     open = blocked;
   }
@@ -199,15 +166,15 @@ async function addBesideLocks(adding: Adding, plants: readonly NewPlant[], deadl
       await setLockTimeout(connection, LOCK_TIMEOUT_MS);
     }
   }
-  await look(adding, plants);
-  while (openOf(adding, plants).length > 0 && leftMs() > 0) {
-    await pause(LOOK_PAUSE_MS);
-    await look(adding, plants);
+  await compare(connection, items);
+  while (toAdd(items).length > 0 && leftMs() > 0) {
+    await pause(COMPARE_PAUSE_MS);
+    await compare(connection, items);
   }
 }
 
 /** Chunks, beginning with a random one: if the time runs out, the next call begins elsewhere. */
-function chunksOf(plants: readonly NewPlant[], size: number): readonly (readonly NewPlant[])[] {
+function chunksOf(plants: readonly Item[], size: number): readonly (readonly Item[])[] {
   const chunks = Array.from({ length: Math.ceil(plants.length / size) }, (_, index) =>
     plants.slice(index * size, (index + 1) * size),
   );
@@ -220,13 +187,11 @@ async function setLockTimeout(connection: Connection, timeoutMs: number): Promis
   await connection.query("SELECT set_config('lock_timeout', $1::text, false)", [String(timeoutMs)]);
 }
 
-function holds(row: StoredRow, { name, tag }: NewPlant): boolean {
-  return isText(name, row.name, row.name_digest) && isText(tag ?? null, row.tag, row.tag_digest);
-}
-
-function isText(sent: string | null, stored: string | null, storedDigest: string | null): boolean {
-  if (storedDigest === null) return sent === stored;
-  return sent !== null && new Bun.CryptoHasher("sha256").update(sent).digest("hex") === storedDigest;
+/** A row as Bun returns it: a bigint is text. */
+interface PlantRow {
+  readonly id: string;
+  readonly name: string;
+  readonly tag: string | null;
 }
 
 function toPlant({ id, name, tag }: PlantRow): NewPlant {

@@ -93,6 +93,14 @@ const SAFE: readonly (readonly [name: string, changes: readonly string[], extra:
     ["DROP TABLE plants", "CREATE TABLE plants (tag text, name text, id bigint PRIMARY KEY)"],
     "",
   ],
+  [
+    "names in a collation that ignores case",
+    [
+      "CREATE COLLATION caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+      "ALTER TABLE plants ALTER name TYPE text COLLATE caseless",
+    ],
+    "",
+  ],
   ["an index", ["CREATE INDEX by_name ON plants (name)"], "index by_name"],
   ["a CHECK constraint", [`ALTER TABLE plants ${CHECK}`], "constraint ours"],
   ["a CHECK constraint of partitions", [...PARTITIONED, `ALTER TABLE plants ${CHECK}`], "constraint ours"],
@@ -159,6 +167,8 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
         expect(await database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual([outcome]);
         await disconnect();
       }
+      const other = { ...FERN, name: "fern" };
+      expect(await database.plants.add([other], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["conflict"]);
       expect((await Array.fromAsync(database.pages())).flat()).toMatchObject([{ id: 1n }]);
       const warning = `Not created by plant-store, and may reject or change plants: ${extra}`;
       expect(warnings).toEqual(extra === "" ? [] : [warning]);
