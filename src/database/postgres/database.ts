@@ -4,7 +4,7 @@ import { type Database, DatabaseError, keysetPages, type PlantStore } from "../d
 import type { Connection, ConnectionOptions } from "./connection.ts";
 import { PostgresFailure, toDatabaseError } from "./errors.ts";
 import { failover } from "./failover.ts";
-import { migrate, type Migration, MIGRATIONS, pendingMigrations } from "./migrations.ts";
+import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { addPlants, probe, readPage } from "./plants.ts";
 import { Pool, poolMetrics } from "./pool.ts";
 import { requirePrivileges, tablesVerifier } from "./tables.ts";
@@ -111,11 +111,7 @@ export function plantStore(pool: Pool): PlantStore {
  * @returns The pending migrations.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
-export function migratePostgres(
-  url: PostgresUrl,
-  dryRun: boolean,
-  onWarning: (message: string) => void,
-): Promise<readonly Migration[]> {
+export function migratePostgres(url: PostgresUrl, dryRun: boolean, onWarning: (message: string) => void) {
   const options = { writable: !dryRun, timeoutMs: MIGRATE_TIMEOUT_MS };
   return connected(url, failover(url, onWarning), options, dryRun ? pendingMigrations : migrate);
 }
