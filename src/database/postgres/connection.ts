@@ -1,6 +1,6 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { withDeadline } from "../../async/deadline.ts";
-import { PostgresFailure, toFailure } from "./errors.ts";
+import { codeOf, PostgresFailure, toFailure } from "./errors.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
 /** A statement's parameter. Arrays are passed as text, which keeps them exact. */
@@ -76,8 +76,7 @@ export async function connectTo(
   } catch (error) {
     close();
     const failure = toFailure(error);
-    const isKey = failure instanceof PostgresFailure && failure.code.startsWith("ERR_BORINGSSL");
-    throw (isKey ? await keyFailure(url) : undefined) ?? failure;
+    throw (codeOf(failure).startsWith("ERR_BORINGSSL") ? await keyFailure(url) : undefined) ?? failure;
   }
 
   async function establish(opened: Bun.SQL): Promise<Connection> {

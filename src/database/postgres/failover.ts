@@ -1,5 +1,5 @@
 import { type Connection, type ConnectionOptions, connectTo } from "./connection.ts";
-import { PostgresFailure } from "./errors.ts";
+import { codeOf, PostgresFailure } from "./errors.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
 /** How long to try a silent server if there are others, in milliseconds. */
@@ -27,8 +27,7 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
       silent.delete(host);
       return connection;
     } catch (error) {
-      const code = error instanceof PostgresFailure ? error.code : "";
-      if (code === "DEADLINE" || code === "ERR_POSTGRES_CONNECTION_TIMEOUT") silent.add(host);
+      if (["DEADLINE", "ERR_POSTGRES_CONNECTION_TIMEOUT"].includes(codeOf(error))) silent.add(host);
       else silent.delete(host);
       throw error;
     }

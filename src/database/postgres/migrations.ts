@@ -2,7 +2,7 @@ import plantsAndTokens from "../../../drizzle/postgres/0000_plants_and_tokens.sq
 import journal from "../../../drizzle/postgres/meta/_journal.json";
 import { DatabaseError } from "../database.ts";
 import type { Connection } from "./connection.ts";
-import { PostgresFailure } from "./errors.ts";
+import { codeOf } from "./errors.ts";
 
 /** The migrations of drizzle-kit by journal tag, embedded: the executable has no folder to read. */
 const SQL: Readonly<Record<string, string>> = {
@@ -92,7 +92,7 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
   try {
     for (const migration of pending) await connection.script(scriptOf(migration));
   } catch (error) {
-    if (!(error instanceof PostgresFailure && error.code === "42501")) throw error;
+    if (codeOf(error) !== "42501") throw error;
     throw new DatabaseError("the user may not create tables: run plant-store migrate once as a user who may", {
       cause: error,
     });

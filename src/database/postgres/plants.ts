@@ -4,7 +4,7 @@ import { type NewPlant, samePlant } from "../../plant/plant.ts";
 import { PAGE_PLANTS, PAGE_TEXT, type StoreOutcome } from "../database.ts";
 import { pause } from "../../async/timers.ts";
 import { type Connection, DURABILITY, type Durability, LOCK_TIMEOUT_MS, requireDurable } from "./connection.ts";
-import { PostgresFailure } from "./errors.ts";
+import { codeOf } from "./errors.ts";
 import type { Work } from "./pool.ts";
 import { bigintArray, plants, textArray } from "./schema.ts";
 
@@ -99,7 +99,8 @@ async function insert(connection: Connection, items: readonly Item[]): Promise<b
     for (const item of items) if (isWhole || ids.has(String(item.id))) item.outcome = "added";
     return true;
   } catch (error) {
-    if (error instanceof PostgresFailure && error.code === LOCK_NOT_AVAILABLE) return false;
+    // lock_not_available
+    if (codeOf(error) === "55P03") return false;
     throw error;
   }
 }
@@ -119,9 +120,6 @@ function columnsOf(plants: readonly NewPlant[]): string[] {
     textArray(plants.map(({ tag }) => tag)),
   ];
 }
-
-/** The SQLSTATE of a statement that waited for a lock longer than `lock_timeout`. */
-const LOCK_NOT_AVAILABLE = "55P03";
 
 /** How long to retry locked plants, in milliseconds. */
 const LOCKED_TIMEOUT_MS = 1_000;

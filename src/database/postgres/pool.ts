@@ -2,7 +2,7 @@ import { backoffMs, pause } from "../../async/timers.ts";
 import { startDeadline, withDeadline } from "../../async/deadline.ts";
 import type { DatabaseMetric } from "../database.ts";
 import type { Connection } from "./connection.ts";
-import { PostgresFailure, remedyFor, unavailable } from "./errors.ts";
+import { codeOf, PostgresFailure, remedyFor, unavailable } from "./errors.ts";
 import type { PostgresHost } from "./url.ts";
 
 /** Work to run on a connection. `attempt` counts from 0; a later attempt may find the effects of an earlier one. */
@@ -290,7 +290,7 @@ export class Pool {
     } catch (error) {
       if (remedyFor(error) !== "repeat") this.#close(slot);
       // The server's settings are the same on all connections.
-      if (error instanceof PostgresFailure && error.code === "UNSAFE") this.#closeAll();
+      if (codeOf(error) === "UNSAFE") this.#closeAll();
       throw error;
     } finally {
       this.#release(slot);
@@ -354,7 +354,7 @@ export class Pool {
 
 /** Whether retrying to connect is pointless: a setting, or a bug. */
 function isFinal(error: unknown): boolean {
-  return remedyFor(error) === "fault" || (error instanceof PostgresFailure && error.code === "UNSAFE");
+  return remedyFor(error) === "fault" || codeOf(error) === "UNSAFE";
 }
 
 /** The metrics of several pools together. */
