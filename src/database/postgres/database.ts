@@ -78,7 +78,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   if (isServing) {
     // Otherwise a client would be the first to see that one pool cannot connect.
     const timeoutMs = url.connectTimeoutMs * url.hosts.length;
-    const connecting = Promise.all(pools.map((pool) => pool.connect(timeoutMs)));
+    const connecting = Promise.all(pools.map((pool) => pool.run(({ query }) => query("SELECT 1"), timeoutMs)));
     await translated("open", url, connecting).catch((error: unknown) => (close(), Promise.reject(error)));
   }
   return {

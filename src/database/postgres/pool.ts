@@ -31,26 +31,23 @@ const STATEMENT_MS = 30_000;
 /** The longest pause after a failure to connect, in milliseconds, give or take half of it. */
 const LONGEST_PAUSE_MS = 1_300;
 
-/**
- * The state of an open connection.
- * - `checking`: it has been silent, and makes a round trip before it is used.
- * - `overdue`: the server has not replied for a second, or the caller has given up. It stays open until the reply comes.
- */
-type State =
-  | { readonly name: "idle" | "checking" | "busy" }
-  | { readonly name: "overdue"; readonly since: number; readonly isGivenUp: boolean };
-
+/** An open connection. */
 interface Slot {
   readonly connection: Connection;
   readonly openedAt: number;
-  state: State;
+  /**
+   * - `checking`: it has been silent, and makes a round trip before it is used.
+   * - `overdue`: the server has not replied for a second.
+   * - `given up`: so has the caller. It stays open until the reply comes.
+   */
+  state: "idle" | "checking" | "busy" | "overdue" | "given up";
+  /** When it became overdue or was given up. */
+  overdueAt: number;
 }
 
 /** Work that waits for a connection until a deadline, by `performance.now()`. */
-interface Waiting {
+interface Waiting extends PromiseWithResolvers<Slot> {
   readonly deadline: number;
-  readonly resolve: (slot: Slot) => void;
-  readonly reject: (error: unknown) => void;
 }
 
 /**
@@ -108,11 +105,6 @@ export class Pool {
     }
   }
 
-  /** Opens the first connection within a time limit, in milliseconds. */
-  async connect(timeoutMs: number): Promise<void> {
-    this.#release(await this.#acquire(performance.now() + timeoutMs));
-  }
-
   /** How many connections are open. */
   get connections(): number {
     return [...this.#slots].filter(({ connection }) => connection.isOpen()).length;
@@ -120,7 +112,7 @@ export class Pool {
 
   /** How many connections have work in flight, even if its caller has given up, or are being opened. */
   get busy(): number {
-    return this.#count("checking") + this.#count("busy") + this.#count("overdue") + this.#connecting;
+    return this.#slots.size - this.#count("idle") + this.#connecting;
   }
 
   /** Closes every connection. Work in flight rejects, and is not repeated. */
@@ -130,15 +122,15 @@ export class Pool {
     this.#reject(new PostgresFailure("DISPOSED"));
   }
 
-  #count(name: State["name"]): number {
+  #count(wanted: Slot["state"]): number {
     let count = 0;
-    for (const { state } of this.#slots) if (state.name === name) count++;
+    for (const { state } of this.#slots) if (state === wanted) count++;
     return count;
   }
 
   /** How many connections can take work, now or soon. */
   #usable(): number {
-    return this.#slots.size - this.#count("overdue") + this.#connecting;
+    return this.#slots.size - this.#count("overdue") - this.#count("given up") + this.#connecting;
   }
 
   #isFull(): boolean {
@@ -147,12 +139,11 @@ export class Pool {
 
   #acquire(deadline: number): Promise<Slot> {
     if (this.#isClosed) throw unavailable(new PostgresFailure("DISPOSED"));
-    const { promise, resolve, reject } = Promise.withResolvers<Slot>();
-    const entry = { deadline, resolve, reject };
+    const entry = { deadline, ...Promise.withResolvers<Slot>() };
     this.#waiting.add(entry);
     this.#pump();
-    if (!this.#waiting.has(entry)) return promise;
-    return withDeadline(promise, deadline - performance.now(), () => {
+    if (!this.#waiting.has(entry)) return entry.promise;
+    return withDeadline(entry.promise, deadline - performance.now(), () => {
       this.#waiting.delete(entry);
       throw unavailable(this.#lastFailure ?? new PostgresFailure("DEADLINE"));
     });
@@ -162,18 +153,19 @@ export class Pool {
   #pump(): void {
     this.#closeUseless();
     if (this.#waiting.size === 0) return;
-    const idle = [...this.#slots].filter(({ state }) => state.name === "idle");
+    const idle = [...this.#slots].filter(({ state }) => state === "idle");
+    const freshSince = Math.max(this.#silentSince, performance.now() - FRESH_MS);
     // Most recently used first, so that the others can age.
     for (const slot of idle.toSorted((one, other) => other.connection.repliedAt() - one.connection.repliedAt())) {
       const [next] = this.#waiting;
       if (next === undefined) break;
       // Checks all silent ones at once: if the network dropped one, it may have dropped them all.
-      if (!this.#isFresh(slot)) {
+      if (slot.connection.repliedAt() <= freshSince) {
         void this.#check(slot);
         continue;
       }
       this.#waiting.delete(next);
-      slot.state = { name: "busy" };
+      slot.state = "busy";
       next.resolve(slot);
     }
     const arriving = this.#count("checking") + this.#connecting;
@@ -196,26 +188,22 @@ export class Pool {
     const { replyLimitMs = Number.POSITIVE_INFINITY } = this.#options;
     const now = performance.now();
     for (const slot of this.#slots) {
-      const { connection, state } = slot;
-      if (!connection.isOpen()) this.#close(slot);
-      if (state.name !== "overdue" || !state.isGivenUp) continue;
-      const isLost = state.since < this.#succeeded && (this.#isFull() || now - state.since > STATEMENT_MS);
-      if (isLost || now - state.since > replyLimitMs) this.#close(slot);
+      if (!slot.connection.isOpen()) this.#close(slot);
+      if (slot.state !== "given up") continue;
+      const { overdueAt } = slot;
+      const isLost = overdueAt < this.#succeeded && (this.#isFull() || now - overdueAt > STATEMENT_MS);
+      if (isLost || now - overdueAt > replyLimitMs) this.#close(slot);
     }
   }
 
-  #isFresh({ connection }: Slot): boolean {
-    return connection.repliedAt() > Math.max(this.#silentSince, performance.now() - FRESH_MS);
-  }
-
   async #check(slot: Slot): Promise<void> {
-    slot.state = { name: "checking" };
+    slot.state = "checking";
     try {
       await withDeadline(slot.connection.query("SELECT 1"), OVERDUE_MS, () => {
         this.#options.onSilence?.(slot.connection.host);
         throw new PostgresFailure("DEADLINE");
       });
-      slot.state = { name: "idle" };
+      slot.state = "idle";
     } catch {
       this.#close(slot);
     }
@@ -243,9 +231,9 @@ export class Pool {
   /** How long a new connection is worth waiting for, in milliseconds: work waits, or a server is silent. */
   #patienceMs(): number {
     if (this.#isClosed) return 0;
-    const isSilent = [...this.#slots].some(({ state }) => state.name === "overdue" && !state.isGivenUp);
     const now = performance.now();
-    return Math.max(isSilent ? 2 * OVERDUE_MS : 0, ...[...this.#waiting].map(({ deadline }) => deadline - now));
+    const silentMs = this.#count("overdue") > 0 ? 2 * OVERDUE_MS : 0;
+    return Math.max(silentMs, ...[...this.#waiting].map(({ deadline }) => deadline - now));
   }
 
   #admit(connection: Connection): void {
@@ -258,7 +246,7 @@ export class Pool {
       this.#lost--;
       this.counts.reconnections++;
     }
-    this.#slots.add({ connection, openedAt: performance.now(), state: { name: "idle" } });
+    this.#slots.add({ connection, openedAt: performance.now(), state: "idle", overdueAt: 0 });
   }
 
   async #attempt<Result>(slot: Slot, work: Work<Result>, attempt: number, deadline: number): Promise<Result> {
@@ -271,7 +259,7 @@ export class Pool {
     const stopWatching = this.#watch(slot, began);
     try {
       return await withDeadline(done, deadline - began, () => {
-        this.#becomeOverdue(slot, began, true);
+        this.#becomeOverdue(slot, began, "given up");
         throw new PostgresFailure("DEADLINE");
       });
     } finally {
@@ -301,7 +289,7 @@ export class Pool {
   #watch(slot: Slot, began: number): () => void {
     const check = () => {
       const silentMs = performance.now() - Math.max(began, slot.connection.repliedAt());
-      if (silentMs >= OVERDUE_MS) this.#becomeOverdue(slot, began, false);
+      if (silentMs >= OVERDUE_MS) this.#becomeOverdue(slot, began, "overdue");
       else stop = startDeadline(Math.ceil(OVERDUE_MS - silentMs), check);
     };
     let stop = startDeadline(OVERDUE_MS, check);
@@ -309,36 +297,33 @@ export class Pool {
   }
 
   /** Makes room for another connection, and opens it: this one may be dead. */
-  #becomeOverdue(slot: Slot, began: number, isGivenUp: boolean): void {
+  #becomeOverdue(slot: Slot, began: number, state: "overdue" | "given up"): void {
     if (!this.#slots.has(slot)) return;
     const now = performance.now();
     this.#silentSince = Math.max(this.#silentSince, began, slot.connection.repliedAt());
-    slot.state = { name: "overdue", since: now, isGivenUp };
+    slot.state = state;
+    slot.overdueAt = now;
     this.#options.onSilence?.(slot.connection.host);
     this.#pump();
-    if (isGivenUp || this.#connecting > 0 || this.#isFull() || now - this.#scoutedAt < 2 * OVERDUE_MS) return;
+    if (state === "given up" || this.#connecting > 0 || this.#isFull()) return;
+    if (now - this.#scoutedAt < 2 * OVERDUE_MS) return;
     this.#scoutedAt = now;
     void this.#open();
   }
 
   #release(slot: Slot): void {
-    const isSpare = slot.state.name === "overdue" && this.#usable() >= this.#options.size;
+    const isSpare = slot.state !== "busy" && this.#usable() >= this.#options.size;
     const isOld = performance.now() - slot.openedAt > MAX_AGE_MS;
-    if (isSpare || isOld) this.#retire(slot);
-    else slot.state = { name: "idle" };
+    slot.state = "idle";
+    if (isSpare || isOld) this.#close(slot, { isLost: false });
     this.#pump();
   }
 
-  /** Closes a healthy connection. */
-  #retire(slot: Slot): void {
-    if (this.#slots.delete(slot)) slot.connection.close();
-  }
-
-  /** Closes a lost connection. */
-  #close(slot: Slot): void {
-    if (!this.#slots.has(slot)) return;
-    this.#retire(slot);
-    this.#lost++;
+  /** Closes a connection. One that is not lost needs no other in its place. */
+  #close(slot: Slot, { isLost = true } = {}): void {
+    if (!this.#slots.delete(slot)) return;
+    slot.connection.close();
+    if (isLost) this.#lost++;
   }
 
   #closeAll(): void {
@@ -357,24 +342,22 @@ function isFinal(error: unknown): boolean {
   return remedyFor(error) === "fault" || codeOf(error) === "UNSAFE";
 }
 
+/** The value and the help of each metric. */
+const METRICS: Readonly<Record<string, readonly [value: (pool: Pool) => number, help: string]>> = {
+  connections: [(pool) => pool.connections, "Open connections to PostgreSQL"],
+  connections_busy: [(pool) => pool.busy, "Connections with a statement in flight or given up, or being opened"],
+  reconnections_total: [({ counts }) => counts.reconnections, "Connections opened in place of a lost one"],
+  retries_total: [({ counts }) => counts.retries, "Further attempts at a piece of work after a failed one"],
+  statements_total: [({ counts }) => counts.done, "Batches, probes and other pieces of work done"],
+  statement_seconds_total: [({ counts }) => counts.durationMs / 1_000, "Total duration of those"],
+};
+
 /** The metrics of several pools together. */
 export function poolMetrics(pools: readonly Pool[]): readonly DatabaseMetric[] {
-  const sum = (number: (pool: Pool) => number) => pools.reduce((total, pool) => total + number(pool), 0);
-  const metric = (type: "counter" | "gauge", name: string, help: string, value: number): DatabaseMetric => ({
+  return Object.entries(METRICS).map(([name, [valueOf, help]]) => ({
     name: `plant_store_postgres_${name}`,
     help,
-    type,
-    value,
-  });
-  const count = (name: keyof Pool["counts"]) => sum(({ counts }) => counts[name]);
-  const open = sum(({ connections }) => connections);
-  const busy = sum((pool) => pool.busy);
-  return [
-    metric("gauge", "connections", "Open connections to PostgreSQL", open),
-    metric("gauge", "connections_busy", "Connections with a statement in flight or given up, or being opened", busy),
-    metric("counter", "reconnections_total", "Connections opened in place of a lost one", count("reconnections")),
-    metric("counter", "retries_total", "Further attempts at a piece of work after a failed one", count("retries")),
-    metric("counter", "statements_total", "Batches, probes and other pieces of work done", count("done")),
-    metric("counter", "statement_seconds_total", "Total duration of those", count("durationMs") / 1_000),
-  ];
+    type: name.endsWith("_total") ? "counter" : "gauge",
+    value: pools.reduce((sum, pool) => sum + valueOf(pool), 0),
+  }));
 }
