@@ -7,7 +7,7 @@ import { failover } from "./failover.ts";
 import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { addPlants, probe, readPage } from "./plants.ts";
 import { Pool, poolMetrics } from "./pool.ts";
-import { requirePrivileges, tablesVerifier } from "./tables.ts";
+import { tablesVerifier } from "./tables.ts";
 import { tokenStore } from "./tokens.ts";
 import type { PostgresUrl } from "./url.ts";
 
@@ -55,7 +55,6 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   await connected(url, servers, { writable, timeoutMs: SCHEMA_TIMEOUT_MS }, async (connection) => {
     await requireSchema(connection, access);
     await tables.verify(connection);
-    if (writable) await requirePrivileges(connection);
   });
   const poolOf = (size: number, replyLimitMs?: number) =>
     new Pool({

@@ -1,4 +1,3 @@
-import { DatabaseError } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 
@@ -16,7 +15,8 @@ export function tablesVerifier(writable: boolean, onWarning: (message: string) =
     searchPath: () => schema,
     /**
      * Compares the tables of a server with the migrations, on the first connection to it. An unfinished restore or an
-     * operator may have left tables that would lose or change plants without an error.
+     * operator may have left tables that would lose or change plants without an error. The lack of a privilege would show
+     * later, and only sometimes: a new plant needs fewer than a retry.
      *
      * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong, and what to do.
      */
@@ -29,6 +29,8 @@ export function tablesVerifier(writable: boolean, onWarning: (message: string) =
         const problem = misplaced(table, expected) ?? (writable ? unsafe(table) : undefined);
         if (problem !== undefined) throw new PostgresFailure("UNSAFE", problem);
       }
+      const missing = tables.flatMap(({ missing_privileges }) => missing_privileges ?? []).join(", ");
+      if (writable && missing !== "") throw new PostgresFailure("UNSAFE", `the user lacks ${missing}: GRANT it`);
       const extras = tables[0]?.extras ?? null;
       if (schema === undefined && extras !== null) {
         onWarning(`Not created by plant-store, and may reject or change plants: ${extras}`);
@@ -64,6 +66,8 @@ interface Table {
   readonly unlogged: string | null;
   readonly other_types: string | null;
   readonly has_key: boolean;
+  /** Privileges that a server needs, and the role lacks. Locking a row to read it needs UPDATE. */
+  readonly missing_privileges: string | null;
   /** Indexes, constraints, triggers and rules of `plants` that are not from the migrations. */
   readonly extras: string | null;
 }
@@ -92,6 +96,8 @@ const TABLES = `WITH RECURSIVE members AS (
         WHERE attrelid = member AND NOT attisdropped) AS columns ON attname = "column"
       WHERE name = 'plants' AND found IS DISTINCT FROM type) AS other_types,
     name <> 'plants' OR EXISTS (SELECT FROM pg_catalog.pg_index WHERE indrelid = member AND ${IS_KEY}) AS has_key,
+    (SELECT string_agg(privilege || ' on ' || name, ', ') FROM unnest(ARRAY['INSERT', 'SELECT', 'UPDATE']) AS privilege
+      WHERE NOT has_table_privilege(member, privilege)) AS missing_privileges,
     (SELECT string_agg(DISTINCT kind || ' ' || extra, ', ') FROM extras JOIN members AS plants ON relation = plants.member
       WHERE pg_class.relkind IN ('r', 'p') AND plants.root = pg_class.oid AND plants.name = 'plants'
         -- Each partition has its own part of an index.
@@ -100,21 +106,3 @@ const TABLES = `WITH RECURSIVE members AS (
     LEFT JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
   WHERE member IS NULL OR member = root
   ORDER BY name`;
-
-/** The privileges that a server lacks. Locking a row to read it needs UPDATE. */
-const MISSING = `SELECT string_agg(privilege || ' on ' || name, ', ' ORDER BY name, privilege) AS missing
-  FROM unnest(ARRAY['plants', 'probes', 'tokens', 'token_revision']) AS name,
-    unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS privilege
-  WHERE NOT has_table_privilege(name, privilege)`;
-
-/**
- * Requires at the start the privileges whose lack would show later, and only sometimes: a new plant needs fewer than a
- * retry.
- *
- * @throws {DatabaseError} If the role lacks a privilege that a server needs.
- */
-export async function requirePrivileges(connection: Connection): Promise<void> {
-  const [row] = await connection.query<{ missing: string | null }>(MISSING);
-  const missing = row?.missing ?? null;
-  if (missing !== null) throw new DatabaseError(`the user lacks ${missing}: GRANT it`);
-}
