@@ -1,30 +1,24 @@
-import { and, asc, eq, isNotNull, isNull, lte, or, type SQL, sql, type SQLWrapper } from "drizzle-orm";
+import { and, asc, eq, getTableColumns, isNotNull, isNull, lte, or, type SQL, sql, type SQLWrapper } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 import { PgDialect } from "drizzle-orm/pg-core";
 import { formatScopes, parseScopes, type TokenStore } from "../../auth/token_store.ts";
-import type { Connection } from "./connection.ts";
 import type { Pool, Work } from "./pool.ts";
 import { textArray, tokenRevision, tokens } from "./schema.ts";
 
 const { placeholder } = sql;
 const db = drizzle.mock();
 
+/** The columns by their names in the schema. */
+const COLUMNS = Object.entries(getTableColumns(tokens)).map(([name, column]) => [name, sql`${column}`.as(name)]);
+
 /** By bytes, as on SQLite. The database's own collation may differ. */
 const LIST = db
-  .select()
+  .select(Object.fromEntries(COLUMNS))
   .from(tokens)
   .orderBy(asc(tokens.createdAt), sql`${tokens.name} COLLATE "C"`)
   .toSQL().sql;
 
-interface TokenRow {
-  readonly name: string;
-  readonly digest: Uint8Array;
-  readonly created_at: Date;
-  readonly expires_at: Date | null;
-  readonly revoked_at: Date | null;
-  readonly last_used_at: Date | null;
-  readonly scopes: string;
-}
+type TokenRow = typeof tokens.$inferSelect;
 
 const REVISION = db.select({ revision: tokenRevision.revision }).from(tokenRevision).toSQL().sql;
 
@@ -76,30 +70,21 @@ const PRUNE = deletionOf(
   or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, sql`${placeholder("at")}::timestamptz`)),
 );
 
-/** If a reply was lost, nothing shows what that attempt deleted. So each attempt reads first, and remembers the names. */
-function deleting({ find, remove }: Deletion, parameter: string): Work<number> {
-  const found = new Set<string>();
-  const keep = ({ name }: Pick<TokenRow, "name">) => void found.add(name);
-  return async (connection, attempt) => {
-    (await connection.query<TokenRow>(find, [parameter])).forEach(keep);
-    const deleted = await connection.query<TokenRow>(remove, [parameter]);
-    if (attempt === 0) return deleted.length;
-    deleted.forEach(keep);
-    return found.size;
-  };
-}
-
 /** The statements that find and delete tokens. */
-interface Deletion {
-  readonly find: string;
-  readonly remove: string;
+function deletionOf(condition: SQL | undefined) {
+  const { name } = tokens;
+  const find = db.select({ name }).from(tokens).where(condition).toSQL().sql;
+  return [find, changing(db.delete(tokens).where(condition).returning({ name }))];
 }
 
-function deletionOf(condition: SQL | undefined): Deletion {
-  const { name } = tokens;
-  return {
-    find: db.select({ name }).from(tokens).where(condition).toSQL().sql,
-    remove: changing(db.delete(tokens).where(condition).returning({ name })),
+/** Finds tokens, deletes them, and counts both: if a reply was lost, nothing else shows what that attempt deleted. */
+function deleting(deletion: readonly string[], parameter: string): Work<number> {
+  const names = new Set<string>();
+  return async ({ query }) => {
+    for (const statement of deletion) {
+      for (const { name } of await query<TokenRow>(statement, [parameter])) names.add(name);
+    }
+    return names.size;
   };
 }
 
@@ -117,20 +102,12 @@ export function tokenStore(reading: Pool, writing: Pool): TokenStore {
   const write = <Result>(work: Work<Result>) => writing.run(work, TIMEOUT_MS);
   return {
     async list() {
-      const rows = await reading.run((connection) => connection.query<TokenRow>(LIST), TIMEOUT_MS);
-      return rows.map((row) => ({
-        name: row.name,
-        digest: new Uint8Array(row.digest),
-        createdAt: row.created_at,
-        expiresAt: row.expires_at,
-        revokedAt: row.revoked_at,
-        lastUsedAt: row.last_used_at,
-        scopes: parseScopes(row.scopes),
-      }));
+      const rows = await reading.run(({ query }) => query<TokenRow>(LIST), TIMEOUT_MS);
+      return rows.map((row) => ({ ...row, digest: new Uint8Array(row.digest), scopes: parseScopes(row.scopes) }));
     },
     async revision() {
-      const read = (connection: Connection) => connection.query<{ revision: string }>(REVISION);
-      return (await reading.run(read, REVISION_TIMEOUT_MS))[0]?.revision ?? "";
+      const rows = await reading.run(({ query }) => query<{ revision: string }>(REVISION), REVISION_TIMEOUT_MS);
+      return rows[0]?.revision ?? "";
     },
     add({ name, digest, createdAt, expiresAt, scopes }) {
       const moments = [createdAt.toISOString(), expiresAt?.toISOString() ?? null];
@@ -153,7 +130,7 @@ export function tokenStore(reading: Pool, writing: Pool): TokenStore {
     prune: (at) => write(deleting(PRUNE, at.toISOString())),
     async recordUses(uses) {
       const columns = [uses.map(({ name }) => name), uses.map(({ at }) => at.toISOString())];
-      await write((connection) => connection.query(RECORD_USES, columns.map(textArray)));
+      await write(({ query }) => query(RECORD_USES, columns.map(textArray)));
     },
   };
 }
