@@ -1,36 +1,11 @@
 /** A PostgreSQL database, and how to connect to it. */
-export interface PostgresUrl {
-  /** Tried in turn. */
-  readonly hosts: readonly PostgresHost[];
-  readonly database: string;
-  readonly username: string;
-  /** A function, so that no log shows it. */
-  readonly password: () => string;
-  /** How to use TLS. `undefined` if every host is local and the URL has no `sslmode`. */
-  readonly sslmode: SslMode | undefined;
-  /** The path of the trusted certificates, in PEM. @default those that the system trusts */
-  readonly sslrootcert: string | undefined;
-  /** The paths of the client's own certificate and key, in PEM, if it has any. */
-  readonly sslcert: string | undefined;
-  readonly sslkey: string | undefined;
-  /** Whether to read from a standby if no other server is available. @default {true} */
-  readonly readsStandby: boolean;
-  /** The session's name, shown in `pg_stat_activity`. @default {"plant-store"} */
-  readonly applicationName: string;
-  /** The time limit for connecting to one host, in milliseconds. @default {2_000} */
-  readonly connectTimeoutMs: number;
-}
+export type PostgresUrl = ReturnType<typeof parsePostgresUrl>;
 
 /** One server; `host` is an absolute path if it is the directory of a unix socket. */
 export interface PostgresHost {
   readonly host: string;
   readonly port: number;
 }
-
-const SSL_MODES = ["disable", "require", "verify-ca", "verify-full"] as const;
-
-/** libpq's values of `sslmode`, except those that silently fall back to plaintext. */
-export type SslMode = (typeof SSL_MODES)[number];
 
 const PARAMETERS = [
   "sslmode",
@@ -44,8 +19,6 @@ const PARAMETERS = [
 
 type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>;
 
-const EXPECTED = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
-
 /**
  * Parses a connection URI of libpq, with one host or several
  * (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS).
@@ -57,25 +30,28 @@ const EXPECTED = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
  * parsePostgresUrl("postgres://plants@db1,db2:5433/plants?sslmode=verify-full").hosts.length; // 2
  * ```
  */
-export function parsePostgresUrl(url: string): PostgresUrl {
+export function parsePostgresUrl(url: string) {
   const match = /^postgres(?:ql)?:\/\/(?:([^:@/?#]+)(?::([^@/?#]*))?@)?([^@/?#]+)\/([^/?#]+)(?:\?([^#]*))?$/.exec(url);
-  const [, username, password = "", hosts = "", database = "", query = ""] = match ?? [];
-  if (username === undefined) throw new RangeError(`expected ${EXPECTED}`);
+  const [, username, password = "", hostList = "", database = "", query = ""] = match ?? [];
+  if (username === undefined) throw new RangeError("expected postgres://USER:PASSWORD@HOST:PORT/DATABASE");
   const parameters = parseParameters(query);
-  const parsed = {
-    hosts: hosts.split(",").map(parseHost),
+  const hosts: readonly PostgresHost[] = hostList.split(",").map(parseHost);
+  const secret = decode(password);
+  return {
+    /** Tried in turn. */
+    hosts,
     database: decode(database),
     username: decode(username),
-    sslmode: parseSslMode(parameters.sslmode),
-    sslrootcert: parameters.sslrootcert,
-    ...parseCertificate(parameters),
+    /** A function, so that no log shows it. */
+    password: () => secret,
+    ...parseTls(parameters, hosts),
+    /** The session's name, shown in `pg_stat_activity`. */
     applicationName: parameters.application_name ?? "plant-store",
+    /** Whether to read from a standby if no other server is available. */
     readsStandby: parseReadsStandby(parameters.target_session_attrs),
+    /** The time limit for connecting to one host, in milliseconds. */
     connectTimeoutMs: parseTimeout(parameters.connect_timeout),
   };
-  requireExplicitTls(parsed);
-  const secret = decode(password);
-  return { ...parsed, password: () => secret };
 }
 
 /** A server as `HOST:PORT`. */
@@ -84,17 +60,14 @@ export function describeHost({ host, port }: PostgresHost): string {
 }
 
 function decode(text: string): string {
-  const decoded = decodePercent(text);
-  if (/\p{Cc}/u.test(decoded)) throw new RangeError("expected no control character, such as %00");
-  return decoded;
-}
-
-function decodePercent(text: string): string {
+  let decoded: string;
   try {
-    return decodeURIComponent(text);
+    decoded = decodeURIComponent(text);
   } catch {
     throw new RangeError("expected % to be followed by two hexadecimal digits; a % itself is %25");
   }
+  if (/\p{Cc}/u.test(decoded)) throw new RangeError("expected no control character, such as %00");
+  return decoded;
 }
 
 function parseHost(text: string): PostgresHost {
@@ -130,15 +103,34 @@ function unknownParameter(name: string, query: string): RangeError {
   );
 }
 
-function parseSslMode(text: string | undefined): SslMode | undefined {
-  const mode = SSL_MODES.find((known) => known === text);
-  if (text === undefined || mode !== undefined) return mode;
-  throw new RangeError(`expected sslmode to be ${SSL_MODES.join(", ")}`);
+/** libpq's values of `sslmode`, except those that silently fall back to plaintext. */
+const SSL_MODES = ["disable", "require", "verify-ca", "verify-full"] as const;
+
+/** How to use TLS. PostgreSQL's own default would send plants and the password in plaintext. */
+function parseTls({ sslmode: mode, sslrootcert, sslcert, sslkey }: Parameters, hosts: readonly PostgresHost[]) {
+  const sslmode = SSL_MODES.find((known) => known === mode);
+  if (mode !== sslmode) throw new RangeError(`expected sslmode to be ${SSL_MODES.join(", ")}`);
+  if ((sslcert === undefined) !== (sslkey === undefined)) throw new RangeError("expected sslcert and sslkey together");
+  const isSecure = sslmode !== undefined && sslmode !== "disable";
+  if (!isSecure && (sslrootcert ?? sslcert) !== undefined) throw new RangeError("certificates need an sslmode");
+  if (sslmode === undefined && !hosts.every(isLocal)) {
+    throw new RangeError(
+      "a host on a network needs sslmode: write ?sslmode=verify-full, or ?sslmode=disable to send all in plaintext",
+    );
+  }
+  return {
+    /** `undefined` if every host is local and the URL has no `sslmode`. */
+    sslmode,
+    /** The path of the trusted certificates, in PEM. @default those that the system trusts */
+    sslrootcert,
+    /** The paths of the client's own certificate and key, in PEM, if it has any. */
+    sslcert,
+    sslkey,
+  };
 }
 
-function parseCertificate({ sslcert, sslkey }: Parameters) {
-  if ((sslcert === undefined) === (sslkey === undefined)) return { sslcert, sslkey };
-  throw new RangeError("expected sslcert and sslkey together");
+function isLocal({ host }: PostgresHost): boolean {
+  return host.startsWith("/") || host === "localhost" || host === "::1" || /^127(?:\.\d+){3}$/.test(host);
 }
 
 /** In whole seconds, as in libpq. */
@@ -146,20 +138,6 @@ function parseTimeout(text = "2"): number {
   const seconds = /^\d{1,3}$/.test(text) ? Number(text) : 0;
   if (seconds >= 1) return seconds * 1_000;
   throw new RangeError("expected connect_timeout to be 1 to 999 seconds");
-}
-
-/** PostgreSQL's own default would send plants and the password in plaintext. */
-function requireExplicitTls({ hosts, sslmode, sslrootcert, sslcert }: Omit<PostgresUrl, "password">): void {
-  const isSecure = sslmode !== undefined && sslmode !== "disable";
-  if (!isSecure && (sslrootcert ?? sslcert) !== undefined) throw new RangeError("certificates need an sslmode");
-  if (sslmode !== undefined || hosts.every(isLocal)) return;
-  throw new RangeError(
-    "a host on a network needs sslmode: write ?sslmode=verify-full, or ?sslmode=disable to send all in plaintext",
-  );
-}
-
-function isLocal({ host }: PostgresHost): boolean {
-  return host.startsWith("/") || host === "localhost" || host === "::1" || /^127(?:\.\d+){3}$/.test(host);
 }
 
 /** Writing never uses a read-only server, whatever the URL says. */
