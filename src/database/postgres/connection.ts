@@ -1,6 +1,7 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { withDeadline } from "../../async/deadline.ts";
 import { codeOf, PostgresFailure, toFailure } from "./errors.ts";
+import type { TablesVerifier } from "./tables.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
 /** A statement's parameter. Arrays are passed as text, which keeps them exact. */
@@ -28,16 +29,14 @@ export interface ConnectionOptions {
   readonly writable: boolean;
   /** The time limit for connecting and verifying, in milliseconds. */
   readonly timeoutMs: number;
-  /**
-   * When the server ends a statement, in milliseconds, unless it is about to commit.
-   * @default {30_000}
-   */
+  /** When the server ends a statement, in milliseconds. @default {STATEMENT_TIMEOUT_MS} */
   readonly statementTimeoutMs?: number | undefined;
-  /** The session's `search_path`. @default that of the role or the database */
-  readonly searchPath?: string | undefined;
-  /** Verifies the new connection, and rejects if it cannot be used. @default accepts it */
-  readonly verify?: (connection: Connection) => Promise<void>;
+  /** Gives the session its `search_path`, and verifies the tables there. @default uses the role's, and accepts all */
+  readonly tables?: TablesVerifier;
 }
+
+/** When the server ends a statement, in milliseconds, unless it is about to commit. */
+export const STATEMENT_TIMEOUT_MS = 30_000;
 
 /**
  * How long a statement waits for a lock, in milliseconds, even for another transaction's row. Then it is repeated until its
@@ -54,14 +53,15 @@ export const LOCK_TIMEOUT_MS = 250;
 export async function connectTo(
   host: PostgresHost,
   url: PostgresUrl,
-  { writable, timeoutMs, statementTimeoutMs = 30_000, searchPath, verify }: ConnectionOptions,
+  { writable, timeoutMs, statementTimeoutMs = STATEMENT_TIMEOUT_MS, tables }: ConnectionOptions,
 ): Promise<Connection> {
   let isOpen = true;
   const nonce = crypto.randomUUID();
+  const schema = tables?.searchPath();
   const session = {
     [NONCE]: nonce,
     statement_timeout: statementTimeoutMs,
-    ...(searchPath !== undefined && { search_path: searchPath }),
+    ...(schema !== undefined && { search_path: schema }),
   };
   let client: Bun.SQL | undefined;
   const close = () => {
@@ -103,7 +103,7 @@ export async function connectTo(
       repliedAt: () => repliedAt,
       close,
     };
-    await verify?.(connection);
+    await tables?.verify(connection);
     return connection;
   }
 }
@@ -252,9 +252,5 @@ const SESSION = `SELECT ${DURABILITY}, pg_is_in_recovery() AS is_standby,
   FROM (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)) AS changed`;
 
-interface Session extends Durability, Readonly<Record<keyof typeof SESSION_SETTINGS, string | null>> {
-  readonly is_standby: boolean;
-  readonly read_only: string | null;
-  readonly encoding: string | null;
-  readonly nonce: string | null;
-}
+type Text = keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";
+type Session = Readonly<Record<Text, string | null> & { is_standby: boolean }>;

@@ -59,14 +59,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const poolOf = (size: number, replyLimitMs?: number) =>
     new Pool({
       size,
-      connect: (timeoutMs) =>
-        servers.connect({
-          writable,
-          timeoutMs,
-          statementTimeoutMs: replyLimitMs,
-          searchPath: tables.searchPath(),
-          verify: tables.verify,
-        }),
+      connect: (timeoutMs) => servers.connect({ writable, timeoutMs, statementTimeoutMs: replyLimitMs, tables }),
       onSilence: servers.suspect,
       replyLimitMs,
     });

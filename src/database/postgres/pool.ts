@@ -1,7 +1,7 @@
 import { backoffMs, pause } from "../../async/timers.ts";
 import { startDeadline, withDeadline } from "../../async/deadline.ts";
 import type { DatabaseMetric } from "../database.ts";
-import type { Connection } from "./connection.ts";
+import { type Connection, STATEMENT_TIMEOUT_MS } from "./connection.ts";
 import { codeOf, PostgresFailure, remedyFor, unavailable } from "./errors.ts";
 import type { PostgresHost } from "./url.ts";
 
@@ -26,8 +26,6 @@ const OVERDUE_MS = 1_000;
 const FRESH_MS = 5_000;
 /** The maximum age of a connection, in milliseconds: a new one sees changes of the server's settings and of DNS. */
 const MAX_AGE_MS = 600_000;
-/** After this time, in milliseconds, only a commit that waits for a standby can still be running on the server. */
-const STATEMENT_MS = 30_000;
 /** The longest pause after a failure to connect, in milliseconds, give or take half of it. */
 const LONGEST_PAUSE_MS = 1_300;
 
@@ -191,7 +189,7 @@ export class Pool {
       if (!slot.connection.isOpen()) this.#close(slot);
       if (slot.state !== "given up") continue;
       const { overdueAt } = slot;
-      const isLost = overdueAt < this.#succeeded && (this.#isFull() || now - overdueAt > STATEMENT_MS);
+      const isLost = overdueAt < this.#succeeded && (this.#isFull() || now - overdueAt > STATEMENT_TIMEOUT_MS);
       if (isLost || now - overdueAt > replyLimitMs) this.#close(slot);
     }
   }
