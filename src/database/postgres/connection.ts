@@ -195,9 +195,7 @@ const SESSION_SETTINGS = {
 async function verifySession(session: Bun.ReservedSQL, writable: boolean, nonce: string): Promise<boolean> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
   if (found.encoding !== null && found.encoding !== "UTF8") refuse(`its encoding is ${found.encoding}, not UTF8`);
-  if (found.nonce !== nonce) {
-    refuse("a pooler in between drops session settings: connect to PostgreSQL itself");
-  }
+  if (found.nonce !== nonce) refuse("a pooler in between drops session settings: connect to PostgreSQL itself");
   for (const [name, value] of Object.entries(SESSION_SETTINGS)) {
     const other = found[name as keyof typeof SESSION_SETTINGS] ?? value;
     if (other !== value) refuse(`${name} is ${other} despite the session's settings, not ${value}`);
@@ -230,9 +228,8 @@ function columnsOf(settings: object): string {
 /** @throws {PostgresFailure} `UNSAFE`, if the server may lose acknowledged plants. */
 export function requireDurable(found: Durability): void {
   for (const [setting, unsafe] of Object.entries(UNSAFE_SETTINGS)) {
-    if (found[setting as keyof Durability] === unsafe) {
-      refuse(`${setting} is ${unsafe}, so it may lose acknowledged plants`);
-    }
+    const isUnsafe = found[setting as keyof Durability] === unsafe;
+    if (isUnsafe) refuse(`${setting} is ${unsafe}, so it may lose acknowledged plants`);
   }
 }
 

@@ -70,13 +70,13 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   if (isServing) {
     // Otherwise a client would be the first to see that one pool cannot connect.
     const timeoutMs = url.connectTimeoutMs * url.hosts.length;
-    const connecting = Promise.all(pools.map((pool) => pool.run(({ query }) => query("SELECT 1"), timeoutMs)));
-    await translated("open", url, connecting).catch((error: unknown) => (close(), Promise.reject(error)));
+    const connect = () => Promise.all(pools.map((pool) => pool.run(({ query }) => query("SELECT 1"), timeoutMs)));
+    await translated("open", url, connect).catch((error: unknown) => (close(), Promise.reject(error)));
   }
   return {
     plants: plantStore(plants),
     tokens: tokenStore(reading, writing),
-    pages: () => keysetPages((from) => translated("read", url, reading.run(readPage(from), READ_TIMEOUT_MS))),
+    pages: () => keysetPages((from) => translated("read", url, () => reading.run(readPage(from), READ_TIMEOUT_MS))),
     metrics: () => poolMetrics(pools),
     failed: new Promise(() => {}),
     async [Symbol.asyncDispose]() {
@@ -115,14 +115,12 @@ function connected<Result>(
   { writable, timeoutMs }: ConnectionOptions,
   use: (connection: Connection) => Promise<Result>,
 ): Promise<Result> {
-  async function connectAndUse(): Promise<Result> {
+  return translated("open", url, async () => {
     const connection = await servers.connect({ writable, timeoutMs: url.connectTimeoutMs * url.hosts.length });
     return await withDeadline(use(connection), timeoutMs, () => {
       throw new PostgresFailure("DEADLINE");
     }).finally(connection.close);
-  }
-
-  return translated("open", url, connectAndUse());
+  });
 }
 
 async function requireSchema(connection: Connection, access: Access): Promise<void> {
@@ -132,9 +130,9 @@ async function requireSchema(connection: Connection, access: Access): Promise<vo
   if (access !== "read" && pending.length > 0) await migrate(connection);
 }
 
-async function translated<Result>(action: string, url: PostgresUrl, result: Promise<Result>): Promise<Result> {
+async function translated<Result>(action: string, url: PostgresUrl, run: () => Promise<Result>): Promise<Result> {
   try {
-    return await result;
+    return await run();
   } catch (error) {
     throw toDatabaseError(action, url.database, error);
   }

@@ -218,7 +218,9 @@ export class Pool {
         break;
       } catch (error) {
         this.#lastFailure = error;
-        if (isFinal(error) && this.#usable() === this.#connecting) this.#reject(error);
+        // A setting or a bug stays: waiting is pointless if there is no other connection.
+        const isFinal = codeOf(error) === "UNSAFE" || remedyFor(error) === "fault";
+        if (isFinal && this.#usable() === this.#connecting) this.#reject(error);
         await pause(Math.max(0, backoffMs(this.#failures++, LONGEST_PAUSE_MS) - (performance.now() - began)));
       }
     }
@@ -333,11 +335,6 @@ export class Pool {
     for (const { reject } of this.#waiting) reject(reason);
     this.#waiting.clear();
   }
-}
-
-/** Whether retrying to connect is pointless: a setting, or a bug. */
-function isFinal(error: unknown): boolean {
-  return remedyFor(error) === "fault" || codeOf(error) === "UNSAFE";
 }
 
 /** The value and the help of each metric. */
