@@ -1,3 +1,4 @@
+import type { NewPlant } from "../../plant/plant.ts";
 import type { Database } from "../database.ts";
 
 /** One promise of a port as a test. Pass both members to the `test` of any test runner. */
@@ -18,11 +19,6 @@ export type Cases<Part extends keyof Database> = Readonly<
   Record<string, (database: Pick<Database, Part>) => Promise<void>>
 >;
 
-/** Promises by name, each with a function that checks it on an empty database that is opened twice. */
-export type CasesOfTwo<Part extends keyof Database> = Readonly<
-  Record<string, (database: Pick<Database, Part>, beside: Pick<Database, Part>) => Promise<void>>
->;
-
 /** The cases of a port, each with a database of its own. */
 export function contractCases<Part extends keyof Database>(
   port: "Database" | "PlantStore" | "TokenStore",
@@ -38,22 +34,7 @@ export function contractCases<Part extends keyof Database>(
   }));
 }
 
-/** The cases that open the same database twice; none if that is impossible. */
-export function casesOfTwo<Part extends keyof Database>(
-  port: "PlantStore" | "TokenStore",
-  { open, reopen }: { readonly open: OpenDatabase<Part>; readonly reopen: OpenDatabase<Part> | undefined },
-  cases: CasesOfTwo<Part>,
-): ContractCase[] {
-  if (reopen === undefined) return [];
-  return Object.entries(cases).map(([name, check]) => ({
-    name: `${port}.${name}`,
-    async run() {
-      await using database = await open();
-      await using beside = await reopen();
-      await check(database, beside);
-    },
-  }));
+/** Adds a batch, with a long timeout: a busy machine does not break the contract. */
+export function add({ plants }: Pick<Database, "plants">, batch: readonly NewPlant[]) {
+  return plants.add(batch, { timeoutMs: 60_000 });
 }
-
-/** The timeout of a store, in milliseconds: long, because a busy machine does not break the contract. */
-export const TIMEOUT_MS = 60_000;

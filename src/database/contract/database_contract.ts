@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import type { Database } from "../database.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../plant/plant.ts";
-import { type Cases, type ContractCase, contractCases, type OpenDatabase, TIMEOUT_MS } from "./contract_case.ts";
+import { add, type Cases, type ContractCase, contractCases, type OpenDatabase } from "./contract_case.ts";
 import { plantStoreContract } from "./plant_store_contract.ts";
 import { tokenStoreContract } from "./token_store_contract.ts";
 
@@ -61,10 +61,8 @@ const CASES: Cases<"plants" | "tokens" | "pages"> = {
     for await (const page of database.pages()) {
       seen.push(...page);
       // One id after those that were read, and one before: a later page may have the first.
-      await add(
-        database,
-        [late, -late].map((id) => ({ id, name: "late" })),
-      );
+      const others = [late, -late].map((id) => ({ id, name: "late" }));
+      await add(database, others);
       late -= 2n;
     }
     const early = seen.filter(({ name }) => name === "early");
@@ -87,8 +85,4 @@ async function allOf(database: Pick<Database, "pages">): Promise<NewPlant[]> {
 /** Rows of a driver may have another prototype. */
 function plain(plants: readonly NewPlant[]): NewPlant[] {
   return plants.map((plant) => ({ ...plant }));
-}
-
-function add({ plants }: Pick<Database, "plants">, batch: readonly NewPlant[]) {
-  return plants.add(batch, { timeoutMs: TIMEOUT_MS });
 }

@@ -1,18 +1,10 @@
 import assert from "node:assert/strict";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../plant/plant.ts";
-import type { PlantStore } from "../database.ts";
-import {
-  type Cases,
-  type CasesOfTwo,
-  casesOfTwo,
-  type ContractCase,
-  contractCases,
-  type OpenDatabase,
-  TIMEOUT_MS,
-} from "./contract_case.ts";
+import type { Database } from "../database.ts";
+import { add, type Cases, type ContractCase, contractCases, type OpenDatabase } from "./contract_case.ts";
 
 /**
- * The contract of a {@linkcode PlantStore} as tests.
+ * The contract of a `PlantStore` as tests.
  *
  * @param open Opens a new, empty store as `plants`. Each test disposes of its own.
  * @param reopen Opens the store of the last `open` again, while it is open, as another process would. Tests of what
@@ -30,126 +22,121 @@ import {
  * ```
  */
 export function plantStoreContract(open: OpenDatabase<"plants">, reopen?: OpenDatabase<"plants">): ContractCase[] {
-  return [...contractCases("PlantStore", open, CASES), ...casesOfTwo("PlantStore", { open, reopen }, CASES_OF_TWO)];
+  return contractCases("PlantStore", open, { ...CASES, ...(reopen && casesOfTwo(reopen)) });
 }
 
 const FERN: NewPlant = { id: 1n, name: "Fern" };
 const MOSS: NewPlant = { id: 2n, name: "Moss", tag: "indoor" };
 
 const CASES: Cases<"plants"> = {
-  async "add() gives each plant's own outcome, in order"({ plants }) {
-    const add = adderOf(plants);
-    assert.deepEqual(await add([FERN]), ["added"]);
+  async "add() gives each plant's own outcome, in order"(store) {
+    assert.deepEqual(await add(store, [FERN]), ["added"]);
     const batch = [MOSS, FERN, { ...FERN, name: "Ivy" }, { id: 3n, name: "Ivy" }];
-    assert.deepEqual(await add(batch), ["added", "present", "conflict", "added"]);
+    assert.deepEqual(await add(store, batch), ["added", "present", "conflict", "added"]);
   },
 
-  async "add() of the identical plant changes nothing, however often"({ plants }) {
-    const add = adderOf(plants);
-    assert.deepEqual(await add([MOSS]), ["added"]);
-    assert.deepEqual(await add([MOSS, MOSS]), ["present", "present"]);
+  async "add() of the identical plant changes nothing, however often"(store) {
+    assert.deepEqual(await add(store, [MOSS]), ["added"]);
+    assert.deepEqual(await add(store, [MOSS, MOSS]), ["present", "present"]);
   },
 
-  async "add() leaves the stored plant as it was when another one conflicts with it"({ plants }) {
-    const add = adderOf(plants);
-    await add([MOSS]);
-    assert.deepEqual(await add([{ ...MOSS, name: "Ivy" }]), ["conflict"]);
-    assert.deepEqual(await add([{ ...MOSS, tag: "outdoor" }]), ["conflict"]);
-    assert.deepEqual(await add([{ id: MOSS.id, name: MOSS.name }]), ["conflict"]);
-    assert.deepEqual(await add([MOSS]), ["present"]);
+  async "add() leaves the stored plant as it was when another one conflicts with it"(store) {
+    await add(store, [MOSS]);
+    assert.deepEqual(await add(store, [{ ...MOSS, name: "Ivy" }]), ["conflict"]);
+    assert.deepEqual(await add(store, [{ ...MOSS, tag: "outdoor" }]), ["conflict"]);
+    assert.deepEqual(await add(store, [{ id: MOSS.id, name: MOSS.name }]), ["conflict"]);
+    assert.deepEqual(await add(store, [MOSS]), ["present"]);
   },
 
-  async "add() lets the first of the same id in a batch count"({ plants }) {
-    const add = adderOf(plants);
+  async "add() lets the first of the same id in a batch count"(store) {
     const ivy = { ...FERN, name: "Ivy" };
-    assert.deepEqual(await add([FERN, ivy, FERN]), ["added", "conflict", "present"]);
-    assert.deepEqual(await add([ivy]), ["conflict"]);
+    assert.deepEqual(await add(store, [FERN, ivy, FERN]), ["added", "conflict", "present"]);
+    assert.deepEqual(await add(store, [ivy]), ["conflict"]);
   },
 
-  async "add() tells an absent tag from an empty one"({ plants }) {
-    const add = adderOf(plants);
-    await add([FERN]);
-    assert.deepEqual(await add([{ ...FERN, tag: "" }]), ["conflict"]);
+  async "add() tells an absent tag from an empty one"(store) {
+    await add(store, [FERN]);
+    assert.deepEqual(await add(store, [{ ...FERN, tag: "" }]), ["conflict"]);
   },
 
-  async "add() keeps every int64 exactly"({ plants }) {
-    const add = adderOf(plants);
+  async "add() keeps every int64 exactly"(store) {
     const ids = [INT64_MIN, INT64_MIN + 1n, -1n, 0n, 2n ** 53n, 2n ** 53n + 1n, INT64_MAX - 1n, INT64_MAX];
     const all = ids.map((id) => ({ id, name: `plant ${id}` }));
-    assert.deepEqual(await add(all), filled(all, "added"));
-    assert.deepEqual(await add(all), filled(all, "present"));
+    assert.deepEqual(await add(store, all), filled(all, "added"));
+    assert.deepEqual(await add(store, all), filled(all, "present"));
   },
 
-  async "add() keeps every name exactly"({ plants }) {
-    await assertDistinct(plants, TEXTS, (id, text) => ({ id, name: text }));
+  async "add() keeps every name exactly"(store) {
+    await assertDistinct(store, TEXTS, (id, text) => ({ id, name: text }));
   },
 
-  async "add() keeps every tag exactly"({ plants }) {
-    await assertDistinct(plants, [undefined, ...TEXTS], (id, tag) => ({
+  async "add() keeps every tag exactly"(store) {
+    await assertDistinct(store, [undefined, ...TEXTS], (id, tag) => ({
       id,
       name: "Fern",
       ...(tag !== undefined && { tag }),
     }));
   },
 
-  async "add() leaves the batch as it is"({ plants }) {
+  async "add() leaves the batch as it is"(store) {
     const batch = [MOSS, { id: 3n, name: " Ivy " }, FERN, { ...MOSS, name: "Ivy" }].map((plant) => ({ ...plant }));
     const before = batch.map((plant) => ({ ...plant }));
-    await adderOf(plants)(batch);
+    await add(store, batch);
     assert.deepEqual(batch, before);
   },
 
-  async "add() of nothing is nothing"({ plants }) {
-    assert.deepEqual(await adderOf(plants)([]), []);
+  async "add() of nothing is nothing"(store) {
+    assert.deepEqual(await add(store, []), []);
   },
 
-  async "add() takes 10,000 plants at once, as many as a full queue has"({ plants }) {
-    const add = adderOf(plants);
+  async "add() takes 10,000 plants at once, as many as a full queue has"(store) {
     const all = Array.from({ length: 10_000 }, (_, index) => ({ id: BigInt(index), name: `plant ${index}` }));
-    assert.deepEqual(await add(all), filled(all, "added"));
-    assert.deepEqual(await add(all), filled(all, "present"));
+    assert.deepEqual(await add(store, all), filled(all, "added"));
+    assert.deepEqual(await add(store, all), filled(all, "present"));
   },
 
-  async "add() lets one of many different plants have an id, when they are added at the same time"({ plants }) {
-    const add = adderOf(plants);
+  async "add() lets one of many different plants have an id, when they are added at the same time"(store) {
     const rivals = Array.from({ length: 20 }, (_, index) => ({ ...FERN, name: `rival ${index}` }));
-    const outcomes = (await Promise.all(rivals.map((rival) => add([rival])))).flat();
+    const outcomes = (await Promise.all(rivals.map((rival) => add(store, [rival])))).flat();
     assert.deepEqual(outcomes.toSorted(), ["added", ...filled(rivals.slice(1), "conflict")]);
     // That one is stored.
     const again = outcomes.map((outcome) => (outcome === "added" ? "present" : "conflict"));
-    assert.deepEqual(await add(rivals), again);
+    assert.deepEqual(await add(store, rivals), again);
   },
 
-  async "add() stores one of many identical plants that are added at the same time"({ plants }) {
-    const add = adderOf(plants);
+  async "add() stores one of many identical plants that are added at the same time"(store) {
     const twins = Array.from({ length: 20 }, () => MOSS);
-    const outcomes = await Promise.all(twins.map((twin) => add([twin])));
+    const outcomes = await Promise.all(twins.map((twin) => add(store, [twin])));
     assert.deepEqual(outcomes.flat().toSorted(), ["added", ...filled(twins.slice(1), "present")]);
   },
 
-  async "probe() resolves while plants can be stored, and stores none"({ plants }) {
-    await plants.probe();
+  async "probe() resolves while plants can be stored, and stores none"(store) {
+    await store.plants.probe();
     const all = [0n, 1n, -1n, INT64_MIN, INT64_MAX].map((id) => ({ id, name: "Fern" }));
-    assert.deepEqual(await adderOf(plants)(all), filled(all, "added"));
+    assert.deepEqual(await add(store, all), filled(all, "added"));
   },
 };
 
-const CASES_OF_TWO: CasesOfTwo<"plants"> = {
-  async "add() has committed when it resolves: the same store, opened beside it, has the plants"({ plants }, beside) {
-    // At once, so that a late commit has no time.
-    assert.deepEqual(await adderOf(plants)([FERN, MOSS]), ["added", "added"]);
-    assert.deepEqual(await adderOf(beside.plants)([FERN, { ...MOSS, name: "Ivy" }]), ["present", "conflict"]);
-  },
+/** What shows on a database that is opened twice. */
+function casesOfTwo(reopen: OpenDatabase<"plants">): Cases<"plants"> {
+  return {
+    async "add() has committed when it resolves: the same store, opened beside it, has the plants"(store) {
+      await using beside = await reopen();
+      // At once, so that a late commit has no time.
+      assert.deepEqual(await add(store, [FERN, MOSS]), ["added", "added"]);
+      assert.deepEqual(await add(beside, [FERN, { ...MOSS, name: "Ivy" }]), ["present", "conflict"]);
+    },
 
-  async "add() compares with what the same store has added that is opened beside it"({ plants }, beside) {
-    const [here, there] = [adderOf(plants), adderOf(beside.plants)];
-    for (let id = 0n; id < 20n; id++) {
-      const rivals = [here([{ id, name: "Fern" }]), there([{ id, name: "Ivy" }])];
-      const outcomes = (await Promise.all(rivals)).flat();
-      assert.deepEqual(outcomes.toSorted(), ["added", "conflict"]);
-    }
-  },
-};
+    async "add() compares with what the same store has added that is opened beside it"(store) {
+      await using beside = await reopen();
+      for (let id = 0n; id < 20n; id++) {
+        const rivals = [add(store, [{ id, name: "Fern" }]), add(beside, [{ id, name: "Ivy" }])];
+        const outcomes = (await Promise.all(rivals)).flat();
+        assert.deepEqual(outcomes.toSorted(), ["added", "conflict"]);
+      }
+    },
+  };
+}
 
 const LONG = "a".repeat(60_000);
 
@@ -164,17 +151,19 @@ const TEXTS = [...ASCII, ...QUOTES, ...LINES, ...WORDS, ...UNICODE];
 
 /** Stores each text under an id of its own, and then adds every other text under that id. */
 async function assertDistinct<Text extends string | undefined>(
-  store: PlantStore,
+  store: Pick<Database, "plants">,
   texts: readonly Text[],
   plantOf: (id: bigint, text: Text) => NewPlant,
 ): Promise<void> {
-  const add = adderOf(store);
   const all = texts.map((text, id) => plantOf(BigInt(id), text));
-  assert.deepEqual(await add(all), filled(all, "added"));
-  assert.deepEqual(await add(all), filled(all, "present"));
+  assert.deepEqual(await add(store, all), filled(all, "added"));
+  assert.deepEqual(await add(store, all), filled(all, "present"));
   for (const [id, stored] of texts.entries()) {
     const others = texts.filter((text) => text !== stored);
-    const outcomes = await add(others.map((text) => plantOf(BigInt(id), text)));
+    const outcomes = await add(
+      store,
+      others.map((text) => plantOf(BigInt(id), text)),
+    );
     const taken = others.filter((_, index) => outcomes[index] !== "conflict");
     assert.deepEqual(taken.map(shown), [], `The store takes other texts for ${shown(stored)}`);
   }
@@ -185,10 +174,6 @@ function shown(text: string | undefined): string {
   if (text === undefined) return "an absent one";
   const short = text.length > 20 ? `${text.slice(0, 3)}…${text.slice(-3)}` : text;
   return JSON.stringify(short).replace(/[^ -~…]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
-}
-
-function adderOf(store: PlantStore) {
-  return (batch: readonly NewPlant[]) => store.add(batch, { timeoutMs: TIMEOUT_MS });
 }
 
 function filled<Outcome>(plants: readonly NewPlant[], outcome: Outcome): Outcome[] {
