@@ -1,5 +1,3 @@
-import type { NewPlant } from "../plant/plant.ts";
-import type { TokenStore } from "../auth/token_store.ts";
 import type { Database } from "./database.ts";
 
 /**
@@ -102,20 +100,11 @@ export interface LockWait {
   readonly stop: AbortSignal;
 }
 
-/** The plants of a database, for reading only. */
-export interface PlantReader extends AsyncDisposable {
-  /**
-   * As `pages` of `Database`.
-   *
-   * @throws {DatabaseError} If plants may be missing because the database is corrupt, even after the last page.
-   */
-  pages(): AsyncIterable<readonly NewPlant[]>;
-}
+/** The plants of a database, for reading only. `pages` also throws if plants may be missing from a corrupt database. */
+export type PlantReader = Pick<Database, "pages"> & AsyncDisposable;
 
 /** The tokens of a database. */
-export interface TokenReader extends AsyncDisposable {
-  readonly tokens: TokenStore;
-}
+export type TokenReader = Pick<Database, "tokens"> & AsyncDisposable;
 
 /** How a database is copied. */
 export interface BackupOptions {

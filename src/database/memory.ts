@@ -18,10 +18,24 @@ import type { NewToken, TokenRecord, TokenStore, TokenUse } from "../auth/token_
  */
 export function memoryDatabase(): Database {
   const plants = new Map<bigint, Plant>();
+
+  function addOne({ id, ...plant }: NewPlant): AddOutcome {
+    const stored = plants.get(id);
+    if (stored !== undefined) return samePlant(stored, plant) ? "present" : "conflict";
+    plants.set(id, plant);
+    return "added";
+  }
+
+  /** Sorts all ids for each page: fast enough for the few plants in memory. */
+  function pageFrom(from: bigint): NewPlant[] {
+    const ids = [...plants.keys()].filter((id) => id >= from).toSorted((one, other) => (one < other ? -1 : 1));
+    return ids.slice(0, PAGE_PLANTS).map((id) => ({ id, ...(plants.get(id) as Plant) }));
+  }
+
   return {
-    plants: storeIn(plants),
+    plants: { add: async (batch) => batch.map(addOne), probe: async () => {} },
     tokens: memoryTokens(),
-    pages: () => keysetPages((from) => pageFrom(plants, from)),
+    pages: () => keysetPages(pageFrom),
     metrics: () => [],
     failed: new Promise(() => {}),
     [Symbol.asyncDispose]: async () => {},
@@ -43,24 +57,7 @@ export function memoryDatabase(): Database {
  * ```
  */
 export function memoryStore(): PlantStore {
-  return storeIn(new Map());
-}
-
-function storeIn(plants: Map<bigint, Plant>): PlantStore {
-  function addOne({ id, ...plant }: NewPlant): AddOutcome {
-    const stored = plants.get(id);
-    if (stored !== undefined) return samePlant(stored, plant) ? "present" : "conflict";
-    plants.set(id, plant);
-    return "added";
-  }
-
-  return { add: async (batch) => batch.map(addOne), probe: async () => {} };
-}
-
-/** Sorts all ids for each page: fast enough for the few plants in memory. */
-function pageFrom(plants: ReadonlyMap<bigint, Plant>, from: bigint): NewPlant[] {
-  const ids = [...plants.keys()].filter((id) => id >= from).toSorted((one, other) => (one < other ? -1 : 1));
-  return ids.slice(0, PAGE_PLANTS).map((id) => ({ id, ...(plants.get(id) as Plant) }));
+  return memoryDatabase().plants;
 }
 
 function memoryTokens(): TokenStore {
@@ -74,7 +71,8 @@ function memoryTokens(): TokenStore {
   }
 
   function isTaken({ name, digest }: NewToken): boolean {
-    return tokens.has(name) || tokens.values().some((token) => sameBytes(token.digest, digest));
+    const isSame = (token: TokenRecord) => token.digest.every((byte, index) => byte === digest[index]);
+    return tokens.has(name) || tokens.values().some(isSame);
   }
 
   function recordUse({ name, at }: TokenUse): void {
@@ -83,7 +81,10 @@ function memoryTokens(): TokenStore {
   }
 
   return {
-    list: async () => [...tokens.values()].toSorted(byAge),
+    list: async () =>
+      [...tokens.values()].toSorted(
+        (one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1),
+      ),
     revision: async () => String(revision),
     async add(token) {
       if (isTaken(token)) return false;
@@ -96,7 +97,7 @@ function memoryTokens(): TokenStore {
       tokens.set(name, { ...token, revokedAt: at });
       return changed(1) === 1;
     },
-    delete: async (name) => changed(tokens.delete(name) ? 1 : 0) === 1,
+    delete: async (name) => changed(Number(tokens.delete(name))) === 1,
     async prune(at) {
       const ended = [...tokens.values()].filter(
         ({ revokedAt, expiresAt }) => revokedAt !== null || (expiresAt !== null && expiresAt <= at),
@@ -105,12 +106,4 @@ function memoryTokens(): TokenStore {
     },
     recordUses: async (uses) => uses.forEach(recordUse),
   };
-}
-
-function byAge(one: TokenRecord, other: TokenRecord): number {
-  return one.createdAt.getTime() - other.createdAt.getTime() || (one.name < other.name ? -1 : 1);
-}
-
-function sameBytes(one: Uint8Array, other: Uint8Array): boolean {
-  return one.length === other.length && one.every((byte, index) => byte === other[index]);
 }
