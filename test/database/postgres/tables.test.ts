@@ -1,9 +1,9 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { openPostgres, type PostgresOptions } from "../../../src/database/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
-import { PlantStoreError } from "../../../src/errors.ts";
+import type { NewPlant } from "../../../src/plant/plant.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
-import { withEmptyDatabase } from "../../support/postgres_hooks.ts";
+import { withCluster } from "../../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -119,176 +119,141 @@ const SAFE: readonly (readonly [name: string, changes: readonly string[], extra:
   ["a rule", ["CREATE RULE ours AS ON DELETE TO plants DO INSTEAD NOTHING"], "rule ours"],
 ];
 
-describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has changed", () => {
-  let cluster: PostgresCluster;
-  let url: string;
-  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
-
-  const open = (options: PostgresOptions = {}, at = url) => openPostgres(parsePostgresUrl(at), options);
-
-  /** PostgreSQL itself would look only ten times a second whether they have ended. */
-  async function disconnect(): Promise<void> {
-    const connections = "FROM pg_stat_activity WHERE application_name = 'plant-store'";
-    await cluster.run(`SELECT pg_terminate_backend(pid) ${connections}`);
-    while ((await cluster.run(`SELECT pid ${connections}`)).length > 0) await Bun.sleep(1);
-  }
-
-  /** What `add` rejects with: to the client, and to the log. */
-  async function refusalOf(added: Promise<unknown>): Promise<object> {
-    const error = await added.catch((reason: unknown) => reason);
-    if (!(error instanceof PlantStoreError) || !(error.cause instanceof Error)) throw error;
-    return { code: error.code, message: error.message, cause: error.cause.message };
-  }
-
-  /** Whatever was made of the tables, the next test begins with none. */
-  async function removeTables(): Promise<void> {
-    await cluster.run("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "GRANT ALL ON SCHEMA public TO PUBLIC");
-  }
-
-  test.each(UNSAFE)("refuses %s at the start", async (_, changes, reason) => {
-    try {
-      await (await open())[Symbol.asyncDispose]();
-      await cluster.run(...changes);
-      for (const access of ["create", "write"] as const) {
-        await expect(open({ access })).rejects.toThrow(new Error(`Cannot open database "postgres": ${reason}`));
-      }
-    } finally {
-      await removeTables();
-    }
-  });
-
-  test.each(SAFE)("works with %s, and warns once of what may refuse a plant", async (_, changes, extra) => {
-    try {
-      await (await open())[Symbol.asyncDispose]();
-      await cluster.run(...changes);
-      const warnings: string[] = [];
-      await using database = await open({ onWarning: (message) => warnings.push(message) });
-      for (const outcome of ["added", "present"] as const) {
-        expect(await database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual([outcome]);
-        await disconnect();
-      }
-      const other = { ...FERN, name: "fern" };
-      expect(await database.plants.add([other], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["conflict"]);
-      expect((await Array.fromAsync(database.pages())).flat()).toMatchObject([{ id: 1n }]);
-      const warning = `Not created by plant-store, and may reject or change plants: ${extra}`;
-      expect(warnings).toEqual(extra === "" ? [] : [warning]);
-    } finally {
-      await removeTables();
-    }
-  });
-
-  test("refuses the tables of a second server, if they are in another schema, or UNLOGGED", async () => {
-    await using other = await startCluster();
-    await (await open())[Symbol.asyncDispose]();
-    await (await open({}, other.url("postgres")))[Symbol.asyncDispose]();
-    await other.run("ALTER TABLE plants SET UNLOGGED");
-    const both = url.replace(/\/postgres$/, `,127.0.0.1:${other.port}/postgres`);
-    await using database = await open({}, both);
-    expect(await database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
-    await cluster.run("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()");
-    try {
-      await disconnect();
-      expect(await refusalOf(database.plants.add([FERN], { timeoutMs: 5_000 }))).toMatchObject({
-        code: "storage_unavailable",
-        cause: expect.stringContaining(`127.0.0.1:${other.port}: ${unlogged("plants")}`),
-      });
-    } finally {
-      await cluster.run("SET default_transaction_read_only = off", "ALTER SYSTEM RESET default_transaction_read_only");
-      await cluster.run("SELECT pg_reload_conf()", "RESET default_transaction_read_only");
-    }
-  });
-
-  test("takes no plant for stored that another unique index refuses, and quotes it nowhere", async () => {
-    await (await open())[Symbol.asyncDispose]();
-    await cluster.run("CREATE UNIQUE INDEX by_name ON plants (name)");
-    await using database = await open();
-    expect(await database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
-    const added = database.plants.add([{ ...FERN, id: 2n }], { timeoutMs: TEST_TIMEOUT_MS });
-    const error = await added.catch((reason: unknown) => reason);
-    expect(error).toMatchObject({ name: "PostgresFailure", code: "23505", message: "unexpected error (23505)" });
-    expect(Bun.inspect(error)).not.toContain("Fern");
-    expect(await cluster.run("SELECT id FROM plants")).toEqual([{ id: "1" }]);
-  });
-
-  test("takes no plant for stored that a foreign key refuses at the commit", async () => {
-    await (await open())[Symbol.asyncDispose]();
-    await cluster.run(
+/** What keeps a plant from being stored although its id is free, and PostgreSQL's code for it. */
+const REFUSING: readonly (readonly [name: string, changes: readonly string[], code: string])[] = [
+  [
+    "another unique index",
+    ["INSERT INTO plants VALUES (1, 'Fern')", "CREATE UNIQUE INDEX by_name ON plants (name)"],
+    "23505",
+  ],
+  [
+    "a foreign key, at the commit,",
+    [
       "CREATE TABLE names (name text PRIMARY KEY)",
       "ALTER TABLE plants ADD FOREIGN KEY (name) REFERENCES names DEFERRABLE INITIALLY DEFERRED",
-    );
-    try {
-      await using database = await open();
-      const added = database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS });
-      await expect(added).rejects.toMatchObject({ name: "PostgresFailure", code: "23503" });
-      expect(await cluster.run("SELECT id FROM plants")).toEqual([]);
-    } finally {
-      await cluster.run("DROP TABLE names CASCADE");
+    ],
+    "23503",
+  ],
+];
+
+describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has changed", () => {
+  let cluster: PostgresCluster;
+  withCluster((started) => (cluster = started));
+
+  async function open(url: string, options: PostgresOptions = {}) {
+    const database = await openPostgres(parsePostgresUrl(url), options);
+    const add = (...plants: NewPlant[]) => database.plants.add(plants, { timeoutMs: TEST_TIMEOUT_MS });
+    return { ...database, add, stored: async () => (await Array.fromAsync(database.pages())).flat() };
+  }
+
+  const as = (role: string, url: string) => url.replace("postgres@", `${role}@`);
+
+  /** PostgreSQL itself would look only ten times a second whether they have ended. */
+  async function disconnect({ run }: Pick<PostgresCluster, "run">): Promise<void> {
+    const own = "FROM pg_stat_activity WHERE application_name = 'plant-store' AND datname = current_database()";
+    await run(`SELECT pg_terminate_backend(pid) ${own}`);
+    while ((await run(`SELECT pid ${own}`)).length > 0) await Bun.sleep(1);
+  }
+
+  test.concurrent.each(UNSAFE)("refuses %s at the start", async (_, changes, reason) => {
+    await using database = await cluster.newDatabase();
+    await database.run(...changes);
+    for (const access of ["create", "write"] as const) {
+      const refusal = new Error(`Cannot open database "${database.name}": ${reason}`);
+      await expect(open(database.url, { access })).rejects.toThrow(refusal);
     }
   });
 
-  test("goes on with the tables of the start, wherever a role's search_path leads later", async () => {
-    await cluster.run('CREATE ROLE "Moved" SUPERUSER LOGIN', 'CREATE SCHEMA "Moved"', "CREATE SCHEMA moved");
-    const asMoved = cluster.url("postgres", "Moved");
-    try {
-      await using database = await open({}, asMoved);
-      expect(await database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
-      await cluster.run(
-        'ALTER ROLE "Moved" SET search_path = moved',
-        'CREATE TABLE moved.plants (LIKE "Moved".plants)',
-      );
-      await disconnect();
-      expect(await database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
-      expect((await Array.fromAsync(database.pages())).flat()).toEqual([FERN]);
-    } finally {
-      await cluster.run("DROP SCHEMA moved CASCADE", 'DROP SCHEMA "Moved" CASCADE');
+  test.concurrent.each(SAFE)("works with %s, and warns once of what may refuse a plant", async (_, changes, extra) => {
+    await using database = await cluster.newDatabase();
+    await database.run(...changes);
+    const warnings: string[] = [];
+    await using server = await open(database.url, { onWarning: (message) => warnings.push(message) });
+    for (const outcome of ["added", "present"] as const) {
+      expect(await server.add(FERN)).toEqual([outcome]);
+      await disconnect(database);
     }
+    expect(await server.add({ ...FERN, name: "fern" })).toEqual(["conflict"]);
+    expect(await server.stored()).toMatchObject([{ id: 1n }]);
+    const warning = `Not created by plant-store, and may reject or change plants: ${extra}`;
+    expect(warnings).toEqual(extra === "" ? [] : [warning]);
   });
 
-  test("makes no second set of tables in a schema that search_path finds first", async () => {
+  test.concurrent.each(REFUSING)(
+    "takes no plant for stored that %s refuses, and quotes it nowhere",
+    async (_, changes, code) => {
+      await using database = await cluster.newDatabase();
+      await database.run(...changes);
+      await using server = await open(database.url);
+      const error = await server.add({ ...FERN, id: 2n }).catch((reason: unknown) => reason);
+      expect(error).toMatchObject({ name: "PostgresFailure", code, message: `unexpected error (${code})` });
+      expect(Bun.inspect(error)).not.toContain("Fern");
+      expect(await database.run("SELECT id FROM plants WHERE id = 2")).toEqual([]);
+    },
+  );
+
+  test.concurrent("refuses the tables of a second server that are UNLOGGED", async () => {
+    await using other = await startCluster();
+    for (const { url } of [cluster, other]) await (await open(url("postgres")))[Symbol.asyncDispose]();
+    await other.run("ALTER TABLE plants SET UNLOGGED");
+    const hosts = [cluster, other].map(({ port }) => `127.0.0.1:${port}`).join();
+    await using server = await open(`postgres://postgres@${hosts}/postgres`);
+    expect(await server.add(FERN)).toEqual(["added"]);
+    await cluster.run("ALTER DATABASE postgres SET default_transaction_read_only = on");
+    await disconnect(cluster);
+    await expect(server.plants.add([FERN], { timeoutMs: 5_000 })).rejects.toMatchObject({
+      code: "storage_unavailable",
+      cause: { message: expect.stringContaining(`127.0.0.1:${other.port}: ${unlogged("plants")}`) },
+    });
+  });
+
+  test.concurrent("goes on with the tables of the start, wherever a role's search_path leads later", async () => {
+    await cluster.run("CREATE ROLE mover SUPERUSER LOGIN", 'ALTER ROLE mover SET search_path = "Moved"');
+    await using database = await cluster.newDatabase({ tables: false });
+    await database.run('CREATE SCHEMA "Moved"', "CREATE SCHEMA moved");
+    await using server = await open(as("mover", database.url));
+    expect(await server.add(FERN)).toEqual(["added"]);
+    await cluster.run("ALTER ROLE mover SET search_path = moved");
+    await database.run('CREATE TABLE moved.plants (LIKE "Moved".plants)');
+    await disconnect(database);
+    expect(await server.add(FERN)).toEqual(["present"]);
+    expect(await server.stored()).toEqual([FERN]);
+  });
+
+  test.concurrent("makes no second set of tables in a schema that search_path finds first", async () => {
     await cluster.run("CREATE ROLE doubled SUPERUSER LOGIN");
-    const asDoubled = cluster.url("postgres", "doubled");
-    await (await open({}, asDoubled))[Symbol.asyncDispose]();
-    await cluster.run("CREATE SCHEMA doubled");
+    await using database = await cluster.newDatabase();
+    await database.run("CREATE SCHEMA doubled");
     const refusal = new Error(
-      `Cannot open database "postgres": search_path leads to schema "doubled", but the plant-store tables are in "public": set search_path to that schema`,
+      `Cannot open database "${database.name}": search_path leads to schema "doubled", but the plant-store tables are in "public": set search_path to that schema`,
     );
-    try {
-      for (const access of ["create", "write", "read"] as const) {
-        await expect(open({ access }, asDoubled)).rejects.toThrow(refusal);
-      }
-      await cluster.run("CREATE TABLE doubled.orders (id int)");
-      await expect(open({}, asDoubled)).rejects.toThrow(refusal);
-      expect(await cluster.run("SELECT tablename FROM pg_tables WHERE schemaname = 'doubled'")).toEqual([
-        { tablename: "orders" },
-      ]);
-    } finally {
-      await cluster.run("DROP SCHEMA doubled CASCADE");
+    for (const access of ["create", "write", "read"] as const) {
+      await expect(open(as("doubled", database.url), { access })).rejects.toThrow(refusal);
     }
+    await database.run("CREATE TABLE doubled.orders (id int)");
+    await expect(open(as("doubled", database.url))).rejects.toThrow(refusal);
+    const tables = await database.run("SELECT tablename FROM pg_tables WHERE schemaname = 'doubled'");
+    expect(tables).toEqual([{ tablename: "orders" }]);
   });
 
-  test("refuses rows that row level security hides, instead of leaving them out", async () => {
-    await cluster.run("CREATE ROLE owner LOGIN", "CREATE ROLE reader LOGIN", "GRANT ALL ON SCHEMA public TO owner");
-    try {
-      await using database = await open({}, cluster.url("postgres", "owner"));
-      expect(await database.plants.add([FERN, { id: 9n, name: "Ivy" }], { timeoutMs: TEST_TIMEOUT_MS })).toEqual([
-        "added",
-        "added",
-      ]);
-      await cluster.run(
-        "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO reader",
-        "ALTER TABLE plants ENABLE ROW LEVEL SECURITY",
-        "CREATE POLICY small ON plants USING (id < 5)",
-      );
-      await using reader = await open({ access: "read" }, cluster.url("postgres", "reader"));
-      const refused = new Error('Cannot read database "postgres": the user lacks a privilege (42501)');
-      await expect(Array.fromAsync(reader.pages())).rejects.toThrow(refused);
-      // It does not apply to the owner,
-      expect((await Array.fromAsync(database.pages())).flat()).toHaveLength(2);
-      await cluster.run("ALTER TABLE plants FORCE ROW LEVEL SECURITY");
-      // nor, from now on, on the connection that was open, are rows left out.
-      await expect(Array.fromAsync(database.pages())).rejects.toThrow(refused);
-    } finally {
-      await cluster.run("DROP OWNED BY owner CASCADE", "DROP OWNED BY reader");
-    }
+  test.concurrent("refuses rows that row level security hides, instead of leaving them out", async () => {
+    await cluster.run("CREATE ROLE owner LOGIN", "CREATE ROLE reader LOGIN");
+    await using database = await cluster.newDatabase({ tables: false });
+    await database.run("GRANT ALL ON SCHEMA public TO owner");
+    await using server = await open(as("owner", database.url));
+    expect(await server.add(FERN, { id: 9n, name: "Ivy" })).toEqual(["added", "added"]);
+    await database.run(
+      "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO reader",
+      "ALTER TABLE plants ENABLE ROW LEVEL SECURITY",
+      "CREATE POLICY small ON plants USING (id < 5)",
+    );
+    await using reader = await open(as("reader", database.url), { access: "read" });
+    const refused = new Error(`Cannot read database "${database.name}": the user lacks a privilege (42501)`);
+    await expect(reader.stored()).rejects.toThrow(refused);
+    // It does not apply to the owner,
+    expect(await server.stored()).toHaveLength(2);
+    await database.run("ALTER TABLE plants FORCE ROW LEVEL SECURITY");
+    // nor, from now on, on the connection that was open, are rows left out.
+    await expect(server.stored()).rejects.toThrow(refused);
   });
 });
