@@ -2,11 +2,14 @@ import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Connection } from "../../../src/database/postgres/connection.ts";
+import { openPostgres } from "../../../src/database/postgres/database.ts";
 import { failover } from "../../../src/database/postgres/failover.ts";
 import { PostgresFailure } from "../../../src/database/postgres/errors.ts";
 import { describeHost, parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { missing } from "../../support/missing.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { openDatabase } from "../../support/postgres_database.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
 import { emptyDirectory, freePort, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -23,6 +26,24 @@ host all tls all reject
 host all all all trust
 local all all trust
 `;
+
+/** Settings that a role may have otherwise than PostgreSQL, and that could change a value or its comparison. */
+const STRANGE = {
+  array_nulls: "off",
+  backslash_quote: "on",
+  bytea_output: "escape",
+  client_encoding: "latin1",
+  DateStyle: "SQL, DMY",
+  default_transaction_deferrable: "on",
+  default_transaction_isolation: "serializable",
+  escape_string_warning: "off",
+  extra_float_digits: "-15",
+  IntervalStyle: "sql_standard",
+  quote_all_identifiers: "on",
+  standard_conforming_strings: "off",
+  TimeZone: "Asia/Kathmandu",
+  transform_null_equals: "on",
+};
 
 describe.skipIf(skipsCluster())("failover()", () => {
   let cluster: PostgresCluster;
@@ -42,7 +63,11 @@ describe.skipIf(skipsCluster())("failover()", () => {
   });
   beforeAll(async () => {
     await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'pass word/%'", "CREATE ROLE tls LOGIN");
-    await cluster.run("CREATE ROLE localhost LOGIN", 'CREATE ROLE "example.org" LOGIN');
+    await cluster.run(
+      "CREATE ROLE localhost LOGIN",
+      'CREATE ROLE "example.org" LOGIN',
+      "CREATE ROLE strange SUPERUSER LOGIN",
+    );
   });
 
   async function connect(url: string, writable = true): Promise<Disposable & Connection> {
@@ -90,15 +115,6 @@ describe.skipIf(skipsCluster())("failover()", () => {
     expect(await failureOf(at("tls", "", "%2Fmissing"))).toMatchObject({
       message: expect.stringContaining("/missing:"),
     });
-  });
-
-  test("tells the server when to give up a client that is gone: after a minute", async () => {
-    using connection = await connect(at("postgres"));
-    const settings = { tcp_keepalives_idle: "30", tcp_keepalives_interval: "10", tcp_keepalives_count: "3" };
-    // What the socket has: while a reply is not acknowledged, no keepalive is sent.
-    for (const [name, value] of Object.entries({ ...settings, tcp_user_timeout: "60000" })) {
-      expect(await setting(connection, name)).toBe(value);
-    }
   });
 
   test("goes to the URL's database, whatever the environment says", async () => {
@@ -165,17 +181,24 @@ describe.skipIf(skipsCluster())("failover()", () => {
     }
   });
 
-  test("has no setting of a role that would change a value", async () => {
-    const settings = {
-      array_nulls: ["off", "on"],
-      bytea_output: ["escape", "hex"],
-      quote_all_identifiers: ["on", "off"],
-      row_security: ["on", "off"],
-    } as const;
-    for (const [name, [theirs, ours]] of Object.entries(settings)) {
-      await cluster.run(`ALTER ROLE tls SET ${name} = '${theirs}'`);
-      using connection = await connect(at("tls", "?sslmode=require"));
-      expect(await setting(connection, name)).toBe(ours);
+  test.each(Object.entries(STRANGE))("stores and returns the same as a role with %s = %s", async (name, value) => {
+    await cluster.run("ALTER ROLE strange RESET ALL", `ALTER ROLE strange SET ${name} = '${value}'`);
+    await using database = await openDatabase(cluster, { role: "strange" });
+    await using reader = await openPostgres(parsePostgresUrl(database.url), { access: "read" });
+    for (const outcome of ["added", "present"] as const) {
+      expect(new Set(await database.add(HOSTILE_PLANTS))).toEqual(new Set([outcome]));
+    }
+    const token = {
+      name: "gate",
+      digest: new Uint8Array(32).fill(0x5c),
+      createdAt: new Date("2026-02-01T00:00:00.001Z"),
+      expiresAt: new Date("2027-02-01T00:00:00.002Z"),
+      scopes: [],
+    };
+    await database.tokens.add(token);
+    expect(await database.tokens.list()).toEqual([{ ...token, revokedAt: null, lastUsedAt: null }]);
+    for (const { pages } of [database, reader]) {
+      expect((await Array.fromAsync(pages())).flat()).toEqual([...HOSTILE_PLANTS]);
     }
   });
 
@@ -194,33 +217,29 @@ describe.skipIf(skipsCluster())("failover()", () => {
     expect(await setting(connection, "fsync")).toBe("on");
   });
 
-  test("tells a server's sessions apart by application_name", async () => {
-    for (const [parameters, name] of [
-      ["", "plant-store"],
-      ["?application_name=greenhouse%201", "greenhouse 1"],
-    ] as const) {
-      using connection = await connect(at("postgres", parameters));
-      expect(await setting(connection, "application_name")).toBe(name);
-    }
-  });
-
-  test("refuses a server that may take an fsync that failed for one that succeeded", async () => {
-    await using unsafe = await startCluster({ settings: { data_sync_retry: "on" } });
-    expect(await failureOf(unsafe.url("postgres"))).toEqual({
-      code: "UNSAFE",
-      message: `127.0.0.1:${unsafe.port}: data_sync_retry is on, so it may lose acknowledged plants`,
-    });
+  test.each([
+    ["", "application_name", "plant-store"],
+    ["?application_name=greenhouse%201", "application_name", "greenhouse 1"],
+    // When to give up a client that is gone: after a minute. While a reply is unacknowledged, no keepalive is sent.
+    ["", "tcp_keepalives_idle", "30"],
+    ["", "tcp_keepalives_interval", "10"],
+    ["", "tcp_keepalives_count", "3"],
+    ["", "tcp_user_timeout", "60000"],
+  ])('with the parameters "%s" a session has %s = %s', async (parameters, name, value) => {
+    using connection = await connect(at("postgres", parameters));
+    expect(await setting(connection, name)).toBe(value);
   });
 
   test("passes a server by that may lose what it has acknowledged, where another one can be used", async () => {
-    await using unsafe = await startCluster({ settings: { fsync: "off" } });
+    // It may take an fsync that failed for one that succeeded.
+    await using unsafe = await startCluster({ settings: { data_sync_retry: "on" } });
     const [bad, good] = [`127.0.0.1:${unsafe.port}`, `127.0.0.1:${cluster.port}`];
     const through = (...hosts: string[]) => `postgres://postgres@${hosts.join(",")}/postgres`;
     for (const url of [through(bad, good), through(good, bad)]) {
       using connection = await connect(url);
       expect(connection.host.port).toBe(cluster.port);
     }
-    const reason = `${bad}: fsync is off, so it may lose acknowledged plants`;
+    const reason = `${bad}: data_sync_retry is on, so it may lose acknowledged plants`;
     expect(await failureOf(through(bad, bad))).toEqual({ code: "UNSAFE", message: `${reason}; ${reason}` });
     // The other one may be back in a moment.
     expect(await failureOf(through(bad, "127.0.0.1:1"))).toEqual({
