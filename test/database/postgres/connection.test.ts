@@ -16,6 +16,7 @@ import { emptyDirectory, freePort, ROOT, TEST_TIMEOUT_MS } from "../../support/p
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const TLS = join(ROOT, "test/support/tls");
+const FILES = "sslrootcert, sslcert or sslkey";
 
 /** Who has a password needs it, `tls` a connection with TLS, and who is named as a host is a certificate of that name. */
 const HBA = `hostssl all localhost,example.org all cert
@@ -57,6 +58,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     },
     files: {
       "pg_hba.conf": HBA,
+      "empty.crt": "",
       "server.crt": readFileSync(join(TLS, "localhost.crt"), "utf8"),
       "server.key": readFileSync(join(TLS, "localhost.key"), "utf8"),
     },
@@ -85,6 +87,11 @@ describe.skipIf(skipsCluster())("failover()", () => {
     }
   }
 
+  const noServer = (reason: string, host = "127.0.0.1") => ({
+    code: "NO_SERVER",
+    message: expect.stringContaining(`${host}:${cluster.port}: ${reason}`),
+  });
+
   async function setting(connection: Connection, name: string): Promise<unknown> {
     return (await connection.query<{ value: unknown }>("SELECT current_setting($1) AS value", [name]))[0]?.value;
   }
@@ -95,17 +102,11 @@ describe.skipIf(skipsCluster())("failover()", () => {
   test("connects with a password, and says in words of its own that one is wrong", async () => {
     using connection = await connect(at("secret:pass%20word%2F%25"));
     expect(await setting(connection, "is_superuser")).toBe("off");
-    const where = `127.0.0.1:${cluster.port}`;
     for (const user of ["secret:wrong", "secret", "nobody"]) {
-      expect(await failureOf(at(user))).toEqual({
-        code: "NO_SERVER",
-        message: expect.stringContaining(`${where}: it rejects this user or password (28`),
-      });
+      expect(await failureOf(at(user))).toEqual(noServer("it rejects this user or password (28"));
     }
-    expect(await failureOf(at("postgres").replace(/postgres$/, "missing"))).toEqual({
-      code: "NO_SERVER",
-      message: `${where}: it has no such database (3D000)`,
-    });
+    const missing = at("postgres").replace(/postgres$/, "missing");
+    expect(await failureOf(missing)).toEqual(noServer("it has no such database (3D000)"));
   });
 
   test("connects through a unix socket, without TLS", async () => {
@@ -286,61 +287,45 @@ describe.skipIf(skipsCluster())("failover()", () => {
       const rows = await connection.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
       expect([...rows]).toEqual([{ ssl: true }]);
     }
-    // Its certificate is for localhost and 127.0.0.1.
-    expect(await failureOf(at("tls", `?sslmode=verify-full&${root}`, "127.0.0.2"))).toEqual({
-      code: "NO_SERVER",
-      message: `127.0.0.2:${cluster.port}: its certificate is for another host (ERR_TLS_CERT_ALTNAME_INVALID)`,
-    });
-    expect(await failureOf(at("tls", "?sslmode=disable"))).toMatchObject({
-      message: `127.0.0.1:${cluster.port}: it rejects this user or password (28000)`,
-    });
-    expect(await failureOf(at("tls", "?sslmode=verify-full&sslrootcert=/missing.crt"))).toMatchObject({
-      message: expect.stringContaining("sslrootcert, sslcert or sslkey names a missing file"),
-    });
-    using directory = emptyDirectory();
-    const empty = join(directory.path, "empty.crt");
-    writeFileSync(empty, "");
-    for (const [file, reason] of [
-      [empty, "sslrootcert, sslcert or sslkey names an empty file (ERR_INVALID_ARG_TYPE)"],
-      ["/", "sslrootcert, sslcert or sslkey names a directory (EISDIR)"],
-      [join(ROOT, "package.json"), "names a file without a certificate or key in PEM (ERR_BORINGSSL)"],
+    for (const [parameters, host, reason] of [
+      // Its certificate is for localhost and 127.0.0.1.
+      [`verify-full&${root}`, "127.0.0.2", "its certificate is for another host (ERR_TLS_CERT_ALTNAME_INVALID)"],
+      ["verify-full", "localhost", "its certificate is not trusted: set sslrootcert to the CA's PEM file"],
+      ["disable", "127.0.0.1", "it rejects this user or password (28000)"],
+      ["verify-full&sslrootcert=/missing.crt", "127.0.0.1", `${FILES} names a missing file (ENOENT)`],
+      [`verify-full&sslrootcert=${cluster.data}/empty.crt`, "127.0.0.1", `${FILES} names an empty file (ERR_INVALID_`],
+      ["verify-full&sslrootcert=/", "127.0.0.1", `${FILES} names a directory (EISDIR)`],
+      [
+        `verify-full&sslrootcert=${ROOT}/package.json`,
+        "127.0.0.1",
+        `${FILES} names a file without a certificate or key`,
+      ],
     ] as const) {
-      expect(await failureOf(at("tls", `?sslmode=verify-full&sslrootcert=${file}`))).toMatchObject({
-        message: expect.stringContaining(reason),
-      });
+      expect(await failureOf(at("tls", `?sslmode=${parameters}`, host))).toEqual(noServer(reason, host));
     }
-    expect(await failureOf(at("tls", "?sslmode=verify-full", "localhost"))).toMatchObject({
-      message: expect.stringContaining("its certificate is not trusted: set sslrootcert to the CA's PEM file"),
-    });
   });
 
   test("shows a certificate of its own to a server that asks for one", async () => {
-    const own = (name: string) => `?sslmode=require&sslcert=${TLS}/${name}.crt&sslkey=${TLS}/${name}.key`;
+    const own = (name: string, key = join(TLS, `${name}.key`)) =>
+      `?sslmode=require&sslcert=${TLS}/${name}.crt&sslkey=${key}`;
     using connection = await connect(at("localhost", own("localhost")));
     const rows = await connection.query("SELECT client_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
     expect([...rows]).toEqual([{ client_dn: "/CN=localhost" }]);
-    const refused = `127.0.0.1:${cluster.port}: it rejects this user or password (28000)`;
-    for (const url of [at("localhost", "?sslmode=require"), at("example.org", own("localhost"))]) {
-      expect(await failureOf(url)).toEqual({ code: "NO_SERVER", message: refused });
-    }
     using directory = emptyDirectory();
     const encrypted = join(directory.path, "encrypted.key");
     const pkcs8 = ["openssl", "pkcs8", "-topk8", "-in", join(TLS, "localhost.key"), "-passout", "pass:sesame"];
     expect(Bun.spawnSync([...pkcs8, "-out", encrypted]).exitCode).toBe(0);
-    for (const [key, reason] of [
-      [encrypted, "sslkey names an encrypted key: decrypt it with openssl pkey (KEY_ENCRYPTED)"],
-      [join(TLS, "renewed.key"), "sslkey names a key that does not belong to sslcert (KEY_MISMATCH)"],
+    const mismatch = own("localhost", join(TLS, "renewed.key"));
+    for (const [user, parameters, reason] of [
+      ["localhost", "?sslmode=require", "it rejects this user or password (28000)"],
+      ["example.org", own("localhost"), "it rejects this user or password (28000)"],
+      ["localhost", own("localhost", encrypted), "sslkey names an encrypted key: decrypt it with openssl pkey (KEY_"],
+      ["localhost", mismatch, "sslkey names a key that does not belong to sslcert (KEY_MISMATCH)"],
+      // Nobody whom the server trusts has signed it.
+      ["localhost", own("renewed"), "the TLS handshake failed: the server may not trust sslcert (EPROTO)"],
     ] as const) {
-      expect(await failureOf(at("localhost", `?sslmode=require&sslcert=${TLS}/localhost.crt&sslkey=${key}`))).toEqual({
-        code: "NO_SERVER",
-        message: `127.0.0.1:${cluster.port}: ${reason}`,
-      });
+      expect(await failureOf(at(user, parameters))).toEqual(noServer(reason));
     }
-    // Nobody whom the server trusts has signed it.
-    expect(await failureOf(at("localhost", own("renewed")))).toEqual({
-      code: "NO_SERVER",
-      message: `127.0.0.1:${cluster.port}: the TLS handshake failed: the server may not trust sslcert (EPROTO)`,
-    });
   });
 
   test.concurrent("refuses a server that does not respond within the time that is set", async () => {
@@ -376,7 +361,12 @@ describe.skipIf(skipsCluster())("failover()", () => {
           "a pooler in between drops session settings: connect to PostgreSQL itself",
         ],
       ] as const) {
-        await using pooler = await startPooler({ directory: directory.path, target: cluster.port, ignored, mode });
+        await using pooler = await startPooler(directory.path, [
+          `pool_mode=${mode}`,
+          `ignore_startup_parameters=${ignored}`,
+          "[databases]",
+          `postgres = host=127.0.0.1 port=${cluster.port} user=postgres`,
+        ]);
         const { message } = await failureOf(`postgres://postgres@127.0.0.1:${pooler.port}/postgres`);
         expect(message).toBe(`127.0.0.1:${pooler.port}: ${reason}`);
       }
@@ -392,28 +382,13 @@ function skipsPooler(): boolean {
   return !isRoot || (Bun.which("pgbouncer") === null && missing("a real pooler: there is no pgbouncer"));
 }
 
-interface PoolerOptions {
-  readonly directory: string;
-  /** The port of PostgreSQL. */
-  readonly target: number;
-  /** The settings that it takes, and drops. */
-  readonly ignored: string;
-  readonly mode: string;
-}
-
-/** Starts PgBouncer. */
-async function startPooler({ directory, target, ignored, mode }: PoolerOptions) {
+/** Starts PgBouncer with a configuration of its own besides what each has. */
+async function startPooler(directory: string, settings: readonly string[]) {
   const port = freePort();
   const file = join(directory, "pgbouncer.ini");
   chmodSync(directory, 0o755);
-  const lines = [
-    "[databases]",
-    `postgres = host=127.0.0.1 port=${target} user=postgres`,
-    "[pgbouncer]",
-    "auth_type=any",
-  ];
-  lines.push("listen_addr=127.0.0.1", `listen_port=${port}`, "unix_socket_dir=", `pool_mode=${mode}`);
-  writeFileSync(file, [...lines, `ignore_startup_parameters=${ignored}`].join("\n"));
+  const common = ["[pgbouncer]", "auth_type=any", "listen_addr=127.0.0.1", `listen_port=${port}`, "unix_socket_dir="];
+  writeFileSync(file, [...common, ...settings].join("\n"));
   const child = Bun.spawn(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "pgbouncer", file], {
     stdout: "ignore",
     stderr: "pipe",
