@@ -1,5 +1,6 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import type { NewPlant } from "../../../src/plant/plant.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { openDatabase } from "../../support/postgres_database.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -22,7 +23,7 @@ const HELD: readonly (readonly [name: string, statement: string, held: readonly 
   ["a DELETE", "DELETE FROM plants WHERE id = 20", [20]],
 ];
 
-describe.skipIf(skipsCluster())("plants that other transactions hold", () => {
+describe.skipIf(skipsCluster())("adding plants", () => {
   let cluster: PostgresCluster;
   withCluster((started) => (cluster = started));
 
@@ -111,17 +112,80 @@ describe.skipIf(skipsCluster())("plants that other transactions hold", () => {
   });
 
   test.concurrent.each(["ACCESS EXCLUSIVE", "SHARE"])(
-    "a table locked in %s mode refuses all in time, and takes all that still wait when it ends",
+    "a table locked in %s mode refuses all in time, the probe too, and takes all that still wait when it ends",
     async (mode) => {
       await using server = await open();
-      const { rival, add } = server;
+      const { rival, add, plants } = server;
+      await plants.probe();
       await rival.unsafe(`BEGIN; LOCK TABLE plants IN ${mode} MODE`).simple();
       const refused = await add(range(26, 50), 1_000).catch(({ code, message }) => [`${code}: ${message}`]);
       for (const outcome of refused)
         expect(outcome).toMatch(/^(?:unavailable|storage_unavailable: storage did not fin)/);
+      await expect(plants.probe()).rejects.toMatchObject({ code: "storage_unavailable" });
       const added = add(range(26, 50));
       await rival.unsafe("COMMIT");
       for (const outcome of await added) expect(outcome).toMatch(/^(?:added|present)$/);
+      await plants.probe();
     },
   );
+
+  test.concurrent.each(["INSERT", "UPDATE"])("the probe fails without the right to %s plants", async (right) => {
+    const role = `lacks_${right.toLowerCase()}`;
+    await cluster.run(`CREATE ROLE ${role} LOGIN`);
+    await using database = await openDatabase(cluster, { role });
+    await database.plants.probe();
+    await database.run(`REVOKE ${right} ON plants FROM ${role}`);
+    await expect(database.plants.probe()).rejects.toMatchObject({ code: "42501" });
+  });
+
+  test.concurrent("after a reload with fsync off no plant is taken, until it is on again", async () => {
+    await using own = await startCluster();
+    await using database = await openDatabase(own);
+    const add = (id: bigint) => database.add([{ id, name: "Fern" }]);
+    // On connections of their own.
+    await Promise.all([10n, 11n, 12n, 13n].map(add));
+    await own.set("fsync", "off");
+    const refused = { code: "storage_unavailable", cause: { message: expect.stringContaining("fsync is off") } };
+    await expect(database.plants.probe()).rejects.toMatchObject(refused);
+    await expect(add(2n)).rejects.toMatchObject(refused);
+    await own.set("fsync", "on");
+    expect(await add(2n)).toEqual(["added"]);
+    await database.plants.probe();
+  });
+
+  test.concurrent("compares long texts exactly, and reads none of them back", async () => {
+    using proxy = startProxy(cluster.port);
+    await using database = await openDatabase(cluster, { proxies: [proxy] });
+    const { add } = database;
+    // Around the length from which on a text is long, in bytes of UTF-8, and far above.
+    const texts = [
+      "",
+      "x".repeat(255),
+      "x".repeat(256),
+      "x".repeat(257),
+      "ü".repeat(128),
+      "ü".repeat(129),
+      "🌱".repeat(100_000),
+    ];
+    const stored = texts.flatMap((name, row) => [
+      { id: BigInt(3 * row), name },
+      ...texts.slice(0, 2).map((tag, column) => ({ id: BigInt(3 * row + column + 1), name, tag })),
+    ]);
+    stored.push(...texts.map((tag, row) => ({ id: BigInt(1_000 + row), name: "Fern", tag })));
+    expect(new Set(await add(stored))).toEqual(new Set(["added"]));
+    const before = proxy.replyBytes();
+    expect(new Set(await add(stored))).toEqual(new Set(["present"]));
+    const others: readonly ((plant: NewPlant) => NewPlant)[] = [
+      ({ id, name, tag }) => ({ id, name: `${name}y`, ...(tag !== undefined && { tag }) }),
+      ({ id, name, tag }) => ({
+        id,
+        name: name === "" ? "y" : name.replace(/.$/u, "y"),
+        ...(tag !== undefined && { tag }),
+      }),
+      ({ id, name, tag }) => (tag === undefined ? { id, name, tag: "" } : { id, name }),
+      ({ id, name, tag = "x" }) => ({ id, name, tag: `${tag}y` }),
+    ];
+    for (const other of others) expect(new Set(await add(stored.map(other)))).toEqual(new Set(["conflict"]));
+    expect(proxy.replyBytes() - before).toBeLessThan(100_000);
+  });
 });
