@@ -1,5 +1,5 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Database } from "../../../src/database/database.ts";
 import { MAX_IN_FLIGHT } from "../../../src/database/postgres/database.ts";
@@ -102,29 +102,6 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await addAtOnce(database, [3]);
     expect(await next(4)).not.toBe(first);
     expect(database.metric("reconnections_total")).toBe(0);
-  });
-
-  test("a certificate that turned wrong is the reason that plants are refused", async () => {
-    const parameters = `?sslmode=verify-full&sslrootcert=${join(ROOT, "test/support/tls/localhost.crt")}`;
-    await using database = await openDatabase(cluster, { host: "localhost", parameters });
-    expect(await addAtOnce(database, [1])).toEqual(["added"]);
-    const replace = async (name: string, deadlockTimeout: string) => {
-      for (const kind of ["crt", "key"]) writeFileSync(join(cluster.data, `server.${kind}`), tls(`${name}.${kind}`));
-      // A reload, and it waits for it.
-      await cluster.set("deadlock_timeout", deadlockTimeout);
-      await database.run(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()",
-      );
-    };
-    try {
-      await replace("renewed", "2s");
-      const added = database.add([{ id: 2n, name: "Fern" }], 2_000);
-      const reason = expect.stringContaining("its certificate is not trusted: set sslrootcert to the CA's PEM file");
-      await expect(added).rejects.toMatchObject({ code: "storage_unavailable", cause: { message: reason } });
-    } finally {
-      await replace("localhost", "1s");
-    }
-    expect(await addAtOnce(database, [2])).toHaveLength(1);
   });
 
   test.concurrent("no work waits for a connection, or makes one, once the database is closed", async () => {

@@ -79,20 +79,6 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     expect(await database.add([{ id: 5n, name: "stuck" }])).toEqual(["present"]);
   });
 
-  test.concurrent("replaces a connection that was silently dropped", async () => {
-    await using database = await openDatabase(cluster, { maxInFlight: 1 });
-    const add = (id: bigint, timeoutMs: number) => database.plants.add([{ id, name: "Fern" }], { timeoutMs });
-    expect(await add(1n, TEST_TIMEOUT_MS)).toEqual(["added"]);
-    const [backend] = await database.run(`SELECT pid ${CONNECTIONS} AND query ~ '^insert'`);
-    process.kill(Number(backend?.["pid"]), "SIGSTOP");
-    try {
-      await expect(add(2n, 300)).rejects.toMatchObject({ code: "storage_unavailable" });
-      expect(await add(2n, TEST_TIMEOUT_MS / 2)).toEqual(["added"]);
-    } finally {
-      process.kill(Number(backend?.["pid"]), "SIGCONT");
-    }
-  });
-
   // A setting is for all databases of a cluster.
   test.concurrent("leaves twice as many connections waiting as it uses at most, and uses them again", async () => {
     await using own = await startCluster();
@@ -199,28 +185,18 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     expect(database.metric("reconnections_total")).toBe(0);
   });
 
-  test("sends nothing again once it is disposed of, and connects no more", async () => {
-    // A way on which connecting takes long enough to be disposed of meanwhile.
-    using proxy = startProxy(cluster.port, { delayMs: 50 });
-    for (const [id, way, held] of [
-      [1n, cluster, WAITS_FOR_ROW],
-      [2n, proxy, undefined],
-    ] as const) {
-      const database = await openDatabase(cluster, { proxies: [way] });
-      await using rival = database.connect();
-      await rival.unsafe(`BEGIN; INSERT INTO plants VALUES (${id}, 'Fern')`).simple();
-      const add = () => database.add([{ id, name: "Moss" }]);
-      const added = add().catch((error) => error);
-      if (held !== undefined) await until(database.run, held);
-      await database[Symbol.asyncDispose]();
-      await rival.unsafe("ROLLBACK");
-      const refusal = {
-        code: "storage_unavailable",
-        message: "storage is gone; the plant may or may not be stored, send it again later",
-      };
-      expect(await added).toMatchObject(refusal);
-      await expect(add()).rejects.toMatchObject(refusal);
-    }
+  test("sends nothing again once it is disposed of", async () => {
+    const database = await openDatabase(cluster);
+    await using rival = database.connect();
+    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
+    const added = database.add([{ id: 1n, name: "Moss" }]).catch((error) => error);
+    await until(database.run, WAITS_FOR_ROW);
+    await database[Symbol.asyncDispose]();
+    await rival.unsafe("ROLLBACK");
+    expect(await added).toMatchObject({
+      code: "storage_unavailable",
+      message: "storage is gone; the plant may or may not be stored, send it again later",
+    });
   });
 
   test.concurrent("a change of tokens after a failover has another revision than the one that was lost", async () => {
