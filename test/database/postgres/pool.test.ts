@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Database } from "../../../src/database/database.ts";
 import { MAX_IN_FLIGHT } from "../../../src/database/postgres/database.ts";
-import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
+import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { openDatabase } from "../../support/postgres_database.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
 import { ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -17,12 +17,97 @@ const COMMIT_MS = 20;
 /** How long a plant may take, in milliseconds: enough for 20 on one lane beside other tests. */
 const TIMEOUT_MS = 10_000;
 
+const NOW = new Date("2026-01-01T00:00:00.001Z");
+
+/** A token whose digest is its name's first byte. */
+function tokenNamed(name: string, expiresAt: Date | null = null) {
+  return { name, digest: new Uint8Array(32).fill(name.charCodeAt(0)), createdAt: NOW, expiresAt, scopes: [] };
+}
+
+/** A statement that waits for no lock of PostgreSQL's that ends by lock_timeout. */
+const SLOW_FUNCTION = `CREATE OR REPLACE FUNCTION be_stuck(name text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+  IF name = 'stuck' THEN
+    SET LOCAL lock_timeout = 0;
+    PERFORM pg_advisory_xact_lock(1);
+  END IF;
+  RETURN true;
+END $$`;
+/** Fails with the SQLSTATE that a plant has for a name: once, for a sequence is not rolled back, or always. */
+const FAILING_FUNCTION = `CREATE OR REPLACE FUNCTION fail(name text, tag text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+  IF tag = 'always' OR nextval('attempts') % 2 = 1 THEN RAISE EXCEPTION 'no' USING ERRCODE = name; END IF;
+  RETURN true;
+END $$`;
+
+/** The connections to this database alone: other tests run beside. */
+const CONNECTIONS = "FROM pg_stat_activity WHERE datname = current_database()";
+/** What a plant is refused with whose time is up. */
+const NOT_IN_TIME = {
+  code: "storage_unavailable",
+  message: "storage did not finish in time; the plant may or may not be stored, send it again later",
+};
+const WAITS_FOR_ROW = `EXISTS (SELECT ${CONNECTIONS} AND wait_event = 'transactionid')`;
+
 describe.skipIf(skipsCluster())("the pool of connections", () => {
   let cluster: PostgresCluster;
   const tls = (name: string) => readFileSync(join(ROOT, "test/support/tls", name), "utf8");
   withCluster((started) => (cluster = started), {
     settings: { ssl: "on" },
     files: { "server.crt": tls("localhost.crt"), "server.key": tls("localhost.key") },
+  });
+
+  /** Waits until the only row of a statement about what is stored says so. */
+  async function until(run: PostgresCluster["run"], condition: string): Promise<void> {
+    while ((await run(`SELECT 1 AS one WHERE ${condition}`)).length === 0) await Bun.sleep(5);
+  }
+
+  test.concurrent("a statement that is stuck on the server keeps no other plant waiting", async () => {
+    await using database = await openDatabase(cluster);
+    await database.run(SLOW_FUNCTION, "ALTER TABLE plants ADD CHECK (be_stuck(name))");
+    await using rival = database.connect();
+    await rival.unsafe("SELECT pg_advisory_lock(1)");
+    // The lane is connected by then: the time of the next plant is for its statement.
+    expect(await addAtOnce(database, [4])).toEqual(["added"]);
+    await expect(database.add([{ id: 5n, name: "stuck" }], 500)).rejects.toMatchObject(NOT_IN_TIME);
+    // What comes next waits for one of the others, and not behind it.
+    for (let id = 10; id < 100; id += 10) {
+      expect(new Set(await addAtOnce(database, range(id, id + 5)))).toEqual(new Set(["added"]));
+    }
+    // One may still connect that nobody waits for any more.
+    while (database.metric("connections_busy") !== 1) await Bun.sleep(5);
+    expect(await database.run(`SELECT ${CONNECTIONS} AND wait_event = 'advisory'`)).toHaveLength(1);
+    await rival.unsafe("SELECT pg_advisory_unlock(1)");
+    while (database.metric("connections_busy") !== 0) await Bun.sleep(5);
+    expect(await database.add([{ id: 5n, name: "stuck" }])).toEqual(["present"]);
+  });
+
+  // A setting is for all databases of a cluster.
+  test.concurrent("leaves twice as many connections waiting as it uses at most, and uses them again", async () => {
+    await using own = await startCluster();
+    await using database = await openDatabase(own, { maxInFlight: 1 });
+    expect(await addAtOnce(database, [1])).toEqual(["added"]);
+    await own.set("synchronous_standby_names", "nobody");
+    // Each but the last gets as far as to its commit.
+    for (const [id, timeoutMs] of Object.entries({ 2: 1_000, 3: 1_000, 4: 300 })) {
+      await expect(addAtOnce(database, [Number(id)], timeoutMs)).rejects.toMatchObject(NOT_IN_TIME);
+    }
+    expect(await database.run(`SELECT ${CONNECTIONS} AND wait_event = 'SyncRep'`)).toHaveLength(2);
+    await own.set("synchronous_standby_names", "");
+    expect(await addAtOnce(database, [3])).toEqual(["present"]);
+    expect(database.metric("reconnections_total")).toBe(0);
+  });
+
+  test.concurrent("a change of tokens after a failover has another revision than the one that was lost", async () => {
+    await using database = await openDatabase(cluster);
+    const { tokens } = database;
+    await tokens.add(tokenNamed("a"));
+    const [before] = await database.run("SELECT revision FROM token_revision");
+    await tokens.add(tokenNamed("b"));
+    const lost = await tokens.revision();
+    // What a standby has that is promoted without the last change.
+    const revert = `UPDATE token_revision SET revision = ${before?.["revision"]}`;
+    await database.run("DELETE FROM tokens WHERE name = 'b'", revert);
+    await tokens.revoke("a", NOW);
+    expect(await tokens.revision()).not.toBe(lost);
   });
 
   test.concurrent("where the server takes one connection, that one serves all", async () => {
@@ -50,17 +135,12 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   test.concurrent("a server is refused at its start if PostgreSQL takes fewer than three connections", async () => {
     await cluster.run("CREATE ROLE pair LOGIN CONNECTION LIMIT 2", "CREATE ROLE three LOGIN CONNECTION LIMIT 3");
     using proxy = startProxy(cluster.port);
-    await expect(openDatabase(cluster, { proxies: [proxy], role: "pair", isServing: true })).rejects.toThrow(
-      /^Cannot open database "plants_\d+": 127\.0\.0\.1:\d+: it accepts no more connections \(53300\)$/,
-    );
-    await using database = await openDatabase(cluster, {
-      proxies: [proxy],
-      role: "three",
-      isServing: true,
-    });
+    const openAs = (role: string) => openDatabase(cluster, { proxies: [proxy], role, isServing: true });
+    const refusal = /^Cannot open database "plants_\d+": 127\.0\.0\.1:\d+: it accepts no more connections \(53300\)$/;
+    await expect(openAs("pair")).rejects.toThrow(refusal);
+    await using database = await openAs("three");
     expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
-    const createdAt = new Date("2026-01-01T00:00:00.001Z");
-    await database.tokens.add({ name: "garden", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] });
+    await database.tokens.add(tokenNamed("garden"));
     expect(await database.tokens.list()).toMatchObject([{ name: "garden" }]);
     expect(database.metric("connections")).toBe(3);
   });
@@ -127,8 +207,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     for (let id = 10; id < 60; id += 10) {
       expect(await addAtOnce(database, [id])).toEqual(["added"]);
       proxy.forget();
-      const lost = database.add([{ id: BigInt(id + 1), name: "Fern" }], 100);
-      await expect(lost).rejects.toMatchObject({ code: "storage_unavailable" });
+      await expect(addAtOnce(database, [id + 1], 100)).rejects.toMatchObject(NOT_IN_TIME);
     }
     expect(database.metric("connections")).toBeLessThanOrEqual(2);
   });
@@ -145,10 +224,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       "CREATE TRIGGER be_slow BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION be_slow()",
     );
     proxy.redirect(silent.port);
-    const added = database.add([{ id: 2n, name: "Fern" }], 500);
-    await expect(added).rejects.toMatchObject({ code: "storage_unavailable" });
-    const next = database.add([{ id: 3n, name: "Fern" }], 500);
-    await expect(next).rejects.toMatchObject({ code: "storage_unavailable" });
+    for (const id of [2, 3]) await expect(addAtOnce(database, [id], 500)).rejects.toMatchObject(NOT_IN_TIME);
     // What comes first on a new connection.
     while (first.length === 0) await Bun.sleep(5);
     // https://www.postgresql.org/docs/current/protocol-message-formats.html#PROTOCOL-MESSAGE-FORMATS-CANCELREQUEST
@@ -166,11 +242,119 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       expect(database.metric("reconnections_total")).toBe(1);
     },
   );
+
+  // From here on not beside others: a connection that takes too long is a retry more.
+
+  test("sends again what an error of PostgreSQL did not store, and says what storage cannot do", async () => {
+    await using database = await openDatabase(cluster);
+    const add = (id: bigint, name: string, tag = "once") => database.add([{ id, name, tag }]);
+    await database.run("CREATE SEQUENCE attempts", FAILING_FUNCTION, "ALTER TABLE plants ADD CHECK (fail(name, tag))");
+    const again = {
+      0: ["40001", "40P01", "57014"],
+      1: ["08006", "25006", "25P04", "57P01", "57P03", "26000", "53300"],
+    };
+    const counts = () => ["retries_total", "reconnections_total"].map((name) => database.metric(name));
+    let id = 0n;
+    for (const [reconnections, codes] of Object.entries(again)) {
+      for (const code of codes) {
+        const before = counts();
+        expect([code, await add(++id, code)]).toEqual([code, ["added"]]);
+        const more = counts().map((count, index) => count - (before[index] ?? 0));
+        expect([code, more]).toEqual([code, [1, Number(reconnections)]]);
+      }
+    }
+    for (const [code, reason] of [
+      ["53100", "storage is full"],
+      ["53200", "storage is gone"],
+      ["53400", "storage is gone"],
+      ["58030", "storage has failed to read or write"],
+      ["XX001", "storage has failed"],
+    ] as const) {
+      await expect(add(100n, code, "always")).rejects.toMatchObject({
+        code: "storage_unavailable",
+        message: `${reason}; the plant may or may not be stored, send it again later`,
+      });
+    }
+    for (const code of ["22012", "23505", "42883", "P0001"]) {
+      await expect(add(100n, code, "always")).rejects.toMatchObject({ name: "PostgresFailure", code });
+    }
+  });
+
+  // Nor these: what waits for a lock ends by itself after 250 ms.
+
+  test("begins no batch that waited for a lane past its deadline", async () => {
+    await using database = await openDatabase(cluster, { maxInFlight: 1 });
+    await addAtOnce(database, [1]);
+    await using rival = database.connect();
+    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (2, 'Moss')").simple();
+    const first = database.add([{ id: 2n, name: "Moss" }]);
+    const second = addAtOnce(database, [3], 10).catch((error) => error);
+    const deadline = performance.now() + 10;
+    while (performance.now() < deadline) await Bun.sleep(1);
+    await rival.unsafe("COMMIT");
+    expect(await first).toEqual(["present"]);
+    expect(await second).toMatchObject(NOT_IN_TIME);
+    expect(await addAtOnce(database, [4])).toEqual(["added"]);
+    expect(await database.run("SELECT name FROM plants WHERE id = 3")).toEqual([]);
+    expect(database.metric("reconnections_total")).toBe(0);
+  });
+
+  test("sends nothing again once it is disposed of", async () => {
+    const database = await openDatabase(cluster);
+    await using rival = database.connect();
+    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
+    const added = database.add([{ id: 1n, name: "Moss" }]).catch((error) => error);
+    await until(database.run, WAITS_FOR_ROW);
+    await database[Symbol.asyncDispose]();
+    await rival.unsafe("ROLLBACK");
+    expect(await added).toMatchObject({
+      code: "storage_unavailable",
+      message: "storage is gone; the plant may or may not be stored, send it again later",
+    });
+  });
+
+  test("tells whether tokens were changed, also where the reply to the change is lost", async () => {
+    using proxy = startProxy(cluster.port);
+    await using database = await openDatabase(cluster, { proxies: [proxy] });
+    const { tokens } = database;
+    for (const name of ["a", "b"]) await tokens.add(tokenNamed(name));
+    await tokens.add(tokenNamed("c", NOW));
+    for (const [change, isDone, result] of [
+      [() => tokens.revoke("a", NOW), "EXISTS (SELECT FROM tokens WHERE name = 'a' AND revoked_at IS NOT NULL)", true],
+      [() => tokens.delete("b"), "NOT EXISTS (SELECT FROM tokens WHERE name = 'b')", true],
+      [() => tokens.prune(NOW), "NOT EXISTS (SELECT FROM tokens)", 2],
+    ] as const) {
+      expect(await losingReplyOf(change, isDone)).toBe(result);
+    }
+    for (const change of [() => tokens.revoke("a", NOW), () => tokens.delete("b")]) {
+      const before = proxy.lost();
+      proxy.set("lose the reply");
+      const changed = change();
+      while (proxy.lost() === before) await Bun.sleep(1);
+      proxy.set("forward");
+      expect(await changed).toBe(false);
+    }
+
+    /** Holds the change behind a row's lock, past what it reads before, and loses only the reply to its commit. */
+    async function losingReplyOf(change: () => Promise<boolean | number>, isDone: string): Promise<boolean | number> {
+      await using client = database.connect();
+      await client.unsafe("BEGIN; SELECT FROM token_revision FOR UPDATE").simple();
+      const changed = change();
+      await until(database.run, WAITS_FOR_ROW);
+      const before = proxy.lost();
+      proxy.set("lose the reply");
+      await client.unsafe("COMMIT");
+      while (proxy.lost() === before) await Bun.sleep(1);
+      await until(database.run, isDone);
+      proxy.set("forward");
+      return await changed;
+    }
+  });
 });
 
 /** Each as a batch of its own. */
-async function addAtOnce({ plants }: Database, ids: readonly number[]): Promise<readonly string[]> {
-  const batches = ids.map((id) => plants.add([{ id: BigInt(id), name: "Fern" }], { timeoutMs: TIMEOUT_MS }));
+async function addAtOnce({ plants }: Database, ids: readonly number[], timeoutMs = TIMEOUT_MS) {
+  const batches = ids.map((id) => plants.add([{ id: BigInt(id), name: "Fern" }], { timeoutMs }));
   return (await Promise.all(batches)).flat();
 }
 
