@@ -16,14 +16,13 @@ export class PostgresFailure extends Error {
   }
 }
 
-/** The server's functions that fail with 54000 near a wraparound. From others, 54000 means that a row is too large. */
-const GIVES_OUT_IDS = /^GetNew(?:TransactionId|MultiXactId)$/;
-
 /** Translates an error of Bun's client by its code. */
 export function toFailure(error: unknown): unknown {
   if (error instanceof PostgresFailure) return error;
   if (error instanceof Bun.SQL.PostgresError) {
-    const isWraparound = error.errno === "54000" && GIVES_OUT_IDS.test(error.routine ?? "");
+    // From other functions of the server, 54000 means that a row is too large.
+    const givesOutIds = /^GetNew(?:TransactionId|MultiXactId)$/.test(error.routine ?? "");
+    const isWraparound = error.errno === "54000" && givesOutIds;
     return new PostgresFailure(isWraparound ? "WRAPAROUND" : (error.errno ?? error.code));
   }
   // A rejected certificate has a code of the TLS library.

@@ -51,24 +51,18 @@ const SAME = db
   .where(and(eq(tokens.name, placeholder("name")), eq(tokens.digest, placeholder("digest"))))
   .toSQL().sql;
 
+const at = sql`${placeholder("at")}::timestamptz`;
+/** The same revocation is done again: the reply to an earlier attempt may be lost. */
 const REVOKE = changing(
   db
     .update(tokens)
-    .set({ revokedAt: sql`${placeholder("at")}::timestamptz` })
-    .where(and(eq(tokens.name, placeholder("name")), isNull(tokens.revokedAt)))
+    .set({ revokedAt: at })
+    .where(and(or(isNull(tokens.revokedAt), eq(tokens.revokedAt, at)), eq(tokens.name, placeholder("name"))))
     .returning({ name: tokens.name }),
 );
 
-const REVOKED_THEN = db
-  .select({ name: tokens.name })
-  .from(tokens)
-  .where(and(eq(tokens.revokedAt, sql`${placeholder("at")}::timestamptz`), eq(tokens.name, placeholder("name"))))
-  .toSQL().sql;
-
 const DELETE = deletionOf(eq(tokens.name, placeholder("name")));
-const PRUNE = deletionOf(
-  or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, sql`${placeholder("at")}::timestamptz`)),
-);
+const PRUNE = deletionOf(or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, at)));
 
 /** The statements that find and delete tokens. */
 function deletionOf(condition: SQL | undefined) {
@@ -118,13 +112,9 @@ export function tokenStore(reading: Pool, writing: Pool): TokenStore {
         return attempt > 0 && (await query(SAME, [name, digest])).length > 0;
       });
     },
-    revoke(name, at) {
-      const parameters = [at.toISOString(), name];
-      return write(async ({ query }, attempt) => {
-        if ((await query(REVOKE, parameters)).length > 0) return true;
-        // An earlier attempt may have revoked it.
-        return attempt > 0 && (await query(REVOKED_THEN, parameters)).length > 0;
-      });
+    async revoke(name, revokedAt) {
+      const moment = revokedAt.toISOString();
+      return (await write(({ query }) => query(REVOKE, [moment, moment, name]))).length > 0;
     },
     delete: async (name) => (await write(deleting(DELETE, name))) > 0,
     prune: (at) => write(deleting(PRUNE, at.toISOString())),
