@@ -15,10 +15,7 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
   let lastUsed: PostgresHost | undefined;
   let hasWarned = false;
 
-  function inOrder(): readonly PostgresHost[] {
-    const rank = (host: PostgresHost) => (silent.has(host) ? 2 : host === lastUsed ? 0 : 1);
-    return url.hosts.toSorted((one, other) => rank(one) - rank(other));
-  }
+  const rank = (host: PostgresHost) => (silent.has(host) ? 2 : host === lastUsed ? 0 : 1);
 
   async function tryHost(host: PostgresHost, options: ConnectionOptions): Promise<Connection> {
     const limitMs = silent.has(host) && url.hosts.length > 1 ? SILENT_LIMIT_MS : url.connectTimeoutMs;
@@ -37,9 +34,10 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
     const deadline = performance.now() + options.timeoutMs;
     const failures: PostgresFailure[] = [];
     let standby: Connection | undefined;
-    for (const [index, host] of inOrder().entries()) {
+    const hosts = url.hosts.toSorted((one, other) => rank(one) - rank(other));
+    for (const [index, host] of hosts.entries()) {
       // A silent server leaves the others their share.
-      const timeoutMs = (deadline - performance.now()) / (url.hosts.length - index);
+      const timeoutMs = (deadline - performance.now()) / (hosts.length - index);
       if (timeoutMs <= 0) break;
       try {
         const connection = await tryHost(host, { ...options, timeoutMs });
@@ -59,9 +57,11 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
       }
     }
     if (standby !== undefined) return standby;
-    const all = (code: string) => failures.length === url.hosts.length && failures.every((each) => each.code === code);
     const reasons = failures.map(({ message }) => message).join("; ");
-    throw new PostgresFailure(SHARED_CODES.find(all) ?? "NO_SERVER", reasons || "no time left to try");
+    // `UNSAFE` is final, and clients are told that storage is read-only: both are kept if every server has them.
+    const all = (code: string) => failures.length === hosts.length && failures.every((each) => each.code === code);
+    const code = ["UNSAFE", "25006"].find(all) ?? "NO_SERVER";
+    throw new PostgresFailure(code, reasons || "no time left to try");
   }
 
   return {
@@ -85,6 +85,3 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
 }
 
 const LAGS = "is a standby, and no other server is available: it may lack the newest plants and tokens";
-
-/** Codes that are kept if every server has them: `UNSAFE` is final, and clients are told that storage is read-only. */
-const SHARED_CODES = ["UNSAFE", "25006"] as const;
