@@ -249,5 +249,5 @@ const SESSION = `SELECT ${DURABILITY}, pg_is_in_recovery() AS is_standby,
   FROM (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)) AS changed`;
 
-type Text = keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";
-type Session = Readonly<Record<Text, string | null> & { is_standby: boolean }>;
+type SettingName = keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";
+type Session = Readonly<Record<SettingName, string | null> & { is_standby: boolean }>;

@@ -64,12 +64,8 @@ describe.skipIf(skipsCluster())("failover()", () => {
     },
   });
   beforeAll(async () => {
-    await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'pass word/%'", "CREATE ROLE tls LOGIN");
-    await cluster.run(
-      "CREATE ROLE localhost LOGIN",
-      'CREATE ROLE "example.org" LOGIN',
-      "CREATE ROLE strange SUPERUSER LOGIN",
-    );
+    await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'pass word/%'", "CREATE ROLE strange SUPERUSER LOGIN");
+    for (const role of ["tls", "localhost", "example.org"]) await cluster.run(`CREATE ROLE "${role}" LOGIN`);
   });
 
   async function connect(url: string, writable = true): Promise<Disposable & Connection> {
@@ -118,37 +114,27 @@ describe.skipIf(skipsCluster())("failover()", () => {
     });
   });
 
-  test("goes to the URL's database, whatever the environment says", async () => {
-    const env = { PGDATABASE: "missing", PGUSER: "nobody", PGHOST: "192.0.2.1", PGPORT: "1", PGPASSWORD: "no" };
-    const more = { PGSSLMODE: "verify-full", PGCONNECT_TIMEOUT: "soon", PGCHANNELBINDING: "require" };
-    expect(
-      await connectIn(
-        { ...env, ...more, DATABASE_URL: "postgres://192.0.2.1/a", PGOPTIONS: "-c role=tls" },
-        at("secret:pass%20word%2F%25"),
-      ),
-    ).toBe("postgres as secret");
-    for (const user of ["secret", "secret:"]) {
-      expect(await connectIn({ PGPASSWORD: "pass word/%" }, at(user))).toContain(
-        "it rejects this user or password (28",
-      );
+  test("goes to the URL's database, and trusts what sslmode says, whatever the environment says", async () => {
+    const other = { PGDATABASE: "missing", PGUSER: "nobody", PGHOST: "192.0.2.1", PGPORT: "1", PGPASSWORD: "no" };
+    const modes = { PGSSLMODE: "verify-full", PGCONNECT_TIMEOUT: "soon", PGCHANNELBINDING: "require" };
+    const more = { DATABASE_URL: "postgres://192.0.2.1/a", PGOPTIONS: "-c role=tls" };
+    const password = { PGPASSWORD: "pass word/%" };
+    const insecure = { NODE_TLS_REJECT_UNAUTHORIZED: "0" };
+    const secret = at("secret:pass%20word%2F%25");
+    const notTrusted = "its certificate is not trusted: set sslrootcert to the CA's PEM file";
+    for (const [env, url, result] of [
+      [{ ...other, ...modes, ...more }, secret, "postgres as secret"],
+      [password, at("secret"), "it rejects this user or password (28"],
+      [password, at("secret:"), "it rejects this user or password (28"],
+      [{ PGSSLMODE: "nonsense" }, secret, "PGSSLMODE in the environment is invalid: remove it (ERR_INVALID_ARG_VALUE)"],
+      [insecure, at("tls", "?sslmode=verify-ca", "localhost"), notTrusted],
+      [insecure, at("tls", "?sslmode=verify-full", "localhost"), notTrusted],
+      [insecure, at("tls", "?sslmode=require"), "postgres as tls"],
+      // As for libpq, `require` with certificates to trust is `verify-ca`.
+      [insecure, at("tls", `?sslmode=require&sslrootcert=${join(TLS, "renewed.crt")}`), notTrusted],
+    ] as const) {
+      expect(await connectIn(env, url)).toContain(result);
     }
-    expect(await connectIn({ PGSSLMODE: "nonsense" }, at("secret:pass%20word%2F%25"))).toBe(
-      `127.0.0.1:${cluster.port}: PGSSLMODE in the environment is invalid: remove it (ERR_INVALID_ARG_VALUE)`,
-    );
-  });
-
-  test("trusts only what sslmode says, whatever the environment says", async () => {
-    const env = { NODE_TLS_REJECT_UNAUTHORIZED: "0" };
-    for (const mode of ["verify-ca", "verify-full"]) {
-      expect(await connectIn(env, at("tls", `?sslmode=${mode}`, "localhost"))).toContain(
-        "its certificate is not trusted: set sslrootcert to the CA's PEM file",
-      );
-    }
-    expect(await connectIn(env, at("tls", "?sslmode=require"))).toBe("postgres as tls");
-    // As for libpq, `require` with certificates to trust is `verify-ca`.
-    expect(await connectIn(env, at("tls", `?sslmode=require&sslrootcert=${join(TLS, "renewed.crt")}`))).toContain(
-      "its certificate is not trusted",
-    );
   });
 
   /** Connects in a process with an environment of its own; gives the database and the role, or the refusal. */
