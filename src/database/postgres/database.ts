@@ -8,7 +8,7 @@ import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { addPlants, probe, readPage } from "./plants.ts";
 import { Pool, poolMetrics } from "./pool.ts";
 import { tablesVerifier } from "./tables.ts";
-import { tokenStore } from "./tokens.ts";
+import { postgresTokens } from "./tokens.ts";
 import type { PostgresUrl } from "./url.ts";
 
 /** How a PostgreSQL database is opened. */
@@ -75,7 +75,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   }
   return {
     plants: plantStore(plants),
-    tokens: tokenStore(reading, writing),
+    tokens: postgresTokens(reading, writing),
     pages: () => keysetPages((from) => translated("read", url, () => reading.run(readPage(from), READ_TIMEOUT_MS))),
     metrics: () => poolMetrics(pools),
     failed: new Promise(() => {}),

@@ -92,7 +92,7 @@ const TIMEOUT_MS = 10_000;
 const REVISION_TIMEOUT_MS = 2_000;
 
 /** The tokens. Reads, which wait for no standby, have a pool of their own: they never wait for writes. */
-export function tokenStore(reading: Pool, writing: Pool): TokenStore {
+export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
   const write = <Result>(work: Work<Result>) => writing.run(work, TIMEOUT_MS);
   return {
     async list() {
