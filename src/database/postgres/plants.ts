@@ -185,17 +185,6 @@ async function setLockTimeout(connection: Connection, timeoutMs: number): Promis
   await connection.query("SELECT set_config('lock_timeout', $1::text, false)", [String(timeoutMs)]);
 }
 
-/** A row as Bun returns it: a bigint is text. */
-interface PlantRow {
-  readonly id: string;
-  readonly name: string;
-  readonly tag: string | null;
-}
-
-function toPlant({ id, name, tag }: PlantRow): NewPlant {
-  return tag === null ? { id: BigInt(id), name } : { id: BigInt(id), name, tag };
-}
-
 const size = sql`octet_length(${plants.name}) + coalesce(octet_length(${plants.tag}), 0)`;
 const page = db
   .select({
@@ -216,10 +205,13 @@ const SELECT_PAGE = db
   .orderBy(page.id)
   .toSQL();
 
-/** Reads a page of plants, ordered by id, from this id on. */
+/** Reads a page of plants, ordered by id, from this id on. Bun returns a bigint as text. */
 export function readPage(from: bigint): Work<readonly NewPlant[]> {
   const parameters = SELECT_PAGE.params.map((value) => String(typeof value === "number" ? value : from));
-  return async (connection) => (await connection.query<PlantRow>(SELECT_PAGE.sql, parameters)).map(toPlant);
+  return async ({ query }) => {
+    const rows = await query<{ id: string; name: string; tag: string | null }>(SELECT_PAGE.sql, parameters);
+    return rows.map(({ id, name, tag }) => ({ id: BigInt(id), name, ...(tag !== null && { tag }) }));
+  };
 }
 
 /**

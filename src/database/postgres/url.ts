@@ -81,9 +81,8 @@ function parseHost(text: string): PostgresHost {
 }
 
 function parseParameters(query: string): Parameters {
-  const pairs = query.split("&").filter((pair) => pair !== "");
   const parameters = new Map<string, string>();
-  for (const pair of pairs) {
+  for (const pair of query.split("&").filter((text) => text !== "")) {
     const [name = "", ...value] = pair.split("=");
     if (!PARAMETERS.some((known) => known === name)) throw unknownParameter(name, query);
     if (parameters.has(name)) throw new RangeError(`expected the parameter "${name}" once`);
