@@ -26,7 +26,7 @@ interface Bug {
   /** What its probe stores. */
   readonly probe?: NewPlant;
   /** What it does with a batch that was given to it. */
-  readonly change?: (batch: NewPlant[]) => void;
+  readonly change?: (batch: NewPlant[]) => unknown;
   /** When it writes what others see; it sees it itself at once. @default before it answers */
   readonly commits?: "never" | "later";
   /** Whether it reads what is stored once, when it is opened. */
@@ -76,7 +76,7 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
   ["a tag of undefined for none", { noTag: "undefined" }, [TAGS]],
   [
     "a batch sorted in place",
-    { change: (batch) => void batch.splice(0, Infinity, ...batch.toSorted(byId)) },
+    { change: (batch) => batch.splice(0, Infinity, ...batch.toSorted((one, other) => Number(one.id - other.id))) },
     [UNCHANGED],
   ],
   [
@@ -134,24 +134,20 @@ async function failingCases(cases: readonly ContractCase[]): Promise<string[]> {
 
 /** A store that has this bug, over what all stores of one disk see. */
 function storeWith(bug: Bug, disk = new Map<bigint, Plant>()): PlantStore {
+  const same = (text: string) => text;
   const { name = same, tag = same, noTag, maxBatch = Infinity, afterLookup, probe, change, commits, readsOnce } = bug;
-  const seen = readsOnce ? new Map(disk) : disk;
-  const uncommitted = new Map<bigint, Plant>();
-
-  function write(id: bigint, plant: Plant): void {
-    if (readsOnce) seen.set(id, plant);
-    if (commits !== undefined) uncommitted.set(id, plant);
-    if (commits === undefined) disk.set(id, plant);
-    else if (commits === "later") setTimeout(() => disk.set(id, plant), 1);
-  }
+  /** What it read when it was opened, and has written. */
+  const own = new Map(readsOnce ? disk : []);
 
   async function addOne(plant: NewPlant): Promise<AddOutcome> {
     const keptTag = plant.tag === undefined ? noTag : tag(plant.tag);
     const kept = { name: name(plant.name), ...(keptTag !== undefined && { tag: keptTag }) };
-    const stored = uncommitted.get(plant.id) ?? seen.get(plant.id);
+    const stored = own.get(plant.id) ?? (readsOnce ? undefined : disk.get(plant.id));
     if (stored !== undefined) return samePlant(stored, kept) ? "present" : "conflict";
     if (afterLookup !== undefined) await afterLookup();
-    write(plant.id, kept);
+    own.set(plant.id, kept);
+    if (commits === undefined) disk.set(plant.id, kept);
+    if (commits === "later") setTimeout(() => disk.set(plant.id, kept), 1);
     return "added";
   }
 
@@ -166,12 +162,4 @@ function storeWith(bug: Bug, disk = new Map<bigint, Plant>()): PlantStore {
     },
     probe: async () => void (probe && disk.set(probe.id, probe)),
   };
-}
-
-function byId({ id: one }: NewPlant, { id: other }: NewPlant): number {
-  return Number(one - other);
-}
-
-function same(text: string): string {
-  return text;
 }
