@@ -8,6 +8,7 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
   ["57014", "the statement was cancelled, or took longer than its statement_timeout"],
   ["57P01", "an operator or a shutdown ended the connection"],
   ["53100", "its disk is full"],
+  ["WRAPAROUND", "it has no transaction ids left: end old transactions, then VACUUM the oldest database"],
   ["ERR_POSTGRES_CONNECTION_REFUSED", "connection refused, or unknown host name"],
 ];
 
@@ -16,17 +17,13 @@ test.each(WORDS)("PostgresFailure says in words what %s means", (code, words) =>
 });
 
 test.each([
-  ["GetNewTransactionId", "WRAPAROUND", "refuse"],
-  ["GetNewMultiXactId", "WRAPAROUND", "refuse"],
-  ["index_form_tuple", "54000", "fault"],
-])("54000 from %s is %s: %s", (routine, code, remedy) => {
+  ["GetNewTransactionId", "WRAPAROUND", "refuse", "storage needs maintenance; "],
+  ["GetNewMultiXactId", "WRAPAROUND", "refuse", "storage needs maintenance; "],
+  ["index_form_tuple", "54000", "fault", "storage is gone; "],
+] as const)("54000 from %s is %s: %s, and clients are told %s", (routine, code, remedy, reason) => {
   const error = new Bun.SQL.PostgresError("no", { code: "ERR_POSTGRES_SERVER_ERROR", errno: "54000", routine });
   const failure = toFailure(error);
   expect(failure).toMatchObject({ code });
-  expect(remedyFor(failure)).toBe(remedy as "refuse" | "fault");
-});
-
-test("a server near the wraparound of its transaction ids is unavailable, and says what to do", () => {
-  expect(unavailable(new PostgresFailure("WRAPAROUND")).message).toStartWith("storage needs maintenance; ");
-  expect(new PostgresFailure("WRAPAROUND").message).toContain("VACUUM the oldest database");
+  expect(remedyFor(failure)).toBe(remedy);
+  expect(unavailable(failure).message).toStartWith(reason);
 });

@@ -38,7 +38,6 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   });
 
   test("says in words that something else has the name of a table", async () => {
-    const refusal = (reason: string) => `Cannot open database "postgres": ${reason}`;
     const lacksColumn =
       "a table has the name of a plant-store table, but other columns: create a schema for plant-store (42703)";
     const taken =
@@ -49,7 +48,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       ["CREATE TABLE plant_store_migrations (id int)", "DROP TABLE plant_store_migrations", lacksColumn],
     ] as const) {
       await cluster.run(made);
-      await expect(open()).rejects.toThrow(refusal(message));
+      await expect(open()).rejects.toThrow(`Cannot open database "postgres": ${message}`);
       await cluster.run(dropped);
     }
   });
