@@ -62,10 +62,13 @@ async function unapplied(connection: Connection): Promise<readonly Migration[]> 
   return MIGRATIONS.filter(({ when }) => !applied.has(when));
 }
 
+/** The key of the advisory lock that lets one session at a time migrate: "plnt". */
+const LOCK = 0x706c6e74;
+
 /** The SQL of a migration, as one transaction. A change to a large table has no time limit. */
 export function scriptOf({ tag, when, sql }: Migration): string {
   return `BEGIN;
-SET LOCAL lock_timeout = 0;
+DO $$ BEGIN PERFORM pg_advisory_xact_lock(${LOCK}); END $$;
 CREATE TABLE IF NOT EXISTS ${LEDGER} (made_at bigint PRIMARY KEY, tag text NOT NULL);
 INSERT INTO ${LEDGER} VALUES (${when}, '${tag}');
 SET LOCAL statement_timeout = 0;
@@ -75,19 +78,14 @@ COMMIT;
 }
 
 /**
- * Lets one server at a time migrate: the others wait, up to the session's statement_timeout. Closing the connection
- * releases the lock. Its key is "plnt".
- */
-const LOCK = `SET lock_timeout = 0; SELECT pg_advisory_lock(${0x706c6e74})`;
-
-/**
- * Migrates the schema, with one transaction for each migration. Any number of servers may do so at once.
+ * Migrates the schema, with one transaction for each migration. Any number of servers may do so at once: the others wait,
+ * up to the session's statement_timeout, and find it done. Closing the connection releases the lock.
  *
  * @returns The migrations that this server applied.
  * @throws {DatabaseError} As {@linkcode pendingMigrations}, or if the role may not create tables.
  */
 export async function migrate(connection: Connection): Promise<readonly Migration[]> {
-  await connection.script(LOCK);
+  await connection.script(`SET lock_timeout = 0; SELECT pg_advisory_lock(${LOCK})`);
   const pending = await pendingMigrations(connection);
   try {
     for (const migration of pending) await connection.script(scriptOf(migration));

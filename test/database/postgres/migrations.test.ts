@@ -1,5 +1,6 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { openPostgres } from "../../../src/database/postgres/database.ts";
+import { MIGRATIONS, scriptOf } from "../../../src/database/postgres/migrations.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
 import { withEmptyDatabase } from "../../support/postgres_hooks.ts";
@@ -24,13 +25,16 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     }
   });
 
-  test("waits for others that make the tables, past the lock_timeout of its statements", async () => {
+  test.each([
+    ["others", "BEGIN; CREATE TABLE tokens (name text)", "ROLLBACK"],
+    ["psql", MIGRATIONS.map(scriptOf).join("").replace("COMMIT;\n", ""), "COMMIT"],
+  ])("waits for %s to make the tables, past the lock_timeout of its statements", async (_, statements, end) => {
     await using rival = cluster.connect();
-    await rival.unsafe("BEGIN; CREATE TABLE tokens (name text)").simple();
+    await rival.unsafe(statements).simple();
     const opened = [open(), open()];
     const waiting = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
     while ((await cluster.run(`${waiting} AND query_start < now() - interval '600ms'`)).length < 2) await Bun.sleep(20);
-    await rival.unsafe("ROLLBACK");
+    await rival.unsafe(end);
     for (const opening of opened) {
       await using database = await opening;
       expect(await database.tokens.list()).toEqual([]);
