@@ -146,6 +146,13 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     return { ...database, add, stored: async () => (await Array.fromAsync(database.pages())).flat() };
   }
 
+  /** A new database with the tables as a server creates them. */
+  async function withTables() {
+    const database = await cluster.newDatabase();
+    await (await open(database.url))[Symbol.asyncDispose]();
+    return database;
+  }
+
   const as = (role: string, url: string) => url.replace("postgres@", `${role}@`);
 
   /** PostgreSQL itself would look only ten times a second whether they have ended. */
@@ -156,7 +163,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
   }
 
   test.concurrent.each(UNSAFE)("refuses %s at the start", async (_, changes, reason) => {
-    await using database = await cluster.newDatabase();
+    await using database = await withTables();
     await database.run(...changes);
     for (const access of ["create", "write"] as const) {
       const refusal = new Error(`Cannot open database "${database.name}": ${reason}`);
@@ -165,7 +172,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
   });
 
   test.concurrent.each(SAFE)("works with %s, and warns once of what may refuse a plant", async (_, changes, extra) => {
-    await using database = await cluster.newDatabase();
+    await using database = await withTables();
     await database.run(...changes);
     const warnings: string[] = [];
     await using server = await open(database.url, { onWarning: (message) => warnings.push(message) });
@@ -182,7 +189,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
   test.concurrent.each(REFUSING)(
     "takes no plant for stored that %s refuses, and quotes it nowhere",
     async (_, changes, code) => {
-      await using database = await cluster.newDatabase();
+      await using database = await withTables();
       await database.run(...changes);
       await using server = await open(database.url);
       const error = await server.add({ ...FERN, id: 2n }).catch((reason: unknown) => reason);
@@ -209,7 +216,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
 
   test.concurrent("goes on with the tables of the start, wherever a role's search_path leads later", async () => {
     await cluster.run("CREATE ROLE mover SUPERUSER LOGIN", 'ALTER ROLE mover SET search_path = "Moved"');
-    await using database = await cluster.newDatabase({ tables: false });
+    await using database = await cluster.newDatabase();
     await database.run('CREATE SCHEMA "Moved"', "CREATE SCHEMA moved");
     await using server = await open(as("mover", database.url));
     expect(await server.add(FERN)).toEqual(["added"]);
@@ -222,7 +229,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
 
   test.concurrent("makes no second set of tables in a schema that search_path finds first", async () => {
     await cluster.run("CREATE ROLE doubled SUPERUSER LOGIN");
-    await using database = await cluster.newDatabase();
+    await using database = await withTables();
     await database.run("CREATE SCHEMA doubled");
     const refusal = new Error(
       `Cannot open database "${database.name}": search_path leads to schema "doubled", but the plant-store tables are in "public": set search_path to that schema`,
@@ -238,7 +245,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
 
   test.concurrent("refuses rows that row level security hides, instead of leaving them out", async () => {
     await cluster.run("CREATE ROLE owner LOGIN", "CREATE ROLE reader LOGIN");
-    await using database = await cluster.newDatabase({ tables: false });
+    await using database = await cluster.newDatabase();
     await database.run("GRANT ALL ON SCHEMA public TO owner");
     await using server = await open(as("owner", database.url));
     expect(await server.add(FERN, { id: 9n, name: "Ivy" })).toEqual(["added", "added"]);
