@@ -2,6 +2,13 @@ import { expect } from "bun:test";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import type { Ledger } from "../support/ledger.ts";
 import { type Connection, connect, getBytes, postBytes, verdictOf, type WireResponse } from "../support/load.ts";
+import { exitCodeOf } from "../support/program.ts";
+
+/** Asks a program to end by a signal, and resolves to its exit code. */
+export function stop({ child }: { readonly child: Bun.Subprocess }, signal: NodeJS.Signals = "SIGTERM") {
+  child.kill(signal);
+  return exitCodeOf(child);
+}
 
 /** Sends one request on a connection of its own. */
 export async function ask(url: string, bytes: string): Promise<WireResponse> {
@@ -29,9 +36,7 @@ export async function send(url: string, ledger: Ledger, plant: NewPlant): Promis
 export async function requireUnavailable(url: string, ledger: Ledger, plant: NewPlant): Promise<string> {
   const response = await send(url, ledger, plant);
   const seen = { plant: verdictOf(response), livez: await get(url, "/livez"), readyz: await get(url, "/readyz") };
-  const expected = { plant: "503/5032", livez: "200", readyz: "503/5032" };
-  if (!Bun.deepEquals(seen, expected))
-    throw new Error(`The storage is unavailable, and the responses are ${JSON.stringify(seen)}`);
+  expect(seen).toEqual({ plant: "503/5032", livez: "200", readyz: "503/5032" });
   return response.body;
 }
 

@@ -1,6 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { printed } from "../support/ledger.ts";
-import { failingTests, mutant, programOf } from "../support/mutant.ts";
+import { failingTests, mutant } from "../support/mutant.ts";
 import { LONG_TEST_TIMEOUT_MS, ROOT } from "../support/program.ts";
 import { skipsShim } from "../support/shim.ts";
 import { crashes } from "./crashes.ts";
@@ -14,22 +13,21 @@ import {
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
-test("kill -9 notices outcomes that are swapped inside a batch", async () => {
-  using bug = programOf(SWAP_OUTCOMES);
-  const verdict = printed(await crashes({ times: 5, power: false, ...bug }));
-  expect(verdict.lost + verdict.changed).toBeGreaterThan(0);
-});
-
-test("kill -9 notices a plant that is replaced by another one", async () => {
-  using bug = programOf(REPLACE_ON_CONFLICT);
-  const verdict = printed(await crashes({ times: 5, power: false, ...bug }));
-  expect(verdict.changed).toBeGreaterThan(0);
-});
-
-test.skipIf(skipsShim())("the power loss notices synchronous=NORMAL", async () => {
-  using bug = programOf(SYNCHRONOUS_NORMAL);
-  const verdict = printed(await crashes({ times: 10, power: true, ...bug }));
-  expect(verdict.lost).toBeGreaterThan(0);
+test.each([
+  ["kill -9 notices swapped outcomes", SWAP_OUTCOMES, { times: 5, power: false }, ["lost", "changed"]],
+  ["kill -9 notices a replaced plant", REPLACE_ON_CONFLICT, { times: 5, power: false }, ["changed"]],
+  ["the power loss notices synchronous=NORMAL", SYNCHRONOUS_NORMAL, { times: 10, power: true }, ["lost"]],
+  [
+    "the power loss of two servers notices synchronous=NORMAL",
+    SYNCHRONOUS_NORMAL,
+    { times: 5, power: true, servers: 2 },
+    ["lost"],
+  ],
+] as const)("%s", async (_, bug, options, numbers) => {
+  if (options.power && skipsShim()) return;
+  using copy = mutant(bug);
+  const verdict = await crashes({ ...options, program: copy.program });
+  expect(numbers.some((number) => verdict[number] > 0)).toBe(true);
 });
 
 test.each([

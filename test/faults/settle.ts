@@ -1,7 +1,10 @@
-import { INTACT, type Ledger, makeLedger, type Report, type Verdict, worse } from "../support/ledger.ts";
+import { expect } from "bun:test";
+import { INTACT, type Ledger, makeLedger, printed, type Verdict, worse } from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
 import { type start, startServer, type StartOptions } from "../support/program.ts";
 import { type Disk, makeDisk } from "../support/shim.ts";
+import { mountTmpfs } from "../support/tmpfs.ts";
+import { stop } from "./health.ts";
 
 /** A re-send settles what is unknown: nothing else than stored or taken can come of it; then a clean end. */
 export async function settle(options: StartOptions, ledger: Ledger): Promise<void> {
@@ -9,11 +12,9 @@ export async function settle(options: StartOptions, ledger: Ledger): Promise<voi
   const unknown = ledger.unknown();
   const load = startLoad({ url: server.url, connections: 8, ledger, next: () => unknown.pop() });
   const { responses, unanswered } = await load.end;
-  const others = Object.keys(responses).filter((response) => response !== "200" && response !== "409/4091");
-  if (others.length > 0 || unanswered > 0) throw new Error(`Responses to re-sends: ${JSON.stringify(responses)}`);
-  server.child.kill("SIGTERM");
-  const exitCode = await server.child.exited;
-  if (exitCode !== 0) throw new Error(`A clean end had exit code ${exitCode}`);
+  expect(unanswered).toBe(0);
+  expect(["200", "409/4091"]).toEqual(expect.arrayContaining(Object.keys(responses)));
+  expect(await stop(server)).toBe(0);
 }
 
 /** Where a program listens; nothing if it ends before. */
@@ -27,6 +28,17 @@ export function onFreePort({ args = [], ...options }: StartOptions): StartOption
   return { args: ["--port", "0", ...args], ...options };
 }
 
+/** Puts a directory on a small disk until the end of the scope, with such options as its size: mount(8). */
+export function smallDisk(path: string, options: string): Disposable {
+  expect(mountTmpfs(path, options)).toBe(true);
+  return { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", path]) };
+}
+
+/** Takes what space there is on the disk of a file. */
+export function fill(file: string): void {
+  Bun.spawnSync(["dd", "if=/dev/zero", `of=${file}`, "bs=4k"]);
+}
+
 /**
  * Runs an experiment on a disk of its own for each number, which says what fails there. Ends early where a number is past
  * the end of a run, so that nothing failed, unless the runs differ in where they end.
@@ -36,7 +48,7 @@ export async function eachFault(
   numbers: Iterable<number>,
   run: (disk: Disk, ledger: Ledger, number: number) => Promise<Verdict>,
   { endsEarly = true } = {},
-): Promise<Report> {
+): Promise<{ readonly verdict: Verdict; readonly faults: number }> {
   const began = performance.now();
   let [verdict, faults, told, acknowledged] = [INTACT, 0, 0, 0];
   for (const number of numbers) {
@@ -49,5 +61,5 @@ export async function eachFault(
     else if (endsEarly) break;
   }
   const size = `${faults} faults, ${told} told to another server, ${acknowledged} acknowledged`;
-  return { experiment, size, verdict, faults, began };
+  return { verdict: printed({ experiment, size, verdict, began }), faults };
 }

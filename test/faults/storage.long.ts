@@ -1,45 +1,24 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import {
-  closeSync,
-  copyFileSync,
-  openSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  truncateSync,
-  writeFileSync,
-  writeSync,
-} from "node:fs";
+import { copyFileSync, renameSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { INTACT, type Ledger, makeLedger } from "../support/ledger.ts";
-import { limited, newPlants, startLoad, verdictOf } from "../support/load.ts";
+import { INTACT, makeLedger } from "../support/ledger.ts";
+import { limited, newPlants, startLoad } from "../support/load.ts";
 import { LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
-import { type Disk, makeDisk } from "../support/shim.ts";
-import { mountTmpfs, skipsTmpfs } from "../support/tmpfs.ts";
-import { get, requireReady, requireUnavailable, send } from "./health.ts";
-import { onFreePort } from "./settle.ts";
+import { makeDisk } from "../support/shim.ts";
+import { skipsTmpfs } from "../support/tmpfs.ts";
+import { get, requireReady, requireUnavailable, send, stop } from "./health.ts";
+import { fill, onFreePort, smallDisk } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 const fern = { id: 1n, name: "Fern" };
 
-/** Takes what space there is. */
-function fill(path: string): void {
-  const file = openSync(path, "w");
-  try {
-    while (writeSync(file, new Uint8Array(4_096)) > 0);
-  } catch {
-    closeSync(file);
-  }
-}
-
 test.skipIf(skipsTmpfs())(
   "a full disk is reported as full, and plants are stored again once there is space",
   async () => {
     using disk = makeDisk({ shim: false });
-    expect(mountTmpfs(disk.path, "size=1m")).toBe(true);
-    using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", disk.path]) };
+    using _ = smallDisk(disk.path, "size=1m");
     const ballast = join(disk.path, "ballast");
     writeFileSync(ballast, new Uint8Array(400_000));
     await using server = await startServer(disk.server());
@@ -83,66 +62,62 @@ test("a lock that is held past the deadline is answered 503, and the next plant 
   expect(ledger.judge(disk.database)).toEqual(INTACT);
 });
 
-test("a file that is unlinked while the server runs is noticed: no further plant is acknowledged", async () => {
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server());
-  expect(verdictOf(await send(server.url, makeLedger(), fern))).toBe("200");
-  rmSync(disk.database);
-  expect(await requireUnavailable(server.url, makeLedger(), { id: 2n, name: "Moss" })).toContain("storage is gone");
-});
-
-test.each(["", "-wal"])("plants.db%s that is replaced while the server runs is noticed", async (suffix) => {
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server());
-  expect(verdictOf(await send(server.url, makeLedger(), fern))).toBe("200");
-  const file = disk.database + suffix;
+/** Another file with the same content in the place of one. */
+function replace(file: string): void {
   copyFileSync(file, `${file}.copy`);
   renameSync(`${file}.copy`, file);
+}
+
+test.each([
+  ["plants.db that is unlinked", (database: string) => rmSync(database)],
+  ["plants.db that is replaced", replace],
+  ["plants.db-wal that is replaced", (database: string) => replace(`${database}-wal`)],
+])("%s while the server runs is noticed: no further plant is acknowledged", async (_, change) => {
+  using disk = makeDisk({ shim: false });
+  await using server = await startServer(disk.server());
+  expect((await send(server.url, makeLedger(), fern)).status).toBe(200);
+  change(disk.database);
   expect(await requireUnavailable(server.url, makeLedger(), { id: 2n, name: "Moss" })).toContain("storage is gone");
 });
 
-/** A database with plants in its WAL, as a killed server leaves it. */
-async function killedServer(disk: Disk, ledger: Ledger): Promise<void> {
-  await using server = await startServer(disk.server());
-  const next = limited(newPlants("killed server"), 100);
-  await startLoad({ url: server.url, connections: 4, ledger, next }).end;
-  server.child.kill("SIGKILL");
-  await server.child.exited;
-}
-
-test("a WAL with garbage after its end and a stale -shm start normally, with every plant", async () => {
+test.each([
+  [
+    "with garbage after its end and a stale -shm starts normally, with every plant",
+    0,
+    (database: string) => {
+      writeFileSync(`${database}-wal`, new Uint8Array(5_000).fill(7), { flag: "a" });
+      writeFileSync(`${database}-shm`, new Uint8Array(32_768).fill(7));
+    },
+  ],
+  [
+    "whose tail is cut off starts normally: only what the tail held is missing",
+    // The last of some 25 batches or more.
+    4,
+    (database: string) => truncateSync(`${database}-wal`, statSync(`${database}-wal`).size - 1_000),
+  ],
+])("a WAL of a killed server %s", async (_, mostLost, change) => {
   using disk = makeDisk({ shim: false });
   const ledger = makeLedger();
-  await killedServer(disk, ledger);
-  writeFileSync(`${disk.database}-wal`, new Uint8Array(5_000).fill(7), { flag: "a" });
-  writeFileSync(`${disk.database}-shm`, new Uint8Array(32_768).fill(7));
-  await using server = await startServer(disk.server());
-  await requireReady(server.url, ledger, () => fern);
-  expect(ledger.judge(disk.database)).toEqual(INTACT);
-});
-
-test("a WAL whose tail is cut off starts normally: only what the tail held is missing", async () => {
-  using disk = makeDisk({ shim: false });
-  const ledger = makeLedger();
-  await killedServer(disk, ledger);
-  truncateSync(`${disk.database}-wal`, readFileSync(`${disk.database}-wal`).length - 1_000);
+  {
+    await using server = await startServer(disk.server());
+    const next = limited(newPlants("killed server"), 100);
+    await startLoad({ url: server.url, connections: 4, ledger, next }).end;
+  }
+  change(disk.database);
   await using server = await startServer(disk.server());
   await requireReady(server.url, ledger, () => fern);
   const verdict = ledger.judge(disk.database);
   expect({ ...verdict, lost: 0 }).toEqual(INTACT);
-  // The last of some 25 batches or more.
-  expect(verdict.lost).toBeLessThanOrEqual(4);
+  expect(verdict.lost).toBeLessThanOrEqual(mostLost);
 });
 
 test.skipIf(skipsTmpfs())("a database on a read-only file system is refused with one line", async () => {
   using disk = makeDisk({ shim: false });
-  expect(mountTmpfs(disk.path, "size=1m")).toBe(true);
-  using _ = { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", disk.path]) };
+  using _ = smallDisk(disk.path, "size=1m");
   {
     await using server = await startServer(disk.server());
-    expect(verdictOf(await send(server.url, makeLedger(), fern))).toBe("200");
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
+    expect((await send(server.url, makeLedger(), fern)).status).toBe(200);
+    expect(await stop(server)).toBe(0);
   }
   expect(Bun.spawnSync(["mount", "-o", "remount,ro", disk.path]).exitCode).toBe(0);
   const run = await runToEnd(onFreePort(disk.server()));

@@ -1,49 +1,40 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { INTACT, makeLedger, printed, type Report } from "../support/ledger.ts";
+import { INTACT, makeLedger, printed, type Verdict } from "../support/ledger.ts";
 import { limited, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
+import { mutant } from "../support/mutant.ts";
 import { exitCodeOf, LONG_TEST_TIMEOUT_MS, start, type StartOptions, startServer } from "../support/program.ts";
-import { programOf } from "../support/mutant.ts";
-import { range } from "../support/scale.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
-import { onFreePort } from "./settle.ts";
 import { TRUST_PAGE_CACHE } from "./mutations.ts";
+import { onFreePort } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
-const ends = [
+test.skipIf(skipsShim()).each([
   { how: "killed", more: 0 },
   { how: "failed", more: 0 },
   { how: "failed", more: 8 },
-] as const;
-
-test.skipIf(skipsShim()).each(ends)(
+] as const)(
   "what a server leaves unsynced is synced before the next one acknowledges it, or more ($how, $more more)",
   async (end) => {
-    const seed = printedSeed("unsynced");
-    for (const run of range(1, 10)) {
-      expect(printed(await unsynced({ seed: seed + run, ...end }))).toEqual(INTACT);
-    }
+    for (let run = 0; run < 10; run++) expect(await unsynced(end)).toEqual(INTACT);
   },
 );
 
 test.skipIf(skipsShim())("after a failed fsync no server starts beside a process that reads what it left", async () => {
-  const seed = printedSeed("unsynced, beside a reader");
-  expect(printed(await unsynced({ seed, how: "failed", more: 8, reads: true }))).toEqual(INTACT);
+  expect(await unsynced({ how: "failed", more: 8, reads: true })).toEqual(INTACT);
 });
 
 test.skipIf(skipsShim()).each(["killed", "failed"] as const)(
   "the power loss notices a server that takes the page cache for the disk (%s)",
   async (how) => {
-    using bug = programOf(TRUST_PAGE_CACHE);
-    const verdict = printed(await unsynced({ how, more: 0, ...bug }));
-    expect(verdict.lost).toBeGreaterThan(0);
+    using copy = mutant(TRUST_PAGE_CACHE);
+    expect((await unsynced({ how, more: 0, program: copy.program })).lost).toBeGreaterThan(0);
   },
 );
 
 /** How to leave plants behind that are written and not synced. */
 interface UnsyncedOptions {
-  readonly seed: number;
   /** How the server ends: killed while an fsync goes on, or by itself after one that failed. */
   readonly how: "killed" | "failed";
   /** How many other plants the next server is sent after what it finds stored: an fsync for them is one for those, too. */
@@ -58,8 +49,12 @@ interface UnsyncedOptions {
  * Ends a server in the middle of an fsync, sends what it left in the page cache to a next server, which finds it
  * stored, and some plants more, and then loses power: what is acknowledged may not rest on what was never synced.
  */
-async function unsynced({ seed, how, more, program, reads = false }: UnsyncedOptions): Promise<Report> {
+async function unsynced({ how, more, program, reads = false }: UnsyncedOptions): Promise<Verdict> {
   const began = performance.now();
+  const [cut, flag] =
+    how === "killed" ? (["cut by kill -9", "hang"] as const) : (["that failed", "fail-sync"] as const);
+  const experiment = `an fsync ${cut}, re-sends, ${more} more, power loss`;
+  const seed = printedSeed(experiment);
   using disk = makeDisk({ shim: true });
   const options = disk.server({ faults: { power: true, seed }, program });
   const ledger = makeLedger();
@@ -67,27 +62,24 @@ async function unsynced({ seed, how, more, program, reads = false }: UnsyncedOpt
   {
     await using server = await startServer(options);
     await startLoad({ url: server.url, connections: 8, ledger, next: limited(next, 100) }).end;
-    disk.raise(how === "killed" ? "hang" : "fail-sync");
+    disk.raise(flag);
     // One plant is one transaction: were there a second one, its fsync would bring the first to the disk.
     const load = startLoad({ url: server.url, connections: 1, ledger, next: limited(next, 1), endOn: ["503/5032"] });
     await disk.hit();
     if (how === "killed") server.child.kill("SIGKILL");
     await Promise.all([load.end, exitCodeOf(server.child)]);
   }
-  disk.clear(how === "killed" ? "hang" : "fail-sync");
+  disk.clear(flag);
   if (reads) await requireRefused(options, disk.database);
   const unknown = ledger.unknown();
-  let left = more;
+  const others = limited(next, more);
   {
     await using server = await startServer(options);
-    const resend = () => unknown.pop() ?? (left-- > 0 ? next() : undefined);
-    await startLoad({ url: server.url, connections: 1, ledger, next: resend }).end;
-    server.child.kill("SIGKILL");
-    await server.child.exited;
+    await startLoad({ url: server.url, connections: 1, ledger, next: () => unknown.pop() ?? others() }).end;
   }
   disk.losePower();
-  const experiment = `an fsync ${how === "killed" ? "cut by kill -9" : "that failed"}, re-sends, ${more} more, power loss`;
-  return { experiment, size: `${ledger.acknowledgements()} acknowledged`, verdict: ledger.judge(disk.database), began };
+  const size = `${ledger.acknowledgements()} acknowledged`;
+  return printed({ experiment, size, verdict: ledger.judge(disk.database), began });
 }
 
 /** Reads what the failed fsync left, and requires that no server starts meanwhile. */
@@ -97,7 +89,6 @@ async function requireRefused(options: StartOptions, database: string): Promise<
   reader.query("SELECT count(*) FROM plants").get();
   await using program = start(onFreePort(options));
   const [line] = await program.stderr.until(/listens on|another process is reading the WAL/);
-  if (line === "listens on") throw new Error("A server listens beside the reader");
-  const exitCode = await exitCodeOf(program.child);
-  if (exitCode !== 1) throw new Error(`A server beside the reader ended with ${exitCode}`);
+  expect(line).toBe("another process is reading the WAL");
+  expect(await exitCodeOf(program.child)).toBe(1);
 }
