@@ -1,14 +1,16 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { executable } from "../support/executable.ts";
+import { TOKEN } from "../support/client.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { connect, limited, neverReading, newPlants, postBytes, startLoad } from "../support/load.ts";
 import { TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
+import { scaled } from "../support/scale.ts";
+import { shell } from "../support/shell.ts";
 import { makeDisk } from "../support/shim.ts";
-import { requireReady } from "./health.ts";
+import { answers, requireReady, stop } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-test("idle, slow and never-reading clients do not hurt the others", async () => {
+test.concurrent("idle, slow and never-reading clients do not hurt the others", async () => {
   using disk = makeDisk({ shim: false });
   await using server = await startServer(disk.server());
   const { url } = server;
@@ -23,21 +25,52 @@ test("idle, slow and never-reading clients do not hurt the others", async () => 
   }, 5);
   const ledger = makeLedger();
   const next = limited(newPlants("slow clients"), 500);
-  const { responses, unanswered, wrong } = await startLoad({ url, connections: 16, ledger, next }).end;
+  const load = await startLoad({ url, connections: 16, ledger, next }).end;
   clearInterval(timer);
-  expect({ responses, unanswered, wrong }).toEqual({ responses: { "200": 500 }, unanswered: 0, wrong: 0 });
+  expect(load).toEqual({ responses: { "200": 500 }, unanswered: 0, wrong: 0 });
   for (const connection of [...idle, ...slow, ...notReading]) connection.close("reset");
   // No plant of an incomplete request is stored: the ledger knows of none.
   expect(ledger.judge(disk.database)).toEqual(INTACT);
 });
 
-test("a process limited to 64 file descriptors recovers when 200 connections are gone", async () => {
-  using disk = makeDisk({ shim: false });
-  const program = ["sh", "-c", 'ulimit -n 64; exec "$0" "$@"', ...executable()];
-  await using server = await startServer(disk.server({ program }));
-  const connections = await Promise.all(Array.from({ length: 200 }, () => connect(server.url)));
-  for (const connection of connections) connection.close("reset");
-  const ledger = makeLedger();
-  await requireReady(server.url, ledger, newPlants("file descriptors"));
-  expect(ledger.judge(disk.database)).toEqual(INTACT);
+/** A server with 128 file descriptors, and clients that send plants without a pause. */
+async function startWithFew(connections: number) {
+  const server = await startServer({ program: shell('ulimit -n 128 && exec "$@"'), env: { AUTH_TOKENS: TOKEN } });
+  const [ledger, next, over] = [makeLedger(), newPlants("descriptors"), new AbortController()];
+  const source = () => (over.signal.aborted ? undefined : next());
+  const load = startLoad({ url: server.url, connections, ledger, next: source });
+  return {
+    ...server,
+    load,
+    requireReady: () => requireReady(server.url, ledger, next),
+    /** Ends the clients and the server. None of them may have lost its connection. */
+    async stop(): Promise<void> {
+      over.abort();
+      expect(await load.end).toEqual({ responses: { "200": expect.any(Number) }, unanswered: 0, wrong: 0 });
+      expect(await stop(server)).toBe(0);
+    },
+  };
+}
+
+test.concurrent(
+  "out of file descriptors, the server says so once, goes on serving its open connections, and recovers",
+  async () => {
+    await using server = await startWithFew(8);
+    await answers(server.load, 100);
+    // The system takes them all; the server has no descriptor for some of them.
+    const silent = await Promise.all(Array.from({ length: 150 }, () => connect(server.url)));
+    await server.stderr.until(/Out of file descriptors/);
+    await answers(server.load, 5_000);
+    for (const connection of silent) connection.close("reset");
+    await server.requireReady();
+    await answers(server.load, 100);
+    await server.stop();
+    expect(server.stderr.text().match(/Out of file descriptors/g)).toHaveLength(1);
+  },
+);
+
+test.concurrent("more clients than file descriptors: no open connection is lost", async () => {
+  await using server = await startWithFew(150);
+  await answers(server.load, scaled(2_000, 20_000));
+  await server.stop();
 });

@@ -1,13 +1,27 @@
 import { expect } from "bun:test";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import type { Ledger } from "../support/ledger.ts";
-import { type Connection, connect, getBytes, postBytes, verdictOf, type WireResponse } from "../support/load.ts";
+import {
+  type Connection,
+  connect,
+  getBytes,
+  postBytes,
+  type startLoad,
+  verdictOf,
+  type WireResponse,
+} from "../support/load.ts";
 import { exitCodeOf } from "../support/program.ts";
 
 /** Asks a program to end by a signal, and resolves to its exit code. */
 export function stop({ child }: { readonly child: Bun.Subprocess }, signal: NodeJS.Signals = "SIGTERM") {
   child.kill(signal);
   return exitCodeOf(child);
+}
+
+/** Waits for so many more responses to a load. The test's own time limit ends it. */
+export async function answers(load: ReturnType<typeof startLoad>, count: number): Promise<void> {
+  const end = load.answered() + count;
+  while (load.answered() < end) await Bun.sleep(1);
 }
 
 /** Sends one request on a connection of its own. */
