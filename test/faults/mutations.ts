@@ -95,3 +95,23 @@ export const IGNORE_REPLACED_FILE: readonly Mutation[] = [
     to: "if (file === inode) {",
   },
 ];
+
+/** On PostgreSQL, commits without waiting for the disk, and does not say so: the negative control. */
+export const SYNCHRONOUS_COMMIT_OFF: readonly Mutation[] = [
+  { file: "src/database/postgres/connection.ts", from: "ELSE 'on' END", to: "ELSE 'off' END" },
+  { file: "src/database/postgres/connection.ts", from: '  synchronous_commit: "off",\n', to: "" },
+];
+
+/** No bug: the check beside a server begins after an hour. */
+export const LATE_CHECK: readonly Mutation[] = [
+  { file: "src/database/sqlite/integrity.ts", from: "const DELAY_MS = 1_000;", to: "const DELAY_MS = 3_600_000;" },
+];
+
+/** No bug: the check beside a server rests for a minute or more after its first step. */
+export const LONG_REST: readonly Mutation[] = [
+  {
+    file: "src/database/sqlite/reader_worker.ts",
+    from: "const REST = { quiet: 4, writing: 99 };",
+    to: "const REST = { quiet: 1_000_000, writing: 1_000_000 };",
+  },
+];
