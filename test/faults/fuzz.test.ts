@@ -6,6 +6,7 @@ import { scaled } from "../support/scale.ts";
 import { makeDisk } from "../support/shim.ts";
 import { sendFuzzCases } from "./fuzz.ts";
 import { fuzzCases } from "./fuzz_cases.ts";
+import { stop } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -13,12 +14,11 @@ test("requests of every kind get the response of section 2, and the plants of a 
   const [began, cases] = [performance.now(), scaled(1_000, 120_000)];
   using disk = makeDisk({ shim: false });
   await using server = await startServer(disk.server());
-  const sent = await sendFuzzCases(server.url, fuzzCases(printedSeed("fuzz")).take(cases));
-  const { ledger, unexpected, counts, taken } = sent;
+  const source = fuzzCases(printedSeed("fuzz")).take(cases);
+  const { ledger, unexpected, counts, taken } = await sendFuzzCases(server.url, source);
   expect(unexpected).toEqual([]);
   expect(taken.filter((plant) => !ledger.hasRival(plant))).toEqual([]);
-  server.child.kill("SIGTERM");
-  expect(await server.child.exited).toBe(0);
+  expect(await stop(server)).toBe(0);
   const size = `${cases} cases, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(counts)}`;
   expect(printed({ experiment: "fuzz", size, verdict: ledger.judge(disk.database), began })).toEqual(INTACT);
 });

@@ -1,12 +1,12 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import type { NewPlant } from "../../src/plant/plant.ts";
-import { INTACT, makeLedger, printed } from "../support/ledger.ts";
+import { INTACT, type Ledger, makeLedger, printed } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
 import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
+import { openDatabase } from "../support/postgres_database.ts";
 import { withCluster } from "../support/postgres_hooks.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
-import { startProxy } from "../support/tcp_proxy.ts";
-import { judge, openService, startAdding, through, WAITING } from "./postgres.ts";
+import { startProxy, type TcpProxy } from "../support/tcp_proxy.ts";
+import { judge, openService, type Service, startAdding, through } from "./postgres.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -25,45 +25,38 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const { url, run } = await cluster.newDatabase();
     await using one = await openService(url);
     await using other = await openService(url);
-    const revisions = await Promise.all([one, other].map(({ database }) => database.tokens.revision()));
-    const reading = await run(
-      `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^select "revision"'`,
-    );
-    const pids = reading.map(({ pid }) => Number(pid));
+    const revisions = await Promise.all([one, other].map(({ tokens }) => tokens.revision()));
+    const reading = `datname = current_database() AND query ~ '^select "revision"'`;
+    const rows = await run(`SELECT pid FROM pg_stat_activity WHERE ${reading}`);
+    const pids = rows.map(({ pid }) => Number(pid));
     expect(pids).toHaveLength(2);
     for (const pid of pids) process.kill(pid, "SIGSTOP");
     try {
-      const listed = one.database.tokens.list().catch((error) => error);
-      const asked = other.database.tokens.revision();
+      const listed = one.tokens.list().catch((error) => error);
+      const asked = other.tokens.revision();
       await expect(asked).rejects.toMatchObject({ code: "storage_unavailable" });
-      expect(await Promise.race([listed, other.database.tokens.revision()])).toBe(revisions[1]);
+      expect(await Promise.race([listed, other.tokens.revision()])).toBe(revisions[1]);
     } finally {
       for (const pid of pids) process.kill(pid, "SIGCONT");
     }
   });
 
   test.concurrent("a host that is silent is asked once, as long as another one responds", async () => {
-    const { url } = await cluster.newDatabase();
     let asked = 0;
     const socket = { open: () => void asked++, data() {} };
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
-    const hosts = `127.0.0.1:${silent.port},127.0.0.1:${cluster.port}`;
-    await using service = await openService(url.replace(`127.0.0.1:${cluster.port}`, hosts));
-    const { plants } = service.database;
-    const addFour = () =>
-      Promise.all(
-        [1n, 2n, 3n, 4n].map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: LONG_TEST_TIMEOUT_MS })),
-      );
+    await using database = await openDatabase(cluster, { proxies: [silent, cluster] });
+    const addFour = () => Promise.all([1n, 2n, 3n, 4n].map((id) => database.add([{ id, name: "Fern" }])));
     expect(await addFour()).toEqual([["added"], ["added"], ["added"], ["added"]]);
     // The first that connects may serve all, and one that cannot in time connects again for a later plant only.
-    while (service.metric("connections") !== 4) await addFour();
+    while (database.metric("connections") !== 4) await addFour();
     expect(asked).toBe(1);
   });
 
   test.concurrent("a database that stays read-only is asked less and less often", async () => {
-    const { name, url, run } = await cluster.newDatabase();
-    await using service = await openService(url);
-    await service.add(FERN);
+    await using database = await openDatabase(cluster);
+    const { name, run } = database;
+    await database.add([FERN]);
     const sessions = async () =>
       Number((await run(`SELECT sessions::int FROM pg_stat_database WHERE datname = '${name}'`))[0]?.["sessions"]);
     const others = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()";
@@ -72,15 +65,16 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       `SELECT pg_terminate_backend(pid) ${others}`,
     );
     const before = await sessions();
-    const added = service.database.plants.add([MOSS], { timeoutMs: 4_500 });
-    await expect(added).rejects.toMatchObject({ message: expect.stringContaining("storage is read-only") });
+    await expect(database.add([MOSS], 4_500)).rejects.toMatchObject({
+      message: expect.stringContaining("storage is read-only"),
+    });
     // With pauses of a quarter of a second at most there are twenty.
     expect((await sessions()) - before).toBeLessThan(14);
   });
 
   test.concurrent("of plants that are too long for one batch those are stored that nothing holds up", async () => {
     const { url, connect } = await cluster.newDatabase();
-    await using service = await openService(url, { timeoutMs: 3_000 });
+    await using service = await openService(url, 3_000);
     await using rival = connect();
     await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
     const name = "x".repeat(600_000);
@@ -98,17 +92,16 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   test.concurrent(
     "a probe waits for no other server's, and costs the plants no connection where commits are slow",
     async () => {
-      const { url, connect, run } = await cluster.newDatabase();
-      await using service = await openService(url);
-      const { plants } = service.database;
-      expect(await plants.add([FERN], { timeoutMs: LONG_TEST_TIMEOUT_MS })).toEqual(["added"]);
-      await using rival = connect();
+      await using database = await openDatabase(cluster);
+      const { plants, metric } = database;
+      expect(await database.add([FERN])).toEqual(["added"]);
+      await using rival = database.connect();
       await rival.unsafe("BEGIN; INSERT INTO probes VALUES (1, now())").simple();
       // Each writes a row of 64 at random, which may be the rival's.
       await Promise.any([1, 2, 3].map(() => plants.probe()));
       await rival.unsafe("COMMIT");
       // Between the second that a probe has, which a busy machine extends, and the third, when its connection is closed.
-      await run(
+      await database.run(
         "CREATE OR REPLACE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN NEW; END'",
         "CREATE TRIGGER be_slow BEFORE INSERT ON probes FOR EACH ROW EXECUTE FUNCTION be_slow()",
       );
@@ -116,55 +109,46 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
         code: "storage_unavailable",
         message: "storage did not finish in time; the plant may or may not be stored, send it again later",
       });
-      while (service.metric("connections_busy") > 0) await Bun.sleep(5);
-      expect(await plants.add([MOSS], { timeoutMs: LONG_TEST_TIMEOUT_MS })).toEqual(["added"]);
-      expect(service.metric("reconnections_total")).toBe(0);
+      while (metric("connections_busy") > 0) await Bun.sleep(5);
+      expect(await database.add([MOSS])).toEqual(["added"]);
+      expect(metric("reconnections_total")).toBe(0);
     },
   );
 
   test.concurrent("a lock on what the probe writes keeps no plant waiting", async () => {
-    const { url, connect } = await cluster.newDatabase();
-    await using service = await openService(url);
-    const { plants } = service.database;
-    await using rival = connect();
+    await using database = await openDatabase(cluster);
+    const { plants } = database;
+    await using rival = database.connect();
     await rival.unsafe("BEGIN; LOCK TABLE probes").simple();
     const probes = await Promise.allSettled([1, 2, 3, 4].map(() => plants.probe()));
     for (const probe of probes) expect(probe).toMatchObject({ reason: { code: "storage_unavailable" } });
-    const adds = [1n, 2n, 3n, 4n].map((id) => plants.add([{ id, name: "Fern" }], { timeoutMs: 10_000 }));
+    const adds = [1n, 2n, 3n, 4n].map((id) => database.add([{ id, name: "Fern" }], 10_000));
     expect(await Promise.all(adds)).toEqual([["added"], ["added"], ["added"], ["added"]]);
     await rival.unsafe("COMMIT");
     await plants.probe();
   });
 
-  test.concurrent("plants are exported while writing tokens waits for a lock", async () => {
-    const { url, connect, run } = await cluster.newDatabase();
-    await using service = await openService(url);
-    const { plants, tokens, pages } = service.database;
-    await plants.add([FERN], { timeoutMs: LONG_TEST_TIMEOUT_MS });
-    const createdAt = new Date("2026-01-01T00:00:00.001Z");
-    await tokens.add({ name: "gate", digest: new Uint8Array(32), createdAt, expiresAt: null, scopes: [] });
-    await using rival = connect();
-    await rival.unsafe("BEGIN; SELECT FROM tokens FOR UPDATE").simple();
-    const recorded = tokens.recordUses([{ name: "gate", at: createdAt }]);
-    while ((await run(WAITING)).length === 0) await Bun.sleep(5);
-    expect(await Array.fromAsync(pages())).toEqual([[FERN]]);
-    expect(await tokens.list()).toMatchObject([{ name: "gate", lastUsedAt: null }]);
-    await rival.unsafe("COMMIT");
-    await recorded;
-    expect(await tokens.list()).toMatchObject([{ name: "gate", lastUsedAt: createdAt }]);
-  });
+  /** What an experiment can do while plants are added. */
+  interface Disturbed {
+    readonly load: ReturnType<typeof startAdding>;
+    readonly proxy: TcpProxy;
+    readonly service: Service;
+    readonly ledger: Ledger;
+  }
 
-  /** Adds plants while something happens to the connections, and judges the database. */
+  /** Adds plants to a database, through a proxy, while something happens, and judges it. */
   async function underLoad(
     experiment: string,
-    { url, timeoutMs }: { readonly url: string; readonly timeoutMs?: number },
-    disturb: (load: ReturnType<typeof startAdding>) => Promise<void>,
+    { url }: { readonly url: string },
+    disturb: (disturbed: Disturbed) => Promise<void>,
+    timeoutMs?: number,
   ) {
     const began = performance.now();
-    await using service = await openService(url, { ...(timeoutMs !== undefined && { timeoutMs }) });
+    using proxy = startProxy(cluster.port);
+    await using service = await openService(through(proxy, url), timeoutMs);
     const ledger = makeLedger();
-    const load = startAdding([service], ledger, next(experiment));
-    await disturb(load);
+    const load = startAdding(service, ledger, next(experiment));
+    await disturb({ load, proxy, service, ledger });
     const { acknowledged, unavailable } = await load.stop();
     const verdict = await judge(url, ledger);
     expect(printed({ experiment, size: `${acknowledged} acknowledged`, verdict, began })).toEqual(INTACT);
@@ -172,14 +156,13 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   }
 
   test.concurrent("connections that are terminated again and again fail no request", async () => {
-    const { url, run } = await cluster.newDatabase();
+    const database = await cluster.newDatabase();
     const rounds = 10;
-    const { unavailable, reconnections } = await underLoad("pg_terminate_backend", { url }, async (load) => {
+    const sessions = "FROM pg_stat_activity WHERE application_name = 'plant-store' AND datname = current_database()";
+    const { unavailable, reconnections } = await underLoad("pg_terminate_backend", database, async ({ load }) => {
       for (let round = 0; round < rounds; round++) {
         await load.more(50);
-        await run(
-          "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'plant-store' AND datname = current_database()",
-        );
+        await database.run(`SELECT pg_terminate_backend(pid) ${sessions}`);
       }
       await load.more(50);
     });
@@ -188,9 +171,8 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   });
 
   test.concurrent("replies that are lost under load lose, invent and change no plant", async () => {
-    const { url } = await cluster.newDatabase();
-    using proxy = startProxy(cluster.port);
-    const { unavailable } = await underLoad("lost replies", { url: through(proxy, url) }, async (load) => {
+    const database = await cluster.newDatabase();
+    const { unavailable } = await underLoad("lost replies", database, async ({ load, proxy }) => {
       for (let round = 0; round < 20; round++) {
         const before = proxy.lost();
         proxy.set("lose one reply");
@@ -202,46 +184,33 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   });
 
   test.concurrent("black holes under load lose, invent and change no plant", async () => {
-    const { url } = await cluster.newDatabase();
-    using proxy = startProxy(cluster.port);
-    await underLoad("black holes", { url: through(proxy, url), timeoutMs: 300 }, async (load) => {
+    const disturb = async ({ load, proxy }: Disturbed) => {
       for (let round = 0; round < 5; round++) {
         await load.more(100);
         proxy.set("black hole");
-        await load.moreRefused(32);
+        await load.more(32, "unavailable");
         proxy.set("forward");
       }
       await load.more(100);
-    });
+    };
+    await underLoad("black holes", await cluster.newDatabase(), disturb, 300);
   });
 
   test.concurrent("deadlocks under load fail no request, and lose, invent and change no plant", async () => {
-    const { name, url, connect, run } = await cluster.newDatabase();
-    const began = performance.now();
+    const database = await cluster.newDatabase();
     const deadlocks = 5;
-    const ledger = makeLedger();
-    const { acknowledged, unavailable } = await addInDeadlocks();
-    expect(unavailable).toBe(0);
-    // A process of the server counts what happened to it when it ends.
-    const counted = `SELECT deadlocks::int FROM pg_stat_database WHERE datname = '${name}'`;
-    while (Number((await run(counted))[0]?.["deadlocks"]) < deadlocks) await Bun.sleep(5);
-    const verdict = await judge(url, ledger);
-    expect(printed({ experiment: "deadlocks", size: `${acknowledged} acknowledged`, verdict, began })).toEqual(INTACT);
-
-    async function addInDeadlocks() {
-      await using service = await openService(url);
-      await using rival = connect();
+    const { unavailable } = await underLoad("deadlocks", database, async ({ service, ledger }) => {
+      await using rival = database.connect();
       await rival.unsafe("SET deadlock_timeout = '1min'");
-      const load = startAdding([service], ledger, next("deadlocks"));
       const plant = next("the rival's");
       while (service.metric("retries_total") < deadlocks) {
-        const { id: some, name: common } = plant();
-        const [low, high] = [some + 10_000n, some + 10_001n].map((id) => ({ id, name: common })) as [
-          NewPlant,
-          NewPlant,
+        const { id, name } = plant();
+        const [low, high] = [
+          { id: id + 10_000n, name },
+          { id: id + 10_001n, name },
         ];
         [low, high].forEach(ledger.attempt);
-        const adds = [low, high].map((one) => service.add(one));
+        const adds = [low, high].map(service.add);
         await rival.unsafe("BEGIN");
         for (const { id, name } of [high, low]) {
           await rival.unsafe("INSERT INTO plants VALUES ($1, $2) ON CONFLICT DO NOTHING", [String(id), name]);
@@ -249,8 +218,11 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
         await rival.unsafe("COMMIT");
         await Promise.all(adds);
       }
-      return await load.stop();
-    }
+    });
+    expect(unavailable).toBe(0);
+    // A process of the server counts what happened to it when it ends.
+    const counted = `SELECT deadlocks::int FROM pg_stat_database WHERE datname = '${database.name}'`;
+    while (Number((await database.run(counted))[0]?.["deadlocks"]) < deadlocks) await Bun.sleep(5);
   });
 
   test("a thousand long names that are nothing but quotes are stored in statements of a bounded size", async () => {

@@ -38,7 +38,7 @@ describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
       await run("TRUNCATE plants");
       const batches = [plants, plants.toReversed(), plants, plants.toReversed()];
       const adds = batches.map((batch, index) =>
-        (index < 2 ? one : other).database.plants.add(batch, { timeoutMs: TEST_TIMEOUT_MS }),
+        (index < 2 ? one : other).plants.add(batch, { timeoutMs: TEST_TIMEOUT_MS }),
       );
       expect((await Promise.all(adds)).flat().filter((outcome) => outcome === "added")).toHaveLength(600);
     }

@@ -3,12 +3,7 @@ import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import type { AddOutcome } from "../../src/database/database.ts";
 import type { Ledger, Verdict } from "../support/ledger.ts";
-
-/** A statement that finds a session which waits for another transaction to end. */
-export const WAITING =
-  "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'transactionid' AND datname = current_database()";
 
 /** The way to a database through a proxy. */
 export function through(proxy: { readonly port: number }, url: string): string {
@@ -16,23 +11,22 @@ export function through(proxy: { readonly port: number }, url: string): string {
 }
 
 /** What a server has between its requests and the database, without the requests. */
-export async function openService(url: string, { timeoutMs = 20_000 }: { readonly timeoutMs?: number } = {}) {
+export async function openService(url: string, timeoutMs = 20_000) {
   const database = await openPostgres(parsePostgresUrl(url));
   const commits = groupCommit(database.plants, { maxInFlight: MAX_IN_FLIGHT, timeoutMs });
   return {
-    database,
+    ...database,
     add: (plant: NewPlant) => commits.add(plant),
     metric: (name: string) =>
       database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value ?? Number.NaN,
-    [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
   };
 }
 
 /** See {@linkcode openService}. */
 export type Service = Awaited<ReturnType<typeof openService>>;
 
-/** Clients that each add the next plant as soon as the one before has its outcome, until they are told to stop. */
-export function startAdding(services: readonly Service[], ledger: Ledger, next: () => NewPlant, clients = 32) {
+/** 32 clients that each add the next plant as soon as the one before has its outcome, until they are told to stop. */
+export function startAdding({ add }: Service, ledger: Ledger, next: () => NewPlant) {
   const end = new AbortController();
   let lastSuccess = performance.now();
   const report = {
@@ -42,12 +36,16 @@ export function startAdding(services: readonly Service[], ledger: Ledger, next: 
     gapMs: 0,
   };
 
-  async function client(service: Service): Promise<void> {
+  async function client(): Promise<void> {
     while (!end.signal.aborted) {
       const plant = next();
       ledger.attempt(plant);
-      const outcome = await outcomeOf(service, plant);
-      if (outcome === "unavailable") report.unavailable++;
+      // Anything but an outcome or `storage_unavailable` is an internal error.
+      const outcome = await add(plant).catch((error: unknown) => {
+        if (error instanceof PlantStoreError && error.code === "storage_unavailable") return error.code;
+        throw error;
+      });
+      if (outcome === "storage_unavailable") report.unavailable++;
       if (outcome !== "added" && outcome !== "present") continue;
       ledger.acknowledge(plant);
       report.acknowledged++;
@@ -56,19 +54,12 @@ export function startAdding(services: readonly Service[], ledger: Ledger, next: 
     }
   }
 
-  const ended = Promise.all(
-    Array.from({ length: clients }, (_, index) => client(services[index % services.length] as Service)),
-  );
+  const ended = Promise.all(Array.from({ length: 32 }, client));
   return {
-    /** Waits for so many more to be acknowledged. */
-    async more(count: number): Promise<void> {
-      const limit = report.acknowledged + count;
-      while (report.acknowledged < limit) await Bun.sleep(1);
-    },
-    /** Waits for so many more to be refused. */
-    async moreRefused(count: number): Promise<void> {
-      const limit = report.unavailable + count;
-      while (report.unavailable < limit) await Bun.sleep(1);
+    /** Waits for so many more to be acknowledged, or refused. */
+    async more(count: number, what: "acknowledged" | "unavailable" = "acknowledged"): Promise<void> {
+      const limit = report[what] + count;
+      while (report[what] < limit) await Bun.sleep(1);
     },
     async stop() {
       end.abort();
@@ -76,16 +67,6 @@ export function startAdding(services: readonly Service[], ledger: Ledger, next: 
       return report;
     },
   };
-}
-
-/** Anything but an outcome or `storage_unavailable` is an internal error. */
-async function outcomeOf(service: Service, plant: NewPlant): Promise<AddOutcome | "unavailable"> {
-  try {
-    return await service.add(plant);
-  } catch (error) {
-    if (error instanceof PlantStoreError && error.code === "storage_unavailable") return "unavailable";
-    throw error;
-  }
 }
 
 /** Sends again what is unknown, and judges what the database has. */
@@ -96,6 +77,6 @@ export async function judge(url: string, ledger: Ledger): Promise<Verdict> {
     if (outcome !== "conflict") ledger.acknowledge(plant);
   }
   const plants: NewPlant[] = [];
-  for await (const page of service.database.pages()) plants.push(...page);
+  for await (const page of service.pages()) plants.push(...page);
   return ledger.judgePlants(plants);
 }

@@ -22,7 +22,7 @@ test.skipIf(skipsCluster())(
     await primary.run("ALTER ROLE postgres SET synchronous_commit = local");
     const url = `postgres://postgres@127.0.0.1:${primary.port},127.0.0.1:${standby.port}/postgres`;
     await using service = await openService(url);
-    const { plants } = service.database;
+    const { plants, tokens } = service;
     const ledger = makeLedger();
     const addWithin = (timeoutMs: number, ...batch: NewPlant[]) => {
       batch.forEach(ledger.attempt);
@@ -43,7 +43,7 @@ test.skipIf(skipsCluster())(
     // Who may call is still known: reading waits for no standby, and for nobody who writes.
     const createdAt = new Date("2026-01-01T00:00:00.001Z");
     const created = ["a", "b"].map((name) =>
-      service.database.tokens.add({
+      tokens.add({
         name,
         digest: new Uint8Array(32).fill(name.charCodeAt(0)),
         createdAt,
@@ -53,9 +53,9 @@ test.skipIf(skipsCluster())(
     );
     void Promise.allSettled(created);
     while ((await primary.run(`${WAITING_FOR_STANDBY} AND query LIKE '%"tokens"%'`)).length === 0) await Bun.sleep(5);
-    expect(await service.database.tokens.list()).toEqual([]);
+    expect(await tokens.list()).toEqual([]);
     // So does an export, and it has none of what waits.
-    expect(await Array.fromAsync(service.database.pages())).toEqual([]);
+    expect(await Array.fromAsync(service.pages())).toEqual([]);
     const [activity] = await primary.run(
       "SELECT count(*)::int AS connections FROM pg_stat_activity WHERE application_name = 'plant-store'",
     );
@@ -71,7 +71,7 @@ test.skipIf(skipsCluster())(
     expect(await addWithin(LONG_TEST_TIMEOUT_MS, { id: 0n, name: "Moss" })).toEqual(["present"]);
 
     const next = randomPlants(randomFrom(printedSeed("failover")), { ids: 5_000, longest: 500 });
-    const load = startAdding([service], ledger, next);
+    const load = startAdding(service, ledger, next);
     await load.more(200);
     await primary.kill();
     await standby.run("SELECT pg_promote()");

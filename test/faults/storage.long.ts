@@ -36,20 +36,6 @@ test.skipIf(skipsTmpfs())(
   },
 );
 
-test("a lock that another process holds is waited for", async () => {
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server());
-  const ledger = makeLedger();
-  using other = new Database(disk.database);
-  other.run("BEGIN IMMEDIATE");
-  const response = send(server.url, ledger, fern);
-  // Answered meanwhile, and often enough that the plant has met the lock.
-  for (let turn = 0; turn < 100; turn++) expect(await get(server.url, "/livez")).toBe("200");
-  other.run("COMMIT");
-  expect((await response).status).toBe(200);
-  expect(ledger.judge(disk.database)).toEqual(INTACT);
-});
-
 test("a lock that is held past the deadline is answered 503, and the next plant is stored without it", async () => {
   using disk = makeDisk({ shim: false });
   await using server = await startServer(disk.server({ env: { REQUEST_TIMEOUT_MS: "500" } }));
