@@ -13,19 +13,16 @@ const env = { AUTH_TOKENS: TOKEN };
 
 // It begins a second after the start, and Bun ends a process that has none for a new Worker.
 test("a server that listens has the file descriptors that its check for damage needs", async () => {
-  await using server = await startWithFewest();
+  // The lowest limit with which it starts.
+  let started: Awaited<ReturnType<typeof startServer>> | undefined;
+  for (let limit = 10; started === undefined; limit++) {
+    const program = shell(`ulimit -n ${limit} && exec "$@"`);
+    started = await startServer({ program, env }).catch(() => undefined);
+  }
+  await using server = started;
   await server.stderr.until(/Integrity check (passed|not finished)/);
   expect(await stop(server)).toBe(0);
 });
-
-/** The server under the lowest limit of file descriptors with which it starts. */
-async function startWithFewest(): Promise<Awaited<ReturnType<typeof startServer>>> {
-  for (let limit = 10; ; limit++) {
-    const program = shell(`ulimit -n ${limit} && exec "$@"`);
-    const server = await startServer({ program, env }).catch(() => undefined);
-    if (server !== undefined) return server;
-  }
-}
 
 test("requests that a stopped process kept waiting are served, and the log blames nobody else", async () => {
   await using server = await startServer({ env: { ...env, REQUEST_TIMEOUT_MS: "1500" } });

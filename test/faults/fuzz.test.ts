@@ -4,8 +4,7 @@ import { printedSeed } from "../support/load.ts";
 import { startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { makeDisk } from "../support/shim.ts";
-import { sendFuzzCases } from "./fuzz.ts";
-import { fuzzCases } from "./fuzz_cases.ts";
+import { fuzzCases, sendFuzzCases } from "./fuzz.ts";
 import { stop } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);

@@ -1,7 +1,86 @@
+import * as fc from "fast-check";
 import type { NewPlant } from "../../src/plant/plant.ts";
+import { TOKEN } from "../support/client.ts";
+import { mostly, oneOf } from "../support/json_text.ts";
 import { type Ledger, makeLedger } from "../support/ledger.ts";
-import { type Connection, connect, verdictOf, type WireResponse } from "../support/load.ts";
-import { type FuzzCase } from "./fuzz_cases.ts";
+import {
+  type Connection,
+  connect,
+  type Framing,
+  randomFrom,
+  verdictOf,
+  wireBytes,
+  type WireResponse,
+} from "../support/load.ts";
+import { judgeBody, judgeRequest, type OracleOptions } from "../support/oracle.ts";
+import { anyRequest } from "../support/requests.ts";
+
+/** A request as bytes, and what the oracle says of it. */
+export interface FuzzCase {
+  readonly bytes: Buffer;
+  /** Status and error number, "200" for a plant that can be stored, or "any" where the HTTP itself is corrupt. */
+  readonly expected: string;
+  /** The plant that a 200 would store: damage can make good what was wrong before the body. */
+  readonly plant?: NewPlant | undefined;
+}
+
+/** The program under test has its own default for the limit. */
+const OPTIONS: OracleOptions = { token: TOKEN, maxBodyBytes: 65_536 };
+
+/** An endless source of requests: good ones, bad ones, and damaged ones. The same seed gives the same ones. */
+export function* fuzzCases(seed: number): Generator<FuzzCase, never> {
+  const random = randomFrom(seed);
+  for (;;) yield* fc.sample(fuzzCase, { numRuns: 500, seed: Math.floor(random() * 2 ** 31) });
+}
+
+const framing: fc.Arbitrary<Framing> = fc.record({
+  host: mostly("localhost", fc.constantFrom("x", "a.example:80", "", "[::1]", ":1", "x".repeat(300)), 2),
+  isLowerCase: fc.boolean(),
+  chunkSizes: mostly<number[]>(
+    [],
+    fc.array(fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 70_000 })), {
+      minLength: 1,
+      maxLength: 3,
+    }),
+    2,
+  ),
+});
+
+const wholeCase: fc.Arbitrary<FuzzCase> = fc.tuple(anyRequest(OPTIONS), framing).map(([request, framing]) => {
+  const [judged, plant] = [judgeRequest(request, OPTIONS), judgeBody(request.body)];
+  return {
+    bytes: wireBytes(request, framing),
+    expected: "error" in judged ? `${judged.status}/${judged.error}` : "200",
+    plant: "error" in plant ? undefined : plant,
+  };
+});
+
+/** A request whose head is damaged from a place in it on. What a 200 to it would store is still known. */
+const damagedCase: fc.Arbitrary<FuzzCase> = fc
+  .record({
+    whole: wholeCase,
+    at: fc.nat(),
+    kind: fc.constantFrom("insert", "overwrite", "delete", "repeat", "cut", "replace all", "insert syntax"),
+    garbage: fc.uint8Array({ maxLength: 8 }),
+    count: fc.integer({ min: 1, max: 40 }),
+    syntax: fc.constantFrom("\r\n", "\n", "\0", ":", " ", "Content-Length: 5\r\n", "\r\nTransfer-Encoding: x\r\n"),
+  })
+  .map(({ whole, at, kind, garbage, count, syntax }) => {
+    const headBytes = whole.bytes.indexOf("\r\n\r\n") + 4;
+    const [before, after] = [whole.bytes.subarray(0, at % headBytes), whole.bytes.subarray(at % headBytes)];
+    const parts = {
+      insert: [before, garbage, after],
+      overwrite: [before, garbage, after.subarray(garbage.length)],
+      delete: [before, after.subarray(1 + (count % 8))],
+      repeat: [before, before.subarray(-count), after],
+      cut: [before],
+      "replace all": [garbage, garbage, garbage],
+      "insert syntax": [before, Buffer.from(syntax), after],
+    };
+    return { ...whole, expected: "any", bytes: Buffer.concat(parts[kind]) };
+  });
+
+const fuzzCase = oneOf([6, wholeCase], [1, damagedCase]);
 
 const CONNECTIONS = 32;
 /** A damaged request may be an unfinished one. It is given up after this long, in milliseconds. */

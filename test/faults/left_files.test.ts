@@ -1,9 +1,10 @@
+import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, readFileSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
 import { type Damage, damage, largeDatabase } from "../support/damage.ts";
-import { emptyDirectory, exitCodeOf, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, exitCodeOf, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { stop } from "./health.ts";
 import { onFreePort } from "./settle.ts";
@@ -48,7 +49,7 @@ test.concurrent.each(["plants.db", "link.db"])(
   "another application's database is refused as %s, and left as it was, with its WAL",
   async (name) => {
     using directory = emptyDirectory();
-    const database = await otherApplication(directory.path);
+    const database = otherApplication(directory.path);
     symlinkSync(database, join(directory.path, "link.db"));
     const before = digests(database);
     const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN }, args: ["--database", `file:${name}`] };
@@ -73,20 +74,14 @@ test.concurrent.skipIf(skipsShim())("after a failed fsync the WAL is not moved i
   expect(readFileSync(`${disk.database}-wal`).length).toBeGreaterThan(0);
 });
 
-/** What another application leaves that was killed: a table in the WAL. */
-const OTHER_APPLICATION = `
-  import { Database } from "bun:sqlite";
-  const client = new Database("plants.db");
+/** Leaves what another application does that was killed: a table in the WAL. */
+function otherApplication(directory: string): string {
+  const [open, killed] = [join(directory, "open.db"), join(directory, "plants.db")];
+  using client = new Database(open);
   client.run("PRAGMA journal_mode = WAL");
   client.run("CREATE TABLE notes (text)");
-  process.kill(process.pid, "SIGKILL");`;
-
-async function otherApplication(directory: string): Promise<string> {
-  const script = join(directory, "other.ts");
-  writeFileSync(script, OTHER_APPLICATION);
-  await using other = start({ program: [process.execPath, script], cwd: directory });
-  await other.child.exited;
-  return join(directory, "plants.db");
+  for (const suffix of ["", "-wal", "-shm"]) copyFileSync(open + suffix, killed + suffix);
+  return killed;
 }
 
 test.concurrent("a server that is asked to stop leaves one file, with what a killed one left in the WAL", async () => {

@@ -1,12 +1,13 @@
 import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
-import { bodyOf, getBytes, newPlants, postBytes, verdictOf } from "../support/load.ts";
+import { bodyOf, newPlants, postBytes, verdictOf } from "../support/load.ts";
 import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_hooks.ts";
-import { emptyDirectory, LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
+import { LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
+import { readError } from "../support/responses.ts";
 import { runCommand } from "../support/stream_io.ts";
-import { ask } from "./health.ts";
+import { ask, get, stop } from "./health.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -29,11 +30,10 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
   test.concurrent.each(["SELECT FROM tokens FOR UPDATE", "LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE"])(
     "a server is ready and stores plants while the tokens are locked, and reads them once they are not: %s",
     async (lock) => {
-      using directory = emptyDirectory();
       await using database = await emptyDatabase();
       const token = (await database.plantStore("token", "create", "greenhouse")).stdout.trim();
       const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database.url };
-      await using server = await startServer({ cwd: directory.path, env });
+      await using server = await startServer({ env });
       const next = newPlants("locked tokens");
       await using rival = database.connect();
       await rival.unsafe(`BEGIN; ${lock}`).simple();
@@ -42,7 +42,7 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
       while ((await database.run(WAITS_FOR_LOCK)).length === 0) await Bun.sleep(5);
       const probedAt = await lastProbe();
       while ((await lastProbe()) === probedAt) {
-        expect(verdictOf(await ask(server.url, getBytes("/readyz")))).toBe("200");
+        expect(await get(server.url, "/readyz")).toBe("200");
         expect(verdictOf(await ask(server.url, postBytes(next())))).toBe("200");
         await Bun.sleep(20);
       }
@@ -93,18 +93,16 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
     ["between two statements", stopIdle],
     ["inside a statement", stopAtWork],
   ])("a revocation is known although the connection that tokens are read on hangs %s", async (_, stopReading) => {
-    using directory = emptyDirectory();
     await using database = await emptyDatabase();
     const token = (await database.plantStore("token", "create", "greenhouse")).stdout.trim();
-    await using server = await startServer({ cwd: directory.path, env: { DATABASE_URL: database.url } });
+    await using server = await startServer({ env: { DATABASE_URL: database.url } });
     const next = newPlants("a hanging connection");
     expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
     const pid = await stopReading(database);
     try {
       expect(await database.plantStore("token", "revoke", "greenhouse")).toMatchObject({ exitCode: 0 });
       await untilTokenIs(401, server.url, token);
-      server.child.kill("SIGTERM");
-      expect(await server.child.exited).toBe(0);
+      expect(await stop(server)).toBe(0);
       expect(await server.stderr.end).not.toContain("Tokens not read");
     } finally {
       process.kill(pid, "SIGCONT");
@@ -114,25 +112,22 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
   test.concurrent(
     "clients are told of a database that is read-only, and no load balancer that a lost right is ready",
     async () => {
-      using directory = emptyDirectory();
       await using database = await emptyDatabase();
       await database.run("CREATE ROLE gardener LOGIN", "GRANT ALL ON SCHEMA public TO gardener");
       const url = database.url.replace("postgres@", "gardener@");
       // A tenth of it is for saying why: on a busy machine a tenth of a second is too short.
       const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, REQUEST_TIMEOUT_MS: "4000" };
-      await using server = await startServer({ cwd: directory.path, env });
+      await using server = await startServer({ env });
       const endSessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gardener'";
       await database.run("ALTER ROLE gardener SET default_transaction_read_only = on", endSessions);
-      const refused = await post(server.url);
-      expect(refused.status).toBe(503);
-      expect(await refused.json()).toMatchObject({
+      expect(await readError(await post(server.url))).toMatchObject({
         error: 5032,
         message: expect.stringContaining("storage is read-only"),
       });
       await database.run("ALTER ROLE gardener RESET default_transaction_read_only");
       expect((await post(server.url)).status).toBe(200);
       await database.run("ALTER TABLE plants OWNER TO postgres");
-      expect(verdictOf(await ask(server.url, getBytes("/readyz")))).toBe("503/5032");
+      expect(await get(server.url, "/readyz")).toBe("503/5032");
       await database.run("ALTER TABLE plants OWNER TO gardener");
       while ((await fetch(`${server.url}/readyz`)).status !== 200) await Bun.sleep(50);
     },

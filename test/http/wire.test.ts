@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { sendFuzzCases } from "../faults/fuzz.ts";
-import { type FuzzCase, fuzzCases } from "../faults/fuzz_cases.ts";
+import { type FuzzCase, fuzzCases, sendFuzzCases } from "../faults/fuzz.ts";
 import { TOKEN } from "../support/client.ts";
 import { app } from "../runtimes/app.ts";
 import { fetchRequest } from "../support/app.ts";
