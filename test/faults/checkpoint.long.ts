@@ -2,11 +2,11 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { bearer, post } from "../support/client.ts";
-import { INTACT, makeLedger } from "../support/ledger.ts";
+import { INTACT } from "../support/ledger.ts";
 import { limited, startLoad } from "../support/load.ts";
-import { startServer, LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
-import { makeDisk, skipsShim } from "../support/shim.ts";
-import { get, stop } from "./health.ts";
+import { LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
+import { skipsShim } from "../support/shim.ts";
+import { get, startOnDisk, stop } from "./health.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -17,10 +17,8 @@ const NAME = "x".repeat(60_000);
 test.skipIf(skipsShim())(
   "a checkpoint that fails is logged and counted, loses no plant, and one after it succeeds",
   async () => {
-    using disk = makeDisk({ shim: true });
-    const ledger = makeLedger();
-    await using server = await startServer(disk.server({ faults: { errno: "ENOSPC" } }));
-    const { url, stderr } = server;
+    await using server = await startOnDisk({ shim: true, faults: { errno: "ENOSPC" } });
+    const { url, stderr, disk, ledger } = server;
     let id = 0n;
     const next = () => ({ id: id++, name: NAME });
     const store = () => startLoad({ url, connections: 8, ledger, next: limited(next, PLANTS) }).end;
@@ -55,9 +53,9 @@ const WAL_BOUND = 256 * 2 ** 20;
 const LINES = 60_000;
 
 test("an import beside a busy server keeps the WAL within its bound, and both store every plant", async () => {
-  using disk = makeDisk({ shim: false });
+  await using server = await startOnDisk();
+  const { disk } = server;
   writeFileSync(join(disk.path, "plants.ndjson"), Array.from({ length: LINES }, randomLine).join("\n"));
-  await using server = await startServer(disk.server());
   const ended = new AbortController();
   const importing = runToEnd({ cwd: disk.path, args: ["import", "plants.ndjson"] }).finally(() => ended.abort());
   const sizes: number[] = [];

@@ -5,15 +5,13 @@ import { connect, limited, neverReading, newPlants, postBytes, startLoad } from 
 import { TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { shell } from "../support/shell.ts";
-import { makeDisk } from "../support/shim.ts";
-import { answers, requireReady, stop } from "./health.ts";
+import { answers, requireReady, startOnDisk, stop } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test.concurrent("idle, slow and never-reading clients do not hurt the others", async () => {
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server());
-  const { url } = server;
+  await using server = await startOnDisk();
+  const { url, disk, ledger } = server;
   const idle = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
   const slow = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
   const notReading = await Promise.all(Array.from({ length: 10 }, () => neverReading(url)));
@@ -23,7 +21,6 @@ test.concurrent("idle, slow and never-reading clients do not hurt the others", a
     for (const connection of slow) connection.send(request[sent] ?? "");
     if (sent < request.length - 2) sent++;
   }, 5);
-  const ledger = makeLedger();
   const next = limited(newPlants("slow clients"), 500);
   const load = await startLoad({ url, connections: 16, ledger, next }).end;
   clearInterval(timer);

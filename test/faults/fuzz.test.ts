@@ -1,23 +1,21 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, printed } from "../support/ledger.ts";
 import { printedSeed } from "../support/load.ts";
-import { startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
-import { makeDisk } from "../support/shim.ts";
 import { fuzzCases, sendFuzzCases } from "./fuzz.ts";
-import { stop } from "./health.ts";
+import { startOnDisk, stop } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test("requests of every kind get the response of section 2, and the plants of a 200 are in the file", async () => {
   const [began, cases] = [performance.now(), scaled(1_000, 120_000)];
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server());
+  await using server = await startOnDisk();
   const source = fuzzCases(printedSeed("fuzz")).take(cases);
   const { ledger, unexpected, counts, taken } = await sendFuzzCases(server.url, source);
   expect(unexpected).toEqual([]);
   expect(taken.filter((plant) => !ledger.hasRival(plant))).toEqual([]);
   expect(await stop(server)).toBe(0);
   const size = `${cases} cases, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(counts)}`;
-  expect(printed({ experiment: "fuzz", size, verdict: ledger.judge(disk.database), began })).toEqual(INTACT);
+  expect(printed({ experiment: "fuzz", size, verdict: ledger.judge(server.disk.database), began })).toEqual(INTACT);
 });

@@ -1,6 +1,6 @@
 import { expect } from "bun:test";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import type { Ledger } from "../support/ledger.ts";
+import { type Ledger, makeLedger } from "../support/ledger.ts";
 import {
   type Connection,
   connect,
@@ -10,7 +10,17 @@ import {
   verdictOf,
   type WireResponse,
 } from "../support/load.ts";
-import { exitCodeOf } from "../support/program.ts";
+import { exitCodeOf, startServer } from "../support/program.ts";
+import { type DiskServerOptions, makeDisk } from "../support/shim.ts";
+
+/** A server on a disk of its own, and a ledger of what it is sent. Without the shim it is a plain directory. */
+export async function startOnDisk({ shim = false, ...options }: DiskServerOptions & { readonly shim?: boolean } = {}) {
+  await using stack = new AsyncDisposableStack();
+  const disk = stack.use(makeDisk({ shim }));
+  const server = stack.use(await startServer(disk.server(options)));
+  const started = stack.move();
+  return { ...server, disk, ledger: makeLedger(), [Symbol.asyncDispose]: () => started.disposeAsync() };
+}
 
 /** Asks a program to end by a signal, and resolves to its exit code. */
 export function stop({ child }: { readonly child: Bun.Subprocess }, signal: NodeJS.Signals = "SIGTERM") {

@@ -1,12 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { post, TOKEN } from "../support/client.ts";
-import { INTACT, makeLedger, printed } from "../support/ledger.ts";
+import { INTACT, printed } from "../support/ledger.ts";
 import { skipsProc, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { limited, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { memoryOf } from "../support/proc.ts";
 import { scaled } from "../support/scale.ts";
-import { makeDisk } from "../support/shim.ts";
-import { requireReady } from "./health.ts";
+import { requireReady, startOnDisk } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -18,11 +17,9 @@ test.skipIf(skipsProc())("five times too many plants are stored or refused, in b
     { queueLimit: 20, plants: 1_500, restMs: 0, mostMegabytes: 100 },
     { queueLimit: 1_000, plants: 60_000, restMs: 2_000, mostMegabytes: 500 },
   );
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server({ env: { QUEUE_LIMIT: String(queueLimit) } }));
-  const { url } = server;
+  await using server = await startOnDisk({ env: { QUEUE_LIMIT: String(queueLimit) } });
+  const { url, disk, ledger } = server;
   const { pid } = server.child;
-  const ledger = makeLedger();
   const next = randomPlants(randomFrom(printedSeed("overload")), { again: 0, longest: 60_000 });
   await startLoad({ url, connections: 16, ledger, next: limited(next, 1_000) }).end;
   const before = memoryOf(pid).now;

@@ -6,7 +6,7 @@ import { printedSeed, randomFrom, randomPlants, startLoad } from "../support/loa
 import { mutant } from "../support/mutant.ts";
 import { FROM_SOURCE, LONG_TEST_TIMEOUT_MS, start, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
-import { send, sendHalf, stop } from "./health.ts";
+import { send, sendHalf, startOnDisk, stop } from "./health.ts";
 import { STOP_WITHOUT_GRACE } from "./mutations.ts";
 import { onFreePort } from "./settle.ts";
 
@@ -21,10 +21,9 @@ test("SIGTERM under 64-way load leaves no request without a response", async () 
 test.concurrent.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"] as const)(
   "%s with a half-sent body open exits 0 and leaves one file",
   async (signal) => {
-    using disk = makeDisk({ shim: false });
     // A fifth is for closing the file: where that takes longer, on a busy machine, the WAL stays.
-    await using server = await startServer(disk.server({ env: { SHUTDOWN_TIMEOUT_MS: "5000" } }));
-    const ledger = makeLedger();
+    await using server = await startOnDisk({ env: { SHUTDOWN_TIMEOUT_MS: "5000" } });
+    const { disk, ledger } = server;
     expect((await send(server.url, ledger, fern)).status).toBe(200);
     await sendHalf(server.url);
     // Bun would wait half a minute for the rest of the body.

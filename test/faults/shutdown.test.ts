@@ -1,20 +1,18 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { Database } from "bun:sqlite";
-import { INTACT, makeLedger } from "../support/ledger.ts";
+import { INTACT } from "../support/ledger.ts";
 import { connect, postBytes } from "../support/load.ts";
-import { exitCodeOf, skipsProc, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { exitCodeOf, skipsProc, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { underNohup } from "../support/shell.ts";
-import { makeDisk } from "../support/shim.ts";
-import { get, send, sendHalf, stop } from "./health.ts";
+import { get, send, sendHalf, startOnDisk, stop } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const fern = { id: 1n, name: "Fern" };
 
 test.concurrent("a response that comes after the server stopped listening asks to close its connection", async () => {
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server());
-  const ledger = makeLedger();
+  await using server = await startOnDisk();
+  const { disk, ledger } = server;
   using other = new Database(disk.database);
   other.run("BEGIN IMMEDIATE");
   ledger.attempt(fern);
@@ -42,9 +40,8 @@ test.concurrent.each([
   ["SIGHUP", "under nohup changes nothing", true],
 ] as const)("%s %s", async (signal, _what, isUnderNohup) => {
   if (isUnderNohup && skipsProc()) return;
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server({ program: isUnderNohup ? underNohup() : undefined }));
-  const ledger = makeLedger();
+  await using server = await startOnDisk({ program: isUnderNohup ? underNohup() : undefined });
+  const { disk, ledger } = server;
   for (const plant of [fern, { id: 2n, name: "Moss" }]) {
     server.child.kill(signal);
     expect((await send(server.url, ledger, plant)).status).toBe(200);
@@ -54,8 +51,7 @@ test.concurrent.each([
 });
 
 test.concurrent("a second signal ends the server at once", async () => {
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server({ env: { SHUTDOWN_TIMEOUT_MS: "600000" } }));
+  await using server = await startOnDisk({ env: { SHUTDOWN_TIMEOUT_MS: "600000" } });
   await sendHalf(server.url);
   server.child.kill("SIGTERM");
   await server.stderr.until(/Stopping/);

@@ -3,7 +3,7 @@ import { withDeadline } from "../../src/async/deadline.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwks.ts";
-import { INTACT, type Ledger, makeLedger, printed } from "../support/ledger.ts";
+import { INTACT, type Ledger, printed } from "../support/ledger.ts";
 import {
   bodyOf,
   type Connection,
@@ -21,9 +21,8 @@ import {
   type WireResponse,
 } from "../support/load.ts";
 import { descriptorsOf, memoryOf } from "../support/proc.ts";
-import { skipsProc, startServer } from "../support/program.ts";
-import { makeDisk } from "../support/shim.ts";
-import { stop } from "./health.ts";
+import { skipsProc } from "../support/program.ts";
+import { startOnDisk, stop } from "./health.ts";
 
 /** `SOAK_SECONDS=300 bun test ./test/faults/soak.long.ts` is the whole of it. */
 const SECONDS = Number(process.env["SOAK_SECONDS"] ?? 30);
@@ -51,18 +50,17 @@ test.skipIf(skipsProc())(
     const key = await signingKey("EdDSA");
     const forger = await signingKey("EdDSA", key.kid);
     await using provider = jwksServer(key);
-    using disk = makeDisk({ shim: false });
     const jwtSettings = { AUTH_JWKS_URL: provider.url.href, AUTH_ISSUER: ISSUER, AUTH_AUDIENCE: AUDIENCE };
-    await using server = await startServer(disk.server({ env: { REQUEST_TIMEOUT_MS: "5000", ...jwtSettings } }));
-    const { url } = server;
+    await using server = await startOnDisk({ env: { REQUEST_TIMEOUT_MS: "5000", ...jwtSettings } });
+    const { url, disk, ledger } = server;
     const { pid } = server.child;
-    const [random, ledger] = [randomFrom(printedSeed("soak")), makeLedger()];
+    const random = randomFrom(printedSeed("soak"));
     const next = randomPlants(random, { again: 0.2 });
-    const newJwt = (by: typeof key) => {
+    const kinds = oddClients(url, ledger, next, random, (signer) => {
       const exp = Math.floor(Date.now() / 1_000) + 600;
-      return signed(by, { iss: ISSUER, aud: AUDIENCE, exp, jti: crypto.randomUUID() });
-    };
-    const kinds = oddClients({ url, ledger, next, random, jwt: () => newJwt(key), forgedJwt: () => newJwt(forger) });
+      const claims = { iss: ISSUER, aud: AUDIENCE, exp, jti: crypto.randomUUID() };
+      return signed(signer === "provider" ? key : forger, claims);
+    });
     const descriptors = descriptorsOf(pid);
 
     const over = new AbortController();
@@ -126,21 +124,13 @@ const STORED = /^(?:200|409\/4091)$/;
 const PLANT = '{"id":1,"name":"Fern"}';
 
 /** Clients of every bad kind, and good ones that are odd. Each request has a connection of its own. */
-function oddClients({
-  url,
-  ledger,
-  next,
-  random,
-  jwt,
-  forgedJwt,
-}: {
-  readonly url: string;
-  readonly ledger: Ledger;
-  readonly next: () => NewPlant;
-  readonly random: () => number;
-  readonly jwt: () => Promise<string>;
-  readonly forgedJwt: () => Promise<string>;
-}): readonly Kind[] {
+function oddClients(
+  url: string,
+  ledger: Ledger,
+  next: () => NewPlant,
+  random: () => number,
+  jwtBy: (signer: "provider" | "forger") => Promise<string>,
+): readonly Kind[] {
   const ask = (bytes: string | Uint8Array) => onConnection(url, (connection) => connection.request(bytes));
   const post = (body: string, token?: string) => ask(postBytes(body, token));
   /** Sends a plant, tells the ledger, and says what came of it. */
@@ -157,8 +147,8 @@ function oddClients({
   return [
     ["an unknown token", 4, 10, /^401\/4012$/, () => post(PLANT, `unknown${random()}`)],
     ["no token", 1, 10, /^401\/4011$/, () => ask(postBytes(PLANT).replace(/Authorization.*\r\n/, ""))],
-    ["a forged JWT", 4, 10, /^401\/4012$/, async () => post(PLANT, await forgedJwt())],
-    ["a new JWT", 2, 20, STORED, () => store(async (plant) => ask(postBytes(plant, await jwt())))],
+    ["a forged JWT", 4, 10, /^401\/4012$/, async () => post(PLANT, await jwtBy("forger"))],
+    ["a new JWT", 2, 20, STORED, () => store(async (plant) => ask(postBytes(plant, await jwtBy("provider"))))],
     ["bad JSON", 2, 10, /^400\/4001$/, () => post('{"id": 1, "name": "Fern"')],
     ["a wrong shape", 2, 10, /^400\/4002$/, () => post('{"id": "1", "name": null}')],
     ["deep nesting", 1, 20, /^400\/4001$/, () => post("[".repeat(30_000))],

@@ -7,7 +7,7 @@ import { limited, newPlants, startLoad } from "../support/load.ts";
 import { LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { skipsTmpfs } from "../support/tmpfs.ts";
-import { get, requireReady, requireUnavailable, send, stop } from "./health.ts";
+import { get, requireReady, requireUnavailable, send, startOnDisk, stop } from "./health.ts";
 import { fill, onFreePort, smallDisk } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -37,9 +37,8 @@ test.skipIf(skipsTmpfs())(
 );
 
 test("a lock that is held past the deadline is answered 503, and the next plant is stored without it", async () => {
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server({ env: { REQUEST_TIMEOUT_MS: "500" } }));
-  const ledger = makeLedger();
+  await using server = await startOnDisk({ env: { REQUEST_TIMEOUT_MS: "500" } });
+  const { disk, ledger } = server;
   using other = new Database(disk.database);
   other.run("BEGIN IMMEDIATE");
   expect(await requireUnavailable(server.url, ledger, fern)).toMatch(/locked by another process|in time/);
@@ -59,11 +58,10 @@ test.each([
   ["plants.db that is replaced", replace],
   ["plants.db-wal that is replaced", (database: string) => replace(`${database}-wal`)],
 ])("%s while the server runs is noticed: no further plant is acknowledged", async (_, change) => {
-  using disk = makeDisk({ shim: false });
-  await using server = await startServer(disk.server());
-  expect((await send(server.url, makeLedger(), fern)).status).toBe(200);
-  change(disk.database);
-  expect(await requireUnavailable(server.url, makeLedger(), { id: 2n, name: "Moss" })).toContain("storage is gone");
+  await using server = await startOnDisk();
+  expect((await send(server.url, server.ledger, fern)).status).toBe(200);
+  change(server.disk.database);
+  expect(await requireUnavailable(server.url, server.ledger, { id: 2n, name: "Moss" })).toContain("storage is gone");
 });
 
 test.each([

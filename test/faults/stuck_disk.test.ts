@@ -1,20 +1,18 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { INTACT, makeLedger } from "../support/ledger.ts";
+import { INTACT } from "../support/ledger.ts";
 import { getBytes, limited, newPlants, postBytes, startLoad, verdictOf } from "../support/load.ts";
-import { exitCodeOf, TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
-import { makeDisk, skipsShim } from "../support/shim.ts";
-import { ask, get, requireReady, send, stop } from "./health.ts";
+import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { skipsShim } from "../support/shim.ts";
+import { ask, get, requireReady, send, startOnDisk, stop } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** A server whose disk hangs while it commits a plant, with clients that each wait for theirs. */
 async function stuckServer(env: Record<string, string>, clients: number) {
   await using stack = new AsyncDisposableStack();
-  const disk = stack.use(makeDisk({ shim: true }));
-  const server = stack.use(await startServer(disk.server({ env })));
-  const { url } = server;
-  const ledger = makeLedger();
+  const server = stack.use(await startOnDisk({ shim: true, env }));
+  const { url, disk, ledger } = server;
   const next = newPlants("stuck disk");
   const load = (connections: number) => startLoad({ url, connections, ledger, next: limited(next, connections) }).end;
   disk.raise("hang");
@@ -27,8 +25,6 @@ async function stuckServer(env: Record<string, string>, clients: number) {
   const opened = stack.move();
   return {
     ...server,
-    disk,
-    ledger,
     next,
     /** The responses to the plant that is committed and to the others, as soon as all have one. */
     responses: async () => (await Promise.all([first, others])).map(({ responses }) => responses),
@@ -95,10 +91,9 @@ test.concurrent.skipIf(skipsShim())("an fsync that fails after SIGTERM is exit c
 test.concurrent.skipIf(skipsShim())(
   "an fsync that fails while the database is closed is exit code 1 and a line of the log",
   async () => {
-    using disk = makeDisk({ shim: true });
-    await using server = await startServer(disk.server());
-    expect((await send(server.url, makeLedger(), { id: 1n, name: "Fern" })).status).toBe(200);
-    disk.raise("fail-sync");
+    await using server = await startOnDisk({ shim: true });
+    expect((await send(server.url, server.ledger, { id: 1n, name: "Fern" })).status).toBe(200);
+    server.disk.raise("fail-sync");
     expect(await stop(server)).toBe(1);
     expect((await server.stderr.end).trimEnd().split("\n").at(-1)).toContain(FAILED);
   },
