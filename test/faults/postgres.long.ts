@@ -129,19 +129,11 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await plants.probe();
   });
 
-  /** What an experiment can do while plants are added. */
-  interface Disturbed {
-    readonly load: ReturnType<typeof startAdding>;
-    readonly proxy: TcpProxy;
-    readonly service: Service;
-    readonly ledger: Ledger;
-  }
-
   /** Adds plants to a database, through a proxy, while something happens, and judges it. */
   async function underLoad(
     experiment: string,
     { url }: { readonly url: string },
-    disturb: (disturbed: Disturbed) => Promise<void>,
+    disturb: (load: ReturnType<typeof startAdding>, proxy: TcpProxy, service: Service, ledger: Ledger) => Promise<void>,
     timeoutMs?: number,
   ) {
     const began = performance.now();
@@ -149,7 +141,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await using service = await openService(through(proxy, url), timeoutMs);
     const ledger = makeLedger();
     const load = startAdding(service, ledger, next(experiment));
-    await disturb({ load, proxy, service, ledger });
+    await disturb(load, proxy, service, ledger);
     const { acknowledged, unavailable } = await load.stop();
     const verdict = await judge(url, ledger);
     expect(printed({ experiment, size: `${acknowledged} acknowledged`, verdict, began })).toEqual(INTACT);
@@ -160,7 +152,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const database = await cluster.newDatabase();
     const rounds = 10;
     const sessions = "FROM pg_stat_activity WHERE application_name = 'plant-store' AND datname = current_database()";
-    const { unavailable, reconnections } = await underLoad("pg_terminate_backend", database, async ({ load }) => {
+    const { unavailable, reconnections } = await underLoad("pg_terminate_backend", database, async (load) => {
       for (let round = 0; round < rounds; round++) {
         await load.more(50);
         await database.run(`SELECT pg_terminate_backend(pid) ${sessions}`);
@@ -173,7 +165,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
 
   test.concurrent("replies that are lost under load lose, invent and change no plant", async () => {
     const database = await cluster.newDatabase();
-    const { unavailable } = await underLoad("lost replies", database, async ({ load, proxy }) => {
+    const { unavailable } = await underLoad("lost replies", database, async (load, proxy) => {
       for (let round = 0; round < 20; round++) {
         const before = proxy.lost();
         proxy.set("lose one reply");
@@ -185,7 +177,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   });
 
   test.concurrent("black holes under load lose, invent and change no plant", async () => {
-    const disturb = async ({ load, proxy }: Disturbed) => {
+    const disturb: Parameters<typeof underLoad>[2] = async (load, proxy) => {
       for (let round = 0; round < 5; round++) {
         await load.more(100);
         proxy.set("black hole");
@@ -200,7 +192,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   test.concurrent("deadlocks under load fail no request, and lose, invent and change no plant", async () => {
     const database = await cluster.newDatabase();
     const deadlocks = 5;
-    const { unavailable } = await underLoad("deadlocks", database, async ({ service, ledger }) => {
+    const { unavailable } = await underLoad("deadlocks", database, async (_load, _proxy, service, ledger) => {
       await using rival = database.connect();
       await rival.unsafe("SET deadlock_timeout = '1min'");
       const plant = next("the rival's");
