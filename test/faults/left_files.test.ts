@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
 import { type Damage, damage, largeDatabase } from "../support/damage.ts";
 import { emptyDirectory, exitCodeOf, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { readError } from "../support/responses.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { stop } from "./health.ts";
 import { onFreePort } from "./settle.ts";
@@ -66,9 +67,9 @@ test.concurrent.skipIf(skipsShim())("after a failed fsync the WAL is not moved i
   // Later ones succeed: nothing but the server itself keeps the WAL from being moved.
   await using server = await startServer(disk.server({ faults: { failSync: 8 } }));
   const [file] = digests(disk.database);
-  let response: Response;
-  for (let id = 1; (response = await post(server.url, { id, name: "Fern" })).ok; id++);
-  expect(await response.json()).toMatchObject({ error: 5032 });
+  let [id, response] = [1, await post(server.url)];
+  while (response.ok) response = await post(server.url, { id: ++id, name: "Fern" });
+  expect(await readError(response)).toMatchObject({ error: 5032 });
   expect(await exitCodeOf(server.child)).toBe(1);
   expect(digests(disk.database)[0]).toBe(file as string);
   expect(readFileSync(`${disk.database}-wal`).length).toBeGreaterThan(0);

@@ -89,7 +89,8 @@ test.skipIf(skipsProc())(
     expect((await Promise.all(odd)).flat()).toEqual([]);
     const { responses, unanswered, wrong } = await good.end;
     console.log(`good plants: ${JSON.stringify(responses)}`);
-    console.log(`memory: ${first / 2 ** 20} MiB in the first tenth, ${last / 2 ** 20} in the last`);
+    const [firstMebibytes, lastMebibytes] = [first, last].map((bytes) => Math.round(bytes / 2 ** 20));
+    console.log(`memory: ${firstMebibytes} MiB in the first tenth, ${lastMebibytes} in the last`);
     expect({ unanswered, wrong }).toEqual({ unanswered: 0, wrong: 0 });
     const { "200": stored = 0, "409/4091": taken = 0 } = responses;
     expect(Object.keys(responses).filter((seen) => !/^(?:200|409\/4091|503\/\d+)$/.test(seen))).toEqual([]);
