@@ -1,8 +1,6 @@
 import { cpSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { emptyDirectory, ROOT } from "./program.ts";
-import { printed, type Report } from "./ledger.ts";
-import { printedSeed } from "./load.ts";
 
 /** One change to the source: a text that occurs exactly once in a file, and what takes its place. */
 export interface Mutation {
@@ -65,14 +63,4 @@ export async function failingTests(root: string, file: string, name: string): Pr
   // A copy that does not even load proves nothing.
   if (!passed && failed.length === 0) throw new Error(`No test ran of ${join(ROOT, file)}:\n${output}`);
   return failed;
-}
-
-/** The program with a bug; gone at the end of the test. */
-export function programOf(bug: readonly Mutation[]) {
-  return { ...mutant(bug), seed: printedSeed("mutant") };
-}
-
-/** What an experiment finds: its verdict, or the message of the error that it ended with. */
-export async function outcomeOf(experiment: Promise<Report>): Promise<unknown> {
-  return experiment.then(printed, (error: unknown) => String(error));
 }
