@@ -1,6 +1,5 @@
 import { expect, test } from "bun:test";
 import { readError, readPlant } from "../support/responses.ts";
-import { NOT_JSON } from "../support/cases.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import { streamOf } from "../support/stream.ts";
 
@@ -19,6 +18,7 @@ test.each([
 });
 
 test.each([
+  ["bad token", { authorization: "Bearer unknown" }, 4012],
   ["media type", { "content-type": "text/plain" }, 4151],
   ["Content-Length over the limit", { "content-length": String(LIMIT + 1) }, 4131],
 ])("a %s is refused before a byte is read", async (_what, headers, error) => {
@@ -41,12 +41,6 @@ test.each([
   expect(response.headers.get("connection")).toBe("close");
   const message = expect.stringContaining(`${LIMIT} bytes`);
   expect(await readError(response)).toEqual({ status: 413, error: 4131, message });
-});
-
-test("the limit counts bytes, not characters", async () => {
-  const umlauts = `{"id": 1, "name": "${"ü".repeat(LIMIT / 2)}"}`;
-  expect(umlauts.length).toBeLessThan(LIMIT);
-  expect(await readError(await smallApp().fetch(postPlant(umlauts)))).toMatchObject({ status: 413, error: 4131 });
 });
 
 test.each([null, "-1", "x", "1e1", "0x10", "NaN", "", "9000, 9000", "10, 10"])(
@@ -75,42 +69,22 @@ test("a chunked body that was read keeps its connection", async () => {
 
 // Chunks
 
-test("a body in chunks is put together, also where a character is cut", async () => {
-  const bytes = new TextEncoder().encode('{"id": 1, "name": "🌱"}');
-  for (let cut = 0; cut <= bytes.length; cut++) {
-    const stream = streamOf([bytes.slice(0, cut), new Uint8Array(0), bytes.slice(cut)]);
-    const response = await testApp().fetch(postPlant(stream));
-    expect(await readPlant(response)).toEqual({ status: 200, body: { name: "🌱" } });
-  }
-});
-
-test("a body in many chunks lets the event loop turn before its end", async () => {
-  let [chunks, chunksAtTurn] = [0, Number.NaN];
-  setTimeout(() => (chunksAtTurn = chunks));
-  const body = new ReadableStream<Uint8Array>({
-    pull(controller) {
-      controller.enqueue(Uint8Array.of(0x20));
-      if (++chunks === LIMIT) controller.close();
-    },
-  });
-  expect(await readError(await smallApp().fetch(postPlant(body)))).toMatchObject({ error: 4001 });
-  expect(chunksAtTurn).toBeLessThan(100);
-});
-
-test("a body in many chunks lets the event loop turn ever less often", async () => {
-  let [chunks, turns, isRead] = [0, 0, false];
-  const count = () => void setTimeout(() => !isRead && (turns++, count()));
+test("a body in many chunks lets the event loop turn, and ever less often", async () => {
+  const chunksAtTurn: number[] = [];
+  let [chunks, isRead] = [0, false];
+  const turn = () => void setTimeout(() => !isRead && (chunksAtTurn.push(chunks), turn()));
   const body = new ReadableStream<Uint8Array>({
     pull(controller) {
       controller.enqueue(Uint8Array.of(0x20));
       if (++chunks === 2_000) controller.close();
     },
   });
-  count();
+  turn();
   expect(await readError(await testApp().fetch(postPlant(body)))).toMatchObject({ error: 4001 });
   isRead = true;
+  expect(chunksAtTurn[0]).toBeLessThan(100);
   // One for every 16 chunks would be 125.
-  expect(turns).toBeLessThan(40);
+  expect(chunksAtTurn.length).toBeLessThan(40);
 });
 
 test("a body that breaks off is 400, and stores nothing", async () => {
@@ -129,55 +103,6 @@ test("a body that breaks off is 400, and stores nothing", async () => {
   }
   const other = await app.fetch(postPlant({ id: 1, name: "Ivy" }));
   expect(await readPlant(other)).toMatchObject({ status: 200 });
-});
-
-// UTF-8 and JSON
-
-test("a body that is not UTF-8 is refused, and nothing is replaced", async () => {
-  const message = expect.stringContaining("UTF-8");
-  const body = Buffer.from('{"id": 1, "name": "Bl\u00fcte"}', "latin1");
-  expect(await readError(await testApp().fetch(postPlant(body)))).toEqual({ status: 400, error: 4001, message });
-});
-
-test("the refusal of a body that is not JSON does not quote it", async () => {
-  for (const [, body] of NOT_JSON) {
-    const { message } = await readError(await testApp().fetch(postPlant(body)));
-    expect(message).not.toContain("Fern");
-    expect(message).toMatch(/\bbody\b/);
-  }
-});
-
-test("no body is 400", async () => {
-  const { headers, method, url } = postPlant(FERN);
-  for (const request of [
-    new Request(url, { method, headers }),
-    postPlant(""),
-    postPlant("", { "content-length": "0" }),
-    postPlant(streamOf([])),
-    postPlant(streamOf([new Uint8Array(0)])),
-  ]) {
-    expect(await readError(await testApp().fetch(request))).toEqual({
-      status: 400,
-      error: 4001,
-      message: "the body must not be empty",
-    });
-  }
-});
-
-test.each([
-  ["{not json", "breaks at column 2"],
-  ['{"id": 1, "name": "Fern",}', "breaks at column 26"],
-  ['{"id": 1, "name": "Fern"', "ends too early, at column 25"],
-  [" ", "ends too early, at column 2"],
-  ['{\r\n  "id": 1,\r\n  name: "Fern"\r\n}', "breaks at line 3, column 3"],
-  ['{\n  "name": "🌱", }\n', "breaks at line 2, column 17"],
-  ['\uFEFF{"id": 01}', "breaks at column 9"],
-])("the refusal of %j says where it stops being JSON", async (body, place) => {
-  expect(await readError(await testApp().fetch(postPlant(body)))).toEqual({
-    status: 400,
-    error: 4001,
-    message: `the body must be valid JSON; it ${place}`,
-  });
 });
 
 function smallApp() {

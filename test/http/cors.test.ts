@@ -4,6 +4,8 @@ import { readError } from "../support/responses.ts";
 
 const ORIGIN = "https://app.example.org";
 
+const EXPOSED = "x-request-id, retry-after, www-authenticate, allow";
+
 const app = () => testApp({ corsOrigins: [ORIGIN, "http://localhost:5173"] });
 
 function preflight(path: string, headers: Record<string, string> = {}): Request {
@@ -16,15 +18,19 @@ function preflight(path: string, headers: Record<string, string> = {}): Request 
 test("a preflight of a known origin is answered 204 without credentials, and names Authorization", async () => {
   const request = preflight("/plants", { "access-control-request-headers": "authorization,content-type" });
   const { status, headers } = await app().fetch(request);
-  const names = ["origin", "methods", "headers", "max-age", "credentials"].map(
-    (name) => `access-control-${name === "max-age" ? "" : "allow-"}${name}`,
-  );
-  expect({ status, headers: names.map((name) => headers.get(name)), vary: headers.get("vary") }).toEqual({
-    status: 204,
-    headers: [ORIGIN, "POST", "authorization, content-type, traceparent, tracestate, x-request-id", "7200", null],
-    vary: "origin",
-  });
-  expect(headers.get("x-content-type-options")).toBe("nosniff");
+  expect([status, Object.fromEntries(headers)]).toEqual([
+    204,
+    {
+      "access-control-allow-origin": ORIGIN,
+      "access-control-allow-methods": "POST",
+      "access-control-allow-headers": "authorization, content-type, traceparent, tracestate, x-request-id",
+      "access-control-expose-headers": EXPOSED,
+      "access-control-max-age": "7200",
+      "x-content-type-options": "nosniff",
+      "x-request-id": expect.any(String),
+      vary: "origin",
+    },
+  ]);
 });
 
 test.each([
@@ -51,23 +57,19 @@ test("OPTIONS that is no preflight is 405, a preflight to nowhere 404, and one w
   }
 });
 
-test("a page of a known origin may read the response to a plant, and every error", async () => {
-  const plant = { id: 1, name: "Fern" };
-  for (const [request, status] of [
-    [postPlant(plant, { origin: ORIGIN }), 200],
-    [postPlant("{", { origin: ORIGIN }), 400],
-    [postPlant(plant, { origin: ORIGIN, authorization: null }), 401],
-    [postPlant(plant, { origin: ORIGIN, "content-type": "text/plain" }), 415],
-  ] as const) {
-    const { status: seen, headers } = await app().fetch(request);
-    expect({ seen, origin: headers.get("access-control-allow-origin"), vary: headers.get("vary") }).toEqual({
-      seen: status,
-      origin: ORIGIN,
-      vary: "origin",
-    });
-    expect(headers.get("access-control-expose-headers")).toBe("x-request-id, retry-after, www-authenticate, allow");
-    expect(headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
-  }
+test.each([
+  [200, {}],
+  [415, { "content-type": "text/plain" }],
+  [401, { authorization: null }],
+])("a page of a known origin may read a response of %d", async (status, headers) => {
+  const response = await app().fetch(postPlant({ id: 1, name: "Fern" }, { origin: ORIGIN, ...headers }));
+  expect(response.status).toBe(status);
+  expect(Object.fromEntries(response.headers)).toMatchObject({
+    "access-control-allow-origin": ORIGIN,
+    "access-control-expose-headers": EXPOSED,
+    "x-request-id": expect.stringMatching(/^[0-9a-f-]{36}$/),
+    vary: "origin",
+  });
 });
 
 test("without an origin, and of an unknown one, responses are as without CORS but for Vary", async () => {

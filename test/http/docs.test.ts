@@ -12,14 +12,11 @@ function get(path: string, headers: Record<string, string> = {}, method = "GET")
   return Promise.resolve(app.fetch(new Request(`http://localhost${path}`, { method, headers })));
 }
 
-test.each(["text/html", "application/json", "*/*", ",".repeat(15_000)])(
-  "GET / redirects to the documentation, whatever the client accepts",
-  async (accept) => {
-    const { status, headers } = await get("/", { accept });
-    expect([status, headers.get("location"), headers.get("vary")]).toEqual([302, "/swagger", null]);
-    expect(headers.get("x-content-type-options")).toBe("nosniff");
-  },
-);
+test("GET / redirects to the documentation", async () => {
+  const { status, headers } = await get("/");
+  expect([status, headers.get("location"), headers.get("vary")]).toEqual([302, "/swagger", null]);
+  expect(headers.get("x-content-type-options")).toBe("nosniff");
+});
 
 const COMPRESSED = [
   ["/swagger", "text/html; charset=utf-8"],
@@ -111,19 +108,16 @@ test("a file has one ETag for each encoding, and HEAD tells what GET does", asyn
 });
 
 test("a file that could not be read once is read again", async () => {
-  const { "swagger-ui.css": css, ...others } = swaggerUi;
-  const files: DocsFiles = {
-    ...others,
+  let reads = 0;
+  const docsFiles: DocsFiles = {
+    ...swaggerUi,
     get "swagger-ui.css"() {
       if (reads++ === 0) throw new Error("too many open files");
-      return css;
+      return swaggerUi["swagger-ui.css"];
     },
   };
-  let reads = 0;
-  const observer = { onError() {}, onResponse() {} };
-  const unlucky = testApp({ docsFiles: files, observer });
+  const unlucky = testApp({ docsFiles, observer: { onError() {}, onResponse() {} } });
   const request = () => unlucky.fetch(new Request("http://localhost/swagger/swagger-ui.css"));
-  expect([(await request()).status, (await request()).status, (await request()).status, reads]).toEqual([
-    500, 200, 200, 2,
-  ]);
+  const statuses = [(await request()).status, (await request()).status, (await request()).status];
+  expect([statuses, reads]).toEqual([[500, 200, 200], 2]);
 });

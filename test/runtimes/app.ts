@@ -29,7 +29,6 @@ export const app = createApp({
     if (token === TOKEN) return { ok: true, scopes: new Set(SCOPES) };
     return token === METRICS_TOKEN ? { ok: true, scopes: new Set(["metrics"]) } : { ok: false, reason: "unknown" };
   },
-  maxBodyBytes: 65_536,
   observer: { onError: () => {}, onResponse: () => {} },
 });
 
