@@ -1,16 +1,10 @@
-import { Database } from "bun:sqlite";
-import { afterEach, beforeEach, describe, expect, jest, setDefaultTimeout, spyOn, test } from "bun:test";
+import { afterEach, beforeEach, expect, jest, spyOn, test } from "bun:test";
+import type { AddOutcome, StoreOutcome } from "../../src/database/database.ts";
 import { memoryStore } from "../../src/database/memory.ts";
-import { openSqliteWorker } from "../../src/database/sqlite/adapter.ts";
 import type { PlantStoreError } from "../../src/errors.ts";
 import { type GroupCommitOptions, groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import type { AddOutcome, StoreOutcome } from "../../src/database/database.ts";
-import { postPlant, testApp } from "../support/app.ts";
 import { type DeferredBatch, deferredStore, promisesSettled } from "../support/deferred_store.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
-
-setDefaultTimeout(TEST_TIMEOUT_MS);
 
 beforeEach(() => void jest.useFakeTimers());
 afterEach(() => void jest.useRealTimers());
@@ -98,24 +92,60 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     "add 3; turn → store 3",
   ],
   [
+    "after seven complete batches in a row one lingers for two milliseconds, and the next one for one",
+    {},
+    "rounds 7; add 3; tick 1 →",
+    "tick 1; end → store 3; 3 added",
+    "add 1 2; turns; end; add 3; tick 1 → store 1 2; 1 added; 2 added; store 3",
+  ],
+  [
     "a batch that comes back during a linger makes it wait for more plants, and no longer",
     { maxInFlight: 2 },
-    "add 1 2; turns; end → store 1 2; 1 added; 2 added",
-    "add 1 2; end → store 1 2; 1 added; 2 added",
-    "add 1 2; end → store 1 2; 1 added; 2 added",
-    "add 1 2; end → store 1 2; 1 added; 2 added",
-    "add 1 2; end → store 1 2; 1 added; 2 added",
-    "add 1 2; add 3; tick 3 → store 1 2; store 3",
+    "rounds 4; add 1 2; add 3; tick 3 → store 1 2; store 3",
     "end → 1 added; 2 added",
     "tick 1; end → 3 added",
     "add 4 5 →",
     "tick 1 → store 4 5",
   ],
   [
+    "a batch that comes back while the next one gathers takes nothing from the linger after it",
+    { maxInFlight: 2 },
+    "rounds 8; add 1 2; tick 5; add 3; end; turns; end → store 1 2; 1 added; 2 added; store 3; 3 added",
+    "add 1 2; turns; end; add 3; tick 2 → store 1 2; 1 added; 2 added",
+    "tick 1 → store 3",
+  ],
+  [
     "drain() ends a linger in which nothing is pending",
     {},
     "add 1 2; turns; end → store 1 2; 1 added; 2 added",
     "drain 60000; timers → drained; timers 0",
+  ],
+  // Texts
+  [
+    "a batch has a megabyte of text, or one plant; what is more has batches and outcomes of its own",
+    {},
+    "add 1*600000 2*400000 3*60000 4*2000000 5*1; turns → store 1 2",
+    "end; tick 1 → 1 added; 2 added; store 3",
+    "fail; turns → 3 out of order; store 4",
+    "end; turns; end → 4 added; store 5; 5 added",
+  ],
+  [
+    "what a batch has no room for leaves on the next connection, three milliseconds after",
+    { maxInFlight: 2 },
+    "add 1*600000 2*600000; turns; tick 2 → store 1",
+    "tick 1 → store 2",
+  ],
+  [
+    "large plants fill the queue by their bytes, two for a UTF-16 code unit, and a plant alone always has room",
+    { queueBytes: 100 },
+    "add 1*60 2*0; turns; end; turns → 2 queue_full; store 1; 1 added",
+    "add 3*4 4*45 5*2 6*1; turns; end → 5 queue_full; store 3 4 6; 3 added; 4 added; 6 added",
+  ],
+  [
+    "plants that expire leave room for as many bytes, once they are not in flight",
+    { queueBytes: 100, timeoutMs: 50 },
+    "add 7*25; turns; add 8*25 9*25 → store 7 in 50; 9 queue_full",
+    "tick 50; add 10*25 11*25 → 7 unknown; 8 not stored; 11 queue_full",
   ],
   // Admission
   [
@@ -198,6 +228,12 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     { timeoutMs: 100 },
     "add 1; drain 60000; tick 100 → 1 not stored; drained",
   ],
+  [
+    "an option that is undefined has its default",
+    { queueLimit: undefined, queueBytes: undefined, timeoutMs: undefined, maxInFlight: undefined },
+    "add 1; turns; add 2; tick 4999 → store 1",
+    "tick 1 → 1 unknown; 2 not stored",
+  ],
 ])("%s", async (_what, options, ...steps) => {
   const { after } = timeline(options);
   const happened: Step[] = [];
@@ -208,88 +244,10 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
   expect(happened).toEqual(steps);
 });
 
-test.each([
-  [0, 1],
-  [3, 1],
-  [4, 2],
-  [7, 2],
-  [8, 3],
-  [40, 3],
-])(
-  "after %d complete batches in a row one lingers for %d ms, and after it the next one for a millisecond",
-  async (complete, ms) => {
-    const { after } = timeline();
-    await after("add 1 2; turns; end");
-    for (let count = 0; count < complete; count++) expect(await after("add 1 2; end")).toStartWith("store 1 2");
-    let events = await after("add 3");
-    let waitedMs = 0;
-    for (; events === ""; waitedMs++) events = await after("tick 1");
-    expect([events, waitedMs]).toEqual(["store 3", ms]);
-    await after("end; add 1 2; turns; end; add 3");
-    expect(await after("tick 1")).toBe("store 3");
-  },
-);
-
-test("a batch that comes back while the next one gathers takes nothing from the linger after it", async () => {
-  const { after } = timeline({ maxInFlight: 2 });
-  await after("add 1 2; turns; end");
-  for (let count = 0; count < 8; count++) await after("add 1 2; end");
-  expect(await after("add 1 2; tick 5; add 3; end; turns; end")).toBe("store 1 2; 1 added; 2 added; store 3; 3 added");
-  expect(await after("add 1 2; turns; end; add 3; tick 2")).toBe("store 1 2; 1 added; 2 added");
-  expect(await after("tick 1")).toBe("store 3");
-});
-
-// Texts
-
-test("a batch has a megabyte of text, or one plant; what is more has batches and outcomes of its own", async () => {
-  const { addOne, after } = timeline();
-  [600_000, 400_000, 60_000, 2_000_000, 1].forEach((length, index) =>
-    addOne({ id: BigInt(index), name: "x", tag: "x".repeat(length - 1) }),
-  );
-  expect(await after("turns")).toBe("store 0 1");
-  expect(await after("end; tick 1")).toBe("0 added; 1 added; store 2");
-  expect(await after("fail; turns")).toBe("2 out of order; store 3");
-  expect(await after("end; turns; end")).toBe("3 added; store 4; 4 added");
-});
-
-test("what a batch has no room for leaves on the next connection, three milliseconds after", async () => {
-  const { addOne, after } = timeline({ maxInFlight: 2 });
-  for (const id of [1n, 2n]) addOne({ id, name: "x".repeat(600_000) });
-  expect(await after("turns; tick 2")).toBe("store 1");
-  expect(await after("tick 1")).toBe("store 2");
-});
-
-test("large plants fill the queue by their bytes, two for a UTF-16 code unit, and a plant alone always has room", async () => {
-  const { addOne, after } = timeline({ queueBytes: 100 });
-  addOne({ id: 1n, name: "x".repeat(40), tag: "y".repeat(20) });
-  addOne({ id: 2n, name: "" });
-  expect(await after("turns; end; turns")).toBe("2 queue_full; store 1; 1 added");
-  for (const [id, length] of [
-    [3n, 4],
-    [4n, 45],
-    [5n, 2],
-    [6n, 1],
-  ] as const)
-    addOne({ id, name: "x".repeat(length - 1), tag: "y" });
-  expect(await after("turns; end")).toBe("5 queue_full; store 3 4 6; 3 added; 4 added; 6 added");
-});
-
-test("plants that expire leave room for as many bytes, once they are not in flight", async () => {
-  const { addOne, after } = timeline({ queueBytes: 100, timeoutMs: 50 });
-  const half = { id: 7n, name: "x".repeat(25) };
-  addOne(half);
-  await after("turns");
-  for (const id of [8n, 9n]) addOne({ ...half, id });
-  expect(await after("tick 50")).toBe("9 queue_full; 7 unknown; 8 not stored");
-  for (const id of [10n, 11n]) addOne({ ...half, id });
-  expect(await after("turns")).toBe("11 queue_full");
-});
-
 // What a store returns
 
 test.each<[returned: unknown, message: string]>([
   [["added"], "The store must return an outcome for each of 2 plants, but returned 1 outcomes"],
-  [["added", "added", "added"], "The store must return an outcome for each of 2 plants, but returned 3 outcomes"],
   [undefined, "The store must return an outcome for each of 2 plants, but returned undefined"],
   [
     { length: 2, 0: "added", 1: "added" },
@@ -302,8 +260,8 @@ test.each<[returned: unknown, message: string]>([
   const onCommit = jest.fn();
   const add = async () => returned as AddOutcome[];
   const commits = groupCommit({ ...memoryStore(), add }, { defer: queueMicrotask, onCommit });
-  const errors = [FERN, MOSS].map((plant) => rejection(commits.add(plant)));
-  for (const error of await Promise.all(errors)) expect(error).toMatchObject({ name: "TypeError", message });
+  const rejected = { status: "rejected", reason: { name: "TypeError", message } };
+  expect(await Promise.allSettled([commits.add(FERN), commits.add(MOSS)])).toMatchObject([rejected, rejected]);
   expect(commits.size()).toBe(0);
   expect(onCommit).not.toHaveBeenCalled();
 });
@@ -314,14 +272,14 @@ test("a store that throws instead of rejecting fails the batch, too", async () =
     throw cause;
   };
   const commits = groupCommit({ ...memoryStore(), add }, { defer: queueMicrotask });
-  for (const plant of [FERN, MOSS]) expect(await rejection(commits.add(plant))).toBe(cause);
+  for (const plant of [FERN, MOSS]) await expect(commits.add(plant)).rejects.toBe(cause);
 });
 
 test("the cause of an unavailable plant says that the store called it so", async () => {
   const add = async () => ["unavailable"] as const;
   const commits = groupCommit({ ...memoryStore(), add }, { defer: queueMicrotask });
   const cause = { message: 'the store returned "unavailable" for this plant' };
-  expect(await rejection(commits.add(FERN))).toMatchObject({ code: "storage_unavailable", cause });
+  await expect(commits.add(FERN)).rejects.toMatchObject({ code: "storage_unavailable", cause });
 });
 
 test("onCommit hears of outcomes with how long the commit took, and of no commit that stored nothing", async () => {
@@ -356,114 +314,31 @@ test("the store may try for a millisecond at least, however late the timers are"
 // Defaults
 
 test("by default a lone plant waits for a turn of the event loop, and for no timer", async () => {
-  expect(await groupCommit(memoryStore()).add(FERN)).toBe("added");
+  expect(await groupCommit(memoryStore(), { defer: undefined, onCommit: undefined }).add(FERN)).toBe("added");
 });
 
-test("without setImmediate a lone plant waits for a timer of zero", async () => {
-  using _ = withoutSetImmediate();
-  let outcome: AddOutcome | undefined;
-  void groupCommit(memoryStore())
-    .add(FERN)
-    .then((added) => (outcome = added));
-  await promisesSettled();
-  expect(outcome).toBeUndefined();
-  jest.advanceTimersByTime(1);
-  await promisesSettled();
-  expect(outcome).toBe("added");
-});
-
-test("an option that is undefined has its default", async () => {
-  const { store, batch } = deferredStore();
-  const options = { queueLimit: undefined, queueBytes: undefined, timeoutMs: undefined, maxInFlight: undefined };
-  const commits = groupCommit(store, { ...options, defer: undefined, onCommit: undefined });
-  const outcomes = [commits.add(FERN), commits.add(MOSS)];
-  const { plants, timeoutMs, end } = await batch(0);
-  expect({ plants, timeoutMs }).toEqual({ plants: [FERN, MOSS], timeoutMs: 5_000 });
-  end(["added", "present"]);
-  expect(await Promise.all(outcomes)).toEqual(["added", "present"]);
-});
-function withoutSetImmediate(): Disposable {
+test("without setImmediate a lone plant waits for a timer", async () => {
   const { setImmediate } = globalThis;
   Reflect.deleteProperty(globalThis, "setImmediate");
-  return { [Symbol.dispose]: () => void Object.assign(globalThis, { setImmediate }) };
-}
-
-// A real database
-
-describe("with real timers, over SQLite", () => {
-  beforeEach(() => void jest.useRealTimers());
-
-  test("of 1,000 different plants posted at once under one id one is 200, the others 409, and that one is stored", async () => {
-    await using sqlite = await sqliteApp();
-    const responses = await sqlite.postAll((i) => ({ id: 7, name: `plant ${i}` }));
-    const winners = responses.filter(({ status }) => status === 200);
-    expect(winners).toHaveLength(1);
-    const losers = responses.filter(({ status, body }) => status === 409 && body.error === 4091);
-    expect(losers).toHaveLength(CLIENTS - 1);
-    expect(sqlite.rows()).toEqual([{ id: 7n, name: winners[0]?.body.name, tag: null }]);
-  });
-
-  test("1,000 plants posted at once are all stored, each as it was sent", async () => {
-    await using sqlite = await sqliteApp();
-    const responses = await sqlite.postAll((i) => ({ id: i, name: `plant ${i}`, tag: `tag ${i}` }));
-    expect(responses).toEqual(
-      Array.from(responses, (_, i) => ({ status: 200, body: { name: `plant ${i}`, tag: `tag ${i}` } })),
-    );
-    expect(sqlite.rows()).toEqual(
-      Array.from(responses, (_, i) => ({ id: BigInt(i), name: `plant ${i}`, tag: `tag ${i}` })),
-    );
-  });
+  const outcome = groupCommit(memoryStore()).add(FERN);
+  Object.assign(globalThis, { setImmediate });
+  // The other one is for its deadline.
+  expect(jest.getTimerCount()).toBe(2);
+  jest.advanceTimersByTime(1);
+  expect(await outcome).toBe("added");
 });
-
-const CLIENTS = 1_000;
-
-interface CannedResponse {
-  readonly status: number;
-  readonly body: { name?: string; tag?: string; error?: number };
-}
-
-async function sqliteApp() {
-  const directory = emptyDirectory();
-  const path = `${directory.path}/plants.db`;
-  const database = await openSqliteWorker(path);
-  const app = testApp({ plants: groupCommit(database.plants) });
-  async function post(body: object): Promise<CannedResponse> {
-    const response = await app.fetch(postPlant(body));
-    return { status: response.status, body: (await response.json()) as CannedResponse["body"] };
-  }
-  return {
-    postAll: (body: (i: number) => object) => Promise.all(Array.from({ length: CLIENTS }, (_, i) => post(body(i)))),
-    /** What another process sees in the file, ordered by id. */
-    rows() {
-      using reader = new Database(path, { readonly: true, safeIntegers: true });
-      return reader.query("SELECT id, name, tag FROM plants ORDER BY id").all();
-    },
-    async [Symbol.asyncDispose]() {
-      await database[Symbol.asyncDispose]();
-      directory[Symbol.dispose]();
-    },
-  };
-}
 
 const FERN: NewPlant = { id: 1n, name: "Fern" };
 const MOSS: NewPlant = { id: 2n, name: "Moss" };
 
-function rejection(promise: Promise<AddOutcome>): Promise<unknown> {
-  return promise.then(
-    (outcome) => {
-      throw new Error(`Expected a rejection, got "${outcome}"`);
-    },
-    (error: unknown) => error,
-  );
-}
-
 /**
  * What a test does, in words separated by "; ":
- * - `add 1 2`: adds plants with these ids;
+ * - `add 1 2*60`: adds plants with these ids, and with so many UTF-16 code units of text;
  * - `turn`: one turn of the event loop; `turns`: until nothing waits for one any more;
  * - `tick 3`: three milliseconds pass;
  * - `end added conflict`: the oldest batch in flight comes back, by default with every plant added; `end-last`: the newest;
  * - `fail`: the oldest batch in flight fails;
+ * - `rounds 3`: a batch of two plants comes back, and after it three complete ones; reports none of it;
  * - `drain 500`: drains for so many milliseconds;
  * - `size`, `timers`, `waiting`: reports how many plants have no outcome, timers run, functions wait for a turn.
  */
@@ -482,51 +357,71 @@ type Step = string;
 function timeline(options: GroupCommitOptions = {}) {
   const events: string[] = [];
   const { store, batches } = deferredStore();
-  const turns = manualTurns();
-  const add = (...[plants, { timeoutMs }]: Parameters<typeof store.add>) => {
+  const inFlight: DeferredBatch[] = [];
+  /** What waits for the next turn. */
+  const waiting: (() => void)[] = [];
+  const defer = (run: () => void) => void waiting.push(run);
+  const add: typeof store.add = (plants, { timeoutMs }) => {
     const ids = plants.map(({ id }) => id).join(" ");
     events.push(`store ${ids}${options.timeoutMs === undefined ? "" : ` in ${timeoutMs}`}`);
     const returned = store.add(plants, { timeoutMs });
     inFlight.push(batches.at(-1) as DeferredBatch);
     return returned;
   };
-  const inFlight: DeferredBatch[] = [];
-  const commits = groupCommit({ ...store, add }, { defer: turns.defer, ...options });
+  const commits = groupCommit({ ...store, add }, { defer, ...options });
 
-  function addOne(plant: NewPlant): void {
-    commits.add(plant).then(
-      (outcome) => events.push(`${plant.id} ${outcome}`),
-      (error: PlantStoreError) => events.push(`${plant.id} ${wordFor(error)}`),
+  function addOne(id: string, units: number): void {
+    const [name, tag] = ["x".repeat(Math.ceil(units / 2)), "y".repeat(units / 2)];
+    commits.add({ id: BigInt(id), name, ...(tag !== "" && { tag }) }).then(
+      (outcome) => events.push(`${id} ${outcome}`),
+      (error: PlantStoreError) => events.push(`${id} ${wordFor(error)}`),
     );
+  }
+
+  async function turn(): Promise<void> {
+    for (const run of waiting.splice(0)) run();
+    await promisesSettled();
+  }
+
+  async function rounds(count: number): Promise<void> {
+    await after("add 1 2; turns; end");
+    for (let round = 0; round < count; round++) {
+      expect(await after("add 1 2; end")).toBe("store 1 2; 1 added; 2 added");
+    }
   }
 
   const end = (batch: DeferredBatch | undefined, words: readonly string[]) =>
     batch?.end(words.length > 0 ? (words as StoreOutcome[]) : batch.plants.map(() => "added"));
   const actions: Readonly<Record<string, (...words: string[]) => unknown>> = {
-    add: (...ids) => ids.forEach((id) => addOne({ id: BigInt(id), name: `plant ${id}` })),
-    turn: () => turns.turn(),
-    turns: () => turns.run(),
+    add(...plants) {
+      for (const [id = "", units = "8"] of plants.map((plant) => plant.split("*"))) addOne(id, Number(units));
+    },
+    turn,
+    async turns() {
+      while (waiting.length > 0) await turn();
+    },
     tick: (ms) => jest.advanceTimersByTime(Number(ms)),
     end: (...words) => end(inFlight.shift(), words),
     "end-last": (...words) => end(inFlight.pop(), words),
     fail: () => inFlight.shift()?.fail(new Error("out of order")),
+    rounds: (count) => rounds(Number(count)),
     drain: (ms) => void commits.drain(Number(ms)).then(() => events.push("drained")),
     size: () => events.push(`size ${commits.size()}`),
     timers: () => events.push(`timers ${jest.getTimerCount()}`),
-    waiting: () => events.push(`waiting ${turns.waiting()}`),
+    waiting: () => events.push(`waiting ${waiting.length}`),
   };
-  return {
-    addOne,
-    /** Does what is written, and returns what happened. */
-    async after(written: Action): Promise<Events> {
-      for (const action of written.split("; ")) {
-        const [name = "", ...words] = action.split(" ");
-        await actions[name]?.(...words);
-        await promisesSettled();
-      }
-      return events.splice(0).join("; ");
-    },
-  };
+
+  /** Does what is written, and returns what happened. */
+  async function after(written: Action): Promise<Events> {
+    for (const action of written.split("; ")) {
+      const [name = "", ...words] = action.split(" ");
+      await actions[name]?.(...words);
+      await promisesSettled();
+    }
+    return events.splice(0).join("; ");
+  }
+
+  return { after };
 }
 
 function wordFor({ code, message }: PlantStoreError): string {
@@ -535,27 +430,4 @@ function wordFor({ code, message }: PlantStoreError): string {
   return message === "storage did not finish in time; the plant may or may not be stored, send it again"
     ? "unknown"
     : message;
-}
-
-/** Turns of the event loop that come when the test says so. */
-function manualTurns() {
-  const waiting: (() => void)[] = [];
-
-  async function turn(): Promise<void> {
-    for (const run of waiting.splice(0)) run();
-    await promisesSettled();
-  }
-
-  return {
-    defer: (run: () => void) => void waiting.push(run),
-    /** How many functions wait for the next turn. */
-    waiting: () => waiting.length,
-    /** One turn: runs what waits now, then lets promises settle. */
-    turn,
-    /** Turns until nothing waits any more. */
-    async run(): Promise<void> {
-      await promisesSettled();
-      while (waiting.length > 0) await turn();
-    },
-  };
 }
