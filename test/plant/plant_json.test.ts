@@ -1,4 +1,6 @@
 import { expect, test } from "bun:test";
+import { TypeCompiler } from "elysia/type-system";
+import { NewPlantSchema } from "../../src/http/plants.ts";
 import { INT64_MAX, type NewPlant } from "../../src/plant/plant.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";
 import { EXACT_IDS, NOT_IDS, NOT_JSON } from "../support/cases.ts";
@@ -90,6 +92,26 @@ test.each([
 
 test("the refusal of what is not JSON does not quote it", () => {
   for (const [, text] of NOT_JSON) expect(() => parsed(text)).toThrow(/^(?!.*Fern)the body/);
+});
+
+const schema = TypeCompiler.Compile(NewPlantSchema);
+
+test.each([
+  { id: 1, name: "Fern" },
+  { id: -1, name: "", tag: "" },
+  { id: 1, name: "Fern", tag: null },
+  { id: 1, name: "Fern", tag: 1 },
+  { id: 1, name: "Fern", more: 1 },
+  { id: 1, name: null },
+  { id: 1 },
+  { id: 1.5, name: "Fern" },
+  { id: "1", name: "Fern" },
+  { id: null, name: "Fern" },
+  { name: "Fern" },
+])("parsePlant() takes %j if the schema of the OpenAPI document does", (value) => {
+  const parse = () => parsed(JSON.stringify(value));
+  if (schema.Check(value)) parse();
+  else expect(parse).toThrow(expect.objectContaining({ code: "invalid_plant" }));
 });
 
 /** At a million characters, anything but linear time runs into the runner's time limit. */
