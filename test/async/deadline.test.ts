@@ -16,27 +16,20 @@ test("withDeadline() settles as the promise does in time, leaves no timer behind
   expect(onTimeout).not.toHaveBeenCalled();
 });
 
-test("withDeadline() resolves with what onTimeout() returns, at the deadline and not before", async () => {
-  let calls = 0;
-  const waiting = withDeadline(never(), 100, () => {
-    calls++;
-    return "late";
-  });
+test("withDeadline() settles as onTimeout() does, at the deadline and not before", async () => {
+  const onTimeout = jest.fn(() => "late");
+  const waiting = withDeadline(never(), 100, onTimeout);
   jest.advanceTimersByTime(99);
   await promisesSettled();
-  expect(calls).toBe(0);
+  expect(onTimeout).not.toHaveBeenCalled();
   jest.advanceTimersByTime(1);
   expect(await waiting).toBe("late");
-  expect([calls, jest.getTimerCount()]).toEqual([1, 0]);
-});
-
-test("withDeadline() rejects with what onTimeout() throws", async () => {
-  const error = new Error("too late");
-  const waiting = withDeadline(never(), 100, () => {
-    throw error;
+  expect([onTimeout.mock.calls.length, jest.getTimerCount()]).toEqual([1, 0]);
+  const failing = withDeadline(never(), 100, () => {
+    throw new Error("too late");
   });
   jest.advanceTimersByTime(100);
-  await expect(waiting).rejects.toBe(error);
+  await expect(failing).rejects.toThrow("too late");
 });
 
 test("withDeadline() ends at once where the time is over, and sets no negative timer, which the runtime warns of", async () => {
@@ -65,13 +58,12 @@ test("withDeadline() ignores a rejection after the deadline: it is not unhandled
 
 test("withAbort() settles as the promise does, and leaves no listener behind", async () => {
   const { signal } = new AbortController();
-  const listeners = new Set<unknown>();
-  signal.addEventListener = (_: string, listener: unknown) => void listeners.add(listener);
-  signal.removeEventListener = (_: string, listener: unknown) => void listeners.delete(listener);
+  using add = spyOn(signal, "addEventListener");
+  using remove = spyOn(signal, "removeEventListener");
   expect(await withAbort(Promise.resolve("in time"), signal)).toBe("in time");
   const cause = new Error("out of order");
   await expect(withAbort(Promise.reject(cause), signal)).rejects.toBe(cause);
-  expect(listeners.size).toBe(0);
+  expect(remove.mock.calls).toEqual(add.mock.calls);
 });
 
 test("withAbort() resolves to nothing when the signal is aborted, before or meanwhile", async () => {

@@ -1,55 +1,28 @@
 import { expect, test } from "bun:test";
 import { semaphore } from "../../src/async/semaphore.ts";
 
-/** Tasks that run until they are told to end, and what is running. */
-function tasks() {
+test("semaphore() runs as many tasks at once as there are permits, first come, first served, whether they fail or not", async () => {
   const running: number[] = [];
-  const ends = new Map<number, PromiseWithResolvers<number>>();
-  const task = (id: number) => () => {
-    running.push(id);
-    const end = Promise.withResolvers<number>();
-    ends.set(id, end);
-    return end.promise.finally(() => running.splice(running.indexOf(id), 1));
-  };
-  return {
-    running,
-    task,
-    end: (id: number) => ends.get(id)?.resolve(id),
-    fail: (id: number) => ends.get(id)?.reject(id),
-  };
-}
-
-test("semaphore() runs as many tasks at once as there are permits, first come, first served", async () => {
-  const { running, task, end } = tasks();
+  const ends = Array.from({ length: 6 }, () => Promise.withResolvers<void>());
   const withPermit = semaphore(2);
-  const results = [1, 2, 3, 4].map((id) => withPermit(task(id)));
-  expect(running).toEqual([1, 2]);
-  end(2);
-  await results[1];
-  expect(running).toEqual([1, 3]);
-  end(1);
-  await results[0];
-  results.push(withPermit(task(5)));
-  expect(running).toEqual([3, 4]);
-  end(3);
-  await results[2];
-  end(4);
-  end(5);
-  expect(await Promise.all(results)).toEqual([1, 2, 3, 4, 5]);
-  expect(running).toEqual([]);
-});
-
-test("semaphore() gives the permit of a task that failed to the next one", async () => {
-  const { running, task, end, fail } = tasks();
-  const withPermit = semaphore(1);
-  const [first, second] = [withPermit(task(1)), withPermit(task(2))];
-  fail(1);
-  await expect(first).rejects.toBe(1);
-  expect(running).toEqual([2]);
-  end(2);
-  expect(await second).toBe(2);
-  const third = withPermit(task(3));
-  expect(running).toEqual([3]);
-  end(3);
-  expect(await third).toBe(3);
+  const run = (id: number) =>
+    withPermit(async () => {
+      running.push(id);
+      await ends[id]?.promise.finally(() => running.splice(running.indexOf(id), 1));
+      return id;
+    });
+  const results = [0, 1, 2, 3].map(run);
+  expect(running).toEqual([0, 1]);
+  ends[1]?.reject("out of order");
+  await expect(results[1]).rejects.toBe("out of order");
+  expect(running).toEqual([0, 2]);
+  ends[0]?.resolve();
+  expect(await results[0]).toBe(0);
+  results.push(run(4));
+  expect(running).toEqual([2, 3]);
+  for (const { resolve } of ends) resolve();
+  expect(await Promise.all(results.slice(2))).toEqual([2, 3, 4]);
+  // The permits are free again.
+  void run(5);
+  expect(running).toEqual([5]);
 });
