@@ -3,8 +3,7 @@ export type Outcome = "stored" | "conflict";
 
 /** A plant as it came. */
 export interface HandPlant {
-  /** A double, or the digits of what is none. */
-  readonly id: number | string;
+  readonly id: number;
   readonly name: string;
   readonly tag?: string;
 }
@@ -44,7 +43,8 @@ function refused(status: number, error: number, message: string): Response {
   return Response.json({ error, message }, { status });
 }
 
-function isPlant(value: unknown): value is HandPlant {
+/** Whether a value has the members of a plant. */
+export function isPlant(value: unknown): value is HandPlant {
   if (typeof value !== "object" || value === null) return false;
   const { id, name, tag } = value as Record<string, unknown>;
   return Number.isSafeInteger(id) && typeof name === "string" && (tag === undefined || typeof tag === "string");

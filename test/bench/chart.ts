@@ -33,13 +33,28 @@ const FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', 'Noto Sans', Helvet
 
 /** Draws horizontal bars of the CPU of a plant, in the order given, each with its figures beside it, as an SVG. */
 export function chart(bars: readonly Bar[], { theme, headline, emphasized }: ChartOptions): string {
-  const { text, quiet, rule } = COLORS[theme];
+  const { text, quiet, accent, bar: plain, rule } = COLORS[theme];
   const height = HEAD + bars.length * ROW + 34;
   const most = Math.max(...bars.map(({ micros }) => micros));
   const left = Math.ceil(Math.max(...bars.map(({ name }) => name.length)) * CHARACTER) + 24;
-  const scale = (WIDTH - left - FIGURES) / most;
   const description = bars.map(({ name, micros }) => `${name}: ${micros.toFixed(1)}`).join("; ");
   const foot = "64 connections on one machine. Every 200 is sent after an fsync.";
+
+  function row({ name, micros, perSecond }: Bar, index: number): string {
+    const top = HEAD + index * ROW;
+    const length = Math.max(2, (micros * (WIDTH - left - FIGURES)) / most);
+    const [ink, faint, fill, weight] =
+      name === emphasized ? [accent, accent, accent, ' font-weight="600"'] : [text, quiet, plain, ""];
+    const label = (x: number, anchor: "start" | "end", color: string, words: string) =>
+      `<text x="${x.toFixed(1)}" y="${top + 19}" text-anchor="${anchor}" fill="${color}"${weight}>${escapeXml(words)}</text>`;
+    return [
+      label(left - 12, "end", ink, name),
+      `<rect x="${left}" y="${top + 3}" width="${length.toFixed(1)}" height="22" rx="2" fill="${fill}"/>`,
+      label(left + length + 8, "start", ink, micros.toFixed(0)),
+      label(WIDTH, "end", faint, Math.round(perSecond).toLocaleString("en-US")),
+    ].join("\n");
+  }
+
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}"` +
       ` font-family="${FONT}" font-size="14" role="img" aria-labelledby="title description">`,
@@ -49,39 +64,9 @@ export function chart(bars: readonly Bar[], { theme, headline, emphasized }: Cha
     `<text x="0" y="46" fill="${quiet}">server CPU for one stored plant, in microseconds; shorter is better</text>`,
     `<text x="${WIDTH}" y="46" text-anchor="end" fill="${quiet}">plants a second</text>`,
     `<line x1="${left}" y1="${HEAD - 8}" x2="${left}" y2="${HEAD + bars.length * ROW}" stroke="${rule}"/>`,
-    ...bars.map((bar, index) => {
-      const place = { left, top: HEAD + index * ROW, scale };
-      return drawBar(bar, place, COLORS[theme], bar.name === emphasized);
-    }),
+    ...bars.map(row),
     `<text x="0" y="${height - 8}" font-size="12" fill="${quiet}">${escapeXml(foot)}</text>`,
     "</svg>\n",
-  ].join("\n");
-}
-
-interface Place {
-  /** Where the bars begin. */
-  readonly left: number;
-  readonly top: number;
-  /** Pixels a microsecond. */
-  readonly scale: number;
-}
-
-type Colors = (typeof COLORS)[ChartOptions["theme"]];
-
-function drawBar({ name, micros, perSecond }: Bar, place: Place, colors: Colors, isEmphasized: boolean): string {
-  const { left, top, scale } = place;
-  const length = Math.max(2, micros * scale);
-  const weight = isEmphasized ? ' font-weight="600"' : "";
-  const [ink, quiet, bar] = isEmphasized
-    ? [colors.accent, colors.accent, colors.accent]
-    : [colors.text, colors.quiet, colors.bar];
-  const label = (x: number, anchor: "start" | "end", fill: string, text: string) =>
-    `<text x="${x.toFixed(1)}" y="${top + 19}" text-anchor="${anchor}" fill="${fill}"${weight}>${escapeXml(text)}</text>`;
-  return [
-    label(left - 12, "end", ink, name),
-    `<rect x="${left}" y="${top + 3}" width="${length.toFixed(1)}" height="22" rx="2" fill="${bar}"/>`,
-    label(left + length + 8, "start", ink, micros.toFixed(0)),
-    label(WIDTH, "end", quiet, Math.round(perSecond).toLocaleString("en-US")),
   ].join("\n");
 }
 

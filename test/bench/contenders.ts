@@ -9,8 +9,6 @@ export interface Contender {
   readonly program: readonly string[];
   /** More of the environment than {@linkcode TOKEN} as `AUTH_TOKENS`. @default none */
   readonly env?: Readonly<Record<string, string>>;
-  /** The ids of the plants it is sent. @default "ascending" */
-  readonly ids?: "ascending" | "random";
   /** Its working directory. @default a new one */
   readonly cwd?: string;
   /** What it logs once it has done what a start makes it do. @default it is not waited for */
@@ -21,8 +19,6 @@ export interface Contender {
   readonly count?: () => Promise<number>;
   /** How many of it run at once. @default {1} */
   readonly servers?: number;
-  /** The `DATABASE_URL` of each of them. @default none */
-  readonly databaseUrl?: string;
   /** The processes of a database that is apart. @default none */
   readonly databaseProcesses?: () => readonly number[];
 }

@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
-import { outcome, render, table } from "./report.ts";
+import { costTable, median, outcome, render, table } from "./report.ts";
+import type { Cost } from "./servers.ts";
 
 test("outcome() holds the median against the most, or the least, that the goal allows", () => {
   expect(outcome("CPU", [1.4, 1.1, 1.2], 1.25)).toEqual({
@@ -39,4 +40,20 @@ test("render() says what was missed, and what could not be measured", () => {
   expect(text).toStartWith("## A stored plant\n\n64 connections.\n\n| program ");
   expect(text).toContain("\nNot measured: Go: there is no go\n");
   expect(text).toContain("| CPU / lean |     1.60 | 1.60 to 1.60 |  1.50 | not met |");
+});
+
+test("costTable() shows the median of the rounds, and of the longest wait the most", () => {
+  const rounds = [3_000, 9_000, 1_000].map((perSecond) => ({ perSecond, maxMs: perSecond }) as Cost);
+  const { columns, rows } = costTable(new Map([["plant-store", rounds]]), "program", [
+    ["plants/s", "perSecond", 0],
+    ["longest ms", "maxMs", 1],
+  ]);
+  expect([columns, ...rows]).toEqual([
+    ["program", "plants/s", "longest ms"],
+    ["plant-store", "3,000", "9,000.0"],
+  ]);
+});
+
+test("median() is the middle value, and the mean of two in the middle", () => {
+  expect([median([9, 1, 5]), median([9, 1, 5, 6]), median([])]).toEqual([5, 5.5, Number.NaN]);
 });

@@ -1,5 +1,5 @@
+import { type Costs, figures } from "./rounds.ts";
 import type { Cost } from "./servers.ts";
-import { median } from "./statistics.ts";
 
 /** One part of the benchmark: what `bun run bench` prints, and the JSON file keeps. */
 export interface Section {
@@ -13,7 +13,7 @@ export interface Section {
   /** What could not be measured, and why. @default none */
   readonly missing?: readonly string[];
   /** All that was measured, by name and round, for the JSON file. @default what the rows have */
-  readonly costs?: Readonly<Record<string, readonly Cost[]>>;
+  readonly costs?: Costs;
 }
 
 /** How a goal fared. */
@@ -69,7 +69,35 @@ function pad(cell: string, width: number, index: number): string {
   return index === 0 ? cell.padEnd(width) : cell.padStart(width);
 }
 
-/** A whole number with its thousands apart. */
-export function thousands(value: number): string {
-  return Math.round(value).toLocaleString("en-US");
+/** A column of figures: its title, and which figure it shows with how many digits. */
+export type Column = readonly [title: string, figure: keyof Cost, digits: number];
+
+/** Costs as a table, with a row for each name. */
+export function costTable(costs: Costs, what: string, columns: readonly Column[]) {
+  return {
+    columns: [what, ...columns.map(([title]) => title)],
+    rows: Array.from(costs.keys(), (name) => [
+      name,
+      ...columns.map(([, figure, digits]) => thousands(overall(costs, name, figure), digits)),
+    ]),
+    costs,
+  };
+}
+
+/** The median of the rounds; of the longest wait and of the memory, the most. */
+export function overall(costs: Costs, name: string, figure: keyof Cost): number {
+  const all = figures(costs, name, figure);
+  return figure === "maxMs" || figure === "peakMB" ? Math.max(...all) : median(all);
+}
+
+/** The middle value, or the mean of the two in the middle; NaN of none. */
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((one, other) => one - other);
+  const middle = (sorted.length - 1) / 2;
+  return ((sorted[Math.floor(middle)] ?? Number.NaN) + (sorted[Math.ceil(middle)] ?? Number.NaN)) / 2;
+}
+
+/** A number with its thousands apart. */
+export function thousands(value: number, digits = 0): string {
+  return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { figures, interleave, steadyCost } from "./rounds.ts";
+import { figures, interleave, ratios, steadyCost } from "./rounds.ts";
 import type { LoadOptions } from "./run_load.ts";
 import type { Cost } from "./servers.ts";
 
@@ -15,8 +15,8 @@ test("interleave() measures every subject once a round, and turns the order", as
     return { cpuMicros: order.length } as Cost;
   });
   expect(order).toEqual([1, 2, 3, 3, 2, 1, 1, 2, 3]);
-  expect(figures(costs, "b", ({ cpuMicros }) => cpuMicros)).toEqual([2, 5, 8]);
-  expect(() => figures(costs, "d", ({ cpuMicros }) => cpuMicros)).toThrow('"d" did not run');
+  expect(figures(costs, "b", "cpuMicros")).toEqual([2, 5, 8]);
+  expect(() => figures(costs, "d", "cpuMicros")).toThrow('"d" did not run');
 });
 
 test("steadyCost() does not count the first load after a pause, as long for each of several servers", async () => {
@@ -25,4 +25,8 @@ test("steadyCost() does not count the first load after a pause, as long for each
   const options = { connections: 64, seconds: 3 };
   expect((await steadyCost({ load, servers: 3 }, options)).cpuMicros).toBe(2);
   expect(loads).toEqual([{ ...options, seconds: 9 }, options]);
+});
+
+test("ratios() compares within each round", () => {
+  expect(ratios([30, 100], [20, 50])).toEqual([1.5, 2]);
 });

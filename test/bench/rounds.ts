@@ -55,8 +55,18 @@ export async function interleave<Subject>(
 }
 
 /** One figure of a name, for each round. */
-export function figures(costs: Costs, name: string, figure: (cost: Cost) => number): number[] {
+export function figures(costs: Costs, name: string, figure: keyof Cost): number[] {
   const all = costs.get(name);
   if (all === undefined) throw new Error(`"${name}" did not run`);
-  return all.map(figure);
+  return all.map((cost) => cost[figure]);
+}
+
+/** Each round's value over the same round's base: what else the machine did in a round meets both. */
+export function ratios(values: readonly number[], bases: readonly number[]): number[] {
+  return values.map((value, round) => value / (bases[round] ?? Number.NaN));
+}
+
+/** One figure of a name, in times that of another one. */
+export function relative(costs: Costs, figure: keyof Cost, name: string, base: string): number[] {
+  return ratios(figures(costs, name, figure), figures(costs, base, figure));
 }

@@ -1,7 +1,10 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { postBytes } from "../support/load.ts";
 import { emptyDirectory } from "../support/program.ts";
-import { rawRequest } from "./requests.ts";
+
+/** A plant; `wrk.lua` puts an id of its own in the place of the 16 zeros, so that every request has the same length. */
+export const PLANT = `{"id":${"0".repeat(16)},"name":"Monstera deliciosa","tag":"indoor"}`;
 
 /** A signal ends the load, and that the rest: what is in use is gone at the end of its scope. */
 export const stop = new AbortController();
@@ -28,7 +31,7 @@ export interface LoadOptions {
   readonly seconds: number;
   /** @default "ascending" */
   readonly ids?: "ascending" | "random";
-  /** See {@linkcode rawRequest}. @default a plant of its own id each */
+  /** Its bytes. @default a good one of {@linkcode PLANT} */
   readonly request?: string;
   /** The status of every response. @default 200 */
   readonly status?: number;
@@ -40,16 +43,23 @@ let loads = 0;
 /**
  * Sends one request over and over on keep-alive connections.
  *
- * @throws {Error} If a connection fails, or a response has another status: wrk tells those from 400 on from others.
+ * @throws {Error} If wrk is not installed, a connection fails, or a response has another status: wrk tells those from
+ * 400 on from others.
  */
-export async function runLoad(url: string, options: LoadOptions): Promise<LoadResult> {
-  const { request = rawRequest(), status = 200 } = options;
+export async function runLoad(
+  url: string,
+  { connections, seconds, ids = "ascending", request = postBytes(PLANT), status = 200 }: LoadOptions,
+): Promise<LoadResult> {
   stop.signal.throwIfAborted();
   using directory = emptyDirectory();
   const file = join(directory.path, "request");
   writeFileSync(file, request);
   const first = 1e15 + 1e11 * ++loads;
-  const child = Bun.spawn(commandLine(url, file, first, options), {
+  const wrk = Bun.which("wrk");
+  if (wrk === null) throw new Error("Cannot load a server without wrk (Debian: apt-get install wrk)");
+  const load = ["-t1", `-c${connections}`, `-d${Math.ceil(seconds)}s`, "--timeout", "30s"];
+  const script = ["-s", join(import.meta.dir, "wrk.lua"), url, "--", file, ids, String(first)];
+  const child = Bun.spawn([wrk, ...load, ...script], {
     stdin: "ignore",
     stdout: "pipe",
     stderr: "inherit",
@@ -64,13 +74,4 @@ export async function runLoad(url: string, options: LoadOptions): Promise<LoadRe
     throw new Error(`Expected status ${status} for every request, got ${JSON.stringify(result)}`);
   }
   return result;
-}
-
-/** @throws {Error} If wrk is not installed. */
-function commandLine(url: string, request: string, first: number, options: LoadOptions): string[] {
-  const { connections, seconds, ids = "ascending" } = options;
-  const wrk = Bun.which("wrk");
-  if (wrk === null) throw new Error("Cannot load a server without wrk (Debian: apt-get install wrk)");
-  const load = ["-t1", `-c${connections}`, `-d${Math.ceil(seconds)}s`, "--timeout", "30s"];
-  return [wrk, ...load, "-s", join(import.meta.dir, "wrk.lua"), url, "--", request, ids, String(first)];
 }

@@ -1,15 +1,14 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { getBytes } from "../support/load.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { skipsProc, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { BY_HAND, CEILING, POOL } from "./contenders.ts";
 import { canRequireFsync, requireFsync } from "./durability.ts";
-import { rawRequest } from "./requests.ts";
 import { startContender } from "./servers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** A row for each plant. */
-const PLANTS = "SELECT FROM plants";
+const measuring = test.concurrent.skipIf(skipsProc());
 
 test.concurrent.skipIf(!canRequireFsync)(
   "requireFsync() refuses a program that answers 200 without an fsync",
@@ -22,42 +21,35 @@ test.concurrent.skipIf(!canRequireFsync)(
   },
 );
 
-test.concurrent.skipIf(skipsProc())(
-  "startContender() measures a load, and finds every plant that was answered 200",
-  async () => {
-    await using server = await startContender(BY_HAND.lean);
-    const cost = await server.load({ connections: 4, seconds: 1 });
-    expect(cost.responses).toBeGreaterThan(0);
-    expect(cost.cpuMicros).toBeGreaterThan(0);
-    expect(cost.peakMemory).toBeGreaterThan(1e6);
-  },
-);
+measuring("startContender() measures a load, and finds every plant that was answered 200", async () => {
+  await using server = await startContender(BY_HAND.lean);
+  const cost = await server.load({ connections: 4, seconds: 1 });
+  expect(cost.responses).toBeGreaterThan(0);
+  expect(cost.cpuMicros).toBeGreaterThan(0);
+  expect(cost.peakMB).toBeGreaterThan(1);
+});
 
-test.concurrent.skipIf(skipsProc())(
-  "startContender() fails where fewer plants are stored than were answered 200",
-  async () => {
-    const run = async () => {
-      await using server = await startContender({ ...CEILING, stores: true, count: async () => 0 });
-      await server.load({ connections: 4, seconds: 1 });
-    };
-    await expect(run()).rejects.toThrow(/^Bun\.serve, nothing stored answered 200 to \d+ plants, and stored 0$/);
-  },
-);
+measuring("startContender() fails where fewer plants are stored than were answered 200", async () => {
+  const run = async () => {
+    await using server = await startContender({ ...CEILING, stores: true, count: async () => 0 });
+    await server.load({ connections: 4, seconds: 1 });
+  };
+  await expect(run()).rejects.toThrow(/^Bun\.serve, nothing stored answered 200 to \d+ plants, and stored 0$/);
+});
 
 test.concurrent.skipIf(skipsProc() || skipsCluster())(
   "startContender() loads several servers on one database together, and measures the database apart",
   async () => {
     await using cluster = await startCluster();
-    const count = async () => (await cluster.run(PLANTS)).length;
-    const [databaseUrl, databaseProcesses] = [cluster.url("postgres"), cluster.processes];
-    const pools = { ...POOL, databaseUrl, databaseProcesses, count, servers: 2 };
+    const count = async () => (await cluster.run("SELECT FROM plants")).length;
+    const env = { DATABASE_URL: cluster.url("postgres") };
+    const pools = { ...POOL, env, databaseProcesses: cluster.processes, count, servers: 2 };
     // At the end all that both have stored is compared with what both have answered.
     await using servers = await startContender(pools);
     const cost = await servers.load({ connections: 4, seconds: 1 });
     // The ids of each load begin in a range of their own.
-    expect(await cluster.run("SELECT count(DISTINCT id / 100000000000) AS loads FROM plants")).toEqual([
-      { loads: "2" },
-    ]);
+    const loads = await cluster.run("SELECT count(DISTINCT id / 100000000000) AS loads FROM plants");
+    expect(loads).toEqual([{ loads: "2" }]);
     expect(await count()).toBeGreaterThanOrEqual(cost.responses);
     expect(await count()).toBeLessThanOrEqual(cost.responses + 8);
     expect(cost.cpuMicros).toBeGreaterThan(0);
@@ -65,10 +57,10 @@ test.concurrent.skipIf(skipsProc() || skipsCluster())(
   },
 );
 
-test.concurrent.skipIf(skipsProc())("load() fails on a response of another status", async () => {
+measuring("load() fails on a response of another status", async () => {
   const run = async () => {
     await using server = await startContender(BY_HAND.lean);
-    await server.load({ connections: 4, seconds: 1, request: rawRequest({ token: null }) });
+    await server.load({ connections: 4, seconds: 1, request: getBytes("/plants") });
   };
   await expect(run()).rejects.toThrow(/^(?:Expected status 200 for every request|The load on \S+ ended early)/);
 });

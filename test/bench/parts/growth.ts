@@ -5,29 +5,35 @@ import { BY_HAND, type Contender, ELYSIA_DRIZZLE, HONO, ours, OURS_NAME } from "
 import { GOALS } from "../goals.ts";
 import { installPeers } from "../peers.ts";
 import { makePlants } from "../prefilled.ts";
-import { type Outcome, outcome, type Section, thousands } from "../report.ts";
-import { compare, type Costs, figures, type Rounds } from "../rounds.ts";
+import { costTable, type Outcome, outcome, type Section, thousands } from "../report.ts";
+import { compare, type Costs, figures, ratios, relative, type Rounds } from "../rounds.ts";
 import type { Cost } from "../servers.ts";
-import { median, ratios } from "../statistics.ts";
 
 /** What a plant of a random id costs, and how long it waits, over many stored plants and over ten times as many. */
 export async function growth(rounds: Rounds, plants: number): Promise<Section> {
   using stack = new DisposableStack();
   await installPeers();
   const sizes = [plants, 10 * plants];
-  const costs = await compare(
-    sizes.flatMap((size) => contendersOver(size, stack)),
-    rounds,
-    { connections: 64 },
-  );
+  const contenders = sizes.flatMap((size) => contendersOver(size, stack));
+  const costs = await compare(contenders, rounds, { connections: 64, ids: "random" });
+  const toTenth = relative(costs, "cpuMicros", over(10 * plants, OURS_NAME), over(plants, OURS_NAME));
   return {
     title: "Random ids over many stored plants",
     about:
       "64 connections; each program has a copy of the same file, in the page cache. The longest wait is of all rounds.",
-    columns: ["program", "CPU µs/plant", "plants/s", "p50 ms", "p90 ms", "p99 ms", "longest ms", "peak MB"],
-    rows: [...costs.keys()].map((name) => row(name, costs)),
-    goals: [...sizes.flatMap((size) => goalsOver(size, costs)), goalOfTenTimes(plants, costs)],
-    costs: Object.fromEntries(costs),
+    ...costTable(costs, "program", [
+      ["CPU µs/plant", "cpuMicros", 1],
+      ["plants/s", "perSecond", 0],
+      ["p50 ms", "p50Ms", 1],
+      ["p90 ms", "p90Ms", 1],
+      ["p99 ms", "p99Ms", 1],
+      ["longest ms", "maxMs", 1],
+      ["peak MB", "peakMB", 0],
+    ]),
+    goals: [
+      ...sizes.flatMap((size) => goalsOver(size, costs)),
+      outcome(`CPU of ten times as many plants / ${thousands(plants)} stored`, toTenth, GOALS.growth.cpuToTenth),
+    ],
   };
 }
 
@@ -39,7 +45,7 @@ function contendersOver(size: number, stack: DisposableStack): Contender[] {
   return [service, BY_HAND.leanWorker, BY_HAND.lean, HONO, ELYSIA_DRIZZLE].map((contender) => {
     const cwd = stack.use(emptyDirectory()).path;
     copyDurably(join(made, "plants.db"), join(cwd, "plants.db"));
-    return { ...contender, name: over(size, contender.name), ids: "random", cwd };
+    return { ...contender, name: over(size, contender.name), cwd };
   });
 }
 
@@ -53,49 +59,18 @@ function copyDurably(from: string, to: string): void {
   closeSync(file);
 }
 
-/** What is measured of a plant. */
-const FIGURES = {
-  cpu: ({ cpuMicros }: Cost) => cpuMicros,
-  rate: ({ perSecond }: Cost) => perSecond,
-  p50: ({ p50Ms }: Cost) => p50Ms,
-  p90: ({ p90Ms }: Cost) => p90Ms,
-  p99: ({ p99Ms }: Cost) => p99Ms,
-  longest: ({ maxMs }: Cost) => maxMs,
-  memory: ({ peakMemory }: Cost) => peakMemory / 1e6,
-} as const;
-
-type Figure = keyof typeof FIGURES;
-
-function row(name: string, costs: Costs): string[] {
-  const all = (figure: Figure) => figures(costs, name, FIGURES[figure]);
-  const middle = (figure: Figure) => median(all(figure));
-  const waits = [...(["p50", "p90", "p99"] as const).map(middle), Math.max(...all("longest"))].map((ms) =>
-    ms.toFixed(1),
-  );
-  return [name, middle("cpu").toFixed(1), thousands(middle("rate")), ...waits, thousands(Math.max(...all("memory")))];
-}
-
 function goalsOver(size: number, costs: Costs): Outcome[] {
   const [name, worker] = [over(size, OURS_NAME), over(size, BY_HAND.leanWorker.name)];
-  const all = (of: string, figure: Figure) => figures(costs, of, FIGURES[figure]);
-  const toWorker = (figure: Figure, limit: number) =>
-    outcome(`${figure} / ${worker}`, ratios(all(name, figure), all(worker, figure)), limit);
+  const [p50, p99] = [figures(costs, name, "p50Ms"), figures(costs, name, "p99Ms")];
+  const toWorker = (what: string, figure: keyof Cost, limit: number) =>
+    outcome(`${what} / ${worker}`, relative(costs, figure, name, worker), limit);
   const { growth } = GOALS;
   return [
-    toWorker("cpu", growth.cpuToLeanWorker),
-    toWorker("p90", growth.p90ToLeanWorker),
-    toWorker("p99", growth.p99ToLeanWorker),
-    toWorker("longest", growth.maxToLeanWorker),
-    outcome(`p99 / p50, ${thousands(size)} stored`, ratios(all(name, "p99"), all(name, "p50")), growth.p99ToP50),
-    outcome(`longest ms, ${thousands(size)} stored`, all(name, "longest"), growth.maxMs),
+    toWorker("CPU", "cpuMicros", growth.cpuToLeanWorker),
+    toWorker("p90", "p90Ms", growth.p90ToLeanWorker),
+    toWorker("p99", "p99Ms", growth.p99ToLeanWorker),
+    toWorker("longest", "maxMs", growth.maxToLeanWorker),
+    outcome(`p99 / p50, ${thousands(size)} stored`, ratios(p99, p50), growth.p99ToP50),
+    outcome(`longest ms, ${thousands(size)} stored`, figures(costs, name, "maxMs"), growth.maxMs),
   ];
-}
-
-function goalOfTenTimes(size: number, costs: Costs): Outcome {
-  const cpu = (plants: number) => figures(costs, over(plants, OURS_NAME), FIGURES.cpu);
-  return outcome(
-    `cpu of ten times as many plants / ${thousands(size)} stored`,
-    ratios(cpu(10 * size), cpu(size)),
-    GOALS.growth.cpuToTenth,
-  );
 }

@@ -1,23 +1,22 @@
-import { ELYSIA_DRIZZLE, ours } from "../contenders.ts";
+import { ELYSIA_DRIZZLE, ours, OURS_NAME } from "../contenders.ts";
 import { GOALS } from "../goals.ts";
 import { installPeers } from "../peers.ts";
-import type { Section } from "../report.ts";
-import type { Rounds } from "../rounds.ts";
-import { pairs } from "./pairs.ts";
+import { costTable, outcome, type Section } from "../report.ts";
+import { compare, relative, type Rounds } from "../rounds.ts";
 
 /** How long one lone client waits, beside one transaction a request. */
 export async function lone(rounds: Rounds): Promise<Section> {
   await installPeers();
-  return await pairs(
-    {
-      title: "One lone client",
-      about: "The time from a request to its response, with one connection.",
-      contenders: [ELYSIA_DRIZZLE, ours()],
-      load: { connections: 1 },
-      figure: ({ p50Ms }) => p50Ms,
-      unit: "p50 ms",
-      limit: GOALS.lone,
-    },
-    rounds,
-  );
+  const costs = await compare([ELYSIA_DRIZZLE, ours()], rounds, { connections: 1 });
+  const toOther = relative(costs, "p50Ms", OURS_NAME, ELYSIA_DRIZZLE.name);
+  return {
+    title: "One lone client",
+    about: "The time from a request to its response, with one connection.",
+    ...costTable(costs, "program", [
+      ["p50 ms", "p50Ms", 3],
+      ["p99 ms", "p99Ms", 2],
+      ["peak MB", "peakMB", 0],
+    ]),
+    goals: [outcome(`p50 / ${ELYSIA_DRIZZLE.name}`, toOther, GOALS.lone)],
+  };
 }

@@ -1,10 +1,9 @@
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { type Contender, ours, POOL } from "../contenders.ts";
 import { GOALS } from "../goals.ts";
-import { type Outcome, outcome, type Section, thousands } from "../report.ts";
-import { compare, type Costs, figures, type Rounds } from "../rounds.ts";
+import { costTable, type Outcome, outcome, type Section } from "../report.ts";
+import { compare, type Costs, relative, type Rounds } from "../rounds.ts";
 import type { Cost } from "../servers.ts";
-import { median, ratios } from "../statistics.ts";
 
 const CONNECTIONS = [64, 256];
 
@@ -25,68 +24,50 @@ export async function postgres(rounds: Rounds): Promise<Section> {
     disk: "disk",
     settings: { max_wal_size: "2GB", shared_buffers: "256MB" },
   });
-  const all = [];
+  const costs = new Map<string, readonly Cost[]>();
   for (const connections of CONNECTIONS) {
     await using stack = new AsyncDisposableStack();
-    const costs = await compare(await contenders(cluster, stack), rounds, { connections });
-    all.push({ rows: rows(costs, connections), goals: goals(costs, connections), costs: named(costs, connections) });
+    const all = await compare(await contenders(cluster, stack), rounds, { connections, ids: "random" });
+    for (const [name, ofName] of all) costs.set(at(connections, name), ofName);
   }
   return {
     title,
     about,
-    columns: ["", "connections", "server CPU µs/plant", "database CPU µs/plant", "plants/s", "p99 ms"],
-    rows: all.flatMap((part) => part.rows),
-    goals: all.flatMap((part) => part.goals),
-    costs: Object.assign({}, ...all.map((part) => part.costs)) as Record<string, readonly Cost[]>,
+    ...costTable(costs, "database", [
+      ["server CPU µs/plant", "cpuMicros", 1],
+      ["database CPU µs/plant", "databaseMicros", 1],
+      ["plants/s", "perSecond", 0],
+      ["p99 ms", "p99Ms", 2],
+    ]),
+    goals: CONNECTIONS.flatMap((connections) => goals(costs, connections)),
   };
 }
 
+const at = (connections: number, name: string) => `${name}, ${connections} connections`;
+
 async function contenders(cluster: PostgresCluster, stack: AsyncDisposableStack): Promise<Contender[]> {
   const onPostgres = async (contender: Contender): Promise<Contender> => {
-    const database = stack.use(await cluster.newDatabase());
-    const count = () => countPlants(database);
-    return { ...contender, ids: "random", databaseUrl: database.url, count, databaseProcesses: cluster.processes };
+    const { url, run } = stack.use(await cluster.newDatabase());
+    const count = async () => Number((await run("SELECT count(*) AS plants FROM plants"))[0]?.["plants"]);
+    return { ...contender, env: { DATABASE_URL: url }, count, databaseProcesses: cluster.processes };
   };
   return [
-    ours({ name: NAMES.sqlite, ids: "random" }),
+    ours({ name: NAMES.sqlite }),
     await onPostgres(ours({ name: NAMES.postgres })),
     await onPostgres(ours({ name: NAMES.three, servers: 3 })),
     await onPostgres(POOL),
   ];
 }
 
-async function countPlants({ run }: Awaited<ReturnType<PostgresCluster["newDatabase"]>>): Promise<number> {
-  const [row] = await run("SELECT count(*) AS plants FROM plants");
-  return Number(row?.["plants"]);
-}
-
-/** Whose CPU, in microseconds a plant. */
-const CPU = {
-  server: ({ cpuMicros }: Cost) => cpuMicros,
-  database: ({ databaseMicros }: Cost) => databaseMicros,
-} as const;
-
-function rows(costs: Costs, connections: number): string[][] {
-  return [...costs.keys()].map((name) => {
-    const of = (figure: (cost: Cost) => number) => median(figures(costs, name, figure));
-    const micros = name === NAMES.sqlite ? "" : of(CPU.database).toFixed(1);
-    const [rate, p99] = [of(({ perSecond }) => perSecond), of(({ p99Ms }) => p99Ms)];
-    return [name, String(connections), of(CPU.server).toFixed(1), micros, thousands(rate), p99.toFixed(2)];
-  });
-}
-
 function goals(costs: Costs, connections: number): Outcome[] {
-  const goal = (whose: keyof typeof CPU, name: string, base: string, limit: number) => {
-    const cpu = (of: string) => figures(costs, of, CPU[whose]);
-    return outcome(`${connections} connections, ${whose} CPU: ${name} / ${base}`, ratios(cpu(name), cpu(base)), limit);
+  const goal = (whose: "server" | "database", name: string, base: string, limit: number) => {
+    const figure = whose === "server" ? "cpuMicros" : "databaseMicros";
+    const values = relative(costs, figure, at(connections, name), at(connections, base));
+    return outcome(`${connections} connections, ${whose} CPU: ${name} / ${base}`, values, limit);
   };
   return [
     goal("server", NAMES.postgres, NAMES.sqlite, GOALS.postgres),
     goal("database", NAMES.postgres, NAMES.pool, GOALS.database),
     goal("server", NAMES.three, NAMES.postgres, GOALS.threeServers),
   ];
-}
-
-function named(costs: Costs, connections: number): Record<string, readonly Cost[]> {
-  return Object.fromEntries([...costs].map(([name, all]) => [`${name}, ${connections} connections`, all]));
 }

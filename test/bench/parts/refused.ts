@@ -1,14 +1,15 @@
-import { connect } from "../../support/load.ts";
+import { connect, goodRequest, wireBytes } from "../../support/load.ts";
+import type { WireRequest } from "../../support/oracle.ts";
 import { emptyDirectory, runToEnd } from "../../support/program.ts";
+import { TOKEN } from "../../support/client.ts";
 import { ours } from "../contenders.ts";
 import { GOALS } from "../goals.ts";
-import { outcome, type Section } from "../report.ts";
-import { rawRequest } from "../requests.ts";
-import { figures, interleave, type Rounds } from "../rounds.ts";
+import { costTable, outcome, type Section } from "../report.ts";
+import { interleave, relative, type Rounds } from "../rounds.ts";
+import { PLANT } from "../run_load.ts";
 import { startContender } from "../servers.ts";
-import { median, ratios } from "../statistics.ts";
 
-/** What a request can have wrong; `stored` is the plant that the others are compared with. */
+/** A request, and the status of its response. */
 interface Kind {
   readonly status: number;
   readonly request: string;
@@ -17,31 +18,7 @@ interface Kind {
 const STORED = "stored";
 
 /** What a refused request costs, beside a stored plant on the same server. */
-export async function refused(rounds: Rounds): Promise<Section> {
-  const costs = await measureKinds(rounds);
-  const cpu = (name: string) => figures(costs, name, ({ cpuMicros }) => cpuMicros);
-  const rate = (name: string) => figures(costs, name, ({ perSecond }) => perSecond);
-  const names = [...costs.keys()];
-  const toStored = (name: string) => ratios(cpu(name), cpu(STORED));
-  return {
-    title: "A refused request",
-    about: "CPU of a request that is refused, beside that of a stored plant on the same server, at 64 connections.",
-    columns: ["request", "CPU µs", "/ stored", "a second"],
-    rows: names.map((name) => [
-      name,
-      median(cpu(name)).toFixed(1),
-      median(toStored(name)).toFixed(2),
-      median(rate(name)).toFixed(0),
-    ]),
-    costs: Object.fromEntries(costs),
-    goals: names
-      .filter((name) => name !== STORED)
-      .map((name) => outcome(`CPU of ${name} / stored`, toStored(name), GOALS.refused)),
-  };
-}
-
-/** The costs of each kind, by its name: every round has each kind, and a stored plant. */
-async function measureKinds({ rounds, warmUp, seconds }: Rounds) {
+export async function refused({ rounds, warmUp, seconds }: Rounds): Promise<Section> {
   using directory = emptyDirectory();
   const kinds = kindsOfRequests(await createMetricsToken(directory.path));
   await using server = await startContender(ours({ cwd: directory.path }));
@@ -49,7 +26,19 @@ async function measureKinds({ rounds, warmUp, seconds }: Rounds) {
   const load = (kind: Kind, seconds: number) => server.load({ ...kind, connections: 64, seconds });
   await load(kinds.get(STORED) as Kind, warmUp);
   for (const kind of kinds.values()) await load(kind, 1);
-  return await interleave(kinds, rounds, (kind) => load(kind, seconds));
+  const costs = await interleave(kinds, rounds, (kind) => load(kind, seconds));
+  const names = [...kinds.keys()].filter((name) => name !== STORED);
+  return {
+    title: "A refused request",
+    about: "CPU of a request that is refused, beside that of a stored plant on the same server, at 64 connections.",
+    ...costTable(costs, "request", [
+      ["CPU µs", "cpuMicros", 1],
+      ["a second", "perSecond", 0],
+    ]),
+    goals: names.map((name) =>
+      outcome(`CPU of ${name} / stored`, relative(costs, "cpuMicros", name, STORED), GOALS.refused),
+    ),
+  };
 }
 
 async function requireStatus(url: string, name: string, { request, status }: Kind): Promise<void> {
@@ -59,29 +48,24 @@ async function requireStatus(url: string, name: string, { request, status }: Kin
   if (response?.status !== status) throw new Error(`${name}: expected status ${status}, got ${response?.status}`);
 }
 
-/** The bodies are about as long as that of a plant. */
+/** What a request can have wrong, each in one thing. The bodies are about as long as that of a plant. */
 function kindsOfRequests(metricsToken: string): ReadonlyMap<string, Kind> {
-  const wrong = { id: "1000000000000001", name: 7, tag: null, more: "Monstera" };
+  const kind = (status: number, body = PLANT, change: Partial<WireRequest> = {}): Kind => ({
+    status,
+    request: wireBytes({ ...goodRequest(TOKEN, body), ...change }).toString(),
+  });
   return new Map([
-    [STORED, { status: 200, request: rawRequest() }],
-    ["no token", { status: 401, request: rawRequest({ token: null }) }],
-    ["wrong token", { status: 401, request: rawRequest({ token: "wrong-token-01234567890" }) }],
-    ["token of another scope", { status: 403, request: rawRequest({ token: metricsToken }) }],
-    ["unknown path", { status: 404, request: rawRequest({ path: "/plant" }) }],
-    [
-      "not JSON",
-      { status: 400, request: rawRequest({ body: '{"id":1000000000000001,"name":"Monstera deliciosa","tag"' }) },
-    ],
-    ["not a plant", { status: 400, request: rawRequest({ body: JSON.stringify(wrong) }) }],
+    [STORED, kind(200)],
+    ["no token", kind(401, PLANT, { authorization: [] })],
+    ["wrong token", kind(401, PLANT, { authorization: ["Bearer wrong-token-01234567890"] })],
+    ["token of another scope", kind(403, PLANT, { authorization: [`Bearer ${metricsToken}`] })],
+    ["unknown path", kind(404, PLANT, { path: "/plant" })],
+    ["not JSON", kind(400, '{"id":1000000000000001,"name":"Monstera deliciosa","tag"')],
+    ["not a plant", kind(400, '{"id":"1000000000000001","name":7,"tag":null,"more":"Monstera"}')],
   ]);
 }
 
 async function createMetricsToken(cwd: string): Promise<string> {
-  const [executable = ""] = ours().program;
-  const { stdout } = await runToEnd({
-    program: [executable],
-    args: ["token", "create", "bench", "--scope", "metrics"],
-    cwd,
-  });
-  return stdout.trim();
+  const args = ["token", "create", "bench", "--scope", "metrics"];
+  return (await runToEnd({ program: ours().program, args, cwd })).stdout.trim();
 }

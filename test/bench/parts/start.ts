@@ -3,10 +3,9 @@ import { emptyDirectory, startServer } from "../../support/program.ts";
 import { CREDENTIALS, ours } from "../contenders.ts";
 import { GOALS } from "../goals.ts";
 import { makePlants } from "../prefilled.ts";
-import { outcome, type Section, thousands } from "../report.ts";
+import { median, outcome, type Section, thousands } from "../report.ts";
 import type { Rounds } from "../rounds.ts";
 import { stop } from "../run_load.ts";
-import { median } from "../statistics.ts";
 
 /** How long the executable takes to its first 200, and whether that grows with the file. */
 export async function start({ rounds }: Rounds, plants: number): Promise<Section> {

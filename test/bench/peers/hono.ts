@@ -2,13 +2,8 @@
 import { Hono } from "hono";
 import { bearerAuth } from "hono/bearer-auth";
 import { validator } from "hono/validator";
+import { isPlant } from "../by_hand_http.ts";
 import { openPlants } from "./sqlite.ts";
-
-interface NewPlant {
-  readonly id: number;
-  readonly name: string;
-  readonly tag?: string;
-}
 
 const database = openPlants();
 const insert = database.prepare("INSERT INTO plants VALUES (?, ?, ?) ON CONFLICT DO NOTHING");
@@ -21,7 +16,7 @@ app.use("/plants", bearerAuth({ token: process.env["AUTH_TOKENS"] ?? "" }));
 app.post(
   "/plants",
   validator("json", (value, context) =>
-    isNewPlant(value) ? value : context.json({ error: 4002, message: "not a plant" }, 400),
+    isPlant(value) ? value : context.json({ error: 4002, message: "not a plant" }, 400),
   ),
   (context) => {
     const { id, name, tag } = context.req.valid("json");
@@ -34,12 +29,6 @@ app.post(
     return context.json(tag === undefined ? { name } : { name, tag });
   },
 );
-
-function isNewPlant(value: unknown): value is NewPlant {
-  if (typeof value !== "object" || value === null) return false;
-  const { id, name, tag } = value as Record<string, unknown>;
-  return Number.isSafeInteger(id) && typeof name === "string" && (tag === undefined || typeof tag === "string");
-}
 
 const server = Bun.serve({ hostname: "127.0.0.1", port: 0, development: false, fetch: app.fetch });
 console.error(`listens on http://127.0.0.1:${server.port}`);
