@@ -40,7 +40,7 @@ test.each([
 test("a query is not even parsed: Elysia would parse that of the request's URL", async () => {
   const request = new Request("http://localhost:3000/livez?id=2&name=Ivy");
   await testApp().fetch(request);
-  expect(request.url).toBe("http://localhost/livez");
+  expect(new URL(request.url).search).toBe("");
 });
 
 // Health

@@ -62,11 +62,6 @@ test.each(["9000, 9000", "x", "", "1e9", String(LIMIT + 1)])(
   },
 );
 
-test("a chunked body that was read keeps its connection", async () => {
-  const response = await testApp().fetch(postPlant(FERN, { "transfer-encoding": "chunked" }));
-  expect([response.status, response.headers.get("connection")]).toEqual([200, null]);
-});
-
 // Chunks
 
 test("a body in many chunks lets the event loop turn, and ever less often", async () => {

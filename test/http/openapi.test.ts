@@ -36,13 +36,10 @@ test.each([
   expect(JSON.parse(stdout)).toEqual({ ...served, servers: [{ url, description: "The server" }] });
 });
 
-test.each(["http://127.0.0.1:3000", "https://plants.example.org", "https://example.org/api/plants-v1"])(
-  "GET /swagger/json below %s says that the API is there, whatever proxy is in between",
-  (base) => {
-    const urls = served.servers?.map(({ url }) => new URL(url, `${base}/swagger/json`).href);
-    expect(urls).toEqual([`${base}/`]);
-  },
-);
+test("GET /swagger/json says that the API is beside it, whatever proxy is in between", () => {
+  const urls = served.servers?.map(({ url }) => new URL(url, "https://example.org/api/plants-v1/swagger/json").href);
+  expect(urls).toEqual(["https://example.org/api/plants-v1/"]);
+});
 
 test("the OpenAPI document is valid OpenAPI 3.0", async () => {
   const validator = new Validator();
@@ -72,20 +69,15 @@ const described = expect.any(String);
 const INT64 = /from -9223372036854775808 to 9223372036854775807\..*`JSON\.rawJSON\("9223372036854775807"\)`/;
 const text = { type: "string", description: described, example: described };
 
-test("the OpenAPI document has the contract's version, a licence, and says whom to ask", () => {
+test("the OpenAPI document has the contract's version, a licence, whom to ask, and a table of all errors", () => {
+  const rows = CODES.map((code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |`);
   expect(served.info).toEqual({
     title: "Plant Store",
     version: "1.0.0",
-    description: described,
+    description: expect.stringContaining(`| --- |\n${rows.join("\n")}\n\n`),
     contact: { name: "The operator of this server" },
     license: { name: "MIT", url: "https://opensource.org/license/mit" },
   });
-});
-
-test("the OpenAPI document's table of errors has a row for each", () => {
-  const rows = served.info.description?.split("\n").filter((line) => line.startsWith("| "));
-  const expected = CODES.map((code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |`);
-  expect(rows?.slice(2)).toEqual(expected);
 });
 
 test("the OpenAPI document describes POST /plants for a bearer token and a NewPlant as application/json, and nothing else", () => {
@@ -131,19 +123,19 @@ test.each(RESPONSES)(
   "a response of %s has its schema, its causes with their numbers, and its headers",
   (status, names) => {
     const causes = CODES.filter((code) => statusOf(code) === Number(status)).map((code) => ({ code, ...ERRORS[code] }));
-    const { headers, description, content } = responses[status] ?? {};
+    const { headers, ...response } = responses[status] ?? {};
     expect(Object.keys(headers ?? {})).toEqual([...names]);
-    if (status !== "200") {
-      expect(description).toBe(causes.map(({ error, situation }) => `${error}: ${situation}`).join("\n\n"));
-    }
     const examples = causes.map(({ code, error, message }) => [
       code,
       { summary: `${error}`, value: { error, message } },
     ]);
-    expect<unknown>(content).toEqual({
-      "application/json": {
-        schema: { $ref: `#/components/schemas/${status === "200" ? "Plant" : "Error"}` },
-        examples: status === "200" ? expect.anything() : Object.fromEntries(examples),
+    expect<unknown>(response).toEqual({
+      description: causes.map(({ error, situation }) => `${error}: ${situation}`).join("\n\n") || described,
+      content: {
+        "application/json": {
+          schema: { $ref: `#/components/schemas/${status === "200" ? "Plant" : "Error"}` },
+          examples: status === "200" ? expect.anything() : Object.fromEntries(examples),
+        },
       },
     });
   },
@@ -184,7 +176,6 @@ test("the OpenAPI document has the contract's schemas, and nothing of Elysia's o
     },
   });
   expect(NUMBERS.filter((number) => number < 4000 || number > 5999)).toEqual([]);
-  expect(JSON.stringify(served)).not.toContain('"$id"');
 });
 
 test("each example of the operation's request is answered with the response's example of the same name", async () => {
