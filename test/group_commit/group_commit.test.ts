@@ -1,10 +1,10 @@
 import { afterEach, beforeEach, expect, jest, spyOn, test } from "bun:test";
-import type { AddOutcome, StoreOutcome } from "../../src/database/database.ts";
+import type { AddOutcome, PlantStore, StoreOutcome } from "../../src/database/database.ts";
 import { memoryStore } from "../../src/database/memory.ts";
 import type { PlantStoreError } from "../../src/errors.ts";
 import { type GroupCommitOptions, groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import { type DeferredBatch, deferredStore, promisesSettled } from "../support/deferred_store.ts";
+import { promisesSettled } from "../support/deferred_store.ts";
 
 beforeEach(() => void jest.useFakeTimers());
 afterEach(() => void jest.useRealTimers());
@@ -356,19 +356,18 @@ type Step = string;
 /** A group commit with fake timers, whose commits end, and whose turns come, when an action says so. */
 function timeline(options: GroupCommitOptions = {}) {
   const events: string[] = [];
-  const { store, batches } = deferredStore();
-  const inFlight: DeferredBatch[] = [];
+  const inFlight: (PromiseWithResolvers<readonly StoreOutcome[]> & { readonly count: number })[] = [];
   /** What waits for the next turn. */
   const waiting: (() => void)[] = [];
-  const defer = (run: () => void) => void waiting.push(run);
-  const add: typeof store.add = (plants, { timeoutMs }) => {
+  const add: PlantStore["add"] = (plants, { timeoutMs }) => {
     const ids = plants.map(({ id }) => id).join(" ");
     events.push(`store ${ids}${options.timeoutMs === undefined ? "" : ` in ${timeoutMs}`}`);
-    const returned = store.add(plants, { timeoutMs });
-    inFlight.push(batches.at(-1) as DeferredBatch);
-    return returned;
+    const batch = { ...Promise.withResolvers<readonly StoreOutcome[]>(), count: plants.length };
+    inFlight.push(batch);
+    return batch.promise;
   };
-  const commits = groupCommit({ ...store, add }, { defer, ...options });
+  const defer = (run: () => void) => void waiting.push(run);
+  const commits = groupCommit({ ...memoryStore(), add }, { defer, ...options });
 
   function addOne(id: string, units: number): void {
     const [name, tag] = ["x".repeat(Math.ceil(units / 2)), "y".repeat(units / 2)];
@@ -390,8 +389,8 @@ function timeline(options: GroupCommitOptions = {}) {
     }
   }
 
-  const end = (batch: DeferredBatch | undefined, words: readonly string[]) =>
-    batch?.end(words.length > 0 ? (words as StoreOutcome[]) : batch.plants.map(() => "added"));
+  const end = (batch: (typeof inFlight)[number] | undefined, words: readonly string[]) =>
+    batch?.resolve(words.length > 0 ? (words as StoreOutcome[]) : Array(batch.count).fill("added"));
   const actions: Readonly<Record<string, (...words: string[]) => unknown>> = {
     add(...plants) {
       for (const [id = "", units = "8"] of plants.map((plant) => plant.split("*"))) addOne(id, Number(units));
@@ -403,7 +402,7 @@ function timeline(options: GroupCommitOptions = {}) {
     tick: (ms) => jest.advanceTimersByTime(Number(ms)),
     end: (...words) => end(inFlight.shift(), words),
     "end-last": (...words) => end(inFlight.pop(), words),
-    fail: () => inFlight.shift()?.fail(new Error("out of order")),
+    fail: () => inFlight.shift()?.reject(new Error("out of order")),
     rounds: (count) => rounds(Number(count)),
     drain: (ms) => void commits.drain(Number(ms)).then(() => events.push("drained")),
     size: () => events.push(`size ${commits.size()}`),

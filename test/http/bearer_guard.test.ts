@@ -13,8 +13,6 @@ test("authenticate() is asked for exactly the token, with every character that o
   expect(asked).toEqual([token]);
 });
 
-// Bad credentials
-
 test("bad credentials of every kind have one response, byte for byte, and it does not quote them; authenticate() is asked about no malformed ones", async () => {
   const { app, asked } = appThatAsks(refused("for a test"));
   const malformed = MALFORMED_CREDENTIALS.map(([, authorization]) => authorization);
@@ -28,8 +26,6 @@ test("bad credentials of every kind have one response, byte for byte, and it doe
   expect(asked).toEqual(["unknown", TOKEN]);
 });
 
-// Scopes
-
 test("GET /metrics answers 403 to a token without the scope `metrics`, and 200 to one that has it alone", async () => {
   const get = () => new Request("http://localhost:3000/metrics", { headers: { authorization: `Bearer ${TOKEN}` } });
   expect(await readError(await appThatAsks(accepted(["write"])).app.fetch(get()))).toEqual({
@@ -39,8 +35,6 @@ test("GET /metrics answers 403 to a token without the scope `metrics`, and 200 t
   });
   expect((await appThatAsks(accepted(["metrics"])).app.fetch(get())).status).toBe(200);
 });
-
-// Who is asked
 
 test("each of many concurrent requests waits for the verdict on its own token", async () => {
   const verdicts = [accepted(["write"]), accepted(["metrics"]), accepted([]), refused("for a test")] as const;
