@@ -165,6 +165,7 @@ const NOT_UTF8: readonly (readonly [what: string, bytes: string])[] = [
   ["Latin-1", "\xFC"],
 ];
 
+/** The most bytes that a body may have, by default. */
 const LIMIT = 65_536;
 
 /** Node's parser refuses it. */
