@@ -2,24 +2,21 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { getBytes } from "../support/load.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { skipsProc, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { skipsShim } from "../support/shim.ts";
 import { BY_HAND, CEILING, POOL } from "./contenders.ts";
-import { canRequireFsync, requireFsync } from "./durability.ts";
-import { startContender } from "./servers.ts";
+import { requireFsync, startContender } from "./servers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const measuring = test.concurrent.skipIf(skipsProc());
 
-test.concurrent.skipIf(!canRequireFsync)(
-  "requireFsync() refuses a program that answers 200 without an fsync",
-  async () => {
-    await Promise.all([
-      expect(requireFsync(CEILING)).rejects.toThrow("Bun.serve, nothing stored answers 200 without an fsync"),
-      requireFsync(BY_HAND.lean),
-      requireFsync(BY_HAND.leanWorker),
-    ]);
-  },
-);
+test.concurrent.skipIf(skipsShim())("requireFsync() refuses a program that answers 200 without an fsync", async () => {
+  await Promise.all([
+    expect(requireFsync(CEILING)).rejects.toThrow("Bun.serve, nothing stored answers 200 without an fsync"),
+    requireFsync(BY_HAND.lean),
+    requireFsync(BY_HAND.leanWorker),
+  ]);
+});
 
 measuring("startContender() measures a load, and finds every plant that was answered 200", async () => {
   await using server = await startContender(BY_HAND.lean);

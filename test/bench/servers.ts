@@ -1,9 +1,12 @@
 import { Database } from "bun:sqlite";
 import { join } from "node:path";
+import { withDeadline } from "../../src/async/deadline.ts";
+import { post } from "../support/client.ts";
 import { cpuMicros, memoryOf } from "../support/proc.ts";
 import { emptyDirectory, startServer } from "../support/program.ts";
+import { makeDisk } from "../support/shim.ts";
 import { type Contender, CREDENTIALS } from "./contenders.ts";
-import { type LoadOptions, type LoadResult, runLoad } from "./run_load.ts";
+import { type LoadOptions, type LoadResult, runLoad, stop } from "./run_load.ts";
 
 /** What a load cost a server, or several together: then the times are those of the slowest. */
 export interface Cost extends Pick<LoadResult, "responses" | "p50Ms" | "p90Ms" | "p99Ms" | "maxMs"> {
@@ -84,4 +87,21 @@ export async function startContender(contender: Contender) {
 function countPlants(directory: string): number {
   using database = new Database(join(directory, "plants.db"), { readwrite: true });
   return database.query<{ plants: number }, []>("SELECT count(*) AS plants FROM plants").get()?.plants ?? Number.NaN;
+}
+
+/**
+ * Refuses a contender that answers 200 without having synced: on a disk whose fsync fails it must not.
+ *
+ * @throws {Error} If it does, or does not work on a disk that is well.
+ */
+export async function requireFsync({ name, program, env = {} }: Contender): Promise<void> {
+  stop.signal.throwIfAborted();
+  using disk = makeDisk({ shim: true });
+  await using server = await startServer(disk.server({ program, env }));
+  const well = await post(server.url, { id: 1, name: "Fern" });
+  if (well.status !== 200) throw new Error(`${name} answered ${well.status} to a plant`);
+  disk.raise("fail-sync");
+  const response = post(server.url, { id: 2, name: "Ivy" }).catch(() => undefined);
+  const sick = await withDeadline(response, 2_000, () => undefined);
+  if (sick?.status === 200) throw new Error(`${name} answers 200 without an fsync, so it is not compared`);
 }

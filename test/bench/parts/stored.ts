@@ -1,18 +1,19 @@
 import { emptyDirectory } from "../../support/program.ts";
+import { skipsShim } from "../../support/shim.ts";
 import { BY_HAND, CEILING, ours, OURS_NAME } from "../contenders.ts";
-import { canRequireFsync, requireFsync } from "../durability.ts";
 import { GOALS } from "../goals.ts";
 import { preparePeers } from "../peers.ts";
 import { costTable, type Outcome, outcome, type Section } from "../report.ts";
 import { compare, type Costs, relative, type Rounds } from "../rounds.ts";
+import { requireFsync } from "../servers.ts";
 
 /** What a stored plant costs at 64 connections, beside the same by hand, on other frameworks and on other runtimes. */
 export async function stored(rounds: Rounds): Promise<Section> {
   using directory = emptyDirectory();
   const { peers, missing } = await preparePeers(directory.path);
   const contenders = [BY_HAND.lean, BY_HAND.leanWorker, ours(), ...peers];
-  if (canRequireFsync) for (const contender of contenders) await requireFsync(contender);
-  else missing.push("whether each program fsyncs before its 200: there is no C compiler (cc)");
+  if (skipsShim()) missing.push("whether each program fsyncs before its 200: there is no C compiler (cc)");
+  else for (const contender of contenders) await requireFsync(contender);
   const costs = await compare([CEILING, ...contenders], rounds, { connections: 64 });
   const { name: worker } = BY_HAND.leanWorker;
   const throughput = relative(costs, "perSecond", OURS_NAME, worker);
