@@ -70,11 +70,11 @@ const INT64 = /from -9223372036854775808 to 9223372036854775807\..*`JSON\.rawJSO
 const text = { type: "string", description: described, example: described };
 
 test("the OpenAPI document has the contract's version, a licence, whom to ask, and a table of all errors", () => {
-  const rows = CODES.map((code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |`);
+  const rows = CODES.map((code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |\n`);
   expect(served.info).toEqual({
     title: "Plant Store",
     version: "1.0.0",
-    description: expect.stringContaining(`| --- |\n${rows.join("\n")}\n\n`),
+    description: expect.stringContaining(`\n| status | error | when |\n| --- | --- | --- |\n${rows.join("")}\n`),
     contact: { name: "The operator of this server" },
     license: { name: "MIT", url: "https://opensource.org/license/mit" },
   });

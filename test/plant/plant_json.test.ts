@@ -12,6 +12,9 @@ const CHARACTERS = "must not contain U+0000 or a lone surrogate";
 const NO_ID = "`id` is missing";
 const NO_NAME = "`name` is missing";
 
+/** With the level around it, as deep as may be. */
+const DEEP = "[".repeat(99) + "]".repeat(99);
+
 // Ids
 
 test.each(EXACT_IDS)("the id %s is kept exactly beside numbers that are not integers", (source, id) => {
@@ -41,8 +44,8 @@ test.each([
   ["much white space", `\r\n\t {\t"id"\n:\r ${INT64_MAX}\t,\n"name" : "Fern"}\n`],
   ["no white space", `{"id":${INT64_MAX},"name":"Fern"}`],
   ["a prototype after it", `{"id": ${INT64_MAX}, "name": "Fern", "__proto__": {"id": 1}}`],
-  ["100 levels", `{"x": ${"[".repeat(99)}${"]".repeat(99)}, "id": ${INT64_MAX}, "name": "Fern"}`],
-  ["many brackets in a string", `{"id": ${INT64_MAX}, "name": "Fern", "x": "${"[".repeat(200)}", "y": [1]}`],
+  ["100 levels", `{"x": ${DEEP}, "id": ${INT64_MAX}, "name": "Fern"}`],
+  ["many brackets in a string", `{"id": ${INT64_MAX}, "name": "Fern", "x": "${"[".repeat(200)}", "y": ${DEEP}}`],
 ])("the exact id is found with %s", (_what, body) => {
   expect(parsed(body)).toEqual({ id: INT64_MAX, name: "Fern" });
 });
@@ -59,10 +62,13 @@ test.each([
   ['{\r\n  "id": 1,\r\n  name: "Fern"\r\n}', "must be valid JSON; it breaks at line 3, column 3"],
   ['{\n  "name": "🌱", }\n', "must be valid JSON; it breaks at line 2, column 17"],
   ['\uFEFF{"id": 01}', "must be valid JSON; it breaks at column 9"],
-  [`{"id": 1, "name": "Fern", "x": ${"[".repeat(100)}`, "must not be nested deeper than 100 levels"],
-  [`{"id": ${"[".repeat(100)}`, "must not be nested deeper than 100 levels"],
-  ['{"x":'.repeat(101), "must not be nested deeper than 100 levels"],
-  ["[".repeat(101) + "]".repeat(101), "must not be nested deeper than 100 levels"],
+  [`{"id": 1, "name": "Fern", "x": [${DEEP}]}`, "must not be nested deeper than 100 levels"],
+  [`{"id": [${DEEP}], "name": "Fern"}`, "must not be nested deeper than 100 levels"],
+  [
+    `{"id": 1, "name": "Fern", "x": ${'{"x":'.repeat(100)}1${"}".repeat(100)}}`,
+    "must not be nested deeper than 100 levels",
+  ],
+  [`[[${DEEP}]]`, "must not be nested deeper than 100 levels"],
   ["[".repeat(60_000), "must not be nested deeper than 100 levels"],
 ])("the refusal of what is not JSON says where it stops being it: case %#", (body, fault) => {
   expectRefusal(body, "malformed_json", `the body ${fault}`);
