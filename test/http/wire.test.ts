@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { semaphore } from "../../src/async/semaphore.ts";
-import { type FuzzCase, fuzzCases, sendFuzzCases } from "../faults/fuzz.ts";
+import { fuzzCases, sendFuzzCases } from "../faults/fuzz.ts";
 import { TOKEN } from "../support/client.ts";
 import { app } from "../runtimes/app.ts";
 import { fetchRequest } from "../support/app.ts";
