@@ -26,7 +26,8 @@ export function createObserver(
       const { level, message } = line;
       const isRefusal = line === REFUSED_CREDENTIALS;
       if (suppresses(level, message, isRefusal ? reason : undefined)) return;
-      if (isRefusal) log.warning(message, { reason, requestId, client: clientAddress() });
+      // A function, because a log of errors only leaves the line out, and looking up the client costs.
+      if (isRefusal) log.warning(message, () => ({ reason, requestId, client: clientAddress() }));
       else if (level === "warning") log.warning(message, { requestId });
       else log.error(message, { cause, requestId });
     },

@@ -101,10 +101,14 @@ export function corruptionMarker(path: string) {
       const marked = { file: identity, finding: line, foundAt: new Date().toISOString() };
       const draft = `${file}${suffix}-new`;
       try {
-        rmSync(draft, { force: true });
-        createPrivateFile(draft, `${JSON.stringify(marked)}\n`, statSync(file));
-        // Replaces the marker as a whole: on a full disk the old one stays.
-        renameSync(draft, file + suffix);
+        try {
+          rmSync(draft, { force: true });
+          createPrivateFile(draft, `${JSON.stringify(marked)}\n`, statSync(file));
+          // Replaces the marker as a whole: on a full disk the old one stays.
+          renameSync(draft, file + suffix);
+        } finally {
+          rmSync(draft, { force: true });
+        }
       } catch {
         // The disk may be full or read-only by now.
       }

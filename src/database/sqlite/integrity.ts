@@ -9,7 +9,7 @@ import { reasonOf, type WorkerCalls, workerCalls } from "./worker_calls.ts";
 /**
  * Looks for corruption in a time that does not depend on the number of plants: it reads the pages from the root of the
  * plants to their two ends, the tables that a server reads next, and the list of free pages, from which the next plants
- * take theirs. SQLite itself compares the size of the file with its header; `lastMigration` reads the table of migrations.
+ * take theirs. SQLite itself compares the size of the file with its header.
  *
  * @throws {CorruptError | SQLiteError} If something is corrupt.
  */
@@ -30,6 +30,7 @@ const READS = {
   plants: "SELECT (SELECT min(id) FROM plants), (SELECT max(id) FROM plants)",
   tokens: "SELECT sum(created_at) FROM tokens",
   token_revision: "SELECT max(revision) FROM token_revision",
+  __drizzle_migrations: "SELECT max(created_at) FROM __drizzle_migrations",
 } as const;
 
 /** The number in the first row of a query. */

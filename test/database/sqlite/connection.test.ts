@@ -102,6 +102,12 @@ const refused: [string, (path: string) => void, string][] = [
   ["a damaged database", damagedBy((bytes) => bytes.fill(0xa5, PAGE_BYTES)), "is corrupt"],
   ["a damaged table of tokens", zeroed("tokens"), "it is corrupt (database disk image is malformed)"],
   ["a damaged table of their revision", zeroed("token_revision"), "it is corrupt (database disk image is malformed)"],
+  [
+    "a migration that lies beyond its page",
+    // Behind the header of the page are the places of its cells: those of the three migrations.
+    damagedBy((bytes, rootOf) => bytes.writeUInt16BE(4_094, (rootOf("__drizzle_migrations") - 1) * PAGE_BYTES + 12)),
+    "it is corrupt (database disk image is malformed)",
+  ],
   ["a damaged table of migrations", zeroed("__drizzle_migrations"), "it is corrupt (database disk image is malformed)"],
   [
     "a list of free pages that begins beyond the end",
