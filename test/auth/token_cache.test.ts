@@ -1,5 +1,4 @@
 import { expect, spyOn, test } from "bun:test";
-import { join } from "node:path";
 import { accepted, ACCEPTED, refused, SCOPES } from "../../src/auth/authenticate.ts";
 import { sha256 } from "../../src/auth/sha256.ts";
 import { tokenCache } from "../../src/auth/token_cache.ts";
@@ -97,7 +96,7 @@ test("tokenCache() learns of tokens made and revoked elsewhere when it is refres
 
 test("tokenCache() reads nothing again when another process stores plants or uses in SQLite", async () => {
   using directory = emptyDirectory();
-  const path = join(directory.path, "plants.db");
+  const path = directory.at("plants.db");
   await using database = sqliteDatabase(connect(path));
   using elsewhere = connect(path);
   const list = spyOn(database.tokens, "list");

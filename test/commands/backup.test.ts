@@ -24,12 +24,11 @@ import { INTACT, makeLedger } from "../support/ledger.ts";
 import { TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";
 import { shell } from "../support/shell.ts";
-import { emptyDirectory, runToEnd, start, startServer } from "../support/program.ts";
+import { emptyDirectory, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
 
-// Programs are started, on a machine that may be busy.
-setDefaultTimeout(60_000);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 function backup(path: string, target: string, stop = new AbortController().signal) {
   return runCommand(["backup", target], { DATABASE_URL: path }, { stop });
@@ -44,7 +43,7 @@ function failure(line: string) {
 
 test("backup makes no copy that what is left of another database would be taken for a part of", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
-  const target = join(database.directory, "backup.db");
+  const target = database.at("backup.db");
   for (const suffix of ["-wal", "-journal"]) {
     writeFileSync(`${target}${suffix}`, "older plants");
     const beside = `"${target}${suffix}" of an earlier database is beside it: move it away`;
@@ -67,7 +66,7 @@ test.each([
 
 test("backup copies every table into one sound file, and says so", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
-  const target = join(database.directory, "backup.db");
+  const target = database.at("backup.db");
   {
     using client = connect(database.path);
     client.run("INSERT INTO tokens (name, digest, created_at) VALUES ('gardener', zeroblob(32), 1)");
@@ -95,7 +94,7 @@ test("backup copies every table into one sound file, and says so", async () => {
 test("backup is readable for whom the database is", async () => {
   using database = await databaseFixture([]);
   for (const mode of [0o600, 0o640]) {
-    const target = join(database.directory, `backup-${mode}.db`);
+    const target = database.at(`backup-${mode}.db`);
     chmodSync(database.path, mode);
     await backup(database.path, target);
     expect(statSync(target).mode & 0o777).toBe(mode);
@@ -127,7 +126,7 @@ test("a backup taken under load holds every plant acknowledged before it began",
     expect(during).toBeGreaterThan(ledger.acknowledgements());
   }
   expect(ledger.acknowledgements()).toBeGreaterThanOrEqual(500);
-  expect(ledger.judge(join(directory.path, "backup.db"))).toEqual(INTACT);
+  expect(ledger.judge(directory.at("backup.db"))).toEqual(INTACT);
 });
 
 test.each([
@@ -135,7 +134,7 @@ test.each([
   ["a link that leads nowhere", (path: string) => symlinkSync("nowhere", path)],
 ])("backup replaces nothing: not %s", async (_what, make) => {
   using database = await databaseFixture([]);
-  const target = join(database.directory, "target");
+  const target = database.at("target");
   make(target);
   const { ino, size } = lstatSync(target);
   expect(await backup(database.path, target)).toEqual(failure(`Cannot back up to "${target}": file already exists`));
@@ -154,10 +153,10 @@ function fill(path: string): void {
 
 test("backup of what is not a database fails with one clear line, and leaves nothing", async () => {
   using directory = emptyDirectory();
-  const path = join(directory.path, "plants.db");
+  const path = directory.at("plants.db");
   writeFileSync(path, "This is no database.".repeat(100));
   const says = `Cannot open database "${path}": file is not a database`;
-  expect(await backup(path, join(directory.path, "backup.db"))).toEqual(failure(says));
+  expect(await backup(path, directory.at("backup.db"))).toEqual(failure(says));
   expect(filesIn(directory.path)).toEqual(["plants.db"]);
 });
 
@@ -181,7 +180,7 @@ test.each([
 ])("backup notices %s, and leaves nothing", async (_what, happen, says, files) => {
   using database = await databaseFixture([]);
   fill(database.path);
-  const target = join(database.directory, "backup.db");
+  const target = database.at("backup.db");
   const run = backup(database.path, target);
   while (!readdirSync(database.directory).some((name) => name.startsWith("."))) await Bun.sleep(1);
   happen(database.path, target);
@@ -205,7 +204,7 @@ test("backup onto a disk that takes no more fails with one clear line, and leave
 test("backup that is stopped leaves nothing, and says so", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
   const stop = new AbortController();
-  const run = backup(database.path, join(database.directory, "backup.db"), stop.signal);
+  const run = backup(database.path, database.at("backup.db"), stop.signal);
   stop.abort();
   expect(await run).toEqual(failure("Stopped: no backup was made"));
   expect(filesIn(database.directory)).toEqual(["plants.db"]);
@@ -242,14 +241,14 @@ test("backup removes what a killed backup left an hour ago, and nothing that is 
   // As that of a backup in progress: the directory is old, the draft is not.
   age(growing, 61);
   writeFileSync(join(growing, "plants.db"), "more", { flag: "a" });
-  expect(await backup(database.path, join(database.directory, "backup.db"))).toMatchObject(DONE);
+  expect(await backup(database.path, database.at("backup.db"))).toMatchObject(DONE);
   const left = filesIn(database.directory).filter((name) => name.startsWith("."));
   expect(left).toEqual([growing, young].map((path) => basename(path)));
 });
 
 test("backup removes nothing that only has the name of a killed backup's directory", async () => {
   using database = await databaseFixture([]);
-  const at = (name: string) => join(database.directory, name);
+  const at = (name: string) => database.at(name);
   const names = [".plant-store-backup-file", ".plant-store-backup-link", ".plant-store-backup-other", "elsewhere"];
   writeFileSync(at(".plant-store-backup-file"), "precious");
   for (const name of ["elsewhere", ".plant-store-backup-other"]) mkdirSync(at(name));

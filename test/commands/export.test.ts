@@ -1,7 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { eventLoopTurn } from "../../src/async/timers.ts";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
@@ -11,12 +10,11 @@ import { parsePlant } from "../../src/plant/plant_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { shell } from "../support/shell.ts";
-import { emptyDirectory, runToEnd } from "../support/program.ts";
+import { emptyDirectory, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
 
-// Programs are started, on a machine that may be busy.
-setDefaultTimeout(60_000);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const FERN: NewPlant = { id: 1n, name: "Fern" };
 
@@ -144,7 +142,7 @@ test("export has what is in the WAL only, as a killed server leaves it, and leav
   using directory = emptyDirectory();
   using client = connect(database.path);
   addPlants(client)([FERN]);
-  const copy = join(directory.path, "plants.db");
+  const copy = directory.at("plants.db");
   for (const suffix of ["", "-wal"]) writeFileSync(copy + suffix, readFileSync(database.path + suffix));
   const before = ["", "-wal"].map((suffix) => readFileSync(copy + suffix));
   expect(await exported(copy)).toBe('{"id":1,"name":"Fern"}\n');
@@ -185,7 +183,7 @@ const refused: [string, (path: string) => void, string][] = [
 
 test.each(refused)("export refuses %s, and writes and makes nothing", async (_what, make, says) => {
   using directory = emptyDirectory();
-  const path = join(directory.path, "some.db");
+  const path = directory.at("some.db");
   make(path);
   const before = filesIn(directory.path);
   expect(await runCommand(["export", "--format", "csv"], { DATABASE_URL: path })).toEqual({
@@ -212,7 +210,7 @@ test.each(["before", "meanwhile"])(
 
 test("export of a file with a damaged page writes every plant before it, and fails with one line", async () => {
   using directory = emptyDirectory();
-  const path = join(directory.path, "plants.db");
+  const path = directory.at("plants.db");
   // All of them would be one page of the export.
   makeLargeDatabase(path, 3_000);
   const whole = await exported(path);

@@ -9,14 +9,21 @@ import { TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";
 import { peakMemory } from "../support/proc.ts";
 import { shell } from "../support/shell.ts";
-import { emptyDirectory, memoryDirectory, runToEnd, skipsProc, start, startServer } from "../support/program.ts";
+import {
+  emptyDirectory,
+  memoryDirectory,
+  runToEnd,
+  skipsProc,
+  start,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { streamOf } from "../support/stream.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
 
-// Programs are started, on a machine that may be busy.
-setDefaultTimeout(60_000);
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const FERN = '{"id":1,"name":"Fern"}\n';
 const IVY = '{"id":2,"name":"Ivy","tag":"indoor"}\n';
@@ -43,7 +50,7 @@ test("import of an export gives the same export, byte for byte, over a pipe", as
     stdout: "",
     stderr: `${HOSTILE_PLANTS.length} added, 0 already there, 0 refused\n`,
   });
-  expect(await exported(join(database.directory, "copy.db"))).toBe(await exported(database.path));
+  expect(await exported(database.at("copy.db"))).toBe(await exported(database.path));
 });
 
 test.each([
@@ -119,7 +126,7 @@ test.each([
   ["that is a directory", (path: string) => mkdirSync(path), "illegal operation on a directory"],
 ])("import of a file %s fails with one clear line, and makes no database", async (_what, make, says) => {
   using directory = emptyDirectory(memoryDirectory());
-  const [path, file] = [join(directory.path, "plants.db"), join(directory.path, "plants.ndjson")];
+  const [path, file] = [directory.at("plants.db"), directory.at("plants.ndjson")];
   make(file);
   const stderr = `Cannot read "${file}": ${says}\n`;
   expect(await imported(path, file)).toEqual({ exitCode: 1, stdout: "", stderr });
@@ -154,7 +161,7 @@ test.concurrent.skipIf(skipsZeros).each(["-", "/dev/zero"])(
     using directory = emptyDirectory(memoryDirectory());
     const program = shell('exec "$@" < /dev/zero');
     await using run = start({ program, args: ["import", source], cwd: directory.path });
-    while (!existsSync(join(directory.path, "plants.db-wal"))) await Bun.sleep(5);
+    while (!existsSync(directory.at("plants.db-wal"))) await Bun.sleep(5);
     run.child.kill("SIGINT");
     expect(await run.child.exited).toBe(1);
     expect(await run.stderr.end).toMatch(/^Stopped after line 0, import it again to go on: 0 added, [^\n]+\n$/);
@@ -190,27 +197,27 @@ test("import into a database that a server serves holds up nobody", async () => 
   let [id, isOver] = [1n << 40n, false];
   const next = () => (isOver ? undefined : { id: id++, name: "loaded" });
   const load = startLoad({ url: server.url, connections: 8, ledger, next });
-  writeFileSync(join(directory.path, "lines"), linesOf(5_000).join(""));
+  writeFileSync(directory.at("lines"), linesOf(5_000).join(""));
   const run = await runToEnd({ args: ["import", "lines"], cwd: directory.path });
   expect(run).toEqual({ exitCode: 0, stdout: "", stderr: "5,000 added, 0 already there, 0 refused\n" });
   isOver = true;
   const { responses, unanswered } = await load.end;
   expect({ kinds: Object.keys(responses), unanswered }).toEqual({ kinds: ["200"], unanswered: 0 });
-  const stored = await exported(join(directory.path, "plants.db"));
+  const stored = await exported(directory.at("plants.db"));
   expect(stored).toStartWith(linesOf(5_000).join(""));
   expect(stored.split("\n").length - 1).toBe(5_000 + ledger.acknowledgements());
 });
 
 test("import onto a disk that takes no more keeps what it has added, and fails with one clear line", async () => {
   using directory = emptyDirectory(memoryDirectory());
-  writeFileSync(join(directory.path, "lines"), linesOf(50_000).join(""));
+  writeFileSync(directory.at("lines"), linesOf(50_000).join(""));
   // No file may grow beyond this, as if the disk was full; without the trap that would be a signal.
   const program = shell('trap "" XFSZ; ulimit -f 3000; exec "$@" import lines');
   const run = await runToEnd({ program, cwd: directory.path });
   expect(run).toMatchObject({ exitCode: 1, stdout: "" });
   const [, line] = /^Cannot add plants after line (\d+): disk I\/O error\n$/.exec(run.stderr) ?? [];
   expect(Number(line)).toBeGreaterThan(0);
-  expect(await exported(join(directory.path, "plants.db"))).toBe(linesOf(Number(line)).join(""));
+  expect(await exported(directory.at("plants.db"))).toBe(linesOf(Number(line)).join(""));
 });
 
 test.skipIf(skipsShim())("import says why a plant could not be added, also when closing fails for it", async () => {
@@ -243,7 +250,7 @@ test.skipIf(skipsProc())("import holds no more of a line without an end than the
 
 test("import of plants that are there adds nothing, and leaves a clean last line on a terminal", async () => {
   using database = await databaseFixture([]);
-  const file = join(database.directory, "lines");
+  const file = database.at("lines");
   writeFileSync(file, [...linesOf(30_000), "secret\n"].join(""));
   await imported(database.path, file);
   const { stderr } = await imported(database.path, file, { isAnsi: true });

@@ -73,8 +73,7 @@ test.concurrent("the last use of a token is not lost when the server stops right
   const token = await here.create("greenhouse");
   await using server = await startServer({ cwd: here.cwd });
   expect((await post(server.url, undefined, { token })).status).toBe(200);
-  server.child.kill("SIGTERM");
-  expect(await server.child.exited).toBe(0);
+  expect(await server.stop()).toBe(0);
   expect(await here.list()).toMatchObject([{ name: "greenhouse", lastUsed: expect.stringMatching(/:00\.000Z$/) }]);
 });
 

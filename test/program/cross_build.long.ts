@@ -1,5 +1,4 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, ROOT } from "../support/program.ts";
 
@@ -18,7 +17,7 @@ const SYSTEMS = {
 /** Bun gets the runtime of each system from the registry, once. */
 test.each(Object.entries(SYSTEMS))("bun run build --target=%s builds an executable for it", async (target, system) => {
   using directory = emptyDirectory();
-  const outfile = join(directory.path, "plant-store");
+  const outfile = directory.at("plant-store");
   const command = `${packageJson.scripts.build.replace("dist/plant-store", outfile)} --target=${target}`;
   await Bun.$`sh -c ${command.replace(/^bun /, `"${process.execPath}" `)}`.cwd(ROOT).quiet();
   const file = Bun.file(outfile + (system.magic === "MZ" ? ".exe" : ""));

@@ -30,7 +30,7 @@ test.skipIf(skipsRuntimes("what package managers install")).each(managers)(
   "$name installs the package without a warning, a script of a dependency or too much",
   async ({ add }) => {
     using project = emptyDirectory();
-    await Bun.write(join(project.path, "package.json"), '{ "name": "project", "version": "1.0.0", "license": "MIT" }');
+    await Bun.write(project.at("package.json"), '{ "name": "project", "version": "1.0.0", "license": "MIT" }');
     const path = `${join(RUNTIMES_MODULES, "node-22/bin")}:${process.env["PATH"]}`;
     const command = [...add, tarball];
     const env = { ...process.env, PATH: path };
@@ -40,7 +40,7 @@ test.skipIf(skipsRuntimes("what package managers install")).each(managers)(
     const warnings = output.match(/.*(?:\bwarn|peer|deprecated|script|blocked).*/gi) ?? [];
     // A machine's own settings are none of the package's business.
     expect(warnings.filter((line) => !/user config|No license field/.test(line))).toEqual([]);
-    const { packages, bytes } = installed(join(project.path, "node_modules"));
+    const { packages, bytes } = installed(project.at("node_modules"));
     console.log(`${basename(add.join(" "))}: ${packages.size} packages, ${(bytes / 1e6).toFixed(1)} MB`);
     expect(packages).toContain(packageJson.name);
     expect(packages.size).toBeLessThanOrEqual(MAX_PACKAGES);

@@ -35,7 +35,7 @@ test("the first token does not expire where it is printed on a terminal", async 
     printed = text;
     stop.abort();
   };
-  const environment = { PORT: "0", DATABASE_URL: join(directory.path, "plants.db") };
+  const environment = { PORT: "0", DATABASE_URL: directory.at("plants.db") };
   const options = { isTerminal: true, stop: stop.signal, stderr };
   expect(await runCommand([], environment, options)).toMatchObject({ exitCode: 0 });
   expect(printed).toContain("Created token");

@@ -38,8 +38,7 @@ test.concurrent("the operator's chapters, followed in order", async () => {
     expect(await follow(reading)).toMatchObject({ exitCode: 0, stderr: "0 added, 1 already there, 0 refused\n" });
     expect(await follow(backup)).toMatchObject({ exitCode: 0 });
     expect(await postNumbered(server.url, token, 2)).toBe(200);
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
+    expect(await server.stop()).toBe(0);
   }
 
   expect(await follow(restore)).toMatchObject({ exitCode: 0 });
@@ -96,7 +95,7 @@ test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
     const https = file("HTTPS", "ini", "/etc/systemd/system/plant-store.service.d/https.conf");
     const analyze = (...args: string[]) => runToEnd({ program: ["systemd-analyze"], args, cwd: home.path });
     for (const text of [unit, `${unit}\n${https}`]) {
-      await Bun.write(join(home.path, "plant-store.service"), text);
+      await Bun.write(home.at("plant-store.service"), text);
       expect(await analyze("verify", "./plant-store.service")).toMatchObject({ exitCode: 0, stderr: "" });
       const { stdout } = await analyze("security", "--offline=yes", "--no-pager", "./plant-store.service");
       const [, exposure] = /Overall exposure level for plant-store\.service: (\d+\.\d)/.exec(stdout) ?? [];
@@ -107,10 +106,10 @@ test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
 
 test("the script of the daily backup makes a copy that is checked, and deletes those of two weeks ago", async () => {
   using home = emptyDirectory();
-  mkdirSync(join(home.path, "plant-store"));
-  await using server = await startServer({ cwd: join(home.path, "plant-store"), env: { AUTH_TOKENS: TOKEN } });
+  mkdirSync(home.at("plant-store"));
+  await using server = await startServer({ cwd: home.at("plant-store"), env: { AUTH_TOKENS: TOKEN } });
   expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
-  const old = join(home.path, "plant-store/2020-01-01.db");
+  const old = home.at("plant-store/2020-01-01.db");
   await Bun.write(old, "");
   const ago = Date.now() / 1_000 - 15 * 86_400;
   utimesSync(old, ago, ago);
@@ -118,7 +117,7 @@ test("the script of the daily backup makes a copy that is checked, and deletes t
   expect(await runToEnd({ program: ["sh", "-c", backup], cwd: home.path, env: { PATH } })).toMatchObject({
     exitCode: 0,
   });
-  const copies = await Array.fromAsync(new Bun.Glob("20*.db").scan(join(home.path, "plant-store")));
+  const copies = await Array.fromAsync(new Bun.Glob("20*.db").scan(home.at("plant-store")));
   expect(copies).toEqual([`${new Date().toLocaleDateString("sv")}.db`]);
 });
 
@@ -140,10 +139,10 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
       (name) => `${name}_temp_path ${home.path}/${name};`,
     );
     await Bun.write(
-      join(home.path, "nginx.conf"),
+      home.at("nginx.conf"),
       `daemon off; master_process off; pid ${home.path}/pid; error_log stderr; events {}\nhttp { access_log off; ${temporary.join(" ")}\n${http} }`,
     );
-    const args = ["-p", home.path, "-e", "stderr", "-c", join(home.path, "nginx.conf")];
+    const args = ["-p", home.path, "-e", "stderr", "-c", home.at("nginx.conf")];
     await using _ = start({ program: ["nginx"], args, cwd: home.path });
     const options = { headers: { "x-forwarded-for": "192.0.2.9" }, tls: { ca: Bun.file(`${certificate}.crt`) } };
     let response: Response | undefined;
@@ -163,7 +162,7 @@ async function storesExactly(language: string, command: readonly string[], main:
   using home = emptyDirectory();
   await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
   const [client = ""] = blocks("In Python and Go", language);
-  const path = join(home.path, `client.${language.slice(0, 2)}`);
+  const path = home.at(`client.${language.slice(0, 2)}`);
   await Bun.write(path, `${client}\n${main(server.url)}\n`);
   const ended = await runToEnd({ program: command, args: [path], cwd: home.path, env: { HOME: home.path } });
   expect(ended).toMatchObject({ exitCode: 0 });

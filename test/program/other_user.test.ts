@@ -30,7 +30,7 @@ function otherDirectory() {
   const directory = emptyDirectory();
   chownSync(directory.path, OTHER_USER, OTHER_USER);
   expect(runAsOther(directory.path, "token", "create", "garden").exitCode).toBe(0);
-  return { ...directory, database: join(directory.path, "plants.db") };
+  return { ...directory, database: directory.at("plants.db") };
 }
 
 /** A command that ends with one line. */
@@ -91,7 +91,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     using other = otherDirectory();
     using elsewhere = emptyDirectory();
     const { database } = other;
-    const victim = join(elsewhere.path, "victim");
+    const victim = elsewhere.at("victim");
     writeFileSync(victim, "root's own", { mode: 0o600 });
     for (const mark of [`${database}-corrupt`, `${database}-unsynced`]) symlinkSync(victim, mark);
     corruptionMarker(database).write("page 7 is gone");
@@ -102,7 +102,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
 
   test("who may not enter the directory of a database gets one line", () => {
     using directory = emptyDirectory();
-    const database = join(directory.path, "plants.db");
+    const database = directory.at("plants.db");
     writeFileSync(database, "");
     for (const command of ["export", "backup copy.db", "token list"]) {
       const ended = runAsOther("/", ...command.split(" "), "--database", `file:${database}`);

@@ -3,7 +3,7 @@ import { chmodSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, exitCodeOf, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { runCommand } from "../support/stream_io.ts";
 
@@ -11,7 +11,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test.concurrent("AUTH_TOKENS_FILE names a file of more tokens, one a line or comma-separated", async () => {
   using directory = emptyDirectory();
-  const file = join(directory.path, "tokens");
+  const file = directory.at("tokens");
   writeFileSync(file, "one-token-0123456789\r\n\nsecond-token-0123456789,third-token-0123456789\n");
   const env = { AUTH_TOKENS: `${TOKEN},another-token-0123456789`, AUTH_TOKENS_FILE: file };
   await using server = await startServer({ cwd: directory.path, env });
@@ -31,7 +31,7 @@ test.concurrent.each([
   ["DATABASE_URL_FILE", "export", 1],
 ])("a signal ends a program that waits for %s, a pipe without a writer: %s", async (setting, command, exitCode) => {
   using directory = emptyDirectory();
-  const file = join(directory.path, "pipe");
+  const file = directory.at("pipe");
   expect(Bun.spawnSync(["mkfifo", file]).exitCode).toBe(0);
   const pair = join(ROOT, "test/support/tls/localhost");
   const tls = setting.startsWith("TLS") && { TLS_CERT_FILE: `${pair}.crt`, TLS_KEY_FILE: `${pair}.key` };
@@ -39,21 +39,19 @@ test.concurrent.each([
   await using program = start({ cwd: directory.path, args: [command], env });
   // A pipe opens when its reader is there.
   await (await open(file, "w")).close();
-  program.child.kill("SIGTERM");
-  expect(await exitCodeOf(program.child)).toBe(exitCode);
+  expect(await program.stop()).toBe(exitCode);
 });
 
 test.concurrent(
   "DATABASE_URL_FILE names a file with the DATABASE_URL, for every command; --database replaces it",
   async () => {
     using directory = emptyDirectory();
-    writeFileSync(join(directory.path, "url"), "file:greenhouse.db\r\n\n");
+    writeFileSync(directory.at("url"), "file:greenhouse.db\r\n\n");
     const env = { DATABASE_URL_FILE: "url" };
     {
       await using server = await startServer({ cwd: directory.path, env: { ...env, AUTH_TOKENS: TOKEN } });
       expect((await post(server.url)).status).toBe(200);
-      server.child.kill("SIGTERM");
-      expect(await server.child.exited).toBe(0);
+      expect(await server.stop()).toBe(0);
       const [, configuration = ""] = /"Configuration in force",(.*)/.exec(server.stderr.text()) ?? [];
       expect(configuration).toContain('"database":{"adapter":"sqlite","path":"greenhouse.db"},"databaseUrlFile":"url"');
     }
@@ -99,7 +97,7 @@ test.concurrent.each(REFUSED)(
   "%s with the file %s stops a command with one line that does not quote it, and exit code 2",
   async (variable, file, text, says) => {
     using directory = emptyDirectory();
-    if (text !== undefined) writeFileSync(join(directory.path, file), text);
+    if (text !== undefined) writeFileSync(directory.at(file), text);
     const files = readdirSync(directory.path);
     const args = [variable === "AUTH_TOKENS_FILE" ? "serve" : "export"];
     const run = await runToEnd({ cwd: directory.path, args, env: { [variable]: file } });
@@ -130,16 +128,15 @@ test.concurrent(
     const program = shell('umask 0 && exec "$@"');
     const modes = () =>
       readdirSync(directory.path).map((name) => {
-        return `${name} ${(statSync(join(directory.path, name)).mode & 0o777).toString(8)}`;
+        return `${name} ${(statSync(directory.at(name)).mode & 0o777).toString(8)}`;
       });
     {
       await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
       expect((await post(server.url)).status).toBe(200);
       expect(modes().toSorted()).toEqual(["plants.db 600", "plants.db-shm 600", "plants.db-wal 600"]);
-      server.child.kill("SIGTERM");
-      expect(await server.child.exited).toBe(0);
+      expect(await server.stop()).toBe(0);
     }
-    chmodSync(join(directory.path, "plants.db"), 0o640);
+    chmodSync(directory.at("plants.db"), 0o640);
     await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
     expect((await post(server.url)).status).toBe(200);
     expect(modes()).toContain("plants.db 640");

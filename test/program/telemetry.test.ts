@@ -20,8 +20,7 @@ interface Line {
 async function logOf(env: Record<string, string>, use: (url: string) => Promise<unknown>): Promise<Line[]> {
   await using server = await startServer({ env: { AUTH_TOKENS: TOKEN, ...env } });
   await use(server.url);
-  server.child.kill("SIGTERM");
-  expect(await server.child.exited).toBe(0);
+  expect(await server.stop()).toBe(0);
   const lines = (await server.stderr.end).trim().split("\n");
   return lines.map((line) => JSON.parse(line) as Line).filter(({ message }) => !isFromSlowMachine(message));
 }
@@ -124,8 +123,7 @@ test.each([
     await Bun.sleep(20);
   }
   expect(response.status).toBe(200);
-  server.child.kill("SIGTERM");
-  expect(await server.child.exited).toBe(0);
+  expect(await server.stop()).toBe(0);
 });
 
 // Metrics
@@ -180,8 +178,7 @@ test.concurrent("what ended just before a stop is sent", async () => {
   const env = traced(collector.url, { OTEL_BSP_SCHEDULE_DELAY: "3600000", OTEL_SERVICE_NAME: "greenhouse" });
   await using server = await startServer({ env });
   await fetch(`${server.url}/livez`);
-  server.child.kill("SIGTERM");
-  expect(await exitCodeOf(server.child)).toBe(0);
+  expect(await server.stop()).toBe(0);
   expect(collector.spans.map(({ name }) => name)).toEqual(["GET /livez"]);
   expect(collector.resources).toMatchObject([{ "service.name": "greenhouse" }]);
 });
@@ -203,8 +200,7 @@ test.concurrent("a collector that is gone or refuses costs a warning, and neithe
     await using server = await startServer({ env: traced(`http://127.0.0.1:${port}`, SOON) });
     expect((await post(server.url)).status).toBe(200);
     await server.stderr.until(/"Trace export failed".*"reason":"[^"]+"/);
-    server.child.kill("SIGTERM");
-    expect(await exitCodeOf(server.child)).toBe(0);
+    expect(await server.stop()).toBe(0);
     expect(await server.stderr.end).not.toContain("a whole page");
   }
 });

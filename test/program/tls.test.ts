@@ -16,19 +16,23 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const TLS = join(ROOT, "test/support/tls");
 
 /** A certificate and its key in files of their own, which can be changed, and the environment that names them. */
-function tlsFiles(cwd: string) {
-  const [cert, key] = [join(cwd, "server.crt"), join(cwd, "server.key")];
+function tlsFiles() {
+  const directory = emptyDirectory();
+  const [cert, key] = [directory.at("server.crt"), directory.at("server.key")];
   const use = (name: "localhost" | "renewed") => {
     copyFileSync(`${TLS}/${name}.crt`, cert);
     copyFileSync(`${TLS}/${name}.key`, key);
   };
   use("localhost");
-  return { use, cert, env: { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key } };
+  return { ...directory, use, cert, env: { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key } };
 }
 
-async function tlsServer(cwd: string, program: readonly string[] = executable()) {
-  const { env, ...files } = tlsFiles(cwd);
-  return { ...(await startServer({ program, cwd, env })), ...files };
+async function tlsServer(program: readonly string[] = executable()) {
+  await using stack = new AsyncDisposableStack();
+  const { env, use, cert } = stack.use(tlsFiles());
+  const server = stack.use(await startServer({ program, env }));
+  const all = stack.move();
+  return { ...server, use, cert, [Symbol.asyncDispose]: () => all.disposeAsync() };
 }
 
 /** The name in the certificate that a new connection gets, or the reason why there is no connection. */
@@ -44,8 +48,7 @@ function handshake(url: string, options: ConnectionOptions = {}): Promise<string
 }
 
 test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host of any length", async () => {
-  using directory = emptyDirectory();
-  await using server = await tlsServer(directory.path);
+  await using server = await tlsServer();
   expect(server.url).toStartWith("https://127.0.0.1:");
   for (const host of [undefined, "a", "ab", "plants.example.org"]) {
     const response = await post(server.url, undefined, {
@@ -57,7 +60,6 @@ test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host 
 });
 
 test("TLS files that are missing, no PEM or not a pair stop the start with one line and exit code 2", async () => {
-  using directory = emptyDirectory();
   const other = `${TLS}/renewed.key`;
   for (const [cert, key, says] of [
     ["missing.pem", `${TLS}/localhost.key`, 'Cannot use TLS_CERT_FILE "missing.pem": no such file or directory'],
@@ -65,15 +67,14 @@ test("TLS files that are missing, no PEM or not a pair stop the start with one l
     [`${TLS}/localhost.crt`, other, `Cannot use TLS_CERT_FILE "${TLS}/localhost.crt" with TLS_KEY_FILE "${other}": `],
   ] as const) {
     const env = { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key };
-    const run = await runToEnd({ cwd: directory.path, args: ["--port", "0"], env });
+    const run = await runToEnd({ args: ["--port", "0"], env });
     const stderr = expect.stringMatching(new RegExp(`^${RegExp.escape(says)}[^\n]*\n$`));
     expect(run).toEqual({ exitCode: 2, stdout: "", stderr });
   }
 });
 
 test("SIGHUP changes the certificate under load: requests in flight get their responses, and clients that retry lose none", async () => {
-  using directory = emptyDirectory();
-  await using server = await tlsServer(directory.path);
+  await using server = await tlsServer();
   const plant = postBytes({ id: 1n, name: "Fern" });
   const seen = new Set<string>();
   const progress = { responses: 0, isOver: false };
@@ -101,8 +102,7 @@ test("SIGHUP changes the certificate under load: requests in flight get their re
   progress.isOver = true;
   await Promise.all(clients);
   expect([...seen]).toEqual(["200"]);
-  server.child.kill("SIGTERM");
-  expect(await server.child.exited).toBe(0);
+  expect(await server.stop()).toBe(0);
   expect(server.stderr.text()).toMatch(/"Certificate reloaded".*"expires":"2126-10-2\d/);
 });
 
@@ -115,24 +115,21 @@ async function expectRenewal({ use, child, stderr, url }: Omit<Awaited<ReturnTyp
 }
 
 test("SIGHUP while the server starts does not stop it", async () => {
-  using directory = emptyDirectory();
-  const { env, use } = tlsFiles(directory.path);
-  const tokens = join(directory.path, "tokens");
+  using files = tlsFiles();
+  const tokens = files.at("tokens");
   expect(Bun.spawnSync(["mkfifo", tokens]).exitCode).toBe(0);
-  const options = { args: ["--port", "0"], cwd: directory.path, env: { ...env, AUTH_TOKENS_FILE: tokens } };
-  await using server = start(options);
+  await using server = start({ args: ["--port", "0"], env: { ...files.env, AUTH_TOKENS_FILE: tokens } });
   // A pipe opens when its reader is there: the server reads its tokens, and waits for the end of them.
   const pipe = await open(tokens, "w");
   server.child.kill("SIGHUP");
   await pipe.writeFile(TOKEN);
   await pipe.close();
   const [, url = ""] = await server.stderr.until(/listens on (https:\/\/[^\s",]+)/);
-  await expectRenewal({ ...server, url, use });
+  await expectRenewal({ ...server, url, use: files.use });
 });
 
 test("SIGHUP with a bad certificate keeps the one before and says why, and a good one replaces it, even under nohup", async () => {
-  using directory = emptyDirectory();
-  await using server = await tlsServer(directory.path, underNohup());
+  await using server = await tlsServer(underNohup());
   writeFileSync(server.cert, "no PEM");
   server.child.kill("SIGHUP");
   const [line] = await server.stderr.until(/.*Certificate reload failed; keeping the current one.*\n/);
@@ -142,8 +139,7 @@ test("SIGHUP with a bad certificate keeps the one before and says why, and a goo
 });
 
 test("only cipher suites with forward secrecy are accepted", async () => {
-  using directory = emptyDirectory();
-  await using server = await tlsServer(directory.path);
+  await using server = await tlsServer();
   const suite = (ciphers: string) => handshake(server.url, { ciphers, maxVersion: "TLSv1.2" });
   for (const ciphers of ["AES128-GCM-SHA256", "AES256-SHA", "ECDHE-ECDSA-AES128-SHA"]) {
     expect(await suite(ciphers), ciphers).toContain("HANDSHAKE_FAILURE");

@@ -1,5 +1,4 @@
 import { readdirSync } from "node:fs";
-import { join } from "node:path";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
@@ -8,12 +7,12 @@ import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 /** A directory with a database that holds these plants, and is not in use; gone at the end of the scope. */
 export async function databaseFixture(plants: readonly NewPlant[]) {
   const directory = emptyDirectory(memoryDirectory());
-  const path = join(directory.path, "plants.db");
+  const path = directory.at("plants.db");
   {
     await using database = sqliteDatabase(connect(path));
     await database.plants.add(plants, { timeoutMs: TEST_TIMEOUT_MS });
   }
-  return { path, directory: directory.path, [Symbol.dispose]: () => directory[Symbol.dispose]() };
+  return { ...directory, path, directory: directory.path };
 }
 
 /** The names of files, without those that SQLite keeps beside a database for whoever has it open. */

@@ -24,10 +24,14 @@ export function skipsProc(): boolean {
   return skips;
 }
 
-/** A new empty directory that is gone at the end of the scope. */
+/** A new empty directory, and paths in it; gone at the end of the scope. */
 export function emptyDirectory(parent = tmpdir()) {
   const path = mkdtempSync(join(parent, "plant-store-"));
-  return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
+  return {
+    path,
+    at: (name: string) => join(path, name),
+    [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }),
+  };
 }
 
 /**
@@ -77,6 +81,11 @@ export function start({ program = executable(), args = [], cwd, env = {} }: Star
     cwd: home.path,
     stdout: new Response(child.stdout).text(),
     stderr,
+    /** Asks a server to stop, and resolves to its exit code. */
+    async stop(): Promise<number> {
+      child.kill("SIGTERM");
+      return await exitCodeOf(child);
+    },
     async [Symbol.asyncDispose]() {
       child.kill("SIGKILL");
       await child.exited;

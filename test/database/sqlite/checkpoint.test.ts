@@ -1,6 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { statSync } from "node:fs";
-import { join } from "node:path";
 import { type Checkpoint, nextCheckpoint } from "../../../src/database/sqlite/checkpoint.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
 import type { Database } from "../../../src/database/database.ts";
@@ -35,7 +34,7 @@ test.each<
 
 test("two servers that write to one file at once keep its WAL within the bound", async () => {
   using directory = emptyDirectory();
-  const path = join(directory.path, "plants.db");
+  const path = directory.at("plants.db");
   await using one = await openSqliteWorker(path);
   await using other = await openSqliteWorker(path);
   const batches = 120;
@@ -46,7 +45,7 @@ test("two servers that write to one file at once keep its WAL within the bound",
 
 test("asking whether it is ready does not grow the WAL without end", async () => {
   using directory = emptyDirectory(memoryDirectory());
-  const path = join(directory.path, "plants.db");
+  const path = directory.at("plants.db");
   await using database = await openSqliteWorker(path);
   // One page each: more than the WAL has when it is to begin anew.
   for (let probes = 0; probes < 5_500; probes++) await database.plants.probe();

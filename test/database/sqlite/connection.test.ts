@@ -1,7 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { DatabaseError } from "../../../src/database/database.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
@@ -13,7 +12,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test("connect() sets what durability needs", () => {
   using directory = emptyDirectory();
-  using database = connect(join(directory.path, "plants.db"), { busyTimeoutMs: 1234 });
+  using database = connect(directory.at("plants.db"), { busyTimeoutMs: 1234 });
   const pragma = (name: string) => database.query(`PRAGMA ${name}`).values()[0]?.[0];
   expect(pragma("journal_mode")).toBe("wal");
   expect(pragma("synchronous")).toBe(2n);
@@ -22,7 +21,7 @@ test("connect() sets what durability needs", () => {
 
 test("connect() makes strict tables: a column takes its own type only", () => {
   using directory = emptyDirectory();
-  using database = connect(join(directory.path, "plants.db"));
+  using database = connect(directory.at("plants.db"));
   expect(() => database.run("INSERT INTO plants VALUES (1, x'00', NULL)")).toThrow(
     "cannot store BLOB value in TEXT column",
   );
@@ -40,7 +39,7 @@ const HOLD_LOCK = `
 
 test("connect() of a file that another process is making waits for it", async () => {
   using directory = emptyDirectory();
-  const path = join(directory.path, "plants.db");
+  const path = directory.at("plants.db");
   await using holder = Bun.spawn([process.execPath, "-e", HOLD_LOCK, path]);
   expect((await holder.stdout.getReader().read()).value).toBeDefined();
   using database = connect(path);
@@ -49,7 +48,7 @@ test("connect() of a file that another process is making waits for it", async ()
 
 test("connect() of a file that another process does not let go of ends", () => {
   using directory = emptyDirectory();
-  const path = join(directory.path, "plants.db");
+  const path = directory.at("plants.db");
   using holder = new Database(path);
   holder.run("BEGIN IMMEDIATE");
   expect(() => connect(path, { busyTimeoutMs: 50 })).toThrow(`Cannot open database "${path}": database is locked`);
@@ -134,7 +133,7 @@ const refused: [string, (path: string) => void, string][] = [
 
 test.each(refused)("connect() refuses %s and leaves it as it was", (_what, make, says) => {
   using directory = emptyDirectory();
-  const path = join(directory.path, "some.db");
+  const path = directory.at("some.db");
   make(path);
   const files = ["", "-wal"].map((suffix) => path + suffix).filter((file) => existsSync(file));
   const before = files.map((file) => readFileSync(file));
@@ -147,7 +146,7 @@ test.each(refused)("connect() refuses %s and leaves it as it was", (_what, make,
 
 test("connect() migrates: a token from before there were scopes keeps both of them", async () => {
   using directory = emptyDirectory();
-  const path = join(directory.path, "plants.db");
+  const path = directory.at("plants.db");
   const first = MIGRATIONS.slice(0, 2).flatMap(({ sql, when }) => [
     sql,
     `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('', ${when})`,
@@ -165,7 +164,7 @@ test("connect() migrates: a token from before there were scopes keeps both of th
 /** A database with a plant in its WAL, as after an fsync that failed. */
 function unsynced() {
   const directory = emptyDirectory();
-  const path = join(directory.path, "plants.db");
+  const path = directory.at("plants.db");
   // While it is open, the WAL stays.
   const reader = connect(path);
   addPlants(reader)([{ id: 1n, name: "Fern" }]);

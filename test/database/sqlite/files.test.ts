@@ -26,12 +26,6 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const fern = { id: 1n, name: "Fern" };
 const ACCESSES = ["create", "write", "read"] as const;
 
-/** A directory, and paths in it; gone at the end of the scope. */
-function home() {
-  const directory = emptyDirectory();
-  return { ...directory, at: (name: string) => join(directory.path, name) };
-}
-
 /** What a script in another process begins with. */
 const PRELUDE = `
   import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/connection.ts"))};
@@ -53,7 +47,7 @@ function killed(path: string): void {
 }
 
 test.each(ACCESSES)("connect() for access to %s leaves the WAL of a file that is not there, or is empty", (access) => {
-  using directory = home();
+  using directory = emptyDirectory();
   const [path, moved, wal] = ["plants.db", "moved.db", "plants.db-wal"].map(directory.at) as [string, string, string];
   killed(path);
   const before = readFileSync(wal);
@@ -71,7 +65,7 @@ test.each(ACCESSES)("connect() for access to %s leaves the WAL of a file that is
 
 /** A directory with ways to a file that is not there yet: `deep/data/plants.db`. */
 function waysToNoFile() {
-  const directory = home();
+  const directory = emptyDirectory();
   mkdirSync(directory.at("deep/data/more"), { recursive: true });
   symlinkSync("deep/data/more", directory.at("more"));
   symlinkSync("deep/data/second", directory.at("first"));
@@ -112,7 +106,7 @@ const REFUSED_PATHS: [name: string, says: string][] = [
 ];
 
 test.each(REFUSED_PATHS)("connect() by %s is refused: %s; so is a check", async (name, says) => {
-  using directory = home();
+  using directory = emptyDirectory();
   connect(directory.at("plants.db")).close();
   mkdirSync(directory.at("directory"));
   Bun.spawnSync(["mkfifo", directory.at("pipe")]);
@@ -137,7 +131,7 @@ const LOSSES: [what: string, lose: (at: (name: string) => string) => void][] = [
 ];
 
 test.each(LOSSES)("%s is noticed while the database is open", async (_what, lose) => {
-  using directory = home();
+  using directory = emptyDirectory();
   for (const name of ["real.db", "other.db"]) connect(directory.at(name)).close();
   symlinkSync("real.db", directory.at("link.db"));
   symlinkSync("other.db", directory.at("other-link.db"));
@@ -150,7 +144,7 @@ test.each(LOSSES)("%s is noticed while the database is open", async (_what, lose
 });
 
 test("connect() in a directory whose name is not UTF-8 makes the file there", () => {
-  using directory = home();
+  using directory = emptyDirectory();
   const script = `${PRELUDE} connect("plants.db").close(); connect("plants.db", { access: "read" }).close();`;
   const enter = 'cd "$1" && mkdir "$(printf "caf\\351")" && cd caf* && "$2" -e "$3"';
   const { exitCode, stderr } = Bun.spawnSync(["sh", "-c", enter, "sh", directory.path, process.execPath, script]);
@@ -159,7 +153,7 @@ test("connect() in a directory whose name is not UTF-8 makes the file there", ()
 });
 
 test("a file's name may have the character that stands for what is not UTF-8: its marker is found by a link", () => {
-  using directory = home();
+  using directory = emptyDirectory();
   const [file, link] = [directory.at("\uFFFD.db"), directory.at("link.db")];
   connect(file).close();
   symlinkSync(file, link);
@@ -179,7 +173,7 @@ const MAKE_AND_REMOVE = `
 `;
 
 test("connect() beside a process that removes the WAL just now says nothing of the files beside the database", async () => {
-  using directory = home();
+  using directory = emptyDirectory();
   const path = directory.at("plants.db");
   writeFileSync(path, "This is no database.".repeat(100));
   await using other = Bun.spawn([process.execPath, "-e", MAKE_AND_REMOVE, path]);
@@ -198,7 +192,7 @@ if (skipsOtherUser)
 
 /** A database of this user's in a directory that others may write to. */
 function sharedDirectory() {
-  const directory = home();
+  const directory = emptyDirectory();
   chmodSync(directory.path, 0o1777);
   const path = directory.at("plants.db");
   {
@@ -210,7 +204,7 @@ function sharedDirectory() {
 
 /** A journal that SQLite rolls back into the database beside it, which has another plant under the same id then. */
 function plantJournal(file: string): void {
-  using attacker = home();
+  using attacker = emptyDirectory();
   const script = `
     const client = connect(path);
     addPlants(client)([{ id: 1n, name: "Weed" }]);
@@ -300,7 +294,7 @@ test.each([
   ["only its owner may write to", 0o700, undefined],
   ...(skipsOtherUser ? [] : [["another user owns", 0o700, OTHER_USER] as const]),
 ])("a server in a directory that %s warns of that, or of nothing", async (who, mode, owner) => {
-  using directory = home();
+  using directory = emptyDirectory();
   chmodSync(directory.path, mode);
   if (owner !== undefined) chownSync(directory.path, owner, owner);
   const warnings: string[] = [];

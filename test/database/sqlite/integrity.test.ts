@@ -1,6 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { corruptionIn } from "../../../src/database/sqlite/errors.ts";
 import { checkIntegrity } from "../../../src/database/sqlite/integrity.ts";
@@ -19,7 +18,7 @@ let bytesOfSound: Buffer | undefined;
 /** A directory with a large database without damage, which is made and checked once; gone at the end of the scope. */
 function soundDatabase() {
   const directory = emptyDirectory(memoryDirectory());
-  const path = join(directory.path, "plants.db");
+  const path = directory.at("plants.db");
   if (bytesOfSound === undefined) {
     makeLargeDatabase(path, PLANTS);
     expect([findingIn(path, false), findingIn(path, true)]).toEqual([undefined, undefined]);
@@ -41,33 +40,30 @@ function findingIn(path: string, whole: boolean): string | undefined {
 }
 
 test.each(Object.keys(DAMAGES) as Damage[])("checkIntegrity() finds %s without reading the whole at once", (what) => {
-  using database = soundDatabase();
-  const { path } = database;
-  damage(path, what);
+  using sound = soundDatabase();
+  damage(sound.path, what);
   // Which range of the plants it is depends on how fast the machine is.
   const finding = what.includes("of tokens") ? /^token[^\n]*: [^\n]+$/ : /^plants[^\n]*: [^\n]+$/;
-  expect(findingIn(path, false)).toMatch(finding);
-  expect(findingIn(path, true)).toMatch(finding);
+  expect(findingIn(sound.path, false)).toMatch(finding);
+  expect(findingIn(sound.path, true)).toMatch(finding);
 });
 
 test("checkIntegrity() finds damage in the list of free pages without reading the whole at once", () => {
-  using database = soundDatabase();
-  const { path } = database;
+  using sound = soundDatabase();
   {
-    using client = connect(path);
+    using client = connect(sound.path);
     client.run("DELETE FROM plants");
   }
-  const bytes = readFileSync(path);
+  const bytes = readFileSync(sound.path);
   // The number of free pages: https://www.sqlite.org/fileformat.html#the_database_header
   bytes.writeUInt32BE(bytes.readUInt32BE(36) + 1, 36);
-  writeFileSync(path, bytes);
-  expect(findingIn(path, false)).toMatch(/^sqlite_schema: .*Freelist: size is \d+ but should be \d+$/);
+  writeFileSync(sound.path, bytes);
+  expect(findingIn(sound.path, false)).toMatch(/^sqlite_schema: .*Freelist: size is \d+ but should be \d+$/);
 });
 
 test("checkIntegrity() counts every plant of a sound database once, in more than one range", () => {
-  using database = soundDatabase();
-  const { path } = database;
-  using client = connect(path);
+  using sound = soundDatabase();
+  using client = connect(sound.path);
   addPlants(client)(HOSTILE_PLANTS);
   const counts = [...checkIntegrity(client, { whole: true })];
   expect(counts.at(-1)).toBe(PLANTS + HOSTILE_PLANTS.length);
@@ -83,10 +79,9 @@ test("checkIntegrity() ends with its last step: beside a server it would rest on
 });
 
 test("checkIntegrity() holds no read transaction between its steps", () => {
-  using database = soundDatabase();
-  const { path } = database;
-  using writer = connect(path);
-  using reader = connect(path, { access: "read" });
+  using sound = soundDatabase();
+  using writer = connect(sound.path);
+  using reader = connect(sound.path, { access: "read" });
   const add = addPlants(writer);
   let id = 0n;
   for (const _ of checkIntegrity(reader, { whole: false })) {
@@ -105,17 +100,16 @@ const REPLACEMENTS: [string, (path: string) => void][] = [
 
 test.each(REPLACEMENTS)("the check beside a server says nothing of a file that was replaced by %s", async (_, make) => {
   using sound = soundDatabase();
-  const { path } = sound;
-  const other = `${path}-other`;
-  copyFileSync(path, other);
+  const other = `${sound.path}-other`;
+  copyFileSync(sound.path, other);
   make(other);
   const warning = Promise.withResolvers<unknown[]>();
   const messages: string[] = [];
-  await using database = await openSqliteWorker(path, {
+  await using database = await openSqliteWorker(sound.path, {
     onWarning: (...problem) => warning.resolve(problem),
     onInfo: (message) => void messages.push(message),
   });
-  renameSync(other, path);
+  renameSync(other, sound.path);
   const failed = database.failed.then(({ message }) => [message]);
   expect(await Promise.race([warning.promise, failed])).toEqual([
     "Integrity check not finished",
@@ -123,5 +117,5 @@ test.each(REPLACEMENTS)("the check beside a server says nothing of a file that w
   ]);
   expect(messages).toEqual(["Integrity check started"]);
   await expect(database.plants.probe()).rejects.toThrow("storage is gone; send the plant again later");
-  expect(existsSync(`${path}-corrupt`)).toBe(false);
+  expect(existsSync(`${sound.path}-corrupt`)).toBe(false);
 });

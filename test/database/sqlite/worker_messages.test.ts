@@ -1,5 +1,4 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { join } from "node:path";
 import * as fc from "fast-check";
 import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
 import { decodeBatch, encodeBatch } from "../../../src/database/sqlite/worker_messages.ts";
@@ -29,7 +28,7 @@ test("decodeBatch() gives the batch that encodeBatch() was given, exactly", () =
 test("a Worker's list has every token of several pages once, oldest first", async () => {
   using directory = emptyDirectory(memoryDirectory());
   makeTokens(directory.path, 2_500);
-  await using database = await openSqliteWorker(join(directory.path, "plants.db"));
+  await using database = await openSqliteWorker(directory.at("plants.db"));
   const tokens = await database.tokens.list();
   expect(new Set(tokens.map(({ name }) => name)).size).toBe(2_500);
   expect(tokens).toHaveLength(2_500);
