@@ -144,6 +144,8 @@ const wrongCalls: [string, string][] = [
   ["--port ", 'Cannot use --port "": expected a value, or no flag for the default'],
   ["--host ", 'Cannot use --host "": expected a value, or no flag for the default'],
   ["--database mysql://me:secret@host", 'Cannot use --database "mysql://…": expected file:PATH or postgres://…'],
+  ["backup x --database postgres://u@localhost/plants", "Cannot back up PostgreSQL: use pg_dump"],
+  ["restore x --database postgres://u@localhost/plants", "Cannot restore PostgreSQL: use pg_restore"],
   [
     "token create x --expires 90",
     "Cannot use --expires 90: expected a unit behind the number: m, h, d or w for minutes, hours, days or weeks, such as 90d",

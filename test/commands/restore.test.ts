@@ -28,7 +28,7 @@ const [RESTORED, OLD] = ['{"id":1,"name":"Fern"}\n', '{"id":2,"name":"Ivy"}\n'];
 async function world() {
   const directory = emptyDirectory();
   const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
-  const at = (name: string) => join(directory.path, name);
+  const { at } = directory;
   const call = (...args: string[]) => runToEnd({ ...options, args });
   {
     using client = connect(at("saved.db"));
@@ -169,13 +169,8 @@ test("restore is refused while a server has the database open, even one whose fi
   expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
 });
 
-test("PostgreSQL has its own tool, and the database is not its own backup", async () => {
+test("the database is not its own backup", async () => {
   using here = await world();
-  expect(await here.call("restore", "saved.db", "--database", "postgres://u@localhost:5432/plants")).toEqual({
-    exitCode: 2,
-    stdout: "",
-    stderr: "Cannot restore PostgreSQL: use pg_restore\n",
-  });
   expect(await here.call("restore", "saved.db", "--database", "saved.db")).toMatchObject({
     exitCode: 1,
     stderr: 'Cannot replace database "saved.db": the backup is the database itself\n',

@@ -1,5 +1,4 @@
 import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { join } from "node:path";
 import { section } from "../support/guides.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
@@ -58,8 +57,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     expect(text).toContain("plant_store_postgres_reconnections_total 0\n");
     const namesIn = (document: string) => new Set(document.match(/\bplant_store_postgres_\w+/g));
     expect(namesIn(text)).toEqual(namesIn(section("Metrics")));
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
+    expect(await server.stop()).toBe(0);
     const log = await server.stderr.end;
     expect(log).toContain(`"database":"${database.name}","username":"secret"`);
     expect(log).not.toContain("open-sesame");
@@ -107,12 +105,12 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       expect(exitCode).toBe(0);
       return stdout;
     };
-    const first = `file:${join(directory.path, "first.db")}`;
-    const second = `file:${join(directory.path, "second.db")}`;
+    const first = `file:${directory.at("first.db")}`;
+    const second = `file:${directory.at("second.db")}`;
     const more = range(1_000, 11_000).map((id) => ({ id: BigInt(id), name: `plant ${id}` }));
     const last = HOSTILE_PLANTS.findIndex(({ id }) => id > 11_000n);
     const plants = [...HOSTILE_PLANTS.slice(0, last), ...more, ...HOSTILE_PLANTS.slice(last)];
-    const file = join(directory.path, "plants.ndjson");
+    const file = directory.at("plants.ndjson");
     await Bun.write(file, plants.map((plant) => `${bodyOf(plant)}\n`).join(""));
     await move(["import", file], first);
     const fromSqlite = await move(["export"], first);
@@ -136,14 +134,6 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     while ((await database.run(othersAreStored)).length === 0) await Bun.sleep(5);
     await rival.unsafe("ROLLBACK");
     expect(await imported).toEqual({ exitCode: 0, stdout: "", stderr: "3 added, 0 already there, 0 refused\n" });
-  });
-
-  test.concurrent("backup leaves that to PostgreSQL's own tools", async () => {
-    expect(await plantStore(["backup", "plants-backup.db"], cluster.url("postgres"))).toEqual({
-      exitCode: 2,
-      stdout: "",
-      stderr: "Cannot back up PostgreSQL: use pg_dump\n",
-    });
   });
 
   test.concurrent("migrate prints the SQL, then applies it, then finds nothing to do", async () => {
