@@ -15,6 +15,7 @@ const COMMANDS = [
   { command: "backup", args: " <file>", flags: ["--database"] },
   { command: "restore", args: " <backup>", flags: ["--database"] },
   { command: "check", args: "", flags: ["--database"] },
+  { command: "migrate", args: "", flags: ["--dry-run", "--database"] },
   { command: "openapi", args: "", flags: ["--server"] },
 ];
 
@@ -32,7 +33,7 @@ test.each(COMMANDS)(
     const help = await call(...command.split(" "), "--help");
     expect(help).toMatchObject({ exitCode: 0, stderr: "" });
     expect(help.stdout).toStartWith(`Usage: plant-store ${command} [options]${args}\n`);
-    expect(Array.from(help.stdout.matchAll(/^ {2}(--\w+)/gm), ([, flag]) => flag)).toEqual(flags);
+    expect(Array.from(help.stdout.matchAll(/^ {2}(--[\w-]+)/gm), ([, flag]) => flag)).toEqual(flags);
     expect(help.stdout).toContain(`\nExample:\n  plant-store ${command}`);
     expect(help.stdout).not.toContain("default: none");
     // Whichever way it is asked for.
@@ -45,18 +46,8 @@ test("--help lists the commands, and token --help its own", async () => {
     const [, commands = ""] = (await call(...args)).stdout.split("\nCommands:\n");
     return Array.from(commands.matchAll(/^ {2}([a-z]+) .*? {2}/gm), ([, name]) => name);
   };
-  expect(await listed("--help")).toEqual([
-    "serve",
-    "token",
-    "export",
-    "import",
-    "backup",
-    "restore",
-    "check",
-    "migrate",
-    "openapi",
-    "help",
-  ]);
+  const names = new Set(COMMANDS.map(({ command }) => command.split(" ")[0]));
+  expect(await listed("--help")).toEqual([...names, "help"]);
   expect(await listed("help")).toEqual(await listed("--help"));
   expect(await listed("token", "--help")).toEqual(["create", "list", "revoke", "delete", "prune"]);
   expect((await call("--help")).stdout).toContain("\n  token create|list|…  ");

@@ -55,16 +55,13 @@ test.concurrent(
       const [, configuration = ""] = /"Configuration in force",(.*)/.exec(server.stderr.text()) ?? [];
       expect(configuration).toContain('"database":{"adapter":"sqlite","path":"greenhouse.db"},"databaseUrlFile":"url"');
     }
-    const exported = await runToEnd({ cwd: directory.path, args: ["export"], env });
-    expect(exported).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("Fern") });
-    const created = await runToEnd({ cwd: directory.path, args: ["token", "create", "one"], env });
-    expect(created).toMatchObject({ exitCode: 0 });
-    const replaced = await runToEnd({
-      cwd: directory.path,
-      args: ["token", "list", "--database", "file:greenhouse.db"],
-      env: { DATABASE_URL_FILE: "missing", DATABASE_URL: "file:other.db" },
-    });
-    expect(replaced).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("one") });
+    const call = (command: string, env: Record<string, string>) =>
+      runToEnd({ cwd: directory.path, args: command.split(" "), env });
+    expect(await call("export", env)).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("Fern") });
+    expect(await call("token create one", env)).toMatchObject({ exitCode: 0 });
+    const others = { DATABASE_URL_FILE: "missing", DATABASE_URL: "file:other.db" };
+    const listed = await call("token list --database file:greenhouse.db", others);
+    expect(listed).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("one") });
     expect(readdirSync(directory.path).toSorted()).toEqual(["greenhouse.db", "url"]);
   },
 );

@@ -31,21 +31,6 @@ test("every ten seconds the suppressed lines are counted, and ten more are writt
   expect(written).toEqual([...Array(10), 2, ...Array(10), 2, undefined]);
 });
 
-test("a flood for one reason does not hide another one, and access is always logged", () => {
-  const memory = memoryLog();
-  for (let i = 0; i < 50; i++) {
-    memory.log.warning("Refused credentials", { reason: "unknown" });
-    memory.log.info("Request completed", { requestId: i });
-  }
-  memory.log.warning("Refused credentials", { reason: "revoked" });
-  memory[Symbol.dispose]();
-  const { lines } = memory;
-  expect(lines.filter(({ reason }) => reason === "unknown")).toHaveLength(11);
-  expect(lines.filter(({ reason }) => reason === "revoked")).toHaveLength(1);
-  expect(lines.filter(({ message }) => message === "Request completed")).toHaveLength(50);
-  expect(lines.at(-1)).toMatchObject({ level: "WARN", reason: "unknown", suppressed: 40 });
-});
-
 test("for people, a line has its properties behind the message, except those without a value", () => {
   let text = "";
   using memory = memoryLog({ format: "pretty", write: (line) => (text += stripVTControlCharacters(line)) });

@@ -4,6 +4,7 @@ import { createMetrics } from "../../src/telemetry/metrics.ts";
 import { createObserver } from "../../src/telemetry/observer.ts";
 import { memoryLog } from "../support/memory_log.ts";
 
+const COMPLETED = { method: "POST", path: "/plants", status: 200 };
 const REQUEST = { requestId: "1", clientAddress: () => "192.0.2.1" };
 
 function observed({ accessLog = false } = {}) {
@@ -33,28 +34,36 @@ test.each(Object.keys(ERRORS) as ErrorCode[])("what the log has of %s", (code) =
   expect(lines).toEqual(code in LOGGED ? [expect.objectContaining({ ...LOGGED[code], requestId: "1" })] : []);
 });
 
-test("of a flood of refused credentials ten lines are made, and the others are counted", () => {
-  const memory = observed();
+test("a flood of refusals for one reason hides neither another one nor access, and only ten of its lines are made", () => {
+  const { observer, lines, [Symbol.dispose]: end } = observed({ accessLog: true });
   let lookedUp = 0;
-  const request = { requestId: "1", clientAddress: () => `192.0.2.${++lookedUp}` };
-  const error = new PlantStoreError("invalid_credentials", undefined, { reason: "unknown" });
-  for (let i = 0; i < 50; i++) memory.observer.onError(error, request);
-  memory[Symbol.dispose]();
-  expect(memory.lines).toHaveLength(11);
-  expect(memory.lines.at(-1)).toMatchObject({ suppressed: 40, reason: "unknown" });
+  const clientAddress = () => `192.0.2.${++lookedUp}`;
+  const refuse = (reason: string) => {
+    const error = new PlantStoreError("invalid_credentials", undefined, { reason });
+    observer.onError(error, { requestId: "1", clientAddress });
+  };
+  for (let i = 0; i < 50; i++) {
+    refuse("unknown");
+    observer.onResponse({ ...REQUEST, ...COMPLETED, durationMs: 1 });
+  }
   expect(lookedUp).toBe(10);
+  refuse("revoked");
+  end();
+  expect(lines.filter(({ reason }) => reason === "unknown")).toHaveLength(11);
+  expect(lines.filter(({ reason }) => reason === "revoked")).toHaveLength(1);
+  expect(lines.filter(({ message }) => message === "Request completed")).toHaveLength(50);
+  expect(lines.at(-1)).toMatchObject({ level: "WARN", reason: "unknown", suppressed: 40 });
 });
 
 test("every response is counted, and logged only if the access log is on", async () => {
   for (const accessLog of [true, false]) {
     using memory = observed({ accessLog });
     const { observer, metrics, lines } = memory;
-    const completed = { method: "POST", path: "/plants", status: 200 };
-    observer.onResponse({ ...REQUEST, ...completed, durationMs: 1.23456 });
+    observer.onResponse({ ...REQUEST, ...COMPLETED, durationMs: 1.23456 });
     const line = {
       level: "INFO",
       message: "Request completed",
-      ...completed,
+      ...COMPLETED,
       durationMs: 1.235,
       requestId: "1",
       client: "192.0.2.1",
