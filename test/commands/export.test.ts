@@ -224,20 +224,16 @@ test("export of a file with a damaged page writes every plant before it, and fai
   });
 });
 
-const STOPPED = { exitCode: 1, stderr: "Stopped: the export is incomplete\n" };
+const STOPS: [when: string, until: (stop: () => void) => Partial<Io>][] = [
+  ["although nobody takes what it wrote", (stop) => ({ write: () => (stop(), new Promise<void>(() => {})) })],
+  ["between two pieces, although a file takes each at once", (stop) => (setImmediate(stop), {})],
+];
 
-test("export that is stopped ends at once, although nobody takes what it wrote, and says so", async () => {
+test.each(STOPS)("export that is stopped ends at once, %s, and says so", async (_when, until) => {
   using database = await databaseFixture(MANY);
   const stop = new AbortController();
-  const write = () => (stop.abort(), new Promise<void>(() => {}));
-  expect(await runExport(database.path, { stop: stop.signal, write })).toMatchObject(STOPPED);
-});
-
-test("export notices a signal between two pieces, although a file takes each at once", async () => {
-  using database = await databaseFixture(MANY);
-  const stop = new AbortController();
-  setImmediate(() => stop.abort());
-  expect(await runExport(database.path, { stop: stop.signal })).toMatchObject(STOPPED);
+  const run = await runExport(database.path, { stop: stop.signal, ...until(() => stop.abort()) });
+  expect(run).toMatchObject({ exitCode: 1, stderr: "Stopped: the export is incomplete\n" });
 });
 
 test("export into a pipe that is closed ends quietly with exit code 1", async () => {

@@ -1,7 +1,6 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { post, untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
@@ -10,9 +9,11 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** A directory of its own, and `plant-store token` in it. */
 function world() {
-  const { path: cwd, [Symbol.dispose]: dispose } = emptyDirectory();
+  const directory = emptyDirectory();
+  const cwd = directory.path;
   const token = (...args: string[]) => runToEnd({ cwd, args: ["token", ...args] });
   return {
+    ...directory,
     cwd,
     token,
     /** Creates a token of this name. */
@@ -22,7 +23,6 @@ function world() {
       return stdout.trim();
     },
     list: async () => JSON.parse((await token("list", "--json")).stdout),
-    [Symbol.dispose]: dispose,
   };
 }
 
@@ -56,7 +56,7 @@ test.concurrent("a revoked token ends on a running server, also while no use of 
   const token = await here.create("greenhouse");
   {
     // From now on every write of a use fails, and everything else goes on.
-    using database = new Database(join(here.cwd, "plants.db"));
+    using database = new Database(here.at("plants.db"));
     const fail = "BEGIN SELECT RAISE(ABORT, 'no uses'); END";
     database.run(`CREATE TRIGGER refuse_uses BEFORE UPDATE OF last_used_at ON tokens ${fail}`);
   }
@@ -80,7 +80,7 @@ test.concurrent("the last use of a token is not lost when the server stops right
 test.concurrent("neither the database nor token list, a table with a header, holds a token", async () => {
   using here = world();
   const token = await here.create("greenhouse");
-  const file = readFileSync(join(here.cwd, "plants.db"));
+  const file = readFileSync(here.at("plants.db"));
   expect(file.includes("greenhouse")).toBe(true);
   expect(file.includes(token.slice("plant_".length, -6))).toBe(false);
   const { stdout } = await here.token("list");

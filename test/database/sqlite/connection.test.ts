@@ -113,16 +113,6 @@ const refused: [string, (path: string) => void, string][] = [
     damagedBy((bytes) => bytes.writeUInt32BE(9_999, FREE_LIST)),
     "Freelist: invalid page number 9999)",
   ],
-  [
-    "a list of free pages that begins at the plants",
-    damagedBy((bytes, rootOf) => bytes.writeUInt32BE(rootOf("plants"), FREE_LIST)),
-    "Freelist: ",
-  ],
-  [
-    "a list of free pages of garbage",
-    damagedBy((bytes) => bytes.fill(0xab, (bytes.readUInt32BE(FREE_LIST) - 1) * PAGE_BYTES)),
-    "Freelist: ",
-  ],
   ["a wrong number of free pages", damagedBy((bytes) => bytes.writeUInt32BE(5, FREE_COUNT)), "but should be 5)"],
   [
     "more free pages than pages",
