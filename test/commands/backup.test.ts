@@ -246,7 +246,7 @@ test("backup removes what a killed backup left an hour ago, and nothing that is 
 
 test("backup removes nothing that only has the name of a killed backup's directory", async () => {
   using database = await databaseFixture([]);
-  const at = (name: string) => database.at(name);
+  const { at } = database;
   const names = [".plant-store-backup-file", ".plant-store-backup-link", ".plant-store-backup-other", "elsewhere"];
   writeFileSync(at(".plant-store-backup-file"), "precious");
   for (const name of ["elsewhere", ".plant-store-backup-other"]) mkdirSync(at(name));
