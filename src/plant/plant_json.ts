@@ -1,5 +1,5 @@
 import { PlantStoreError } from "../errors.ts";
-import { type JsonScan, scanJson } from "./json_scanner.ts";
+import { scanJson } from "./json_scanner.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "./plant.ts";
 
 /** How deep arrays and objects may be nested; the plant itself is the first level. */
@@ -28,22 +28,22 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 function decodeUtf8(bytes: Uint8Array, subject: Subject): string {
   try {
     return utf8.decode(bytes);
-  } catch (cause) {
-    throw new PlantStoreError("malformed_json", `${subject} must be UTF-8`, { cause });
+  } catch {
+    throw new PlantStoreError("malformed_json", `${subject} must be UTF-8`);
   }
 }
 
 /** Parses JSON with an exact `id`. The text is scanned only if it may be nested, is not JSON or has an unusual id. */
 function parseJson(text: string, subject: Subject): unknown {
-  if (mayBeNested(text)) return membersOf(sourcesOf(text, subject));
-  try {
-    const value: unknown = JSON.parse(text);
-    if (isObject(value) && mayBeInexact(value["id"], text)) value["id"] = idOf(sourcesOf(text, subject)?.[0]);
-    return value;
-  } catch (cause) {
-    // Not every runtime's parser says where it failed.
-    return membersOf(sourcesOf(text, subject, cause));
+  if (!mayBeNested(text)) {
+    try {
+      const value: unknown = JSON.parse(text);
+      if (!isObject(value) || !mayBeInexact(value["id"], text)) return value;
+    } catch {
+      // Not every runtime's parser says where it failed, and its message quotes the text, which no response may.
+    }
   }
+  return scanPlant(text, subject);
 }
 
 /** Brackets in strings count as well. */
@@ -51,35 +51,23 @@ function mayBeNested(text: string): boolean {
   return text.includes("[") || text.indexOf("{", 1) !== -1;
 }
 
-const SCAN_OPTIONS = { maxDepth: MAX_DEPTH, names: ["id", "name", "tag"] };
-
 /** Plain digits within 2^53 are exact, as nearly every id is. */
 function mayBeInexact(id: unknown, text: string): boolean {
   return typeof id === "number" && (!Number.isSafeInteger(id) || /\d[.eE]/.test(text));
 }
 
-type Sources = Extract<JsonScan, { isJson: true }>["sources"];
-
-/** The source texts of a plant's members; none if the value is not an object. */
-function sourcesOf(text: string, subject: Subject, cause?: unknown): Sources {
-  const scan = scanJson(text, SCAN_OPTIONS);
-  if (scan.isJson) return scan.sources;
+/** Scans a plant without building arrays and objects. Returns its members, or `undefined` if it is not an object. */
+function scanPlant(text: string, subject: Subject): unknown {
+  const scan = scanJson(text, { maxDepth: MAX_DEPTH, names: ["id", "name", "tag"] });
+  if (scan.isJson) {
+    if (scan.sources === undefined) return undefined;
+    const [id, name, tag] = scan.sources;
+    return { id: idOf(id), name: scalarOf(name), tag: scalarOf(tag) };
+  }
   const fault = scan.isTooDeep
     ? `must not be nested deeper than ${MAX_DEPTH} levels`
     : `must be valid JSON; it ${scan.offset === text.length ? "ends too early, at" : "breaks at"} ${place(text, scan.offset)}`;
-  // A parser's message quotes the text, which no response may.
-  throw new PlantStoreError("malformed_json", `${subject} ${fault}`, { cause });
-}
-
-/** Arrays and objects are not built. */
-function membersOf(sources: Sources): unknown {
-  if (sources === undefined) return undefined;
-  const [id, name, tag] = sources;
-  return { id: idOf(id), name: scalarOf(name), tag: scalarOf(tag) };
-}
-
-function idOf(source: string | undefined): unknown {
-  return source !== undefined && /^[-\d]/.test(source) ? exactInteger(source) : scalarOf(source);
+  throw new PlantStoreError("malformed_json", `${subject} ${fault}`);
 }
 
 function scalarOf(source: string | undefined): unknown {
@@ -90,8 +78,9 @@ function scalarOf(source: string | undefined): unknown {
 /** An int64 has at most 19 digits and a sign. `BigInt` takes quadratic time for many digits. */
 const PLAIN_INTEGER = /^-?\d{1,19}$/;
 
-/** The integer, as a `bigint` if a double would round it; `NaN` if the source is not an integer. */
-function exactInteger(source: string): bigint | number {
+/** An integer exactly: as a `bigint` if a double would round it. `NaN` for any other number. */
+function idOf(source: string | undefined): unknown {
+  if (source === undefined || !/^[-\d]/.test(source)) return scalarOf(source);
   const rounded = Number(source);
   if (PLAIN_INTEGER.test(source)) return Number.isSafeInteger(rounded) ? rounded : BigInt(source);
   return isWrittenAsInteger(source) ? rounded : Number.NaN;
@@ -114,16 +103,12 @@ function trailingZeros(digits: string): number {
 
 /** Line and column as an editor shows them: from 1, in UTF-16 code units. Names the line if there are several. */
 function place(text: string, offset: number): string {
-  const before = text.slice(0, offset);
-  const start = before.lastIndexOf("\n") + 1;
+  let [line, start] = [1, 0];
+  for (let at = 0; at < offset; at++) {
+    if (text.charCodeAt(at) === 0x0a) [line, start] = [line + 1, at + 1];
+  }
   const column = `column ${offset - start + 1}`;
-  return start === 0 ? column : `line ${linesIn(before)}, ${column}`;
-}
-
-function linesIn(text: string): number {
-  let lines = 1;
-  for (let at = 0; at < text.length; at++) if (text.charCodeAt(at) === 0x0a) lines++;
-  return lines;
+  return line === 1 ? column : `line ${line}, ${column}`;
 }
 
 /** What messages call the bytes that a plant is parsed from. */
