@@ -23,12 +23,17 @@ const BATCH_UNITS = 2 ** 20;
 /** Takes the next batch from the pending plants: all of them, unless their texts are too long for one. */
 export function takeBatch(pending: PendingAdd[]): Batch {
   let units = 0;
-  const end = pending.findIndex(({ plant: { name, tag = "" } }) => {
+  const end = pending.findIndex(({ plant }) => {
     const before = units;
-    units += name.length + tag.length;
+    units += unitsOf(plant);
     return before > 0 && units > BATCH_UNITS;
   });
   return pending.splice(0, end === -1 ? pending.length : end);
+}
+
+/** How long the texts of a plant are, in UTF-16 code units. */
+export function unitsOf({ name, tag = "" }: NewPlant): number {
+  return name.length + tag.length;
 }
 
 /** One transaction that was committed. */
@@ -70,11 +75,8 @@ function checkOutcomes(outcomes: unknown, length: number): void {
     const given = Array.isArray(outcomes) ? `${outcomes.length} outcomes` : String(outcomes);
     throw new TypeError(`The store must return an outcome for each of ${length} plants, but returned ${given}`);
   }
-  // By index: array methods skip holes.
-  for (let index = 0; index < length; index++) {
-    if (!OUTCOMES.has(outcomes[index])) {
-      throw new TypeError(`The store returned an unknown outcome: ${String(outcomes[index])}`);
-    }
+  for (const outcome of outcomes) {
+    if (!OUTCOMES.has(outcome)) throw new TypeError(`The store returned an unknown outcome: ${String(outcome)}`);
   }
 }
 
@@ -89,12 +91,6 @@ function settle({ resolve, reject }: PendingAdd, outcome: StoreOutcome): void {
 function timeLeft(batch: Batch, now: number): number {
   const { deadline = now } = batch.at(-1) ?? {};
   return Math.max(1, Math.ceil(deadline - now));
-}
-
-/** The earliest deadline after `now`. */
-export function earliestDeadline(batches: readonly Batch[], now: number): number | undefined {
-  const deadlines = batches.flatMap((batch) => batch.find(({ deadline }) => deadline > now)?.deadline ?? []);
-  return deadlines.length === 0 ? undefined : Math.min(...deadlines);
 }
 
 /** Rejects and removes the pending adds that are past their deadline: their plants are not stored. */

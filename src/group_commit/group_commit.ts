@@ -2,10 +2,10 @@ import {
   type Batch,
   type Commit,
   commitBatch,
-  earliestDeadline,
   type PendingAdd,
   rejectInFlight,
   takeBatch,
+  unitsOf,
   withdraw,
 } from "./batch.ts";
 import { startDeadline, withDeadline } from "../async/deadline.ts";
@@ -86,7 +86,9 @@ const MAX_TURNS = 4;
 class Batcher implements GroupCommit {
   readonly #store: PlantStore;
   readonly #options: GivenOptions;
-  readonly #admission: Admission;
+  /** How many plants have no outcome, and the UTF-16 code units of their texts. */
+  #size = 0;
+  #units = 0;
   /** The next batch, in the order of arrival. */
   readonly #pending: PendingAdd[] = [];
   readonly #inFlight = new Set<Batch>();
@@ -108,12 +110,11 @@ class Batcher implements GroupCommit {
   constructor(store: PlantStore, options: GivenOptions) {
     this.#store = store;
     this.#options = options;
-    this.#admission = new Admission(options);
   }
 
   add(plant: NewPlant): Promise<AddOutcome> {
     if (this.#drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
-    if (!this.#admission.admit(plant)) return Promise.reject(new PlantStoreError("queue_full"));
+    if (!this.#admit(plant)) return Promise.reject(new PlantStoreError("queue_full"));
     return new Promise((resolve, reject) => {
       const { timeoutMs } = this.#options;
       const now = performance.now();
@@ -124,17 +125,33 @@ class Batcher implements GroupCommit {
   }
 
   size(): number {
-    return this.#admission.size;
+    return this.#size;
   }
 
   async drain(timeoutMs: number): Promise<void> {
     this.#drained ??= Promise.withResolvers();
     const { promise, resolve } = this.#drained;
-    if (this.size() === 0) resolve();
+    if (this.#size === 0) resolve();
     this.#proceed(performance.now());
     await withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
     resolve();
     this.#expiry?.();
+  }
+
+  /** Admission control: returns false if the queue is full. JavaScript needs up to two bytes for a code unit. */
+  #admit(plant: NewPlant): boolean {
+    const { queueLimit, queueBytes } = this.#options;
+    const units = unitsOf(plant);
+    if (this.#size >= queueLimit || (this.#size > 0 && 2 * (this.#units + units) > queueBytes)) return false;
+    this.#size++;
+    this.#units += units;
+    return true;
+  }
+
+  /** Makes room for others: these plants have their outcome. */
+  #release(adds: Batch): void {
+    this.#size -= adds.length;
+    for (const { plant } of adds) this.#units -= unitsOf(plant);
   }
 
   /** Takes the next step after a change. A running timer stays: its time has not changed. */
@@ -192,8 +209,8 @@ class Batcher implements GroupCommit {
     this.#inFlight.add(batch);
     await commitBatch(batch, this.#store, this.#options.onCommit);
     this.#inFlight.delete(batch);
-    this.#admission.release(batch);
-    if (this.size() === 0) this.#becomeEmpty();
+    this.#release(batch);
+    if (this.#size === 0) this.#becomeEmpty();
     if (this.#isGathering) return;
     // A linger goes on. A batch that waits for its spacing may leave now.
     if (this.#expected === 0) this.#stopTimer();
@@ -214,50 +231,15 @@ class Batcher implements GroupCommit {
       const now = performance.now();
       this.#expire(now);
       this.#expiry = undefined;
-      if (this.size() === 0) this.#becomeEmpty();
-      const next = earliestDeadline([...this.#inFlight, this.#pending], now);
-      if (next !== undefined) this.#scheduleExpiry(next - now);
+      if (this.#size === 0) this.#becomeEmpty();
+      // Batches leave in the order of their deadlines.
+      const next = [...this.#inFlight, this.#pending].flat().find(({ deadline }) => deadline > now);
+      if (next !== undefined) this.#scheduleExpiry(next.deadline - now);
     });
   }
 
   #expire(now: number): void {
     for (const batch of this.#inFlight) rejectInFlight(batch, now);
-    this.#admission.release(withdraw(this.#pending, now));
+    this.#release(withdraw(this.#pending, now));
   }
-}
-
-/** Admission control: counts the plants without an outcome, and their memory. */
-class Admission {
-  readonly #limits: GivenOptions;
-  #size = 0;
-  #bytes = 0;
-
-  constructor(limits: GivenOptions) {
-    this.#limits = limits;
-  }
-
-  get size(): number {
-    return this.#size;
-  }
-
-  /** Admits a plant. Returns false if the queue is full. */
-  admit(plant: NewPlant): boolean {
-    const { queueLimit, queueBytes } = this.#limits;
-    const bytes = bytesOf(plant);
-    if (this.#size >= queueLimit || (this.#size > 0 && this.#bytes + bytes > queueBytes)) return false;
-    this.#size++;
-    this.#bytes += bytes;
-    return true;
-  }
-
-  /** Makes room again: these plants have their outcome. */
-  release(adds: Batch): void {
-    this.#size -= adds.length;
-    for (const { plant } of adds) this.#bytes -= bytesOf(plant);
-  }
-}
-
-/** The memory of a plant's texts: JavaScript needs up to two bytes for a UTF-16 code unit. */
-function bytesOf({ name, tag = "" }: NewPlant): number {
-  return 2 * (name.length + tag.length);
 }
