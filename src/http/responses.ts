@@ -1,7 +1,7 @@
 import { type ErrorCode, ERRORS, PlantStoreError, statusOf } from "../errors.ts";
 import { hasUnreadBody } from "./body.ts";
 import type { Cors } from "./cors.ts";
-import type { ObservedRequest, Observer } from "./observer.ts";
+import type { Observer } from "./observer.ts";
 import { hasValidHost, normalizeUrl, REQUEST_ID, requestIdOf } from "./request.ts";
 
 /** How long a client should wait before it tries again, in seconds (RFC 9110, section 10.2.3). */
@@ -69,23 +69,44 @@ export interface RespondOptions {
  * It surrounds every request: so it is not an async function, and adds one promise to those of the handler.
  */
 export function respond(options: RespondOptions): (request: Request) => Response | Promise<Response> {
+  const { handle, observer, cors, maxBodyBytes, isShuttingDown } = options;
   return (request) => {
-    const received: ReceivedRequest = {
-      request,
-      startedAt: performance.now(),
-      path: normalizeUrl(request),
-      requestId: requestIdOf(request),
-      clientAddress: () => options.clientAddress(request),
+    const startedAt = performance.now();
+    const path = normalizeUrl(request);
+    const requestId = requestIdOf(request);
+    const clientAddress = () => options.clientAddress(request);
+    const methods = options.methods.get(path);
+
+    const complete = (response: Response) => {
+      response.headers.set(REQUEST_ID, requestId);
+      cors?.addHeaders(response, request);
+      // RFC 9112, section 9.6: the rest of the body would have to be read to its end. If the server is shutting down, the
+      // client would send its next request to a server that has stopped.
+      if (isShuttingDown() || hasUnreadBody(request, maxBodyBytes)) response.headers.set("connection", "close");
+      observer.onResponse({
+        method: request.method,
+        path: methods === undefined ? "other" : path,
+        status: response.status,
+        durationMs: performance.now() - startedAt,
+        requestId,
+        clientAddress,
+      });
+      return response;
     };
-    const succeed = (response: Response) => complete(response, received, options);
-    const fail = (error: unknown) => complete(failure(error, received, options), received, options);
+    const fail = (cause: unknown) => {
+      const error = cause instanceof PlantStoreError ? cause : new PlantStoreError("internal", undefined, { cause });
+      observer.onError(error, { requestId, clientAddress });
+      const response = errorResponse(error);
+      // RFC 9110, section 9.3.2.
+      return complete(request.method === "HEAD" ? new Response(null, response) : response);
+    };
+
     // RFC 9112, section 3.2.
     if (!hasValidHost(request)) return fail(new PlantStoreError("malformed_request"));
-    const methods = options.methods.get(received.path);
     if (methods === undefined) return fail(new PlantStoreError("unknown_path"));
     if (!methods.includes(request.method)) {
-      const preflight = options.cors?.preflight(request, methods);
-      if (preflight !== undefined) return succeed(preflight);
+      const preflight = cors?.preflight(request, methods);
+      if (preflight !== undefined) return complete(preflight);
       const refusal = fail(new PlantStoreError("method_not_allowed"));
       // RFC 9110, section 15.5.6.
       refusal.headers.set("allow", methods.join(", "));
@@ -93,48 +114,10 @@ export function respond(options: RespondOptions): (request: Request) => Response
     }
     let response: Response | Promise<Response>;
     try {
-      response = options.handle(request);
+      response = handle(request);
     } catch (error) {
       return fail(error);
     }
-    return response instanceof Promise ? response.then(succeed, fail) : succeed(response);
+    return response instanceof Promise ? response.then(complete, fail) : complete(response);
   };
-}
-
-/** A request while it is handled. */
-interface ReceivedRequest extends ObservedRequest {
-  readonly request: Request;
-  readonly path: string;
-  /** On the clock of `performance.now()`. */
-  readonly startedAt: number;
-}
-
-/** Reports an error, and makes its response. The cause of an error that is not ours is for the log only. */
-function failure(error: unknown, received: ReceivedRequest, { observer }: RespondOptions): Response {
-  const known = error instanceof PlantStoreError ? error : new PlantStoreError("internal", undefined, { cause: error });
-  observer.onError(known, received);
-  const response = errorResponse(known);
-  // RFC 9110, section 9.3.2.
-  return received.request.method === "HEAD" ? new Response(null, response) : response;
-}
-
-/** Adds the headers that every response may have, and tells the observer. */
-function complete(response: Response, received: ReceivedRequest, options: RespondOptions): Response {
-  const { request, path, requestId, clientAddress, startedAt } = received;
-  response.headers.set(REQUEST_ID, requestId);
-  options.cors?.addHeaders(response, request);
-  // RFC 9112, section 9.6: the rest of the body would have to be read to its end. If the server is shutting down, the
-  // client would send its next request to a server that has stopped.
-  if (options.isShuttingDown() || hasUnreadBody(request, options.maxBodyBytes)) {
-    response.headers.set("connection", "close");
-  }
-  options.observer.onResponse({
-    method: request.method,
-    path: options.methods.has(path) ? path : "other",
-    status: response.status,
-    durationMs: performance.now() - startedAt,
-    requestId,
-    clientAddress,
-  });
-  return response;
 }
