@@ -6,9 +6,9 @@ import {
   type RouteBase,
   type SingletonBase,
 } from "elysia";
-import type { Authenticate } from "../auth/authenticate.ts";
+import type { Authenticate, Scope } from "../auth/authenticate.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
-import { bearerGuard, type RequiredScopes } from "./bearer_guard.ts";
+import { bearerGuard } from "./bearer_guard.ts";
 import { corsFor } from "./cors.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { health } from "./health.ts";
@@ -58,7 +58,7 @@ const METRICS: ResponseInit = {
 };
 
 /** A route below the guard without an entry here returns 403. */
-const REQUIRED_SCOPES: RequiredScopes = { "/plants": "write", "/metrics": "metrics" };
+const REQUIRED_SCOPES: Readonly<Record<string, Scope>> = { "/plants": "write", "/metrics": "metrics" };
 
 /**
  * The Plant Store as an Elysia app: `fetch(Request)` is its whole interface, and it runs wherever there are web
@@ -111,7 +111,7 @@ export function createApp(options: AppOptions) {
   if (renderMetrics !== undefined) {
     app.get("/metrics", async () => new Response(await renderMetrics(), METRICS), { detail: { hide: true } });
   }
-  const whole = app.use(plantsApi({ plants: options.plants, maxBodyBytes }));
+  const whole = app.use(plantsApi(options.plants, maxBodyBytes));
   const methods = new Map(
     whole.routes.map(({ path, method }) => [path, method === "GET" ? ["GET", "HEAD"] : [method]]),
   );

@@ -4,26 +4,23 @@ import { withDeadline } from "../async/deadline.ts";
 import type { Authenticate, Scope, Verdict } from "../auth/authenticate.ts";
 import { PlantStoreError } from "../errors.ts";
 
-/** The scope that each path needs. A path that is not listed returns 403. */
-export type RequiredScopes = Readonly<Record<string, Scope>>;
-
 /**
  * Guards every route that an app registers after it: a request needs a bearer token that `authenticate` accepts, and
  * that has the scope of the path (RFC 6750). The guard runs before validation, so a caller without a token learns
  * nothing about the body it sent. Use it once in an app: the bearer plugin reads the header only where it is registered
  * first.
  *
+ * @param requiredScopes The scope that each path needs. A path that is not listed returns 403.
  * @throws {PlantStoreError} `missing_credentials`, `invalid_credentials` or `insufficient_scope`.
  */
-export function bearerGuard(authenticate: Authenticate, requiredScopes: RequiredScopes) {
-  const scopes = new Map(Object.entries(requiredScopes));
+export function bearerGuard(authenticate: Authenticate, requiredScopes: Readonly<Record<string, Scope>>) {
   // Elysia guesses from a hook's source text whether to await it: it awaits a call after a `return`. It copies what a
   // hook resolves to into the context, which costs more than the check: so this one resolves to nothing.
   return new Elysia({ name: "bearer-guard" })
     .use(bearer())
     .onTransform({ as: "global" }, function authenticateBearer(context) {
       const { headers, path, bearer: found } = context as typeof context & { readonly bearer?: string };
-      return requireAccepted(authenticate(tokenOf(headers["authorization"], found)), scopes.get(path));
+      return requireAccepted(authenticate(tokenOf(headers["authorization"], found)), requiredScopes[path]);
     });
 }
 

@@ -1,7 +1,7 @@
 import { Elysia } from "elysia";
 import type { OpenAPIV3 } from "openapi-types";
 import { plantsApi } from "./plants.ts";
-import { extraHeaders } from "./responses.ts";
+import { EXTRA_HEADERS } from "./responses.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../errors.ts";
 
 /** The version of the interface, from its contract. The program has a version of its own. */
@@ -58,7 +58,7 @@ export async function openApiDocument(server: OpenAPIV3.ServerObject): Promise<O
   const { swagger } = await import("@elysiajs/swagger");
   const documentation = { ...DOCUMENTATION, servers: [server] };
   // These routes are described, and never called.
-  const api = plantsApi({ plants: { add: async () => "added" }, maxBodyBytes: 0 });
+  const api = plantsApi({ add: async () => "added" }, 0);
   const generator = new Elysia().use(swagger({ documentation })).use(api);
   const response = await generator.handle(new Request("http://localhost/swagger/json"));
   const document: OpenAPIV3.Document = JSON.parse(await response.text(), withoutForeignKeys);
@@ -72,59 +72,51 @@ function withoutForeignKeys(key: string, value: unknown): unknown {
 }
 
 function completeOperation(operation: OpenAPIV3.OperationObject): void {
-  onlyJson(operation.requestBody as OpenAPIV3.RequestBodyObject).examples = examplesOf("request");
+  onlyJson(operation.requestBody as OpenAPIV3.RequestBodyObject, REQUEST_EXAMPLES);
   for (const [status, response] of Object.entries(operation.responses)) {
     completeResponse(Number(status), response as OpenAPIV3.ResponseObject);
   }
 }
 
 /** The generator also lists form data and plain text, which return 415. */
-function onlyJson(holder: OpenAPIV3.RequestBodyObject | OpenAPIV3.ResponseObject): OpenAPIV3.MediaTypeObject {
-  const json = holder.content?.["application/json"] ?? {};
-  holder.content = { "application/json": json };
-  return json;
+function onlyJson(
+  holder: OpenAPIV3.RequestBodyObject | OpenAPIV3.ResponseObject,
+  examples: Record<string, OpenAPIV3.ExampleObject>,
+): void {
+  holder.content = { "application/json": { ...holder.content?.["application/json"], examples } };
 }
 
 function completeResponse(status: number, response: OpenAPIV3.ResponseObject): void {
-  const json = onlyJson(response);
   const codes = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) === status);
   response.headers = { "X-Request-Id": REQUEST_ID_HEADER, ...headersOf(codes) };
-  if (codes.length === 0) {
-    json.examples = examplesOf("response");
-    return;
-  }
+  if (codes.length === 0) return onlyJson(response, RESPONSE_EXAMPLES);
   response.description = codes.map((code) => `${ERRORS[code].error}: ${ERRORS[code].situation}`).join("\n\n");
-  json.examples = Object.fromEntries(
-    codes.map((code) => {
-      const { error, message } = ERRORS[code];
-      return [code, { summary: String(error), value: { error, message } }];
-    }),
-  );
-}
-
-/** No id is past 2^53: Swagger UI would round it. */
-const EXAMPLES: readonly { name: string; summary: string; plant: { id: number; name: string; tag?: string } }[] = [
-  { name: "with_tag", summary: "A plant with a tag", plant: { id: 1, name: "Monstera deliciosa", tag: "indoor" } },
-  { name: "without_tag", summary: "A plant without a tag", plant: { id: 2, name: "Hedera helix" } },
-];
-
-/** The plants that a client sends as examples, or the responses to them, which have no id. */
-function examplesOf(part: "request" | "response"): Record<string, OpenAPIV3.ExampleObject> {
-  const examples = EXAMPLES.map(({ name, summary, plant: { id, ...response } }) => {
-    const value = part === "request" ? { id, ...response } : response;
-    return [name, { summary, value }];
+  const examples = codes.map((code) => {
+    const { error, message } = ERRORS[code];
+    return [code, { summary: String(error), value: { error, message } }];
   });
-  return Object.fromEntries(examples);
+  onlyJson(response, Object.fromEntries(examples));
 }
+
+/** What a client sends, by example. No id is past 2^53: Swagger UI would round it. */
+const REQUEST_EXAMPLES = {
+  with_tag: { summary: "A plant with a tag", value: { id: 1, name: "Monstera deliciosa", tag: "indoor" } },
+  without_tag: { summary: "A plant without a tag", value: { id: 2, name: "Hedera helix" } },
+};
+
+/** The responses to these. */
+const RESPONSE_EXAMPLES = {
+  with_tag: { summary: "A plant with a tag", value: { name: "Monstera deliciosa", tag: "indoor" } },
+  without_tag: { summary: "A plant without a tag", value: { name: "Hedera helix" } },
+};
 
 /** Every header that a response to one of these causes may have, with its values by cause. */
 function headersOf(codes: readonly ErrorCode[]): Record<string, OpenAPIV3.HeaderObject> {
   const headers: Record<string, OpenAPIV3.HeaderObject> = {};
   for (const code of codes) {
-    for (const [key, value] of Object.entries(extraHeaders(code))) {
-      const { name, description } = HEADERS[key] ?? { name: key, description: key };
+    for (const [name, value] of Object.entries(EXTRA_HEADERS[code] ?? {})) {
       const examples = { ...headers[name]?.examples, [ERRORS[code].error]: { value } };
-      headers[name] = { description, schema: { type: "string" }, examples };
+      headers[name] = { description: DESCRIPTIONS[name] ?? name, schema: { type: "string" }, examples };
     }
   }
   return headers;
@@ -136,9 +128,9 @@ const REQUEST_ID_HEADER: OpenAPIV3.HeaderObject = {
   example: "0af76519-16cd-43dd-8448-eb211c80319c",
 };
 
-/** As in RFC 9110. */
-const HEADERS: Readonly<Record<string, { name: string; description: string }>> = {
-  "www-authenticate": { name: "WWW-Authenticate", description: "Which credentials to send" },
-  "retry-after": { name: "Retry-After", description: "How many seconds to wait before a retry" },
-  connection: { name: "Connection", description: "The connection is closed after this response" },
+/** What each header tells a client. */
+const DESCRIPTIONS: Readonly<Record<string, string>> = {
+  "WWW-Authenticate": "Which credentials to send",
+  "Retry-After": "How many seconds to wait before a retry",
+  Connection: "The connection is closed after this response",
 };

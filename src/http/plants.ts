@@ -76,16 +76,13 @@ const ErrorSchema = t.Object(
   { description: "Why a call failed" },
 );
 
-/** What the operation needs. */
-export interface PlantsOptions {
-  /** Where plants go. */
-  readonly plants: Pick<GroupCommit, "add">;
-  /** The most a body may have, in bytes. */
-  readonly maxBodyBytes: number;
-}
-
-/** The operation, `POST /plants`, for callers with valid credentials. */
-export function plantsApi({ plants, maxBodyBytes }: PlantsOptions) {
+/**
+ * The operation, `POST /plants`, for callers with valid credentials.
+ *
+ * @param plants Where plants go.
+ * @param maxBodyBytes The most a body may have, in bytes.
+ */
+export function plantsApi(plants: Pick<GroupCommit, "add">, maxBodyBytes: number) {
   return new Elysia({ name: "plants" })
     .model({ NewPlant: NewPlantSchema, Plant: PlantSchema, Error: ErrorSchema })
     .post(

@@ -7,32 +7,27 @@ import { hasValidHost, normalizeUrl, REQUEST_ID, requestIdOf } from "./request.t
 /** How long a client should wait before it tries again, in seconds (RFC 9110, section 10.2.3). */
 const RETRY_AFTER = "1";
 
-/** The headers that only some causes add. */
-const EXTRA_HEADERS: Partial<Record<ErrorCode, Record<string, string>>> = {
+/** The headers that a response to a cause has beyond those of every error. */
+export const EXTRA_HEADERS: Partial<Record<ErrorCode, Readonly<Record<string, string>>>> = {
   // RFC 6750, section 3: no error code if no credentials were sent.
-  missing_credentials: { "www-authenticate": 'Bearer realm="plant-store"' },
-  invalid_credentials: { "www-authenticate": 'Bearer realm="plant-store", error="invalid_token"' },
-  insufficient_scope: { "www-authenticate": 'Bearer realm="plant-store", error="insufficient_scope"' },
+  missing_credentials: { "WWW-Authenticate": 'Bearer realm="plant-store"' },
+  invalid_credentials: { "WWW-Authenticate": 'Bearer realm="plant-store", error="invalid_token"' },
+  insufficient_scope: { "WWW-Authenticate": 'Bearer realm="plant-store", error="insufficient_scope"' },
   // The client and the server may not agree on where the request ends (RFC 9112, section 11.2).
-  malformed_request: { connection: "close" },
+  malformed_request: { Connection: "close" },
   // The rest of the body is not read, so the connection cannot carry another request.
-  body_too_large: { connection: "close" },
-  queue_full: { "retry-after": RETRY_AFTER },
-  storage_unavailable: { "retry-after": RETRY_AFTER },
-  shutting_down: { "retry-after": RETRY_AFTER, connection: "close" },
+  body_too_large: { Connection: "close" },
+  queue_full: { "Retry-After": RETRY_AFTER },
+  storage_unavailable: { "Retry-After": RETRY_AFTER },
+  shutting_down: { "Retry-After": RETRY_AFTER, Connection: "close" },
 };
-
-/** The headers that a response to this cause has beyond those of every error. */
-export function extraHeaders(code: ErrorCode): Readonly<Record<string, string>> {
-  return EXTRA_HEADERS[code] ?? {};
-}
 
 // Headers are built once: they cost most of a response, which copies them.
 const COMMON = { "content-type": "application/json", "x-content-type-options": "nosniff" };
 const SUCCESS: ResponseInit = { headers: new Headers(COMMON) };
 const FAILURE = Object.fromEntries(
   (Object.keys(ERRORS) as ErrorCode[]).map((code) => {
-    const headers = new Headers({ ...COMMON, "cache-control": "no-store", ...extraHeaders(code) });
+    const headers = new Headers({ ...COMMON, "cache-control": "no-store", ...EXTRA_HEADERS[code] });
     return [code, { status: statusOf(code), headers }];
   }),
 ) as Record<ErrorCode, { status: number; headers: Headers }>;
