@@ -93,20 +93,7 @@ function timeLeft(batch: Batch, now: number): number {
   return Math.max(1, Math.ceil(deadline - now));
 }
 
-/** Rejects and removes the pending adds that are past their deadline: their plants are not stored. */
-export function withdraw(pending: PendingAdd[], now: number): Batch {
-  const kept = pending.findIndex(({ deadline }) => deadline > now);
-  const withdrawn = pending.splice(0, kept === -1 ? pending.length : kept);
-  rejectAll(withdrawn, "storage did not take the plant in time; it is not stored, send it again");
-  return withdrawn;
-}
-
-/** Rejects the adds of a batch in flight that are past their deadline: their outcome is unknown. */
-export function rejectInFlight(batch: Batch, now: number): void {
-  const overdue = batch.filter(({ deadline }) => deadline <= now);
-  rejectAll(overdue, "storage did not finish in time; the plant may or may not be stored, send it again");
-}
-
-function rejectAll(adds: Batch, message: string): void {
+/** Rejects adds that are past their deadline, and says what became of their plants. */
+export function rejectAll(adds: Batch, message: string): void {
   for (const { reject } of adds) reject(new PlantStoreError("storage_unavailable", message));
 }

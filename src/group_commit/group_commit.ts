@@ -1,13 +1,4 @@
-import {
-  type Batch,
-  type Commit,
-  commitBatch,
-  type PendingAdd,
-  rejectInFlight,
-  takeBatch,
-  unitsOf,
-  withdraw,
-} from "./batch.ts";
+import { type Batch, type Commit, commitBatch, type PendingAdd, rejectAll, takeBatch, unitsOf } from "./batch.ts";
 import { startDeadline, withDeadline } from "../async/deadline.ts";
 import { onNextTurn } from "../async/timers.ts";
 import { PlantStoreError } from "../errors.ts";
@@ -239,7 +230,14 @@ class Batcher implements GroupCommit {
   }
 
   #expire(now: number): void {
-    for (const batch of this.#inFlight) rejectInFlight(batch, now);
-    this.#release(withdraw(this.#pending, now));
+    const isOverdue = ({ deadline }: PendingAdd) => deadline <= now;
+    for (const batch of this.#inFlight) {
+      const message = "storage did not finish in time; the plant may or may not be stored, send it again";
+      rejectAll(batch.filter(isOverdue), message);
+    }
+    // They are in the order of their deadlines.
+    const withdrawn = this.#pending.splice(0, this.#pending.filter(isOverdue).length);
+    rejectAll(withdrawn, "storage did not take the plant in time; it is not stored, send it again");
+    this.#release(withdrawn);
   }
 }
