@@ -33,14 +33,8 @@ const HOST = /^(?:[\w.~!$&'()*+,;=%-]*|\[[\da-f:.]+\])(?::\d*)?$/i;
  */
 export function hasValidHost({ headers }: Request): boolean {
   const host = headers.get("host");
-  if (host === null || host === lastValidHost) return true;
-  if (!HOST.test(host)) return false;
-  lastValidHost = host;
-  return true;
+  return host === null || HOST.test(host);
 }
-
-/** Nearly all requests to a server have the same host: a comparison costs less than the pattern. */
-let lastValidHost: string | undefined;
 
 /** Such as a UUID, a ULID or a trace id. Other characters could forge a line of the log. */
 const REQUEST_ID_PATTERN = /^[\w.:/+=@-]{1,128}$/;
