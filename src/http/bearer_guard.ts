@@ -36,13 +36,13 @@ function requireAccepted(verdict: Verdict | Promise<Verdict>, scope: Scope | und
     return withDeadline(verdict, TIMEOUT_MS, onTimeout).then((settled) => requireAccepted(settled, scope));
   }
   if (!verdict.ok) throw invalidCredentials(verdict.reason);
-  if (scope === undefined || !verdict.scopes.has(scope)) throw insufficientScope(scope);
-}
-
-/** RFC 6750, section 3.1. */
-function insufficientScope(scope: Scope | undefined): PlantStoreError {
-  const needed = scope === undefined ? "scope that this operation needs" : `scope "${scope}"`;
-  return new PlantStoreError("insufficient_scope", `the token does not have the ${needed}`, { reason: `no ${needed}` });
+  if (scope === undefined || !verdict.scopes.has(scope)) {
+    // RFC 6750, section 3.1.
+    const needed = `scope "${scope}"`;
+    throw new PlantStoreError("insufficient_scope", `the token does not have the ${needed}`, {
+      reason: `no ${needed}`,
+    });
+  }
 }
 
 /**
