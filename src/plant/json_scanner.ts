@@ -46,6 +46,7 @@ const COLON = 0x3a;
 const OPEN_ARRAY = 0x5b;
 const OPEN_OBJECT = 0x7b;
 
+const WORDS = ["true", "false", "null"];
 const SPACES = /[ \n\r\t]*/y;
 const UNESCAPED = /[\x20-\x21\x23-\x5b\x5d-\uffff]*/y;
 const ESCAPE = /\\(?:["\\/bfnrt]|u[\da-fA-F]{4})/y;
@@ -129,18 +130,10 @@ class Scanner {
   }
 
   scalar(): boolean {
-    switch (this.text[this.at]) {
-      case '"':
-        return this.string();
-      case "t":
-        return this.word("true");
-      case "f":
-        return this.word("false");
-      case "n":
-        return this.word("null");
-      default:
-        return this.number();
-    }
+    const code = this.code();
+    if (code === QUOTE) return this.string();
+    for (const word of WORDS) if (word.charCodeAt(0) === code) return this.word(word);
+    return this.number();
   }
 
   word(word: string): boolean {
