@@ -53,10 +53,6 @@ const CONSOLE: Observer = {
   onResponse() {},
 };
 
-const METRICS: ResponseInit = {
-  headers: { "content-type": "text/plain; version=0.0.4; charset=utf-8", "x-content-type-options": "nosniff" },
-};
-
 /** A route below the guard without an entry here returns 403. */
 const REQUIRED_SCOPES: Readonly<Record<string, Scope>> = { "/plants": "write", "/metrics": "metrics" };
 
@@ -109,7 +105,9 @@ export function createApp(options: AppOptions) {
   // Routes above are public, routes below need a token.
   app.use(bearerGuard(options.authenticate, REQUIRED_SCOPES));
   if (renderMetrics !== undefined) {
-    app.get("/metrics", async () => new Response(await renderMetrics(), METRICS), { detail: { hide: true } });
+    const type = "text/plain; version=0.0.4; charset=utf-8";
+    const init = { headers: { "content-type": type, "x-content-type-options": "nosniff" } };
+    app.get("/metrics", async () => new Response(await renderMetrics(), init), { detail: { hide: true } });
   }
   const whole = app.use(plantsApi(options.plants, maxBodyBytes));
   const methods = new Map(

@@ -24,14 +24,6 @@ export const DOCS_FILES = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32
 /** The files of Swagger UI. Each runtime has its own way to load them. */
 export type DocsFiles = Readonly<Record<(typeof DOCS_FILES)[number], Blob>>;
 
-const TYPES = {
-  css: "text/css; charset=utf-8",
-  html: "text/html; charset=utf-8",
-  js: "text/javascript; charset=utf-8",
-  json: "application/json",
-  png: "image/png",
-} as const;
-
 /**
  * The page loads files from its own origin only, and sends requests to it only (CSP level 3). The icons of Swagger UI are
  * data URLs.
@@ -114,19 +106,23 @@ const THIS_SERVER = { url: "..", description: "This server" };
  */
 export function docs(files: DocsFiles) {
   const app = new Elysia({ name: "docs" });
-  const serve = (path: string, type: keyof typeof TYPES, load: () => Promise<Blob>) => {
-    const file = staticFile(TYPES[type], load);
+  const serve = (path: string, type: string, load: () => Promise<Blob>) => {
+    const file = staticFile(type, load);
     app.get(path, ({ request }) => file(request.headers), { detail: { hide: true } });
   };
   const home = { location: "/swagger", "x-content-type-options": "nosniff" };
   app.get("/", () => new Response(null, { status: 302, headers: home }), { detail: { hide: true } });
-  serve("/swagger", "html", async () => new Blob([PAGE]));
-  serve("/swagger/page.css", "css", async () => new Blob([STYLE]));
-  serve("/swagger/start.js", "js", async () => new Blob([START]));
-  serve("/swagger/json", "json", async () => new Blob([JSON.stringify(await openApiDocument(THIS_SERVER))]));
-  serve("/swagger/swagger-ui.css", "css", async () => files["swagger-ui.css"]);
-  serve("/swagger/swagger-ui-bundle.js", "js", async () => files["swagger-ui-bundle.js"]);
-  serve("/swagger/favicon-32x32.png", "png", async () => files["favicon-32x32.png"]);
+  serve("/swagger", "text/html; charset=utf-8", async () => new Blob([PAGE]));
+  serve("/swagger/page.css", "text/css; charset=utf-8", async () => new Blob([STYLE]));
+  serve("/swagger/start.js", "text/javascript; charset=utf-8", async () => new Blob([START]));
+  serve(
+    "/swagger/json",
+    "application/json",
+    async () => new Blob([JSON.stringify(await openApiDocument(THIS_SERVER))]),
+  );
+  serve("/swagger/swagger-ui.css", "text/css; charset=utf-8", async () => files["swagger-ui.css"]);
+  serve("/swagger/swagger-ui-bundle.js", "text/javascript; charset=utf-8", async () => files["swagger-ui-bundle.js"]);
+  serve("/swagger/favicon-32x32.png", "image/png", async () => files["favicon-32x32.png"]);
   return app;
 }
 
