@@ -143,6 +143,11 @@ class Batcher implements GroupCommit {
   #release(adds: Batch): void {
     this.#size -= adds.length;
     for (const { plant } of adds) this.#units -= unitsOf(plant);
+    if (this.#size > 0) return;
+    this.#drained?.resolve();
+    // Without plants the timer would only keep the process alive.
+    this.#expiry?.();
+    this.#expiry = undefined;
   }
 
   /** Takes the next step after a change. A running timer stays: its time has not changed. */
@@ -201,7 +206,6 @@ class Batcher implements GroupCommit {
     await commitBatch(batch, this.#store, this.#options.onCommit);
     this.#inFlight.delete(batch);
     this.#release(batch);
-    if (this.#size === 0) this.#becomeEmpty();
     if (this.#isGathering) return;
     // A linger goes on. A batch that waits for its spacing may leave now.
     if (this.#expected === 0) this.#stopTimer();
@@ -209,20 +213,12 @@ class Batcher implements GroupCommit {
     this.#proceed(performance.now());
   }
 
-  /** Without plants the timer would only keep the process alive. */
-  #becomeEmpty(): void {
-    this.#drained?.resolve();
-    this.#expiry?.();
-    this.#expiry = undefined;
-  }
-
   /** One timer for all plants. */
   #scheduleExpiry(delayMs: number): void {
     this.#expiry = startDeadline(delayMs, () => {
       const now = performance.now();
-      this.#expire(now);
       this.#expiry = undefined;
-      if (this.#size === 0) this.#becomeEmpty();
+      this.#expire(now);
       // Batches leave in the order of their deadlines.
       const next = [...this.#inFlight, this.#pending].flat().find(({ deadline }) => deadline > now);
       if (next !== undefined) this.#scheduleExpiry(next.deadline - now);
