@@ -19,19 +19,17 @@ const MAX_DEPTH = 100;
  */
 export function parsePlant(bytes: Uint8Array, subject: Subject = "the body"): NewPlant {
   if (bytes.length === 0) throw new PlantStoreError("malformed_json", `${subject} must not be empty`);
-  return checkPlant(parseJson(decodeUtf8(bytes, subject), subject), subject);
-}
-
-// Ignores a byte order mark, as RFC 8259, section 8.1 allows and `Request.json` does.
-const utf8 = new TextDecoder("utf-8", { fatal: true });
-
-function decodeUtf8(bytes: Uint8Array, subject: Subject): string {
+  let text: string;
   try {
-    return utf8.decode(bytes);
+    text = UTF8.decode(bytes);
   } catch {
     throw new PlantStoreError("malformed_json", `${subject} must be UTF-8`);
   }
+  return checkPlant(parseJson(text, subject), subject);
 }
+
+/** Ignores a byte order mark, as RFC 8259, section 8.1 allows and `Request.json` does. */
+const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
 /** Parses JSON with an exact `id`. The text is scanned only if it may be nested, is not JSON or has an unusual id. */
 function parseJson(text: string, subject: Subject): unknown {
@@ -90,15 +88,10 @@ function idOf(source: string | undefined): unknown {
 function isWrittenAsInteger(source: string): boolean {
   const [, whole = "", fraction = "", exponent = "0"] = /^-?(\d+)(?:\.(\d+))?(?:[eE](.+))?$/.exec(source) ?? [];
   const digits = whole + fraction;
-  const zeros = trailingZeros(digits);
-  return zeros === digits.length || zeros + Number(exponent) >= fraction.length;
-}
-
-/** A regular expression would take quadratic time. */
-function trailingZeros(digits: string): number {
   let zeros = 0;
-  while (zeros < digits.length && digits[digits.length - 1 - zeros] === "0") zeros++;
-  return zeros;
+  // A regular expression would take quadratic time.
+  while (digits[digits.length - 1 - zeros] === "0") zeros++;
+  return zeros === digits.length || zeros + Number(exponent) >= fraction.length;
 }
 
 /** Line and column as an editor shows them: from 1, in UTF-16 code units. Names the line if there are several. */
