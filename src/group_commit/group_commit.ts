@@ -219,20 +219,20 @@ class Batcher implements GroupCommit {
       const now = performance.now();
       this.#expiry = undefined;
       this.#expire(now);
-      // Batches leave in the order of their deadlines.
-      const next = [...this.#inFlight, this.#pending].flat().find(({ deadline }) => deadline > now);
+      // Batches leave in the order of their deadlines: so the first of these is the earliest.
+      const batches = [...this.#inFlight, this.#pending];
+      const [next] = batches.flatMap((batch) => batch.find(({ deadline }) => deadline > now) ?? []);
       if (next !== undefined) this.#scheduleExpiry(next.deadline - now);
     });
   }
 
   #expire(now: number): void {
-    const isOverdue = ({ deadline }: PendingAdd) => deadline <= now;
     for (const batch of this.#inFlight) {
-      const message = "storage did not finish in time; the plant may or may not be stored, send it again";
-      rejectAll(batch.filter(isOverdue), message);
+      const overdue = batch.filter(({ deadline }) => deadline <= now);
+      rejectAll(overdue, "storage did not finish in time; the plant may or may not be stored, send it again");
     }
-    // They are in the order of their deadlines.
-    const withdrawn = this.#pending.splice(0, this.#pending.filter(isOverdue).length);
+    const kept = this.#pending.findIndex(({ deadline }) => deadline > now);
+    const withdrawn = this.#pending.splice(0, kept === -1 ? this.#pending.length : kept);
     rejectAll(withdrawn, "storage did not take the plant in time; it is not stored, send it again");
     this.#release(withdrawn);
   }
