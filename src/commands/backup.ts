@@ -20,8 +20,8 @@ export const backup: Subcommand = {
       throw new CommandError(`Cannot back up to "${target}": file already exists; choose another one`);
     try {
       const bar = progressBar(io);
-      const onProgress = (done: number, total: number) => bar.update({ done, total });
-      const plants = await database.backup(resolve(target), { stop: io.stop, onProgress }).finally(bar.clear);
+      const options = { stop: io.stop, onProgress: bar.update };
+      const plants = await database.backup(resolve(target), options).finally(bar.clear);
       if (plants === undefined) throw new CommandError("Stopped: no backup was made");
       const size = `${counted(plants, "plant")}, ${sizeOf(statSync(target).size)}`;
       io.stderr(`Backed up "${database.name}" to "${target}": ${size}\n`);

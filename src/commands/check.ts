@@ -11,17 +11,8 @@ export const check: Subcommand = {
     const database = await adapter();
     const bar = progressBar(io);
     const result = await database.check({ stop: io.stop, onProgress: bar.update }).finally(bar.clear);
-    switch (result.type) {
-      case "sound": {
-        const size = `${counted(result.plants, "plant")}, ${counted(result.pages, "page")}`;
-        return writeOutput(io, `"${database.name}" is sound: ${size}\n`);
-      }
-      case "stopped":
-        throw new CommandError("Stopped: the check is incomplete");
-      case "corrupt":
-        throw new CommandError(`"${database.name}" is corrupt: ${result.finding}`);
-      case "failed":
-        throw new CommandError(result.reason);
-    }
+    if (result === undefined) throw new CommandError("Stopped: the check is incomplete");
+    const size = `${counted(result.plants, "plant")}, ${counted(result.pages, "page")}`;
+    await writeOutput(io, `"${database.name}" is sound: ${size}\n`);
   },
 };

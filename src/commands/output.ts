@@ -1,3 +1,4 @@
+import type { Progress } from "../database/adapter.ts";
 import { CommandError, reasonOf } from "../errors.ts";
 
 /** The input and output of commands, and the signal that stops them. */
@@ -63,16 +64,6 @@ export function sizeOf(bytes: number): string {
   return bytes < 1e6 ? `${grouped(Math.ceil(bytes / 1e3))} kB` : `${grouped(Math.round(bytes / 1e6))} MB`;
 }
 
-/** How much is done. */
-export interface ProgressState {
-  /** How many plants are done. @default unknown: no rate */
-  readonly plants?: number | undefined;
-  /** How much is done, in any unit. @default {plants} */
-  readonly done?: number;
-  /** How much there is, in the same unit. @default unknown: no bar */
-  readonly total?: number | undefined;
-}
-
 const INTERVAL_MS = 100;
 /** Goes to the beginning of the line, and erases it (ECMA-48: CR, EL). */
 const ERASE = "\r\x1b[K";
@@ -96,7 +87,7 @@ export function progressBar(
 
   return {
     /** Draws the line, ten times a second at most. */
-    update(state: ProgressState): void {
+    update(state: Progress): void {
       if (!isAnsi || now() < due) return;
       due = now() + INTERVAL_MS;
       draw(progressLine(state, (now() - begin) / 1000));
@@ -110,7 +101,7 @@ export function progressBar(
 }
 
 /** @param elapsed In seconds. */
-function progressLine({ plants, done = plants ?? 0, total }: ProgressState, elapsed: number): string {
+function progressLine({ plants, done = plants ?? 0, total }: Progress, elapsed: number): string {
   const rate = plants === undefined ? "" : `${counted(plants, "plant")}, ${grouped(Math.round(plants / elapsed))}/s`;
   if (total === undefined || done === 0) return rate;
   const share = Math.min(1, done / total);

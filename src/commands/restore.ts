@@ -1,4 +1,3 @@
-import { resolve } from "node:path";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import type { Subcommand } from "./command.ts";
 import { counted, progressBar, sizeOf } from "./output.ts";
@@ -12,21 +11,11 @@ export const restore: Subcommand = {
     const database = await adapter();
     const bar = progressBar(io);
     try {
-      const options = { stop: io.stop, onProgress: bar.update };
-      const result = await database.restore(resolve(source), options).finally(bar.clear);
-      switch (result.type) {
-        case "restored": {
-          const size = `${counted(result.plants, "plant")}, ${sizeOf(result.bytes)}`;
-          const old = result.replaced === undefined ? "there were no old files" : `old files in "${result.replaced}"`;
-          return io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
-        }
-        case "stopped":
-          throw new CommandError("Stopped: nothing was restored");
-        case "corrupt":
-          throw new CommandError(`Cannot restore "${source}": it is corrupt: ${result.finding}`);
-        case "failed":
-          throw new CommandError(`Cannot restore "${source}": ${result.reason}`);
-      }
+      const result = await database.restore(source, { stop: io.stop, onProgress: bar.update }).finally(bar.clear);
+      if (result === undefined) throw new CommandError("Stopped: nothing was restored");
+      const size = `${counted(result.plants, "plant")}, ${sizeOf(result.bytes)}`;
+      const old = result.replaced === undefined ? "there were no old files" : `old files in "${result.replaced}"`;
+      io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
     } catch (error) {
       if (!isSystemError(error)) throw error;
       throw new CommandError(`Cannot restore "${source}": ${reasonOf(error)}`, { cause: error });

@@ -33,9 +33,11 @@ export interface DatabaseAdapter {
   /**
    * Reads the whole database for corruption, even while a server writes to it.
    *
+   * @returns What is sound; `undefined` if it was stopped.
+   * @throws {DatabaseError} If the database is corrupt, or the check itself failed: then it may be sound or corrupt.
    * @throws {ConfigError} If another program does this for the database: the message names it. So do the calls below.
    */
-  check(options: CheckOptions): Promise<CheckResult>;
+  check(options: ReadOptions): Promise<CheckResult | undefined>;
 
   /**
    * Copies the database into a new file.
@@ -43,15 +45,17 @@ export interface DatabaseAdapter {
    * @param target The file, as an absolute path.
    * @returns How many plants the copy has; `undefined` if it was stopped.
    */
-  backup(target: string, options: BackupOptions): Promise<number | undefined>;
+  backup(target: string, options: ReadOptions): Promise<number | undefined>;
 
   /**
    * Replaces the database by a copy of a backup, and moves the old files aside. Changes nothing unless the whole backup
    * is sound.
    *
-   * @param source The backup, as an absolute path.
+   * @param source The path of the backup, as messages have it.
+   * @returns `undefined` if it was stopped.
+   * @throws {DatabaseError} If the backup is not sound.
    */
-  restore(source: string, options: CheckOptions): Promise<RestoreResult>;
+  restore(source: string, options: ReadOptions): Promise<RestoreResult | undefined>;
 
   /**
    * Brings the schema up to date. A dry run changes nothing.
@@ -106,41 +110,34 @@ export type PlantReader = Pick<Database, "pages"> & AsyncDisposable;
 /** The tokens of a database. */
 export type TokenReader = Pick<Database, "tokens"> & AsyncDisposable;
 
-/** How a database is copied. */
-export interface BackupOptions {
+/** How to read a whole database. */
+export interface ReadOptions {
   readonly stop: AbortSignal;
-  /** Called several times a second with about how many bytes of how many are copied. */
-  readonly onProgress: (copied: number, total: number) => void;
+  /** Called several times a second. */
+  readonly onProgress: (progress: Progress) => void;
 }
 
-/** How to check. */
-export interface CheckOptions {
-  readonly stop: AbortSignal;
-  readonly onProgress: (progress: CheckProgress) => void;
+/** How much is done. */
+export interface Progress {
+  /** How many plants are done. @default unknown: no rate */
+  readonly plants?: number | undefined;
+  /** How much is done, in any unit. @default {plants} */
+  readonly done?: number;
+  /** How much there is, in the same unit. @default unknown: no bar */
+  readonly total?: number | undefined;
 }
 
-/** The progress of a check. */
-export interface CheckProgress {
+/** What a check read of a sound database. */
+export interface CheckResult {
   readonly plants: number;
-  readonly total: number;
+  readonly pages: number;
 }
 
-/** The result of a check. */
-export type CheckResult =
-  | { readonly type: "sound"; readonly plants: number; readonly pages: number }
-  | { readonly type: "corrupt"; readonly finding: string }
-  /** The check itself failed: the database may be sound or corrupt. */
-  | { readonly type: "failed"; readonly reason: string }
-  | { readonly type: "stopped" };
-
-/** The result of a restore, or that of the check of the backup unless that is sound. */
-export type RestoreResult =
-  | {
-      readonly type: "restored";
-      readonly plants: number;
-      /** The size of the file. */
-      readonly bytes: number;
-      /** The directory with the old files; `undefined` if there were none. */
-      readonly replaced?: string | undefined;
-    }
-  | Exclude<CheckResult, { readonly type: "sound" }>;
+/** What a restore put in place. */
+export interface RestoreResult {
+  readonly plants: number;
+  /** The size of the file. */
+  readonly bytes: number;
+  /** The directory with the old files; `undefined` if there were none. */
+  readonly replaced: string | undefined;
+}

@@ -3,8 +3,8 @@ import { resolve } from "node:path";
 import { withAbort, withDeadline } from "../../async/deadline.ts";
 import { eventLoopTurn } from "../../async/timers.ts";
 import { ConfigError } from "../../errors.ts";
-import type { CheckOptions, CheckResult, DatabaseAdapter, LockWait, ServingOptions } from "../adapter.ts";
-import type { Database, PlantStore } from "../database.ts";
+import type { DatabaseAdapter, LockWait, ReadOptions, ServingOptions } from "../adapter.ts";
+import { type Database, DatabaseError, type PlantStore } from "../database.ts";
 import { checkpointMetrics } from "./checkpoint.ts";
 import { isLocked, withDatabaseError } from "./errors.ts";
 import { corruptionMarker } from "./fail_stop.ts";
@@ -137,13 +137,14 @@ function waitForLock(store: PlantStore, { onWait, stop }: LockWait): PlantStore 
  * Checks a file, and removes its corruption marker if the file is sound. A file that another process marks during the
  * check counts as corrupt.
  */
-async function checkWithMarker(path: string, { stop, onProgress }: CheckOptions): Promise<CheckResult> {
+async function checkWithMarker(path: string, { stop, onProgress }: ReadOptions) {
   const marker = withDatabaseError("open", path, () => corruptionMarker(path));
   const before = marker.content();
   // A step of SQLite can take seconds: after a signal the process does not wait for it.
-  const result = (await withAbort(checkFile(path, onProgress), stop)) ?? { type: "stopped" };
-  if (result.type !== "sound") return result;
+  const result = await withAbort(checkFile(path, `"${path}"`, onProgress), stop);
+  if (result === undefined) return undefined;
   marker.clear(before);
   const finding = marker.finding();
-  return finding === undefined ? result : { type: "corrupt", finding };
+  if (finding !== undefined) throw new DatabaseError(`"${path}" is corrupt: ${finding}`);
+  return result;
 }

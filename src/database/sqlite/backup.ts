@@ -1,9 +1,9 @@
 import { dlopen, FFIType } from "bun:ffi";
 import { closeSync, constants, existsSync, openSync, type Stats, statSync } from "node:fs";
 import { chmod, chown, copyFile, link, lstat, mkdir, mkdtemp, open, readdir, rename, rm, stat } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { withAbort } from "../../async/deadline.ts";
-import type { BackupOptions, CheckOptions, RestoreResult } from "../adapter.ts";
+import type { ReadOptions, RestoreResult } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { connect } from "./connection.ts";
 import { withDatabaseError } from "./errors.ts";
@@ -24,7 +24,7 @@ import { reasonOf } from "./worker_calls.ts";
  * @throws {DatabaseError} If the database cannot be read or copied, or is marked as corrupt.
  * @throws {Error} The system's, if the file is there already or cannot be written.
  */
-export async function backupSqlite(path: string, target: string, options: BackupOptions): Promise<number | undefined> {
+export async function backupSqlite(path: string, target: string, options: ReadOptions): Promise<number | undefined> {
   connect(path, { access: "read" }).close();
   requireSource(path);
   requireNothingBeside(target);
@@ -59,11 +59,11 @@ function requireNothingBeside(target: string): void {
 const PROGRESS_MS = 200;
 
 /** Copies in a Worker, because VACUUM blocks its thread, and the main thread must receive signals. */
-async function vacuumInto(path: string, target: string, { stop, onProgress }: BackupOptions) {
+async function vacuumInto(path: string, target: string, { stop, onProgress }: ReadOptions) {
   const total = statSync(path).size;
   const copied = () => statSync(target, { throwIfNoEntry: false })?.size ?? 0;
   const reader = startReader();
-  const timer = setInterval(() => onProgress(copied(), total), PROGRESS_MS);
+  const timer = setInterval(() => onProgress({ done: copied(), total }), PROGRESS_MS);
   try {
     return await withAbort(reader.call("copy", path, target), stop);
   } catch (error) {
@@ -88,24 +88,25 @@ async function vacuumInto(path: string, target: string, { stop, onProgress }: Ba
  * server has opened yet has no WAL: a command that only reads it locks it only during a page, and reads the old file to
  * its end.
  *
- * @param source The backup, as an absolute path.
- * @throws {DatabaseError} If the database is in use, or the backup cannot be used as it is.
+ * @param source The path of the backup, as messages have it.
+ * @returns `undefined` if it was stopped.
+ * @throws {DatabaseError} If the database is in use, or the backup is not sound or cannot be used as it is.
  * @throws {Error} The system's, if something cannot be read or written.
  */
-export async function restoreSqlite(path: string, source: string, options: CheckOptions): Promise<RestoreResult> {
-  const file = requireUsable(path, source);
+export async function restoreSqlite(path: string, source: string, options: ReadOptions) {
+  const file = requireUsable(path, resolve(source));
   // Fails early: checking a large backup takes minutes. The move takes the lock again.
   lockOf(file, path)[Symbol.dispose]();
   await using draft = await draftIn(dirname(file));
   const result = await withAbort(copyAndCheck(source, draft.path, options), options.stop);
-  if (result?.type !== "sound") return result ?? { type: "stopped" };
+  if (result === undefined) return undefined;
   const owner = ownerOf(file);
   await chown(draft.path, owner.uid, owner.gid);
   await chmod(draft.path, owner.mode & 0o777);
   await fsync(draft.path);
   using _ = lockOf(file, path);
   const replaced = await replace(file, draft.path, owner);
-  return { type: "restored", plants: result.plants, bytes: (await stat(file)).size, replaced };
+  return { plants: result.plants, bytes: (await stat(file)).size, replaced } satisfies RestoreResult;
 }
 
 /** Requires that a backup can replace a database. Returns the database's file, without links. */
@@ -126,12 +127,13 @@ function requireUsable(path: string, source: string): string {
 
 const MAKE_BACKUP = "make a backup of that database: plant-store backup";
 
-async function copyAndCheck(source: string, draft: string, { onProgress }: CheckOptions) {
+async function copyAndCheck(source: string, draft: string, { onProgress }: ReadOptions) {
   // The two files share their blocks if the file system can do that.
   await copyFile(source, draft, constants.COPYFILE_FICLONE);
-  const result = await checkFile(draft, onProgress);
-  // The user knows the backup, not its copy.
-  return result.type === "failed" ? { ...result, reason: result.reason.replaceAll(draft, source) } : result;
+  return checkFile(draft, "it", onProgress).catch(({ message }: Error) => {
+    // The user knows the backup, not its copy.
+    throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, resolve(source))}`);
+  });
 }
 
 type Owner = Pick<Stats, "uid" | "gid" | "mode">;

@@ -1,6 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { INT64_MAX, INT64_MIN } from "../../plant/plant.ts";
-import type { CheckProgress, CheckResult, ServingOptions } from "../adapter.ts";
+import type { CheckResult, ReadOptions, ServingOptions } from "../adapter.ts";
+import { DatabaseError } from "../database.ts";
 import { identityOf } from "./fail_stop.ts";
 import { CorruptError, corruptionIn } from "./errors.ts";
 import type { ReaderApi } from "./reader_worker.ts";
@@ -121,8 +122,11 @@ function at<Result>(where: string, read: () => Result): Result {
   }
 }
 
+/** What a check found: corruption in one line, or a sound file; `undefined` if it was stopped. */
+export type Checked = { readonly finding: string } | (CheckResult & { readonly finding?: undefined }) | undefined;
+
 /** Starts the Worker that reads whole files. It keeps the process alive until it is terminated. */
-export function startReader(onProgress: (progress: CheckProgress) => void = () => {}): WorkerCalls<ReaderApi> {
+export function startReader(onProgress: ReadOptions["onProgress"] = () => {}): WorkerCalls<ReaderApi> {
   const worker = new Worker(new URL("./reader_worker.js", import.meta.url));
   return workerCalls<ReaderApi>(worker, { onNews: onProgress });
 }
@@ -130,16 +134,18 @@ export function startReader(onProgress: (progress: CheckProgress) => void = () =
 /**
  * Checks a database once, in a Worker, even while a server writes to it.
  *
+ * @param name What the message calls it if it is corrupt.
  * @param onProgress Called after each step.
+ * @throws {DatabaseError} If it is corrupt, or the check itself failed.
  */
-export function checkFile(path: string, onProgress: (progress: CheckProgress) => void): Promise<CheckResult> {
-  return runCheck(startReader(onProgress), path);
-}
-
-/** Ends the Worker after its check. Never rejects. */
-function runCheck(reader: WorkerCalls<ReaderApi>, path: string, file?: string): Promise<CheckResult> {
-  const failed = (error: Error): CheckResult => ({ type: "failed", reason: reasonOf(error) });
-  return reader.call("check", path, file).catch(failed).finally(reader.terminate);
+export async function checkFile(path: string, name: string, onProgress: ReadOptions["onProgress"]) {
+  const reader = startReader(onProgress);
+  const failed = (error: Error): never => {
+    throw new DatabaseError(reasonOf(error));
+  };
+  const checked = await reader.call("check", path).catch(failed).finally(reader.terminate);
+  if (checked?.finding !== undefined) throw new DatabaseError(`${name} is corrupt: ${checked.finding}`);
+  return checked;
 }
 
 /** When the check begins, in milliseconds: a start has the processors to itself. */
@@ -162,19 +168,22 @@ export async function backgroundCheck(
   const reader = startReader();
   // If the Worker has crashed, the check reports it.
   await reader.call("start").catch(() => {});
-  let checking: Promise<CheckResult> | undefined;
-  const timer = setTimeout(async () => {
+  let checking: Promise<void> | undefined;
+
+  async function check(): Promise<void> {
     const begin = performance.now();
     onInfo("Integrity check started", {});
-    checking = runCheck(reader, path, file);
-    const result = await checking;
-    const durationMs = Math.round(performance.now() - begin);
-    if (result.type === "corrupt") onCorrupt(result.finding);
-    else if (result.type === "failed") onWarning("Integrity check not finished", result.reason);
-    else if (result.type === "sound") {
-      onInfo("Integrity check passed", { plants: result.plants, pages: result.pages, durationMs });
+    try {
+      const checked = await reader.call("check", path, file).finally(reader.terminate);
+      if (checked === undefined) return;
+      if (checked.finding !== undefined) return onCorrupt(checked.finding);
+      onInfo("Integrity check passed", { ...checked, durationMs: Math.round(performance.now() - begin) });
+    } catch (error) {
+      onWarning("Integrity check not finished", reasonOf(error as Error));
     }
-  }, DELAY_MS);
+  }
+
+  const timer = setTimeout(() => (checking = check()), DELAY_MS);
   timer.unref();
   return async () => {
     clearTimeout(timer);

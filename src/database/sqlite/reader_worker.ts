@@ -1,11 +1,11 @@
 // The Worker that reads a whole file, to check or to copy it: SQLite blocks the thread for as long.
 import { Database } from "bun:sqlite";
 import { withDeadline } from "../../async/deadline.ts";
-import type { CheckProgress, CheckResult } from "../adapter.ts";
+import type { Progress } from "../adapter.ts";
 import { connect } from "./connection.ts";
 import { identityOf } from "./fail_stop.ts";
 import { corruptionIn } from "./errors.ts";
-import { checkIntegrity, firstOf } from "./integrity.ts";
+import { type Checked, checkIntegrity, firstOf } from "./integrity.ts";
 import { reportNews, serveCalls } from "./worker_calls.ts";
 
 /**
@@ -18,7 +18,7 @@ const REST = { quiet: 4, writing: 99 };
 const WHOLE_PAGES = 25_000;
 
 const stop = Promise.withResolvers<boolean>();
-let checking: Promise<CheckResult> | undefined;
+let checking: Promise<Checked> | undefined;
 
 const api = {
   /** Does nothing: the response tells that the Worker runs. */
@@ -29,7 +29,7 @@ const api = {
    * @param file The file that a server has open, as of `identityOf`. The server needs the processor, and the WAL short: the
    * check rests between its steps, and checks how all pages hang together in small files only.
    */
-  check(path: string, file?: string): Promise<CheckResult> {
+  check(path: string, file?: string): Promise<Checked> {
     checking = check(path, file !== undefined).finally(() => {
       // What is found in another file at the path says nothing about the one that the server has open.
       if (file !== undefined && identityOf(path) !== file) throw new Error("the file was removed or replaced");
@@ -55,18 +55,18 @@ export type ReaderApi = typeof api;
 
 serveCalls(api);
 
-async function check(path: string, background: boolean): Promise<CheckResult> {
+async function check(path: string, background: boolean): Promise<Checked> {
   try {
     using client = connect(path, { access: "read" });
     return await checkSteps(client, background);
   } catch (error) {
     const finding = corruptionIn(error);
     if (finding === undefined) throw error;
-    return { type: "corrupt", finding };
+    return { finding };
   }
 }
 
-async function checkSteps(client: Database, background: boolean): Promise<CheckResult> {
+async function checkSteps(client: Database, background: boolean): Promise<Checked> {
   const pages = firstOf(client, "PRAGMA page_count");
   // Counting reads the whole file once more, for a share that only a person wants to see.
   const total = background ? 0 : firstOf(client, "SELECT count(*) FROM plants");
@@ -77,12 +77,12 @@ async function checkSteps(client: Database, background: boolean): Promise<CheckR
   for (;;) {
     const begin = performance.now();
     const { done, value: plants } = steps.next();
-    if (!background) reportNews({ plants, total } satisfies CheckProgress);
-    if (done) return { type: "sound", plants, pages };
+    if (!background) reportNews({ plants, total } satisfies Progress);
+    if (done) return { plants, pages };
     const isWriting = version !== (version = dataVersion());
     const rest = isWriting ? REST.writing : REST.quiet;
     // At least a turn of the event loop: a request to stop ends the rest.
     const restMs = background ? rest * (performance.now() - begin) : 0;
-    if (await withDeadline(stop.promise, restMs, () => false)) return { type: "stopped" };
+    if (await withDeadline(stop.promise, restMs, () => false)) return undefined;
   }
 }

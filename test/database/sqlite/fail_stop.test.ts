@@ -1,5 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, renameSync, writeFileSync } from "node:fs";
+import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../../src/database/sqlite/fail_stop.ts";
 import { sqliteAdapter } from "../../../src/database/sqlite/adapter.ts";
@@ -33,23 +34,22 @@ test.each(["", "null", "5", "[]", "{}", '{"file":5}', '{"file":'])(
 async function checkDuring(path: string, act: () => void) {
   const acts = [act];
   const onProgress = () => acts.pop()?.();
-  const result = await sqliteAdapter(path).check({ stop: new AbortController().signal, onProgress });
-  expect(acts).toEqual([]);
-  return result;
+  const checking = sqliteAdapter(path).check({ stop: new AbortController().signal, onProgress });
+  return checking.finally(() => expect(acts).toEqual([]));
 }
 
 test("a check that finds nothing removes the marker that was there before", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
   corruptionMarker(database.path).write("found before");
-  expect(await checkDuring(database.path, () => {})).toMatchObject({ type: "sound", plants: HOSTILE_PLANTS.length });
+  expect(await checkDuring(database.path, () => {})).toMatchObject({ plants: HOSTILE_PLANTS.length });
   expect(existsSync(`${database.path}-corrupt`)).toBe(false);
 });
 
 test("a check that finds nothing keeps a marker that was written in the meantime, and says what it says", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
   for (const finding of ["found by a server", "found again"]) {
-    const result = await checkDuring(database.path, () => corruptionMarker(database.path).write(finding));
-    expect(result).toEqual({ type: "corrupt", finding });
+    const result = checkDuring(database.path, () => corruptionMarker(database.path).write(finding));
+    await expect(result).rejects.toEqual(new DatabaseError(`"${database.path}" is corrupt: ${finding}`));
     expect(corruptionMarker(database.path).finding()).toBe(finding);
   }
 });
@@ -61,6 +61,6 @@ test("a check that finds nothing keeps the marker of a file that has replaced th
   corruptionMarker(`${database.path}-new`).write("found before");
   renameSync(`${database.path}-new-corrupt`, `${database.path}-corrupt`);
   const result = await checkDuring(database.path, () => renameSync(`${database.path}-new`, database.path));
-  expect(result).toMatchObject({ type: "sound" });
+  expect(result).toMatchObject({ plants: HOSTILE_PLANTS.length });
   expect(corruptionMarker(database.path).finding()).toBe("found before");
 });

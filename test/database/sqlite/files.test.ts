@@ -119,8 +119,7 @@ test.each(REFUSED_PATHS)("connect() by %s is refused: %s; so is a check", async 
     expect(() => connect(path, { access })).toThrow(new DatabaseError(`Cannot open database "${path}": ${says}`));
   }
   const check = sqliteAdapter(path).check({ stop: new AbortController().signal, onProgress: () => {} });
-  const refusal = await check.catch(({ message }: Error) => ({ type: "failed", reason: message }));
-  expect(refusal).toEqual({ type: "failed", reason: `Cannot open database "${path}": ${says}` });
+  await expect(check).rejects.toThrow(new DatabaseError(`Cannot open database "${path}": ${says}`));
   expect(existsSync(directory.at("none.db"))).toBe(false);
 });
 
