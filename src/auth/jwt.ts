@@ -134,11 +134,6 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
   };
 }
 
-/** Whether a token has the three parts of a signed JWT (RFC 7515, section 7.1). */
-export function isCompact(token: string): boolean {
-  return token.split(".", 4).length === 3;
-}
-
 /** The header of a token, or why the token is refused, as far as that needs neither a key nor the signature. */
 function readHeader(token: string, algorithms: readonly string[]): JWTHeaderParameters | string {
   if (!COMPACT.test(token)) return "not a JWT";

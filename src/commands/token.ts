@@ -27,25 +27,51 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
     description: "Print every token's name, status and times, but not the token",
     flags: [["--json", "Print JSON"], DATABASE_FLAG],
     example: "token list --json",
-    run: listTokens,
+    async run({ flags, adapter, io }) {
+      const { name: database, openTokens } = await adapter();
+      const opening = () => openTokens((message) => io.stderr(`${message}\n`));
+      await withTokens(opening, { action: "list the tokens", database }, async (tokens) => {
+        const records = await tokens.list();
+        if (flags["json"] === true) return writeOutput(io, `${JSON.stringify(records.map(toJson), null, 2)}\n`);
+        await writeOutput(io, table(records));
+        if (records.length === 0) io.stderr(`No tokens in "${database}". Create one: plant-store token create NAME\n`);
+      });
+    },
   },
   {
     usage: "revoke <name>",
     description: "Stop accepting a token, on running servers within five seconds",
     example: "token revoke greenhouse",
-    run: revokeToken,
+    async run({ argument: name, adapter, io }) {
+      await changeTokens(adapter, `revoke token ${quoted(name)}`, async (tokens, database) => {
+        if (await tokens.revoke(name, new Date())) io.stderr(`Revoked token "${name}" in "${database}".\n`);
+        else if ((await tokens.list()).some((token) => token.name === name))
+          io.stderr(`Token "${name}" in "${database}" was already revoked.\n`);
+        else throw noSuchToken("revoke", name, database);
+      });
+    },
   },
   {
     usage: "delete <name>",
     description: "Revoke a token and forget it: its name is free again",
     example: "token delete greenhouse",
-    run: deleteToken,
+    async run({ argument: name, adapter, io }) {
+      await changeTokens(adapter, `delete token ${quoted(name)}`, async (tokens, database) => {
+        if (!(await tokens.delete(name))) throw noSuchToken("delete", name, database);
+        io.stderr(`Deleted token "${name}" from "${database}".\n`);
+      });
+    },
   },
   {
     usage: "prune",
     description: "Delete every token that is revoked or expired",
     example: "token prune",
-    run: pruneTokens,
+    async run({ adapter, io }) {
+      await changeTokens(adapter, "prune the tokens", async (tokens, database) => {
+        const count = await tokens.prune(new Date());
+        io.stderr(`Deleted ${counted(count, "revoked or expired token")} from "${database}".\n`);
+      });
+    },
   },
 ];
 
@@ -95,54 +121,22 @@ function parseLifetime(input: Input): number {
   throw refusal(input, `expected a number and its unit: ${units}, such as 90d`);
 }
 
-async function listTokens({ flags, adapter, io }: Call): Promise<void> {
-  const { name: database, openTokens } = await adapter();
-  const opening = () => openTokens((message) => io.stderr(`${message}\n`));
-  return withTokens(opening, { action: "list the tokens", database }, async (tokens) => {
-    const records = await tokens.list();
-    if (flags["json"] === true) await writeOutput(io, `${JSON.stringify(records.map(toJson), null, 2)}\n`);
-    else {
-      await writeOutput(io, table(records));
-      if (records.length === 0) io.stderr(`No tokens in "${database}". Create one: plant-store token create NAME\n`);
-    }
-  });
-}
-
-async function revokeToken({ argument: name, adapter, io }: Call): Promise<void> {
-  const { name: database, openForWriting } = await adapter();
-  const refused = { action: `revoke token ${quoted(name)}`, database, advice: LOOK };
-  return withTokens(openForWriting, refused, async (tokens) => {
-    if (await tokens.revoke(name, new Date())) io.stderr(`Revoked token "${name}" in "${database}".\n`);
-    else if ((await tokens.list()).some((token) => token.name === name))
-      io.stderr(`Token "${name}" in "${database}" was already revoked.\n`);
-    else throw noSuchToken("revoke", name, database);
-  });
-}
-
-async function deleteToken({ argument: name, adapter, io }: Call): Promise<void> {
-  const { name: database, openForWriting } = await adapter();
-  const refused = { action: `delete token ${quoted(name)}`, database, advice: LOOK };
-  return withTokens(openForWriting, refused, async (tokens) => {
-    if (!(await tokens.delete(name))) throw noSuchToken("delete", name, database);
-    io.stderr(`Deleted token "${name}" from "${database}".\n`);
-  });
-}
-
 function noSuchToken(action: string, name: string, database: string): CommandError {
   const reason = "no token has this name; plant-store token list shows all";
   return new CommandError(`Cannot ${action} token ${quoted(name)} in "${database}": ${reason}`);
 }
 
-async function pruneTokens({ adapter, io }: Call): Promise<void> {
+/** Runs a command on the tokens of a database that exists. */
+async function changeTokens(
+  adapter: Call["adapter"],
+  action: string,
+  change: (tokens: TokenStore, database: string) => Promise<void>,
+): Promise<void> {
   const { name: database, openForWriting } = await adapter();
-  return withTokens(openForWriting, { action: "prune the tokens", database, advice: LOOK }, async (tokens) => {
-    const count = await tokens.prune(new Date());
-    io.stderr(`Deleted ${counted(count, "revoked or expired token")} from "${database}".\n`);
-  });
+  // A request without a response may still be committed.
+  const advice = "plant-store token list shows whether it was done";
+  return withTokens(openForWriting, { action, database, advice }, (tokens) => change(tokens, database));
 }
-
-/** A request without a response may still be committed. */
-const LOOK = "plant-store token list shows whether it was done";
 
 /** Opens the tokens of a database, runs a command on them, and closes the database. */
 async function withTokens(

@@ -6,7 +6,7 @@ import { createMetrics } from "../telemetry/metrics.ts";
 import { sha256 } from "../auth/sha256.ts";
 import { swaggerUi } from "./swagger_ui.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
-import { isCompact, jwtAuthenticator } from "../auth/jwt.ts";
+import { jwtAuthenticator } from "../auth/jwt.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
 import type { DatabaseAdapter } from "../database/adapter.ts";
@@ -116,7 +116,8 @@ function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Con
   const authenticateJwt = jwtAuthenticator(options);
   return (token) => {
     const verdict = tokens.authenticate(token);
-    return verdict.ok || !isCompact(token) ? verdict : authenticateJwt(token);
+    // A signed JWT has three parts (RFC 7515, section 7.1).
+    return verdict.ok || token.split(".", 4).length !== 3 ? verdict : authenticateJwt(token);
   };
 }
 
