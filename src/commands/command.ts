@@ -56,15 +56,10 @@ export function settingsHelp(): string {
 }
 
 function settingHelp(setting: Setting<unknown>): string {
+  const names = [...(setting.flag === undefined ? [] : [setting.flag]), ...Object.keys(setting.variables)];
   const preset = Object.values(setting.variables).filter(Boolean).join(", ");
   const meaning = preset === "" ? sentenceOf(setting) : `${sentenceOf(setting)} (default: ${preset})`;
-  const names = setting.flag === undefined ? namesOf(setting) : `${setting.flag}, ${namesOf(setting)}`;
-  return `  ${names}\n${new Help().boxWrap(meaning, WIDTH - INDENT).replace(/^/gm, " ".repeat(INDENT))}`;
-}
-
-/** The names of a setting's variables. */
-export function namesOf({ variables }: Setting<unknown>): string {
-  return Object.keys(variables).join(", ");
+  return `  ${names.join(", ")}\n${new Help().boxWrap(meaning, WIDTH - INDENT).replace(/^/gm, " ".repeat(INDENT))}`;
 }
 
 /** The meaning as a sentence in plain text. The README has it as Markdown. */
