@@ -81,8 +81,8 @@ export const STOP_WITHOUT_GRACE = change(
 /** Writes on into files that were replaced or unlinked. */
 export const IGNORE_REPLACED_FILE = change(
   "database/sqlite/files.ts",
-  "if (inodeOf(file) !== inode) {",
-  "if (file === inode) {",
+  "if (identityOf(file) !== identity) {",
+  "if (file === identity) {",
 );
 
 /** On PostgreSQL, commits without waiting for the disk, and does not say so: the negative control. */

@@ -163,18 +163,13 @@ async function replace(file: string, draft: string, owner: Owner): Promise<strin
   for (const name of old) {
     await rename(name, join(aside, basename(name)));
     // A power loss must not bring back the main file without the files beside it.
-    if (name === file) await fsyncBoth(aside, parent);
+    if (name === file) await fsync(aside, parent);
   }
-  if (existsSync(aside)) await fsyncBoth(aside, parent);
+  if (existsSync(aside)) await fsync(aside, parent);
   // Unlike a rename, this fails if there is a file by now.
   await link(draft, file);
   await fsync(parent);
   return existsSync(aside) ? giveFinalName(aside, file) : undefined;
-}
-
-async function fsyncBoth(aside: string, parent: string): Promise<void> {
-  await fsync(aside);
-  await fsync(parent);
 }
 
 async function giveFinalName(aside: string, file: string): Promise<string> {
@@ -262,8 +257,10 @@ async function removeIfAbandoned(path: string): Promise<void> {
   if (touchedAt < Date.now() - ABANDONED_AFTER_MS) await rm(path, { recursive: true });
 }
 
-/** Fsyncs a file, or the entries of a directory. */
-async function fsync(path: string): Promise<void> {
-  await using file = await open(path);
-  await file.sync();
+/** Fsyncs files, or the entries of directories, one after the other. */
+async function fsync(...paths: string[]): Promise<void> {
+  for (const path of paths) {
+    await using file = await open(path);
+    await file.sync();
+  }
 }

@@ -3,8 +3,8 @@ import { existsSync, rmSync } from "node:fs";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
-import { closeWithoutCheckpoint, identityOf, markUnsynced, requireUnmarked, unsyncedMarker } from "./fail_stop.ts";
-import { databaseFile, requireFiles } from "./files.ts";
+import { closeWithoutCheckpoint, markUnsynced, requireUnmarked, unsyncedMarker } from "./fail_stop.ts";
+import { databaseFile, identityOf, requireFiles } from "./files.ts";
 import { checkOnOpening, firstOf } from "./integrity.ts";
 import { APPLICATION_ID, lastMigration, migrate, NEWEST } from "./migrations.ts";
 

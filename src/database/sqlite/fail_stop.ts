@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { renameSync, rmSync, statSync } from "node:fs";
 import { DatabaseError } from "../database.ts";
 import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
-import { createPrivateFile, databaseFile, readTrusted, walBytes } from "./files.ts";
+import { createPrivateFile, databaseFile, identityOf, readTrusted, walBytes } from "./files.ts";
 
 /**
  * How long to wait between two looks at the corruption marker, in milliseconds. Another process needs seconds to find
@@ -130,16 +130,6 @@ export function corruptionMarker(path: string) {
 export function requireUnmarked(path: string, advice: string): void {
   const finding = corruptionMarker(path).finding();
   if (finding !== undefined) throw new DatabaseError(`it is corrupt (${finding}); ${advice}`);
-}
-
-/**
- * The identity of the file at this path; `undefined` if there is none. Writing does not change it. A new file may get
- * the inode of a deleted one, but not its birth time. The device number is not part of it: a boot or a mount may change
- * that, and a marker is on the same device as its file.
- */
-export function identityOf(path: string): string | undefined {
-  const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
-  return stats && `${stats.ino}:${stats.birthtimeNs}`;
 }
 
 /**

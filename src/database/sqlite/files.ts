@@ -215,10 +215,10 @@ export const NOT_WRITABLE =
  */
 export function sameFilesCheck(path: string): () => void {
   // The WAL too: without it the plants that are not checkpointed would be lost.
-  const opened = [path, walFile(path)].map((file) => ({ file, inode: inodeOf(file) }));
+  const opened = [path, walFile(path)].map((file) => ({ file, identity: identityOf(file) }));
   return () => {
-    for (const { file, inode } of opened) {
-      if (inodeOf(file) !== inode) {
+    for (const { file, identity } of opened) {
+      if (identityOf(file) !== identity) {
         throw new PlantStoreError("storage_unavailable", "storage is gone; send the plant again later", {
           cause: new Error(`"${file}" was removed or replaced while it was open`),
         });
@@ -227,7 +227,12 @@ export function sameFilesCheck(path: string): () => void {
   };
 }
 
-function inodeOf(file: string): string | undefined {
-  const stats = statSync(file, { throwIfNoEntry: false });
-  return stats && `${stats.dev}:${stats.ino}`;
+/**
+ * The identity of the file at this path; `undefined` if there is none. Writing does not change it. A new file may get
+ * the inode of a deleted one, but not its birth time. The device number is not part of it: a boot or a mount may change
+ * that, and a marker is on the same device as its file.
+ */
+export function identityOf(path: string): string | undefined {
+  const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
+  return stats && `${stats.ino}:${stats.birthtimeNs}`;
 }

@@ -2,10 +2,10 @@ import type { Database } from "bun:sqlite";
 import { INT64_MAX, INT64_MIN } from "../../plant/plant.ts";
 import type { CheckResult, ReadOptions, ServingOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { identityOf } from "./fail_stop.ts";
 import { CorruptError, corruptionIn } from "./errors.ts";
+import { identityOf } from "./files.ts";
 import type { ReaderApi } from "./reader_worker.ts";
-import { reasonOf, type WorkerCalls, workerCalls } from "./worker_calls.ts";
+import { reasonOf, workerCalls } from "./worker_calls.ts";
 
 /**
  * Looks for corruption in a time that does not depend on the number of plants: it reads the pages from the root of the
@@ -42,11 +42,7 @@ export function firstOf(client: Database, query: string): number {
 /** SQLite's own check, of one table or of all: throws what it finds. */
 function integrityCheck(client: Database, table = ""): void {
   const [result] = client.query(`PRAGMA integrity_check${table}`).values()[0] ?? [];
-  if (result !== "ok") throw corrupt(String(result));
-}
-
-function corrupt(finding: string): CorruptError {
-  return new CorruptError(finding.replaceAll("\n", " "));
+  if (result !== "ok") throw new CorruptError(String(result).replaceAll("\n", " "));
 }
 
 /**
@@ -100,8 +96,9 @@ function* checkPlants(client: Database): Generator<number, number> {
     const isLast = rows.length < limit;
     for (const [id, isSound] of rows) {
       // A page that two places of the tree lead to gives the same ids twice.
-      if (id >= last) throw corrupt(`plants: id ${id} is out of order`);
-      if (isSound !== 1n) throw corrupt(`plants: the row of id ${id} is not found by its id, or holds no text`);
+      if (id >= last) throw new CorruptError(`plants: id ${id} is out of order`);
+      if (isSound !== 1n)
+        throw new CorruptError(`plants: the row of id ${id} is not found by its id, or holds no text`);
       last = id;
     }
     checked += rows.length;
@@ -118,7 +115,7 @@ function at<Result>(where: string, read: () => Result): Result {
     return read();
   } catch (error) {
     const finding = corruptionIn(error);
-    throw finding === undefined ? error : corrupt(`${where}: ${finding}`);
+    throw finding === undefined ? error : new CorruptError(`${where}: ${finding}`);
   }
 }
 
@@ -126,7 +123,7 @@ function at<Result>(where: string, read: () => Result): Result {
 export type Checked = { readonly finding: string } | (CheckResult & { readonly finding?: undefined }) | undefined;
 
 /** Starts the Worker that reads whole files. It keeps the process alive until it is terminated. */
-export function startReader(onProgress: ReadOptions["onProgress"] = () => {}): WorkerCalls<ReaderApi> {
+export function startReader(onProgress?: ReadOptions["onProgress"]) {
   const worker = new Worker(new URL("./reader_worker.js", import.meta.url));
   return workerCalls<ReaderApi>(worker, { onNews: onProgress });
 }

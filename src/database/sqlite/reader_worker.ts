@@ -3,8 +3,8 @@ import { Database } from "bun:sqlite";
 import { withDeadline } from "../../async/deadline.ts";
 import type { Progress } from "../adapter.ts";
 import { connect } from "./connection.ts";
-import { identityOf } from "./fail_stop.ts";
 import { corruptionIn } from "./errors.ts";
+import { identityOf } from "./files.ts";
 import { type Checked, checkIntegrity, firstOf } from "./integrity.ts";
 import { reportNews, serveCalls } from "./worker_calls.ts";
 

@@ -5,20 +5,17 @@ import { formatScopes, type TokenStore, type TokenUse } from "../../auth/token_s
 import { tokenRevision, tokens } from "./schema.ts";
 import { allTokens } from "./worker_messages.ts";
 
-/** How to run a call of SQLite that reads, and one that writes. */
-export interface Calls {
-  read<Result>(call: () => Result): Result;
-  write<Result>(call: () => Result): Result;
-}
-
 /** The tokens, in the database of the plants. */
 export interface SqliteTokens extends TokenStore {
   /** Resolves to the tokens after this row, in the order of the rows, as {@linkcode allTokens} reads them. */
   page(row: number): Promise<string>;
 }
 
-/** Prepares the statements for tokens. */
-export function sqliteTokens(client: Database, { read, write }: Calls): SqliteTokens {
+/** Runs a call of SQLite. */
+type Run = <Result>(call: () => Result) => Result;
+
+/** Prepares the statements for tokens, which run in a call that reads, or in one that writes. */
+export function sqliteTokens(client: Database, { read, write }: Record<"read" | "write", Run>): SqliteTokens {
   const db = drizzle({ client });
   const readPage = client.prepare<never, [number]>(PAGE);
   const revision = db.select({ revision: tokenRevision.revision }).from(tokenRevision).prepare();

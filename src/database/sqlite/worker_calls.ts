@@ -24,11 +24,8 @@ export interface CallOptions {
   /** Reads the response to a text. @default returns it unchanged */
   readonly decode?: (text: string) => unknown;
   /** Called with what the Worker gives to {@linkcode reportNews}. @default does nothing */
-  readonly onNews?: (news: never) => void;
+  readonly onNews?: ((news: never) => void) | undefined;
 }
-
-/** The calls of a Worker. */
-export type WorkerCalls<Api extends Methods<Api>> = ReturnType<typeof workerCalls<Api>>;
 
 /** Makes the calls of a Worker, whose methods {@linkcode serveCalls} serves. */
 export function workerCalls<Api extends Methods<Api>>(worker: Worker, options: CallOptions = {}) {
