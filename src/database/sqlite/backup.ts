@@ -3,7 +3,7 @@ import { closeSync, constants, existsSync, openSync, type Stats, statSync } from
 import { chmod, chown, copyFile, link, lstat, mkdir, mkdtemp, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { withAbort } from "../../async/deadline.ts";
-import type { ReadOptions, RestoreResult } from "../adapter.ts";
+import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { connect } from "./connection.ts";
 import { withDatabaseError } from "./errors.ts";
@@ -106,7 +106,7 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
   await fsync(draft.path);
   using _ = lockOf(file, path);
   const replaced = await replace(file, draft.path, owner);
-  return { plants: result.plants, bytes: (await stat(file)).size, replaced } satisfies RestoreResult;
+  return { plants: result.plants, bytes: (await stat(file)).size, replaced };
 }
 
 /** Requires that a backup can replace a database. Returns the database's file, without links. */

@@ -3,12 +3,8 @@ import { customType, integer, sqliteTable, text } from "drizzle-orm/sqlite-core"
 /** SQLite's INTEGER as an exact `bigint`. Needs a connection with `safeIntegers`. */
 const int64 = customType<{ data: bigint; driverData: bigint }>({ dataType: () => "integer" });
 
-/** A moment, as milliseconds since 1970 UTC. */
-const instant = customType<{ data: Date; driverData: bigint }>({
-  dataType: () => "integer",
-  toDriver: (moment) => BigInt(moment.getTime()),
-  fromDriver: (milliseconds) => new Date(Number(milliseconds)),
-});
+/** Milliseconds since 1970 UTC. */
+const instant = (name: string) => integer(name, { mode: "timestamp_ms" });
 
 const bytes = customType<{ data: Uint8Array; driverData: Uint8Array }>({ dataType: () => "blob" });
 
