@@ -93,10 +93,8 @@ export async function runService(config: Config, options: ServiceOptions): Promi
   for (const each of [watchDescriptors(log), ...keepFresh(tokens, log)]) timers.use(each);
   if (!stop.aborted) await once(stop, "abort");
   timers.dispose();
-  await shutDown(
-    { server, commits, tokens, tracing },
-    { config, log, hasFailed: stop.reason instanceof PlantStoreError },
-  );
+  const hasFailed = stop.reason instanceof PlantStoreError;
+  await shutDown({ server, commits, tokens, tracing, config, log, hasFailed });
 }
 
 /** OpenTelemetry is large: only a server with a collector loads it. */

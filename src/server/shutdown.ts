@@ -18,22 +18,24 @@ export function shutdownBudget({ shutdownTimeoutMs, tracing }: Config) {
 /** How long requests have to get their 503 after the storage failed, in milliseconds: the process has to end soon. */
 const FAILED_DRAIN_MS = 1_000;
 
-/** The parts that stop, in this order. */
-interface Stoppable {
+/** The parts that stop, in this order, and how. */
+interface ShutdownOptions {
   readonly server: HttpServer;
   readonly commits: GroupCommit;
   readonly tokens: Pick<TokenCache, "writeUses">;
   readonly tracing: Tracing | undefined;
+  readonly config: Config;
+  readonly log: Logger;
+  /** Whether the storage failed. */
+  readonly hasFailed: boolean;
 }
 
 /**
  * Finishes the requests in flight, with 503 if a plant was not stored in time, and stops listening. After a failure of
  * the storage, nothing is written.
  */
-export async function shutDown(
-  { server, commits, tokens, tracing }: Stoppable,
-  { config, log, hasFailed }: { config: Config; log: Logger; hasFailed: boolean },
-): Promise<void> {
+export async function shutDown(options: ShutdownOptions): Promise<void> {
+  const { server, commits, tokens, tracing, config, log, hasFailed } = options;
   const { drainMs, usesMs, tracesMs } = shutdownBudget(config);
   const timeoutMs = hasFailed ? FAILED_DRAIN_MS : drainMs;
   const deadline = performance.now() + timeoutMs;

@@ -24,8 +24,8 @@ test("shutDown() of a server that stalls before its last response responds to th
   const response = (await connect(address)).request(postBytes({ id: 1n, name: "Fern" }));
   const inFlight = await batch(0);
   const tokens = { writeUses: async () => {} };
-  const stoppable = { server, commits, tokens, tracing: undefined };
-  const stopped = shutDown(stoppable, { config, log: getLogger("test"), hasFailed: false });
+  const log = getLogger("test");
+  const stopped = shutDown({ server, commits, tokens, tracing: undefined, config, log, hasFailed: false });
   inFlight.end(["added"]);
   Bun.sleepSync(STALL_MS);
   expect((await response)?.status).toBe(200);

@@ -21,15 +21,14 @@ type Methods<Api> = { readonly [Method in keyof Api]: (...args: never[]) => unkn
 
 /** How to hear from a Worker. */
 export interface CallOptions {
-  /** Reads the response to a text. @default returns it unchanged */
+  /** Reads the response to a text. @default no texts are sent */
   readonly decode?: (text: string) => unknown;
   /** Called with what the Worker gives to {@linkcode reportNews}. @default does nothing */
   readonly onNews?: ((news: never) => void) | undefined;
 }
 
 /** Makes the calls of a Worker, whose methods {@linkcode serveCalls} serves. */
-export function workerCalls<Api extends Methods<Api>>(worker: Worker, options: CallOptions = {}) {
-  const { decode = (text) => text, onNews = () => {} } = options;
+export function workerCalls<Api extends Methods<Api>>(worker: Worker, { decode, onNews }: CallOptions = {}) {
   const inFlight = new Map<number, PromiseWithResolvers<unknown>>();
   const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
   let crash: Error | undefined;
@@ -38,10 +37,10 @@ export function workerCalls<Api extends Methods<Api>>(worker: Worker, options: C
   worker.addEventListener("message", ({ data }: MessageEvent<WorkerMessage | string>) => {
     if (typeof data === "string") {
       const [id, text] = parseText(data);
-      return take(id)?.resolve(decode(text));
+      return take(id)?.resolve(decode?.(text));
     }
     if (data.type === "failed") fail(deserializeError(data.error));
-    else if (data.type === "news") onNews(data.news as never);
+    else if (data.type === "news") onNews?.(data.news as never);
     else if (data.type === "result") take(data.id)?.resolve(data.result);
     else take(data.id)?.reject(deserializeError(data.error));
   });
