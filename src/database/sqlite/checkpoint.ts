@@ -2,6 +2,7 @@ import type { Database } from "bun:sqlite";
 import { withDeadline } from "../../async/deadline.ts";
 import type { DatabaseMetric } from "../database.ts";
 import type { CheckpointApi } from "./checkpoint_worker.ts";
+import type { SqliteDatabaseOptions } from "./database.ts";
 import type { FailStop } from "./fail_stop.ts";
 import { walBytes } from "./files.ts";
 import { workerCalls } from "./worker_calls.ts";
@@ -48,22 +49,18 @@ export function nextCheckpoint(pages: number, left: number, last: LastCheckpoint
 
 const NEVER: LastCheckpoints = { pass: 0, reset: 0, restart: 0 };
 
-/** What a {@linkcode checkpointer} works with. */
-export interface CheckpointerOptions {
-  readonly failStop: FailStop;
-  /** Sets how long the next statement waits for a lock, in milliseconds. */
-  readonly setBusyTimeout: (timeoutMs: number) => void;
-  /** Moves pages beside this thread. Without it this thread moves all. */
-  readonly worker?: CheckpointWorker | undefined;
-  /** Called when one failed, for example without space: the WAL still has everything, and it is tried again. */
-  readonly onFailed: (error: Error) => void;
-}
-
 /**
  * Makes the checkpoints of a connection that has `wal_autocheckpoint` off: SQLite's own one hides a failed fsync, and holds
  * up the commit that made it due.
+ *
+ * @param setBusyTimeout Sets how long the next statement waits for a lock, in milliseconds.
  */
-export function checkpointer(client: Database, { failStop, setBusyTimeout, worker, onFailed }: CheckpointerOptions) {
+export function checkpointer(
+  client: Database,
+  failStop: FailStop,
+  setBusyTimeout: (timeoutMs: number) => void,
+  { checkpointWorker: worker, onCheckpointFailed }: SqliteDatabaseOptions,
+) {
   const measure = client.prepare("PRAGMA wal_checkpoint(NOOP)");
   const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");
   const restart = client.prepare("PRAGMA wal_checkpoint(RESTART)");
@@ -76,7 +73,7 @@ export function checkpointer(client: Database, { failStop, setBusyTimeout, worke
   function count(error: unknown): void {
     // After a failed fsync the whole database is failed.
     failures++;
-    onFailed(error as Error);
+    onCheckpointFailed?.(error as Error);
   }
 
   const steps = {

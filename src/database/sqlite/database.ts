@@ -19,7 +19,7 @@ export interface SqliteDatabase extends Database {
 export interface SqliteDatabaseOptions {
   /** How long calls other than `add` wait for the lock of another process, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;
-  /** Called when a checkpoint failed. Nothing is lost, and the WAL grows until one succeeds. @default does nothing */
+  /** Called when a checkpoint failed, for example without space: the WAL grows until one succeeds. @default does nothing */
   readonly onCheckpointFailed?: (error: Error) => void;
   /** Makes checkpoints on another thread, and is closed with the database. @default this thread makes them */
   readonly checkpointWorker?: CheckpointWorker;
@@ -33,7 +33,7 @@ export interface SqliteDatabaseOptions {
  * process or another finds the file corrupt: then it is marked, and nothing writes to it.
  */
 export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
-  const { busyTimeoutMs = 5_000, onCheckpointFailed = () => {}, checkpointWorker: worker } = options;
+  const { busyTimeoutMs = 5_000, checkpointWorker: worker } = options;
   const requireSameFiles = sameFilesCheck(client.filename);
   const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
   const failStop = failStopOf(client, async (failure) => {
@@ -42,7 +42,7 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
   });
   void worker?.failed.then(failStop.stop);
   const setBusyTimeout = busyTimeoutOf(client);
-  const checkpoint = checkpointer(client, { failStop, setBusyTimeout, worker, onFailed: onCheckpointFailed });
+  const checkpoint = checkpointer(client, failStop, setBusyTimeout, options);
   const [addAll, pageFrom] = [addPlants(client), readPage(client)];
 
   function run<Result>(call: () => Result, timeoutMs: number): Result {
