@@ -20,7 +20,39 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
       DATABASE_FLAG,
     ],
     example: "token create greenhouse --expires 90d",
-    run: createToken,
+    async run({ argument: name, flags, adapter, io }) {
+      const { name: database, openForWriting } = await adapter();
+      const { expires, scope } = flags;
+      const lifetimeMs = typeof expires === "string" ? parseLifetime({ name: "--expires", text: expires }) : undefined;
+      const scopes = typeof scope === "string" ? [parseChoice({ name: "--scope", text: scope }, SCOPES)] : SCOPES;
+      // People type names in shells, and read them in tables.
+      if (!/^[\w.@-]{1,64}$/.test(name)) {
+        const expected = 'expected 1 to 64 letters, digits, ".", "_", "@" or "-"';
+        throw new ConfigError(`Cannot use token name ${quoted(name)}: ${expected}`);
+      }
+      const createdAt = new Date();
+      const expiresAt = lifetimeMs === undefined ? null : new Date(createdAt.getTime() + lifetimeMs);
+      const token = mintToken(sha256);
+      const record = { name, digest: sha256(token), createdAt, expiresAt, scopes };
+      const action = `create token "${name}"`;
+      const advice = `a token of this name may exist now although its secret was not shown: remove it with plant-store token delete ${name}`;
+      const onCreate = () => io.stderr(`Created database "${database}".\n`);
+      const opening = () => openForWriting({ create: true, onCreate });
+      await withTokens(opening, { action, database, advice }, async (tokens) => {
+        if (!(await tokens.add(record))) {
+          const isRevoked = (await tokens.list()).some((known) => known.name === name && known.revokedAt !== null);
+          const free = `a revoked token has this name; free it with plant-store token delete ${name}`;
+          throw new CommandError(`Cannot ${action} in "${database}": ${isRevoked ? free : "the name is taken"}`);
+        }
+        // A token that could not be printed would be accepted, but nobody would know it.
+        await writeOutput(io, `${token}\n`).catch(async (error) => {
+          await tokens.delete(name);
+          throw error;
+        });
+        const end = expiresAt ? `It expires ${expiresAt.toISOString()}.` : "It does not expire.";
+        io.stderr(`Created token "${name}" in "${database}". Save it: it cannot be shown again. ${end}\n`);
+      });
+    },
   },
   {
     usage: "list",
@@ -74,40 +106,6 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
     },
   },
 ];
-
-async function createToken({ argument: name, flags, adapter, io }: Call): Promise<void> {
-  const { name: database, openForWriting } = await adapter();
-  const { expires, scope } = flags;
-  const lifetimeMs = typeof expires === "string" ? parseLifetime({ name: "--expires", text: expires }) : undefined;
-  const scopes = typeof scope === "string" ? [parseChoice({ name: "--scope", text: scope }, SCOPES)] : SCOPES;
-  // People type names in shells, and read them in tables.
-  if (!/^[\w.@-]{1,64}$/.test(name)) {
-    const expected = 'expected 1 to 64 letters, digits, ".", "_", "@" or "-"';
-    throw new ConfigError(`Cannot use token name ${quoted(name)}: ${expected}`);
-  }
-  const createdAt = new Date();
-  const expiresAt = lifetimeMs === undefined ? null : new Date(createdAt.getTime() + lifetimeMs);
-  const token = mintToken(sha256);
-  const record = { name, digest: sha256(token), createdAt, expiresAt, scopes };
-  const action = `create token "${name}"`;
-  const advice = `a token of this name may exist now although its secret was not shown: remove it with plant-store token delete ${name}`;
-  const onCreate = () => io.stderr(`Created database "${database}".\n`);
-  const opening = () => openForWriting({ create: true, onCreate });
-  return withTokens(opening, { action, database, advice }, async (tokens) => {
-    if (!(await tokens.add(record))) {
-      const isRevoked = (await tokens.list()).some((known) => known.name === name && known.revokedAt !== null);
-      const free = `a revoked token has this name; free it with plant-store token delete ${name}`;
-      throw new CommandError(`Cannot ${action} in "${database}": ${isRevoked ? free : "the name is taken"}`);
-    }
-    // A token that could not be printed would be accepted, but nobody would know it.
-    await writeOutput(io, `${token}\n`).catch(async (error) => {
-      await tokens.delete(name);
-      throw error;
-    });
-    const end = expiresAt ? `It expires ${expiresAt.toISOString()}.` : "It does not expire.";
-    io.stderr(`Created token "${name}" in "${database}". Save it: it cannot be shown again. ${end}\n`);
-  });
-}
 
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as const;
 

@@ -93,15 +93,11 @@ export interface WritingOptions {
   readonly create?: boolean;
   /** Called after the database was created. @default does nothing */
   readonly onCreate?: () => void;
-  /** For a command that adds many plants: how to wait while a server has the only lock. @default does not wait */
-  readonly bulk?: LockWait;
-}
-
-/** How to wait for a lock, however long. */
-export interface LockWait {
-  /** Called once, at the first wait. */
-  readonly onWait: () => void;
-  readonly stop: AbortSignal;
+  /**
+   * For a command that adds many plants: waits, however long, while a server has the only lock. Calls `onWait` once, at the
+   * first wait. @default does not wait
+   */
+  readonly bulk?: { readonly onWait: () => void; readonly stop: AbortSignal };
 }
 
 /** The plants of a database, for reading only. `pages` also throws if plants may be missing from a corrupt database. */

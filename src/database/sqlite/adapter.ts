@@ -3,7 +3,7 @@ import { resolve } from "node:path";
 import { withAbort, withDeadline } from "../../async/deadline.ts";
 import { eventLoopTurn } from "../../async/timers.ts";
 import { ConfigError } from "../../errors.ts";
-import type { DatabaseAdapter, LockWait, ReadOptions, ServingOptions } from "../adapter.ts";
+import type { DatabaseAdapter, ReadOptions, ServingOptions, WritingOptions } from "../adapter.ts";
 import { type Database, DatabaseError, type PlantStore } from "../database.ts";
 import { checkpointMetrics } from "./checkpoint.ts";
 import { isLocked, withDatabaseError } from "./errors.ts";
@@ -114,7 +114,7 @@ async function openHere(path: string, access: "create" | "write", resetsWal: boo
 const TRY_MS = 500;
 
 /** A store whose `add` waits for the lock of a server as long as necessary, not only `timeoutMs`. */
-function waitForLock(store: PlantStore, { onWait, stop }: LockWait): PlantStore {
+function waitForLock(store: PlantStore, { onWait, stop }: NonNullable<WritingOptions["bulk"]>): PlantStore {
   let hasReported = false;
   return {
     ...store,
