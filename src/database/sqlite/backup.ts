@@ -128,11 +128,13 @@ function requireUsable(path: string, source: string): string {
 const MAKE_BACKUP = "make a backup of that database: plant-store backup";
 
 async function copyAndCheck(source: string, draft: string, { onProgress }: ReadOptions) {
+  // Absolute, as the path of the draft in a message is.
+  const backup = resolve(source);
   // The two files share their blocks if the file system can do that.
-  await copyFile(source, draft, constants.COPYFILE_FICLONE);
+  await copyFile(backup, draft, constants.COPYFILE_FICLONE);
   return checkFile(draft, "it", onProgress).catch(({ message }: Error) => {
     // The user knows the backup, not its copy.
-    throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, resolve(source))}`);
+    throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, backup)}`);
   });
 }
 
