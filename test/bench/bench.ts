@@ -1,6 +1,6 @@
 /**
- * What the service costs, beside programs by hand, on other frameworks and on other runtimes: CPU from /proc (so Linux
- * only), on loopback, with fsync on. Prints tables, and writes JSON and the chart.
+ * What the service costs, beside programs by hand and on other frameworks: CPU from /proc (so Linux only), on
+ * loopback, with fsync on. Prints tables, and writes JSON and the chart.
  *
  * `bun run bench [--part stored|refused|lone|start|growth|tokens|postgres]... [--quick] [--stored 1000000]
  * [--charts dist]`

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { TOKEN } from "../support/client.ts";
-import { ROOT } from "../support/program.ts";
+import { ROOT, runToEnd } from "../support/program.ts";
 
 /** A program under test: it serves `POST /plants` and stores into `plants.db` in its working directory. */
 export interface Contender {
@@ -61,4 +61,17 @@ export const HONO = bun("Hono + bun:sqlite", "peers/hono.ts");
 
 function bun(name: string, file: string): Contender {
   return { name, program: [process.execPath, join(import.meta.dir, file)] };
+}
+
+/**
+ * Installs the packages of the other frameworks, by their own lock file, unless they are there.
+ *
+ * @throws {Error} If that fails.
+ */
+export async function installPeers(): Promise<void> {
+  if (existsSync(join(import.meta.dir, "node_modules"))) return;
+  const args = ["install", "--frozen-lockfile", "--cwd", import.meta.dir];
+  const env = process.env as Record<string, string>;
+  const { exitCode, stdout, stderr } = await runToEnd({ program: [process.execPath], args, cwd: ROOT, env });
+  if (exitCode !== 0) throw new Error(`bun install --frozen-lockfile --cwd test/bench:\n${stdout}${stderr}`);
 }

@@ -35,10 +35,10 @@ test("render() says what was missed, and what could not be measured", () => {
     columns: ["program", "CPU"],
     rows: [["plant-store", "31.7"]],
     goals: [outcome("CPU / lean", [1.6], 1.5)],
-    missing: ["Go: there is no go"],
+    missing: ["PostgreSQL: there is none"],
   });
   expect(text).toStartWith("## A stored plant\n\n64 connections.\n\n| program ");
-  expect(text).toContain("\nNot measured: Go: there is no go\n");
+  expect(text).toContain("\nNot measured: PostgreSQL: there is none\n");
   expect(text).toContain("| CPU / lean |     1.60 | 1.60 to 1.60 |  1.50 | not met |");
 });
 

@@ -1,9 +1,8 @@
 import { closeSync, copyFileSync, fsyncSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { emptyDirectory } from "../../support/program.ts";
-import { BY_HAND, type Contender, ELYSIA_DRIZZLE, HONO, ours, OURS_NAME } from "../contenders.ts";
+import { BY_HAND, type Contender, ELYSIA_DRIZZLE, HONO, installPeers, ours, OURS_NAME } from "../contenders.ts";
 import { GOALS } from "../goals.ts";
-import { installPeers } from "../peers.ts";
 import { makePlants } from "../prefilled.ts";
 import { costTable, type Outcome, outcome, type Section, thousands } from "../report.ts";
 import { compare, type Costs, figures, ratios, relative, type Rounds } from "../rounds.ts";

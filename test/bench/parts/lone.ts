@@ -1,6 +1,5 @@
-import { ELYSIA_DRIZZLE, ours, OURS_NAME } from "../contenders.ts";
+import { ELYSIA_DRIZZLE, installPeers, ours, OURS_NAME } from "../contenders.ts";
 import { GOALS } from "../goals.ts";
-import { installPeers } from "../peers.ts";
 import { costTable, outcome, type Section } from "../report.ts";
 import { compare, relative, type Rounds } from "../rounds.ts";
 
