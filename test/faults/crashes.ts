@@ -19,7 +19,6 @@ export interface CrashOptions {
 
 /** Kills servers again and again under load, each time on the file that the last crash left, and judges each time. */
 export async function crashes({ times, power, servers = 1, program }: CrashOptions): Promise<Verdict> {
-  const began = performance.now();
   const experiment = `${power ? "power loss" : "kill -9"} ${servers === 1 ? "under load" : "of two servers on a file"}`;
   using disk = makeDisk({ shim: power });
   const random = randomFrom(printedSeed(experiment));
@@ -43,7 +42,7 @@ export async function crashes({ times, power, servers = 1, program }: CrashOptio
   const size = `${times} crashes, ${ledger.attempts()} sent, ${ledger.acknowledgements()} acknowledged`;
   await settle(disk.server({ faults: { power }, program }), ledger);
   verdict = worse(verdict, ledger.judge(disk.database));
-  return printed({ experiment, size, verdict, began });
+  return printed(experiment, size, verdict);
 
   async function crashAtStart(stack: AsyncDisposableStack): Promise<void> {
     const { child } = stack.use(start(onFreePort(options())));

@@ -34,7 +34,6 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
 
   /** Kills the database, or the server, so many times under load, and starts it again. */
   async function kills(victim: "database" | "server", times: number, program?: readonly string[]): Promise<Verdict> {
-    const began = performance.now();
     const experiment = `kill -9 of the ${victim} under load`;
     const random = randomFrom(printedSeed(experiment));
     const ledger = makeLedger();
@@ -54,7 +53,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
       await load.end;
     }
     const size = `${times} kills, ${ledger.attempts()} sent, ${ledger.acknowledgements()} acknowledged`;
-    return printed({ experiment, size, verdict: await judge(url, ledger), began });
+    return printed(experiment, size, await judge(url, ledger));
   }
 
   test.each(["database", "server"] as const)(
@@ -72,7 +71,6 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
 
   // Duplicates and conflicts among them.
   test("three servers and 50,000 plants lose, invent and change none while the database and a server die", async () => {
-    const began = performance.now();
     const ledger = makeLedger();
     const endless = randomPlants(randomFrom(printedSeed("three servers")), { ids: 50_000, longest: 500, again: 0.2 });
     const source = { left: 50_000 };
@@ -91,10 +89,8 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     servers.push(await startLoaded());
     const responses = await Promise.all(servers.map(async ({ load }) => (await load.end).responses));
     const size = `50,000 plants, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(responses)}`;
-    const verdict = await judge(url, ledger);
-    expect(printed({ experiment: "three servers, the database and one of them killed", size, verdict, began })).toEqual(
-      INTACT,
-    );
+    const experiment = "three servers, the database and one of them killed";
+    expect(printed(experiment, size, await judge(url, ledger))).toEqual(INTACT);
   });
 
   test.skipIf(skipsTmpfs())("a full disk is 503, and then 200 again by itself", async () => {
@@ -128,7 +124,6 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
   test.skipIf(skipsTmpfs())(
     "no room for PostgreSQL's WAL is 503, and loses no plant; with room and a restart all is well again",
     async () => {
-      const began = performance.now();
       await using own = await startCluster({ settings: { min_wal_size: "32MB", max_wal_size: "32MB" } });
       const wal = join(own.data, "pg_wal");
       await own.kill();
@@ -157,10 +152,8 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
       await own.kill();
       await own.restart();
       await requireReady(server.url, ledger, small);
-      const size = JSON.stringify(responses);
-      expect(printed({ experiment: "no room for the WAL", size, verdict: await judge(ownUrl, ledger), began })).toEqual(
-        INTACT,
-      );
+      const verdict = await judge(ownUrl, ledger);
+      expect(printed("no room for the WAL", JSON.stringify(responses), verdict)).toEqual(INTACT);
       expect(await stop(server)).toBe(0);
     },
   );
@@ -275,7 +268,6 @@ test.skipIf(skipsCluster()).each([
   "a primary that is lost under load is succeeded by its synchronous standby, without a 503 or a lost plant: %s",
   async (name, lose) => {
     for (let round = 0; round < 3; round++) {
-      const began = performance.now();
       await using primary = await startCluster();
       await using standby = await startCluster({ primary });
       await primary.waitForStandby();
@@ -303,7 +295,7 @@ test.skipIf(skipsCluster()).each([
       expect(["200", "409/4091", "503/5033"]).toEqual(expect.arrayContaining(Object.keys(responses)));
       const size = `${times}, ${JSON.stringify(responses)}`;
       const verdict = await judge(standby.url("postgres"), ledger);
-      expect(printed({ experiment: `failover, ${name}`, size, verdict, began })).toEqual(INTACT);
+      expect(printed(`failover, ${name}`, size, verdict)).toEqual(INTACT);
     }
   },
 );

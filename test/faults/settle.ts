@@ -49,7 +49,6 @@ export async function eachFault(
   run: (disk: Disk, ledger: Ledger, number: number) => Promise<Verdict>,
   { endsEarly = true } = {},
 ): Promise<{ readonly verdict: Verdict; readonly faults: number }> {
-  const began = performance.now();
   let [verdict, faults, told, acknowledged] = [INTACT, 0, 0, 0];
   for (const number of numbers) {
     using disk = makeDisk({ shim: true });
@@ -61,5 +60,5 @@ export async function eachFault(
     else if (endsEarly) break;
   }
   const size = `${faults} faults, ${told} told to another server, ${acknowledged} acknowledged`;
-  return { verdict: printed({ experiment, size, verdict, began }), faults };
+  return { verdict: printed(experiment, size, verdict), faults };
 }

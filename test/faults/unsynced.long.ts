@@ -50,7 +50,6 @@ interface UnsyncedOptions {
  * stored, and some plants more, and then loses power: what is acknowledged may not rest on what was never synced.
  */
 async function unsynced({ how, more, program, reads = false }: UnsyncedOptions): Promise<Verdict> {
-  const began = performance.now();
   const [cut, flag] =
     how === "killed" ? (["cut by kill -9", "hang"] as const) : (["that failed", "fail-sync"] as const);
   const experiment = `an fsync ${cut}, re-sends, ${more} more, power loss`;
@@ -78,8 +77,7 @@ async function unsynced({ how, more, program, reads = false }: UnsyncedOptions):
     await startLoad({ url: server.url, connections: 1, ledger, next: () => unknown.pop() ?? others() }).end;
   }
   disk.losePower();
-  const size = `${ledger.acknowledgements()} acknowledged`;
-  return printed({ experiment, size, verdict: ledger.judge(disk.database), began });
+  return printed(experiment, `${ledger.acknowledgements()} acknowledged`, ledger.judge(disk.database));
 }
 
 /** Reads what the failed fsync left, and requires that no server starts meanwhile. */
