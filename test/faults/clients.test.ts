@@ -5,7 +5,7 @@ import { connect, limited, neverReading, newPlants, postBytes, startLoad } from 
 import { TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { shell } from "../support/shell.ts";
-import { answers, requireReady, startOnDisk, stop } from "./health.ts";
+import { requireReady, startOnDisk, stop } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -33,17 +33,15 @@ test.concurrent("idle, slow and never-reading clients do not hurt the others", a
 /** A server with 128 file descriptors, and clients that send plants without a pause. */
 async function startWithFew(connections: number) {
   const server = await startServer({ program: shell('ulimit -n 128 && exec "$@"'), env: { AUTH_TOKENS: TOKEN } });
-  const [ledger, next, over] = [makeLedger(), newPlants("descriptors"), new AbortController()];
-  const source = () => (over.signal.aborted ? undefined : next());
-  const load = startLoad({ url: server.url, connections, ledger, next: source });
+  const [ledger, next] = [makeLedger(), newPlants("descriptors")];
+  const load = startLoad({ url: server.url, connections, ledger, next });
   return {
     ...server,
     load,
     requireReady: () => requireReady(server.url, ledger, next),
     /** Ends the clients and the server. None of them may have lost its connection. */
     async stop(): Promise<void> {
-      over.abort();
-      expect(await load.end).toEqual({ responses: { "200": expect.any(Number) }, unanswered: 0, wrong: 0 });
+      expect(await load.stop()).toEqual({ responses: { "200": expect.any(Number) }, unanswered: 0, wrong: 0 });
       expect(await stop(server)).toBe(0);
     },
   };
@@ -53,14 +51,14 @@ test.concurrent(
   "out of file descriptors, the server says so once, goes on serving its open connections, and recovers",
   async () => {
     await using server = await startWithFew(8);
-    await answers(server.load, 100);
+    await server.load.answers(100);
     // The system takes them all; the server has no descriptor for some of them.
     const silent = await Promise.all(Array.from({ length: 150 }, () => connect(server.url)));
     await server.stderr.until(/Out of file descriptors/);
-    await answers(server.load, 5_000);
+    await server.load.answers(5_000);
     for (const connection of silent) connection.close("reset");
     await server.requireReady();
-    await answers(server.load, 100);
+    await server.load.answers(100);
     await server.stop();
     expect(server.stderr.text().match(/Out of file descriptors/g)).toHaveLength(1);
   },
@@ -68,6 +66,6 @@ test.concurrent(
 
 test.concurrent("more clients than file descriptors: no open connection is lost", async () => {
   await using server = await startWithFew(150);
-  await answers(server.load, scaled(2_000, 20_000));
+  await server.load.answers(scaled(2_000, 20_000));
   await server.stop();
 });

@@ -1,15 +1,7 @@
 import { expect } from "bun:test";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { type Ledger, makeLedger } from "../support/ledger.ts";
-import {
-  type Connection,
-  connect,
-  getBytes,
-  postBytes,
-  type startLoad,
-  verdictOf,
-  type WireResponse,
-} from "../support/load.ts";
+import { type Connection, connect, getBytes, postBytes, verdictOf, type WireResponse } from "../support/load.ts";
 import { exitCodeOf, startServer } from "../support/program.ts";
 import { type DiskServerOptions, makeDisk } from "../support/shim.ts";
 
@@ -26,12 +18,6 @@ export async function startOnDisk({ shim = false, ...options }: DiskServerOption
 export function stop({ child }: { readonly child: Bun.Subprocess }, signal: NodeJS.Signals = "SIGTERM") {
   child.kill(signal);
   return exitCodeOf(child);
-}
-
-/** Waits for so many more responses to a load. The test's own time limit ends it. */
-export async function answers(load: ReturnType<typeof startLoad>, count: number): Promise<void> {
-  const end = load.answered() + count;
-  while (load.answered() < end) await Bun.sleep(1);
 }
 
 /** Sends one request on a connection of its own. */

@@ -14,7 +14,7 @@ import { readError } from "../support/responses.ts";
 import { shell } from "../support/shell.ts";
 import { startProxy, type TcpProxy } from "../support/tcp_proxy.ts";
 import { skipsTmpfs } from "../support/tmpfs.ts";
-import { answers, get, requireReady, requireUnavailable, send, stop } from "./health.ts";
+import { get, requireReady, requireUnavailable, send, stop } from "./health.ts";
 import { SYNCHRONOUS_COMMIT_OFF } from "./mutations.ts";
 import { judge } from "./postgres.ts";
 import { fill, smallDisk } from "./settle.ts";
@@ -41,13 +41,13 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     for (let kill = 1; kill <= times; kill++) {
       await using server = await startOn(url, 20_000, program);
       const load = startLoad({ url: server.url, connections: 48, ledger, next });
-      await answers(load, 50 + random() * 500);
+      await load.answers(50 + random() * 500);
       await Bun.sleep(random() * 30);
       if (victim === "database") {
         await cluster.kill();
         // What is acknowledged after a restart, by the same server, is to be as durable.
         await cluster.restart();
-        await answers(load, 100);
+        await load.answers(100);
       }
       server.child.kill("SIGKILL");
       await load.end;
@@ -170,14 +170,14 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     };
     await using old = await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } });
     const oldLoad = startLoad({ url: old.url, connections: 32, ledger, next });
-    await answers(oldLoad, 3_000);
+    await oldLoad.answers(3_000);
     await move();
     expect(await stop(old)).toBe(0);
     await oldLoad.end;
     await move();
     await using server = await startOn(url);
     const load = startLoad({ url: server.url, connections: 32, ledger, next });
-    await answers(load, 3_000);
+    await load.answers(3_000);
     server.child.kill("SIGTERM");
     await load.end;
     expect(await judge(url, ledger)).toEqual(INTACT);
@@ -277,7 +277,7 @@ test.skipIf(skipsCluster()).each([
       const ledger = makeLedger();
       const next = randomPlants(randomFrom(printedSeed("failover")), { longest: 500 });
       const load = startLoad({ url: server.url, connections: 48, ledger, next });
-      await answers(load, 2_000);
+      await load.answers(2_000);
       await lose(primary, proxy);
       const lost = performance.now();
       // What watches over a pair of databases takes its time to notice.

@@ -63,8 +63,7 @@ test.skipIf(skipsProc())(
     const descriptors = descriptorsOf(pid);
 
     const over = new AbortController();
-    const source = () => (over.signal.aborted ? undefined : next());
-    const good = startLoad({ url, connections: 64, ledger, next: source, endOn: [] });
+    const good = startLoad({ url, connections: 64, ledger, next, endOn: [] });
     const odd = kinds.map(async ([name, clients, pauseMs, expected, once]) => {
       const counts: Record<string, number> = {};
       const repeat = async () => {
@@ -85,8 +84,8 @@ test.skipIf(skipsProc())(
     await Bun.sleep(SECONDS * 800);
     const last = await meanMemory(pid, SECONDS * 100);
     over.abort();
+    const { responses, unanswered, wrong } = await good.stop();
     expect((await Promise.all(odd)).flat()).toEqual([]);
-    const { responses, unanswered, wrong } = await good.end;
     console.log(`good plants: ${JSON.stringify(responses)}`);
     const [firstMebibytes, lastMebibytes] = [first, last].map((bytes) => Math.round(bytes / 2 ** 20));
     console.log(`memory: ${firstMebibytes} MiB in the first tenth, ${lastMebibytes} in the last`);

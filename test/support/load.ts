@@ -98,13 +98,10 @@ export async function connect(url: string) {
   const socket = isTls ? connectTls({ ...address, rejectUnauthorized: false }) : connectTcp(address);
   await once(socket, isTls ? "secureConnect" : "connect");
   let received: Buffer<ArrayBufferLike> = Buffer.alloc(0);
-  let changed = Promise.withResolvers<void>();
+  /** Goes on with the response that is waited for. */
+  let wake = () => {};
   const closed = Promise.withResolvers<void>();
   let isClosed = false;
-  const wake = () => {
-    changed.resolve();
-    changed = Promise.withResolvers();
-  };
   socket.on("data", (chunk) => {
     received = Buffer.concat([received, Buffer.from(chunk)]);
     wake();
@@ -124,7 +121,7 @@ export async function connect(url: string) {
         return parsed.response;
       }
       if (isClosed) return undefined;
-      await changed.promise;
+      await new Promise<void>((resolve) => (wake = resolve));
     }
   }
 
@@ -282,16 +279,17 @@ export interface LoadOptions {
 export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"] }: LoadOptions) {
   const responses: Record<string, number> = {};
   let [unanswered, wrong] = [0, 0];
+  const over = new AbortController();
 
   async function client(): Promise<void> {
     let connection = await connect(url).catch(() => undefined);
-    for (let plant = next(); connection !== undefined && plant !== undefined; plant = next()) {
+    for (let plant = next(); connection !== undefined && plant !== undefined && !over.signal.aborted; plant = next()) {
       ledger.attempt(plant);
       const response = await connection.request(postBytes(plant));
       if (response === undefined) unanswered++;
       else if (endOn.includes(count(plant, response))) break;
-      const isOver = response === undefined || response.headers.get("connection") === "close" || connection.isClosed();
-      if (isOver) connection = await connect(url).catch(() => undefined);
+      const isLast = response === undefined || response.headers.get("connection") === "close" || connection.isClosed();
+      if (isLast) connection = await connect(url).catch(() => undefined);
     }
     connection?.close();
   }
@@ -306,12 +304,29 @@ export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"]
     return verdict;
   }
 
-  const clients = Promise.all(Array.from({ length: connections }, client));
+  const end = Promise.all(Array.from({ length: connections }, client)).then((): LoadReport => {
+    over.abort();
+    return { responses, unanswered, wrong };
+  });
+  const answered = () => Object.values(responses).reduce((sum, count) => sum + count, 0);
   return {
     /** Resolves once every client has ended: the server is gone, or there is nothing more to send. */
-    end: clients.then((): LoadReport => ({ responses, unanswered, wrong })),
+    end,
     /** How many responses came so far. */
-    answered: () => Object.values(responses).reduce((sum, count) => sum + count, 0),
+    answered,
+    /** Waits for so many more responses. The test's own time limit ends it, or the end of the clients. */
+    async answers(count: number): Promise<void> {
+      const enough = answered() + count;
+      while (answered() < enough) {
+        if (over.signal.aborted) throw new Error(`The load is over: ${JSON.stringify({ responses, unanswered })}`);
+        await Bun.sleep(1);
+      }
+    },
+    /** Ends each client after the response that it waits for. */
+    stop(): Promise<LoadReport> {
+      over.abort();
+      return end;
+    },
   };
 }
 
