@@ -1,42 +1,101 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { semaphore } from "../../src/async/semaphore.ts";
 import { fuzzCases, sendFuzzCases } from "../faults/fuzz.ts";
 import { TOKEN } from "../support/client.ts";
 import { app } from "../runtimes/app.ts";
 import { fetchRequest } from "../support/app.ts";
+import { installPackage } from "../support/installed_package.ts";
 import { connect, getBytes, postBytes, printedSeed, verdictOf, wireBytes, type WireResponse } from "../support/load.ts";
+import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "../support/module_runtimes.ts";
+import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { peakMemory } from "../support/proc.ts";
-import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { exitCodeOf, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
-import { type Runtime, type RuntimeHost, type RuntimeKind, RUNTIMES, type RuntimeServer } from "../support/runtimes.ts";
 import { scaled } from "../support/scale.ts";
 import { type FramedRequest, REFUSED, WIRE_CASES, type WireCase } from "./wire_cases.ts";
 
 // What is on the wire, whatever serves the app: one suite, on every runtime.
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
+/** What serves the app: their HTTP parsers differ. */
+interface Runtime {
+  readonly name: string;
+  readonly kind: ModuleRuntime["kind"];
+  /** Whether it obeys the signals of `test/runtimes/app.ts`; the program itself does not. */
+  readonly isTestApp: boolean;
+  /** Whether it is missing here. Says so; with `CI` set it throws. */
+  readonly skips: () => boolean;
+  /** Gives what starts a server that has stored nothing, and lets the stack dispose of what all of them stand on. */
+  readonly prepare: (stack: AsyncDisposableStack) => Promise<() => ReturnType<typeof startServer>>;
+}
+
+const env = { AUTH_TOKENS: TOKEN };
+
+/** The adapters of a database are Bun's, so the program runs on Bun only. */
+const RUNTIMES: readonly Runtime[] = [
+  ...MODULE_RUNTIMES.map(testApp),
+  {
+    name: "the program on SQLite",
+    kind: "bun",
+    isTestApp: false,
+    skips: () => false,
+    prepare: async () => () => startServer({ env }),
+  },
+  {
+    name: "the program on PostgreSQL",
+    kind: "bun",
+    isTestApp: false,
+    skips: skipsCluster,
+    async prepare(stack) {
+      const cluster = stack.use(await startCluster());
+      return async () => startServer({ env: { ...env, DATABASE_URL: (await cluster.newDatabase()).url } });
+    },
+  },
+];
+
+/**
+ * The app over a store in memory. On one runtime the app is that of the package, as it is built: what is packed has to
+ * meet all cases, too.
+ */
+function testApp({ name, run, kind }: ModuleRuntime): Runtime {
+  const isPacked = name === "Node 26";
+  return {
+    name: isPacked ? `${name} with the packed module` : name,
+    kind,
+    isTestApp: true,
+    skips: () => kind !== "bun" && skipsRuntimes(`the wire suite on ${name}`),
+    async prepare(stack) {
+      const options = { program: [...run, `serve_${kind}.ts`], cwd: join(ROOT, "test/runtimes") };
+      if (!isPacked) return () => startServer(options);
+      const { path } = stack.use(await installPackage());
+      const module = pathToFileURL(join(path, "node_modules/plant-store/dist/module/mod.js"));
+      return () => startServer({ ...options, env: { MODULE: module.href } });
+    },
+  };
+}
+
 /** What the suite is about. */
 interface Subject {
   readonly runtime: Runtime;
   /** The server, once the suite has begun. */
-  readonly server: () => RuntimeServer;
+  readonly server: () => Awaited<ReturnType<typeof startServer>>;
   /** Starts a server for one test alone. */
-  readonly start: () => Promise<RuntimeServer>;
+  readonly start: () => ReturnType<typeof startServer>;
 }
 
 for (const runtime of RUNTIMES) {
   describe.skipIf(runtime.skips())(`on ${runtime.name}`, () => {
-    let host: RuntimeHost;
-    let server: RuntimeServer;
-    const subject: Subject = { runtime, server: () => server, start: () => host.start() };
+    const stack = new AsyncDisposableStack();
+    let start: Subject["start"];
+    let server: ReturnType<Subject["server"]>;
+    const subject: Subject = { runtime, server: () => server, start: () => start() };
     beforeAll(async () => {
-      host = await runtime.prepare();
-      server = await host.start();
+      start = await runtime.prepare(stack);
+      server = stack.use(await start());
     });
-    afterAll(async () => {
-      await server[Symbol.asyncDispose]();
-      await host[Symbol.asyncDispose]();
-    });
+    afterAll(() => stack.disposeAsync());
     onConnections(subject);
     oneConnection(subject);
     unreadBodies(subject);
@@ -94,7 +153,7 @@ const CONNECTIONS = 16;
 function eachCase(
   isOwn: (wireCase: WireCase) => boolean,
   send: (wireCase: WireCase) => Promise<WireResponse | undefined>,
-  kind?: RuntimeKind,
+  kind?: Runtime["kind"],
 ): void {
   const groups = Object.entries(WIRE_CASES).map(([group, cases]) => [group, cases.filter(isOwn)] as const);
 

@@ -2,7 +2,8 @@ import { EXACT_IDS, MALFORMED_CREDENTIALS, NOT_IDS, NOT_JSON } from "../support/
 import { TOKEN } from "../support/client.ts";
 import type { WireRequest } from "../support/oracle.ts";
 import { goodRequest, wireBytes } from "../support/load.ts";
-import { METRICS_TOKEN, type RuntimeKind } from "../support/runtimes.ts";
+import { METRICS_TOKEN } from "../runtimes/app.ts";
+import type { ModuleRuntime } from "../support/module_runtimes.ts";
 
 /** One request on a connection of its own, and its response. */
 export interface WireCase {
@@ -14,7 +15,7 @@ export interface WireCase {
   readonly request?: FramedRequest;
   readonly verdict: Verdict;
   /** What a runtime forces, and the README names under "What is not promised". */
-  readonly elsewhere?: Partial<Record<RuntimeKind, Verdict>>;
+  readonly elsewhere?: Partial<Record<ModuleRuntime["kind"], Verdict>>;
   /** Whether it needs the signals and the names of `test/runtimes/app.ts`. @default false */
   readonly isForTestApp?: boolean;
 }

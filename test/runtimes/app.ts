@@ -8,9 +8,6 @@ import { TOKEN } from "../support/client.ts";
 /** A token with the scope `metrics` alone. */
 export const METRICS_TOKEN = "metrics-token-0123456789";
 
-/** How many plants may wait for a commit: few enough to fill the queue. */
-export const QUEUE_LIMIT = 40;
-
 /** Longer than any test takes, in milliseconds: deadlines are not what these programs are for. */
 const TIMEOUT_MS = 60_000;
 
@@ -19,7 +16,7 @@ const { MODULE } = process.env;
 const plantStore = MODULE === undefined ? await import("../../src/mod.ts") : ((await import(MODULE)) as typeof source);
 const { createApp, groupCommit, memoryStore, PlantStoreError, readiness, SCOPES } = plantStore;
 const { store, release } = storeUnderTest();
-const commits = groupCommit(store, { queueLimit: QUEUE_LIMIT, timeoutMs: TIMEOUT_MS });
+const commits = groupCommit(store, { timeoutMs: TIMEOUT_MS });
 
 /** The app that every runtime serves. */
 export const app = createApp({
