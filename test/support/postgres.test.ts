@@ -1,8 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { skipsCluster, startCluster } from "./postgres.ts";
-import { isRoot, NOBODY } from "./postgres_template.ts";
+import { isRoot, NOBODY, skipsCluster, startCluster } from "./postgres.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
