@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, jest, spyOn, test } from "bun:test";
 import { withAbort, withDeadline } from "../../src/async/deadline.ts";
-import { promisesSettled } from "../support/deferred_store.ts";
+import { promisesSettled } from "../support/promises_settled.ts";
 
 beforeEach(() => void jest.useFakeTimers());
 afterEach(() => void jest.useRealTimers());

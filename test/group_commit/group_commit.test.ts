@@ -4,7 +4,7 @@ import { memoryStore } from "../../src/database/memory.ts";
 import type { PlantStoreError } from "../../src/errors.ts";
 import { type GroupCommitOptions, groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import { promisesSettled } from "../support/deferred_store.ts";
+import { promisesSettled } from "../support/promises_settled.ts";
 
 beforeEach(() => void jest.useFakeTimers());
 afterEach(() => void jest.useRealTimers());

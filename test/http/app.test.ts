@@ -7,7 +7,6 @@ import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { type AppOptions, createApp } from "../../src/http/app.ts";
 import type { Observer } from "../../src/http/observer.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
-import { deferredStore } from "../support/deferred_store.ts";
 import { readError } from "../support/responses.ts";
 
 const FERN = { id: 1, name: "Fern", tag: "indoor" };
@@ -64,14 +63,13 @@ test("/readyz answers 503 in the error shape while no plant could be stored, to 
 });
 
 test("while the server shuts down every response asks to close its connection, whether it began before or not", async () => {
-  const { store, batch } = deferredStore();
   let isShuttingDown = false;
-  const app = testApp({ plants: groupCommit(store), isShuttingDown: () => isShuttingDown });
-  const first = app.fetch(postPlant(FERN));
-  const { end } = await batch(0);
-  isShuttingDown = true;
-  end(["added"]);
-  const responses = [await first, await app.fetch(new Request("http://localhost:3000/livez"))];
+  const add = async () => {
+    isShuttingDown = true;
+    return "added" as const;
+  };
+  const app = testApp({ plants: { add }, isShuttingDown: () => isShuttingDown });
+  const responses = [await app.fetch(postPlant(FERN)), await app.fetch(new Request("http://localhost:3000/livez"))];
   expect(responses.map(({ status, headers }) => [status, headers.get("connection")])).toEqual([
     [200, "close"],
     [200, "close"],

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, jest, test } from "bun:test";
 import { ERRORS, PlantStoreError } from "../../src/errors.ts";
 import { readiness, type ReadinessOptions } from "../../src/http/health.ts";
-import { promisesSettled } from "../support/deferred_store.ts";
+import { promisesSettled } from "../support/promises_settled.ts";
 
 const FULL = new PlantStoreError("storage_unavailable", "storage is full");
 const HANGS = { code: "storage_unavailable", message: ERRORS.storage_unavailable.message };

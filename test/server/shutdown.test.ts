@@ -5,7 +5,6 @@ import { HttpServer } from "../../src/server/http_server.ts";
 import { shutDown } from "../../src/server/shutdown.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { testApp } from "../support/app.ts";
-import { deferredStore } from "../support/deferred_store.ts";
 import { connect, postBytes } from "../support/load.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 
@@ -15,18 +14,22 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const STALL_MS = 300;
 
 test("shutDown() of a server that stalls before its last response responds to the client's next request, too", async () => {
-  const { store, batch } = deferredStore();
-  const commits = groupCommit(store);
+  const [begun, stored] = [Promise.withResolvers<void>(), Promise.withResolvers<readonly ["added"]>()];
+  const add = () => {
+    begun.resolve();
+    return stored.promise;
+  };
+  const commits = groupCommit({ add, probe: async () => {} });
   const app = testApp({ plants: commits, isShuttingDown: () => true });
   const config = parseConfig({}, { port: "0" });
   const server = new HttpServer(config);
   const address = await server.listen({ fetch: app.fetch, error: () => new Response(null, { status: 500 }) });
   const response = (await connect(address)).request(postBytes({ id: 1n, name: "Fern" }));
-  const inFlight = await batch(0);
+  await begun.promise;
   const tokens = { writeUses: async () => {} };
   const log = getLogger("test");
   const stopped = shutDown({ server, commits, tokens, tracing: undefined, config, log, hasFailed: false });
-  inFlight.end(["added"]);
+  stored.resolve(["added"]);
   Bun.sleepSync(STALL_MS);
   expect((await response)?.status).toBe(200);
   const next = await (await connect(address)).request(postBytes({ id: 2n, name: "Moss" }));
