@@ -1,6 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { BaseResolver, createConfig, lintFromString } from "@redocly/openapi-core";
-import { Validator } from "@seriousme/openapi-schema-validator";
 import type { OpenAPIV3 } from "openapi-types";
 import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
@@ -41,17 +40,11 @@ test("GET /swagger/json says that the API is beside it, whatever proxy is in bet
   expect(urls).toEqual(["https://example.org/api/plants-v1/"]);
 });
 
-test("the OpenAPI document is valid OpenAPI 3.0", async () => {
-  const validator = new Validator();
-  const { valid, errors } = await validator.validate({ ...served });
-  expect(errors).toBeUndefined();
-  expect({ valid, version: validator.version }).toEqual({ valid: true, version: "3.0" });
-});
-
 /** Linting needs no network: a reference to another document is a mistake, and shows as one. */
 const offline = () => Promise.reject(new Error("the document must stand alone"));
 
-test("the OpenAPI document passes Redocly's strict rules without a problem", async () => {
+test("the document is OpenAPI 3.0, and passes Redocly's strict rules without a problem", async () => {
+  expect(served.openapi).toStartWith("3.0.");
   const problems = await lintFromString({
     source: JSON.stringify(served, null, 2),
     config: await createConfig({ extends: ["recommended-strict"] }),
