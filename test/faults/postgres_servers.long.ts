@@ -13,11 +13,10 @@ import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../
 import { readError } from "../support/responses.ts";
 import { shell } from "../support/shell.ts";
 import { startProxy, type TcpProxy } from "../support/tcp_proxy.ts";
-import { skipsTmpfs } from "../support/tmpfs.ts";
 import { get, requireReady, requireUnavailable, send, stop } from "./health.ts";
 import { SYNCHRONOUS_COMMIT_OFF } from "./mutations.ts";
 import { judge } from "./postgres.ts";
-import { fill, smallDisk } from "./settle.ts";
+import { fill, skipsTmpfs, smallDisk } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 

@@ -1,9 +1,8 @@
 import { expect } from "bun:test";
 import { INTACT, type Ledger, makeLedger, printed, type Verdict, worse } from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
-import { type start, startServer, type StartOptions } from "../support/program.ts";
+import { emptyDirectory, type start, startServer, type StartOptions } from "../support/program.ts";
 import { type Disk, makeDisk } from "../support/shim.ts";
-import { mountTmpfs } from "../support/tmpfs.ts";
 import { stop } from "./health.ts";
 
 /** A re-send settles what is unknown: nothing else than stored or taken can come of it; then a clean end. */
@@ -26,6 +25,20 @@ export async function urlOf({ stderr }: ReturnType<typeof start>): Promise<strin
 /** How to start a program on a free port. */
 export function onFreePort({ args = [], ...options }: StartOptions): StartOptions {
   return { args: ["--port", "0", ...args], ...options };
+}
+
+/** Whether there can be no {@linkcode smallDisk} here. Says so, for the tests that skip themselves. */
+export function skipsTmpfs(): boolean {
+  const can = process.platform === "linux" && process.getuid?.() === 0 && Bun.which("mount") !== null;
+  using directory = emptyDirectory();
+  const skips = !can || !mountTmpfs(directory.path, "size=1m");
+  if (skips) console.warn("Skipped, whatever needs a full disk: a tmpfs cannot be mounted here");
+  else Bun.spawnSync(["umount", directory.path]);
+  return skips;
+}
+
+function mountTmpfs(path: string, options: string): boolean {
+  return Bun.spawnSync(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path]).exitCode === 0;
 }
 
 /** Puts a directory on a small disk until the end of the scope, with such options as its size: mount(8). */

@@ -6,9 +6,8 @@ import { INTACT, makeLedger } from "../support/ledger.ts";
 import { limited, newPlants, startLoad } from "../support/load.ts";
 import { LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
-import { skipsTmpfs } from "../support/tmpfs.ts";
 import { get, requireReady, requireUnavailable, send, startOnDisk, stop } from "./health.ts";
-import { fill, onFreePort, smallDisk } from "./settle.ts";
+import { fill, onFreePort, skipsTmpfs, smallDisk } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 
 /** What a process holds in memory now, and has held at its most; in bytes: proc_pid_status(5). */
 export function memoryOf(pid: number): { now: number; most: number } {
@@ -19,11 +19,6 @@ export async function peakMemory(program: Bun.Subprocess): Promise<number> {
     await Bun.sleep(5);
   }
   return peak;
-}
-
-/** How many descriptors a process has open. */
-export function descriptorsOf(pid: number): number {
-  return readdirSync(`/proc/${pid}/fd`).length;
 }
 
 /** What processes have spent on the CPU so far, all their threads together, in microseconds: proc_pid_stat(5). */
