@@ -1,10 +1,7 @@
 import type { HandPlant, Outcome } from "./by_hand_http.ts";
 import { openPlants } from "./peers/sqlite.ts";
 
-/**
- * Opens `plants.db` in the working directory and gives the function that stores a batch in one transaction. It
- * is as durable as the program it is compared with; SQLite makes its own checkpoints, every 1,000 pages.
- */
+/** Opens `plants.db`, as durable as plant-store's, and returns the function that stores a batch in one transaction. */
 export function openByHand(): (batch: readonly HandPlant[]) => Outcome[] {
   const database = openPlants();
   const insert = database.prepare("INSERT INTO plants VALUES (?, ?, ?) ON CONFLICT DO NOTHING");

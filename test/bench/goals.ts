@@ -1,6 +1,4 @@
-/**
- * What the benchmark holds the service to, all in one place. `gate.ts` fails CI past some of them.
- */
+/** What the benchmark holds the service to. `gate.ts` fails CI past some of them. */
 export const GOALS = {
   /** Server CPU of a stored plant at 64 connections, in times that of the lean program by hand. */
   cpuToLean: 1.3,

@@ -31,9 +31,8 @@ export async function compare(
 }
 
 /**
- * What a load costs once the server has been under it for as long. A server that waits for its turn has nothing to do,
- * and its runtime discards compiled code: in its first seconds it compiles again, and costs more. Several servers share
- * the processors, and each needs as many requests as one alone until it is compiled: they are loaded that much longer.
+ * What a load costs once the server has been under it for as long. An idle server discards compiled code, and compiles
+ * again in its first seconds. Several servers share the processors, so each needs that much longer to be compiled.
  */
 export async function steadyCost(server: Pick<Server, "load" | "servers">, load: LoadOptions): Promise<Cost> {
   await server.load({ ...load, seconds: load.seconds * server.servers });

@@ -23,11 +23,7 @@ export interface Cost extends Pick<LoadResult, "responses" | "p50Ms" | "p90Ms" |
 /** A contender that runs. */
 export type Server = Awaited<ReturnType<typeof startContender>>;
 
-/**
- * Starts a contender. At the end of the scope it is killed, and what it stored is compared with what it answered.
- *
- * @throws {Error} At the end of the scope, if a plant that was answered 200 is missing, or one is there that nobody sent.
- */
+/** Starts a contender. At the end of the scope it is killed, and its plants are compared with its responses. */
 export async function startContender(contender: Contender) {
   const { name, program, env, settled, stores = true, servers = 1, databaseProcesses = () => [] } = contender;
   const stack = new AsyncDisposableStack();
@@ -89,11 +85,7 @@ function countPlants(directory: string): number {
   return database.query<{ plants: number }, []>("SELECT count(*) AS plants FROM plants").get()?.plants ?? Number.NaN;
 }
 
-/**
- * Refuses a contender that answers 200 without having synced: on a disk whose fsync fails it must not.
- *
- * @throws {Error} If it does, or does not work on a disk that is well.
- */
+/** Refuses a contender that returns 200 on a disk whose fsync fails. */
 export async function requireFsync({ name, program, env = {} }: Contender): Promise<void> {
   stop.signal.throwIfAborted();
   using disk = makeDisk({ shim: true });

@@ -43,10 +43,7 @@ test.skipIf(skipsShim())(
   },
 );
 
-/**
- * Twice what the README says, in bytes, because other tests load the machine: 84 to 167 MB were seen. Without the
- * checkpoint that makes the WAL start anew it is 570.
- */
+/** Twice what the README says, in bytes, because other tests load the machine. Without RESTART it is 570 MB. */
 const WAL_BOUND = 256 * 2 ** 20;
 
 /** Each line changes a page, of 4 KB: without the bound the WAL would hold all of them. */

@@ -27,11 +27,7 @@ const REFUSED = {
   ),
 };
 
-/**
- * A server starts at once on a damaged file, stores plants, and ends when it has found the damage. It does so a second
- * after its start, and refuses plants for a moment: where a busy machine kept either side waiting for that long, so that
- * none was stored or none refused, it is done once more.
- */
+/** A server starts on a damaged file, stores plants, and ends when its check has found the damage. */
 async function serveUntilFound(store: Home, what: Damage): Promise<void> {
   for (let triesLeft = 5; ; triesLeft--) {
     damage(store.database, what);

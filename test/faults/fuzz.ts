@@ -88,10 +88,7 @@ const DAMAGED_TIMEOUT_MS = 200;
 /** Any other request that has no response after this long, in milliseconds, hangs. */
 const HANG_TIMEOUT_MS = 20_000;
 
-/**
- * Sends the cases to any server of the app. What it may have stored is in the ledger, and what it refused because of
- * another plant in `taken`.
- */
+/** Sends the cases to any server of the app. Returns what it may have stored, and what a rival plant kept it from. */
 export async function sendFuzzCases(url: string, cases: Iterator<FuzzCase>) {
   const ledger = makeLedger();
   const unexpected: string[] = [];
@@ -140,8 +137,8 @@ function wrongEcho({ status, body }: WireResponse, plant: NewPlant | undefined):
 }
 
 /**
- * Only what was answered 200 may be in the file; or what was not answered at all. A bodiless response is Bun's, to bytes
- * that followed the request, and the plant's own response was lost with the connection.
+ * Only plants with a 200, or without a response, may be in the file. A response without a body is Bun's, to bytes that
+ * followed the request: the plant's own response was lost with the connection.
  */
 function remember({ plant }: FuzzCase, seen: string, ledger: Ledger, taken: NewPlant[]): void {
   if (plant === undefined) return;

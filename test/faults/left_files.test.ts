@@ -102,10 +102,7 @@ test.concurrent("damage that one of two servers finds ends both with the file an
   expect(digests(serving.database)).toEqual(serving.before);
 });
 
-/**
- * Two servers on a damaged file that have stored plants, and the file and its WAL as they are then. They have a second
- * from their start until they find the damage: where that was too short, on a busy machine, it is done once more.
- */
+/** Two servers on a damaged file that have stored plants before they find the damage, with the file and its WAL. */
 async function storedOnDamage() {
   for (let triesLeft = 5; ; triesLeft--) {
     await using stack = new AsyncDisposableStack();

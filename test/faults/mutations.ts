@@ -10,9 +10,7 @@ export const SYNCHRONOUS_NORMAL = change(
   'set(client, "synchronous", "NORMAL", 1n);',
 );
 
-/**
- * No bug: checkpoints come two hundred times as often, so that a short load has those that make writers wait (RESTART), too.
- */
+/** No bug: checkpoints come 200 times as often, so that a short load has those that make writers wait (RESTART). */
 export const FREQUENT_CHECKPOINTS = change(
   "database/sqlite/checkpoint.ts",
   "const PAGES = 4_000;",

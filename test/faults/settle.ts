@@ -52,10 +52,7 @@ export function fill(file: string): void {
   Bun.spawnSync(["dd", "if=/dev/zero", `of=${file}`, "bs=4k"]);
 }
 
-/**
- * Runs an experiment on a disk of its own for each number, which says what fails there. Ends early where a number is past
- * the end of a run, so that nothing failed, unless the runs differ in where they end.
- */
+/** Runs an experiment on a disk of its own for each number of what fails there. Ends once nothing has failed. */
 export async function eachFault(
   experiment: string,
   numbers: Iterable<number>,

@@ -60,15 +60,11 @@ test("the drain notices a server that stops listening right at the signal", asyn
 
 /**
  * How late the clients of a drain, which share this thread, may be, in milliseconds. A server that stops closes a
- * connection on which nothing came for a quarter of a second (RFC 9112 section 9.5): a client that was itself kept
- * waiting for as long sends into it.
+ * connection after a quarter of a second of silence (RFC 9112 section 9.5), and a late client would send into it.
  */
 const LATE_MS = 100;
 
-/**
- * Stops a server by SIGTERM so many times under load, and holds it to answering every request that it got. A drain whose
- * clients were late, on a busy machine, says nothing about what they got no response to: it is done once more.
- */
+/** Stops a server under load so many times: each request must get a response. Repeats a drain with late clients. */
 async function drains(times: number, program?: readonly string[]): Promise<Verdict> {
   using disk = makeDisk({ shim: false });
   const random = randomFrom(printedSeed("drain"));

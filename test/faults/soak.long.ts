@@ -28,10 +28,7 @@ import { startOnDisk, stop } from "./health.ts";
 /** `SOAK_SECONDS=300 bun test ./test/faults/soak.long.ts` is the whole of it. */
 const SECONDS = Number(process.env["SOAK_SECONDS"] ?? 30);
 
-/**
- * How much more memory the last tenth of the time may take than the first one, in bytes. The caches that fill meanwhile
- * are bounded: 10,000 JWTs that were accepted take some of it, and SQLite's pages some.
- */
+/** How much more memory the last tenth of the time may take than the first, in bytes: bounded caches fill meanwhile. */
 const MEMORY_BOUND = 64 * 2 ** 20;
 /** Of the good clients' requests, the share that may get a 503: a busy moment may refuse a few. */
 const REFUSED_SHARE_BOUND = 0.01;

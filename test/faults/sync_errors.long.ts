@@ -103,10 +103,7 @@ function plantsOf(seed: number, { heavy, plants }: { heavy: boolean; plants: num
   return heavy ? limited(() => ({ ...next(), name }), 350) : limited(next, plants);
 }
 
-/**
- * Fails the n-th fsync of one of two servers on a file, for each n. That one has to end. The other one serves on until
- * the kernel tells it, at its own next fsync of that file; then it has to end, too.
- */
+/** Fails the n-th fsync of one of two servers on a file. It ends at once, the other one at its own next fsync. */
 function twoServerSyncErrors(numbers: Iterable<number>, program: readonly string[]) {
   const experiment = "a failed fsync, two servers on a file";
   const seed = printedSeed(experiment);
@@ -141,10 +138,7 @@ async function judgeAfter(disk: Disk, ledger: Ledger, { losesPower }: { losesPow
 
 type Program = ReturnType<typeof start>;
 
-/**
- * Loads a server until the first response about the fault: whatever is unanswered was accepted before it. Resolves to
- * nothing if the server ends before it listens.
- */
+/** Loads a server until the first response about the fault. Resolves to nothing if it ends before it listens. */
 async function loadOf(program: Program, ledger: Ledger, next: () => NewPlant | undefined, connections: number) {
   const url = await urlOf(program);
   return url === undefined
@@ -152,10 +146,7 @@ async function loadOf(program: Program, ledger: Ledger, next: () => NewPlant | u
     : startLoad({ url, connections, ledger, next, endOn: ["503/5032", "503/5033"] }).end;
 }
 
-/**
- * Ends a server that its fault has not ended. One that had a failed fsync, or was told of one, ends with an exit code of its
- * own, and leaves no request without a true response.
- */
+/** Ends a server that its fault has not ended. After a failed fsync it must have an exit code of its own. */
 async function requireEnd(
   { child, stderr }: Program,
   load: LoadReport | undefined,

@@ -46,8 +46,8 @@ interface UnsyncedOptions {
 }
 
 /**
- * Ends a server in the middle of an fsync, sends what it left in the page cache to a next server, which finds it
- * stored, and some plants more, and then loses power: what is acknowledged may not rest on what was never synced.
+ * Kills a server in an fsync, and sends what it left in the page cache to a next server. Then the power is lost:
+ * what is acknowledged may not rest on what was never synced.
  */
 async function unsynced({ how, more, program, reads = false }: UnsyncedOptions): Promise<Verdict> {
   const [cut, flag] =

@@ -55,10 +55,7 @@ const RUNTIMES: readonly Runtime[] = [
   },
 ];
 
-/**
- * The app over a store in memory. On one runtime the app is that of the package, as it is built: what is packed has to
- * meet all cases, too.
- */
+/** The app over a store in memory. On one runtime it is the app of the package, as it is built. */
 function testApp({ name, run, kind }: ModuleRuntime): Runtime {
   const isPacked = name === "Node 26";
   return {
@@ -376,11 +373,7 @@ function aborts({ server }: Subject): void {
 
 // Hostile requests
 
-/**
- * How long one may be, in bytes. A body of the limit in chunks of one byte is six times as long, and takes Node 22 some
- * five seconds of CPU, which on a busy machine looks like a hang. The fuzz sends such to the program, and each runtime
- * gets chunks of one byte in a case of their own.
- */
+/** How long one may be, in bytes: six times the limit in chunks of a byte takes Node 22 five seconds of CPU. */
 const MAX_HOSTILE_BYTES = 100_000;
 
 /** Making them takes longer than sending them: they are the same for each runtime. */

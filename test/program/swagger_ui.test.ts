@@ -19,10 +19,7 @@ const READ = [
 const DESKTOP = { width: 1280, height: 1000 };
 const PHONE = { width: 390, height: 844 };
 
-/**
- * The name that the browser knows the server by, and the only one it can look up. A local one would not do: Swagger
- * UI can ask a validator on the internet, and does not where the page is local.
- */
+/** The name by which the browser knows the server. With a local one Swagger UI would not ask a validator online. */
 const HOST = "plants.example";
 const FLAGS = ["--no-proxy-server", `--host-resolver-rules=MAP ${HOST} 127.0.0.1, MAP * ~NOTFOUND`];
 

@@ -8,10 +8,7 @@ const WIDTH = 860;
 
 const PLANT = { id: 1, name: "Monstera deliciosa", tag: "indoor" };
 
-/**
- * What a first session looks like, as an SVG: the server starts, a plant is stored twice, and a different one under its id
- * is refused. Everything but the prompt comes from a real run; the token is shortened, and the port is the default.
- */
+/** A first session as an SVG, from a real run. The token is shortened, and the port is the default. */
 export async function terminalPicture(): Promise<string> {
   await using server = await startServer({ env: { LOG_FORMAT: "pretty", NO_COLOR: "1" } });
   const [printed, token = ""] = await server.stderr.until(/[^]*?^  (plant_\w{38})$/m);

@@ -29,10 +29,7 @@ export const app = createApp({
   observer: { onError: () => {}, onResponse: () => {} },
 });
 
-/**
- * Prints the address, and obeys the signals: SIGHUP releases the plants that are held, SIGUSR2 drains, and SIGTERM stops
- * the server, which ends the process.
- */
+/** Prints the address, and obeys signals: SIGHUP releases the held plants, SIGUSR2 drains, SIGTERM stops the server. */
 export function underTest(address: string, stop: () => Promise<unknown>): void {
   process.on("SIGHUP", release);
   process.on("SIGUSR2", () => {

@@ -35,10 +35,7 @@ interface Row {
 
 const ENDED = Symbol("the server's life has ended");
 
-/**
- * A primary with a synchronous standby, as far as lanes can tell: a commit is durable on the primary first, and is seen
- * and acknowledged once the standby has it; after a crash the primary shows what it committed, replicated or not.
- */
+/** A primary with a synchronous standby. A commit is durable first, and acknowledged once the standby has it. */
 export class DatabaseModel {
   /** Those of the primary. */
   #rows = new Map<string, Row>();

@@ -6,10 +6,7 @@ interface Timer {
   readonly run: () => void;
 }
 
-/**
- * Time that passes when nothing else is left to do: until the end of the scope every timer and `performance.now()` of
- * this process is on it, so an hour takes as long as what happens in it.
- */
+/** Time that passes only when nothing else is left to do: that of all timers and `performance.now()`. */
 export function virtualTime() {
   let now = 0;
   let jumpedMs = 0;

@@ -1,10 +1,7 @@
 /** The token that the programs under test are given as `AUTH_TOKENS`, and test apps know. */
 export const TOKEN = "known-token-0123456789";
 
-/**
- * Where nobody listens: the port of the discard service (RFC 863), which no system runs any more. One that was free a
- * moment ago could be another test's by now.
- */
+/** Where nobody listens: the port of the discard service (RFC 863). One that was just free could be another test's. */
 export const CLOSED_PORT = 9;
 
 /** A `POST /plants`, a good one unless told otherwise; headers given replace its own, `null` removes one. */
@@ -47,10 +44,7 @@ export function bearer(token = TOKEN): { authorization: string } {
   return { authorization: `Bearer ${token}` };
 }
 
-/**
- * How long a change of a token may take to count on a running server, in milliseconds. The README promises five seconds;
- * a machine that runs tests beside it may need more, and a server that reads the tokens too seldom needs much more.
- */
+/** How long a change of a token may take to reach a running server, in milliseconds: three times what is promised. */
 const TOKEN_CHANGE_MS = 15_000;
 
 /** Sends a plant with a token again and again, until the response has the status. */

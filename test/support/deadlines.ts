@@ -3,10 +3,7 @@ import { spyOn } from "bun:test";
 /** Timers from this length on, in milliseconds, are for deadlines. */
 const LONG_MS = 5_000;
 
-/**
- * For tests of what happens at a deadline of seconds, to the end of the scope: its timer ends after a tenth of its time in
- * this process, and what looks at the clock finds as much time passed as the test says.
- */
+/** Ends timers of seconds after a tenth of their time, to the end of the scope; the clock passes as the test says. */
 export function shortenDeadlines() {
   const { setTimeout } = globalThis;
   const now = performance.now.bind(performance);

@@ -13,10 +13,7 @@ const KEPT_MS = 600_000;
 
 let program: readonly [string] | undefined;
 
-/**
- * The executable, by the package's own build script. It starts in a fifth of the time that the source takes, so it is
- * what tests start; one build serves every test until the source changes.
- */
+/** The executable, by the package's own build script: built once, until the source changes. */
 export function executable(): readonly [string] {
   if (program !== undefined) return program;
   const path = join(BUILDS, digestOfSources());

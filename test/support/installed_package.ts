@@ -3,10 +3,7 @@ import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
 import { emptyDirectory, ROOT } from "./program.ts";
 
-/**
- * Packs the package and installs the tarball, with the dependencies that the lock file names and nothing else, in a
- * directory that is gone at the end of the scope: what a project of somebody else has.
- */
+/** Packs the package, and installs it with the dependencies of the lock file in a directory of its own. */
 export async function installPackage() {
   using stack = new DisposableStack();
   const directory = stack.use(emptyDirectory());

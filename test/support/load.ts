@@ -86,11 +86,7 @@ export interface WireResponse {
 /** One connection; requests on it go one after the other. */
 export type Connection = Awaited<ReturnType<typeof connect>>;
 
-/**
- * Connects to a server, over TLS without a look at its certificate where the URL says so.
- *
- * @throws {Error} If nothing listens there.
- */
+/** Connects to a server, over TLS without checking its certificate if the URL says so. */
 export async function connect(url: string) {
   const { hostname: host, port, protocol } = new URL(url);
   const address = { host, port: Number(port) };

@@ -10,11 +10,7 @@ export interface Mutation {
   readonly to: string;
 }
 
-/**
- * A copy of the repository with a bug in it, gone at the end of the scope.
- *
- * @throws {Error} If a mutation does not fit the source any more.
- */
+/** A copy of the repository with a bug in it, to the end of the scope. Throws if a mutation does not fit the source. */
 export function mutant(mutations: readonly Mutation[]) {
   const directory = emptyDirectory();
   for (const name of ["package.json", "bun.lock", "tsconfig.json", "bunfig.toml", "src", "drizzle", "test"]) {
@@ -43,12 +39,7 @@ function apply(root: string, { file, from, to }: Mutation): void {
   );
 }
 
-/**
- * Runs an existing test file of a copy of the repository, and resolves to the names of the tests that failed.
- *
- * @param file From the repository's root.
- * @param name A pattern: only the tests whose names match it run.
- */
+/** Runs the tests of one file of a copy whose names match a pattern. Resolves to the names of those that failed. */
 export async function failingTests(root: string, file: string, name: string): Promise<string[]> {
   const run = Bun.spawn([process.execPath, "test", `./${file}`, "-t", name], {
     cwd: root,

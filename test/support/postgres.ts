@@ -103,10 +103,7 @@ export interface ClusterOptions {
   readonly settings?: Readonly<Record<string, string>>;
   /** The cluster that this one is a standby of. */
   readonly primary?: PostgresCluster;
-  /**
-   * Where it stores. In memory an fsync costs nothing, and whatever kills processes only leaves the same behind; a
-   * benchmark wants the disk. @default "memory"
-   */
+  /** Where it stores: in memory an fsync costs nothing, and a benchmark wants the disk. @default "memory" */
   readonly disk?: "memory" | "disk";
   /** Files to put into the data directory, by name, such as a `pg_hba.conf`; its own lets in everybody on this machine. */
   readonly files?: Readonly<Record<string, string>>;
@@ -210,10 +207,7 @@ const SETTINGS = {
 /** PostgreSQL's files of shared memory are in the data directory, and are removed with it, even after a SIGKILL. */
 const IN_MEMORY = { dynamic_shared_memory_type: "mmap" };
 
-/**
- * One `initdb` takes seconds and serves every cluster of every test: programs and a data directory that was never
- * started, made once for this version of PostgreSQL and this user.
- */
+/** Programs and a data directory that was never started, made once for this version of PostgreSQL and this user. */
 function templateDirectory(): string {
   const { version } = JSON.parse(readFileSync(join(PACKAGE, "package.json"), "utf8")) as { version: string };
   const user = process.getuid?.() ?? 0;
@@ -255,10 +249,7 @@ function linkLibraries(directory: string): void {
   }
 }
 
-/**
- * Between finding a port and listening on it, and while a cluster is down, another test may be given the port: then the
- * next one is tried, or the same one again.
- */
+/** Another test may take the port before it is listened on: then the next one is tried, or the same one again. */
 async function startServer(template: string, data: string, findPort: () => number) {
   for (let triesLeft = 100; ; triesLeft--) {
     const port = findPort();
@@ -315,10 +306,7 @@ while [ "$(readlink "/proc/$pid/cwd")" = "$0/data" ]; do
 done
 rm -rf "$0"`;
 
-/**
- * Starts a process that ends the PostgreSQL of a directory, and removes the directory, when `end` is called or this
- * process ends, however it ends: a test run that is killed leaves nothing behind.
- */
+/** Starts a process that ends PostgreSQL and removes its directory when this process ends, however it ends. */
 function startReaper(directory: string) {
   // In a session of its own: Ctrl-C ends the tests and not the reaper.
   const reaper = spawn("sh", ["-c", REAPER, directory], { detached: true, stdio: ["pipe", "ignore", "ignore"] });

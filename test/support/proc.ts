@@ -7,10 +7,7 @@ export function memoryOf(pid: number): { now: number; most: number } {
   return { now: bytes("VmRSS"), most: bytes("VmHWM") };
 }
 
-/**
- * The most memory that a program has until it ends, in bytes, as the kernel has it for this program alone: `maxRSS`
- * begins with that of the process that started it.
- */
+/** The most memory that a program has until it ends, in bytes. `maxRSS` begins with that of its parent. */
 export async function peakMemory(program: Bun.Subprocess): Promise<number> {
   let peak = 0;
   while (program.exitCode === null && program.signalCode === null) {

@@ -34,10 +34,7 @@ export function emptyDirectory(parent = tmpdir()) {
   };
 }
 
-/**
- * Linux's file system in memory, where it is large enough for some databases; else that of temporary files. In memory an
- * fsync costs nothing: for tests of what is stored, and not of how durable it is.
- */
+/** A file system in memory, if it is large enough: an fsync costs nothing there. Otherwise that of temporary files. */
 export function memoryDirectory(): string {
   const path = "/dev/shm";
   if (!existsSync(path)) return tmpdir();
@@ -62,10 +59,7 @@ export interface StartOptions {
   readonly env?: Record<string, string>;
 }
 
-/**
- * Starts the program; whatever happens, it is gone at the end of the scope. What it logged is searched for tokens and
- * bodies, whatever the test was about.
- */
+/** Starts the program, to the end of the scope. Its log is then searched for tokens and bodies. */
 export function start({ program = executable(), args = [], cwd, env = {} }: StartOptions) {
   const home = cwd === undefined ? emptyDirectory() : { path: cwd, [Symbol.dispose]() {} };
   const child = Bun.spawn([...program, ...args], {
@@ -101,11 +95,7 @@ const SECRET = /plant_[0-9A-Za-z]{38}|-token-0123|\beyJ[\w-]{8}/;
 /** The names that the tests give their plants. */
 const BODY = /\b(?:Fern|Ivy|Monstera|Moss|plant \d+)\b/;
 
-/**
- * Requires that a log holds no token and nothing of a body.
- *
- * @param authTokens The tokens that the program was given, as `AUTH_TOKENS` has them.
- */
+/** Requires that a log holds no token of `authTokens`, and nothing of a body. */
 function assertNoSecrets(log: string, authTokens = ""): void {
   const given = authTokens.split(",").filter((token) => token !== "");
   const leaks = log
@@ -130,10 +120,7 @@ export async function startServer({ args = [], ...options }: StartOptions = {}) 
   return { ...program, url };
 }
 
-/**
- * Whether a server logs this message on a slow machine only, whatever is done with it: there it lives long enough for its
- * check to begin, and waits for the processor.
- */
+/** Whether a server logs this message on a slow machine only, on which it lives until its check begins. */
 export function isFromSlowMachine(message: string): boolean {
   return message.startsWith("Integrity check ") || message === "Event loop blocked";
 }

@@ -25,10 +25,7 @@ export interface Faults {
   readonly errno?: "EIO" | "ENOSPC" | "EROFS";
 }
 
-/**
- * A flag that makes the disk sick while it is raised. The disk itself raises `hit` when a fault has happened, and `told`
- * when a process was told of an fsync that had failed in another one.
- */
+/** Makes the disk sick while it is raised. The disk raises `hit` at a fault, `told` when it reports a failed fsync. */
 export type Flag = "hang" | "fail-sync" | "fail-write" | "fail-checkpoint" | "sick" | "hit" | "told";
 
 /** Whether the shim cannot be used here. Says so, for the tests that skip themselves, or fails in CI. */
