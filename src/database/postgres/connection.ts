@@ -1,7 +1,6 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { withDeadline } from "../../async/deadline.ts";
 import { codeOf, PostgresFailure, toFailure } from "./errors.ts";
-import type { TablesVerifier } from "./tables.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
 /** A statement's parameter. Arrays are passed as text, which keeps them exact. */
@@ -32,7 +31,7 @@ export interface ConnectionOptions {
   /** When the server ends a statement, in milliseconds. @default {STATEMENT_TIMEOUT_MS} */
   readonly statementTimeoutMs?: number | undefined;
   /** Gives the session its `search_path`, and verifies the tables there. @default uses the role's, and accepts all */
-  readonly tables?: TablesVerifier;
+  readonly tables?: { searchPath(): string | undefined; verify(connection: Connection): Promise<void> };
 }
 
 /** When the server ends a statement, in milliseconds, unless it is about to commit. */

@@ -1,9 +1,6 @@
 import type { Connection } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 
-/** See {@linkcode tablesVerifier}. */
-export type TablesVerifier = ReturnType<typeof tablesVerifier>;
-
 /**
  * Creates a verifier, which verifies each server once.
  *

@@ -2,7 +2,6 @@ import type { Database } from "bun:sqlite";
 import { withDeadline } from "../../async/deadline.ts";
 import type { DatabaseMetric } from "../database.ts";
 import type { CheckpointApi } from "./checkpoint_worker.ts";
-import type { SqliteDatabaseOptions } from "./database.ts";
 import type { FailStop } from "./fail_stop.ts";
 import { walBytes } from "./files.ts";
 import { workerCalls } from "./worker_calls.ts";
@@ -49,6 +48,14 @@ export function nextCheckpoint(pages: number, left: number, last: LastCheckpoint
 
 const NEVER: LastCheckpoints = { pass: 0, reset: 0, restart: 0 };
 
+/** Who makes the checkpoints of a database, and who hears of failures. */
+export interface CheckpointerOptions {
+  /** Called when a checkpoint failed, for example without space: the WAL grows until one succeeds. @default does nothing */
+  readonly onCheckpointFailed?: (error: Error) => void;
+  /** Makes checkpoints on another thread, and is closed with the database. @default this thread makes them */
+  readonly checkpointWorker?: CheckpointWorker;
+}
+
 /**
  * Makes the checkpoints of a connection that has `wal_autocheckpoint` off: SQLite's own one hides a failed fsync, and holds
  * up the commit that made it due.
@@ -59,7 +66,7 @@ export function checkpointer(
   client: Database,
   failStop: FailStop,
   setBusyTimeout: (timeoutMs: number) => void,
-  { checkpointWorker: worker, onCheckpointFailed }: SqliteDatabaseOptions,
+  { checkpointWorker: worker, onCheckpointFailed }: CheckpointerOptions,
 ) {
   const measure = client.prepare("PRAGMA wal_checkpoint(NOOP)");
   const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");

@@ -1,7 +1,7 @@
 import type { Database as Client } from "bun:sqlite";
 import { ADD_SHARE } from "../adapter.ts";
 import { type Database, keysetPages } from "../database.ts";
-import { checkpointer, checkpointMetrics, type CheckpointWorker } from "./checkpoint.ts";
+import { checkpointer, checkpointMetrics, type CheckpointerOptions } from "./checkpoint.ts";
 import { CorruptError } from "./errors.ts";
 import { closeWithoutCheckpoint, failStopOf } from "./fail_stop.ts";
 import { sameFilesCheck } from "./files.ts";
@@ -16,13 +16,9 @@ export interface SqliteDatabase extends Database {
 }
 
 /** Options of {@linkcode sqliteDatabase}. */
-export interface SqliteDatabaseOptions {
+export interface SqliteDatabaseOptions extends CheckpointerOptions {
   /** How long calls other than `add` wait for the lock of another process, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;
-  /** Called when a checkpoint failed, for example without space: the WAL grows until one succeeds. @default does nothing */
-  readonly onCheckpointFailed?: (error: Error) => void;
-  /** Makes checkpoints on another thread, and is closed with the database. @default this thread makes them */
-  readonly checkpointWorker?: CheckpointWorker;
 }
 
 /**
