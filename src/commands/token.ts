@@ -44,7 +44,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
           const free = `a revoked token has this name; free it with plant-store token delete ${name}`;
           throw new CommandError(`Cannot ${action} in "${database}": ${isRevoked ? free : "the name is taken"}`);
         }
-        // A token that could not be printed would be accepted, but nobody would know it.
+        // A token that could not be printed is lost, but it would be accepted.
         await writeOutput(io, `${token}\n`).catch(async (error) => {
           await tokens.delete(name);
           throw error;

@@ -179,7 +179,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the p
 
   test.each(COMPILERS)("TypeScript $version checks a strict project that uses it", async ({ command }) => {
     const wrong = [
-      "// @ts-expect-error A store takes batches, and no single plants.",
+      "// @ts-expect-error A store takes batches, not single plants.",
       "createApp({ plants: store, ready: async () => {}, authenticate: staticTokens([]) });",
       "// @ts-expect-error A token is a string.",
       "staticTokens([7]);",

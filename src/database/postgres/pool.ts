@@ -218,7 +218,7 @@ export class Pool {
         break;
       } catch (error) {
         this.#lastFailure = error;
-        // A setting or a bug stays: waiting is pointless if there is no other connection.
+        // A setting or a bug does not go away: without another connection, waiting is pointless.
         const isFinal = codeOf(error) === "UNSAFE" || remedyFor(error) === "fault";
         if (isFinal && this.#usable() === this.#connecting) this.#reject(error);
         await pause(Math.max(0, backoffMs(this.#failures++, LONGEST_PAUSE_MS) - (performance.now() - began)));

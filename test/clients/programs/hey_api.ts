@@ -16,7 +16,7 @@ export const createPlant: CreatePlant = async (plant, { baseUrl, token, headers 
 true satisfies Same<keyof CreatePlantErrors, ErrorStatus>;
 
 export const wrong = [
-  // @ts-expect-error An id is no string.
+  // @ts-expect-error An id is not a string.
   () => callCreatePlant({ body: { id: "1", name: "Fern" } }),
   // @ts-expect-error A plant has a name.
   () => callCreatePlant({ body: { id: 1 } }),

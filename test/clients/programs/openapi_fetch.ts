@@ -16,7 +16,7 @@ function connect({ baseUrl, token, headers, fetch }: Connection) {
 true satisfies Same<Exclude<keyof paths["/plants"]["post"]["responses"], 200>, ErrorStatus>;
 
 export const wrong = (connection: Connection) => [
-  // @ts-expect-error An id is no string.
+  // @ts-expect-error An id is not a string.
   connect(connection).POST("/plants", { body: { id: "1", name: "Fern" } }),
   // @ts-expect-error A plant has a name.
   connect(connection).POST("/plants", { body: { id: 1 } }),

@@ -11,7 +11,7 @@ export const createPlant: CreatePlant = async (plant, connection) => {
 true satisfies Same<Exclude<createPlantResponse["status"], 200>, ErrorStatus>;
 
 export const wrong = [
-  // @ts-expect-error An id is no string.
+  // @ts-expect-error An id is not a string.
   () => callCreatePlant({ id: "1", name: "Fern" }),
   // @ts-expect-error A plant has a name.
   () => callCreatePlant({ id: 1 }),
