@@ -1,12 +1,14 @@
-import { startLogging } from "../telemetry/logging.ts";
-import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
-import { readStaticTokens } from "../settings/secret_files.ts";
-import { type Call, settingsHelp, type Subcommand } from "./command.ts";
+import type { Logger } from "@logtape/logtape";
+import { withAbort, withDeadline } from "../async/deadline.ts";
+import type { Database } from "../database/database.ts";
 import { adapterOf } from "../database/open_database.ts";
-import { QuietFailure } from "./output.ts";
+import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import { HttpServer } from "../server/http_server.ts";
-import { shutdownBudget } from "../server/shutdown.ts";
-import { withAbort } from "../async/deadline.ts";
+import { beginLifetime, type Lifetime } from "../server/lifetime.ts";
+import { readStaticTokens } from "../settings/secret_files.ts";
+import { startLogging } from "../telemetry/logging.ts";
+import { type Call, settingsHelp, type Subcommand } from "./command.ts";
+import { QuietFailure } from "./output.ts";
 
 /** `plant-store serve`: ends after a signal; fails if the storage failed, even during the stop. */
 export const serve: Subcommand = {
@@ -24,52 +26,65 @@ async function run({ io, ...call }: Call): Promise<void> {
   const { hasColors: colors, stderr: write } = io;
   using logging = startLogging({ level: config.logLevel, format: logFormat, colors, write });
   const { log } = logging;
-  const failure = new AbortController();
-  const stop = AbortSignal.any([io.stop, failure.signal]);
-  stop.addEventListener("abort", () => {
-    if (failure.signal.aborted) log.error(`Stopping: ${reasonOf(stop.reason)}`, { cause: stop.reason.cause });
-    else log.info("Stopping: finishing the requests in flight");
-  });
+  const lifetime = beginLifetime({ signal: io.stop, shutdownTimeoutMs: config.shutdownTimeoutMs, log });
+  const { stop } = lifetime;
+
   const server = new HttpServer(config);
-  if (config.tls !== undefined) io.onHangup(() => void reloadCertificate());
-  const staticTokens = await withAbort(readStaticTokens(config, log), stop);
-  if (staticTokens === undefined) return;
+  if (config.tls !== undefined) io.onHangup(() => void reloadCertificate(server, lifetime, log));
+
+  const authTokens = await withAbort(readStaticTokens(config, log), stop);
+  if (authTokens === undefined) return;
+
   const adapter = await adapterOf(config.database);
   const opening = adapter.openForServing({
-    closeTimeoutMs: shutdownBudget(config).closeMs,
     onWarning: (message, cause) => log.warning(message, { cause }),
     onInfo: (message, properties) => log.info(message, properties),
   });
   // Meanwhile the Worker starts and opens the file.
   const loading = import("../server/service.ts");
+
   // Opening may wait for a lock or a disk.
   const database = await withAbort(opening, stop);
   if (database === undefined) return;
-  const onStorageFailure = (cause: Error) => {
-    if (stop.aborted) log.error("The storage failed while stopping", { cause });
-    failure.abort(new PlantStoreError("storage_unavailable", "the storage failed", { cause }));
-  };
-  void database.failed.then(onStorageFailure);
+
+  const failStorage = (cause: Error) =>
+    lifetime.fail(new PlantStoreError("storage_unavailable", "the storage failed", { cause }));
+  void database.failed.then(failStorage);
+
   try {
-    await using _ = database;
+    await using _ = closedAtEnd(database, lifetime, log);
     const { runService } = await loading;
-    const settings = { ...config, logFormat, authTokens: staticTokens };
-    await runService(settings, { adapter, database, server, logging, stop, terminal: io });
+    const settings = { ...config, logFormat, authTokens };
+    await runService(settings, { adapter, database, server, logging, lifetime, terminal: io });
   } catch (error) {
     // Closing the database failed.
     if (!(stop.aborted && error instanceof PlantStoreError)) throw error;
-    onStorageFailure(error);
+    failStorage(error);
   }
-  if (failure.signal.aborted) throw new QuietFailure();
 
-  /** Certificates are renewed every few weeks. If the new one cannot be used, the current one stays. */
-  async function reloadCertificate(): Promise<void> {
-    try {
-      const expires = await server.reloadCertificate();
-      if (expires !== undefined) log.info("Certificate reloaded", { expires: expires.toISOString() });
-    } catch (error) {
-      if (!(error instanceof ConfigError)) return failure.abort(error);
-      log.error("Certificate reload failed; keeping the current one", { reason: reasonOf(error) });
-    }
+  if (lifetime.failure !== undefined) throw new QuietFailure();
+}
+
+/** Closes a database at the end of the scope. A disk that hangs does not keep the process from ending. */
+function closedAtEnd(database: Database, lifetime: Lifetime, log: Logger): AsyncDisposable {
+  // Nothing is lost: acknowledged plants are on the disk, and the next start reads the WAL.
+  const notClosed = () => log.warning("Database not closed: the disk does not respond");
+
+  return {
+    async [Symbol.asyncDispose]() {
+      const closing = database[Symbol.asyncDispose]() as Promise<void>;
+      await withDeadline(closing, lifetime.timeoutMs("database"), notClosed);
+    },
+  };
+}
+
+/** Certificates are renewed every few weeks. If the new one cannot be used, the current one stays. */
+async function reloadCertificate(server: HttpServer, lifetime: Lifetime, log: Logger): Promise<void> {
+  try {
+    const expires = await server.reloadCertificate();
+    if (expires !== undefined) log.info("Certificate reloaded", { expires: expires.toISOString() });
+  } catch (error) {
+    if (!(error instanceof ConfigError)) return lifetime.fail(error as Error);
+    log.error("Certificate reload failed; keeping the current one", { reason: reasonOf(error) });
   }
 }

@@ -79,8 +79,6 @@ export type OnWarning = (message: string, cause?: unknown) => void;
 
 /** How a server opens its database. */
 export interface ServingOptions {
-  /** How long closing may take, in milliseconds. @default {2_000} */
-  readonly closeTimeoutMs?: number;
   /** Called with problems that the operator should know of. @default does nothing */
   readonly onWarning?: OnWarning;
   /** Called with information for the operator. @default does nothing */

@@ -1,4 +1,5 @@
 import { withDeadline } from "../async/deadline.ts";
+import { eventLoopTurn } from "../async/timers.ts";
 import { CommandError, ConfigError, reasonOf } from "../errors.ts";
 import type { Config } from "../settings/settings.ts";
 import { readSecretFile } from "../settings/secret_files.ts";
@@ -18,6 +19,9 @@ type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "maxBodyBytes">;
  * With both limits, and a deadline for every response, no connection stays open forever.
  */
 const IDLE_TIMEOUT_S = 30;
+
+/** How long a server that stops waits for further requests, in milliseconds. */
+const QUIET_MS = 250;
 
 /** The cipher suites of TLS 1.2 with forward secrecy (RFC 7525 section 4.2). All those of TLS 1.3 have it. */
 const CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20";
@@ -61,9 +65,33 @@ export class HttpServer {
     return `${tls ? "https" : "http"}://${connectable(hostname)}:${port}`;
   }
 
-  /** How many requests it has received. */
-  received(): number {
-    return this.#received;
+  /**
+   * Resolves once no request has arrived and no response has left for {@linkcode QUIET_MS}: a client that got its
+   * response may send another request on the same connection.
+   *
+   * @param limitMs How long to wait at most, in milliseconds.
+   */
+  async untilQuiet(limitMs: number): Promise<void> {
+    const deadline = performance.now() + limitMs;
+    let before: number;
+
+    do {
+      before = this.#activity();
+      await Bun.sleep(Math.min(QUIET_MS, limitMs));
+
+      // Timers run before sockets are read: on a busy machine requests may have waited in the sockets all the time.
+      await eventLoopTurn();
+      await eventLoopTurn();
+    } while (this.#activity() !== before && performance.now() < deadline);
+  }
+
+  /** How many requests have arrived, plus how many responses have left. */
+  #activity(): number {
+    const servers = new Set([this.#current, ...this.#draining]);
+    let pending = 0;
+    for (const server of servers) pending += server?.pendingRequests ?? 0;
+
+    return 2 * this.#received - pending;
   }
 
   /** The address of the peer that sent a request, which may be a proxy; `undefined` if its connection is closed. */

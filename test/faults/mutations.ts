@@ -70,11 +70,7 @@ export const TRUST_PAGE_CACHE = change(
 );
 
 /** Stops listening right at the signal, without a grace period. */
-export const STOP_WITHOUT_GRACE = change(
-  "server/shutdown.ts",
-  "await untilQuiet(() => `${server.received()}:${commits.size()}`, timeoutMs / 4);",
-  "",
-);
+export const STOP_WITHOUT_GRACE = change("server/shutdown.ts", "await server.untilQuiet(timeoutMs / 4);", "");
 
 /** Writes on into files that were replaced or unlinked. */
 export const IGNORE_REPLACED_FILE = change(

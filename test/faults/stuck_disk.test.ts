@@ -74,7 +74,7 @@ test.concurrent.skipIf(skipsShim())("SIGTERM while the disk hangs answers everyb
   expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
 });
 
-const FAILED = '"level":"ERROR","message":"The storage failed while stopping"';
+const FAILED = '"level":"ERROR","message":"Failed while stopping: the storage failed"';
 
 test.concurrent.skipIf(skipsShim())("an fsync that fails after SIGTERM is exit code 1", async () => {
   await using stuck = await stuckServer({}, 1);

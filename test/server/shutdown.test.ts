@@ -2,6 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { getLogger } from "@logtape/logtape";
 import { parseConfig } from "../../src/settings/settings.ts";
 import { HttpServer } from "../../src/server/http_server.ts";
+import { beginLifetime } from "../../src/server/lifetime.ts";
 import { shutDown } from "../../src/server/shutdown.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { testApp } from "../support/app.ts";
@@ -28,7 +29,9 @@ test("shutDown() of a server that stalls before its last response responds to th
   await begun.promise;
   const tokens = { writeUses: async () => {} };
   const log = getLogger("test");
-  const stopped = shutDown({ server, commits, tokens, tracing: undefined, config, log, hasFailed: false });
+  const { signal } = new AbortController();
+  const lifetime = beginLifetime({ signal, shutdownTimeoutMs: config.shutdownTimeoutMs, log });
+  const stopped = shutDown({ server, commits, tokens, tracing: undefined }, lifetime, log);
   stored.resolve(["added"]);
   Bun.sleepSync(STALL_MS);
   expect((await response)?.status).toBe(200);

@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import { withAbort, withDeadline } from "../../async/deadline.ts";
+import { withAbort } from "../../async/deadline.ts";
 import { eventLoopTurn } from "../../async/timers.ts";
 import { ConfigError } from "../../errors.ts";
 import type { DatabaseAdapter, ReadOptions, ServingOptions, WritingOptions } from "../adapter.ts";
@@ -46,7 +46,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
  * @throws {DatabaseError} If the file cannot be used.
  */
 export async function openSqliteWorker(path: string, options: ServingOptions = {}): Promise<Database> {
-  const { closeTimeoutMs = 2_000, onWarning = () => {}, onInfo = () => {} } = options;
+  const { onWarning = () => {}, onInfo = () => {} } = options;
   let failures = 0;
   // Inside the executable the URL of every file is in the root, where `--root` of the build puts the Worker.
   const worker = workerCalls<WorkerApi>(new Worker(new URL("./worker.js", import.meta.url)), {
@@ -65,13 +65,6 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
   if (warning !== undefined) onWarning(warning);
   const onCorrupt = (finding: string) => void call("reportCorruption", finding);
   const stopCheck = await backgroundCheck(path, { onInfo, onWarning }, onCorrupt);
-
-  async function close(): Promise<void> {
-    // The last connection to close removes the WAL: it has to be the one that may write.
-    await stopCheck();
-    // After a failure it is closed.
-    await Promise.race([worker.failed, call("close")]);
-  }
 
   return {
     plants: {
@@ -96,9 +89,11 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
     metrics: () => checkpointMetrics(path, failures),
     failed: worker.failed,
     async [Symbol.asyncDispose]() {
-      // Nothing is lost if the disk hangs: acknowledged plants are on it, and the next start reads the WAL.
-      const notClosed = () => onWarning("Database not closed: the disk does not respond");
-      await withDeadline(close(), closeTimeoutMs, notClosed).finally(worker.terminate);
+      // The last connection to close removes the WAL: it has to be the one that may write.
+      await stopCheck();
+
+      // After a failure it is closed already.
+      await Promise.race([worker.failed, call("close")]).finally(worker.terminate);
     },
   };
 }
