@@ -1,10 +1,10 @@
-import { Database } from "bun:sqlite";
+import { constants, Database } from "bun:sqlite";
 import { existsSync, rmSync } from "node:fs";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
 import { closeWithoutCheckpoint, markUnsynced, requireUnmarked, unsyncedMarker } from "./fail_stop.ts";
-import { databaseFile, identityOf, requireFiles } from "./files.ts";
+import { databaseFile, requireFiles } from "./files.ts";
 import { checkOnOpening, firstOf } from "./integrity.ts";
 import { APPLICATION_ID, lastMigration, migrate, NEWEST } from "./migrations.ts";
 
@@ -31,10 +31,9 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   try {
     requireFiles(databaseFile(path), access);
     if (access !== "read") requireUnmarked(path, "restore a backup, or check it: plant-store check");
-    const file = identityOf(path);
     const mode = access === "read" ? { readonly: true } : { readwrite: true };
     client = new Database(path, { ...mode, safeIntegers: true, strict: true });
-    setUp(client, options, file);
+    setUp(client, options);
     return client;
   } catch (error) {
     if (isFailedSync(error)) markUnsynced(path);
@@ -43,7 +42,7 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   }
 }
 
-function setUp(client: Database, options: ConnectOptions, file?: string): void {
+function setUp(client: Database, options: ConnectOptions): void {
   const { access, busyTimeoutMs = 5_000, resetsWal = false } = options;
   // First, so that everything after it waits for a lock.
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
@@ -65,10 +64,21 @@ function setUp(client: Database, options: ConnectOptions, file?: string): void {
   set(client, "wal_autocheckpoint", 0, 0n);
   // A connection in WAL mode holds a lock, and a restore needs that lock to move the file. If the file was moved before,
   // this connection would write to it beside the WAL of the restored one.
-  if (identityOf(client.filename) !== file) throw new DatabaseError("it was replaced while it was opened; try again");
+  if (hasMoved(client)) throw new DatabaseError("it was replaced while it was opened; try again");
   if (existsSync(unsyncedMarker(client.filename))) resetUnsyncedWal(client);
   else if (resetsWal) tryToResetWal(client, busyTimeoutMs);
   if (!isUpToDate) migrate(client);
+}
+
+/**
+ * Whether the path leads to another file by now, or to none. SQLite compares with the file that it opened for writing: an
+ * overlay has copied it out of a lower layer by then.
+ */
+function hasMoved(client: Database): boolean {
+  // SQLite writes four bytes, and bun:sqlite wants room for eight.
+  const moved = new Int32Array(2);
+  client.fileControl(constants.SQLITE_FCNTL_HAS_MOVED, moved);
+  return moved[0] !== 0;
 }
 
 /** How long to wait before the next attempt, in milliseconds: another process creates the file with a few fsyncs. */
