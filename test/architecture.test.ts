@@ -23,6 +23,7 @@ const sources = await Promise.all(
 /** Each room, and the rooms whose files its own may import besides those in the room itself. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   errors: [],
+  build: [],
   async: ["errors"],
   plant: ["errors"],
   auth: ["errors", "async"],
@@ -31,8 +32,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   http: ["errors", "async", "plant", "auth", "group_commit"],
   telemetry: ["errors", "database", "group_commit", "http"],
   settings: ["errors", "auth", "database"],
-  server: ["errors", "async", "auth", "database", "group_commit", "http", "telemetry", "settings"],
-  commands: ["errors", "async", "plant", "auth", "database", "http", "telemetry", "settings", "server"],
+  server: ["errors", "build", "async", "auth", "database", "group_commit", "http", "telemetry", "settings"],
+  commands: ["errors", "build", "async", "plant", "auth", "database", "http", "telemetry", "settings", "server"],
   mod: ["errors", "plant", "auth", "database", "group_commit", "http"],
   main: ["commands"],
   embedded: [],

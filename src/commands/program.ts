@@ -1,6 +1,6 @@
 import { Command, CommanderError, Help, type OutputConfiguration } from "commander";
-import packageJson from "../../package.json" with { type: "json" };
 import { withAbort } from "../async/deadline.ts";
+import { version } from "../build/version.ts" with { type: "macro" };
 import { DatabaseError } from "../database/database.ts";
 import { adapterOf } from "../database/open_database.ts";
 import { CommandError, ConfigError } from "../errors.ts";
@@ -48,7 +48,7 @@ type Action = (subcommand: Subcommand, parsed: Command) => Promise<void>;
 export function declareProgram(action: Action, output: OutputConfiguration = {}): Command {
   const program = new Command("plant-store")
     .description("A store of plants: POST /plants over HTTP, kept in SQLite or PostgreSQL.")
-    .version(packageJson.version, "-V, --version", "Print the version")
+    .version(version(), "-V, --version", "Print the version")
     .helpOption("-h, --help", "Print this help")
     .helpCommand("help [command]", "Print the help of a command")
     .addHelpText("after", examples("--port 8080", "token create greenhouse --expires 90d", "export > plants.ndjson"))

@@ -1,8 +1,8 @@
 import { once } from "node:events";
 import type { Logger } from "@logtape/logtape";
-import packageJson from "../../package.json" with { type: "json" };
 import { withAbort } from "../async/deadline.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
+import { version } from "../build/version.ts" with { type: "macro" };
 import type { DatabaseAdapter } from "../database/adapter.ts";
 import type { Database } from "../database/database.ts";
 import { PlantStoreError } from "../errors.ts";
@@ -74,7 +74,7 @@ export async function runService(config: Config, options: ServiceOptions): Promi
   if (address === undefined) return server.stop(0);
 
   const docs = config.docs ? `, documentation at ${address}/swagger` : "";
-  log.info(`Plant Store listens on ${address}${docs}`, { version: packageJson.version });
+  log.info(`Plant Store listens on ${address}${docs}`, { version: version() });
   log.info("Configuration in force", loggableSettings(config));
   await withAbort(offerFirstToken(tokens, { ...config, address, database: adapter, terminal, log }), stop);
 
@@ -89,7 +89,11 @@ async function loadTracing({ tracing }: Config, log: Logger): Promise<Tracing | 
   if (tracing === undefined) return undefined;
 
   const { startTracing } = await import("../telemetry/tracing.ts");
-  return startTracing({ ...tracing, onFailure: (reason) => log.warning("Trace export failed", { reason }) });
+  return startTracing({
+    ...tracing,
+    serviceVersion: version(),
+    onFailure: (reason) => log.warning("Trace export failed", { reason }),
+  });
 }
 
 /** What the app stands on. */

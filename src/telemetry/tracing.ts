@@ -19,6 +19,7 @@ export interface TracingOptions {
   /** The collector's address, without the path of traces. */
   readonly endpoint: URL;
   readonly serviceName: string;
+  readonly serviceVersion: string;
   /** Called with the reason when an export failed, which loses its spans. */
   readonly onFailure: (reason: string) => void;
 }
@@ -32,7 +33,7 @@ export type Tracing = ReturnType<typeof startTracing>;
  * Starts sending spans to a collector. A span has only what is in {@linkcode CompletedRequest}: no header, query, token
  * or body leaves the process.
  */
-export function startTracing({ endpoint, serviceName, onFailure }: TracingOptions) {
+export function startTracing({ endpoint, serviceName, serviceVersion, onFailure }: TracingOptions) {
   // The message only: the error has the whole response of the collector.
   const report = (error: unknown) => onFailure(reasonOf(error));
   setGlobalErrorHandler(report);
@@ -45,7 +46,7 @@ export function startTracing({ endpoint, serviceName, onFailure }: TracingOption
     maxExportBatchSize: getNumberFromEnv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE") ?? 512,
   });
   const resource = defaultResource()
-    .merge(resourceFromAttributes({ "host.name": hostname() }))
+    .merge(resourceFromAttributes({ "host.name": hostname(), "service.version": serviceVersion }))
     .merge(detectResources({ detectors: [envDetector] }))
     .merge(resourceFromAttributes({ "service.name": serviceName }));
   const provider = new TracerProvider({ resource, sampler: sampler(), spanProcessors: [processor] });

@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
+import { version } from "../../src/build/version.ts";
 import { makeOnce } from "./process_lock.ts";
 
 const ROOT = join(import.meta.dir, "../..");
@@ -40,7 +41,7 @@ function removeOldBuilds(): void {
 }
 
 function digestOfSources(): string {
-  const hasher = new Bun.CryptoHasher("sha256").update(Bun.revision);
+  const hasher = new Bun.CryptoHasher("sha256").update(Bun.revision).update(version());
   const files = [...new Bun.Glob("{src,drizzle}/**/*").scanSync(ROOT), "package.json", "bun.lock", "tsconfig.json"];
   for (const file of files.toSorted()) hasher.update(`\n${file}\n`).update(readFileSync(join(ROOT, file)));
   return hasher.digest("hex").slice(0, 16);

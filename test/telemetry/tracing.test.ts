@@ -20,6 +20,7 @@ async function traced(requests: readonly Request[], options: Partial<AppOptions>
   const { trace, onResponse, close } = startTracing({
     endpoint: new URL(`${collector.url}/`),
     serviceName: "greenhouse",
+    serviceVersion: "1.2.3",
     onFailure: (reason) => failures.push(reason),
   });
   const fetch = trace(testApp({ observer: { onError() {}, onResponse }, ...options }).fetch);
@@ -109,6 +110,7 @@ test("no token, plant, query, made-up path or other header leaves in a span, and
   expect(resources).toEqual([
     {
       "service.name": "greenhouse",
+      "service.version": "1.2.3",
       "host.name": hostname(),
       "telemetry.sdk.name": "opentelemetry",
       "telemetry.sdk.language": "nodejs",
