@@ -32,7 +32,9 @@ async function run({ io, ...call }: Call): Promise<void> {
   const server = new HttpServer(config);
   if (config.tls !== undefined) io.onHangup(() => void reloadCertificate(server, lifetime, log));
 
-  const authTokens = await withAbort(readStaticTokens(config, log), stop);
+  // Before the database: a start that is refused for one of these files makes none.
+  const reading = Promise.all([readStaticTokens(config, log), server.loadCertificate()]);
+  const [authTokens] = (await withAbort(reading, stop)) ?? [];
   if (authTokens === undefined) return;
 
   const adapter = await adapterOf(config.database);

@@ -29,16 +29,28 @@ const CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20";
 /** The server of HTTP, or of HTTPS if the configuration names a certificate. */
 export class HttpServer {
   readonly #options: HttpServerOptions;
+  /** The newest one; `undefined` without HTTPS, or if it is not loaded yet. */
+  #certificate: Certificate | undefined;
   /** The server that listens, or did before the stop. */
   #current: BunServer | undefined;
-  /** Listens again, as before but with a new certificate; `undefined` if it does not listen. */
-  #listen: ((certificate: Certificate) => void) | undefined;
+  /** Listens again, as before but with the newest certificate; `undefined` if it does not listen. */
+  #listen: (() => void) | undefined;
   /** Stopped servers with requests in flight. */
   readonly #draining = new Set<BunServer>();
   #received = 0;
 
   constructor(options: HttpServerOptions) {
     this.#options = options;
+  }
+
+  /**
+   * Reads the TLS files, if there are any. `listen` does so if it was not done before.
+   *
+   * @throws {ConfigError} If they cannot be used: then nothing changes.
+   */
+  async loadCertificate(): Promise<void> {
+    const { tls } = this.#options;
+    if (tls !== undefined) this.#certificate = await readCertificate(tls);
   }
 
   /**
@@ -54,13 +66,13 @@ export class HttpServer {
       this.#received++;
       return fetch(request);
     };
-    const certificate = tls && (await readCertificate(tls));
-    const server = startServer(this.#options, certificate, { fetch: counted, error });
+    if (this.#certificate === undefined) await this.loadCertificate();
+    const server = startServer(this.#options, this.#certificate, { fetch: counted, error });
     const { hostname = host, port = this.#options.port } = server;
     this.#current = server;
     // Port 0 took a free one: the server keeps it.
-    this.#listen = (renewed) => {
-      this.#current = startServer({ ...this.#options, port }, renewed, { fetch: counted, error });
+    this.#listen = () => {
+      this.#current = startServer({ ...this.#options, port }, this.#certificate, { fetch: counted, error });
     };
     return `${tls ? "https" : "http"}://${connectable(hostname)}:${port}`;
   }
@@ -114,13 +126,11 @@ export class HttpServer {
    * @throws {CommandError} If it cannot listen again.
    */
   async reloadCertificate(): Promise<Date | undefined> {
-    const { tls } = this.#options;
-    if (tls === undefined) return undefined;
-    const certificate = await readCertificate(tls);
+    await this.loadCertificate();
     if (this.#listen === undefined) return undefined;
     this.#drain();
-    this.#listen(certificate);
-    return certificate.expires;
+    this.#listen();
+    return this.#certificate?.expires;
   }
 
   /**

@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, readdirSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { connect, type ConnectionOptions } from "node:tls";
@@ -59,7 +59,8 @@ test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host 
   }
 });
 
-test("TLS files that are missing, no PEM or not a pair stop the start with one line and exit code 2", async () => {
+test("TLS files that are missing, no PEM or not a pair stop the start with one line and exit code 2, and no file", async () => {
+  using directory = emptyDirectory();
   const other = `${TLS}/renewed.key`;
   for (const [cert, key, says] of [
     ["missing.pem", `${TLS}/localhost.key`, 'Cannot use TLS_CERT_FILE "missing.pem": no such file or directory'],
@@ -67,9 +68,10 @@ test("TLS files that are missing, no PEM or not a pair stop the start with one l
     [`${TLS}/localhost.crt`, other, `Cannot use TLS_CERT_FILE "${TLS}/localhost.crt" with TLS_KEY_FILE "${other}": `],
   ] as const) {
     const env = { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key };
-    const run = await runToEnd({ args: ["--port", "0"], env });
+    const run = await runToEnd({ args: ["--port", "0"], env, cwd: directory.path });
     const stderr = expect.stringMatching(new RegExp(`^${RegExp.escape(says)}[^\n]*\n$`));
     expect(run).toEqual({ exitCode: 2, stdout: "", stderr });
+    expect(readdirSync(directory.path)).toEqual([]);
   }
 });
 

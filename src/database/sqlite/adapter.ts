@@ -8,7 +8,7 @@ import { type Database, DatabaseError, type PlantStore } from "../database.ts";
 import { checkpointMetrics } from "./checkpoint.ts";
 import { isLocked, withDatabaseError } from "./errors.ts";
 import { corruptionMarker } from "./fail_stop.ts";
-import { directoryWarning } from "./files.ts";
+import { warningsOf } from "./files.ts";
 import { backgroundCheck, checkFile } from "./integrity.ts";
 import type { WorkerApi } from "./worker.ts";
 import { deserializeError, type SerializedError, workerCalls } from "./worker_calls.ts";
@@ -61,8 +61,7 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
     worker.terminate();
     throw error;
   });
-  const warning = directoryWarning(path);
-  if (warning !== undefined) onWarning(warning);
+  for (const warning of warningsOf(path)) onWarning(warning);
   const onCorrupt = (finding: string) => void call("reportCorruption", finding);
   const stopCheck = await backgroundCheck(path, { onInfo, onWarning }, onCorrupt);
 

@@ -149,16 +149,26 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
 }
 
 /**
- * Checks whether other users may put files beside a database.
+ * Looks for what can cost plants although the database can be used.
  *
- * @returns A warning for the operator; `undefined` if they may not.
+ * @returns Warnings for the operator, if there are any.
  */
-export function directoryWarning(path: string): string | undefined {
+export function warningsOf(path: string): readonly string[] {
   const file = databaseFile(path);
   const { uid, mode } = statSync(dirname(file));
-  if (isTrusted(uid, file) && (mode & 0o002) === 0) return undefined;
-  return "Other users may write to the directory of the database, and so replace the database: move it to a directory of its own";
+  const { nlink } = statSync(file);
+
+  const warnings: string[] = [];
+  if (!isTrusted(uid, file) || (mode & 0o002) !== 0) warnings.push(SHARED_DIRECTORY);
+  if (nlink > 1) warnings.push(HARD_LINKS);
+  return warnings;
 }
+
+const SHARED_DIRECTORY =
+  "Other users may write to the directory of the database, and so replace the database: move it to a directory of its own";
+
+const HARD_LINKS =
+  "The database file has several hard links, and SQLite keeps a WAL for each name: use one name, and remove the others";
 
 /** The directory that a restore moves the old files into, and renames once it is complete. */
 export function asideOf(file: string): string {

@@ -3,6 +3,7 @@ import {
   chmodSync,
   chownSync,
   existsSync,
+  linkSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -302,4 +303,18 @@ test.each([
   const warning = "Other users may write to the directory of the database, and so replace the database";
   const isSafe = who === "only its owner may write to";
   expect(warnings).toEqual(isSafe ? [] : [expect.stringContaining(warning)]);
+});
+
+test("a server on a file with two hard links warns of that", async () => {
+  using directory = emptyDirectory();
+  const path = directory.at("plants.db");
+  connect(path).close();
+  linkSync(path, directory.at("second.db"));
+  const warnings: string[] = [];
+
+  await using _ = await openSqliteWorker(path, { onWarning: (message) => void warnings.push(message) });
+
+  expect(warnings).toEqual([
+    "The database file has several hard links, and SQLite keeps a WAL for each name: use one name, and remove the others",
+  ]);
 });
