@@ -73,26 +73,41 @@ type GivenOptions = { readonly [Option in keyof GroupCommitOptions]-?: NonNullab
 /** For how many turns of the event loop a growing batch gathers at most. */
 const MAX_TURNS = 4;
 
+/**
+ * What the next batch waits for, beside a free connection of the store:
+ * - `idle`: nothing; the next change decides;
+ * - `gathering`: a turn of the event loop that brings no more plants;
+ * - `lingering`: so many plants, or the timer;
+ * - `spacing`: the timer, or the end of a batch in flight.
+ */
+type State =
+  | { readonly name: "idle" | "gathering" }
+  | { readonly name: "lingering"; readonly expected: number; readonly timer: Timer }
+  | { readonly name: "spacing"; readonly timer: Timer };
+
+type Timer = ReturnType<typeof setTimeout>;
+
+const IDLE: State = { name: "idle" };
+
 /** Holds the plants that have no outcome, and does what {@linkcode nextStep} decides. */
 class Batcher implements GroupCommit {
   readonly #store: PlantStore;
   readonly #options: GivenOptions;
+
   /** How many plants have no outcome, and the UTF-16 code units of their texts. */
   #size = 0;
   #units = 0;
+
   /** The next batch, in the order of arrival. */
   readonly #pending: PendingAdd[] = [];
+  #state: State = IDLE;
   readonly #inFlight = new Set<Batch>();
+
   /** When the last batch left, on the clock of `performance.now()`. */
   #flushedAt = Number.NEGATIVE_INFINITY;
-  /** Whether the next batch waits for a turn of the event loop that brings no more plants. */
-  #isGathering = false;
-  /** Flushes the next batch. */
-  #timer: ReturnType<typeof setTimeout> | undefined;
-  /** How many plants complete a lingering batch; 0 if it does not linger. */
-  #expected = 0;
   /** How many batches in a row were complete before their linger ended. */
   #completeInARow = 0;
+
   /** Clears what runs at the earliest deadline. */
   #expiry: (() => void) | undefined;
   /** From the first `drain` on. */
@@ -106,6 +121,7 @@ class Batcher implements GroupCommit {
   add(plant: NewPlant): Promise<AddOutcome> {
     if (this.#drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
     if (!this.#admit(plant)) return Promise.reject(new PlantStoreError("queue_full"));
+
     return new Promise((resolve, reject) => {
       const { timeoutMs } = this.#options;
       const now = performance.now();
@@ -123,8 +139,10 @@ class Batcher implements GroupCommit {
     this.#drained ??= Promise.withResolvers();
     const { promise, resolve } = this.#drained;
     if (this.#size === 0) resolve();
+
     this.#proceed(performance.now());
     await withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
+
     resolve();
     this.#expiry?.();
   }
@@ -134,6 +152,7 @@ class Batcher implements GroupCommit {
     const { queueLimit, queueBytes } = this.#options;
     const units = unitsOf(plant);
     if (this.#size >= queueLimit || (this.#size > 0 && 2 * (this.#units + units) > queueBytes)) return false;
+
     this.#size++;
     this.#units += units;
     return true;
@@ -144,61 +163,88 @@ class Batcher implements GroupCommit {
     this.#size -= adds.length;
     for (const { plant } of adds) this.#units -= unitsOf(plant);
     if (this.#size > 0) return;
+
     this.#drained?.resolve();
     // Without plants the timer would only keep the process alive.
     this.#expiry?.();
     this.#expiry = undefined;
   }
 
-  /** Takes the next step after a change. A running timer stays: its time has not changed. */
+  /** Takes the next step after a change. */
   #proceed(now: number): void {
-    if (this.#isGathering) return;
+    // It leaves by itself.
+    if (this.#state.name === "gathering") return;
+
     const step = nextStep({
       pending: this.#pending.length,
       inFlight: this.#inFlight.size,
       maxInFlight: this.#options.maxInFlight,
       sinceFlushMs: now - this.#flushedAt,
-      expected: this.#expected,
-      lingerMs: lingerMsAfter(this.#completeInARow),
+      expected: this.#expected(),
       isDraining: this.#drained !== undefined,
     });
     if (step === "gather") this.#gather();
     else if (step === "flush") this.#flush();
-    else if (step !== "wait") this.#timer ??= setTimeout(() => this.#flush(), step.flushAfterMs);
+    else if (step !== "wait") this.#space(step.flushAfterMs);
+  }
+
+  /** How many plants complete a lingering batch; 0 if it does not linger. */
+  #expected(): number {
+    return this.#state.name === "lingering" ? this.#state.expected : 0;
   }
 
   /** Flushes after the first turn of the event loop without new plants: a lone plant waits for one turn. */
   #gather(): void {
-    this.#isGathering = true;
+    this.#become({ name: "gathering" });
     const { defer } = this.#options;
     let seen = this.#pending.length;
     let turns = 0;
+
     const turn = () => {
-      if (this.#pending.length === seen || ++turns === MAX_TURNS) return this.#flush();
+      turns++;
+      if (this.#pending.length === seen || turns === MAX_TURNS) return this.#flush();
       seen = this.#pending.length;
       defer(turn);
     };
     defer(turn);
   }
 
-  #flush(): void {
-    this.#isGathering = false;
-    this.#stopTimer();
-    if (this.#expected > 0) {
-      this.#completeInARow = this.#pending.length >= this.#expected ? this.#completeInARow + 1 : 0;
-      this.#expected = 0;
+  /** Waits for this many plants. A linger that has begun gets no longer: its timer stays. */
+  #linger(expected: number): void {
+    if (this.#state.name === "lingering") {
+      this.#state = { ...this.#state, expected };
+      return;
     }
+    const timer = setTimeout(() => this.#flush(), lingerMsAfter(this.#completeInARow));
+    this.#become({ name: "lingering", expected, timer });
+  }
+
+  /** Keeps a distance to the batch in flight. A timer that runs stays: its time has not changed. */
+  #space(delayMs: number): void {
+    if (this.#state.name === "spacing") return;
+    this.#become({ name: "spacing", timer: setTimeout(() => this.#flush(), delayMs) });
+  }
+
+  #become(state: State): void {
+    if ("timer" in this.#state) clearTimeout(this.#state.timer);
+    this.#state = state;
+  }
+
+  /** Hands the next batch to the store. */
+  #flush(): void {
+    const expected = this.#expected();
+    if (expected > 0) {
+      this.#completeInARow = this.#pending.length >= expected ? this.#completeInARow + 1 : 0;
+    }
+    this.#become(IDLE);
+
     const batch = takeBatch(this.#pending);
     // No plant arrived during the linger, or all expired.
     if (batch.length === 0) return;
+
     this.#flushedAt = performance.now();
     void this.#commit(batch);
     this.#proceed(this.#flushedAt);
-  }
-
-  #stopTimer(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
   }
 
   async #commit(batch: Batch): Promise<void> {
@@ -206,10 +252,13 @@ class Batcher implements GroupCommit {
     await commitBatch(batch, this.#store, this.#options.onCommit);
     this.#inFlight.delete(batch);
     this.#release(batch);
-    if (this.#isGathering) return;
-    // A linger goes on. A batch that waits for its spacing may leave now.
-    if (this.#expected === 0) this.#stopTimer();
-    this.#expected = expectedAfter(batch.length, { pending: this.#pending.length, expected: this.#expected });
+    if (this.#state.name === "gathering") return;
+
+    // A connection is free: the next batch need not keep its distance.
+    if (this.#state.name === "spacing") this.#become(IDLE);
+
+    const expected = expectedAfter(batch.length, { pending: this.#pending.length, expected: this.#expected() });
+    if (expected > 0) this.#linger(expected);
     this.#proceed(performance.now());
   }
 

@@ -10,8 +10,6 @@ export interface Facts {
   readonly sinceFlushMs: number;
   /** If the next batch lingers: how many plants complete it. Otherwise 0. */
   readonly expected: number;
-  /** How long it lingers at most, in milliseconds. */
-  readonly lingerMs: number;
   /** Whether no further plants are accepted. */
   readonly isDraining: boolean;
 }
@@ -32,7 +30,7 @@ const SPACING_MS = 3;
 export function nextStep(facts: Facts): Step {
   const { pending, inFlight, expected, sinceFlushMs } = facts;
   if (inFlight >= facts.maxInFlight) return "wait";
-  if (expected > 0) return pending >= expected || facts.isDraining ? "flush" : { flushAfterMs: facts.lingerMs };
+  if (expected > 0) return pending >= expected || facts.isDraining ? "flush" : "wait";
   if (pending === 0) return "wait";
   if (inFlight > 0 && sinceFlushMs < SPACING_MS) return { flushAfterMs: SPACING_MS - sinceFlushMs };
   return "gather";

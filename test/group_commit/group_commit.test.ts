@@ -414,7 +414,10 @@ function timeline(options: GroupCommitOptions = {}) {
   async function after(written: Action): Promise<Events> {
     for (const action of written.split("; ")) {
       const [name = "", ...words] = action.split(" ");
-      await actions[name]?.(...words);
+      const act = actions[name];
+      if (act === undefined) throw new Error(`Unknown action "${action}"`);
+
+      await act(...words);
       await promisesSettled();
     }
     return events.splice(0).join("; ");

@@ -8,7 +8,6 @@ const IDLE: Facts = {
   maxInFlight: 1,
   sinceFlushMs: Infinity,
   expected: 0,
-  lingerMs: 2,
   isDraining: false,
 };
 
@@ -33,12 +32,12 @@ test.each<[facts: Partial<Facts>, step: Step]>([
   [{ pending: 1, inFlight: 3, maxInFlight: 4, sinceFlushMs: 1 }, { flushAfterMs: 2 }],
   [{ pending: 0, inFlight: 1, maxInFlight: 2, sinceFlushMs: 0 }, "wait"],
   // Others are expected
-  [{ expected: 2 }, { flushAfterMs: 2 }],
-  [{ expected: 2, pending: 1, lingerMs: 1 }, { flushAfterMs: 1 }],
+  [{ expected: 2 }, "wait"],
+  [{ expected: 2, pending: 1 }, "wait"],
   [{ expected: 2, pending: 2 }, "flush"],
   [{ expected: 2, pending: 3 }, "flush"],
   [{ expected: 2, pending: 1, isDraining: true }, "flush"],
-  [{ expected: 3, pending: 1, inFlight: 1, maxInFlight: 2, sinceFlushMs: 0 }, { flushAfterMs: 2 }],
+  [{ expected: 3, pending: 1, inFlight: 1, maxInFlight: 2, sinceFlushMs: 0 }, "wait"],
   [{ expected: 3, pending: 3, inFlight: 1, maxInFlight: 2, sinceFlushMs: 0 }, "flush"],
 ])("after %j the next step is %j", (facts, step) => {
   expect(nextStep({ ...IDLE, ...facts })).toEqual(step);
