@@ -11,6 +11,7 @@ import { check } from "./check.ts";
 import { DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { exportPlants } from "./export.ts";
 import { importPlants } from "./import.ts";
+import { licenses } from "./licenses.ts";
 import { migrate } from "./migrate.ts";
 import { openapi } from "./openapi.ts";
 import { type Io, QuietFailure, quoted, writeOutput } from "./output.ts";
@@ -73,7 +74,7 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
     .helpCommand(false)
     .addHelpText("after", examples("token create greenhouse --expires 90d", "token list"));
   declare(token, TOKEN_COMMANDS, action);
-  declare(program, [exportPlants, importPlants, backup, restore, check, migrate, openapi], action);
+  declare(program, [exportPlants, importPlants, backup, restore, check, migrate, openapi, licenses], action);
   return program;
 }
 

@@ -17,6 +17,7 @@ const COMMANDS = [
   { command: "check", args: "", flags: ["--database"] },
   { command: "migrate", args: "", flags: ["--dry-run", "--database"] },
   { command: "openapi", args: "", flags: ["--server"] },
+  { command: "licenses", args: "", flags: [] },
 ];
 
 /** A server that starts by mistake ends at once. */

@@ -54,6 +54,11 @@ test("the package has the module and the program as JavaScript, the guides, and 
   expect(packageJson).not.toHaveProperty("private");
 });
 
+test("the package has the licenses of what is bundled into it", async () => {
+  const text = await Bun.file(join(project.path, "node_modules/plant-store/dist/LICENSES.txt")).text();
+  expect(await runToEnd({ args: ["licenses"] })).toEqual({ exitCode: 0, stdout: text, stderr: "" });
+});
+
 test("the source maps of the module have the sources", async () => {
   const map = await Bun.file(join(project.path, "node_modules/plant-store/dist/module/mod.js.map")).json();
   const { sources, sourcesContent } = map as { sources: string[]; sourcesContent: string[] };
