@@ -1,7 +1,7 @@
 import { withAbort } from "../async/deadline.ts";
 import { eventLoopTurn } from "../async/timers.ts";
 import { CommandError } from "../errors.ts";
-import type { NewPlant } from "../plant/plant.ts";
+import { type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
 import { parseChoice } from "../settings/parsers.ts";
 import { DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { type Io, writeOutput } from "./output.ts";
@@ -25,7 +25,7 @@ export const exportPlants: Subcommand = {
     const format = parseChoice({ name: "--format", text: String(flags["format"]) }, ["ndjson", "csv"]);
     const { openPlants } = await adapter();
     await using reader = await openPlants((message) => io.stderr(`${message}\n`));
-    if (format === "csv") await write(io, "id,name,tag\r\n");
+    if (format === "csv") await write(io, `${["id", ...PLANT_FIELDS].join(",")}\r\n`);
     for await (const page of reader.pages()) {
       if (io.stop.aborted) break;
       await write(io, page.map(format === "csv" ? csvRecord : jsonLine).join(""));
@@ -41,16 +41,20 @@ async function write(io: Io, text: string): Promise<void> {
 }
 
 /** `JSON.stringify` accepts no bigint; the digits of an id are its JSON. */
-function jsonLine({ id, name, tag }: NewPlant): string {
-  const tagMember = tag === undefined ? "" : `,"tag":${JSON.stringify(tag)}`;
-  return `{"id":${id},"name":${JSON.stringify(name)}${tagMember}}\n`;
+function jsonLine(plant: NewPlant): string {
+  let members = `"id":${plant.id}`;
+  for (const field of PLANT_FIELDS) {
+    if (plant[field] !== undefined) members += `,"${field}":${JSON.stringify(plant[field])}`;
+  }
+  return `{${members}}\n`;
 }
 
 /** RFC 4180. PostgreSQL reads an empty field as NULL, and one with quotes as an empty text. */
-function csvRecord({ id, name, tag }: NewPlant): string {
-  return `${id},${csvField(name)},${tag === undefined ? "" : csvField(tag)}\r\n`;
+function csvRecord(plant: NewPlant): string {
+  return `${[plant.id, ...PLANT_FIELDS.map((field) => csvField(plant[field]))].join(",")}\r\n`;
 }
 
-function csvField(text: string): string {
+function csvField(text: string | undefined): string {
+  if (text === undefined) return "";
   return text === "" || /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

@@ -1,5 +1,5 @@
 import { PlantStoreError } from "../errors.ts";
-import type { NewPlant } from "../plant/plant.ts";
+import { type NewPlant, textLength } from "../plant/plant.ts";
 import type { AddOutcome, PlantStore, StoreOutcome } from "../database/database.ts";
 
 /** A plant that has no outcome yet. */
@@ -25,15 +25,10 @@ export function takeBatch(pending: PendingAdd[]): Batch {
   let units = 0;
   const end = pending.findIndex(({ plant }) => {
     const before = units;
-    units += unitsOf(plant);
+    units += textLength(plant);
     return before > 0 && units > BATCH_UNITS;
   });
   return pending.splice(0, end === -1 ? pending.length : end);
-}
-
-/** How long the texts of a plant are, in UTF-16 code units. */
-export function unitsOf({ name, tag = "" }: NewPlant): number {
-  return name.length + tag.length;
 }
 
 /** One transaction that was committed. */

@@ -1,9 +1,9 @@
-import { type Batch, type Commit, commitBatch, type PendingAdd, rejectAll, takeBatch, unitsOf } from "./batch.ts";
+import { type Batch, type Commit, commitBatch, type PendingAdd, rejectAll, takeBatch } from "./batch.ts";
 import { startDeadline, withDeadline } from "../async/deadline.ts";
 import { onNextTurn } from "../async/timers.ts";
 import { PlantStoreError } from "../errors.ts";
 import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
-import type { NewPlant } from "../plant/plant.ts";
+import { type NewPlant, textLength } from "../plant/plant.ts";
 import type { AddOutcome, PlantStore } from "../database/database.ts";
 
 /** Options of {@linkcode groupCommit}. */
@@ -150,7 +150,7 @@ class Batcher implements GroupCommit {
   /** Admission control: returns false if the queue is full. JavaScript needs up to two bytes for a code unit. */
   #admit(plant: NewPlant): boolean {
     const { queueLimit, queueBytes } = this.#options;
-    const units = unitsOf(plant);
+    const units = textLength(plant);
     if (this.#size >= queueLimit || (this.#size > 0 && 2 * (this.#units + units) > queueBytes)) return false;
 
     this.#size++;
@@ -161,7 +161,7 @@ class Batcher implements GroupCommit {
   /** Makes room for others: these plants have their outcome. */
   #release(adds: Batch): void {
     this.#size -= adds.length;
-    for (const { plant } of adds) this.#units -= unitsOf(plant);
+    for (const { plant } of adds) this.#units -= textLength(plant);
     if (this.#size > 0) return;
 
     this.#drained?.resolve();

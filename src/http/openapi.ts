@@ -3,6 +3,7 @@ import type { OpenAPIV3 } from "openapi-types";
 import { plantsApi } from "./plants.ts";
 import { EXTRA_HEADERS } from "./responses.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../errors.ts";
+import type { Plant } from "../plant/plant.ts";
 
 /** The version of the interface, from its contract. The program has a version of its own. */
 const API_VERSION = "1.0.0";
@@ -98,16 +99,19 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
   onlyJson(response, Object.fromEntries(examples));
 }
 
+const WITH_TAG: Required<Plant> = { name: "Monstera deliciosa", tag: "indoor" };
+const WITHOUT_TAG: Plant = { name: "Hedera helix" };
+
 /** What a client sends, by example. No id is past 2^53: Swagger UI would round it. */
 const REQUEST_EXAMPLES = {
-  with_tag: { summary: "A plant with a tag", value: { id: 1, name: "Monstera deliciosa", tag: "indoor" } },
-  without_tag: { summary: "A plant without a tag", value: { id: 2, name: "Hedera helix" } },
+  with_tag: { summary: "A plant with a tag", value: { id: 1, ...WITH_TAG } },
+  without_tag: { summary: "A plant without a tag", value: { id: 2, ...WITHOUT_TAG } },
 };
 
 /** The responses to these. */
 const RESPONSE_EXAMPLES = {
-  with_tag: { summary: "A plant with a tag", value: { name: "Monstera deliciosa", tag: "indoor" } },
-  without_tag: { summary: "A plant without a tag", value: { name: "Hedera helix" } },
+  with_tag: { summary: "A plant with a tag", value: WITH_TAG },
+  without_tag: { summary: "A plant without a tag", value: WITHOUT_TAG },
 };
 
 /** Every header that a response to one of these causes may have, with its values by cause. */

@@ -3,7 +3,7 @@ import { TypeRegistry, TypeSystem } from "elysia/type-system";
 import { ERRORS, PlantStoreError } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { readJsonBody } from "./body.ts";
-import { INT64_MAX, INT64_MIN } from "../plant/plant.ts";
+import { INT64_MAX, INT64_MIN, type Plant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 
 // These schemas are for the document, and for the types of clients. `parsePlant` checks a body, because a refusal must
@@ -32,12 +32,15 @@ function storableText(description: string, example: string) {
   });
 }
 
-const name = storableText("The name of the plant", "Monstera deliciosa");
-const tag = storableText("Tag that specifies the type of the plant", "indoor");
+/** The descriptive fields. */
+const fields = {
+  name: storableText("The name of the plant", "Monstera deliciosa"),
+  tag: t.Optional(storableText("Tag that specifies the type of the plant", "indoor")),
+} satisfies Record<keyof Plant, unknown>;
 
 /** The request body: a plant as a client sends it. `id` is a `number` for clients: JSON.stringify takes no `bigint`. */
 export const NewPlantSchema = t.Object(
-  { id, name, tag: t.Optional(tag) },
+  { id, ...fields },
   {
     description: "A plant to store. Other fields are ignored.",
     // By default Elysia forbids them.
@@ -46,10 +49,7 @@ export const NewPlantSchema = t.Object(
 );
 
 /** The response's body: a plant as a client sees it, without its id. */
-const PlantSchema = t.Object(
-  { name, tag: t.Optional(tag) },
-  { description: "A stored plant. Without a tag, `tag` is absent." },
-);
+const PlantSchema = t.Object(fields, { description: "A stored plant. Without a tag, `tag` is absent." });
 
 const NUMBERS = Object.values(ERRORS).map(({ error }) => error);
 
@@ -95,7 +95,8 @@ export function plantsApi(plants: Pick<GroupCommit, "add">, maxBodyBytes: number
         if (outcome !== "added" && outcome !== "present") {
           throw new TypeError(`Unknown outcome of add(): ${String(outcome)}`);
         }
-        return plant.tag === undefined ? { name: plant.name } : { name: plant.name, tag: plant.tag };
+        const { id: _, ...stored } = plant;
+        return stored;
       },
       {
         // The handler parses and validates; this schema only documents. Elysia would do it before it checks

@@ -36,6 +36,38 @@ export interface NewPlant extends Plant {
   readonly id: bigint;
 }
 
+/** Whether each plant has the field. Fields are written in this order. */
+const FIELDS: Readonly<Record<keyof Plant, "required" | "optional">> = { name: "required", tag: "optional" };
+
+/** The names of the descriptive fields. Whatever parses, compares, stores, checks or prints plants follows this list. */
+export const PLANT_FIELDS = Object.keys(FIELDS) as readonly (keyof Plant)[];
+
+/** Whether every plant has this field. */
+export function isRequired(field: keyof Plant): boolean {
+  return FIELDS[field] === "required";
+}
+
+/**
+ * Builds a plant.
+ *
+ * @param textOf Called once for each field, in order. Returns `undefined` or `null` if the plant does not have it.
+ */
+export function plantOf(id: bigint, textOf: (field: keyof Plant) => string | null | undefined): NewPlant {
+  const plant: { id: bigint } & Partial<Record<keyof Plant, string>> = { id };
+  for (const field of PLANT_FIELDS) {
+    const text = textOf(field);
+    if (text !== undefined && text !== null) plant[field] = text;
+  }
+  return plant as NewPlant;
+}
+
+/** How long the texts of a plant are, in UTF-16 code units. */
+export function textLength(plant: Plant): number {
+  let length = 0;
+  for (const field of PLANT_FIELDS) length += plant[field]?.length ?? 0;
+  return length;
+}
+
 /**
  * Whether two plants have the same descriptive fields. Under the same id, the second is a retry of the first.
  *
@@ -49,5 +81,5 @@ export interface NewPlant extends Plant {
  * ```
  */
 export function samePlant(one: Plant, other: Plant): boolean {
-  return one.name === other.name && one.tag === other.tag;
+  return PLANT_FIELDS.every((field) => one[field] === other[field]);
 }

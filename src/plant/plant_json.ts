@@ -1,6 +1,6 @@
 import { PlantStoreError } from "../errors.ts";
 import { scanJson } from "./json_scanner.ts";
-import { INT64_MAX, INT64_MIN, type NewPlant } from "./plant.ts";
+import { INT64_MAX, INT64_MIN, isRequired, type NewPlant, type Plant, PLANT_FIELDS, plantOf } from "./plant.ts";
 
 /** How deep arrays and objects may be nested; the plant itself is the first level. */
 const MAX_DEPTH = 100;
@@ -54,13 +54,16 @@ function mayBeInexact(id: unknown, text: string): boolean {
   return typeof id === "number" && (!Number.isSafeInteger(id) || /\d[.eE]/.test(text));
 }
 
+const MEMBERS = ["id", ...PLANT_FIELDS];
+
 /** Scans a plant without building arrays and objects. Returns its members, or `undefined` if it is not an object. */
 function scanPlant(text: string, subject: Subject): unknown {
-  const scan = scanJson(text, { maxDepth: MAX_DEPTH, names: ["id", "name", "tag"] });
+  const scan = scanJson(text, { maxDepth: MAX_DEPTH, names: MEMBERS });
   if (scan.isJson) {
     if (scan.sources === undefined) return undefined;
-    const [id, name, tag] = scan.sources;
-    return { id: idOf(id), name: scalarOf(name), tag: scalarOf(tag) };
+    const [id, ...texts] = scan.sources;
+    const members = PLANT_FIELDS.map((field, index) => [field, scalarOf(texts[index])]);
+    return { id: idOf(id), ...Object.fromEntries(members) };
   }
   const fault = scan.isTooDeep
     ? `must not be nested deeper than ${MAX_DEPTH} levels`
@@ -112,11 +115,13 @@ function checkPlant(value: unknown, subject: Subject): NewPlant {
   if (!isObject(value)) {
     throw new PlantStoreError("invalid_plant", `${subject} must be a JSON object with \`id\` and \`name\``);
   }
-  const { id, name, tag } = value;
-  if (!isInt64(id) || !isStorable(name)) throw invalidPlant(value);
-  if (tag === undefined) return { id: BigInt(id), name };
-  if (!isStorable(tag)) throw invalidPlant(value);
-  return { id: BigInt(id), name, tag };
+  const { id } = value;
+  if (!isInt64(id) || !hasStorableTexts(value)) throw invalidPlant(value);
+  return plantOf(BigInt(id), (field) => value[field]);
+}
+
+function hasStorableTexts(value: Record<string, unknown>): value is Record<keyof Plant, string | undefined> {
+  return PLANT_FIELDS.every((field) => (value[field] === undefined ? !isRequired(field) : isStorable(value[field])));
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {
@@ -133,13 +138,16 @@ function isStorable(value: unknown): value is string {
   return typeof value === "string" && value.isWellFormed() && !value.includes("\0");
 }
 
-function invalidPlant({ id, name, tag }: Record<string, unknown>): PlantStoreError {
+function invalidPlant(members: Record<string, unknown>): PlantStoreError {
+  const { id } = members;
   const faults = [];
   if (id === undefined) faults.push("`id` is missing");
   else if (!isInt64(id)) faults.push(NOT_INT64);
-  if (name === undefined) faults.push("`name` is missing");
-  else if (!isStorable(name)) faults.push(`\`name\` ${faultOfText(name)}`);
-  if (tag !== undefined && !isStorable(tag)) faults.push(`\`tag\` ${faultOfText(tag)}`);
+  for (const field of PLANT_FIELDS) {
+    const text = members[field];
+    if (text === undefined && isRequired(field)) faults.push(`\`${field}\` is missing`);
+    if (text !== undefined && !isStorable(text)) faults.push(`\`${field}\` ${faultOfText(text)}`);
+  }
   return new PlantStoreError("invalid_plant", faults.join("; "));
 }
 

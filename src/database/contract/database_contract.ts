@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import type { Database } from "../database.ts";
-import { INT64_MAX, INT64_MIN, type NewPlant } from "../../plant/plant.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant, plantOf } from "../../plant/plant.ts";
 import { add, type Cases, type ContractCase, contractCases, type OpenDatabase } from "./contract_case.ts";
 import { plantStoreContract } from "./plant_store_contract.ts";
 import { tokenStoreContract } from "./token_store_contract.ts";
@@ -44,6 +44,12 @@ const CASES: Cases<"plants" | "tokens" | "pages"> = {
       { id: INT64_MAX, name: "last" },
     ];
     await add(database, plants.toReversed());
+    assert.deepEqual(await allOf(database), plants);
+  },
+
+  async "pages() gives every field, each with its own text"(database) {
+    const plants = [plantOf(1n, (field) => `the ${field}`)];
+    await add(database, plants);
     assert.deepEqual(await allOf(database), plants);
   },
 

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { INT64_MAX, INT64_MIN, type NewPlant } from "../../plant/plant.ts";
+import { INT64_MAX, INT64_MIN, isRequired, type NewPlant, type Plant, PLANT_FIELDS } from "../../plant/plant.ts";
 import type { Database } from "../database.ts";
 import { add, type Cases, type ContractCase, contractCases, type OpenDatabase } from "./contract_case.ts";
 
@@ -22,7 +22,8 @@ import { add, type Cases, type ContractCase, contractCases, type OpenDatabase } 
  * ```
  */
 export function plantStoreContract(open: OpenDatabase<"plants">, reopen?: OpenDatabase<"plants">): ContractCase[] {
-  return contractCases("PlantStore", open, { ...CASES, ...(reopen && casesOfTwo(reopen)) });
+  const fields = Object.fromEntries(PLANT_FIELDS.map(caseOfField));
+  return contractCases("PlantStore", open, { ...CASES, ...fields, ...(reopen && casesOfTwo(reopen)) });
 }
 
 const FERN: NewPlant = { id: 1n, name: "Fern" };
@@ -66,18 +67,6 @@ const CASES: Cases<"plants"> = {
     assert.deepEqual(await add(store, all), filled(all, "present"));
   },
 
-  async "add() keeps every name exactly"(store) {
-    await assertDistinct(store, TEXTS, (id, text) => ({ id, name: text }));
-  },
-
-  async "add() keeps every tag exactly"(store) {
-    await assertDistinct(store, [undefined, ...TEXTS], (id, tag) => ({
-      id,
-      name: "Fern",
-      ...(tag !== undefined && { tag }),
-    }));
-  },
-
   async "add() leaves the batch as it is"(store) {
     const batch = [MOSS, { id: 3n, name: " Ivy " }, FERN, { ...MOSS, name: "Ivy" }].map((plant) => ({ ...plant }));
     const before = batch.map((plant) => ({ ...plant }));
@@ -117,6 +106,14 @@ const CASES: Cases<"plants"> = {
   },
 };
 
+/** A store that drops a field, or does not compare it, takes different plants for each other. */
+function caseOfField(field: keyof Plant): [name: string, check: Cases<"plants">[string]] {
+  const texts = isRequired(field) ? TEXTS : [undefined, ...TEXTS];
+  const plantWith = (id: bigint, text: string | undefined) =>
+    text === undefined ? { ...FERN, id } : { ...FERN, id, [field]: text };
+  return [`add() keeps every ${field} exactly`, (store) => assertDistinct(store, texts, plantWith)];
+}
+
 /** What shows on a database that is opened twice. */
 function casesOfTwo(reopen: OpenDatabase<"plants">): Cases<"plants"> {
   return {
@@ -150,19 +147,19 @@ const UNICODE = ["é", "e\u0301", "\uFF45", "\uFEFF", "\u200B", "\uFFFD", "\u{10
 const TEXTS = [...ASCII, ...QUOTES, ...LINES, ...WORDS, ...UNICODE];
 
 /** Stores each text under an id of its own, and then adds every other text under that id. */
-async function assertDistinct<Text extends string | undefined>(
+async function assertDistinct(
   store: Pick<Database, "plants">,
-  texts: readonly Text[],
-  plantOf: (id: bigint, text: Text) => NewPlant,
+  texts: readonly (string | undefined)[],
+  plantWith: (id: bigint, text: string | undefined) => NewPlant,
 ): Promise<void> {
-  const all = texts.map((text, id) => plantOf(BigInt(id), text));
+  const all = texts.map((text, id) => plantWith(BigInt(id), text));
   assert.deepEqual(await add(store, all), filled(all, "added"));
   assert.deepEqual(await add(store, all), filled(all, "present"));
   for (const [id, stored] of texts.entries()) {
     const others = texts.filter((text) => text !== stored);
     const outcomes = await add(
       store,
-      others.map((text) => plantOf(BigInt(id), text)),
+      others.map((text) => plantWith(BigInt(id), text)),
     );
     const taken = others.filter((_, index) => outcomes[index] !== "conflict");
     assert.deepEqual(taken.map(shown), [], `The store takes other texts for ${shown(stored)}`);

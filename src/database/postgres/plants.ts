@@ -1,6 +1,6 @@
-import { eq, gte, lt, sql } from "drizzle-orm";
+import { eq, getTableColumns, gte, lt, type SQL, sql, type SQLChunk } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
-import { type NewPlant, samePlant } from "../../plant/plant.ts";
+import { type NewPlant, type Plant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
 import { PAGE_PLANTS, PAGE_TEXT, type StoreOutcome } from "../database.ts";
 import { pause } from "../../async/timers.ts";
 import { type Connection, DURABILITY, type Durability, LOCK_TIMEOUT_MS, requireDurable } from "./connection.ts";
@@ -13,20 +13,21 @@ const { placeholder } = sql;
 /** Drizzle writes each statement once; a connection runs it. */
 const db = drizzle.mock();
 
+/** The columns, in the order of the statement that inserts rows. Each is sent as an array. */
+const COLUMNS = Object.keys(getTableColumns(plants)) as (keyof NewPlant)[];
+const ARRAYS = COLUMNS.map((column) => sql`${placeholder(column)}::${sql.raw(plants[column].getSQLType())}[]`);
+
 /** The arrays are read side by side. In FROM, each would first be copied into a temporary store. */
 const INSERT = db
   .insert(plants)
-  .select(
-    sql`SELECT unnest(${placeholder("ids")}::bigint[]), unnest(${placeholder("names")}::text[]), unnest(${placeholder("tags")}::text[])`,
-  )
+  .select(sql`SELECT ${list(ARRAYS.map((array) => sql`unnest(${array})`))}`)
   // On the id only: a conflict in an operator's own unique index is an error, not a stored plant.
   .onConflictDoNothing({ target: plants.id })
   .returning({ id: plants.id })
   .toSQL().sql;
 
 /** What is sent to be compared. Its order gives each plant its place, from 1. */
-const sent = sql`unnest(${placeholder("ids")}::bigint[], ${placeholder("names")}::text[], ${placeholder("tags")}::text[])
-  WITH ORDINALITY AS sent (id, name, tag, place)`;
+const sent = sql`unnest(${list(ARRAYS)}) WITH ORDINALITY AS sent (${list(COLUMNS.map((column) => sql.identifier(column)))}, place)`;
 
 /**
  * Compares plants with the rows of their ids, byte by byte, and locks these. Locking writes, so the rows are durable and on
@@ -37,14 +38,20 @@ const sent = sql`unnest(${placeholder("ids")}::bigint[], ${placeholder("names")}
 const COMPARE = db
   .select({
     place: sql`sent.place::int`.as("place"),
-    isSame: sql`${plants.name} COLLATE "C" = sent.name AND ${plants.tag} COLLATE "C" IS NOT DISTINCT FROM sent.tag`.as(
-      "is_same",
-    ),
+    isSame: sql.join(PLANT_FIELDS.map(isSame), sql` AND `).as("is_same"),
   })
   .from(sent)
   .innerJoin(plants, eq(plants.id, sql`sent.id`))
   .for("key share", { of: plants, skipLocked: true })
   .toSQL().sql;
+
+function isSame(field: keyof Plant): SQL {
+  return sql`${plants[field]} COLLATE "C" IS NOT DISTINCT FROM sent.${sql.identifier(field)}`;
+}
+
+function list(parts: SQLChunk[]): SQL {
+  return sql.join(parts, sql`, `);
+}
 
 /**
  * Adds a batch in one statement, which commits by itself. A second one compares the plants that were stored before: only a
@@ -114,11 +121,9 @@ async function compare(connection: Connection, items: readonly Item[]): Promise<
 }
 
 function columnsOf(plants: readonly NewPlant[]): string[] {
-  return [
-    bigintArray(plants.map(({ id }) => id)),
-    textArray(plants.map(({ name }) => name)),
-    textArray(plants.map(({ tag }) => tag)),
-  ];
+  return COLUMNS.map((column) =>
+    column === "id" ? bigintArray(plants.map(({ id }) => id)) : textArray(plants.map((plant) => plant[column])),
+  );
 }
 
 /** How long to retry locked plants, in milliseconds. */
@@ -185,12 +190,13 @@ async function setLockTimeout(connection: Connection, timeoutMs: number): Promis
   await connection.query("SELECT set_config('lock_timeout', $1::text, false)", [String(timeoutMs)]);
 }
 
-const size = sql`octet_length(${plants.name}) + coalesce(octet_length(${plants.tag}), 0)`;
+const size = sql.join(
+  PLANT_FIELDS.map((field) => sql`coalesce(octet_length(${plants[field]}), 0)`),
+  sql` + `,
+);
 const page = db
   .select({
-    id: plants.id,
-    name: plants.name,
-    tag: plants.tag,
+    ...getTableColumns(plants),
     before: sql<number>`sum(${size}) OVER (ORDER BY ${plants.id}) - (${size})`.as("before"),
   })
   .from(plants)
@@ -198,19 +204,14 @@ const page = db
   .orderBy(plants.id)
   .limit(PAGE_PLANTS)
   .as("page");
-const SELECT_PAGE = db
-  .select({ id: page.id, name: page.name, tag: page.tag })
-  .from(page)
-  .where(lt(page.before, PAGE_TEXT))
-  .orderBy(page.id)
-  .toSQL();
+const SELECT_PAGE = db.select().from(page).where(lt(page.before, PAGE_TEXT)).orderBy(page.id).toSQL();
 
 /** Reads a page of plants, ordered by id, from this id on. Bun returns a bigint as text. */
 export function readPage(from: bigint): Work<readonly NewPlant[]> {
   const parameters = SELECT_PAGE.params.map((value) => String(typeof value === "number" ? value : from));
   return async ({ query }) => {
-    const rows = await query<{ id: string; name: string; tag: string | null }>(SELECT_PAGE.sql, parameters);
-    return rows.map(({ id, name, tag }) => ({ id: BigInt(id), name, ...(tag !== null && { tag }) }));
+    const rows = await query<Record<keyof NewPlant, string>>(SELECT_PAGE.sql, parameters);
+    return rows.map((row) => plantOf(BigInt(row.id), (field) => row[field]));
   };
 }
 

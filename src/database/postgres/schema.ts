@@ -1,4 +1,5 @@
 import { bigint, customType, integer, pgTable, text, timestamp } from "drizzle-orm/pg-core";
+import type { NewPlant } from "../../plant/plant.ts";
 
 const bytes = customType<{ data: Uint8Array; driverData: Uint8Array }>({ dataType: () => "bytea" });
 
@@ -10,7 +11,7 @@ export const plants = pgTable("plants", {
   id: bigint({ mode: "bigint" }).primaryKey(),
   name: text().notNull(),
   tag: text(),
-});
+} satisfies Record<keyof NewPlant, unknown>);
 
 /** Bearer tokens. Only the SHA-256 is stored, so a copy of the database gives no access. */
 export const tokens = pgTable("tokens", {

@@ -1,5 +1,7 @@
+import { getTableColumns } from "drizzle-orm";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
+import { plants } from "./schema.ts";
 
 /**
  * Creates a verifier, which verifies each server once.
@@ -76,6 +78,11 @@ interface Table {
 const IS_KEY = `indisunique AND indisvalid AND indimmediate AND indpred IS NULL AND indnkeyatts = 1
   AND indkey[0] = (SELECT attnum FROM pg_catalog.pg_attribute WHERE attrelid = indrelid AND attname = 'id')`;
 
+/** The columns of `plants` with their types. */
+const COLUMNS = Object.values(getTableColumns(plants))
+  .map((column) => `('${column.name}', '${column.getSQLType()}')`)
+  .join(", ");
+
 /** One row for each table, `plants` first. It takes no lock, so it never waits. */
 const TABLES = `WITH RECURSIVE members AS (
     SELECT name, to_regclass(name)::oid AS root, to_regclass(name)::oid AS member
@@ -91,7 +98,7 @@ const TABLES = `WITH RECURSIVE members AS (
     (SELECT min(other.relname) FROM members JOIN pg_catalog.pg_class AS other ON other.oid = member
       WHERE root = pg_class.oid AND other.relpersistence <> 'p') AS unlogged,
     (SELECT string_agg(format('%s.%s is %s, not %s', name, "column", coalesce(found, 'missing'), type), ', ')
-      FROM (VALUES ('id', 'bigint'), ('name', 'text'), ('tag', 'text')) AS wanted ("column", type)
+      FROM (VALUES ${COLUMNS}) AS wanted ("column", type)
       LEFT JOIN (SELECT attname, format_type(atttypid, atttypmod) AS found FROM pg_catalog.pg_attribute
         WHERE attrelid = member AND NOT attisdropped) AS columns ON attname = "column"
       WHERE name = 'plants' AND found IS DISTINCT FROM type) AS other_types,

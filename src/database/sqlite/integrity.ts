@@ -1,5 +1,5 @@
 import type { Database } from "bun:sqlite";
-import { INT64_MAX, INT64_MIN } from "../../plant/plant.ts";
+import { INT64_MAX, INT64_MIN, isRequired, PLANT_FIELDS } from "../../plant/plant.ts";
 import type { CheckResult, ReadOptions, ServingOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { CorruptError, corruptionIn } from "./errors.ts";
@@ -80,15 +80,20 @@ const FIRST_RANGE_PLANTS = 1_000;
  * page, is not found, and its plant could be stored twice. The order is descending because only then does SQLite search
  * each id from the root; ascending, it steps to the next row.
  */
-const RANGE = `
-  SELECT stored.id, found.id IS NOT NULL
-    AND typeof(stored.name) = 'text' AND length(stored.name) >= 0
-    AND (stored.tag IS NULL OR typeof(stored.tag) = 'text' AND length(stored.tag) >= 0)
-  FROM (SELECT id, name, tag FROM plants WHERE id <= ? ORDER BY id DESC LIMIT ?) AS stored
-  LEFT JOIN plants AS found ON found.id = stored.id`;
+function rangeOf(client: Database): string {
+  // A database of an older version has fewer columns.
+  const columns = client.query("SELECT name FROM pragma_table_info('plants')").values().flat();
+  const areTexts = PLANT_FIELDS.filter((field) => columns.includes(field)).map((field) => {
+    const isText = `typeof(stored."${field}") = 'text' AND length(stored."${field}") >= 0`;
+    return isRequired(field) ? isText : `(stored."${field}" IS NULL OR ${isText})`;
+  });
+  return `SELECT stored.id, ${["found.id IS NOT NULL", ...areTexts].join(" AND ")}
+    FROM (SELECT * FROM plants WHERE id <= ? ORDER BY id DESC LIMIT ?) AS stored
+    LEFT JOIN plants AS found ON found.id = stored.id`;
+}
 
 function* checkPlants(client: Database): Generator<number, number> {
-  const range = client.prepare<unknown, [bigint, number]>(RANGE);
+  const range = client.prepare<unknown, [bigint, number]>(rangeOf(client));
   let [last, limit, checked] = [INT64_MAX + 1n, FIRST_RANGE_PLANTS, 0];
   for (;;) {
     const begin = performance.now();

@@ -1,7 +1,7 @@
 import type { Database } from "bun:sqlite";
-import { asc, eq, gte, sql } from "drizzle-orm";
+import { eq, getTableColumns, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
-import type { NewPlant } from "../../plant/plant.ts";
+import { type NewPlant, plantOf, samePlant, textLength } from "../../plant/plant.ts";
 import type { PlantReader } from "../adapter.ts";
 import { type AddOutcome, DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { connect } from "./connection.ts";
@@ -17,31 +17,40 @@ const { placeholder } = sql;
  */
 export function addPlants(client: Database): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
   const db = drizzle({ client });
-  const insert = db
-    .insert(plants)
-    .values({ id: placeholder("id"), name: placeholder("name"), tag: placeholder("tag") })
-    .onConflictDoNothing();
+  const insert = db.insert(plants).values(ROW).onConflictDoNothing();
   // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more than the insert.
-  const insertOne = client.prepare<void, [bigint, string, string | null]>(insert.toSQL().sql);
+  const insertOne = client.prepare<void, (bigint | string | null)[]>(insert.toSQL().sql);
   const select = db
-    .select({ name: plants.name, tag: plants.tag })
+    .select()
     .from(plants)
     .where(eq(plants.id, placeholder("id")))
     .prepare();
 
   function addOne(plant: NewPlant): AddOutcome {
-    const { id, name, tag = null } = plant;
-    const { changes } = insertOne.run(id, name, tag);
+    const { changes } = insertOne.run(...COLUMNS.map((column) => plant[column] ?? null));
     if (changes === 1) return "added";
-    const stored = select.get({ id });
-    return stored?.name === name && stored.tag === tag ? "present" : "conflict";
+    const stored = select.get({ id: plant.id });
+    return stored !== undefined && samePlant(toPlant(stored), plant) ? "present" : "conflict";
   }
 
   return client.transaction((batch: readonly NewPlant[]) => batch.map(addOne)).immediate;
 }
 
-/** The row of a plant: an absent tag is `null`. */
+/** The columns, in the order of the statement that inserts a row. */
+const COLUMNS = Object.keys(getTableColumns(plants)) as (keyof NewPlant)[];
+
+/** A placeholder for each column. */
+const ROW = Object.fromEntries(COLUMNS.map((column) => [column, placeholder(column)])) as Record<
+  keyof NewPlant,
+  ReturnType<typeof placeholder>
+>;
+
+/** The row of a plant: `null` stands for a field that the plant does not have. */
 type PlantRow = typeof plants.$inferSelect;
+
+function toPlant(row: PlantRow): NewPlant {
+  return plantOf(row.id, (field) => row[field]);
+}
 
 /**
  * Opens the plants of a database for reading only, even while a server writes to it.
@@ -71,17 +80,16 @@ export function openPlants(path: string): PlantReader {
  * @throws {DatabaseError} If the database cannot be read, now or by a later call.
  */
 export function readPage(client: Database): (from: bigint) => readonly NewPlant[] {
-  const query = drizzle({ client })
-    .select()
-    .from(plants)
-    .where(gte(plants.id, placeholder("from")))
-    .orderBy(asc(plants.id))
-    .limit(placeholder("limit"));
-  // Unlike Drizzle's statement, one of bun:sqlite can be left in the middle of its rows.
   const reading = <Result>(call: () => Result) => withDatabaseError("read", client.filename, call);
-  const statement = reading(() => client.prepare<PlantRow, [bigint, number]>(query.toSQL().sql));
+  const statement = reading(() => client.prepare<PlantRow, [bigint, number]>(PAGE));
   return (from) => reading(() => pageOf(statement.iterate(from, PAGE_PLANTS)));
 }
+
+/**
+ * A file that is only read may be older than a column. Drizzle would name every column in double quotes, and SQLite takes
+ * an unknown name in double quotes for a text.
+ */
+const PAGE = "SELECT * FROM plants WHERE id >= ? ORDER BY id LIMIT ?";
 
 /**
  * A page also ends before a row that cannot be read: the next page begins there, and throws. Leaving the loop early
@@ -91,9 +99,10 @@ function pageOf(rows: Iterable<PlantRow>): NewPlant[] {
   const page: NewPlant[] = [];
   let characters = 0;
   try {
-    for (const { id, name, tag } of rows) {
-      page.push(tag === null ? { id, name } : { id, name, tag });
-      characters += name.length + (tag?.length ?? 0);
+    for (const row of rows) {
+      const plant = toPlant(row);
+      page.push(plant);
+      characters += textLength(plant);
       if (characters >= PAGE_TEXT) break;
     }
   } catch (error) {

@@ -1,4 +1,5 @@
 import { customType, integer, sqliteTable, text } from "drizzle-orm/sqlite-core";
+import type { NewPlant } from "../../plant/plant.ts";
 
 /** SQLite's INTEGER as an exact `bigint`. Needs a connection with `safeIntegers`. */
 const int64 = customType<{ data: bigint; driverData: bigint }>({ dataType: () => "integer" });
@@ -13,7 +14,7 @@ export const plants = sqliteTable("plants", {
   id: int64().primaryKey(),
   name: text().notNull(),
   tag: text(),
-});
+} satisfies Record<keyof NewPlant, unknown>);
 
 /** Bearer tokens: only their SHA-256, so a copy of the file gives no access. */
 export const tokens = sqliteTable("tokens", {

@@ -1,36 +1,41 @@
 import { parseScopes, type TokenRecord } from "../../auth/token_store.ts";
-import type { NewPlant } from "../../plant/plant.ts";
+import { type NewPlant, PLANT_FIELDS, plantOf } from "../../plant/plant.ts";
 import type { StoreOutcome } from "../database.ts";
 
 // Batches, outcomes and pages of tokens are strings, which Bun copies without a structured clone: a clone takes half of
 // the time of a batch of one plant.
 
-/** Writes a batch as a line of numbers, three for each plant, followed by all texts. */
+/** Writes a batch as a line of numbers, followed by all texts. For each plant: its id and the length of each text. */
 export function encodeBatch(plants: readonly NewPlant[], timeoutMs: number): string {
   let numbers = `${timeoutMs}`;
   let texts = "";
-  for (const { id, name, tag } of plants) {
-    numbers += ` ${id} ${name.length} ${tag === undefined ? NO_TAG : tag.length}`;
-    texts += tag === undefined ? name : name + tag;
+  for (const plant of plants) {
+    numbers += ` ${plant.id}`;
+    for (const field of PLANT_FIELDS) {
+      const text = plant[field];
+      numbers += text === undefined ? NO_TEXT : ` ${text.length}`;
+      texts += text ?? "";
+    }
   }
   return `${numbers}\n${texts}`;
 }
 
-const NO_TAG = "-";
+const NO_TEXT = " -";
 
 /** The inverse of {@linkcode encodeBatch}. */
 export function decodeBatch(message: string) {
   let at = message.indexOf("\n");
-  const [timeoutMs, ...numbers] = message.slice(0, at++).split(" ");
-  const plants: NewPlant[] = [];
-  for (let index = 0; index < numbers.length; index += 3) {
-    const id = BigInt(numbers[index] as string);
-    const tagLength = numbers[index + 2];
-    const name = message.slice(at, (at += Number(numbers[index + 1])));
-    if (tagLength === NO_TAG) plants.push({ id, name });
-    else plants.push({ id, name, tag: message.slice(at, (at += Number(tagLength))) });
+  const numbers = message.slice(0, at++).split(" ").values();
+  const timeoutMs = Number(numbers.next().value);
+
+  function nextText(): string | undefined {
+    const length = numbers.next().value;
+    return length === "-" ? undefined : message.slice(at, (at += Number(length)));
   }
-  return { timeoutMs: Number(timeoutMs), plants };
+
+  const plants: NewPlant[] = [];
+  for (const id of numbers) plants.push(plantOf(BigInt(id), nextText));
+  return { timeoutMs, plants };
 }
 
 /** Writes the outcomes of a batch, one letter each. */

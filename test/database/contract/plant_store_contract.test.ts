@@ -82,7 +82,7 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
   [
     "plants trimmed in place",
     { change: (batch) => batch.forEach((plant, index) => (batch[index] = { ...plant, name: plant.name.trim() })) },
-    [NAMES, UNCHANGED],
+    [UNCHANGED, NAMES],
   ],
 ])("plantStoreContract() finds in a store with %s what is wrong", async (_what, bug, failing) => {
   let disk = new Map<bigint, Plant>();
