@@ -136,21 +136,21 @@ function exceptHelp(error: unknown, command: Command): void {
 }
 
 /** What people type who are used to other programs. */
-const HINTS: Readonly<Record<string, string>> = {
-  version: "--version",
-  start: "serve",
-  run: "serve",
-  "-v": "--version",
-  "-p": "--port",
-  "-d": "--database",
-};
+const HINTS: ReadonlyMap<string, string> = new Map([
+  ["version", "--version"],
+  ["start", "serve"],
+  ["run", "serve"],
+  ["-v", "--version"],
+  ["-p", "--port"],
+  ["-d", "--database"],
+]);
 
 /** Commander's message in one sentence, with advice. */
 function complaintOf({ message }: CommanderError, command: Command): string {
   const path = pathOf(command);
   const [, unknown, name = ""] = /^error: unknown (command|option) '(.*?)'(?:$|\n)/s.exec(message) ?? [];
   if (unknown !== undefined) {
-    const [, similar = HINTS[name]] = /\(Did you mean (?:one of )?(\S+?)[,?]/.exec(message) ?? [];
+    const [, similar = HINTS.get(name)] = /\(Did you mean (?:one of )?(\S+?)[,?]/.exec(message) ?? [];
     const advice = similar === undefined ? `See ${path} --help` : `Did you mean "${similar}"?`;
     return `Unknown ${unknown} ${quoted(name)}. ${advice}`;
   }

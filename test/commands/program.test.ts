@@ -105,6 +105,8 @@ const wrongCalls: [string, string][] = [
   ["", 'Unknown command "". See plant-store --help'],
   ["version", 'Unknown command "version". Did you mean "--version"?'],
   ["start", 'Unknown command "start". Did you mean "serve"?'],
+  ["__proto__", 'Unknown command "__proto__". See plant-store --help'],
+  ["constructor", 'Unknown command "constructor". See plant-store --help'],
   ["-x", 'Unknown option "-x". See plant-store serve --help'],
   ["-p 80", 'Unknown option "-p". Did you mean "--port"?'],
   ["--hepl", 'Unknown option "--hepl". Did you mean "--help"?'],
