@@ -37,14 +37,12 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
   // The message only: the error has the whole response of the collector.
   const report = (error: unknown) => onFailure(reasonOf(error));
   setGlobalErrorHandler(report);
-  // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#batch-span-processor
-  const processor = new BatchSpanProcessor({
-    exporter: new OTLPTraceExporter({ url: `${endpoint.href.replace(/\/+$/, "")}/v1/traces` }),
-    scheduledDelayMillis: getNumberFromEnv("OTEL_BSP_SCHEDULE_DELAY") ?? 5_000,
-    exportTimeoutMillis: getNumberFromEnv("OTEL_BSP_EXPORT_TIMEOUT") ?? 30_000,
-    maxQueueSize: getNumberFromEnv("OTEL_BSP_MAX_QUEUE_SIZE") ?? 2_048,
-    maxExportBatchSize: getNumberFromEnv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE") ?? 512,
+  // No variable sets these numbers: the exporter takes any, and a batch of no spans would never end.
+  const exporter = new OTLPTraceExporter({
+    url: `${endpoint.href.replace(/\/+$/, "")}/v1/traces`,
+    timeoutMillis: 10_000,
   });
+  const processor = new BatchSpanProcessor({ exporter });
   const resource = defaultResource()
     .merge(resourceFromAttributes({ "host.name": hostname(), "service.version": serviceVersion }))
     .merge(detectResources({ detectors: [envDetector] }))
