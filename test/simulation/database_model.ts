@@ -61,10 +61,9 @@ export class DatabaseModel {
     return visible.map(([id, { name }]) => ({ id: BigInt(id), name }));
   }
 
-  async connect(timeoutMs: number): Promise<Connection> {
-    const delayMs = 1 + this.#options.random() * 5;
-    await this.#options.time.sleep(Math.min(delayMs, timeoutMs));
-    if (!this.#isUp || delayMs > timeoutMs) throw new PostgresFailure("NO_SERVER");
+  async connect(): Promise<Connection> {
+    await this.#options.time.sleep(1 + this.#options.random() * 5);
+    if (!this.#isUp) throw new PostgresFailure("NO_SERVER");
     const connection = new ModelConnection(this.#send.bind(this));
     this.#connections.add(connection);
     return connection;

@@ -115,7 +115,7 @@ async function simulate(seed: number, { locksLosers = true } = {}) {
 }
 
 function server(model: DatabaseModel, pools: Pool[]): GroupCommit {
-  const pool = new Pool({ size: LANES, connect: (timeoutMs) => model.connect(timeoutMs) });
+  const pool = new Pool({ size: LANES, connect: () => model.connect() });
   pools.push(pool);
   return groupCommit(plantStore(pool), { maxInFlight: LANES, timeoutMs: TIMEOUT_MS });
 }

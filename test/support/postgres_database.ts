@@ -12,20 +12,22 @@ export interface OpenOptions extends PostgresOptions {
   readonly host?: string;
   /** @default the one that may do everything */
   readonly role?: string;
+  readonly password?: string;
   /** The query of the URL. */
   readonly parameters?: string;
 }
 
 /** A new database, opened as a server does, with what looks at it from outside. */
 export async function openDatabase(cluster: PostgresCluster, options: OpenOptions = {}) {
-  const { proxies = [cluster], host = "127.0.0.1", role = "postgres", parameters = "", ...rest } = options;
+  const { proxies = [cluster], host = "127.0.0.1", parameters = "", ...rest } = options;
+  const { role = "postgres", password = "" } = options;
   await using stack = new AsyncDisposableStack();
   const created = stack.use(await cluster.newDatabase());
   // The tables are there before: neither proxies nor the limits of a role are in the way of making them.
   await (await openPostgres(parsePostgresUrl(created.url)))[Symbol.asyncDispose]();
   if (role !== "postgres") await created.run(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}`);
   const hosts = proxies.map(({ port }) => `${host}:${port}`).join();
-  const url = `postgres://${role}@${hosts}/${created.name}${parameters}`;
+  const url = `postgres://${role}:${password}@${hosts}/${created.name}${parameters}`;
   const database = stack.use(await openPostgres(parsePostgresUrl(url), rest));
   const opened = stack.move();
   return {

@@ -26,8 +26,6 @@ export interface Connection {
 export interface ConnectionOptions {
   /** Whether it must accept writes. If not, a standby is used when no other server is available. */
   readonly writable: boolean;
-  /** The time limit for connecting and verifying, in milliseconds. */
-  readonly timeoutMs: number;
   /** When the server ends a statement, in milliseconds. @default {STATEMENT_TIMEOUT_MS} */
   readonly statementTimeoutMs?: number | undefined;
   /** Gives the session its `search_path`, and verifies the tables there. @default uses the role's, and accepts all */
@@ -45,14 +43,14 @@ export const STATEMENT_TIMEOUT_MS = 30_000;
 export const LOCK_TIMEOUT_MS = 250;
 
 /**
- * Connects to one server, and verifies the session.
+ * Connects to one server, and verifies the session, within the URL's time limit.
  *
  * @throws {PostgresFailure} If it cannot be used. The message says why.
  */
 export async function connectTo(
   host: PostgresHost,
   url: PostgresUrl,
-  { writable, timeoutMs, statementTimeoutMs = STATEMENT_TIMEOUT_MS, tables }: ConnectionOptions,
+  { writable, statementTimeoutMs = STATEMENT_TIMEOUT_MS, tables }: ConnectionOptions,
 ): Promise<Connection> {
   let isOpen = true;
   const nonce = crypto.randomUUID();
@@ -69,7 +67,7 @@ export async function connectTo(
   };
   try {
     client = new Bun.SQL({ ...clientOptions(host, url, session), onclose: () => void (isOpen = false) });
-    return await withDeadline(establish(client), timeoutMs, () => {
+    return await withDeadline(establish(client), url.connectTimeoutMs, () => {
       throw new PostgresFailure("DEADLINE");
     });
   } catch (error) {

@@ -1,7 +1,7 @@
 import { withDeadline } from "../../async/deadline.ts";
 import { type Access, ADD_SHARE } from "../adapter.ts";
 import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
-import type { Connection, ConnectionOptions } from "./connection.ts";
+import type { Connection } from "./connection.ts";
 import { PostgresFailure, toDatabaseError } from "./errors.ts";
 import { failover } from "./failover.ts";
 import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
@@ -59,7 +59,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const poolOf = (size: number, replyLimitMs?: number) =>
     new Pool({
       size,
-      connect: (timeoutMs) => servers.connect({ writable, timeoutMs, statementTimeoutMs: replyLimitMs, tables }),
+      connect: () => servers.connect({ writable, statementTimeoutMs: replyLimitMs, tables }),
       onSilence: servers.suspect,
       replyLimitMs,
     });
@@ -69,7 +69,7 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   const close = () => pools.forEach((pool) => pool.close());
   if (isServing) {
     // Otherwise a client would be the first to see that one pool cannot connect.
-    const timeoutMs = url.connectTimeoutMs * url.hosts.length;
+    const timeoutMs = url.connectTimeoutMs * (url.hosts.length + 1);
     const connect = () => Promise.all(pools.map((pool) => pool.run(({ query }) => query("SELECT 1"), timeoutMs)));
     await translated("open", url, connect).catch((error: unknown) => (close(), Promise.reject(error)));
   }
@@ -108,15 +108,15 @@ export function migratePostgres(url: PostgresUrl, dryRun: boolean, onWarning: (m
   return connected(url, failover(url, onWarning), options, dryRun ? pendingMigrations : migrate);
 }
 
-/** Uses one connection, and translates its failures for the operator. */
+/** Uses one connection, for `timeoutMs` at most, and translates its failures for the operator. */
 function connected<Result>(
   url: PostgresUrl,
   servers: ReturnType<typeof failover>,
-  { writable, timeoutMs }: ConnectionOptions,
+  { writable, timeoutMs }: { readonly writable: boolean; readonly timeoutMs: number },
   use: (connection: Connection) => Promise<Result>,
 ): Promise<Result> {
   return translated("open", url, async () => {
-    const connection = await servers.connect({ writable, timeoutMs: url.connectTimeoutMs * url.hosts.length });
+    const connection = await servers.connect({ writable });
     return await withDeadline(use(connection), timeoutMs, () => {
       throw new PostgresFailure("DEADLINE");
     }).finally(connection.close);

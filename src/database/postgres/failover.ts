@@ -1,9 +1,8 @@
+import { withDeadline } from "../../async/deadline.ts";
+import { backoffMs, pause } from "../../async/timers.ts";
 import { type Connection, type ConnectionOptions, connectTo } from "./connection.ts";
 import { codeOf, PostgresFailure } from "./errors.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
-
-/** How long to try a silent server if there are others, in milliseconds. */
-const SILENT_LIMIT_MS = 1_000;
 
 /**
  * Connects to the servers of a URL, and remembers which of them responded.
@@ -17,10 +16,9 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
 
   const rank = (host: PostgresHost) => (silent.has(host) ? 2 : host === lastUsed ? 0 : 1);
 
-  async function tryHost(host: PostgresHost, options: ConnectionOptions): Promise<Connection> {
-    const limitMs = silent.has(host) && url.hosts.length > 1 ? SILENT_LIMIT_MS : url.connectTimeoutMs;
+  async function connectToHost(host: PostgresHost, options: ConnectionOptions): Promise<Connection> {
     try {
-      const connection = await connectTo(host, url, { ...options, timeoutMs: Math.min(limitMs, options.timeoutMs) });
+      const connection = await connectTo(host, url, options);
       silent.delete(host);
       return connection;
     } catch (error) {
@@ -28,40 +26,6 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
       else silent.delete(host);
       throw error;
     }
-  }
-
-  async function connect(options: ConnectionOptions): Promise<Connection> {
-    const deadline = performance.now() + options.timeoutMs;
-    const failures: PostgresFailure[] = [];
-    let standby: Connection | undefined;
-    const hosts = url.hosts.toSorted((one, other) => rank(one) - rank(other));
-    for (const [index, host] of hosts.entries()) {
-      // A silent server leaves the others their share.
-      const timeoutMs = (deadline - performance.now()) / (hosts.length - index);
-      if (timeoutMs <= 0) break;
-      try {
-        const connection = await tryHost(host, { ...options, timeoutMs });
-        if (!connection.isStandby) {
-          standby?.close();
-          return connection;
-        }
-        // Another host may be the primary, which has every plant.
-        if (standby === undefined) standby = connection;
-        else connection.close();
-      } catch (error) {
-        if (!(error instanceof PostgresFailure)) {
-          standby?.close();
-          throw error;
-        }
-        failures.push(new PostgresFailure(error.code, `${describeHost(host)}: ${error.message}`));
-      }
-    }
-    if (standby !== undefined) return standby;
-    const reasons = failures.map(({ message }) => message).join("; ");
-    // `UNSAFE` is final, and clients are told that storage is read-only: both are kept if every server has them.
-    const all = (code: string) => failures.length === hosts.length && failures.every((each) => each.code === code);
-    const code = ["UNSAFE", "25006"].find(all) ?? "NO_SERVER";
-    throw new PostgresFailure(code, reasons || "no time left to try");
   }
 
   return {
@@ -73,7 +37,12 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
      * message names each server and its reason.
      */
     async connect(options: ConnectionOptions): Promise<Connection> {
-      const connection = await connect(options);
+      const connection = await connectToFirst({
+        hosts: () => url.hosts.toSorted((one, other) => rank(one) - rank(other)),
+        isSilent: (host) => silent.has(host),
+        connect: (host) => connectToHost(host, options),
+        retryMs: url.connectTimeoutMs,
+      });
       lastUsed = connection.host;
       if (connection.isStandby && !hasWarned) onWarning(`${describeHost(connection.host)} ${LAGS}`);
       hasWarned ||= connection.isStandby;
@@ -85,3 +54,84 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
 }
 
 const LAGS = "is a standby, and no other server is available: it may lack the newest plants and tokens";
+
+/** How long a server may keep the next one from being tried, in milliseconds. It may respond later. */
+const HEAD_START_MS = 1_000;
+/** The longest pause before a server that refused is tried again, in milliseconds, give or take half of it. */
+const LONGEST_PAUSE_MS = 500;
+
+/** The servers to choose from. */
+interface Candidates {
+  /** Those to try, in this order. */
+  hosts(): readonly PostgresHost[];
+  isSilent(host: PostgresHost): boolean;
+  connect(host: PostgresHost): Promise<Connection>;
+  /** How long to retry those that refused, in milliseconds, if another may still respond. */
+  readonly retryMs: number;
+}
+
+/**
+ * Tries servers as in Happy Eyeballs (RFC 8305): one after another, each with a head start, and the first that accepts
+ * wins. A silent one has no head start. While a slow one may still respond, the others are retried: one of them may be
+ * promoted meanwhile.
+ */
+async function connectToFirst({ hosts, isSilent, connect, retryMs }: Candidates): Promise<Connection> {
+  const found: { primary?: Connection; standby?: Connection; isOver: boolean } = { isOver: false };
+  const accepted = Promise.withResolvers<void>();
+  const attempts = new Map<PostgresHost, Promise<void>>();
+  const failures = new Map<PostgresHost, PostgresFailure>();
+
+  async function attempt(host: PostgresHost): Promise<void> {
+    try {
+      const connection = await connect(host);
+      const role = connection.isStandby ? "standby" : "primary";
+      if (found.isOver || found[role] !== undefined) return connection.close();
+
+      found[role] = connection;
+      // Of a standby, another host may be the primary, which has every plant.
+      if (role === "primary") accepted.resolve();
+    } catch (error) {
+      if (!(error instanceof PostgresFailure)) return accepted.reject(error);
+      failures.set(host, new PostgresFailure(error.code, `${describeHost(host)}: ${error.message}`));
+    } finally {
+      attempts.delete(host);
+    }
+  }
+
+  async function attemptAll(): Promise<void> {
+    const end = performance.now() + retryMs;
+
+    for (let round = 0; !found.isOver; round++) {
+      for (const host of hosts()) {
+        if (found.isOver || attempts.has(host)) continue;
+        const attempted = attempt(host);
+        attempts.set(host, attempted);
+        if (!isSilent(host)) await withDeadline(attempted, HEAD_START_MS, () => {});
+      }
+
+      if (attempts.size === 0 || found.standby !== undefined || performance.now() >= end) break;
+      await Promise.race([pause(backoffMs(round, LONGEST_PAUSE_MS)), ...attempts.values()]);
+    }
+
+    await Promise.all(attempts.values());
+  }
+
+  try {
+    await Promise.race([accepted.promise, attemptAll()]);
+  } catch (error) {
+    found.standby?.close();
+    throw error;
+  } finally {
+    found.isOver = true;
+  }
+
+  if (found.primary === undefined) return found.standby ?? fail([...failures.values()]);
+  found.standby?.close();
+  return found.primary;
+}
+
+/** `UNSAFE` is final, and clients are told that storage is read-only: both are kept if every server has them. */
+function fail(failures: readonly PostgresFailure[]): never {
+  const code = ["UNSAFE", "25006"].find((each) => failures.every((failure) => failure.code === each)) ?? "NO_SERVER";
+  throw new PostgresFailure(code, failures.map(({ message }) => message).join("; "));
+}

@@ -12,8 +12,8 @@ export type Work<Result> = (connection: Connection, attempt: number) => Promise<
 export interface PoolOptions {
   /** How many pieces of work may be in flight at once, each on its own connection. */
   readonly size: number;
-  /** Opens a connection within a time limit, in milliseconds. */
-  readonly connect: (timeoutMs: number) => Promise<Connection>;
+  /** Opens a connection. It settles in any case: whoever connects has a time limit. */
+  readonly connect: () => Promise<Connection>;
   /** Called with a server that did not reply to a statement within a second. @default does nothing */
   readonly onSilence?: (host: PostgresHost) => void;
   /** The server ends every statement within this time, in milliseconds. No later reply comes. @default never */
@@ -28,33 +28,44 @@ const FRESH_MS = 5_000;
 const MAX_AGE_MS = 600_000;
 /** The longest pause after a failure to connect, in milliseconds, give or take half of it. */
 const LONGEST_PAUSE_MS = 1_300;
+/** The time between two connections that are opened because others are overdue, in milliseconds. */
+const SPARE_INTERVAL_MS = 2_000;
+
+/**
+ * What an open connection does.
+ *
+ * - `checking`: it has been silent, and makes a round trip before it is used.
+ * - `overdue`: the server has not replied to its work for a second.
+ * - `timed out`: the caller of its work waits no longer. It stays open until the reply comes.
+ */
+type SlotState = "idle" | "checking" | "busy" | "overdue" | "timed out";
 
 /** An open connection. */
 interface Slot {
   readonly connection: Connection;
   readonly openedAt: number;
-  /**
-   * - `checking`: it has been silent, and makes a round trip before it is used.
-   * - `overdue`: the server has not replied for a second.
-   * - `given up`: so has the caller. It stays open until the reply comes.
-   */
-  state: "idle" | "checking" | "busy" | "overdue" | "given up";
-  /** When it became overdue or was given up. */
-  overdueAt: number;
+  state: SlotState;
+  /** When it entered this state. */
+  since: number;
 }
 
-/** Work that waits for a connection until a deadline, by `performance.now()`. */
-interface Waiting extends PromiseWithResolvers<Slot> {
-  readonly deadline: number;
+function enter(slot: Slot, state: SlotState): void {
+  slot.state = state;
+  slot.since = performance.now();
 }
+
+/** Work that waits for a connection. */
+type Waiting = PromiseWithResolvers<Slot>;
 
 /**
  * Connections to the database, each with one piece of work in flight. Waiting work takes the first idle connection: if the
  * server accepts no more of them, or a new one hangs, the open ones serve all.
  *
  * No statement is cancelled: PostgreSQL would report success for a commit that waits for a synchronous standby. A
- * connection whose caller has given up stays open, because the statement would continue on the server, uncounted. A pool
- * has at most twice as many connections as its size, which bounds the statements left behind on the server.
+ * connection whose work timed out stays open, because the statement would continue on the server, uncounted. A pool has at
+ * most twice as many connections as its size, which bounds the statements left behind on the server.
+ *
+ * Times are those of `performance.now()`.
  */
 export class Pool {
   /** Connections opened to replace a lost one, further attempts at a piece of work, and those done with their duration. */
@@ -62,18 +73,19 @@ export class Pool {
   readonly #options: PoolOptions;
   readonly #slots = new Set<Slot>();
   readonly #waiting = new Set<Waiting>();
+  /** How many connections are being opened. */
   #connecting = 0;
   /** How many lost connections are not replaced yet. */
   #lost = 0;
   /** How often connecting failed since it last succeeded, and the last reason. */
   #failures = 0;
   #lastFailure: unknown;
-  /** When a connection was last opened although no work waited. */
-  #scoutedAt = Number.NEGATIVE_INFINITY;
+  /** When a connection was last opened because another was overdue. */
+  #spareOpenedAt = Number.NEGATIVE_INFINITY;
   /** Since when a server is silent. A connection without a later reply is checked before it is used. */
   #silentSince = Number.NEGATIVE_INFINITY;
-  /** The latest start of any work that succeeded. */
-  #succeeded = Number.NEGATIVE_INFINITY;
+  /** When the work began that has succeeded and began last. */
+  #lastSuccessBeganAt = Number.NEGATIVE_INFINITY;
   #isClosed = false;
 
   constructor(options: PoolOptions) {
@@ -88,6 +100,7 @@ export class Pool {
    */
   async run<Result>(work: Work<Result>, timeoutMs: number): Promise<Result> {
     const deadline = performance.now() + timeoutMs;
+
     for (let attempt = 0; ; attempt++) {
       const slot = await this.#acquire(deadline);
       try {
@@ -108,7 +121,7 @@ export class Pool {
     return [...this.#slots].filter(({ connection }) => connection.isOpen()).length;
   }
 
-  /** How many connections have work in flight, even if its caller has given up, or are being opened. */
+  /** How many connections have work in flight, even if it timed out, or are being opened. */
   get busy(): number {
     return this.#slots.size - this.#count("idle") + this.#connecting;
   }
@@ -120,7 +133,7 @@ export class Pool {
     this.#reject(new PostgresFailure("DISPOSED"));
   }
 
-  #count(wanted: Slot["state"]): number {
+  #count(wanted: SlotState): number {
     let count = 0;
     for (const { state } of this.#slots) if (state === wanted) count++;
     return count;
@@ -128,7 +141,7 @@ export class Pool {
 
   /** How many connections can take work, now or soon. */
   #usable(): number {
-    return this.#slots.size - this.#count("overdue") - this.#count("given up") + this.#connecting;
+    return this.#slots.size - this.#count("overdue") - this.#count("timed out") + this.#connecting;
   }
 
   #isFull(): boolean {
@@ -137,10 +150,12 @@ export class Pool {
 
   #acquire(deadline: number): Promise<Slot> {
     if (this.#isClosed) throw unavailable(new PostgresFailure("DISPOSED"));
-    const entry = { deadline, ...Promise.withResolvers<Slot>() };
+
+    const entry = Promise.withResolvers<Slot>();
     this.#waiting.add(entry);
-    this.#pump();
+    this.#assign();
     if (!this.#waiting.has(entry)) return entry.promise;
+
     return withDeadline(entry.promise, deadline - performance.now(), () => {
       this.#waiting.delete(entry);
       throw unavailable(this.#lastFailure ?? new PostgresFailure("DEADLINE"));
@@ -148,24 +163,27 @@ export class Pool {
   }
 
   /** Runs after each change. Assigns work to idle connections, and opens more for the rest. */
-  #pump(): void {
+  #assign(): void {
     this.#closeUseless();
     if (this.#waiting.size === 0) return;
+
     const idle = [...this.#slots].filter(({ state }) => state === "idle");
     const freshSince = Math.max(this.#silentSince, performance.now() - FRESH_MS);
     // Most recently used first, so that the others can age.
     for (const slot of idle.toSorted((one, other) => other.connection.repliedAt() - one.connection.repliedAt())) {
       const [next] = this.#waiting;
       if (next === undefined) break;
+
       // Checks all silent ones at once: if the network dropped one, it may have dropped them all.
       if (slot.connection.repliedAt() <= freshSince) {
         void this.#check(slot);
         continue;
       }
       this.#waiting.delete(next);
-      slot.state = "busy";
+      enter(slot, "busy");
       next.resolve(slot);
     }
+
     const arriving = this.#count("checking") + this.#connecting;
     for (let missing = this.#waiting.size - arriving; missing > 0 && this.#mayOpen(); missing--) void this.#open();
   }
@@ -173,71 +191,72 @@ export class Pool {
   /** Whether to open another one: while connecting fails, one at a time. */
   #mayOpen(): boolean {
     const isFailing = this.#failures > 0 && this.#connecting > 0;
-    const hasRoom = this.#usable() < this.#options.size && !this.#isFull();
-    return hasRoom && !isFailing && this.#patienceMs() > 0;
+    return !isFailing && this.#usable() < this.#options.size && !this.#isFull();
   }
 
   /**
-   * Closes lost connections. It also closes a connection whose caller has given up, if later work has succeeded and either
-   * its place is needed or the server would have ended the statement. Then no commit waits for a standby: only the reply was
+   * Closes lost connections. It also closes a connection whose work timed out, if later work has succeeded and either its
+   * place is needed or the server would have ended the statement. Then no commit waits for a standby: only the reply was
    * lost.
    */
   #closeUseless(): void {
     const { replyLimitMs = Number.POSITIVE_INFINITY } = this.#options;
     const now = performance.now();
+
     for (const slot of this.#slots) {
       if (!slot.connection.isOpen()) this.#close(slot);
-      if (slot.state !== "given up") continue;
-      const { overdueAt } = slot;
-      const isLost = overdueAt < this.#succeeded && (this.#isFull() || now - overdueAt > STATEMENT_TIMEOUT_MS);
-      if (isLost || now - overdueAt > replyLimitMs) this.#close(slot);
+      if (slot.state !== "timed out") continue;
+      const { since } = slot;
+      const isLost = since < this.#lastSuccessBeganAt && (this.#isFull() || now - since > STATEMENT_TIMEOUT_MS);
+      if (isLost || now - since > replyLimitMs) this.#close(slot);
     }
   }
 
   async #check(slot: Slot): Promise<void> {
-    slot.state = "checking";
+    enter(slot, "checking");
     try {
       await withDeadline(slot.connection.query("SELECT 1"), OVERDUE_MS, () => {
         this.#options.onSilence?.(slot.connection.host);
         throw new PostgresFailure("DEADLINE");
       });
-      slot.state = "idle";
+      enter(slot, "idle");
     } catch {
       this.#close(slot);
     }
-    this.#pump();
+    this.#assign();
   }
 
-  /** Connects, and retries as long as work waits for it. */
+  /** Connects, and retries as long as another connection is wanted. */
   async #open(): Promise<void> {
     this.#connecting++;
-    for (let patience = this.#patienceMs(); patience > 0; patience = this.#patienceMs()) {
+
+    while (this.#isWanted()) {
       const began = performance.now();
       try {
-        this.#admit(await this.#options.connect(patience));
+        this.#admit(await this.#options.connect());
         break;
       } catch (error) {
         this.#lastFailure = error;
         // A setting or a bug does not go away: without another connection, waiting is pointless.
         const isFinal = codeOf(error) === "UNSAFE" || remedyFor(error) === "fault";
         if (isFinal && this.#usable() === this.#connecting) this.#reject(error);
-        await pause(Math.max(0, backoffMs(this.#failures++, LONGEST_PAUSE_MS) - (performance.now() - began)));
+        const elapsedMs = performance.now() - began;
+        await pause(Math.max(0, backoffMs(this.#failures++, LONGEST_PAUSE_MS) - elapsedMs));
       }
     }
+
     this.#connecting--;
-    this.#pump();
+    this.#assign();
   }
 
-  /** How long a new connection is worth waiting for, in milliseconds: work waits, or a server is silent. */
-  #patienceMs(): number {
-    if (this.#isClosed) return 0;
-    const now = performance.now();
-    const silentMs = this.#count("overdue") > 0 ? 2 * OVERDUE_MS : 0;
-    return Math.max(silentMs, ...[...this.#waiting].map(({ deadline }) => deadline - now));
+  /** Whether another connection is wanted: work waits, or the server is silent. */
+  #isWanted(): boolean {
+    return !this.#isClosed && (this.#waiting.size > 0 || this.#count("overdue") > 0);
   }
 
   #admit(connection: Connection): void {
     if (this.#isClosed) return connection.close();
+
     this.#failures = 0;
     this.#lastFailure = undefined;
     // Another server has taken over: work in flight on the old one is repeated here.
@@ -246,7 +265,9 @@ export class Pool {
       this.#lost--;
       this.counts.reconnections++;
     }
-    this.#slots.add({ connection, openedAt: performance.now(), state: "idle", overdueAt: 0 });
+
+    const now = performance.now();
+    this.#slots.add({ connection, openedAt: now, state: "idle", since: now });
   }
 
   async #attempt<Result>(slot: Slot, work: Work<Result>, attempt: number, deadline: number): Promise<Result> {
@@ -255,11 +276,12 @@ export class Pool {
       this.#release(slot);
       throw new PostgresFailure("DEADLINE");
     }
+
     const done = this.#finish(slot, work(slot.connection, attempt), began);
     const stopWatching = this.#watch(slot, began);
     try {
       return await withDeadline(done, deadline - began, () => {
-        this.#becomeOverdue(slot, began, "given up");
+        this.#becomeSilent(slot, began, "timed out");
         throw new PostgresFailure("DEADLINE");
       });
     } finally {
@@ -267,11 +289,11 @@ export class Pool {
     }
   }
 
-  /** Applies the result to the connection, even if the caller has given up. */
+  /** Applies the result to the connection, even if the work timed out. */
   async #finish<Result>(slot: Slot, working: Promise<Result>, began: number): Promise<Result> {
     try {
       const result = await working;
-      this.#succeeded = Math.max(this.#succeeded, began);
+      this.#lastSuccessBeganAt = Math.max(this.#lastSuccessBeganAt, began);
       this.counts.done++;
       this.counts.durationMs += performance.now() - began;
       return result;
@@ -289,39 +311,48 @@ export class Pool {
   #watch(slot: Slot, began: number): () => void {
     const check = () => {
       const silentMs = performance.now() - Math.max(began, slot.connection.repliedAt());
-      if (silentMs >= OVERDUE_MS) this.#becomeOverdue(slot, began, "overdue");
-      else stop = startDeadline(Math.ceil(OVERDUE_MS - silentMs), check);
+      if (silentMs < OVERDUE_MS) {
+        stop = startDeadline(Math.ceil(OVERDUE_MS - silentMs), check);
+        return;
+      }
+      this.#becomeSilent(slot, began, "overdue");
     };
     let stop = startDeadline(OVERDUE_MS, check);
     return () => stop();
   }
 
-  /** Makes room for another connection, and opens it: this one may be dead. */
-  #becomeOverdue(slot: Slot, began: number, state: "overdue" | "given up"): void {
+  /** Makes room for another connection: this one may be dead, and so may all that have not replied since. */
+  #becomeSilent(slot: Slot, began: number, state: "overdue" | "timed out"): void {
     if (!this.#slots.has(slot)) return;
-    const now = performance.now();
+
+    enter(slot, state);
     this.#silentSince = Math.max(this.#silentSince, began, slot.connection.repliedAt());
-    slot.state = state;
-    slot.overdueAt = now;
     this.#options.onSilence?.(slot.connection.host);
-    this.#pump();
-    if (state === "given up" || this.#connecting > 0 || this.#isFull()) return;
-    if (now - this.#scoutedAt < 2 * OVERDUE_MS) return;
-    this.#scoutedAt = now;
+    this.#assign();
+    if (state === "overdue") this.#openSpare();
+  }
+
+  /** Opens a connection beside overdue ones, even if no other work waits: it may lead to a server that has taken over. */
+  #openSpare(): void {
+    const isRecent = performance.now() - this.#spareOpenedAt < SPARE_INTERVAL_MS;
+    if (isRecent || this.#connecting > 0 || this.#isFull()) return;
+
+    this.#spareOpenedAt = performance.now();
     void this.#open();
   }
 
   #release(slot: Slot): void {
     const isSpare = slot.state !== "busy" && this.#usable() >= this.#options.size;
     const isOld = performance.now() - slot.openedAt > MAX_AGE_MS;
-    slot.state = "idle";
+    enter(slot, "idle");
     if (isSpare || isOld) this.#close(slot, { isLost: false });
-    this.#pump();
+    this.#assign();
   }
 
   /** Closes a connection. One that is not lost needs no other in its place. */
   #close(slot: Slot, { isLost = true } = {}): void {
     if (!this.#slots.delete(slot)) return;
+
     slot.connection.close();
     if (isLost) this.#lost++;
   }
@@ -340,7 +371,10 @@ export class Pool {
 /** The value and the help of each metric. */
 const METRICS: Readonly<Record<string, readonly [value: (pool: Pool) => number, help: string]>> = {
   connections: [(pool) => pool.connections, "Open connections to PostgreSQL"],
-  connections_busy: [(pool) => pool.busy, "Connections with a statement in flight or given up, or being opened"],
+  connections_busy: [
+    (pool) => pool.busy,
+    "Connections with a statement in flight, even if it timed out, or being opened",
+  ],
   reconnections_total: [({ counts }) => counts.reconnections, "Connections opened in place of a lost one"],
   retries_total: [({ counts }) => counts.retries, "Further attempts at a piece of work after a failed one"],
   statements_total: [({ counts }) => counts.done, "Batches, probes and other pieces of work done"],

@@ -12,6 +12,7 @@ import { type PostgresCluster, skipsCluster, startCluster } from "../../support/
 import { openDatabase } from "../../support/postgres_database.ts";
 import { withCluster } from "../../support/postgres_hooks.ts";
 import { emptyDirectory, freePort, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { startProxy } from "../../support/tcp_proxy.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -69,7 +70,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
   });
 
   async function connect(url: string, writable = true): Promise<Disposable & Connection> {
-    const connection = await failover(parsePostgresUrl(url)).connect({ writable, timeoutMs: TEST_TIMEOUT_MS });
+    const connection = await failover(parsePostgresUrl(url)).connect({ writable });
     return { ...connection, [Symbol.dispose]: connection.close };
   }
 
@@ -143,7 +144,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       const { failover } = await import("./src/database/postgres/failover.ts");
       const { parsePostgresUrl } = await import("./src/database/postgres/url.ts");
       try {
-        const connection = await failover(parsePostgresUrl(process.argv[1])).connect({ writable: true, timeoutMs: 10_000 });
+        const connection = await failover(parsePostgresUrl(process.argv[1])).connect({ writable: true });
         const [row] = await connection.query("SELECT current_database() || ' as ' || current_user AS found");
         console.log(row.found);
         connection.close();
@@ -325,13 +326,25 @@ describe.skipIf(skipsCluster())("failover()", () => {
     ]);
   });
 
-  test.concurrent("leaves time for the other hosts where one does not respond", async () => {
+  test.concurrent("tries the next host after a second, however long the one before it may take", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     const hosts = `127.0.0.1:${silent.port},127.0.0.1:${silent.port},127.0.0.1`;
-    const url = parsePostgresUrl(at("postgres", "?connect_timeout=9", hosts));
-    const connection = await failover(url).connect({ writable: true, timeoutMs: 3_000 });
+    using connection = await connect(at("postgres", "?connect_timeout=999", hosts));
     expect(connection.host.port).toBe(cluster.port);
-    connection.close();
+  });
+
+  test.concurrent("finds a host that is promoted while another one may still respond", async () => {
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+    using standby = startProxy(cluster.port);
+    await cluster.run("CREATE ROLE promoted LOGIN", "ALTER ROLE promoted SET default_transaction_read_only = on");
+    const connecting = connect(
+      `postgres://promoted@127.0.0.1:${silent.port},127.0.0.1:${standby.port}/postgres?connect_timeout=999`,
+    );
+    // A session keeps what it has at its start.
+    while (standby.replyBytes() === 0) await Bun.sleep(1);
+    await cluster.run("ALTER ROLE promoted RESET default_transaction_read_only");
+    using connection = await connecting;
+    expect(connection.host.port).toBe(standby.port);
   });
 
   test.skipIf(skipsPooler()).each(["transaction", "session", "statement"])(

@@ -53,7 +53,11 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   const tls = (name: string) => readFileSync(join(ROOT, "test/support/tls", name), "utf8");
   withCluster((started) => (cluster = started), {
     settings: { ssl: "on" },
-    files: { "server.crt": tls("localhost.crt"), "server.key": tls("localhost.key") },
+    files: {
+      "server.crt": tls("localhost.crt"),
+      "server.key": tls("localhost.key"),
+      "pg_hba.conf": "hostssl all /^secret_ all scram-sha-256\nhost all all all trust\n",
+    },
   });
 
   /** Waits until the only row of a statement about what is stored says so. */
@@ -131,6 +135,32 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     proxy.redirect(cluster.port);
     for (let id = 100; database.metric("connections") === 1; id += 10) await addAtOnce(database, range(id, id + 9));
     expect(database.metric("reconnections_total")).toBe(0);
+  });
+
+  test.concurrent.each([
+    ["as the only host", []],
+    ["as one of several", [{ port: 1 }]],
+  ])("a server that needs more than a second to connect is used again after a silence: %s", async (_, others) => {
+    const role = `secret_${others.length}`;
+    await cluster.run(`CREATE ROLE ${role} LOGIN PASSWORD 'sesame'`);
+    // TCP, TLS, SCRAM and the verification of the session take six replies.
+    using slow = startProxy(cluster.port, { delayMs: 200 });
+    await using database = await openDatabase(cluster, {
+      proxies: [slow, ...others],
+      role,
+      password: "sesame",
+      parameters: "?sslmode=require&connect_timeout=30",
+    });
+    expect(await addAtOnce(database, [1])).toEqual(["added"]);
+    slow.forget();
+    // While nothing else waits: a server that is not ready is sent no plants.
+    while (
+      await database.plants.probe().then(
+        () => false,
+        () => true,
+      )
+    );
+    expect(await addAtOnce(database, [2])).toEqual(["added"]);
   });
 
   test.concurrent("a server is refused at its start if PostgreSQL takes fewer than three connections", async () => {
