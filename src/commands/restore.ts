@@ -18,7 +18,7 @@ export const restore: Subcommand = {
       io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
     } catch (error) {
       if (!isSystemError(error)) throw error;
-      throw new CommandError(`Cannot restore "${source}": ${reasonOf(error)}`, { cause: error });
+      throw new CommandError(`Cannot restore "${source}": ${reasonOf(error)}; nothing was changed`, { cause: error });
     }
   },
 };

@@ -1,9 +1,23 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { spawnSync } from "node:child_process";
-import { chmodSync, chownSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
+import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker, markUnsynced } from "../../src/database/sqlite/fail_stop.ts";
 import { post, TOKEN } from "../support/client.ts";
+import { filesIn } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
@@ -31,6 +45,15 @@ function otherDirectory() {
   chownSync(directory.path, OTHER_USER, OTHER_USER);
   expect(runAsOther(directory.path, "token", "create", "garden").exitCode).toBe(0);
   return { ...directory, database: directory.at("plants.db") };
+}
+
+/** A directory that others may write to, with a database of root's. */
+function sharedDirectory() {
+  const directory = emptyDirectory();
+  chmodSync(directory.path, 0o1777);
+  const database = directory.at("plants.db");
+  connect(database).close(true);
+  return { ...directory, database };
 }
 
 /** A command that ends with one line. */
@@ -81,23 +104,78 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     }
   });
 
-  test("who owns the database knows of the corruption that root has found", () => {
-    using other = otherDirectory();
-    corruptionMarker(other.database).write("page 7 is gone");
-    expect(runAsOther(other.path, "token", "list").stderr).toContain("it is corrupt (page 7 is gone);");
-  });
-
-  test("who has put a link in the place of a marker leads root nowhere", () => {
-    using other = otherDirectory();
+  test("who has put a link in the place of a marker leads nobody anywhere", () => {
+    using shared = sharedDirectory();
     using elsewhere = emptyDirectory();
-    const { database } = other;
+    const { database } = shared;
     const victim = elsewhere.at("victim");
     writeFileSync(victim, "root's own", { mode: 0o600 });
     for (const mark of [`${database}-corrupt`, `${database}-unsynced`]) symlinkSync(victim, mark);
     corruptionMarker(database).write("page 7 is gone");
     markUnsynced(database);
-    expect([readFileSync(victim, "utf8"), statSync(victim).uid]).toEqual(["root's own", 0]);
+    expect(readFileSync(victim, "utf8")).toBe("root's own");
     expect(corruptionMarker(database).finding()).toBe("page 7 is gone");
+  });
+
+  test("who has put a link or a directory where a restore moves old files stops it before it moves any", async () => {
+    using shared = sharedDirectory();
+    using elsewhere = emptyDirectory();
+    const { database } = shared;
+    expect((await runToEnd({ cwd: shared.path, args: ["backup", "saved.db"] })).exitCode).toBe(0);
+    const aside = `${database}-replacing`;
+    const plants: [says: string, plant: () => void][] = [
+      ["is not a directory", () => symlinkSync(elsewhere.path, aside)],
+      ["belongs to another user (uid 65534)", () => mkdirSync(aside)],
+    ];
+    for (const [says, plant] of plants) {
+      plant();
+      if (lstatSync(aside).isDirectory()) chownSync(aside, OTHER_USER, OTHER_USER);
+      expect(await runToEnd({ cwd: shared.path, args: ["restore", "saved.db"] })).toEqual(
+        refusal(
+          `replace database "plants.db": "plants.db-replacing" beside it ${RegExp.escape(says)}: find out who put it there, and move it away`,
+        ),
+      );
+      expect(readdirSync(elsewhere.path)).toEqual([]);
+      expect(filesIn(shared.path)).toEqual(["plants.db", "plants.db-replacing", "saved.db"]);
+      rmSync(aside, { recursive: true });
+    }
+  });
+
+  test("who owns the database may have root's files beside it", () => {
+    using other = otherDirectory();
+    writeFileSync(`${other.database}-wal`, "");
+    chmodSync(`${other.database}-wal`, 0o666);
+    expect(runAsOther(other.path, "token", "list").exitCode).toBe(0);
+  });
+
+  test("who serves in the directory of yet another user is warned", async () => {
+    using directory = emptyDirectory();
+    chownSync(directory.path, 1234, OTHER_USER);
+    chmodSync(directory.path, 0o770);
+    const program = ["setpriv", `--reuid=${OTHER_USER}`, `--regid=${OTHER_USER}`, "--clear-groups", ...executable()];
+    await using server = await startServer({ cwd: directory.path, program, env: { AUTH_TOKENS: TOKEN } });
+    expect(server.stderr.text()).toContain("Other users may write to the directory of the database");
+  });
+
+  test("who restores a database still owns it, with its mode", () => {
+    using other = otherDirectory();
+    expect(runAsOther(other.path, "backup", "saved.db").exitCode).toBe(0);
+    chmodSync(other.database, 0o640);
+    expect(runAsOther(other.path, "restore", "saved.db").exitCode).toBe(0);
+    const { uid, mode } = statSync(other.database);
+    expect([uid, mode & 0o777]).toEqual([OTHER_USER, 0o640]);
+    expect(runAsOther(other.path, "token", "list").stdout).toContain("garden");
+  });
+
+  test("who may not read a backup, such as one of root's, is told what to do", () => {
+    using other = otherDirectory();
+    copyFileSync(other.database, other.at("saved.db"));
+    chmodSync(other.at("saved.db"), 0o600);
+    expect(runAsOther(other.path, "restore", "saved.db")).toEqual(
+      refusal('restore "saved.db": the user who runs this may not read it; run chown, or make backups as this user'),
+    );
+    chownSync(other.at("saved.db"), OTHER_USER, OTHER_USER);
+    expect(runAsOther(other.path, "restore", "saved.db").exitCode).toBe(0);
   });
 
   test("who may not enter the directory of a database gets one line", () => {
@@ -108,5 +186,56 @@ describe.skipIf(skipsOtherUser())("another user", () => {
       const ended = runAsOther("/", ...command.split(" "), "--database", `file:${database}`);
       expect(ended, command).toEqual(refusal('(?:read|open) database "[^"]+": [^\\n]+'));
     }
+  });
+});
+
+/** What a command would change in a file: content, mode or owner. */
+function stateOf(path: string) {
+  const { ino, ctimeMs } = lstatSync(path);
+  return { path, ino, ctimeMs };
+}
+
+const RUN_AS_OTHER = "user nobody; run this as its owner: runuser -u nobody -- plant-store …";
+
+describe.skipIf(skipsOtherUser())("root", () => {
+  test.each([...ALL_COMMANDS, "restore saved.db"])("is refused on another user's database: %s", async (command) => {
+    using other = otherDirectory();
+    expect(runAsOther(other.path, "backup", "saved.db").exitCode).toBe(0);
+    writeFileSync(other.at("plants.ndjson"), '{"id":2,"name":"Moss"}\n');
+    const files = () => readdirSync(other.path).map((name) => stateOf(other.at(name)));
+    const before = files();
+
+    const ended = await runToEnd({ cwd: other.path, args: command.split(" ") });
+
+    const says = `it belongs to ${RUN_AS_OTHER}`;
+    expect(ended).toEqual(refusal(`(?:open|read|replace) database "plants.db": ${RegExp.escape(says)}`));
+    expect(files()).toEqual(before);
+  });
+
+  test("is refused in another user's directory, whether its database is root's or is not there", async () => {
+    using directory = emptyDirectory();
+    const { path: cwd } = directory;
+    connect(directory.at("plants.db")).close(true);
+    chownSync(cwd, OTHER_USER, OTHER_USER);
+    for (const name of ["plants.db", "new.db"]) {
+      const ended = await runToEnd({ cwd, args: ["token", "create", "gate", "--database", name] });
+      expect(ended).toEqual(
+        refusal(`open database "${name}": its directory belongs to ${RegExp.escape(RUN_AS_OTHER)}`),
+      );
+    }
+    expect(readdirSync(cwd)).toEqual(["plants.db"]);
+  });
+
+  test("is refused to make a backup in another user's directory, even through a link to it", async () => {
+    using own = emptyDirectory();
+    using other = emptyDirectory();
+    connect(own.at("plants.db")).close(true);
+    chownSync(other.path, OTHER_USER, OTHER_USER);
+    symlinkSync(other.path, own.at("backups"));
+    for (const target of [other.at("copy.db"), own.at("backups/copy.db")]) {
+      const ended = await runToEnd({ cwd: own.path, args: ["backup", target] });
+      expect(ended).toEqual(refusal(`back up to "${target}": its directory belongs to ${RegExp.escape(RUN_AS_OTHER)}`));
+    }
+    expect(readdirSync(other.path)).toEqual([]);
   });
 });

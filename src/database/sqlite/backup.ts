@@ -1,16 +1,29 @@
 import { dlopen, FFIType } from "bun:ffi";
-import { closeSync, constants, existsSync, openSync, type Stats, statSync } from "node:fs";
-import { chmod, chown, copyFile, link, lstat, mkdir, mkdtemp, open, readdir, rename, rm, stat } from "node:fs/promises";
+import { closeSync, constants, existsSync, openSync, statSync } from "node:fs";
+import {
+  copyFile,
+  link,
+  lstat,
+  mkdir,
+  mkdtemp,
+  open,
+  readdir,
+  realpath,
+  rename,
+  rm,
+  writeFile,
+} from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { withAbort } from "../../async/deadline.ts";
+import { reasonOf } from "../../errors.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { connect } from "./connection.ts";
 import { withDatabaseError } from "./errors.ts";
 import { requireUnmarked } from "./fail_stop.ts";
-import { asideOf, BESIDE, databaseFile, walBytes } from "./files.ts";
+import { asideOf, BESIDE, databaseFile, requireNotRoot, requireOwner, requireTrustedPlace, walBytes } from "./files.ts";
 import { checkFile, startReader } from "./integrity.ts";
-import { reasonOf } from "./worker_calls.ts";
+import { reasonOf as reasonOfCall } from "./worker_calls.ts";
 
 /**
  * Copies a database, as it is at one moment after the call, into a new file, even while a server writes to it. The file
@@ -21,25 +34,31 @@ import { reasonOf } from "./worker_calls.ts";
  *
  * @param target An absolute path.
  * @returns How many plants the copy has; `undefined` if it was stopped: then there is no file.
- * @throws {DatabaseError} If the database cannot be read or copied, or is marked as corrupt.
+ * @throws {DatabaseError} If the database cannot be read or copied, or is marked as corrupt; if the target's directory
+ * has no hard links, or root makes a backup in another user's.
  * @throws {Error} The system's, if the file is there already or cannot be written.
  */
 export async function backupSqlite(path: string, target: string, options: ReadOptions): Promise<number | undefined> {
   connect(path, { access: "read" }).close();
   requireSource(path);
-  requireNothingBeside(target);
-  await using draft = await draftIn(dirname(target));
+  // Without links, which could lead elsewhere in a moment.
+  const directory = await realpath(dirname(target));
+  const file = join(directory, basename(target));
+  requireNotRoot(directory, `Cannot back up to "${target}": its directory`);
+  requireNothingBeside(file);
+
+  await using draft = await draftIn(directory);
   const plants = await vacuumInto(path, draft.path, options);
   if (plants === undefined) return undefined;
+
   // A server may have found corruption during the copy.
   requireSource(path);
   // The backup has the permissions of the database.
-  await chmod(draft.path, (await stat(path)).mode & 0o777);
-  await fsync(draft.path);
-  requireNothingBeside(target);
+  await complete(draft.path, statSync(path).mode);
+  requireNothingBeside(file);
   // Unlike a rename, this fails if there is a file by now.
-  await link(draft.path, target);
-  await fsync(dirname(target));
+  await link(draft.path, file);
+  await fsync(directory);
   return plants;
 }
 
@@ -67,7 +86,7 @@ async function vacuumInto(path: string, target: string, { stop, onProgress }: Re
   try {
     return await withAbort(reader.call("copy", path, target), stop);
   } catch (error) {
-    throw new DatabaseError(`Cannot copy database "${path}": ${reasonOf(error as Error)}`);
+    throw new DatabaseError(`Cannot copy database "${path}": ${reasonOfCall(error as Error)}`);
   } finally {
     clearInterval(timer);
     // A stopped copy may write for another moment, into a directory that is removed.
@@ -90,23 +109,24 @@ async function vacuumInto(path: string, target: string, { stop, onProgress }: Re
  *
  * @param source The path of the backup, as messages have it.
  * @returns `undefined` if it was stopped.
- * @throws {DatabaseError} If the database is in use, or the backup is not sound or cannot be used as it is.
- * @throws {Error} The system's, if something cannot be read or written.
+ * @throws {DatabaseError} If the database is in use, or the backup is not sound or cannot be used as it is; or if
+ * something failed after the first file was moved: then the message says what is where.
+ * @throws {Error} The system's, if something cannot be read or written: then nothing is changed.
  */
 export async function restoreSqlite(path: string, source: string, options: ReadOptions) {
   const file = requireUsable(path, resolve(source));
   // Fails early: checking a large backup takes minutes. The move takes the lock again.
   lockOf(file, path)[Symbol.dispose]();
+
   await using draft = await draftIn(dirname(file));
   const result = await withAbort(copyAndCheck(source, draft.path, options), options.stop);
   if (result === undefined) return undefined;
-  const owner = ownerOf(file);
-  await chown(draft.path, owner.uid, owner.gid);
-  await chmod(draft.path, owner.mode & 0o777);
-  await fsync(draft.path);
+  await complete(draft.path, modeOf(file));
+  const bytes = statSync(draft.path).size;
+
   using _ = lockOf(file, path);
-  const replaced = await replace(file, draft.path, owner);
-  return { plants: result.plants, bytes: (await stat(file)).size, replaced };
+  const replaced = await replace(file, draft.path, source);
+  return { plants: result.plants, bytes, replaced };
 }
 
 /** Requires that a backup can replace a database. Returns the database's file, without links. */
@@ -119,6 +139,9 @@ function requireUsable(path: string, source: string): string {
   });
   return withDatabaseError("replace", path, () => {
     const file = databaseFile(path);
+    requireTrustedPlace(file);
+    // The new file will belong to this user.
+    requireOwner(file, "it");
     if (existsSync(source) && databaseFile(source) === file)
       throw new DatabaseError("the backup is the database itself");
     return file;
@@ -131,19 +154,22 @@ async function copyAndCheck(source: string, draft: string, { onProgress }: ReadO
   // Absolute, as the path of the draft in a message is.
   const backup = resolve(source);
   // The two files share their blocks if the file system can do that.
-  await copyFile(backup, draft, constants.COPYFILE_FICLONE);
+  await copyFile(backup, draft, constants.COPYFILE_FICLONE).catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code !== "EACCES") throw cause;
+    throw new DatabaseError(`Cannot restore "${source}": ${UNREADABLE}`, { cause });
+  });
   return checkFile(draft, "it", onProgress).catch(({ message }: Error) => {
     // The user knows the backup, not its copy.
     throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, backup)}`);
   });
 }
 
-type Owner = Pick<Stats, "uid" | "gid" | "mode">;
+const UNREADABLE = "the user who runs this may not read it; run chown, or make backups as this user";
 
-/** The owner of the database, even in the middle of a restore; without a database, the owner of its directory. */
-function ownerOf(file: string): Owner {
-  const old = [file, join(asideOf(file), basename(file))].map((name) => statSync(name, { throwIfNoEntry: false }));
-  return old.find((stats) => stats !== undefined) ?? { ...statSync(dirname(file)), mode: 0o600 };
+/** The mode of the database, even in the middle of a restore. */
+function modeOf(file: string): number {
+  const old = [file, join(asideOf(file), basename(file))].find((path) => existsSync(path));
+  return old === undefined ? 0o600 : statSync(old).mode;
 }
 
 /**
@@ -151,34 +177,48 @@ function ownerOf(file: string): Owner {
  * All others follow, because SQLite would take the old WAL for that of the restored file.
  *
  * @returns The directory with the old files.
+ * @throws {DatabaseError} If a step fails: the message says what is where.
  */
-async function replace(file: string, draft: string, owner: Owner): Promise<string | undefined> {
+async function replace(file: string, draft: string, source: string): Promise<string | undefined> {
   const [parent, aside] = [dirname(file), asideOf(file)];
-  // An earlier restore was killed before its last step.
-  if (existsSync(file) && existsSync(join(aside, basename(file)))) await giveFinalName(aside, file);
-  const old = ["", ...BESIDE].map((suffix) => file + suffix).filter((name) => existsSync(name));
-  if (old.length > 0 && !existsSync(aside)) {
-    await mkdir(aside, { mode: 0o700 });
-    await chown(aside, owner.uid, owner.gid);
+  const kept = `${file}-replaced-${new Date().toISOString().replaceAll(":", "-")}`;
+  let [outcome, state] = [`Cannot restore "${source}"`, "nothing was changed"];
+
+  try {
+    // An earlier restore was killed before its last step.
+    if (existsSync(file) && existsSync(join(aside, basename(file)))) await renameDurably(aside, `${kept}-before`);
+
+    const old = ["", ...BESIDE].map((suffix) => file + suffix).filter((name) => existsSync(name));
+    if (old.length > 0 && !existsSync(aside)) {
+      await mkdir(aside, { mode: 0o700 });
+      await fsync(parent);
+    }
+
+    for (const name of old) {
+      await rename(name, join(aside, basename(name)));
+      state = `the old files are in "${aside}", and no server starts: run plant-store restore again`;
+      // A power loss must not bring back the main file without the files beside it.
+      if (name === file) await fsync(aside, parent);
+    }
+    if (existsSync(aside)) await fsync(aside, parent);
+
+    // Unlike a rename, this fails if there is a file by now.
+    await link(draft, file);
+    outcome = `Restored "${source}", but a later step failed`;
+    state = `old files are in "${aside}" or "${kept}"`;
     await fsync(parent);
+
+    if (!existsSync(aside)) return undefined;
+    await renameDurably(aside, kept);
+    return kept;
+  } catch (cause) {
+    throw new DatabaseError(`${outcome}: ${reasonOf(cause)}; ${state}`, { cause });
   }
-  for (const name of old) {
-    await rename(name, join(aside, basename(name)));
-    // A power loss must not bring back the main file without the files beside it.
-    if (name === file) await fsync(aside, parent);
-  }
-  if (existsSync(aside)) await fsync(aside, parent);
-  // Unlike a rename, this fails if there is a file by now.
-  await link(draft, file);
-  await fsync(parent);
-  return existsSync(aside) ? giveFinalName(aside, file) : undefined;
 }
 
-async function giveFinalName(aside: string, file: string): Promise<string> {
-  const name = `${file}-replaced-${new Date().toISOString().replaceAll(":", "-")}`;
-  await rename(aside, name);
-  await fsync(dirname(file));
-  return name;
+async function renameDurably(from: string, to: string): Promise<void> {
+  await rename(from, to);
+  await fsync(dirname(to));
 }
 
 /** The bytes of a file that SQLite locks: https://www.sqlite.org/fileformat2.html#the_lock_byte_page */
@@ -227,14 +267,47 @@ const PREFIX = ".plant-store-backup-";
 /** The name of a copy until it is complete. */
 const DRAFT = "plants.db";
 
-/** Makes room for a draft: beside the target, because a hard link stays in one file system. */
+/**
+ * Makes an empty draft: beside the target, because a hard link stays in one file system.
+ *
+ * @throws {DatabaseError} If the file system has no hard links.
+ */
 async function draftIn(parent: string) {
   await removeAbandoned(parent);
+  await using stack = new AsyncDisposableStack();
   const directory = await mkdtemp(join(parent, PREFIX));
-  return {
-    path: join(directory, DRAFT),
-    [Symbol.asyncDispose]: () => rm(directory, { recursive: true, force: true }),
-  };
+  // One that cannot be removed fails nothing: the next backup or restore removes it.
+  stack.defer(() => rm(directory, { recursive: true, force: true }).catch(() => {}));
+
+  const path = join(directory, DRAFT);
+  await writeFile(path, "", { mode: 0o600 });
+  await requireHardLinks(path, parent);
+
+  const made = stack.move();
+  return { path, [Symbol.asyncDispose]: () => made.disposeAsync() };
+}
+
+/** How a file system refuses a hard link that it has not: vfat, FUSE, and SMB. */
+const NO_HARD_LINKS = ["EPERM", "ENOSYS", "EOPNOTSUPP", "ENOTSUP"];
+
+/** Links a draft once, before a copy that may take minutes: the link that puts it in place comes last. */
+async function requireHardLinks(draft: string, parent: string): Promise<void> {
+  try {
+    await link(draft, `${draft}-link`);
+    await rm(`${draft}-link`);
+  } catch (cause) {
+    if (!NO_HARD_LINKS.includes(String((cause as NodeJS.ErrnoException).code))) throw cause;
+    throw new DatabaseError(`Cannot write to "${parent}": its file system has no hard links; use another one`, {
+      cause,
+    });
+  }
+}
+
+/** Gives a complete draft its permissions, and fsyncs it. */
+async function complete(draft: string, mode: number): Promise<void> {
+  await using file = await open(draft, constants.O_RDONLY | constants.O_NOFOLLOW);
+  await file.chmod(mode & 0o777);
+  await file.sync();
 }
 
 /** After how long without a write a private directory counts as abandoned by a killed backup. */

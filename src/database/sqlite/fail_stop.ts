@@ -1,5 +1,5 @@
 import { Database } from "bun:sqlite";
-import { renameSync, rmSync, statSync } from "node:fs";
+import { renameSync, rmSync } from "node:fs";
 import { DatabaseError } from "../database.ts";
 import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
 import { createPrivateFile, databaseFile, identityOf, readTrusted, walBytes } from "./files.ts";
@@ -103,7 +103,7 @@ export function corruptionMarker(path: string) {
       try {
         try {
           rmSync(draft, { force: true });
-          createPrivateFile(draft, `${JSON.stringify(marked)}\n`, statSync(file));
+          createPrivateFile(draft, `${JSON.stringify(marked)}\n`);
           // Replaces the marker as a whole: on a full disk the old one stays.
           renameSync(draft, file + suffix);
         } finally {
@@ -143,7 +143,7 @@ export function unsyncedMarker(path: string): string {
 /** Writes the {@linkcode unsyncedMarker} if possible. Not synced itself: a power loss ends the page cache as well. */
 export function markUnsynced(path: string): void {
   try {
-    createPrivateFile(unsyncedMarker(path), "", statSync(path));
+    createPrivateFile(unsyncedMarker(path), "");
   } catch {
     // It is there; or the disk that failed is full or read-only by now.
   }

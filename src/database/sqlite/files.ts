@@ -4,15 +4,15 @@ import {
   closeSync,
   constants,
   existsSync,
-  fchownSync,
   fstatSync,
   lstatSync,
   openSync,
+  readFileSync,
   readSync,
   realpathSync,
   type Stats,
   statSync,
-  writeSync,
+  writeFileSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { PlantStoreError } from "../../errors.ts";
@@ -79,7 +79,7 @@ export const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
  * @throws {DatabaseError} If one cannot be used: the message names it.
  */
 export function requireFiles(file: string, access: Access): void {
-  requireTrustedFiles(file);
+  requireTrustedPlace(file);
   // A server would create an empty database in the middle of a restore.
   const aside = asideOf(file);
   if (!existsSync(file) && existsSync(aside)) {
@@ -104,21 +104,70 @@ export function requireFiles(file: string, access: Access): void {
 }
 
 /**
+ * Requires that nobody else decides what this process finds at the path of a database.
+ *
+ * @param file From {@linkcode databaseFile}.
+ * @throws {DatabaseError} If another user does: the message says who, and what to do.
+ */
+export function requireTrustedPlace(file: string): void {
+  requireNotRoot(file, "it");
+  requireNotRoot(dirname(file), "its directory");
+  requireTrustedFiles(file);
+}
+
+/**
+ * Refuses root what belongs to another user, who can put a link in the place of any file there: root may write to
+ * whatever it leads to.
+ *
+ * @param name What a message calls it.
+ * @throws {DatabaseError} If this process is root's, and the path another user's.
+ */
+export function requireNotRoot(path: string, name: string): void {
+  if (process.getuid?.() === 0) requireOwner(path, name);
+}
+
+/**
+ * Requires that a file or a directory belongs to the user of this process, or does not exist.
+ *
+ * @param name What a message calls it.
+ * @throws {DatabaseError} If it is another user's.
+ */
+export function requireOwner(path: string, name: string): void {
+  const owner = statSync(path, { throwIfNoEntry: false })?.uid;
+  if (owner === undefined || owner === process.getuid?.()) return;
+  const user = userName(owner);
+  const command = user === undefined ? "" : `: runuser -u ${user} -- plant-store …`;
+  throw new DatabaseError(`${name} belongs to user ${user ?? owner}; run this as its owner${command}`);
+}
+
+/** `undefined` if the user is not in this system's own list. */
+function userName(uid: number): string | undefined {
+  try {
+    const users = readFileSync("/etc/passwd", "utf8");
+    return new RegExp(`^([^:\n]+):[^:\n]*:${uid}:`, "m").exec(users)?.[1];
+  } catch {
+    return undefined;
+  }
+}
+
+/**
  * Any user who may write to the directory can put files beside a database: a journal that SQLite rolls back into it, a
- * WAL that the user keeps open for writing, or a pipe that blocks whoever opens it.
+ * WAL that the user keeps open for writing, a pipe that blocks whoever opens it, or a link for a restore to follow.
  */
 function requireTrustedFiles(file: string): void {
-  for (const path of BESIDE.map((suffix) => file + suffix)) {
+  const aside = asideOf(file);
+  for (const path of [...BESIDE.map((suffix) => file + suffix), aside]) {
     const stats = lstatSync(path, { throwIfNoEntry: false });
-    const fault = stats && distrust(stats, file);
+    const fault = stats && distrust(stats, file, path === aside ? "directory" : "regular file");
     if (fault === undefined) continue;
     throw new DatabaseError(`"${basename(path)}" beside it ${fault}: find out who put it there, and move it away`);
   }
 }
 
-/** Why a file beside a database cannot be trusted, as the end of a sentence: one rule for all of them. */
-function distrust(stats: Stats, file: string): string | undefined {
-  if (!stats.isFile()) return "is not a regular file";
+/** Why something beside a database cannot be trusted, as the end of a sentence: one rule for all of it. */
+function distrust(stats: Stats, file: string, kind: "regular file" | "directory"): string | undefined {
+  const isOfKind = kind === "directory" ? stats.isDirectory() : stats.isFile();
+  if (!isOfKind) return `is not a ${kind}`;
   return isTrusted(stats.uid, file) ? undefined : `belongs to another user (uid ${stats.uid})`;
 }
 
@@ -137,7 +186,7 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
   try {
     const descriptor = openSync(file + suffix, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     try {
-      if (distrust(fstatSync(descriptor), file) !== undefined) return undefined;
+      if (distrust(fstatSync(descriptor), file, "regular file") !== undefined) return undefined;
       const bytes = Buffer.alloc(maxBytes);
       return bytes.toString("utf8", 0, readSync(descriptor, bytes));
     } finally {
@@ -178,7 +227,7 @@ export function asideOf(file: string): string {
 /** Accessible to its owner only. SQLite gives the files beside it the same mode. */
 function createDatabaseFile(file: string): void {
   try {
-    closeSync(openSync(file, "ax", 0o600));
+    createPrivateFile(file, "");
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "EACCES" || code === "EPERM" || code === "EROFS") throw new DatabaseError(NOT_WRITABLE);
@@ -187,19 +236,12 @@ function createDatabaseFile(file: string): void {
 }
 
 /**
- * Creates a file that only its owner may read and write. Root gives it to this owner, as SQLite does with the WAL: root
- * may run a command on the files of a server. Follows no link, such as one to a file of root's.
+ * Creates a file that only its owner may read and write. Follows no link.
  *
  * @throws {Error} The system's, if the path exists or cannot be written.
  */
-export function createPrivateFile(path: string, text: string, { uid, gid }: Pick<Stats, "uid" | "gid">): void {
-  const file = openSync(path, "wx", 0o600);
-  try {
-    writeSync(file, text);
-    if (process.getuid?.() === 0) fchownSync(file, uid, gid);
-  } finally {
-    closeSync(file);
-  }
+export function createPrivateFile(path: string, text: string): void {
+  writeFileSync(path, text, { flag: "wx", mode: 0o600 });
 }
 
 /** Whether this process may write to a file, or the file does not exist. */
