@@ -1,6 +1,6 @@
 import { createReadStream, statSync } from "node:fs";
 import { Readable } from "node:stream";
-import { withAbort } from "../async/deadline.ts";
+import { withAbort, withDeadline } from "../async/deadline.ts";
 import { eventLoopTurn } from "../async/timers.ts";
 import { adapterOf, reasonOfRefusal } from "../database/open_database.ts";
 import type { PlantStore, StoreOutcome } from "../database/database.ts";
@@ -28,12 +28,14 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
   // The last one that was committed or refused.
   let line = 0;
   try {
-    const onWait = () => progress.print("Waiting: another process is writing to the database\n");
     const { openForWriting } = await adapterOf(database);
-    await using opened = await openForWriting({ create: true, bulk: { onWait, stop: io.stop } });
+    await using opened = await openForWriting({ create: true });
     for await (const { lines, bytes } of batchesOf(input.reader, maxLineBytes, io.stop)) {
       const plants = lines.flatMap(({ plant }) => plant ?? []);
-      const outcomes = (await addAll(plants, opened.plants)).values();
+      const adding = addAll(plants, opened.plants);
+      const added = (await withAbort(adding, io.stop)) ?? (await withDeadline(adding, STOP_MS, () => undefined));
+      if (added === undefined) break;
+      const outcomes = added.values();
       const reports: string[] = [];
       for (const { number, plant, fault = ERRORS.id_taken.message } of lines) {
         const outcome = plant && outcomes.next().value;
@@ -59,7 +61,11 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
   io.stderr(`${summary}\n`);
 }
 
+/** How long a batch may take, in milliseconds: it may wait for the lock of another process. */
 const ADD_TIMEOUT_MS = 30_000;
+
+/** How long a batch may take after a stop, in milliseconds. */
+const STOP_MS = 1_000;
 
 /** An error of the database or of the system, in one line. Plants that were committed before stay. */
 function toImportError(error: unknown, source: string, line: number): unknown {

@@ -91,11 +91,6 @@ export interface WritingOptions {
   readonly create?: boolean;
   /** Called after the database was created. @default does nothing */
   readonly onCreate?: () => void;
-  /**
-   * For a command that adds many plants: waits, however long, while a server has the only lock. Calls `onWait` once, at the
-   * first wait. @default does not wait
-   */
-  readonly bulk?: { readonly onWait: () => void; readonly stop: AbortSignal };
 }
 
 /** The plants of a database, for reading only. `pages` also throws if plants may be missing from a corrupt database. */

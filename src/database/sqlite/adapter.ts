@@ -1,12 +1,11 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { withAbort } from "../../async/deadline.ts";
-import { eventLoopTurn } from "../../async/timers.ts";
 import { ConfigError } from "../../errors.ts";
-import type { DatabaseAdapter, ReadOptions, ServingOptions, WritingOptions } from "../adapter.ts";
+import type { DatabaseAdapter, ReadOptions, ServingOptions } from "../adapter.ts";
 import { type Database, DatabaseError, type PlantStore } from "../database.ts";
 import { checkpointMetrics } from "./checkpoint.ts";
-import { isLocked, withDatabaseError } from "./errors.ts";
+import { withDatabaseError } from "./errors.ts";
 import { corruptionMarker } from "./fail_stop.ts";
 import { warningsOf } from "./files.ts";
 import { backgroundCheck, checkFile } from "./integrity.ts";
@@ -21,15 +20,15 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     flag: `--database ${resolve(path)}`,
     maxInFlight: 1,
     openForServing: (options) => openSqliteWorker(path, options),
-    async openForWriting({ create = false, onCreate, bulk } = {}) {
+    async openForWriting({ create = false, onCreate } = {}) {
       const isNew = create && !existsSync(path);
-      const database = await openHere(path, create ? "create" : "write", bulk !== undefined);
+      const database = await openHere(path, create ? "create" : "write");
       if (isNew) onCreate?.();
-      return bulk === undefined ? database : { ...database, plants: waitForLock(database.plants, bulk) };
+      return database;
     },
     openPlants: async () => (await import("./plants.ts")).openPlants(path),
     // May write: a database of an older version has to be migrated first.
-    openTokens: () => openHere(path, "write", false),
+    openTokens: () => openHere(path, "write"),
     check: (options) => checkWithMarker(path, options),
     backup: async (target, options) => (await import("./backup.ts")).backupSqlite(path, target, options),
     restore: async (source, options) => (await import("./backup.ts")).restoreSqlite(path, source, options),
@@ -98,33 +97,10 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
 }
 
 /** Opens a database on this thread. */
-async function openHere(path: string, access: "create" | "write", resetsWal: boolean): Promise<Database> {
+async function openHere(path: string, access: "create" | "write"): Promise<Database> {
   const { connect } = await import("./connection.ts");
   const { sqliteDatabase } = await import("./database.ts");
-  return sqliteDatabase(connect(path, { access, resetsWal }));
-}
-
-/** How long one attempt waits, in milliseconds: SQLite blocks this thread, so a signal has to wait until it ends. */
-const TRY_MS = 500;
-
-/** A store whose `add` waits for the lock of a server as long as necessary, not only `timeoutMs`. */
-function waitForLock(store: PlantStore, { onWait, stop }: NonNullable<WritingOptions["bulk"]>): PlantStore {
-  let hasReported = false;
-  return {
-    ...store,
-    async add(plants) {
-      for (;;) {
-        try {
-          return await store.add(plants, { timeoutMs: TRY_MS });
-        } catch (error) {
-          if (!isLocked(error) || stop.aborted) throw error;
-        }
-        if (!hasReported) onWait();
-        hasReported = true;
-        await eventLoopTurn();
-      }
-    },
-  };
+  return sqliteDatabase(connect(path, { access }));
 }
 
 /**

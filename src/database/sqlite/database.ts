@@ -1,8 +1,9 @@
 import type { Database as Client } from "bun:sqlite";
+import { backoffMs, pause } from "../../async/timers.ts";
 import { ADD_SHARE } from "../adapter.ts";
 import { type Database, keysetPages } from "../database.ts";
 import { checkpointer, checkpointMetrics, type CheckpointerOptions } from "./checkpoint.ts";
-import { CorruptError } from "./errors.ts";
+import { CorruptError, isLocked } from "./errors.ts";
 import { closeWithoutCheckpoint, failStopOf } from "./fail_stop.ts";
 import { sameFilesCheck } from "./files.ts";
 import { addPlants, readPage } from "./plants.ts";
@@ -23,7 +24,7 @@ export interface SqliteDatabaseOptions extends CheckpointerOptions {
 
 /**
  * The database of a connection that may write. Disposing of it closes the connection. Every call blocks the thread
- * until the disk responds.
+ * until the disk responds, but not while another process holds the lock.
  *
  * After a failed fsync every call fails, for good: the page cache differs from the disk. The same is true once this
  * process or another finds the file corrupt: then it is marked, and nothing writes to it.
@@ -48,19 +49,33 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
     });
   }
 
-  function write<Result>(call: () => Result, timeoutMs = busyTimeoutMs): Result {
-    const result = run(call, timeoutMs);
-    requireSameFiles();
-    checkpoint.schedule();
-    return result;
+  /**
+   * Waits between two attempts while another process holds the lock. Waiting inside SQLite blocks the thread, and with it
+   * every other call: a server could not even read which tokens are revoked.
+   */
+  async function write<Result>(call: () => Result, timeoutMs = busyTimeoutMs): Promise<Result> {
+    const deadline = performance.now() + timeoutMs;
+
+    for (let attempt = 0; ; attempt++) {
+      try {
+        const result = run(call, 0);
+        requireSameFiles();
+        checkpoint.schedule();
+        return result;
+      } catch (error) {
+        if (!isLocked(error) || performance.now() >= deadline) throw error;
+      }
+
+      await pause(backoffMs(attempt, LONGEST_PAUSE_MS));
+    }
   }
 
   return {
     plants: {
-      add: async (plants, { timeoutMs }) => write(() => addAll(plants), timeoutMs * ADD_SHARE),
+      add: (plants, { timeoutMs }) => write(() => addAll(plants), timeoutMs * ADD_SHARE),
       // Commits a page, as adding a plant does. SQLite leaves this version to applications, and this one has no use for
       // it.
-      probe: async () => void write(() => client.run("PRAGMA user_version = 0")),
+      probe: () => write(() => void client.run("PRAGMA user_version = 0")),
     },
     tokens: sqliteTokens(client, { read: (call) => run(call, busyTimeoutMs), write }),
     reportCorruption: (finding) => void failStop.fail(new CorruptError(finding)),
@@ -74,6 +89,9 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
     },
   };
 }
+
+/** How long to pause between two attempts, in milliseconds: SQLite itself looks every 100. */
+const LONGEST_PAUSE_MS = 25;
 
 /** Sets SQLite's busy timeout for the next call, if it differs from that of the last one. */
 function busyTimeoutOf(client: Client): (timeoutMs: number) => void {

@@ -3,7 +3,7 @@ import { and, eq, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 import { formatScopes, type TokenStore, type TokenUse } from "../../auth/token_store.ts";
 import { tokenRevision, tokens } from "./schema.ts";
-import { allTokens } from "./worker_messages.ts";
+import { allTokens, PAGE_TOKENS } from "./worker_messages.ts";
 
 /** The tokens, in the database of the plants. */
 export interface SqliteTokens extends TokenStore {
@@ -11,11 +11,15 @@ export interface SqliteTokens extends TokenStore {
   page(row: number): Promise<string>;
 }
 
-/** Runs a call of SQLite. */
-type Run = <Result>(call: () => Result) => Result;
+/** How calls of SQLite run. */
+interface Run {
+  read<Result>(call: () => Result): Result;
+  /** Waits for the lock of another process. */
+  write<Result>(call: () => Result): Promise<Result>;
+}
 
-/** Prepares the statements for tokens, which run in a call that reads, or in one that writes. */
-export function sqliteTokens(client: Database, { read, write }: Record<"read" | "write", Run>): SqliteTokens {
+/** Prepares the statements for tokens. */
+export function sqliteTokens(client: Database, { read, write }: Run): SqliteTokens {
   const db = drizzle({ client });
   const readPage = client.prepare<never, [number]>(PAGE);
   const revision = db.select({ revision: tokenRevision.revision }).from(tokenRevision).prepare();
@@ -42,15 +46,15 @@ export function sqliteTokens(client: Database, { read, write }: Record<"read" | 
     revision: async () => read(() => String(revision.get()?.revision)),
     async add(token) {
       const row = { ...token, scopes: formatScopes(token.scopes) };
-      return change(db.insert(tokens).values(row).onConflictDoNothing()) === 1;
+      return (await change(db.insert(tokens).values(row).onConflictDoNothing())) === 1;
     },
     async revoke(name, at) {
       const isValid = and(eq(tokens.name, name), isNull(tokens.revokedAt));
-      return change(db.update(tokens).set({ revokedAt: at }).where(isValid)) === 1;
+      return (await change(db.update(tokens).set({ revokedAt: at }).where(isValid))) === 1;
     },
-    delete: async (name) => change(db.delete(tokens).where(eq(tokens.name, name))) === 1,
-    prune: async (at) => change(db.delete(tokens).where(or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, at)))),
-    recordUses: async (uses) => write(() => recordAll(uses)),
+    delete: async (name) => (await change(db.delete(tokens).where(eq(tokens.name, name)))) === 1,
+    prune: (at) => change(db.delete(tokens).where(or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, at)))),
+    recordUses: (uses) => write(() => recordAll(uses)),
   };
 }
 
@@ -58,7 +62,7 @@ export function sqliteTokens(client: Database, { read, write }: Record<"read" | 
 const PAGE = `
   SELECT json_group_array(json_array(
     rowid, name, hex(digest), scopes, created_at, expires_at, revoked_at, last_used_at))
-  FROM (SELECT rowid, * FROM tokens WHERE rowid > ? ORDER BY rowid LIMIT 1000)`;
+  FROM (SELECT rowid, * FROM tokens WHERE rowid > ? ORDER BY rowid LIMIT ${PAGE_TOKENS})`;
 
 /** A use does not change the revision: every server would read all tokens every minute. */
 function useRecorder(client: Database): (use: TokenUse) => void {

@@ -5,7 +5,7 @@ import { type SqliteDatabase, sqliteDatabase } from "./database.ts";
 import { reportFailure, reportNews, serializeError, serveCalls } from "./worker_calls.ts";
 import { decodeBatch, encodeOutcomes } from "./worker_messages.ts";
 
-/** How long a probe, or a call for tokens, may block the plants behind it while another process has the lock. */
+/** How long a probe, or a call for tokens, waits for the lock of another process, in milliseconds. */
 const BUSY_TIMEOUT_MS = 1_000;
 
 let database: SqliteDatabase;

@@ -64,6 +64,9 @@ type TokenRow = [
   lastUsedAt: number | null,
 ];
 
+/** How many tokens a page has. Only the last one has fewer. */
+export const PAGE_TOKENS = 1_000;
+
 /**
  * Reads all tokens, oldest first, in pages: the Worker takes plants between two of them.
  *
@@ -72,11 +75,14 @@ type TokenRow = [
 export async function allTokens(pageAfter: (row: number) => Promise<string>): Promise<TokenRecord[]> {
   const tokens: TokenRecord[] = [];
   // SQLite numbers rows from 1.
-  for (let last: number | undefined = 0; last !== undefined;) {
-    const rows = JSON.parse(await pageAfter(last)) as TokenRow[];
+  let [rows, last]: [TokenRow[], number] = [[], 0];
+
+  do {
+    rows = JSON.parse(await pageAfter(last)) as TokenRow[];
     for (const row of rows) tokens.push(toRecord(row));
-    last = rows.at(-1)?.[0];
-  }
+    last = rows.at(-1)?.[0] ?? last;
+  } while (rows.length === PAGE_TOKENS);
+
   return tokens.toSorted((one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1));
 }
 

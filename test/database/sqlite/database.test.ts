@@ -1,4 +1,4 @@
-import { afterAll, setDefaultTimeout } from "bun:test";
+import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
@@ -27,6 +27,18 @@ afterAll(async () => {
 });
 
 testDatabaseContract("openSqliteWorker()", emptiedWorker, () => openSqliteWorker(path));
+
+test("openSqliteWorker() reads the tokens while a plant waits for the lock of another process", async () => {
+  const { plants, tokens } = await emptiedWorker();
+  using other = connect(path);
+  other.run("BEGIN IMMEDIATE");
+  const adding = plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: 10 * TEST_TIMEOUT_MS });
+  // Both would wait for as long, behind the plant.
+  expect(await tokens.revision()).toMatch(/^\d+$/);
+  expect(await tokens.list()).toEqual([]);
+  other.run("ROLLBACK");
+  expect(await adding).toEqual(["added"]);
+});
 
 /** The database of one Worker, without what was in it: a Worker starts in more time than most of the contract takes. */
 async function emptiedWorker(): Promise<Database> {
