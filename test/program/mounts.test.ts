@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { post, TOKEN } from "../support/client.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
@@ -17,23 +17,77 @@ function skipsMounts(): boolean {
   return !success;
 }
 
-test.skipIf(skipsMounts())(
-  "a database that an image brings in a lower layer is served at the first start",
-  async () => {
-    using here = emptyDirectory();
-    for (const name of ["image", "layer", "data"]) mkdirSync(here.at(name));
-    expect((await runToEnd({ cwd: here.at("image"), args: ["token", "create", "garden"] })).exitCode).toBe(0);
-    const overlay = `
+const skips = skipsMounts();
+
+test.skipIf(skips)("a database that an image brings in a lower layer is served at the first start", async () => {
+  using here = emptyDirectory();
+  for (const name of ["image", "layer", "data"]) mkdirSync(here.at(name));
+  expect((await runToEnd({ cwd: here.at("image"), args: ["token", "create", "garden"] })).exitCode).toBe(0);
+  const overlay = `
     mount -t tmpfs tmpfs layer && mkdir layer/upper layer/work &&
     mount -t overlay overlay -o lowerdir=image,upperdir=layer/upper,workdir=layer/work data`;
 
-    await using server = await startServer({
-      cwd: here.path,
-      env: { AUTH_TOKENS: TOKEN },
-      program: mounting(overlay),
-      args: ["--database", "data/plants.db"],
-    });
+  await using server = await startServer({
+    cwd: here.path,
+    env: { AUTH_TOKENS: TOKEN },
+    program: mounting(overlay),
+    args: ["--database", "data/plants.db"],
+  });
 
-    expect((await post(server.url)).status).toBe(200);
+  expect((await post(server.url)).status).toBe(200);
+});
+
+/** A volume with a new database, and two empty places for it: those of a container, and of the one after it. */
+async function volume() {
+  const here = emptyDirectory();
+  for (const name of ["volume", "first one", "second"]) mkdirSync(here.at(name));
+  const made = await runToEnd({ cwd: here.at("volume"), args: ["token", "create", "garden"] });
+  expect(made.exitCode).toBe(0);
+  return here;
+}
+
+const COMMANDS = ["serve --port 0", "token list", "export", "check", "backup copy.db", "restore saved.db"];
+
+test.skipIf(skips).each(COMMANDS)(
+  "a database that is mounted without its directory is refused: %s",
+  async (command) => {
+    using here = await volume();
+    const [path, copy] = [here.at("first one/plants.db"), here.at("saved.db")];
+    writeFileSync(path, "");
+    const saved = await runToEnd({ cwd: here.at("volume"), args: ["backup", copy] });
+    expect(saved.exitCode).toBe(0);
+
+    const program = mounting("mount --bind volume/plants.db 'first one/plants.db'");
+    const args = [...command.split(" "), "--database", path];
+    const { exitCode, stderr } = await runToEnd({ cwd: here.path, program, args });
+
+    const says = `database "${path}": it is mounted without its directory, and its WAL would be lost: mount the directory\n`;
+    expect({ exitCode, stderr }).toEqual({ exitCode: 1, stderr: expect.stringContaining(says) });
+    expect(readdirSync(here.at("first one"))).toEqual(["plants.db"]);
   },
 );
+
+test.skipIf(skips)("a mounted directory keeps its plants when a container is killed and replaced", async () => {
+  using here = await volume();
+  const inContainer = (name: string) => ({
+    cwd: here.path,
+    env: { AUTH_TOKENS: TOKEN },
+    program: mounting(`mount --bind volume '${name}'`),
+  });
+
+  {
+    await using server = await startServer({
+      ...inContainer("first one"),
+      args: ["--database", "first one/plants.db"],
+    });
+    const posts = Array.from({ length: 100 }, (_, id) => post(server.url, { id, name: "Fern" }));
+    const statuses = (await Promise.all(posts)).map(({ status }) => status);
+    expect(statuses).toEqual(Array(100).fill(200));
+    server.child.kill("SIGKILL");
+    await server.child.exited;
+  }
+
+  const args = ["export", "--database", "second/plants.db"];
+  const { stdout } = await runToEnd({ ...inContainer("second"), args });
+  expect(stdout.trim().split("\n")).toHaveLength(100);
+});

@@ -21,7 +21,7 @@ import { DatabaseError } from "../database.ts";
 import { connect } from "./connection.ts";
 import { withDatabaseError } from "./errors.ts";
 import { requireUnmarked } from "./fail_stop.ts";
-import { asideOf, BESIDE, databaseFile, requireNotRoot, requireOwner, requireTrustedPlace, walBytes } from "./files.ts";
+import { asideOf, BESIDE, databaseFile, requireNotRoot, requireOwner, requirePlace, walBytes } from "./files.ts";
 import { checkFile, startReader } from "./integrity.ts";
 import { reasonOf as reasonOfCall } from "./worker_calls.ts";
 
@@ -139,7 +139,7 @@ function requireUsable(path: string, source: string): string {
   });
   return withDatabaseError("replace", path, () => {
     const file = databaseFile(path);
-    requireTrustedPlace(file);
+    requirePlace(file);
     // The new file will belong to this user.
     requireOwner(file, "it");
     if (existsSync(source) && databaseFile(source) === file)

@@ -79,7 +79,7 @@ export const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
  * @throws {DatabaseError} If one cannot be used: the message names it.
  */
 export function requireFiles(file: string, access: Access): void {
-  requireTrustedPlace(file);
+  requirePlace(file);
   // A server would create an empty database in the middle of a restore.
   const aside = asideOf(file);
   if (!existsSync(file) && existsSync(aside)) {
@@ -104,15 +104,39 @@ export function requireFiles(file: string, access: Access): void {
 }
 
 /**
- * Requires that nobody else decides what this process finds at the path of a database.
+ * Requires that a database can be kept at a path: nobody else decides what this process finds there, and the WAL stays
+ * with the file.
  *
  * @param file From {@linkcode databaseFile}.
- * @throws {DatabaseError} If another user does: the message says who, and what to do.
+ * @throws {DatabaseError} If it cannot: the message says why, and what to do.
  */
-export function requireTrustedPlace(file: string): void {
+export function requirePlace(file: string): void {
   requireNotRoot(file, "it");
   requireNotRoot(dirname(file), "its directory");
   requireTrustedFiles(file);
+  if (isMountPoint(file)) throw new DatabaseError(MOUNTED_ALONE);
+}
+
+const MOUNTED_ALONE = "it is mounted without its directory, and its WAL would be lost: mount the directory";
+
+/**
+ * Whether something is mounted at exactly this path, as a container mounts one file. SQLite puts the WAL beside the path,
+ * into what is gone with the container.
+ */
+function isMountPoint(file: string): boolean {
+  // The fifth field of a line, with three octal digits for some characters: proc_pid_mountinfo(5).
+  const escaped = file.replace(/[ \t\n\\]/g, (character) => `\\${octal(character)}`);
+  const line = new RegExp(`^(?:\\S+ ){4}${RegExp.escape(escaped)} `, "m");
+  try {
+    return line.test(readFileSync("/proc/self/mountinfo", "utf8"));
+  } catch {
+    // Not Linux's, or a system without /proc.
+    return false;
+  }
+}
+
+function octal(character: string): string {
+  return character.charCodeAt(0).toString(8).padStart(3, "0");
 }
 
 /**
