@@ -1,8 +1,10 @@
+import { MAX_TIMER_MS } from "../errors.ts";
+
 /**
  * Waits for a promise until a deadline. Clears the timer either way. Ignores how the promise settles after the
  * deadline, even if it rejects.
  *
- * @param timeoutMs How long to wait, in milliseconds; a negative value counts as 0.
+ * @param timeoutMs How long to wait, in milliseconds. A negative value counts as 0, and `Infinity` as 25 days.
  * @param onTimeout Called at the deadline: what it returns takes the promise's place, what it throws rejects.
  * @throws Whatever the promise rejects with, or `onTimeout` throws.
  * @example
@@ -30,7 +32,7 @@ const MAX_EXTENSION_MS = 1_000;
  * @returns A function that clears the deadline.
  */
 export function startDeadline(timeoutMs: number, onTimeout: () => void): () => void {
-  const delayMs = Math.max(0, timeoutMs);
+  const delayMs = Math.min(Math.max(0, timeoutMs), MAX_TIMER_MS);
   const deadline = performance.now() + delayMs;
   let timer = setTimeout(() => {
     const lateMs = performance.now() - deadline;

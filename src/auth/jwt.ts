@@ -11,7 +11,7 @@ import {
   type RemoteJWKSet,
 } from "jose";
 import { semaphore } from "../async/semaphore.ts";
-import { PlantStoreError } from "../errors.ts";
+import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
 import { accepted, ACCEPTED, type Authenticate, refused, type Verdict } from "./authenticate.ts";
 import { MAX_TOKEN_LENGTH, type Sha256 } from "./tokens.ts";
 
@@ -73,6 +73,7 @@ export interface JwtOptions {
  *
  * @returns A function that validates a token. It returns no promise if the token is remembered, or refused by its form. It
  * rejects only with a {@linkcode PlantStoreError} `queue_full`, if more than 1,000 tokens wait to be verified or for keys.
+ * @throws {TypeError} If `issuer` or `audience` is missing: tokens for anybody would be accepted.
  *
  * @example
  * ```ts
@@ -91,6 +92,11 @@ export interface JwtOptions {
  */
 export function jwtAuthenticator(options: JwtOptions): Authenticate {
   const { algorithms: asked = JWT_ALGORITHMS, audience, clock = () => new Date(), issuer, scope, sha256 } = options;
+  // JavaScript has no types, and jose skips the check of a claim whose value is undefined.
+  for (const [name, value] of Object.entries({ issuer, audience })) {
+    if (typeof value !== "string" || value === "") throw new TypeError(`Cannot accept JWTs: \`${name}\` is missing`);
+  }
+
   const algorithms = JWT_ALGORITHMS.filter((algorithm) => asked.includes(algorithm));
   const rules = { algorithms, audience, issuer, requiredClaims: ["exp"], clockTolerance: CLOCK_SKEW_SECONDS };
   const keys = providerKeys(remoteKeys(options), options);
@@ -330,6 +336,8 @@ const MAX_JWKS_BYTES = 262_144;
 
 /** The provider's keys, which are fetched only by `reload()`. */
 function remoteKeys({ jwksUrl, fetch = globalThis.fetch, timeoutMs = 5_000 }: JwtOptions): RemoteJWKSet {
+  requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
+
   const boundedFetch: FetchImplementation = async (url, init) => {
     const { body, status } = await fetch(url, init);
     // A redirection could leave HTTPS.

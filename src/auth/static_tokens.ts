@@ -1,5 +1,5 @@
 import { ACCEPTED, type Authenticate, refused } from "./authenticate.ts";
-import { isMistyped, MAX_TOKEN_LENGTH, staticTokenFault } from "./tokens.ts";
+import { isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./tokens.ts";
 import { sha256 } from "./sha256.ts";
 
 /**
@@ -22,10 +22,7 @@ import { sha256 } from "./sha256.ts";
  */
 export function staticTokens(tokens: readonly string[]): Authenticate {
   if (tokens.length === 0) throw new TypeError("Cannot use static tokens: expected at least one");
-  for (const [index, token] of tokens.entries()) {
-    const fault = staticTokenFault(token);
-    if (fault !== undefined) throw new TypeError(`Cannot use static tokens: token ${index + 1} ${fault}`);
-  }
+  requireStaticTokens(tokens);
   const accepted = new Set(tokens.map((token) => sha256(token, "base64")));
   return (token) => {
     if (token.length > MAX_TOKEN_LENGTH) return refused("too long");

@@ -1,13 +1,13 @@
 import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
 import { accepted, ACCEPTED, refused, SCOPES, type Verdict } from "./authenticate.ts";
-import { digestKey, isMistyped, MAX_TOKEN_LENGTH, type Sha256 } from "./tokens.ts";
+import { digestKey, isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens, type Sha256 } from "./tokens.ts";
 
 /** The tokens in memory: validating one costs the same for any number of tokens. */
 export type TokenCache = Awaited<ReturnType<typeof tokenCache>>;
 
 /** What {@linkcode tokenCache} needs. */
 export interface TokenCacheOptions {
-  /** Tokens that are accepted without being stored. @default none */
+  /** Tokens that are accepted without being stored, each as `staticTokens()` takes it. @default none */
   readonly staticTokens?: readonly string[];
   readonly sha256: Sha256;
   /** Milliseconds since 1970 UTC. @default `Date.now` */
@@ -16,6 +16,8 @@ export interface TokenCacheOptions {
 
 /**
  * Caches the stored tokens and the static ones.
+ *
+ * @throws {TypeError} If a static token cannot be used.
  *
  * @example
  * ```ts
@@ -33,6 +35,7 @@ export interface TokenCacheOptions {
  * ```
  */
 export async function tokenCache(store: TokenStore, { staticTokens = [], sha256, now = Date.now }: TokenCacheOptions) {
+  requireStaticTokens(staticTokens);
   const staticKeys = staticTokens.map((token) => sha256(token, "base64"));
   /** Of the tokens when they were read. */
   let revision: string | undefined;

@@ -72,6 +72,18 @@ export function staticTokenFault(token: string): string | undefined {
 }
 
 /**
+ * Checks tokens that people chose.
+ *
+ * @throws {TypeError} If one cannot be used. The message has its place in the list, not the token.
+ */
+export function requireStaticTokens(tokens: readonly string[]): void {
+  for (const [index, token] of tokens.entries()) {
+    const fault = staticTokenFault(token);
+    if (fault !== undefined) throw new TypeError(`Cannot use static tokens: token ${index + 1} ${fault}`);
+  }
+}
+
+/**
  * A SHA-256 digest in base64, as the key of a `Map`. The lookup need not take constant time: a client chooses the token,
  * not the digest, so it cannot approach a stored digest step by step.
  */

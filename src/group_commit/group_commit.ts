@@ -1,7 +1,7 @@
 import { type Batch, type Commit, commitBatch, type PendingAdd, rejectAll, takeBatch } from "./batch.ts";
 import { startDeadline, withDeadline } from "../async/deadline.ts";
 import { onNextTurn } from "../async/timers.ts";
-import { PlantStoreError } from "../errors.ts";
+import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
 import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
 import { type NewPlant, textLength } from "../plant/plant.ts";
 import type { AddOutcome, PlantStore } from "../database/database.ts";
@@ -40,7 +40,7 @@ export interface GroupCommit {
   size(): number;
   /**
    * Accepts no further plants, and resolves once every accepted plant has its outcome. A plant without one after
-   * `timeoutMs` milliseconds is rejected with `storage_unavailable`.
+   * `timeoutMs` milliseconds is rejected with `storage_unavailable`. `Infinity` waits for all of them.
    */
   drain(timeoutMs: number): Promise<void>;
 }
@@ -49,6 +49,8 @@ export interface GroupCommit {
  * Gathers concurrent adds into batches over any store: while one batch is in flight the next gathers, so load makes
  * batches larger and fsyncs rarer. A lone plant waits for others only right after a batch of several, whose clients
  * often send again, and for three milliseconds at most. With `maxInFlight`, several batches are in flight.
+ *
+ * @throws {TypeError} If an option is not a number that limits something.
  *
  * @example
  * ```ts
@@ -65,6 +67,10 @@ export interface GroupCommit {
 export function groupCommit(store: PlantStore, options: GroupCommitOptions = {}): GroupCommit {
   const { queueLimit = 10_000, queueBytes = 2 ** 26, timeoutMs = 5_000, maxInFlight = 1 } = options;
   const { defer = onNextTurn, onCommit = () => {} } = options;
+
+  for (const [name, value] of Object.entries({ queueLimit, queueBytes, maxInFlight })) requireNumber(name, value);
+  requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
+
   return new Batcher(store, { queueLimit, queueBytes, timeoutMs, maxInFlight, defer, onCommit });
 }
 
@@ -136,6 +142,7 @@ class Batcher implements GroupCommit {
   }
 
   async drain(timeoutMs: number): Promise<void> {
+    requireNumber("timeoutMs", timeoutMs, { min: 0, max: Infinity });
     this.#drained ??= Promise.withResolvers();
     const { promise, resolve } = this.#drained;
     if (this.#size === 0) resolve();

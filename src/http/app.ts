@@ -8,6 +8,7 @@ import {
 } from "elysia";
 import type { Authenticate, Scope } from "../auth/authenticate.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
+import { requireNumber } from "../errors.ts";
 import { bearerGuard } from "./bearer_guard.ts";
 import { corsFor } from "./cors.ts";
 import { docs, type DocsFiles } from "./docs.ts";
@@ -60,6 +61,8 @@ const REQUIRED_SCOPES: Readonly<Record<string, Scope>> = { "/plants": "write", "
  * The Plant Store as an Elysia app: `fetch(Request)` is its whole interface, and it runs wherever there are web
  * standards.
  *
+ * @throws {TypeError} If an option is missing or cannot be used.
+ *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
@@ -92,7 +95,8 @@ export function createApp(options: AppOptions) {
     observer = CONSOLE,
     renderMetrics,
   } = options;
-  requireParts(options, maxBodyBytes);
+  requireParts(options);
+  requireNumber("maxBodyBytes", maxBodyBytes);
   // A response is checked, not rewritten.
   const app = new Elysia({ normalize: false })
     // `respond` makes the response: Elysia would copy one with an error's status, body and all.
@@ -138,12 +142,11 @@ function withoutModels<
 /**
  * JavaScript has no types: without this a missing part would fail at the first request.
  *
- * @throws {TypeError} If a part is missing, or the limit is not a number that a body can be compared with.
+ * @throws {TypeError} If a part is missing.
  */
-function requireParts(options: AppOptions, maxBodyBytes: number): void {
+function requireParts(options: AppOptions): void {
   const parts = { "plants.add": options.plants?.add, ready: options.ready, authenticate: options.authenticate };
   for (const [name, part] of Object.entries(parts)) {
     if (typeof part !== "function") throw new TypeError(`Cannot create the app: \`${name}\` must be a function`);
   }
-  if (!(maxBodyBytes >= 1)) throw new TypeError("Cannot create the app: `maxBodyBytes` must be a number of 1 or more");
 }

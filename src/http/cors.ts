@@ -9,8 +9,16 @@ const MAX_AGE_S = 7_200;
 /** The headers that a page may read, besides the few that it always may. */
 const EXPOSED = `${REQUEST_ID}, retry-after, www-authenticate, allow`;
 
-/** @param origins The origins whose pages may call, such as `https://app.example.org`. */
+/**
+ * @param origins The origins whose pages may call, such as `https://app.example.org`.
+ * @throws {TypeError} If one is not an origin as browsers send it: it would silently allow nobody.
+ */
 export function corsFor(origins: readonly string[]) {
+  if (!Array.isArray(origins) || !origins.every(isOrigin)) {
+    const expected = "expected a list of origins such as https://app.example.org, without a path";
+    throw new TypeError(`Cannot use \`corsOrigins\` ${JSON.stringify(origins)}: ${expected}`);
+  }
+
   const known = new Set(origins);
   return {
     /**
@@ -41,4 +49,10 @@ export function corsFor(origins: readonly string[]) {
       headers.set("access-control-expose-headers", EXPOSED);
     },
   };
+}
+
+/** RFC 6454, section 6.2: scheme and host in lower case, no default port, no path. */
+function isOrigin(text: string): boolean {
+  const url = URL.parse(text);
+  return url !== null && `${url.protocol}//${url.host}` === text;
 }

@@ -1,6 +1,6 @@
 import { Elysia } from "elysia";
 import { withDeadline } from "../async/deadline.ts";
-import { PlantStoreError } from "../errors.ts";
+import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
 
 /**
  * The two public paths for supervisors and load balancers: `/livez` returns 200 while the process can respond,
@@ -31,6 +31,7 @@ export interface ReadinessOptions {
  * @param probe Resolves when a plant could be stored now.
  * @returns The check. It rejects with the probe's `PlantStoreError`, or with `storage_unavailable` if the probe hangs
  * or rejects with anything else: a load balancer sends requests elsewhere, even after a bug.
+ * @throws {TypeError} If an option is not a number of milliseconds.
  *
  * @example
  * ```ts
@@ -44,6 +45,8 @@ export interface ReadinessOptions {
  */
 export function readiness(probe: () => Promise<void>, options: ReadinessOptions = {}): () => Promise<void> {
   const { maxAgeMs = 500, timeoutMs = 1_000 } = options;
+  requireNumber("maxAgeMs", maxAgeMs, { min: 0, max: MAX_TIMER_MS });
+  requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
   let verdict: Promise<void>;
   let staleAt = Number.NEGATIVE_INFINITY;
 

@@ -42,10 +42,10 @@ test("tokenCache() accepts a token for the scopes that it was stored with, a sta
     record("garden", { scopes: ["write"] }),
     record("both", { scopes: ["metrics", "write"] }),
   );
-  const { authenticate, size } = await cache(["static"]);
+  const { authenticate, size } = await cache(["token-of-an-operator"]);
   expect(authenticate("scraper")).toEqual(accepted(["metrics"]));
   expect(authenticate("garden")).toEqual(accepted(["write"]));
-  for (const token of ["both", "static"]) expect(authenticate(token)).toBe(ACCEPTED);
+  for (const token of ["both", "token-of-an-operator"]) expect(authenticate(token)).toBe(ACCEPTED);
   for (const token of ["another", mintToken(sha256)]) expect(authenticate(token)).toEqual(UNKNOWN);
   expect(authenticate(`${mintToken(sha256).slice(0, -1)}!`)).toEqual(refused("mistyped"));
   expect(size()).toBe(4);
@@ -116,12 +116,12 @@ test("tokenCache() stores a new token that is accepted at once, and refuses a na
 });
 
 test("tokenCache() follows the stored token if a static one is the same: revoking it ends both", async () => {
-  const fixture = await tokenFixture(record("greenhouse"));
-  const cache = await fixture.cache(["greenhouse"]);
-  expect([cache.authenticate("greenhouse"), cache.size()]).toEqual([ACCEPTED, 1]);
-  await fixture.tokens.revoke("greenhouse", CREATED);
+  const fixture = await tokenFixture(record("greenhouse-token"));
+  const cache = await fixture.cache(["greenhouse-token"]);
+  expect([cache.authenticate("greenhouse-token"), cache.size()]).toEqual([ACCEPTED, 1]);
+  await fixture.tokens.revoke("greenhouse-token", CREATED);
   await cache.refresh();
-  expect([cache.authenticate("greenhouse"), cache.size()]).toEqual([refused('"greenhouse" is revoked'), 0]);
+  expect([cache.authenticate("greenhouse-token"), cache.size()]).toEqual([refused('"greenhouse-token" is revoked'), 0]);
 });
 
 // Failures

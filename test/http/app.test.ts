@@ -30,8 +30,6 @@ test.each([
   [{ plants: {} }, "`plants.add` must be a function"],
   [{ plants: { add() {} } }, "`ready` must be a function"],
   [{ plants: { add() {} }, ready() {} }, "`authenticate` must be a function"],
-  [{ plants: { add() {} }, ready() {}, authenticate() {}, maxBodyBytes: NaN }, "`maxBodyBytes` must be a number"],
-  [{ plants: { add() {} }, ready() {}, authenticate() {}, maxBodyBytes: 0 }, "`maxBodyBytes` must be a number"],
 ])("createApp(%j) is refused, and says why", (options, reason) => {
   expect(() => createApp(options as unknown as AppOptions)).toThrow(`Cannot create the app: ${reason}`);
 });

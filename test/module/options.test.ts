@@ -1,0 +1,122 @@
+import { expect, spyOn, test } from "bun:test";
+import {
+  type AddOutcome,
+  type AppOptions,
+  createApp,
+  groupCommit,
+  jwtAuthenticator,
+  type JwtOptions,
+  memoryDatabase,
+  memoryStore,
+  readiness,
+  sha256,
+  tokenCache,
+} from "../../src/mod.ts";
+
+// A program in JavaScript, or one that reads a variable which is not set, gives what the types forbid.
+
+const TIMER = "expected 1 to 2147483647";
+const COUNT = `expected 1 to ${Number.MAX_SAFE_INTEGER}`;
+
+/** Every number of the module: its name, what takes it, and what it may be. */
+const NUMBERS: readonly (readonly [name: string, use: (value: number) => unknown, expected: string])[] = [
+  ["queueLimit", (queueLimit) => groupCommit(memoryStore(), { queueLimit }), COUNT],
+  ["queueBytes", (queueBytes) => groupCommit(memoryStore(), { queueBytes }), COUNT],
+  ["maxInFlight", (maxInFlight) => groupCommit(memoryStore(), { maxInFlight }), COUNT],
+  ["timeoutMs", (timeoutMs) => groupCommit(memoryStore(), { timeoutMs }), TIMER],
+  ["maxBodyBytes", (maxBodyBytes) => app({ maxBodyBytes }), COUNT],
+  ["timeoutMs", (timeoutMs) => readiness(async () => {}, { timeoutMs }), TIMER],
+  ["timeoutMs", (timeoutMs) => jwt({ timeoutMs }), TIMER],
+];
+
+const NO_NUMBERS = [NaN, Infinity, -Infinity, 0, -1, 2 ** 53, "5" as never, null as never];
+
+test.each(NUMBERS)("a wrong `%s` is refused by what takes it: case %#", (name, use, expected) => {
+  for (const value of NO_NUMBERS) {
+    const given = typeof value === "string" ? `"${value}"` : value;
+    expect(() => use(value)).toThrow(new TypeError(`Cannot use \`${name}\` ${given}: ${expected}`));
+  }
+  use(2 ** 31 - 1);
+  if (expected === TIMER) expect(() => use(2 ** 31)).toThrow(TypeError);
+});
+
+test.each([NaN, Infinity, -1, 2 ** 31])("readiness() refuses a verdict that is fresh for %d ms", (maxAgeMs) => {
+  const message = `Cannot use \`maxAgeMs\` ${maxAgeMs}: expected 0 to 2147483647`;
+  expect(() => readiness(async () => {}, { maxAgeMs })).toThrow(new TypeError(message));
+  readiness(async () => {}, { maxAgeMs: 0 });
+});
+
+test.each([NaN, undefined as never, -1])("drain(%p) is refused, and the queue goes on", async (timeoutMs) => {
+  const plants = groupCommit(memoryStore());
+  const message = `Cannot use \`timeoutMs\` ${timeoutMs}: expected 0 to Infinity`;
+  await expect(plants.drain(timeoutMs)).rejects.toThrow(new TypeError(message));
+  expect(await plants.add({ id: 1n, name: "Fern" })).toBe("added");
+});
+
+test.each([Infinity, 2 ** 31, Number.MAX_SAFE_INTEGER])("drain(%d) waits as long as a timer can", async (timeoutMs) => {
+  const held = Promise.withResolvers<AddOutcome[]>();
+  const plants = groupCommit({ ...memoryStore(), add: () => held.promise });
+  const outcome = plants.add({ id: 1n, name: "Fern" });
+  using setTimeout = spyOn(globalThis, "setTimeout");
+  const drained = plants.drain(timeoutMs);
+  // A timer with more fires after a millisecond.
+  expect(setTimeout.mock.calls.map(([, delayMs]) => delayMs)).toContain(2 ** 31 - 1);
+  held.resolve(["added"]);
+  expect(await outcome).toBe("added");
+  await drained;
+});
+
+test.each<[keyof JwtOptions, unknown]>([
+  ["issuer", undefined],
+  ["issuer", ""],
+  ["issuer", null],
+  ["audience", undefined],
+  ["audience", ""],
+  ["audience", []],
+])("jwtAuthenticator() without %s (%j) is refused: it would accept the tokens of any", (name, value) => {
+  expect(() => jwt({ [name]: value })).toThrow(new TypeError(`Cannot accept JWTs: \`${name}\` is missing`));
+});
+
+test.each([
+  ["https://app.example.org"],
+  [["*"]],
+  [["https://app.example.org/"]],
+  [["https://app.example.org/shop"]],
+  [["https://APP.example.org"]],
+  [["https://app.example.org:443"]],
+  [["app.example.org"]],
+  [["null"]],
+  [["https://app.example.org", undefined]],
+])("createApp() refuses corsOrigins %j, which no browser would match", (corsOrigins) => {
+  const message = `Cannot use \`corsOrigins\` ${JSON.stringify(corsOrigins)}: expected a list of origins`;
+  expect(() => app({ corsOrigins: corsOrigins as string[] })).toThrow(message);
+});
+
+test("createApp() takes the origins of pages and of apps in a web view", () => {
+  app({
+    corsOrigins: ["https://app.example.org", "http://localhost:5173", "http://[::1]:8080", "capacitor://localhost"],
+  });
+});
+
+test.each([
+  [["x"], "token 1 has fewer than 16 characters"],
+  [["known-token-0123456789", "no spaces are in a token"], "token 2 has characters that a bearer token cannot have"],
+])("tokenCache() refuses the static tokens that staticTokens() refuses: %j", async (staticTokens, fault) => {
+  const cache = tokenCache(memoryDatabase().tokens, { sha256, staticTokens });
+  await expect(cache).rejects.toThrow(new TypeError(`Cannot use static tokens: ${fault}`));
+});
+
+function app(options: Partial<AppOptions>) {
+  return createApp({
+    plants: groupCommit(memoryStore()),
+    ready: async () => {},
+    authenticate: () => ({ ok: false, reason: "unknown" }),
+    ...options,
+  });
+}
+
+function jwt(options: { readonly [Name in keyof JwtOptions]?: unknown }) {
+  const jwksUrl = new URL("https://id.example.org/jwks");
+  const required = { jwksUrl, issuer: "https://id.example.org/", audience: "plant-store", sha256 };
+  return jwtAuthenticator({ ...required, ...options } as JwtOptions);
+}
