@@ -123,7 +123,7 @@ test("the script of the daily backup makes a copy that is checked, and deletes t
 });
 
 test.skipIf(skipsWithout("nginx", "nginx-light"))(
-  "behind the guide's nginx plants are stored, and the log names the client",
+  "behind the guide's nginx plants are stored, a large body gets the server's own 413, and the log names the client",
   async () => {
     using home = emptyDirectory();
     const env = { AUTH_TOKENS: TOKEN, TRUST_PROXY: "X-Forwarded-For", ACCESS_LOG: "on" };
@@ -152,6 +152,8 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
       await Bun.sleep(20);
     }
     expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
+    const large = await post(`https://localhost:${port}`, { id: 1, name: "x".repeat(70_000) }, options);
+    expect({ status: large.status, body: await large.json() }).toMatchObject({ status: 413, body: { error: 4131 } });
     const [line] = await server.stderr.until(/.*\/plants.*/);
     expect(line).toContain("127.0.0.1");
     expect(line).not.toContain("192.0.2.9");
