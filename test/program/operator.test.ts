@@ -20,10 +20,12 @@ test.concurrent("the operator's chapters, followed in order", async () => {
   const serve = () => startServer({ program: ["plant-store"], cwd: home.path, env });
 
   let token: string;
-  // The chapters name the paths of a server; here all is in one directory, and there is no systemd.
+  // The chapters name the paths of a server; here all is in one directory of one user, and there is no systemd.
   const [backup, restore] = ["Backup", "Restore"].map((heading) => {
     const [code = ""] = blocks(heading, "sh");
-    return code.replace(/\/var\/backups\/\S+/, "copy.db").replaceAll(/^systemctl.*\n|\/var\/lib\/plant-store\//gm, "");
+    return code
+      .replace(/\/var\/backups\/\S+/, "copy.db")
+      .replaceAll(/^systemctl.*\n|^runuser .*-- |\/var\/lib\/plant-store\//gm, "");
   });
   {
     await using server = await serve();
