@@ -79,7 +79,7 @@ export type AddOutcome = "added" | "present" | "conflict";
 
 /**
  * What a store returns for one plant: its outcome, or `unavailable` if this call did not store it, for example because
- * another transaction has locked its row. Adding it again is safe, and its client gets `storage_unavailable`.
+ * another transaction has locked its row. Adding it again later is safe, and its client gets `storage_unavailable`.
  */
 export type StoreOutcome = AddOutcome | "unavailable";
 
@@ -117,8 +117,8 @@ export interface PlantStore {
   /**
    * Stores a batch in one transaction, or in several if it is very large, and resolves to the outcome of each plant, in
    * order. Once it resolves, every plant that is `added` or `present` survives a crash of the process and of the machine. A
-   * plant whose row another transaction has locked is `unavailable`, and delays the others briefly; a database without such
-   * locks never returns that.
+   * plant whose row another transaction has locked is `unavailable`, even a few seconds after the lock's end, and delays
+   * the others briefly; a database without such locks never returns that.
    *
    * An id may occur in the batch more than once: the first plant counts, the others are compared with it. A conflict is an
    * outcome of one plant only. Several batches may be in flight at once, in this process and in others, even with the same

@@ -12,9 +12,12 @@ export function withCluster(use: (cluster: PostgresCluster) => void, options?: C
 }
 
 /** Likewise, and gives it to each of them with an empty database. */
-export function withEmptyDatabase(use: (cluster: PostgresCluster, url: string) => void): void {
+export function withEmptyDatabase(
+  use: (cluster: PostgresCluster, url: string) => void,
+  options?: ClusterOptions,
+): void {
   let cluster: PostgresCluster | undefined;
-  withCluster((started) => (cluster = started));
+  withCluster((started) => (cluster = started), options);
   beforeEach(async () => {
     if (cluster !== undefined) use(cluster, await cluster.emptyDatabase());
   });

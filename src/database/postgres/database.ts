@@ -4,6 +4,7 @@ import { type Database, DatabaseError, keysetPages, type PlantStore } from "../d
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, toDatabaseError } from "./errors.ts";
 import { failover } from "./failover.ts";
+import { HeldIds } from "./held_ids.ts";
 import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { addPlants, probe, readPage } from "./plants.ts";
 import { Pool, poolMetrics } from "./pool.ts";
@@ -87,11 +88,12 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
 
 /** The plants' store on their pool. The probe uses the same pool, because whatever blocks that pool blocks every plant. */
 export function plantStore(pool: Pool): PlantStore {
+  const held = new HeldIds();
   return {
     add: (batch, { timeoutMs }) => {
       const limitMs = timeoutMs * ADD_SHARE;
       const deadline = performance.now() + limitMs;
-      return pool.run((connection) => addPlants(connection, batch, deadline), limitMs);
+      return pool.run((connection) => addPlants(connection, batch, held, deadline), limitMs);
     },
     probe: () => pool.run(probe, PROBE_TIMEOUT_MS),
   };

@@ -2,9 +2,9 @@ import { eq, getTableColumns, gte, lt, type SQL, sql, type SQLChunk } from "driz
 import { drizzle } from "drizzle-orm/bun-sql";
 import { type NewPlant, type Plant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
 import { PAGE_PLANTS, PAGE_TEXT, type StoreOutcome } from "../database.ts";
-import { pause } from "../../async/timers.ts";
 import { type Connection, DURABILITY, type Durability, LOCK_TIMEOUT_MS, requireDurable } from "./connection.ts";
 import { codeOf } from "./errors.ts";
+import type { HeldIds } from "./held_ids.ts";
 import type { Work } from "./pool.ts";
 import { bigintArray, plants, textArray } from "./schema.ts";
 
@@ -55,17 +55,18 @@ function list(parts: SQLChunk[]): SQL {
 
 /**
  * Adds a batch in one statement, which commits by itself. A second one compares the plants that were stored before: only a
- * later statement sees what a rival has committed meanwhile. Plants that another transaction locks for about a second
- * are `unavailable`.
+ * later statement sees what a rival has committed meanwhile.
+ *
+ * Plants that another transaction locks are `unavailable`. Their ids are remembered, and kept out of the next batches.
  *
  * @param deadline When the caller gives up, by `performance.now()`.
  */
 export async function addPlants(
   connection: Connection,
   batch: readonly NewPlant[],
+  held: HeldIds,
   deadline: number,
 ): Promise<readonly StoreOutcome[]> {
-  if (batch.length === 0) return [];
   const items = batch.map((plant): Item => ({ ...plant, outcome: "unavailable", first: undefined }));
   // Overlapping batches in different orders would deadlock.
   const sorted = items.toSorted((one, other) => (one.id < other.id ? -1 : Number(one.id > other.id)));
@@ -73,10 +74,35 @@ export async function addPlants(
     const before = sorted[index - 1];
     if (before?.id === item.id) item.first = before.first ?? before;
   }
-  await insert(connection, toAdd(sorted));
-  await compare(connection, sorted);
-  await addBesideLocks(connection, sorted, deadline);
+
+  const now = performance.now();
+  const steps = Object.groupBy(sorted, ({ id }) => held.stepFor(id, now));
+  await addAll(connection, steps.insert ?? [], held, deadline);
+  await retry(connection, steps.retry ?? [], held, deadline);
+
+  for (const { id, outcome } of items) if (outcome !== "unavailable") held.released(id);
   return items.map(outcomeOf);
+}
+
+/** Adds plants whose ids met no lock before. */
+async function addAll(connection: Connection, items: readonly Item[], held: HeldIds, deadline: number): Promise<void> {
+  if (items.length === 0) return;
+  const isDone = await insert(connection, toAdd(items));
+  await compare(connection, items);
+  const open = toAdd(items);
+  if (isDone || open.length === 0) return;
+
+  // Waits for a lock on the whole table. If that times out, the batch is repeated: no id is at fault.
+  await connection.query(INSERT, columnsOf([]));
+  await insertBesideLocks(connection, open, held, { maxLocks: MAX_SEARCH_LOCKS, deadline });
+  await compare(connection, items);
+}
+
+/** Adds plants whose ids met a lock before. It may have ended. */
+async function retry(connection: Connection, items: readonly Item[], held: HeldIds, deadline: number): Promise<void> {
+  if (items.length === 0) return;
+  await insertBesideLocks(connection, toAdd(items), held, { maxLocks: MAX_RETRY_LOCKS, deadline });
+  await compare(connection, items);
 }
 
 /** A plant of a batch. Its outcome is `unavailable` until it is known. */
@@ -126,63 +152,53 @@ function columnsOf(plants: readonly NewPlant[]): string[] {
   );
 }
 
-/** How long to retry locked plants, in milliseconds. */
-const LOCKED_TIMEOUT_MS = 1_000;
-/** How long a statement with several plants waits for a lock, in milliseconds: no plant should wait for its neighbour's. */
-const PART_LOCK_TIMEOUT_MS = 20;
-/** The pause between two comparisons with a locked row, in milliseconds. */
-const COMPARE_PAUSE_MS = 50;
+/**
+ * How long to wait for a lock while the locked plants of a batch are found, in milliseconds: the others wait as long. The
+ * whole batch has waited before, so what still holds a lock seldom ends soon.
+ */
+const PART_LOCK_TIMEOUT_MS = 5;
+/** How many parts a batch is split into. */
+const PARTS = 16;
+/** How many locks a batch may meet the first time: a second of waiting. */
+const MAX_SEARCH_LOCKS = 200;
+/** How many locks the plants that are retried may meet: enough to get down to one plant. */
+const MAX_RETRY_LOCKS = 5;
 /** How long before the deadline to stop, in milliseconds, to leave time for reporting the stored plants. */
 const DEADLINE_MARGIN_MS = 100;
 
 /**
- * Adds the open plants of a batch that met a lock. All at once first, because the lock may have been on a stored row; then
- * in parts; then each plant of a part that met a lock. Then it waits for the rest together. Each statement that a lock
- * stops is an error in PostgreSQL's log, so there should be few.
+ * Inserts plants in one statement. If that meets a lock, it inserts them in parts, which are split likewise, down to the
+ * locked plants. It remembers the ids of those. Each statement that a lock stops is an error in PostgreSQL's log.
  */
-async function addBesideLocks(connection: Connection, items: readonly Item[], deadline: number): Promise<void> {
-  let open = toAdd(items);
-  if (open.length === 0) return;
-  const end = Math.min(performance.now() + LOCKED_TIMEOUT_MS, deadline - DEADLINE_MARGIN_MS);
-  const leftMs = () => Math.ceil(end - performance.now());
+async function insertBesideLocks(
+  connection: Connection,
+  items: readonly Item[],
+  held: HeldIds,
+  { maxLocks, deadline }: { readonly maxLocks: number; readonly deadline: number },
+): Promise<void> {
+  const parts = [items];
+  let locks = 0;
 
-  /** Adds the open plants, `size` in a statement. Plants whose statement met a lock stay open. */
-  async function addParts(size: number): Promise<void> {
-    const blocked: Item[] = [];
-    for (const part of chunksOf(open, size)) {
-      if (leftMs() <= 0 || !(await insert(connection, part))) blocked.push(...part);
-    }
-    open = blocked;
-  }
+  await setLockTimeout(connection, PART_LOCK_TIMEOUT_MS);
+  try {
+    while (locks < maxLocks && performance.now() < deadline - DEADLINE_MARGIN_MS) {
+      const part = parts.pop();
+      if (part === undefined) break;
+      if (await insert(connection, part)) continue;
 
-  if (leftMs() > 0) {
-    await setLockTimeout(connection, PART_LOCK_TIMEOUT_MS);
-    try {
-      if (open.length > 1) await addParts(open.length);
-      if (open.length > 3) await addParts(Math.ceil(Math.sqrt(open.length)));
-      if (open.length > 1) await addParts(1);
-      if (open.length > 0 && leftMs() > 0) {
-        await setLockTimeout(connection, leftMs());
-        await addParts(open.length);
-      }
-    } finally {
-      await setLockTimeout(connection, LOCK_TIMEOUT_MS);
+      locks++;
+      if (part.length > 1) parts.push(...split(part));
+      else for (const { id } of part) held.met(id);
     }
-  }
-  await compare(connection, items);
-  while (toAdd(items).length > 0 && leftMs() > 0) {
-    await pause(COMPARE_PAUSE_MS);
-    await compare(connection, items);
+  } finally {
+    await setLockTimeout(connection, LOCK_TIMEOUT_MS);
   }
 }
 
-/** Chunks, beginning with a random one: if the time runs out, the next call begins elsewhere. */
-function chunksOf(plants: readonly Item[], size: number): readonly (readonly Item[])[] {
-  const chunks = Array.from({ length: Math.ceil(plants.length / size) }, (_, index) =>
-    plants.slice(index * size, (index + 1) * size),
-  );
-  const first = Math.floor(Math.random() * chunks.length);
-  return [...chunks.slice(first), ...chunks.slice(0, first)];
+function split(items: readonly Item[]): readonly (readonly Item[])[] {
+  const size = Math.ceil(items.length / PARTS);
+  const count = Math.ceil(items.length / size);
+  return Array.from({ length: count }, (_, part) => items.slice(part * size, (part + 1) * size));
 }
 
 /** For the session: a connection never changes its session. */
