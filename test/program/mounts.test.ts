@@ -11,26 +11,37 @@ function mounting(script: string): string[] {
   return ["unshare", "--mount", ...shell(`${script} && exec "$@"`)];
 }
 
+/** Mounts `image` at `data`, as the lower layer of an overlay. The upper one is in memory: it may not lie on an overlay. */
+const OVERLAY = `
+  mount -t tmpfs tmpfs layer && mkdir layer/upper layer/work &&
+  mount -t overlay overlay -o lowerdir=image,upperdir=layer/upper,workdir=layer/work data`;
+
+/** A directory for {@linkcode OVERLAY}. */
+function overlayDirectory() {
+  const here = emptyDirectory();
+  for (const name of ["image", "layer", "data"]) mkdirSync(here.at(name));
+  return here;
+}
+
 function skipsMounts(): boolean {
-  const { success } = Bun.spawnSync(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]);
-  if (!success) console.warn("Skipped, databases among mounts: mounting needs root, and unshare of util-linux");
-  return !success;
+  using here = overlayDirectory();
+  const canMount =
+    Bun.which("unshare") !== null &&
+    Bun.spawnSync(["unshare", "--mount", "sh", "-c", OVERLAY], { cwd: here.path }).success;
+  if (!canMount) console.warn("Skipped, databases among mounts: mounting needs root, overlayfs, and util-linux");
+  return !canMount;
 }
 
 const skips = skipsMounts();
 
 test.skipIf(skips)("a database that an image brings in a lower layer is served at the first start", async () => {
-  using here = emptyDirectory();
-  for (const name of ["image", "layer", "data"]) mkdirSync(here.at(name));
+  using here = overlayDirectory();
   expect((await runToEnd({ cwd: here.at("image"), args: ["token", "create", "garden"] })).exitCode).toBe(0);
-  const overlay = `
-    mount -t tmpfs tmpfs layer && mkdir layer/upper layer/work &&
-    mount -t overlay overlay -o lowerdir=image,upperdir=layer/upper,workdir=layer/work data`;
 
   await using server = await startServer({
     cwd: here.path,
     env: { AUTH_TOKENS: TOKEN },
-    program: mounting(overlay),
+    program: mounting(OVERLAY),
     args: ["--database", "data/plants.db"],
   });
 
