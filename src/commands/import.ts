@@ -1,10 +1,10 @@
-import { createReadStream, statSync } from "node:fs";
+import { createReadStream, type Stats, statSync } from "node:fs";
 import { Readable } from "node:stream";
 import { withAbort, withDeadline } from "../async/deadline.ts";
 import { eventLoopTurn, pause } from "../async/timers.ts";
 import { adapterOf, reasonOfRefusal } from "../database/open_database.ts";
 import type { PlantStore, StoreOutcome } from "../database/database.ts";
-import { CommandError, ERRORS, isSystemError, PlantStoreError, reasonOf } from "../errors.ts";
+import { CommandError, ERRORS, PlantStoreError, reasonOf } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 import type { Call, Subcommand } from "./command.ts";
@@ -30,7 +30,7 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
   try {
     const { openForWriting } = await adapterOf(database);
     await using opened = await openForWriting({ create: true });
-    for await (const { lines, bytes } of batchesOf(input.reader, maxLineBytes, io.stop)) {
+    for await (const { lines, bytes } of batchesOf(input, maxLineBytes, io.stop)) {
       const plants = lines.flatMap(({ plant }) => plant ?? []);
       const adding = addAll(plants, opened.plants);
       const added = (await withAbort(adding, io.stop)) ?? (await withDeadline(adding, STOP_MS, () => undefined));
@@ -50,7 +50,10 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
       await eventLoopTurn();
     }
   } catch (error) {
-    throw toImportError(error, source, line);
+    const reason = reasonOfRefusal(error);
+    if (reason === undefined) throw error;
+    // Plants that were committed before stay.
+    throw new CommandError(`Cannot add plants after line ${line}: ${reason}`, { cause: error });
   } finally {
     progress.clear();
   }
@@ -67,35 +70,32 @@ const ADD_TIMEOUT_MS = 30_000;
 /** How long a batch may take after a stop, in milliseconds. */
 const STOP_MS = 1_000;
 
-/** An error of the database or of the system, in one line. Plants that were committed before stay. */
-function toImportError(error: unknown, source: string, line: number): unknown {
-  const reason = reasonOfRefusal(error);
-  if (reason !== undefined) {
-    return new CommandError(`Cannot add plants after line ${line}: ${reason}`, { cause: error });
-  }
-  // Closing the database failed as well: the first error says more.
-  if (error instanceof SuppressedError) return toImportError(error.suppressed, source, line);
-  return isSystemError(error) ? cannotRead(source, error) : error;
-}
-
-function cannotRead(source: string, cause: unknown): CommandError {
-  return new CommandError(`Cannot read "${source}": ${reasonOf(cause)}`, { cause });
-}
+/** What is imported: bytes that arrive in pieces, and how many there are, if that is known. */
+type Input = ReturnType<typeof openInput>;
 
 /** Opens the input before the database, which would be created if there is none. */
 function openInput(source: string, { stdin }: Io) {
+  const failed = (cause: unknown): never => {
+    throw new CommandError(`Cannot read "${source}": ${reasonOf(cause)}`, { cause });
+  };
   try {
-    if (source === "-") return { reader: stdin().getReader(), size: undefined };
-    const stats = statSync(source);
-    // Bun's stream cannot read a device such as /dev/null.
-    const stream = stats.isCharacterDevice()
-      ? (Readable.toWeb(createReadStream(source)) as unknown as ReadableStream<Uint8Array>)
-      : Bun.file(source).stream();
-    // A named pipe has no size.
-    return { reader: stream.getReader(), size: stats.isFile() ? stats.size : undefined };
+    const stats = source === "-" ? undefined : statSync(source);
+    const reader = (stats === undefined ? stdin() : streamOf(source, stats)).getReader();
+    return {
+      read: () => reader.read().catch(failed),
+      cancel: () => reader.cancel(),
+      // A named pipe has no size.
+      size: stats?.isFile() ? stats.size : undefined,
+    };
   } catch (cause) {
-    throw cannotRead(source, cause);
+    return failed(cause);
   }
+}
+
+function streamOf(source: string, stats: Stats): ReadableStream<Uint8Array> {
+  if (!stats.isCharacterDevice()) return Bun.file(source).stream();
+  // Bun's stream cannot read a device such as /dev/null.
+  return Readable.toWeb(createReadStream(source)) as unknown as ReadableStream<Uint8Array>;
 }
 
 /** Adds plants, and until the deadline those again that another transaction has locked. */
@@ -133,10 +133,10 @@ const BATCH_BYTES = 2 ** 22;
  * The lines that are committed together, each time with how much of the input was read, in bytes. After a stop, ends with
  * those that have arrived completely.
  */
-async function* batchesOf(reader: ReadableStreamDefaultReader<Uint8Array>, maxBytes: number, stop: AbortSignal) {
+async function* batchesOf(input: Input, maxBytes: number, stop: AbortSignal) {
   let lines: Line[] = [];
   let [number, bytes, begin] = [0, 0, 0];
-  for await (const pieces of splitLines(reader, maxBytes, stop)) {
+  for await (const pieces of splitLines(input, maxBytes, stop)) {
     for (const { length, content } of pieces) {
       number++;
       bytes += length + 1;
@@ -170,11 +170,11 @@ const NEWLINE = 0x0a;
  * The lines that end in each chunk, without their ends. Keeps no more of a line in memory than the limit: a line that is
  * longer has no content.
  */
-async function* splitLines(reader: ReadableStreamDefaultReader<Uint8Array>, maxBytes: number, stop: AbortSignal) {
+async function* splitLines(input: Input, maxBytes: number, stop: AbortSignal) {
   let [parts, length]: [Uint8Array[], number] = [[], 0];
   try {
     for (;;) {
-      const read = await withAbort(reader.read(), stop);
+      const read = await withAbort(input.read(), stop);
       // The stop cuts the last line off: it does not count.
       if (read === undefined) return;
       // Ends the last line, which may have no newline. After one, another blank line changes nothing.
@@ -199,6 +199,6 @@ async function* splitLines(reader: ReadableStreamDefaultReader<Uint8Array>, maxB
     }
   } finally {
     // A read error is reported by the read.
-    void reader.cancel().catch(() => {});
+    void input.cancel().catch(() => {});
   }
 }

@@ -167,11 +167,13 @@ function pathOf(command: Command): string {
 }
 
 /** Prints one line for an error that its reader can act on. Any other error is a bug: it prints the stack. */
-function toExitCode(error: unknown, { stderr }: Io): number {
+function toExitCode(error: unknown, io: Io): number {
+  // Closing the database failed as well: the first error says more.
+  if (error instanceof SuppressedError) return toExitCode(error.suppressed, io);
   if (error instanceof QuietFailure) return 1;
   if (error instanceof CommanderError) return 2;
   const isExpected = error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
-  stderr(`${isExpected ? escapeControls(error.message) : Bun.inspect(error)}\n`);
+  io.stderr(`${isExpected ? escapeControls(error.message) : Bun.inspect(error)}\n`);
   return error instanceof ConfigError ? 2 : 1;
 }
 

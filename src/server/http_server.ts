@@ -12,7 +12,7 @@ export interface Handlers {
 }
 
 /** What the HTTP server needs of the configuration. */
-type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "maxBodyBytes">;
+type HttpServerOptions = Pick<Config, "host" | "port" | "tls">;
 
 /**
  * How long a connection may be idle, or take to send a whole body, in seconds. Bun allows 12 seconds for the headers.
@@ -157,11 +157,7 @@ export class HttpServer {
 
 type BunServer = ReturnType<typeof startServer>;
 
-function startServer(
-  { host, port, maxBodyBytes }: HttpServerOptions,
-  certificate: Certificate | undefined,
-  handlers: Handlers,
-) {
+function startServer({ host, port }: HttpServerOptions, certificate: Certificate | undefined, handlers: Handlers) {
   try {
     return Bun.serve({
       ...handlers,
@@ -171,9 +167,9 @@ function startServer(
       development: false,
       // Otherwise a second server on the port would start, and share the traffic silently.
       reusePort: false,
-      // The app has a lower limit of its own, after the check of the credentials, and its 413 has a body. Bun's 413 has
-      // none and comes before that check: so this limit is far above, and clients rarely meet it.
-      maxRequestBodySize: Math.max(4 * maxBodyBytes, 2 ** 20),
+      // The app counts every body, after it has checked the credentials. Bun's own 413 has no body and comes before that
+      // check: so this is the largest limit that Bun takes. Bun reads no further than the app does, so memory is safe.
+      maxRequestBodySize: Number.MAX_SAFE_INTEGER,
       ...(certificate && { tls: { cert: certificate.cert, key: certificate.key, ciphers: CIPHERS } }),
     });
   } catch (cause) {

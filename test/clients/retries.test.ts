@@ -4,6 +4,7 @@ import { memoryStore } from "../../src/database/memory.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { testApp } from "../support/app.ts";
+import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, CLOSED_PORT } from "../support/client.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
 import type { Connection } from "./generated_client.ts";
@@ -78,6 +79,14 @@ test("the README's fetchWithRetries() sends a plant that is refused with 409 no 
 test("the README's fetchWithRetries() gives up after eight attempts, with the last error", async () => {
   await expect(send(`http://127.0.0.1:${CLOSED_PORT}`)).rejects.toBeInstanceOf(TypeError);
   expect(waits).toEqual([100, 200, 400, 800, 1600, 3200, 5000]);
+});
+
+test("the README's fetchWithRetries() sends again after half a response, and after a gateway's page", async () => {
+  using server = serveAfter(0);
+  using gateway = startBrokenGateway(server.url);
+  const response = await send(gateway.url);
+  expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
+  expect({ requests: server.requests(), waits }).toEqual({ requests: 2, waits: [100, 200, 400] });
 });
 
 test("the README's fetchWithRetries() ends with its caller's signal", async () => {

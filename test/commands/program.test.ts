@@ -1,6 +1,12 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { SETTINGS } from "../../src/settings/settings.ts";
+import { post } from "../support/client.ts";
+import { runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { shell } from "../support/shell.ts";
+import { makeDisk, skipsShim } from "../support/shim.ts";
 import { runCommand } from "../support/stream_io.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** Every command, with the arguments and the flags that it has. */
 const COMMANDS = [
@@ -153,3 +159,28 @@ const wrongCalls: [string, string][] = [
 test.each(wrongCalls)("%j is refused in one line", async (words, stderr) => {
   expect(await call(...words.split(" "))).toEqual({ exitCode: 2, stdout: "", stderr: `${stderr}\n` });
 });
+
+test.skipIf(skipsShim()).each([
+  ["import /proc/self/mem", 'Cannot read "/proc/self/mem": i/o error\n'],
+  ["token create gate >/dev/full", "Cannot write the output: no space left on device\n"],
+])(
+  "%s on a disk that also fails when the database is closed tells the first failure in one line",
+  async (call, says) => {
+    using disk = makeDisk({ shim: true });
+    {
+      // Its WAL stays for the checkpoint at the end of the command.
+      await using server = await startServer(disk.server());
+      expect((await post(server.url)).status).toBe(200);
+      server.child.kill("SIGKILL");
+      await server.child.exited;
+    }
+    disk.raise("fail-checkpoint");
+
+    const { cwd, env } = disk.server();
+    const program = shell(`exec "$@" ${call}`);
+    const run = await runToEnd({ program, ...(cwd && { cwd }), ...(env && { env }) });
+
+    expect(run).toEqual({ exitCode: 1, stdout: "", stderr: says });
+    expect(disk.isRaised("hit")).toBe(true);
+  },
+);

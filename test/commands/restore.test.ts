@@ -241,6 +241,12 @@ test.skipIf(skipsStrace()).each(FAILURES)(
     });
     if (finds === undefined) expect(existsSync(here.at("plants.db"))).toBe(false);
     else expect(await here.exported()).toBe(finds);
+
+    // A second failure does not forget the first.
+    const failing = injecting("link(at)?", here.at("plants.db"), "error=EIO");
+    const again = await runToEnd({ ...here.options, program: failing, args: ["restore", "saved.db"] });
+    expect(again.stderr.replaceAll(here.at("").replace(/\/$/, ""), "HERE")).toBe(`${MOVED}\n`);
+
     expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
     expect(await here.exported()).toBe(RESTORED);
   },

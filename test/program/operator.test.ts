@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, utimesSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, section } from "../support/guides.ts";
@@ -19,10 +20,12 @@ test.concurrent("the operator's chapters, followed in order", async () => {
   const serve = () => startServer({ program: ["plant-store"], cwd: home.path, env });
 
   let token: string;
-  // The chapters name the paths of a server; here all is in one directory, and there is no systemd.
+  // The chapters name the paths of a server; here all is in one directory of one user, and there is no systemd.
   const [backup, restore] = ["Backup", "Restore"].map((heading) => {
     const [code = ""] = blocks(heading, "sh");
-    return code.replace(/\/var\/backups\/\S+/, "copy.db").replaceAll(/^systemctl.*\n|\/var\/lib\/plant-store\//gm, "");
+    return code
+      .replace(/\/var\/backups\/\S+/, "copy.db")
+      .replaceAll(/^systemctl.*\n|^runuser .*-- |\/var\/lib\/plant-store\//gm, "");
   });
   {
     await using server = await serve();
@@ -122,7 +125,7 @@ test("the script of the daily backup makes a copy that is checked, and deletes t
 });
 
 test.skipIf(skipsWithout("nginx", "nginx-light"))(
-  "behind the guide's nginx plants are stored, and the log names the client",
+  "behind the guide's nginx plants are stored, a large body gets the server's own 413, and the log names the client",
   async () => {
     using home = emptyDirectory();
     const env = { AUTH_TOKENS: TOKEN, TRUST_PROXY: "X-Forwarded-For", ACCESS_LOG: "on" };
@@ -151,34 +154,44 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
       await Bun.sleep(20);
     }
     expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
+    const large = await post(`https://localhost:${port}`, { id: 1, name: "x".repeat(70_000) }, options);
+    expect({ status: large.status, body: await large.json() }).toMatchObject({ status: 413, body: { error: 4131 } });
     const [line] = await server.stderr.until(/.*\/plants.*/);
     expect(line).toContain("127.0.0.1");
     expect(line).not.toContain("192.0.2.9");
   },
 );
 
-/** Runs the guide's client in a language with code that stores the largest id, and checks what the server has then. */
+/**
+ * Runs the guide's client in a language with code that stores the largest id through a gateway that breaks the first
+ * responses, and checks what the server has then.
+ */
 async function storesExactly(language: string, command: readonly string[], main: (url: string) => string) {
   using home = emptyDirectory();
   await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
+  using gateway = startBrokenGateway(server.url);
   const [client = ""] = blocks("In Python and Go", language);
   const path = home.at(`client.${language.slice(0, 2)}`);
-  await Bun.write(path, `${client}\n${main(server.url)}\n`);
+  await Bun.write(path, `${client}\n${main(gateway.url)}\n`);
   const ended = await runToEnd({ program: command, args: [path], cwd: home.path, env: { HOME: home.path } });
   expect(ended).toMatchObject({ exitCode: 0 });
   const exported = await runToEnd({ args: ["export"], cwd: home.path });
   expect(exported.stdout).toBe('{"id":9223372036854775807,"name":"Fern"}\n');
 }
 
-test.skipIf(skipsWithout("/usr/bin/python3", "python3"))("the guide's client in Python stores every id exactly", () =>
-  storesExactly("python", ["/usr/bin/python3"], (url) => {
-    return `assert store("${url}", "${TOKEN}", {"id": 9223372036854775807, "name": "Fern"}) == {"name": "Fern"}`;
-  }),
+test.skipIf(skipsWithout("/usr/bin/python3", "python3"))(
+  "the guide's client in Python stores every id exactly, whatever a gateway sends",
+  () =>
+    storesExactly("python", ["/usr/bin/python3"], (url) => {
+      return `assert store("${url}", "${TOKEN}", {"id": 9223372036854775807, "name": "Fern"}) == {"name": "Fern"}`;
+    }),
 );
 
-test.skipIf(skipsWithout("go", "golang-go"))("the guide's client in Go stores every id exactly", () =>
-  storesExactly("go", ["go", "run"], (url) => {
-    const call = `Store("${url}", "${TOKEN}", []byte("{\\"id\\": 9223372036854775807, \\"name\\": \\"Fern\\"}"))`;
-    return `func main() {\n\tif err := ${call}; err != nil {\n\t\tpanic(err)\n\t}\n}`;
-  }),
+test.skipIf(skipsWithout("go", "golang-go"))(
+  "the guide's client in Go stores every id exactly, whatever a gateway sends",
+  () =>
+    storesExactly("go", ["go", "run"], (url) => {
+      const call = `Store("${url}", "${TOKEN}", []byte("{\\"id\\": 9223372036854775807, \\"name\\": \\"Fern\\"}"))`;
+      return `func main() {\n\tif err := ${call}; err != nil {\n\t\tpanic(err)\n\t}\n}`;
+    }),
 );

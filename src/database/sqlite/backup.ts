@@ -1,18 +1,6 @@
 import { dlopen, FFIType } from "bun:ffi";
 import { closeSync, constants, existsSync, openSync, statSync } from "node:fs";
-import {
-  copyFile,
-  link,
-  lstat,
-  mkdir,
-  mkdtemp,
-  open,
-  readdir,
-  realpath,
-  rename,
-  rm,
-  writeFile,
-} from "node:fs/promises";
+import { copyFile, link, lstat, mkdir, mkdtemp, open, readdir, realpath, rename, rm } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { withAbort } from "../../async/deadline.ts";
 import { reasonOf } from "../../errors.ts";
@@ -21,7 +9,16 @@ import { DatabaseError } from "../database.ts";
 import { connect } from "./connection.ts";
 import { withDatabaseError } from "./errors.ts";
 import { requireUnmarked } from "./fail_stop.ts";
-import { asideOf, BESIDE, databaseFile, requireNotRoot, requireOwner, requirePlace, walBytes } from "./files.ts";
+import {
+  asideOf,
+  BESIDE,
+  createPrivateFile,
+  databaseFile,
+  requireNotRoot,
+  requireOwner,
+  requirePlace,
+  walBytes,
+} from "./files.ts";
 import { checkFile, startReader } from "./integrity.ts";
 import { reasonOf as reasonOfCall } from "./worker_calls.ts";
 
@@ -182,7 +179,9 @@ function modeOf(file: string): number {
 async function replace(file: string, draft: string, source: string): Promise<string | undefined> {
   const [parent, aside] = [dirname(file), asideOf(file)];
   const kept = `${file}-replaced-${new Date().toISOString().replaceAll(":", "-")}`;
-  let [outcome, state] = [`Cannot restore "${source}"`, "nothing was changed"];
+  const moved = `the old files are in "${aside}", and no server starts: run plant-store restore again`;
+  let outcome = `Cannot restore "${source}"`;
+  let state = !existsSync(file) && existsSync(aside) ? moved : "nothing was changed";
 
   try {
     // An earlier restore was killed before its last step.
@@ -196,7 +195,7 @@ async function replace(file: string, draft: string, source: string): Promise<str
 
     for (const name of old) {
       await rename(name, join(aside, basename(name)));
-      state = `the old files are in "${aside}", and no server starts: run plant-store restore again`;
+      state = moved;
       // A power loss must not bring back the main file without the files beside it.
       if (name === file) await fsync(aside, parent);
     }
@@ -280,7 +279,7 @@ async function draftIn(parent: string) {
   stack.defer(() => rm(directory, { recursive: true, force: true }).catch(() => {}));
 
   const path = join(directory, DRAFT);
-  await writeFile(path, "", { mode: 0o600 });
+  createPrivateFile(path, "");
   await requireHardLinks(path, parent);
 
   const made = stack.move();

@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { createPrivateKey } from "node:crypto";
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Connection } from "../../../src/database/postgres/connection.ts";
@@ -300,8 +301,9 @@ describe.skipIf(skipsCluster())("failover()", () => {
     expect([...rows]).toEqual([{ client_dn: "/CN=localhost" }]);
     using directory = emptyDirectory();
     const encrypted = join(directory.path, "encrypted.key");
-    const pkcs8 = ["openssl", "pkcs8", "-topk8", "-in", join(TLS, "localhost.key"), "-passout", "pass:sesame"];
-    expect(Bun.spawnSync([...pkcs8, "-out", encrypted]).exitCode).toBe(0);
+    const key = createPrivateKey(readFileSync(join(TLS, "localhost.key")));
+    const pkcs8 = { format: "pem", type: "pkcs8", cipher: "aes-256-cbc", passphrase: "sesame" } as const;
+    writeFileSync(encrypted, key.export(pkcs8));
     const mismatch = own("localhost", join(TLS, "renewed.key"));
     for (const [user, parameters, reason] of [
       ["localhost", "?sslmode=require", "it rejects this user or password (28000)"],
