@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
@@ -7,8 +7,11 @@ import { declareProgram } from "../../src/commands/program.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { ERRORS, statusOf, type ErrorCode } from "../../src/errors.ts";
 import { blocks, cellsOf, guides, section, table } from "../support/guides.ts";
-import { ROOT } from "../support/program.ts";
+import { ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { TERMINAL_FILE, terminalPicture } from "./terminal.ts";
+
+// The first to run the executable builds it.
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** The pages as a host of Markdown shows them: their links to files, as paths from the root, and their anchors. */
 const pages = guides.map(({ path, text }) => {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
+import { CONNECT_TIMEOUT, type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
 
@@ -27,7 +27,7 @@ describe.skipIf(skipsCluster())("A standby that has not applied what was acknowl
   });
 
   const at = (ports: readonly number[], rest = "") =>
-    `postgres://postgres@${ports.map((port) => `127.0.0.1:${port}`).join(",")}/postgres${rest}`;
+    `postgres://postgres@${ports.map((port) => `127.0.0.1:${port}`).join(",")}/postgres?${CONNECT_TIMEOUT}${rest}`;
   const plantStore = (args: readonly string[], url: string) => runCommand(args, { DATABASE_URL: url });
 
   test("is not read from where the primary can be used, wherever it stands in the URL", async () => {
@@ -56,7 +56,7 @@ describe.skipIf(skipsCluster())("A standby that has not applied what was acknowl
     const refused = { exitCode: 1, stdout: "", stderr: readOnly };
     for (const target of ["read-write", "primary"]) {
       for (const args of [["export"], ["token", "list"], ["migrate", "--dry-run"]]) {
-        const url = at([standby.port], `?target_session_attrs=${target}`);
+        const url = at([standby.port], `&target_session_attrs=${target}`);
         expect(await plantStore(args, url)).toEqual(refused);
       }
     }

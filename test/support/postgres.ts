@@ -92,9 +92,12 @@ function databaseAt(url: string) {
 
 /** A client of one connection; after a restart of the server it connects again. */
 function connectTo(url: string): SQL {
-  const { username, pathname } = new URL(url);
+  const parsed = new URL(url);
+  const { username, pathname, searchParams } = parsed;
+  // Bun would send it to the server.
+  searchParams.delete("connect_timeout");
   // Not prepared: a statement may be run again after the tables were made anew, with other columns.
-  return new SQL({ url, username, database: pathname.slice(1), max: 1, prepare: false });
+  return new SQL({ url: parsed.href, username, database: pathname.slice(1), max: 1, prepare: false });
 }
 
 /** How to start a cluster. */
@@ -108,6 +111,9 @@ export interface ClusterOptions {
   /** Files to put into the data directory, by name, such as a `pg_hba.conf`; its own lets in everybody on this machine. */
   readonly files?: Readonly<Record<string, string>>;
 }
+
+/** For the query of a URL: on a busy machine, connecting takes seconds. */
+export const CONNECT_TIMEOUT = "connect_timeout=60";
 
 /** A PostgreSQL that runs; with everything it stored it is gone at the end of the scope. */
 export type PostgresCluster = Awaited<ReturnType<typeof startCluster>>;
@@ -131,7 +137,8 @@ export async function startCluster({ settings, primary, disk = "memory", files =
   if (isRoot) spawnSync("chown", ["-R", `${NOBODY}:${NOBODY}`, directory]);
   let server = await startServer(template, data, freePort);
   const { port } = server;
-  const url = (database: string, username = SUPERUSER) => `postgres://${username}@127.0.0.1:${port}/${database}`;
+  const url = (database: string, username = SUPERUSER) =>
+    `postgres://${username}@127.0.0.1:${port}/${database}?${CONNECT_TIMEOUT}`;
   const administrator = databaseAt(url("postgres"));
   const { run } = administrator;
   let databases = 0;

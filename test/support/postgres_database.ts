@@ -1,7 +1,7 @@
 import { openPostgres, type PostgresOptions } from "../../src/database/postgres/database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import type { PostgresCluster } from "./postgres.ts";
+import { CONNECT_TIMEOUT, type PostgresCluster } from "./postgres.ts";
 import { TEST_TIMEOUT_MS } from "./program.ts";
 
 /** How to open a database of its own. */
@@ -13,13 +13,13 @@ export interface OpenOptions extends PostgresOptions {
   /** @default the one that may do everything */
   readonly role?: string;
   readonly password?: string;
-  /** The query of the URL. */
+  /** The query of the URL. @default {"?connect_timeout=60"} */
   readonly parameters?: string;
 }
 
 /** A new database, opened as a server does, with what looks at it from outside. */
 export async function openDatabase(cluster: PostgresCluster, options: OpenOptions = {}) {
-  const { proxies = [cluster], host = "127.0.0.1", parameters = "", ...rest } = options;
+  const { proxies = [cluster], host = "127.0.0.1", parameters = `?${CONNECT_TIMEOUT}`, ...rest } = options;
   const { role = "postgres", password = "" } = options;
   await using stack = new AsyncDisposableStack();
   const created = stack.use(await cluster.newDatabase());

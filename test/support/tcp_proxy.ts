@@ -20,6 +20,8 @@ interface Link {
   readonly client: Socket;
   readonly server: Socket;
   isForgotten: boolean;
+  /** Whether the client has sent what was not handed on. */
+  hasSwallowed: boolean;
 }
 
 /**
@@ -56,10 +58,11 @@ export function startProxy(target: number, { delayMs = 0 } = {}) {
   }
 
   const listener = createServer((client) => {
-    const link = { client, server: connect(port, "127.0.0.1"), isForgotten: false };
+    const link = { client, server: connect(port, "127.0.0.1"), isForgotten: false, hasSwallowed: false };
     links.add(link);
     client.on("data", (chunk) => {
-      if (mode !== "black hole" && !link.isForgotten) link.server.write(chunk);
+      if (mode === "black hole" || link.isForgotten) link.hasSwallowed = true;
+      else link.server.write(chunk);
     });
     // A client that goes away in a black hole is not noticed at the other end.
     client.on("close", () => void (mode !== "black hole" && cut(link)));
@@ -76,6 +79,8 @@ export function startProxy(target: number, { delayMs = 0 } = {}) {
     redirect: (next: number) => void (port = next),
     /** How many replies were lost. */
     lost: () => lost,
+    /** How many clients wait for a reply to what was not handed on. */
+    unanswered: () => [...links].filter(({ client, hasSwallowed }) => hasSwallowed && !client.destroyed).length,
     /** How many bytes of replies came. */
     replyBytes: () => replyBytes,
     /** Hands nothing on of the connections that are open, as a firewall that has forgotten them. Later ones pass. */
