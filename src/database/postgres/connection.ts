@@ -191,6 +191,8 @@ const SESSION_SETTINGS = {
  */
 async function verifySession(session: Bun.ReservedSQL, writable: boolean, nonce: string): Promise<boolean> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
+  const engine = found.is_citus ? "Citus" : ENGINES.find(([mark]) => found.version.includes(mark))?.[1];
+  if (engine !== undefined) refuse(`it is ${engine}, which is untested: use PostgreSQL itself`);
   if (found.encoding !== null && found.encoding !== "UTF8") refuse(`its encoding is ${found.encoding}, not UTF8`);
   if (found.nonce !== nonce) refuse("a pooler in between drops session settings: connect to PostgreSQL itself");
   for (const [name, value] of Object.entries(SESSION_SETTINGS)) {
@@ -201,6 +203,12 @@ async function verifySession(session: Bun.ReservedSQL, writable: boolean, nonce:
   if (writable) requireDurable(found);
   return found.is_standby;
 }
+
+/** What `version()` contains on engines that only speak PostgreSQL's protocol. */
+const ENGINES = [
+  ["CockroachDB", "CockroachDB"],
+  ["-YB-", "YugabyteDB"],
+] as const;
 
 /** With `data_sync_retry`, a failed fsync is retried, and may succeed without having written anything. */
 const UNSAFE_SETTINGS = {
@@ -239,6 +247,7 @@ function refuse(reason: string): never {
  * a synchronous standby, or `remote_apply`, which waits for more.
  */
 const SESSION = `SELECT ${DURABILITY}, pg_is_in_recovery() AS is_standby,
+  version() AS version, EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus') AS is_citus,
   current_setting('transaction_read_only', true) AS read_only,
   current_setting('server_encoding', true) AS encoding,
   ${columnsOf(SESSION_SETTINGS)},
@@ -247,4 +256,6 @@ const SESSION = `SELECT ${DURABILITY}, pg_is_in_recovery() AS is_standby,
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)) AS changed`;
 
 type SettingName = keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";
-type Session = Readonly<Record<SettingName, string | null> & { is_standby: boolean }>;
+type Session = Readonly<
+  Record<SettingName, string | null> & { is_standby: boolean; is_citus: boolean; version: string }
+>;

@@ -2,9 +2,9 @@ import { PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
 
 /**
- * A failure of PostgreSQL or of the connection to it. It keeps the code only, because PostgreSQL's message may quote
- * plants. Codes are SQLSTATEs (https://www.postgresql.org/docs/current/errcodes-appendix.html), Bun's `ERR_POSTGRES_…`,
- * those of the TLS library, or this program's own.
+ * A failure of PostgreSQL or of the connection to it. It has PostgreSQL's own message only if the user is refused: any
+ * other may quote plants. Codes are SQLSTATEs (https://www.postgresql.org/docs/current/errcodes-appendix.html), Bun's
+ * `ERR_POSTGRES_…`, those of the TLS library, or this program's own.
  */
 export class PostgresFailure extends Error {
   override readonly name = "PostgresFailure";
@@ -22,8 +22,14 @@ export function toFailure(error: unknown): unknown {
   if (error instanceof Bun.SQL.PostgresError) {
     // From other functions of the server, 54000 means that a row is too large.
     const givesOutIds = /^GetNew(?:TransactionId|MultiXactId)$/.test(error.routine ?? "");
-    const isWraparound = error.errno === "54000" && givesOutIds;
-    return new PostgresFailure(isWraparound ? "WRAPAROUND" : (error.errno ?? error.code));
+    if (error.errno === "54000" && givesOutIds) return new PostgresFailure("WRAPAROUND");
+
+    const code = error.errno ?? error.code;
+    // Its message alone says whether the reason is the role, a certificate or pg_hba.conf.
+    const isRefusal = code === "28000" && error.severity === "FATAL";
+    return isRefusal
+      ? new PostgresFailure(code, `it refuses the user: ${error.message} (${code})`)
+      : new PostgresFailure(code);
   }
   // A rejected certificate has a code of the TLS library.
   if (error instanceof Error && "code" in error && typeof error.code === "string")

@@ -103,9 +103,12 @@ describe.skipIf(skipsCluster())("failover()", () => {
   test("connects with a password, and says in words of its own that one is wrong", async () => {
     using connection = await connect(at("secret:pass%20word%2F%25"));
     expect(await setting(connection, "is_superuser")).toBe("off");
-    for (const user of ["secret:wrong", "secret", "nobody"]) {
-      expect(await failureOf(at(user))).toEqual(noServer("it rejects this user or password (28"));
+    for (const user of ["secret:wrong", "secret"]) {
+      expect(await failureOf(at(user))).toEqual(noServer("it rejects this user or password (28P01)"));
     }
+    expect(await failureOf(at("nobody"))).toEqual(
+      noServer('it refuses the user: role "nobody" does not exist (28000)'),
+    );
     const missing = at("postgres").replace(/postgres$/, "missing");
     expect(await failureOf(missing)).toEqual(noServer("it has no such database (3D000)"));
   });
@@ -241,6 +244,37 @@ describe.skipIf(skipsCluster())("failover()", () => {
     });
   });
 
+  test.each([
+    ["CockroachDB CCL v23.1.11 (x86_64-pc-linux-gnu, built 2023/09/27 01:53:43, go1.19.10)", "CockroachDB"],
+    ["PostgreSQL 15.2-YB-2.25.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang version 17.0.6, 64-bit", "YugabyteDB"],
+  ])("refuses an engine that only speaks the protocol: %s", async (version, engine) => {
+    const role = engine.toLowerCase();
+    await cluster.run(
+      `CREATE ROLE ${role} LOGIN`,
+      `CREATE SCHEMA ${role} AUTHORIZATION ${role}`,
+      `CREATE FUNCTION ${role}.version() RETURNS text LANGUAGE sql AS $$ SELECT '${version}' $$`,
+      // Its own function comes before PostgreSQL's.
+      `ALTER ROLE ${role} SET search_path = ${role}, pg_catalog`,
+    );
+    expect(await failureOf(at(role))).toEqual({
+      code: "UNSAFE",
+      message: `127.0.0.1:${cluster.port}: it is ${engine}, which is untested: use PostgreSQL itself`,
+    });
+  });
+
+  test("refuses a database with the extension citus", async () => {
+    await using database = await cluster.newDatabase();
+    // Its files are not here: what there is to see of it is its row.
+    const row = "99999, 'citus', 10, 'public'::regnamespace, false, '13.0'";
+    await database.run(
+      `INSERT INTO pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion) VALUES (${row})`,
+    );
+    expect(await failureOf(database.url)).toEqual({
+      code: "UNSAFE",
+      message: `127.0.0.1:${cluster.port}: it is Citus, which is untested: use PostgreSQL itself`,
+    });
+  });
+
   test("passes a server by that is read-only, or where nothing listens", async () => {
     await cluster.run("ALTER ROLE tls SET default_transaction_read_only = on");
     const url = at("tls", "?sslmode=require");
@@ -283,7 +317,11 @@ describe.skipIf(skipsCluster())("failover()", () => {
       // Its certificate is for localhost and 127.0.0.1.
       [`verify-full&${root}`, "127.0.0.2", "its certificate is for another host (ERR_TLS_CERT_ALTNAME_INVALID)"],
       ["verify-full", "localhost", "its certificate is not trusted: set sslrootcert to the CA's PEM file"],
-      ["disable", "127.0.0.1", "it rejects this user or password (28000)"],
+      [
+        "disable",
+        "127.0.0.1",
+        'it refuses the user: pg_hba.conf rejects connection for host "127.0.0.1", user "tls", database',
+      ],
       ["verify-full&sslrootcert=/missing.crt", "127.0.0.1", `${FILES} names a missing file (ENOENT)`],
       [`verify-full&sslrootcert=${cluster.data}/empty.crt`, "127.0.0.1", `${FILES} names an empty file (ERR_INVALID_`],
       ["verify-full&sslrootcert=/", "127.0.0.1", `${FILES} names a directory (EISDIR)`],
@@ -310,8 +348,12 @@ describe.skipIf(skipsCluster())("failover()", () => {
     writeFileSync(encrypted, key.export(pkcs8));
     const mismatch = own("localhost", join(TLS, "renewed.key"));
     for (const [user, parameters, reason] of [
-      ["localhost", "?sslmode=require", "it rejects this user or password (28000)"],
-      ["example.org", own("localhost"), "it rejects this user or password (28000)"],
+      ["localhost", "?sslmode=require", "it refuses the user: connection requires a valid client certificate (28000)"],
+      [
+        "example.org",
+        own("localhost"),
+        'it refuses the user: certificate authentication failed for user "example.org" (28000)',
+      ],
       ["localhost", own("localhost", encrypted), "sslkey names an encrypted key: decrypt it with openssl pkey (KEY_"],
       ["localhost", mismatch, "sslkey names a key that does not belong to sslcert (KEY_MISMATCH)"],
       // Nobody whom the server trusts has signed it.
