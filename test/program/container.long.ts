@@ -1,0 +1,152 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { dirname } from "node:path";
+import { post } from "../support/client.ts";
+import { executable } from "../support/executable.ts";
+import { blocks } from "../support/guides.ts";
+import { missing } from "../support/missing.ts";
+import { emptyDirectory, exitCodeOf, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const [recipe = ""] = blocks("Containers and Kubernetes", "dockerfile");
+
+/** Distroless' `nonroot`. */
+const USER = 65_532;
+
+const skips = skipsContainers();
+const home = emptyDirectory();
+
+/** Keeps images and containers in our own directory, as plain copies: overlays of overlays are refused. */
+const BUILDAH = ["buildah", "--storage-driver", "vfs", "--root", home.at("storage"), "--runroot", home.at("run")];
+
+/** Ends all of a container's processes with its first: buildah would leave the others. */
+const TOGETHER = ["unshare", "--pid", "--fork", "--kill-child"];
+
+beforeAll(async () => {
+  if (skips) return;
+  await makeBusybox();
+  await makeDistroless();
+  await buildRecipe();
+});
+afterAll(() => home[Symbol.dispose]());
+
+test.skipIf(skips)(
+  "the guide's container runs as its user, and the next one on its volume has its plants",
+  async () => {
+    const volume = await makeVolume("plants");
+    expect(ownerOf(volume)).toEqual({ uid: USER, gid: USER });
+    let token: string;
+    {
+      const program = await containerOn(volume);
+      await using server = await startServer({ program });
+      const pid = lastDescendantOf(server.child.pid);
+      expect(readFileSync(`/proc/${pid}/cmdline`, "utf8")).toBe(["/plant-store", "--port", "0", ""].join("\0"));
+      expect(ownerOf(`/proc/${pid}`)).toEqual({ uid: USER, gid: USER });
+
+      // As `docker exec` does.
+      const created = await runToEnd({ program, args: ["token", "create", "greenhouse"] });
+      expect(created).toMatchObject({ exitCode: 0 });
+      token = created.stdout.trim();
+      while ((await post(server.url, undefined, { token })).status === 401) await Bun.sleep(50);
+      expect((await post(server.url, undefined, { token })).status).toBe(200);
+
+      // As `docker stop` does.
+      process.kill(pid, "SIGTERM");
+      expect(await exitCodeOf(server.child)).toBe(0);
+    }
+    await using server = await startServer({ program: await containerOn(volume) });
+    expect((await post(server.url, undefined, { token })).status).toBe(200);
+    expect((await post(server.url, { id: 1, name: "Ivy" }, { token })).status).toBe(409);
+  },
+);
+
+test.skipIf(skips)("a container on a volume of another user says in one line what is wrong", async () => {
+  const volume = home.at("root");
+  mkdirSync(volume, { mode: 0o755 });
+  const { exitCode, stderr } = await runToEnd({ program: await containerOn(volume) });
+  expect({ exitCode, line: stderr.split("\n")[0] }).toEqual({
+    exitCode: 1,
+    line:
+      'Cannot open database "/data/plants.db": SQLite must be able to write to the file and to its directory; ' +
+      "run this as the user who runs the server",
+  });
+});
+
+function ownerOf(path: string) {
+  const { uid, gid } = statSync(path);
+  return { uid, gid };
+}
+
+function skipsContainers(): boolean {
+  if (Bun.which("buildah") === null || Bun.which("busybox") === null) {
+    return missing("the guide's container: apt-get install buildah busybox-static");
+  }
+  const isRoot = process.getuid?.() === 0;
+  if (!isRoot) console.warn("Skipped, the guide's container: buildah needs root here");
+  return !isRoot;
+}
+
+/** The base images cannot be pulled here. They are made of what the recipe needs of them, under the same names. */
+async function makeBaseImage(name: string, files: string, ...config: readonly string[]): Promise<void> {
+  const container = (await Bun.$`${BUILDAH} from scratch`.text()).trim();
+  await Bun.$`${BUILDAH} copy ${container} ${files} /`.quiet();
+  await Bun.$`${BUILDAH} config ${config} ${container}`.quiet();
+  await Bun.$`${BUILDAH} commit --rm ${container} ${name}`.quiet();
+}
+
+async function makeBusybox(): Promise<void> {
+  const files = home.at("busybox");
+  mkdirSync(`${files}/bin`, { recursive: true });
+  for (const name of ["sh", "mkdir", "chown"]) copyFileSync(Bun.which("busybox") ?? "", `${files}/bin/${name}`);
+  await makeBaseImage("docker.io/library/busybox", files);
+}
+
+/** The libraries that the executable asks for are those of glibc. */
+async function makeDistroless(): Promise<void> {
+  const files = home.at("distroless");
+  const libraries = (await Bun.$`ldd ${executable()}`.text()).match(/\/lib\S+/g) ?? [];
+  for (const library of libraries) {
+    mkdirSync(files + dirname(library), { recursive: true });
+    copyFileSync(library, files + library);
+  }
+  await makeBaseImage("gcr.io/distroless/cc-debian12:nonroot", files, "--user", `${USER}:${USER}`);
+}
+
+async function buildRecipe(): Promise<void> {
+  const context = home.at("context");
+  mkdirSync(`${context}/dist`, { recursive: true });
+  await Bun.write(`${context}/Dockerfile`, recipe);
+  copyFileSync(executable()[0], `${context}/dist/plant-store`);
+  await Bun.$`${BUILDAH} bud --pull-never --isolation chroot --tag plant-store ${context}`.quiet();
+}
+
+/** An empty volume becomes what the image has at its path, as Docker makes a named one. */
+async function makeVolume(name: string): Promise<string> {
+  const container = await newContainer();
+  const image = (await Bun.$`${BUILDAH} mount ${container}`.text()).trim();
+  await Bun.$`cp --archive ${image}/data ${home.at(name)}`;
+  return home.at(name);
+}
+
+/** The command line that runs the image's entrypoint in a new container. */
+async function containerOn(volume: string): Promise<string[]> {
+  const container = await newContainer();
+  const { OCIv1 } = await Bun.$`${BUILDAH} inspect ${container}`.json();
+  // Otherwise buildah mounts a volume of its own over ours.
+  await Bun.$`${BUILDAH} config --volume /data- ${container}`.quiet();
+  const run = ["run", "--isolation", "chroot", "--volume", `${volume}:/data`, container, "--"];
+  return [...TOGETHER, ...BUILDAH, ...run, ...OCIv1.config.Entrypoint];
+}
+
+async function newContainer(): Promise<string> {
+  return (await Bun.$`${BUILDAH} from --pull-never plant-store`.text()).trim();
+}
+
+/** The process at the end of a chain of parents: proc_tid_children(5). */
+function lastDescendantOf(pid: number): number {
+  const children = readdirSync(`/proc/${pid}/task`)
+    .flatMap((thread) => readFileSync(`/proc/${pid}/task/${thread}/children`, "utf8").split(" "))
+    .filter((child) => child !== "");
+  return children.length === 0 ? pid : lastDescendantOf(Number(children[0]));
+}
