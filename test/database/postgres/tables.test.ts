@@ -208,7 +208,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     expect(await server.add(FERN)).toEqual(["added"]);
     await cluster.run("ALTER DATABASE postgres SET default_transaction_read_only = on");
     await disconnect(cluster);
-    await expect(server.plants.add([FERN], { timeoutMs: 5_000 })).rejects.toMatchObject({
+    await expect(server.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).rejects.toMatchObject({
       code: "storage_unavailable",
       cause: { message: expect.stringContaining(`127.0.0.1:${other.port}: ${unlogged("plants")}`) },
     });
