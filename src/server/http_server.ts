@@ -118,8 +118,8 @@ export class HttpServer {
   }
 
   /**
-   * Reloads the TLS files: stops listening, and listens again with the new certificate. Requests in flight get their
-   * responses; idle connections are closed.
+   * Reloads the TLS files: stops listening, and listens again with the new certificate (Bun's own `reload` keeps the old
+   * one). Requests in flight get their responses. Idle connections are closed, with what is sent on them meanwhile.
    *
    * @returns When the new certificate expires; `undefined` without HTTPS, or if the server does not listen.
    * @throws {ConfigError} If the files cannot be used: then nothing changes.
