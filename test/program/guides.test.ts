@@ -58,6 +58,12 @@ test("every guide names the pinned Bun, and no other", () => {
   expect(packageJson.packageManager).toBe(`bun@${Bun.version}`);
 });
 
+test("the README clones the repository that the package names", () => {
+  const [code = ""] = blocks("Quick start", "sh");
+  const url = packageJson.repository.url.replace("git+", "");
+  expect(code).toStartWith(`git clone ${url} && cd ${packageJson.name}\n`);
+});
+
 test("the embedding guide says from which Bun, Deno and Node on the module runs", () => {
   const bun = packageJson.packageManager.replace("bun@", "");
   const deno = runtimes.devDependencies["@deno/linux-x64-glibc"].replace(/\.\d+$/, "");

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
 import { version } from "../../src/build/version.ts";
 import { post, TOKEN } from "../support/client.ts";
+import { section } from "../support/guides.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -39,6 +40,12 @@ test("a release has an archive for each system, the npm package and the checksum
   expect(readdirSync(release.path).toSorted()).toEqual([...archives, PACKAGE, "SHA256SUMS"].toSorted());
   const checked = await Bun.$`sha256sum --check --strict SHA256SUMS`.cwd(release.path).text();
   expect(checked.match(/: OK$/gm)).toHaveLength(archives.length + 1);
+});
+
+test("the operating guide names these systems for a build", () => {
+  const targets = section("Install").match(/\bbun-[a-z]+-[a-z\d-]+/g) ?? [];
+  const systems = Object.keys(SYSTEMS).filter((system) => system !== "linux-x64");
+  expect(targets.toSorted()).toEqual(systems.map((system) => `bun-${system}`).toSorted());
 });
 
 test.each(Object.entries(SYSTEMS))(
