@@ -17,7 +17,7 @@ export type HeldStep = "insert" | "retry" | "refuse";
  * Decides what to do with a plant.
  *
  * @param held What is remembered of its id.
- * @param releasedAt When the lock of any id was last seen to have ended: a transaction often holds many, and ends at once.
+ * @param releasedAt When a lock was last found to have ended: a transaction often holds many ids, and ends for all at once.
  */
 export function heldStep(held: HeldId | undefined, now: number, releasedAt: number): HeldStep {
   if (held === undefined) return "insert";
@@ -28,7 +28,7 @@ export function heldStep(held: HeldId | undefined, now: number, releasedAt: numb
 const REFUSED_MS = 1_000;
 /** A retry that fails holds up its batch, and is an error in PostgreSQL's log: about ten a second are enough. */
 const REFUSED_MS_PER_ID = 100;
-const LONGEST_REFUSED_MS = 5_000;
+const LONGEST_REFUSED_MS = 3_000;
 
 /** How long an id that meets a lock is refused, in milliseconds, if so many are held. */
 export function refusedMs(count: number): number {
@@ -61,7 +61,10 @@ export class HeldIds {
 
   /** Forgets an id that met no lock, or one that has ended. */
   released(id: bigint): void {
-    if (this.#held.delete(id)) this.#releasedAt = performance.now();
+    const now = performance.now();
+    const wasHeld = this.#held.delete(id);
+    // Ids that yet another transaction holds would meet its lock again for each of these.
+    if (wasHeld && now - this.#releasedAt >= REFUSED_MS) this.#releasedAt = now;
   }
 
   /** Makes room for another one. */

@@ -161,8 +161,8 @@ const PART_LOCK_TIMEOUT_MS = 5;
 const PARTS = 16;
 /** How many locks a batch may meet the first time: a second of waiting. */
 const MAX_SEARCH_LOCKS = 200;
-/** How many locks the plants that are retried may meet: enough to get down to one plant. */
-const MAX_RETRY_LOCKS = 5;
+/** How many locks the plants that are retried may meet: a quarter of a second of waiting. */
+const MAX_RETRY_LOCKS = 50;
 /** How long before the deadline to stop, in milliseconds, to leave time for reporting the stored plants. */
 const DEADLINE_MARGIN_MS = 100;
 
