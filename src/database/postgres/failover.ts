@@ -88,7 +88,7 @@ async function connectToFirst({ hosts, isSilent, connect, retryMs }: Candidates)
       if (found.isOver || found[role] !== undefined) return connection.close();
 
       found[role] = connection;
-      // Of a standby, another host may be the primary, which has every plant.
+      // Beside a standby, another host may be the primary, which has every plant.
       if (role === "primary") accepted.resolve();
     } catch (error) {
       if (!(error instanceof PostgresFailure)) return accepted.reject(error);
