@@ -145,7 +145,7 @@ function fill(path: string): void {
   using client = connect(path);
   client.run(`
     WITH RECURSIVE ids(id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM ids WHERE id < 20000)
-    INSERT INTO plants SELECT id, hex(randomblob(400)), NULL FROM ids
+    INSERT INTO plants (id, name) SELECT id, hex(randomblob(400)) FROM ids
   `);
 }
 

@@ -7,7 +7,7 @@ import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
 import { addPlants } from "../../src/database/sqlite/plants.ts";
 import type { Io } from "../../src/commands/output.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";
-import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { shell } from "../support/shell.ts";
 import { emptyDirectory, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -56,8 +56,11 @@ test("export writes each of many plants once, ordered by id", async () => {
 });
 
 test("export --format csv quotes as RFC 4180 says, and tells an absent tag from an empty one", async () => {
+  const header = `${["id", ...PLANT_FIELDS].join(",")}\r\n`;
   using empty = await databaseFixture([]);
-  expect(await exported(empty.path, "--format", "csv")).toBe("id,name,tag\r\n");
+  expect(await exported(empty.path, "--format", "csv")).toBe(header);
+  // Fields beside these are absent.
+  const end = `${",".repeat(PLANT_FIELDS.length - 2)}\r\n`;
   using database = await databaseFixture([
     { id: INT64_MIN, name: "Fern" },
     { id: -1n, name: "", tag: "" },
@@ -68,13 +71,13 @@ test("export --format csv quotes as RFC 4180 says, and tells an absent tag from 
   ]);
   expect(await exported(database.path, "--format", "csv")).toBe(
     [
-      "id,name,tag\r\n",
-      "-9223372036854775808,Fern,\r\n",
-      '-1,"",""\r\n',
-      '1,"a,b","the ""best"""\r\n',
-      '2,"two\nlines","a\rb"\r\n',
-      "3, 🌱 ,=1+1\r\n",
-      '9223372036854775807,"""",\r\n',
+      header,
+      `-9223372036854775808,Fern,${end}`,
+      `-1,"",""${end}`,
+      `1,"a,b","the ""best"""${end}`,
+      `2,"two\nlines","a\rb"${end}`,
+      `3, 🌱 ,=1+1${end}`,
+      `9223372036854775807,"""",${end}`,
     ].join(""),
   );
 });
@@ -163,7 +166,8 @@ function interruptedWrite(path: string): void {
   client.run("PRAGMA journal_mode = DELETE");
   client.run("PRAGMA cache_size = 1");
   client.run("BEGIN");
-  for (let id = 0; id < 1_000; id++) client.run("INSERT INTO plants VALUES (?, ?, NULL)", [id, "Fern".repeat(100)]);
+  for (let id = 0; id < 1_000; id++)
+    client.run("INSERT INTO plants (id, name) VALUES (?, ?)", [id, "Fern".repeat(100)]);
   for (const suffix of ["", "-journal"]) copyFileSync(original + suffix, path + suffix);
 }
 

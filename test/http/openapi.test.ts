@@ -3,6 +3,7 @@ import { BaseResolver, createConfig, lintFromString } from "@redocly/openapi-cor
 import type { OpenAPIV3 } from "openapi-types";
 import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
+import { isRequired, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
@@ -135,21 +136,26 @@ test.each(RESPONSES)(
 );
 
 test("the OpenAPI document has the contract's schemas, and nothing of Elysia's own", () => {
+  const texts = Object.fromEntries(PLANT_FIELDS.map((field) => [field, text]));
   expect<unknown>(served.components).toEqual({
     securitySchemes: { bearer: { type: "http", scheme: "bearer", description: described } },
     schemas: {
       NewPlant: {
         type: "object",
         description: described,
-        required: ["id", "name"],
+        required: ["id", ...PLANT_FIELDS.filter(isRequired)],
         properties: {
           // How far it goes, and how JavaScript sends it exactly.
           id: { type: "integer", format: "int64", description: expect.stringMatching(INT64), example: 1 },
-          name: text,
-          tag: text,
+          ...texts,
         },
       },
-      Plant: { type: "object", description: described, required: ["name"], properties: { name: text, tag: text } },
+      Plant: {
+        type: "object",
+        description: described,
+        required: PLANT_FIELDS.filter(isRequired),
+        properties: texts,
+      },
       Error: {
         type: "object",
         description: described,

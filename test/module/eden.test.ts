@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { treaty } from "@elysiajs/eden";
-import { createApp, groupCommit, memoryStore, staticTokens } from "../../src/mod.ts";
+import { createApp, groupCommit, memoryStore, type Plant, staticTokens } from "../../src/mod.ts";
 import type { Same } from "../clients/generated_client.ts";
 import { bearer, TOKEN } from "../support/client.ts";
 
@@ -13,13 +13,16 @@ type Failure = NonNullable<Result["error"]>;
 /** The members of a type, however it was put together. */
 type Flat<T> = { [Key in keyof T]: T[Key] };
 
+/** The type as Elysia infers it from a schema. */
+type Writable<T> = { -readonly [Key in keyof T]: T[Key] };
+
 /** The body of the error with this status. */
 type ErrorBody<Status> = Flat<Extract<Failure, { status: Status }>["value"]>;
 
 test("Eden infers the route, its body and the response of each status", () => {
   const isTyped: {
-    body: Same<Flat<Body>, { id: number; name: string; tag?: string }>;
-    data: Same<Flat<NonNullable<Result["data"]>>, { name: string; tag?: string }>;
+    body: Same<Flat<Body>, Flat<{ id: number } & Writable<Plant>>>;
+    data: Same<Flat<NonNullable<Result["data"]>>, Writable<Plant>>;
     // 422 is Elysia's own, for bodies that it validates itself; here none is.
     statuses: Same<Failure["status"], 400 | 401 | 403 | 409 | 413 | 415 | 422 | 500 | 503>;
     conflict: Same<ErrorBody<409>, { error: number; message: string }>;

@@ -6,6 +6,7 @@ import runtimes from "../runtimes/package.json" with { type: "json" };
 import { declareProgram } from "../../src/commands/program.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { ERRORS, statusOf, type ErrorCode } from "../../src/errors.ts";
+import { PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { blocks, cellsOf, guides, section, table } from "../support/guides.ts";
 import { ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { TERMINAL_FILE, terminalPicture } from "./terminal.ts";
@@ -48,6 +49,21 @@ test("the API guide's table of responses is the program's", () => {
   // Where there is more to say, the table has the beginning.
   const others = documented.filter(([situation = ""], index) => !errors[index]?.situation.startsWith(situation));
   expect(others).toEqual([]);
+});
+
+/** Each table of the plant's fields in a guide. */
+const fieldTables = guides.flatMap(({ path, text }) =>
+  Array.from(text.matchAll(/^\| field .*\n\|.*\n((?:\|.*\n)+)/gm), ([, rows = ""]) => ({
+    path,
+    fields: rows
+      .trim()
+      .split("\n")
+      .map((row) => plain(cellsOf(row)[0] ?? "")),
+  })),
+);
+
+test.each(fieldTables)("$path lists the plant's fields", ({ fields }) => {
+  expect(fields).toEqual(["id", ...PLANT_FIELDS]);
 });
 
 test("every guide names the pinned Bun, and no other", () => {

@@ -112,4 +112,4 @@ const TABLES = `WITH RECURSIVE members AS (
   FROM members LEFT JOIN pg_catalog.pg_class ON pg_class.oid = member
     LEFT JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
   WHERE member IS NULL OR member = root
-  ORDER BY name`;
+  ORDER BY name <> 'plants', name`;

@@ -140,14 +140,15 @@ function storeWith(bug: Bug, disk = new Map<bigint, Plant>()): PlantStore {
   const own = new Map(readsOnce ? disk : []);
 
   async function addOne(plant: NewPlant): Promise<AddOutcome> {
-    const keptTag = plant.tag === undefined ? noTag : tag(plant.tag);
-    const kept = { name: name(plant.name), ...(keptTag !== undefined && { tag: keptTag }) };
-    const stored = own.get(plant.id) ?? (readsOnce ? undefined : disk.get(plant.id));
+    const { id, tag: given, ...others } = plant;
+    const keptTag = given === undefined ? noTag : tag(given);
+    const kept = { ...others, name: name(plant.name), ...(keptTag !== undefined && { tag: keptTag }) };
+    const stored = own.get(id) ?? (readsOnce ? undefined : disk.get(id));
     if (stored !== undefined) return samePlant(stored, kept) ? "present" : "conflict";
     if (afterLookup !== undefined) await afterLookup();
-    own.set(plant.id, kept);
-    if (commits === undefined) disk.set(plant.id, kept);
-    if (commits === "later") setTimeout(() => disk.set(plant.id, kept), 1);
+    own.set(id, kept);
+    if (commits === undefined) disk.set(id, kept);
+    if (commits === "later") setTimeout(() => disk.set(id, kept), 1);
     return "added";
   }
 

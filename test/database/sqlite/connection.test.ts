@@ -22,7 +22,7 @@ test("connect() sets what durability needs", () => {
 test("connect() makes strict tables: a column takes its own type only", () => {
   using directory = emptyDirectory();
   using database = connect(directory.at("plants.db"));
-  expect(() => database.run("INSERT INTO plants VALUES (1, x'00', NULL)")).toThrow(
+  expect(() => database.run("INSERT INTO plants (id, name) VALUES (1, x'00')")).toThrow(
     "cannot store BLOB value in TEXT column",
   );
 });

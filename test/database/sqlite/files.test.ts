@@ -211,7 +211,7 @@ function plantJournal(file: string): void {
     client.run("PRAGMA journal_mode = DELETE");
     client.run("PRAGMA cache_size = 1");
     client.run("BEGIN");
-    for (let id = 2; id < 100; id++) client.run("INSERT INTO plants VALUES (?, ?, NULL)", [id, "x".repeat(4_000)]);`;
+    for (let id = 2; id < 100; id++) client.run("INSERT INTO plants (id, name) VALUES (?, ?)", [id, "x".repeat(4_000)]);`;
   runApart(script + KILL, attacker.at("weeds.db"));
   writeFileSync(file, readFileSync(attacker.at("weeds.db-journal")));
 }
