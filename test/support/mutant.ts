@@ -1,4 +1,4 @@
-import { cpSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { emptyDirectory, ROOT } from "./program.ts";
 
@@ -12,23 +12,30 @@ export interface Mutation {
 
 /** A copy of the repository with a bug in it, to the end of the scope. Throws if a mutation does not fit the source. */
 export function mutant(mutations: readonly Mutation[]) {
-  const directory = emptyDirectory();
-  for (const name of ["package.json", "bun.lock", "tsconfig.json", "bunfig.toml", "src", "drizzle", "test"]) {
-    cpSync(join(ROOT, name), join(directory.path, name), { recursive: true, filter: isOurs });
-  }
-  symlinkSync(join(ROOT, "node_modules"), join(directory.path, "node_modules"));
-  for (const mutation of mutations) apply(directory.path, mutation);
+  const directory = repositoryCopy();
+  for (const mutation of mutations) mutate(directory.path, mutation);
   /** The program, from its changed source. */
   const program = [process.execPath, join(directory.path, "src/main.ts")];
   return { ...directory, program };
 }
 
-/** What other runtimes and the generators of clients install is 700 MB, which no copy needs. */
-function isOurs(path: string): boolean {
-  return basename(path) !== "node_modules";
+/** A copy of the repository with its dependencies, to the end of the scope. */
+export function repositoryCopy() {
+  const directory = emptyDirectory();
+  for (const name of readdirSync(ROOT).filter(isOurs)) {
+    cpSync(join(ROOT, name), join(directory.path, name), { recursive: true, filter: isOurs });
+  }
+  symlinkSync(join(ROOT, "node_modules"), join(directory.path, "node_modules"));
+  return directory;
 }
 
-function apply(root: string, { file, from, to }: Mutation): void {
+/** What other runtimes and the generators of clients install is 700 MB, which no copy needs. */
+function isOurs(path: string): boolean {
+  return ![".git", "dist", "node_modules"].includes(basename(path));
+}
+
+/** Changes a file of a copy. Throws if the text does not occur exactly once. */
+export function mutate(root: string, { file, from, to }: Mutation): void {
   const path = join(root, file);
   const source = readFileSync(path, "utf8");
   const times = source.split(from).length - 1;

@@ -1,0 +1,202 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { cpSync, rmSync, symlinkSync } from "node:fs";
+import { join, relative } from "node:path";
+import { blocks, table } from "../support/guides.ts";
+import { failingTests, mutate, repositoryCopy } from "../support/mutant.ts";
+import { RUNTIMES_MODULES } from "../support/module_runtimes.ts";
+import { emptyDirectory, FROM_SOURCE, LONG_TEST_TIMEOUT_MS, ROOT, runToEnd } from "../support/program.ts";
+
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
+
+/** One step of the guide "Add a field": here `light`, an optional text. */
+interface Step {
+  /** From the repository's root. */
+  readonly file: string;
+  /** Texts that occur once in the file, each with what the step adds behind it. */
+  readonly insert: Readonly<Record<string, string>>;
+  /** The test that names the step if it is left out. @default a type error in the file */
+  readonly test?: { readonly file: string; readonly name: string };
+}
+
+const MIGRATIONS_TEST = "test/database/migrations.test.ts";
+const GUIDES_TEST = "test/program/guides.test.ts";
+const OWN_STORE = { file: "test/module/package.test.ts", name: "Bun tests a store by the README's example" };
+
+/** The edits of the guide, in its order. Behind those of the schemas, it generates the migrations. */
+const STEPS: readonly Step[] = [
+  {
+    file: "src/plant/plant.ts",
+    insert: { "readonly tag?: string;\n": "  /** How much light the plant needs. */\n  readonly light?: string;\n" },
+  },
+  {
+    file: "src/plant/plant.ts",
+    insert: { '{ name: "required", tag: "optional"': ', light: "optional"' },
+  },
+  {
+    file: "src/database/sqlite/schema.ts",
+    insert: { "tag: text(),\n": "    light: text(),\n" },
+  },
+  {
+    file: "src/database/postgres/schema.ts",
+    insert: { "tag: text(),\n": "    light: text(),\n" },
+  },
+  {
+    file: "src/database/sqlite/migrations.ts",
+    insert: {
+      'token_scopes.sql" with { type: "text" };\n': `import light from "../../../drizzle/sqlite/0003_light.sql" with { type: "text" };\n`,
+      '"0002_token_scopes": tokenScopes,\n': '  "0003_light": light,\n',
+    },
+    test: { file: MIGRATIONS_TEST, name: "the migrations of sqlite > every one in the folder is embedded" },
+  },
+  {
+    file: "src/database/postgres/migrations.ts",
+    insert: {
+      'plants_and_tokens.sql" with { type: "text" };\n': `import light from "../../../drizzle/postgres/0001_light.sql" with { type: "text" };\n`,
+      '"0000_plants_and_tokens": plantsAndTokens,\n': '  "0001_light": light,\n',
+    },
+    test: { file: MIGRATIONS_TEST, name: "the migrations of postgres > every one in the folder is embedded" },
+  },
+  {
+    file: "src/http/plants.ts",
+    insert: { '"indoor")),\n': '  light: t.Optional(storableText("How much light the plant needs", "bright")),\n' },
+  },
+  {
+    file: "src/http/openapi.ts",
+    insert: { '{ name: "Monstera deliciosa", tag: "indoor"': ', light: "bright"' },
+  },
+  {
+    file: "src/http/README.md",
+    insert: { "likewise; leave it out for no tag: `null` is refused           |\n": "| `light` | no | likewise |\n" },
+    test: { file: GUIDES_TEST, name: "src/http/README.md lists the plant's fields" },
+  },
+  {
+    file: "README.md",
+    insert: {
+      "| `tag`  | no       | likewise                                      |\n": "| `light` | no | likewise |\n",
+    },
+    test: { file: GUIDES_TEST, name: "README.md lists the plant's fields" },
+  },
+  {
+    file: "src/database/contract/README.md",
+    insert: {
+      "name TEXT NOT NULL, tag TEXT": ", light TEXT",
+      "VALUES (?, ?, ?": ", ?",
+      "name = ? AND tag IS ?": " AND light IS ?",
+      "addOne({ id, name, tag": ", light",
+      "[id, name, tag ?? null": ", light ?? null",
+    },
+    test: OWN_STORE,
+  },
+];
+
+/** What a field goes through, beside the tests that name a step. */
+const TESTS = [
+  "test/plant",
+  "test/http",
+  "test/commands/export.test.ts",
+  "test/commands/import.test.ts",
+  "test/database/contract",
+  "test/database/memory.test.ts",
+  "test/database/sqlite/database.test.ts",
+  "test/database/sqlite/integrity.test.ts",
+  "test/database/sqlite/worker_messages.test.ts",
+  "test/database/postgres/database.test.ts",
+  "test/database/postgres/tables.test.ts",
+];
+
+describe("Add a field", () => {
+  const copy = repositoryCopy();
+  afterAll(() => copy[Symbol.dispose]());
+
+  beforeAll(async () => {
+    symlinkSync(RUNTIMES_MODULES, copy.at("test/runtimes/node_modules"));
+    STEPS.forEach(take);
+    await Bun.$`bun run db:generate --name light`.cwd(copy.path).quiet();
+  });
+
+  function take({ file, insert }: Step): void {
+    for (const [before, added] of Object.entries(insert)) mutate(copy.path, { file, from: before, to: before + added });
+  }
+
+  function undo({ file, insert }: Step): void {
+    for (const [before, added] of Object.entries(insert)) mutate(copy.path, { file, from: before + added, to: before });
+  }
+
+  test("the guide lists the files of these steps, in their order", () => {
+    const files = STEPS.map(({ file }) => relative("src", file));
+    const listed = table("Add a field").map(([file = ""]) => file.replaceAll("`", ""));
+    expect(listed.filter((file) => file !== "../drizzle/")).toEqual([...new Set(files)]);
+  });
+
+  test("the code passes its type check and its tests after all steps", async () => {
+    expect(await typeErrors(copy.path)).toEqual([]);
+    expect(await failuresIn(copy.path, [...TESTS, MIGRATIONS_TEST, GUIDES_TEST])).toEqual([]);
+    expect(await failingTests(copy.path, OWN_STORE.file, OWN_STORE.name)).toEqual([]);
+  });
+
+  test("the program reads a file that is older than the field, and adds the column when it writes", async () => {
+    using home = emptyDirectory();
+    const withField = [process.execPath, copy.at("src/main.ts")];
+    const run = (program: readonly string[], ...args: string[]) => runToEnd({ program, args, cwd: home.path });
+    const [fern, ivy] = ['{"id":1,"name":"Fern"}\n', '{"id":2,"name":"Ivy","tag":"indoor","light":"bright"}\n'];
+
+    await Bun.write(home.at("old.ndjson"), fern);
+    expect(await run(FROM_SOURCE, "import", "old.ndjson")).toMatchObject({ exitCode: 0 });
+    expect(await run(withField, "check")).toMatchObject({ exitCode: 0 });
+    expect(await run(withField, "export")).toMatchObject({ exitCode: 0, stdout: fern });
+
+    await Bun.write(home.at("new.ndjson"), ivy);
+    expect(await run(withField, "import", "new.ndjson")).toMatchObject({ exitCode: 0 });
+    expect(await run(withField, "export")).toMatchObject({ exitCode: 0, stdout: fern + ivy });
+  });
+
+  test.each(STEPS)("without its step in $file, something red names it (step %#)", async (step) => {
+    undo(step);
+    const red = await redWithout(step);
+    take(step);
+    expect(red).toContainEqual(expect.stringContaining(step.test?.name ?? `${step.file}(`));
+    if (step.test === undefined) expect(red.join()).toContain("'light'");
+  });
+
+  function redWithout({ test: named }: Step): Promise<string[]> {
+    if (named === undefined) return typeErrors(copy.path);
+    // A pattern has no ">" between a group of tests and its test.
+    return failingTests(copy.path, named.file, named.name.replace(/.* > /, ""));
+  }
+
+  test("without the generated migrations, a test for each database names what lacks one", async () => {
+    for (const step of STEPS.filter(({ file }) => file.endsWith("/migrations.ts"))) undo(step);
+    rmSync(copy.at("drizzle"), { recursive: true });
+    cpSync(join(ROOT, "drizzle"), copy.at("drizzle"), { recursive: true });
+    const name = "drizzle-kit finds nothing in the schema that none of them makes";
+    expect(await failingTests(copy.path, MIGRATIONS_TEST, name)).toEqual(
+      ["sqlite", "postgres"].map((database) => `the migrations of ${database} > ${name}`),
+    );
+  });
+});
+
+test("Another record: the code passes its type check and its tests after the guide's commands", async () => {
+  using copy = repositoryCopy();
+  const [commands = ""] = blocks("Another record", "bash");
+  await Bun.$`git init --quiet && git add --all -- ":!node_modules"`.cwd(copy.path).quiet();
+  await Bun.$`bash -euo pipefail -c ${commands}`.cwd(copy.path).quiet();
+
+  const renamed = TESTS.map((path) => path.replace("plant", "seed"));
+  expect(await typeErrors(copy.path)).toEqual([]);
+  expect(await failuresIn(copy.path, renamed)).toEqual([]);
+  expect(await Bun.file(copy.at("src/http/seeds.ts")).text()).toContain('"/seeds"');
+});
+
+async function typeErrors(root: string): Promise<string[]> {
+  const { stdout, stderr } = await Bun.$`bun run check`.cwd(root).quiet().nothrow();
+  return `${stdout}${stderr}`.split("\n").filter((line) => / error TS\d+: /.test(line));
+}
+
+/** The names of the tests that fail. */
+async function failuresIn(root: string, files: readonly string[]): Promise<string[]> {
+  const paths = files.map((file) => `./${file}`);
+  const { stderr } = await Bun.$`bun test --parallel=2 --no-isolate ${paths}`.cwd(root).quiet().nothrow();
+  const output = stderr.toString();
+  if (!/^ *\d+ pass$/m.test(output)) throw new Error(`No test ran:\n${output}`);
+  return output.match(/^\(fail\) .*$|^ *[1-9]\d* error.*$/gm) ?? [];
+}
