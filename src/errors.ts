@@ -72,7 +72,8 @@ export const ERRORS = {
   },
   unsupported_media_type: {
     error: 4151,
-    situation: "a media type other than application/json, a charset other than UTF-8, or any Content-Encoding",
+    situation:
+      "a media type other than application/json, a charset other than UTF-8, or any Content-Encoding",
     message: "the Content-Type must be application/json in UTF-8",
   },
   internal: {
@@ -123,7 +124,8 @@ export interface PlantStoreErrorOptions extends ErrorOptions {
 }
 
 /**
- * A failure whose cause the client hears. Anything else that a port throws becomes an internal error.
+ * A failure whose cause the client hears. Anything else that a port throws becomes an internal
+ * error.
  *
  * @example A store whose database is unavailable
  * ```ts
@@ -146,8 +148,15 @@ export class PlantStoreError extends Error {
   /** Why credentials were refused, in words for the log only. */
   readonly reason: string | undefined;
 
-  /** @param message A sentence for the client: what is wrong and where; never SQL, a path or a token. */
-  constructor(code: ErrorCode, message: string = ERRORS[code].message, options: PlantStoreErrorOptions = {}) {
+  /**
+   * @param message A sentence for the client: what is wrong and where; never SQL, a path or a
+   *   token.
+   */
+  constructor(
+    code: ErrorCode,
+    message: string = ERRORS[code].message,
+    options: PlantStoreErrorOptions = {},
+  ) {
     // Capturing a stack is half of the cost of an error, and only an internal error needs one.
     const { stackTraceLimit } = engine;
     if (code !== "internal") engine.stackTraceLimit = 0;
@@ -162,18 +171,26 @@ export class PlantStoreError extends Error {
 const engine = Error as ErrorConstructor & { stackTraceLimit?: number | undefined };
 
 /**
- * Checks a number that a program gives to the module: `NaN` compares as false, and would be no limit at all.
+ * Checks a number that a program gives to the module: `NaN` compares as false, and would be no
+ * limit at all.
  *
  * @throws {TypeError} If it is not a number from `min` to `max`.
  */
-export function requireNumber(name: string, value: unknown, { min = 1, max = Number.MAX_SAFE_INTEGER } = {}): void {
+export function requireNumber(
+  name: string,
+  value: unknown,
+  { min = 1, max = Number.MAX_SAFE_INTEGER } = {},
+): void {
   if (typeof value === "number" && value >= min && value <= max) return;
 
   const given = typeof value === "string" ? `"${value}"` : String(value);
   throw new TypeError(`Cannot use \`${name}\` ${given}: expected ${min} to ${max}`);
 }
 
-/** The most milliseconds that a timer takes: with more, it fires at once (HTML standard, section 8.6). */
+/**
+ * The most milliseconds that a timer takes: with more, it fires at once (HTML standard, section
+ * 8.6).
+ */
 export const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** A setting or an argument that cannot be used: the program was called wrongly. */

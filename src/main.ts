@@ -1,5 +1,6 @@
 #!/usr/bin/env bun
 import { readFileSync } from "node:fs";
+
 import { run } from "./commands/program.ts";
 
 const stop = new AbortController();
@@ -10,7 +11,8 @@ for (const signal of ["SIGTERM", "SIGINT", "SIGQUIT"] as const) {
     stop.abort();
   });
 }
-// The terminal was closed, which `nohup` ignores. A server with TLS reloads its certificate instead.
+// The terminal was closed, which `nohup` ignores. A server with TLS reloads its certificate
+// instead.
 let onHangup = isHangupIgnored() ? () => {} : () => stop.abort();
 process.on("SIGHUP", () => onHangup());
 // Without a listener they end the process at once, and requests in flight get no response.
@@ -27,7 +29,9 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   stop: stop.signal,
   onHangup: (listener) => (onHangup = listener),
   write: (chunk) =>
-    new Promise((resolve, reject) => process.stdout.write(chunk, (error) => (error ? reject(error) : resolve()))),
+    new Promise((resolve, reject) =>
+      process.stdout.write(chunk, (error) => (error ? reject(error) : resolve())),
+    ),
   stdin: () => Bun.stdin.stream(),
   isTerminal,
   isAnsi,
@@ -37,7 +41,10 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
 // Does not wait for what keeps the event loop alive, such as a Worker whose disk hangs.
 setTimeout(() => process.exit(), 100).unref();
 
-/** Whether the program was started with SIGHUP ignored, as `nohup` does. Only Linux tells (proc(5), `SigIgn`). */
+/**
+ * Whether the program was started with SIGHUP ignored, as `nohup` does. Only Linux tells (proc(5),
+ * `SigIgn`).
+ */
 function isHangupIgnored(): boolean {
   try {
     // One bit for each signal. The lowest is SIGHUP's.

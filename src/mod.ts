@@ -1,5 +1,6 @@
 /**
- * The Plant Store as a module: the app and the ports it stands on, for any runtime with web standards.
+ * The Plant Store as a module: the app and the ports it stands on, for any runtime with web
+ * standards.
  *
  * @module
  */
@@ -27,9 +28,18 @@ export {
   type PlantStoreErrorOptions,
   statusOf,
 } from "./errors.ts";
-export { type GroupCommit, groupCommit, type GroupCommitOptions } from "./group_commit/group_commit.ts";
+export {
+  type GroupCommit,
+  groupCommit,
+  type GroupCommitOptions,
+} from "./group_commit/group_commit.ts";
 export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./plant/plant.ts";
-export { JWT_ALGORITHMS, type JwtAlgorithm, jwtAuthenticator, type JwtOptions } from "./auth/jwt.ts";
+export {
+  JWT_ALGORITHMS,
+  type JwtAlgorithm,
+  jwtAuthenticator,
+  type JwtOptions,
+} from "./auth/jwt.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
 export { type MintOptions, mintToken, type Sha256 } from "./auth/tokens.ts";
 export type { NewToken, TokenRecord, TokenStore, TokenUse } from "./auth/token_store.ts";

@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
+
 import packageJson from "../package.json" with { type: "json" };
 import { ROOT } from "./support/program.ts";
 
@@ -11,10 +12,15 @@ const transpiler = new Bun.Transpiler({ loader: "ts" });
 const sources = await Promise.all(
   (await Array.fromAsync(new Bun.Glob("**/*.ts").scan(SRC))).map(async (path) => {
     const text = await Bun.file(join(SRC, path)).text();
-    const resolved = (target: string) => (target.startsWith(".") ? join(dirname(path), target) : target);
+    const resolved = (target: string) =>
+      target.startsWith(".") ? join(dirname(path), target) : target;
     const code = text.replace(/^#!.*/, "");
-    const loads = transpiler.scanImports(code).map((load) => ({ ...load, path: resolved(load.path) }));
-    const names = text.matchAll(/^(?:import|export)\b[^;]*?\bfrom "([^"]+)"|\bimport[ (]"([^"]+)"/gm);
+    const loads = transpiler
+      .scanImports(code)
+      .map((load) => ({ ...load, path: resolved(load.path) }));
+    const names = text.matchAll(
+      /^(?:import|export)\b[^;]*?\bfrom "([^"]+)"|\bimport[ (]"([^"]+)"/gm,
+    );
     const imports = Array.from(names, ([, from, whole = ""]) => resolved(from ?? whole));
     return { path, text, imports, loads };
   }),
@@ -32,8 +38,29 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   http: ["errors", "async", "plant", "auth", "group_commit"],
   telemetry: ["errors", "database", "group_commit", "http"],
   settings: ["errors", "auth", "database"],
-  server: ["errors", "build", "async", "auth", "database", "group_commit", "http", "telemetry", "settings"],
-  commands: ["errors", "build", "async", "plant", "auth", "database", "http", "telemetry", "settings", "server"],
+  server: [
+    "errors",
+    "build",
+    "async",
+    "auth",
+    "database",
+    "group_commit",
+    "http",
+    "telemetry",
+    "settings",
+  ],
+  commands: [
+    "errors",
+    "build",
+    "async",
+    "plant",
+    "auth",
+    "database",
+    "http",
+    "telemetry",
+    "settings",
+    "server",
+  ],
   mod: ["errors", "plant", "auth", "database", "group_commit", "http"],
   main: ["commands"],
   embedded: [],
@@ -45,23 +72,37 @@ function roomOf(path: string): string {
 
 /** The code without comments and the texts of strings: what it names, not what it says. */
 function namesOf(text: string): string {
-  return text.replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, "").replace(/"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`/g, '""');
+  return text
+    .replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, "")
+    .replace(/"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`/g, '""');
 }
 
 test("imports point one way: main, commands, server, http, the ports, plant, errors", () => {
   const backwards = sources.flatMap(({ path, imports }) => {
     const allowed = [roomOf(path), ...(MAY_IMPORT[roomOf(path)] ?? [])];
-    const ours = imports.filter((target) => target.endsWith(".ts") && !allowed.includes(roomOf(target)));
+    const ours = imports.filter(
+      (target) => target.endsWith(".ts") && !allowed.includes(roomOf(target)),
+    );
     return ours.map((target) => `${path} imports ${target}`);
   });
   expect(backwards).toEqual([]);
-  expect(new Set(sources.map(({ path }) => roomOf(path)))).toEqual(new Set(Object.keys(MAY_IMPORT)));
+  expect(new Set(sources.map(({ path }) => roomOf(path)))).toEqual(
+    new Set(Object.keys(MAY_IMPORT)),
+  );
 });
 
 /** What `bun run check` compiles without the types of Bun and Node. */
 test("the core type-checks without a runtime", async () => {
   const { include, exclude } = await Bun.file(join(SRC, "tsconfig.core.json")).json();
-  expect(include).toEqual(["errors.ts", "plant", "async", "auth", "group_commit", "http", "database/*.ts"]);
+  expect(include).toEqual([
+    "errors.ts",
+    "plant",
+    "async",
+    "auth",
+    "group_commit",
+    "http",
+    "database/*.ts",
+  ]);
   expect(exclude).toEqual(["auth/sha256.ts", "auth/static_tokens.ts", "database/open_database.ts"]);
   expect(packageJson.scripts.check).toContain("-p src/tsconfig.core.json");
 });
@@ -73,9 +114,13 @@ test("what the module pulls in runs on Bun, Deno and Node", () => {
   const app = ["async", "auth", "database", "errors", "group_commit", "http", "plant"];
   expect([...rooms].toSorted()).toEqual([...app, "mod"].toSorted());
   expect(reached.filter(({ path }) => /^database\/(?:sqlite|postgres)\//.test(path))).toEqual([]);
-  const builtIn = reached.flatMap(({ imports }) => imports).filter((target) => /^(?:bun|node):/.test(target));
+  const builtIn = reached
+    .flatMap(({ imports }) => imports)
+    .filter((target) => /^(?:bun|node):/.test(target));
   expect([...new Set(builtIn)].toSorted()).toEqual(["node:assert/strict", "node:crypto"]);
-  expect(reached.filter(({ text }) => /\bBun\b/.test(namesOf(text))).map(({ path }) => path)).toEqual([]);
+  expect(
+    reached.filter(({ text }) => /\bBun\b/.test(namesOf(text))).map(({ path }) => path),
+  ).toEqual([]);
 });
 
 function sourceOf(path: string) {
@@ -105,7 +150,9 @@ test("only main.ts reads environment variables", () => {
 });
 
 test("only tracing.ts imports OpenTelemetry", () => {
-  const importers = sources.filter(({ imports }) => imports.some((target) => target.startsWith("@opentelemetry/")));
+  const importers = sources.filter(({ imports }) =>
+    imports.some((target) => target.startsWith("@opentelemetry/")),
+  );
   expect(importers.map(({ path }) => path)).toEqual(["telemetry/tracing.ts"]);
 });
 
@@ -130,30 +177,44 @@ test("the program loads a command, a database and the framework only where they 
   expect(loaded).toContain("database/sqlite/adapter.ts");
 });
 
-/** The executable bundles all that it imports: what the module makes its users install is in `package.test.ts`. */
+/**
+ * The executable bundles all that it imports: what the module makes its users install is in
+ * `package.test.ts`.
+ */
 test("what the source imports is listed, and is a dependency only if the module imports it", () => {
   const { dependencies, devDependencies } = packageJson;
   const ofProgram = packagesOf(sources);
-  expect([...ofProgram].filter((name) => !(name in dependencies) && !(name in devDependencies))).toEqual([]);
+  expect(
+    [...ofProgram].filter((name) => !(name in dependencies) && !(name in devDependencies)),
+  ).toEqual([]);
   const ofModule = packagesOf(reachedFrom(["mod.ts", "database/contract/mod.ts"]));
-  expect(Object.keys(dependencies).filter((name) => ofProgram.has(name) && !ofModule.has(name))).toEqual([]);
+  expect(
+    Object.keys(dependencies).filter((name) => ofProgram.has(name) && !ofModule.has(name)),
+  ).toEqual([]);
 });
 
 /** The packages that these files import, for the compiler only or not. */
 function packagesOf(files: typeof sources): Set<string> {
-  const names = files.flatMap(({ imports }) => imports).filter((target) => !/^(?:bun|node):|^\.|\.ts$/.test(target));
+  const names = files
+    .flatMap(({ imports }) => imports)
+    .filter((target) => !/^(?:bun|node):|^\.|\.ts$/.test(target));
   return new Set(names.map((name) => name.split("/", name.startsWith("@") ? 2 : 1).join("/")));
 }
 
 test("each Worker is built into the executable and into the package, and found from there", () => {
   const workers = sources.flatMap(({ path, text }) =>
-    Array.from(text.matchAll(/new Worker\(new URL\("([^"]*)"/g), ([, url = ""]) => join("src", dirname(path), url)),
+    Array.from(text.matchAll(/new Worker\(new URL\("([^"]*)"/g), ([, url = ""]) =>
+      join("src", dirname(path), url),
+    ),
   );
   const { build, "build:program": buildProgram } = packageJson.scripts;
   for (const script of [build, buildProgram]) {
-    const entries = script.match(/src\/[\w/]+\.ts/g)?.filter((entry) => entry !== "src/main.ts") ?? [];
+    const entries =
+      script.match(/src\/[\w/]+\.ts/g)?.filter((entry) => entry !== "src/main.ts") ?? [];
     // Bun finds the source of a `.js` that is not there; beside a bundle there is nothing else.
-    expect(workers.toSorted()).toEqual(entries.map((entry) => entry.replace(/\.ts$/, ".js")).toSorted());
+    expect(workers.toSorted()).toEqual(
+      entries.map((entry) => entry.replace(/\.ts$/, ".js")).toSorted(),
+    );
   }
 });
 
@@ -166,7 +227,8 @@ test.each(["mod.ts", "database/contract/mod.ts"])("%s only re-exports, by name",
 });
 
 const skipsGit = !existsSync(join(ROOT, ".git")) || Bun.which("git") === null;
-if (skipsGit) console.warn("Skipped, what the top level holds: there is no git, or this is no clone");
+if (skipsGit)
+  console.warn("Skipped, what the top level holds: there is no git, or this is no clone");
 
 test.skipIf(skipsGit)("the top level holds what the design lists, and nothing else", async () => {
   const tracked = await new Response(Bun.spawn(["git", "ls-files"], { cwd: ROOT }).stdout).text();
@@ -187,6 +249,8 @@ test("every file and folder that the map of the code names exists", () => {
 });
 
 test("every room is on the map of the code", () => {
-  const rooms = new Set(sources.map(({ path }) => `${dirname(path)}/`).filter((room) => room !== "./"));
+  const rooms = new Set(
+    sources.map(({ path }) => `${dirname(path)}/`).filter((room) => room !== "./"),
+  );
   expect([...rooms].filter((room) => !named.includes(room))).toEqual([]);
 });

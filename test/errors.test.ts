@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+
 import { PlantStoreError } from "../src/errors.ts";
 
 test("PlantStoreError captures a stack for an internal error only, and leaves those of other errors alone", () => {

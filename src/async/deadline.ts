@@ -1,8 +1,8 @@
 import { MAX_TIMER_MS } from "../errors.ts";
 
 /**
- * Waits for a promise until a deadline. Clears the timer either way. Ignores how the promise settles after the
- * deadline, even if it rejects.
+ * Waits for a promise until a deadline. Clears the timer either way. Ignores how the promise
+ * settles after the deadline, even if it rejects.
  *
  * @param timeoutMs How long to wait, in milliseconds. A negative value counts as 0, and `Infinity` as 25 days.
  * @param onTimeout Called at the deadline: what it returns takes the promise's place, what it throws rejects.
@@ -26,8 +26,8 @@ const BLOCKED_MS = 100;
 const MAX_EXTENSION_MS = 1_000;
 
 /**
- * Calls a function at a deadline. If the timer fires late, data of the other side may be unread: so the deadline is
- * extended once, by as much as the timer was late, and at most a second.
+ * Calls a function at a deadline. If the timer fires late, data of the other side may be unread: so
+ * the deadline is extended once, by as much as the timer was late, and at most a second.
  *
  * @returns A function that clears the deadline.
  */
@@ -43,14 +43,18 @@ export function startDeadline(timeoutMs: number, onTimeout: () => void): () => v
 }
 
 /**
- * Waits for a promise until a signal is aborted. Ignores how the promise settles after that, even if it rejects.
+ * Waits for a promise until a signal is aborted. Ignores how the promise settles after that, even
+ * if it rejects.
  *
  * @returns The promise's value, or `undefined` if the signal was aborted first.
  * @throws Whatever the promise rejects with.
  * @example
  * const opened = await withAbort(openDatabase(), signal);
  */
-export async function withAbort<Value>(promise: Promise<Value>, signal: AbortSignal): Promise<Value | undefined> {
+export async function withAbort<Value>(
+  promise: Promise<Value>,
+  signal: AbortSignal,
+): Promise<Value | undefined> {
   const aborted = Promise.withResolvers<undefined>();
   const onAbort = () => aborted.resolve(undefined);
   if (signal.aborted) onAbort();

@@ -1,5 +1,6 @@
 /**
- * Limits how many tasks run at once. The others wait in order (FIFO); the caller bounds how many may wait.
+ * Limits how many tasks run at once. The others wait in order (FIFO); the caller bounds how many
+ * may wait.
  *
  * @param permits How many tasks may run at once.
  * @returns A function that runs a task when there is a permit for it, and settles as the task does.

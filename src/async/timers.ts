@@ -7,8 +7,8 @@ const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 250;
 
 /**
- * How long to pause before another attempt, in milliseconds: exponential backoff with jitter, so that two callers do
- * not collide again.
+ * How long to pause before another attempt, in milliseconds: exponential backoff with jitter, so
+ * that two callers do not collide again.
  *
  * @param attempt Counts from 0.
  * @param longestMs What the pause grows to, in milliseconds, before the jitter of half of it.
@@ -18,8 +18,8 @@ export function backoffMs(attempt: number, longestMs = LONGEST_PAUSE_MS): number
 }
 
 /**
- * Runs a function repeatedly until it is disposed of, first after one pause. The next pause begins when the run ends:
- * runs never overlap, and none follows a run that hangs.
+ * Runs a function repeatedly until it is disposed of, first after one pause. The next pause begins
+ * when the run ends: runs never overlap, and none follows a run that hangs.
  *
  * @param pauseMs In milliseconds.
  */
@@ -46,10 +46,12 @@ export function eventLoopTurn(): Promise<void> {
 }
 
 /**
- * Calls a function after a turn of the event loop. `setImmediate` is not a web standard, but Bun, Deno and Node have
- * it. A timer of zero milliseconds takes one or more.
+ * Calls a function after a turn of the event loop. `setImmediate` is not a web standard, but Bun,
+ * Deno and Node have it. A timer of zero milliseconds takes one or more.
  */
 export function onNextTurn(run: () => void): void {
-  const { setImmediate = setTimeout } = globalThis as { readonly setImmediate?: (run: () => void) => unknown };
+  const { setImmediate = setTimeout } = globalThis as {
+    readonly setImmediate?: (run: () => void) => unknown;
+  };
   setImmediate(run);
 }

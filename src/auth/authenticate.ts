@@ -21,8 +21,9 @@ export type Verdict =
   | { readonly ok: false; readonly reason: string };
 
 /**
- * The port that validates tokens: what may the bearer of this one do now? It returns a promise only if it has to wait. It
- * throws or rejects only with a `PlantStoreError` `queue_full`, if too many tokens wait to be verified.
+ * The port that validates tokens: what may the bearer of this one do now? It returns a promise only
+ * if it has to wait. It throws or rejects only with a `PlantStoreError` `queue_full`, if too many
+ * tokens wait to be verified.
  *
  * @example
  * ```ts
@@ -38,7 +39,10 @@ export type Verdict =
  */
 export type Authenticate = (token: string) => Verdict | Promise<Verdict>;
 
-/** The verdict on a token with these scopes. It allocates: make it once for each token, not for each request. */
+/**
+ * The verdict on a token with these scopes. It allocates: make it once for each token, not for each
+ * request.
+ */
 export function accepted(scopes: readonly Scope[]): Verdict {
   return { ok: true, scopes: new Set(scopes) };
 }

@@ -10,16 +10,18 @@ import {
   jwtVerify,
   type RemoteJWKSet,
 } from "jose";
+
 import { semaphore } from "../async/semaphore.ts";
 import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
-import { accepted, ACCEPTED, type Authenticate, refused, type Verdict } from "./authenticate.ts";
+import { ACCEPTED, accepted, type Authenticate, refused, type Verdict } from "./authenticate.ts";
 import { MAX_TOKEN_LENGTH, type Sha256 } from "./tokens.ts";
 
 const RSA = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] as const;
 const ELLIPTIC_CURVES = ["ES256", "ES384", "ES512", "EdDSA", "Ed25519"] as const;
 
 /**
- * What may sign a JWT (RFC 8725, section 3.1): neither `none` nor HMAC, for which a public key would be the secret.
+ * What may sign a JWT (RFC 8725, section 3.1): neither `none` nor HMAC, for which a public key
+ * would be the secret.
  *
  * @example
  * ```ts
@@ -42,8 +44,8 @@ export interface JwtOptions {
   /** What the `aud` of accepted tokens is or contains, exactly. */
   readonly audience: string;
   /**
-   * What the `scope` of a token must contain (RFC 9068, section 2.2.3), or its `scp` if it has no `scope`. Any other token
-   * may do nothing. @default every token may do everything
+   * What the `scope` of a token must contain (RFC 9068, section 2.2.3), or its `scp` if it has no
+   * `scope`. Any other token may do nothing. @default every token may do everything
    */
   readonly scope?: string | undefined;
   /** The algorithms of accepted signatures. @default all of {@linkcode JWT_ALGORITHMS} */
@@ -53,7 +55,10 @@ export interface JwtOptions {
   readonly fetch?: (url: string, init: RequestInit) => Promise<Response>;
   /** How long one fetch of the keys may take, in milliseconds. @default {5_000} */
   readonly timeoutMs?: number;
-  /** Called with the reason when keys could not be fetched, at most once a cooldown; cached keys may still be used. */
+  /**
+   * Called with the reason when keys could not be fetched, at most once a cooldown; cached keys may
+   * still be used.
+   */
   readonly onKeysUnavailable?: (cause: unknown) => void;
   /** The time at which tokens are validated. @default the system's */
   readonly clock?: () => Date;
@@ -62,14 +67,16 @@ export interface JwtOptions {
 }
 
 /**
- * Accepts the JSON Web Tokens (RFC 7519) that an identity provider signs for this service, by the rules of RFC 8725:
- * asymmetric signatures only, `iss`, `aud` and `exp` required, `nbf` honoured, 30 seconds of clock skew.
+ * Accepts the JSON Web Tokens (RFC 7519) that an identity provider signs for this service, by the
+ * rules of RFC 8725: asymmetric signatures only, `iss`, `aud` and `exp` required, `nbf` honoured,
+ * 30 seconds of clock skew.
  *
- * The first token fetches the keys. They are fetched again in the background if they are more than 5 minutes old, and at
- * once for a key that is not cached, at most every 10 seconds. A withdrawn key is accepted for at most 10 minutes, or 24
- * hours while the provider is unreachable.
+ * The first token fetches the keys. They are fetched again in the background if they are more than
+ * 5 minutes old, and at once for a key that is not cached, at most every 10 seconds. A withdrawn
+ * key is accepted for at most 10 minutes, or 24 hours while the provider is unreachable.
  *
- * An accepted token is remembered until it expires or the keys change. At most half of the processors verify tokens.
+ * An accepted token is remembered until it expires or the keys change. At most half of the
+ * processors verify tokens.
  *
  * @returns A function that validates a token. It returns no promise if the token is remembered, or refused by its form. It
  * rejects only with a {@linkcode PlantStoreError} `queue_full`, if more than 1,000 tokens wait to be verified or for keys.
@@ -91,21 +98,39 @@ export interface JwtOptions {
  * ```
  */
 export function jwtAuthenticator(options: JwtOptions): Authenticate {
-  const { algorithms: asked = JWT_ALGORITHMS, audience, clock = () => new Date(), issuer, scope, sha256 } = options;
+  const {
+    algorithms: asked = JWT_ALGORITHMS,
+    audience,
+    clock = () => new Date(),
+    issuer,
+    scope,
+    sha256,
+  } = options;
   // JavaScript has no types, and jose skips the check of a claim whose value is undefined.
   for (const [name, value] of Object.entries({ issuer, audience })) {
-    if (typeof value !== "string" || value === "") throw new TypeError(`Cannot accept JWTs: \`${name}\` is missing`);
+    if (typeof value !== "string" || value === "")
+      throw new TypeError(`Cannot accept JWTs: \`${name}\` is missing`);
   }
 
   const algorithms = JWT_ALGORITHMS.filter((algorithm) => asked.includes(algorithm));
-  const rules = { algorithms, audience, issuer, requiredClaims: ["exp"], clockTolerance: CLOCK_SKEW_SECONDS };
+  const rules = {
+    algorithms,
+    audience,
+    issuer,
+    requiredClaims: ["exp"],
+    clockTolerance: CLOCK_SKEW_SECONDS,
+  };
   const keys = providerKeys(remoteKeys(options), options);
   const withPermit = semaphore(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2)));
   /** Tokens that wait for keys, or to be verified, by digest. */
   const inFlight = new Map<string, Promise<Verdict>>();
   let verifying = 0;
 
-  async function verify(token: string, digest: string, header: JWTHeaderParameters): Promise<Verdict> {
+  async function verify(
+    token: string,
+    digest: string,
+    header: JWTHeaderParameters,
+  ): Promise<Verdict> {
     try {
       const { key, remembered } = await keys.find(header);
       if (verifying >= MAX_WAITING) throw tooMany("to be verified");
@@ -113,7 +138,10 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
       const verifySignature = () => jwtVerify(token, key, { ...rules, currentDate: clock() });
       const { payload } = await withPermit(verifySignature).finally(() => verifying--);
       const verdict = isGranted(payload, scope) ? ACCEPTED : WITHOUT_SCOPES;
-      remembered.set(digest, { verdict, expiresAt: ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000 });
+      remembered.set(digest, {
+        verdict,
+        expiresAt: ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000,
+      });
       const [oldest = digest] = remembered.keys();
       if (remembered.size > MAX_REMEMBERED) remembered.delete(oldest);
       return verdict;
@@ -129,7 +157,8 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
     if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
     const digest = sha256(token, "base64");
     const known = keys.remembered().get(digest);
-    if (known !== undefined && keys.areUsable() && clock().getTime() < known.expiresAt) return known.verdict;
+    if (known !== undefined && keys.areUsable() && clock().getTime() < known.expiresAt)
+      return known.verdict;
     const waiting = inFlight.get(digest);
     if (waiting !== undefined) return waiting;
     const header = readHeader(token, algorithms);
@@ -140,7 +169,10 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
   };
 }
 
-/** The header of a token, or why the token is refused, as far as that needs neither a key nor the signature. */
+/**
+ * The header of a token, or why the token is refused, as far as that needs neither a key nor the
+ * signature.
+ */
 function readHeader(token: string, algorithms: readonly string[]): JWTHeaderParameters | string {
   if (!COMPACT.test(token)) return "not a JWT";
   const header = parseHeader(token.slice(0, token.indexOf(".")));
@@ -159,7 +191,10 @@ const COMPACT = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 /** RFC 8725, section 3.11; RFC 9068, section 2.1. Many providers send `JWT` or no type. */
 const TYPE = /^(?:application\/)?(?:at\+)?jwt$/i;
 
-/** Each array or object costs the parser as much as hundreds of characters, and whoever sends them needs no key. */
+/**
+ * Each array or object costs the parser as much as hundreds of characters, and whoever sends them
+ * needs no key.
+ */
 const TOO_MANY_CONTAINERS = /^(?:[^[{]*[[{]){9}/;
 
 function parseHeader(encoded: string): Record<string, unknown> | undefined {
@@ -167,7 +202,9 @@ function parseHeader(encoded: string): Record<string, unknown> | undefined {
     const text = UTF8.decode(base64url.decode(encoded));
     if (TOO_MANY_CONTAINERS.test(text)) return undefined;
     const header = JSON.parse(text) as Record<string, unknown> | null;
-    return typeof header === "object" && header !== null && !Array.isArray(header) ? header : undefined;
+    return typeof header === "object" && header !== null && !Array.isArray(header)
+      ? header
+      : undefined;
   } catch {
     return undefined;
   }
@@ -179,8 +216,8 @@ const UTF8 = new TextDecoder();
 const MAX_REMEMBERED = 10_000;
 
 /**
- * How many tokens may wait to be verified, and how many for keys: a slow provider delays no token whose key is cached.
- * Even the slowest signatures, 2 ms each, take 2 seconds together.
+ * How many tokens may wait to be verified, and how many for keys: a slow provider delays no token
+ * whose key is cached. Even the slowest signatures, 2 ms each, take 2 seconds together.
  */
 const MAX_WAITING = 1_000;
 
@@ -189,10 +226,16 @@ const CLOCK_SKEW_SECONDS = 30;
 const WITHOUT_SCOPES = accepted([]);
 
 function tooMany(what: string): PlantStoreError {
-  return new PlantStoreError("queue_full", `too many JWTs wait ${what}; send the plant again later`);
+  return new PlantStoreError(
+    "queue_full",
+    `too many JWTs wait ${what}; send the plant again later`,
+  );
 }
 
-/** RFC 8693, section 4.2: names with spaces between them. Microsoft Entra sends them as `scp`, and Okta as a list. */
+/**
+ * RFC 8693, section 4.2: names with spaces between them. Microsoft Entra sends them as `scp`, and
+ * Okta as a list.
+ */
 function isGranted({ scope, scp }: JWTPayload, required: string | undefined): boolean {
   if (required === undefined) return true;
   const names = scope === undefined ? scp : scope;
@@ -221,29 +264,42 @@ const REFUSALS: Readonly<Record<string, string>> = {
   [errors.JWTExpired.code]: "expired",
 };
 
-// The ages of cached keys, in milliseconds since the provider confirmed them, as RFC 5861 names them.
+// The ages of cached keys, in milliseconds since the provider confirmed them, as RFC 5861 names
+// them.
 
 /** Younger keys are used as they are. */
 const MAX_AGE_MS = 5 * 60_000;
 /** Younger keys are used, and fetched again in the background. */
 const STALE_WHILE_REVALIDATE_MS = 10 * 60_000;
-/** Younger keys are used while fetching fails: whoever blocks the provider keeps a withdrawn key for this long at most. */
+/**
+ * Younger keys are used while fetching fails: whoever blocks the provider keeps a withdrawn key for
+ * this long at most.
+ */
 const STALE_IF_ERROR_MS = 24 * 3_600_000;
 
-/** Between the starts of two fetches, in milliseconds: tokens with random key ids must not flood the provider. */
+/**
+ * Between the starts of two fetches, in milliseconds: tokens with random key ids must not flood the
+ * provider.
+ */
 const COOLDOWN_MS = 10_000;
 
 /** The provider's keys could not be fetched, and the cached ones do not have the key. */
 class KeysUnavailable extends Error {}
 
-/** Accepted tokens by their digest, the oldest first, with the end of each in milliseconds since 1970 UTC. */
+/**
+ * Accepted tokens by their digest, the oldest first, with the end of each in milliseconds since
+ * 1970 UTC.
+ */
 type Remembered = Map<string, { readonly verdict: Verdict; readonly expiresAt: number }>;
 
 /**
- * The keys of an identity provider. jose fetches, parses and selects them, but never uses old ones, and has no cooldown
- * after a failed fetch: so this function decides when to fetch.
+ * The keys of an identity provider. jose fetches, parses and selects them, but never uses old ones,
+ * and has no cooldown after a failed fetch: so this function decides when to fetch.
  */
-function providerKeys(jwks: RemoteJWKSet, { monotonic = () => performance.now(), onKeysUnavailable }: JwtOptions) {
+function providerKeys(
+  jwks: RemoteJWKSet,
+  { monotonic = () => performance.now(), onKeysUnavailable }: JwtOptions,
+) {
   let fingerprint: string | undefined;
   /** What these keys have verified. */
   let remembered: Remembered = new Map();
@@ -286,7 +342,8 @@ function providerKeys(jwks: RemoteJWKSet, { monotonic = () => performance.now(),
 
   async function waitForKeys(): Promise<void> {
     const reading = revalidate();
-    if (reading !== undefined && ++waiting > MAX_WAITING) throw tooMany("for the identity provider's keys");
+    if (reading !== undefined && ++waiting > MAX_WAITING)
+      throw tooMany("for the identity provider's keys");
     await reading;
   }
 
@@ -335,7 +392,11 @@ function fingerprintOf(keys: readonly JWK[]): string {
 const MAX_JWKS_BYTES = 262_144;
 
 /** The provider's keys, which are fetched only by `reload()`. */
-function remoteKeys({ jwksUrl, fetch = globalThis.fetch, timeoutMs = 5_000 }: JwtOptions): RemoteJWKSet {
+function remoteKeys({
+  jwksUrl,
+  fetch = globalThis.fetch,
+  timeoutMs = 5_000,
+}: JwtOptions): RemoteJWKSet {
   requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
 
   const boundedFetch: FetchImplementation = async (url, init) => {
@@ -349,7 +410,8 @@ function remoteKeys({ jwksUrl, fetch = globalThis.fetch, timeoutMs = 5_000 }: Jw
     let size = 0;
     for await (const chunk of body ?? []) {
       size += chunk.length;
-      if (size > MAX_JWKS_BYTES) throw new Error(`The JWK Set has more than ${MAX_JWKS_BYTES} bytes`);
+      if (size > MAX_JWKS_BYTES)
+        throw new Error(`The JWK Set has more than ${MAX_JWKS_BYTES} bytes`);
       chunks.push(chunk);
     }
     return new Response(new Blob(chunks));

@@ -1,8 +1,10 @@
 import { hash } from "node:crypto";
+
 import type { Sha256 } from "./tokens.ts";
 
 /**
- * SHA-256 with `node:crypto`, which Bun, Deno and Node have: many times as fast as `crypto.subtle` for short texts.
+ * SHA-256 with `node:crypto`, which Bun, Deno and Node have: many times as fast as `crypto.subtle`
+ * for short texts.
  *
  * @example
  * ```ts

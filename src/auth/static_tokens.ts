@@ -1,10 +1,10 @@
 import { ACCEPTED, type Authenticate, refused } from "./authenticate.ts";
-import { isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./tokens.ts";
 import { sha256 } from "./sha256.ts";
+import { isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./tokens.ts";
 
 /**
- * Accepts these bearer tokens, each for everything, and no others. It compares digests, so a check costs the same for any
- * number of tokens, and takes no longer for one that is nearly right.
+ * Accepts these bearer tokens, each for everything, and no others. It compares digests, so a check
+ * costs the same for any number of tokens, and takes no longer for one that is nearly right.
  *
  * @param tokens At least one. Each has 16 to 8,192 characters, of those that RFC 6750 allows (section 2.1).
  * @throws {TypeError} If there is none, or one cannot be used. The message has its place in the list, not the token.

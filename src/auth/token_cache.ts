@@ -1,6 +1,12 @@
+import { ACCEPTED, accepted, refused, SCOPES, type Verdict } from "./authenticate.ts";
 import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
-import { accepted, ACCEPTED, refused, SCOPES, type Verdict } from "./authenticate.ts";
-import { digestKey, isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens, type Sha256 } from "./tokens.ts";
+import {
+  digestKey,
+  isMistyped,
+  MAX_TOKEN_LENGTH,
+  requireStaticTokens,
+  type Sha256,
+} from "./tokens.ts";
 
 /** The tokens in memory: validating one costs the same for any number of tokens. */
 export type TokenCache = Awaited<ReturnType<typeof tokenCache>>;
@@ -34,7 +40,10 @@ export interface TokenCacheOptions {
  * assert.deepEqual(cache.authenticate("another-token"), { ok: false, reason: "unknown" });
  * ```
  */
-export async function tokenCache(store: TokenStore, { staticTokens = [], sha256, now = Date.now }: TokenCacheOptions) {
+export async function tokenCache(
+  store: TokenStore,
+  { staticTokens = [], sha256, now = Date.now }: TokenCacheOptions,
+) {
   requireStaticTokens(staticTokens);
   const staticKeys = staticTokens.map((token) => sha256(token, "base64"));
   /** Of the tokens when they were read. */
@@ -63,9 +72,14 @@ export async function tokenCache(store: TokenStore, { staticTokens = [], sha256,
     /** How many tokens are accepted now. Goes through all of them. */
     size(): number {
       const time = now();
-      return [...known.values()].filter(({ isRevoked, expiresAt }) => !isRevoked && expiresAt > time).length;
+      return [...known.values()].filter(
+        ({ isRevoked, expiresAt }) => !isRevoked && expiresAt > time,
+      ).length;
     },
-    /** Stores a new token, which is accepted from then on, and resolves to whether its name was free. */
+    /**
+     * Stores a new token, which is accepted from then on, and resolves to whether its name was
+     * free.
+     */
     async add(token: NewToken): Promise<boolean> {
       const added = await store.add(token);
       await cache.refresh();
@@ -81,7 +95,10 @@ export async function tokenCache(store: TokenStore, { staticTokens = [], sha256,
       // Last: if a token cannot be read, the next refresh fails as well.
       revision = current;
     },
-    /** Writes when tokens were last used, some at a time. What cannot be written is kept for the next call. */
+    /**
+     * Writes when tokens were last used, some at a time. What cannot be written is kept for the
+     * next call.
+     */
     async writeUses(): Promise<void> {
       const uses = Array.from(unwrittenUses, ([name, at]) => ({ name, at: new Date(at) }));
       for (let start = 0; start < uses.length; start += USES_PER_WRITE) {

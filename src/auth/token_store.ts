@@ -18,7 +18,8 @@ export interface TokenRecord {
 export type NewToken = Pick<TokenRecord, "name" | "digest" | "createdAt" | "expiresAt" | "scopes">;
 
 /**
- * The port behind which tokens are stored: `tokenStoreContract` of `plant-store/testing` tests an adapter.
+ * The port behind which tokens are stored: `tokenStoreContract` of `plant-store/testing` tests an
+ * adapter.
  *
  * @example A token for the greenhouse
  * ```ts
@@ -36,8 +37,9 @@ export interface TokenStore {
   /** Every token stored, revoked and expired ones too, oldest first. */
   list(): Promise<readonly TokenRecord[]>;
   /**
-   * Changes when any process adds, revokes or deletes tokens, but not when plants or uses are written. Servers read it every
-   * few seconds. Read it before {@linkcode list}: a change between the two is then read twice, and never missed.
+   * Changes when any process adds, revokes or deletes tokens, but not when plants or uses are
+   * written. Servers read it every few seconds. Read it before {@linkcode list}: a change between
+   * the two is then read twice, and never missed.
    */
   revision(): Promise<string>;
   /** Stores a new token, and resolves to whether it did: a name that is taken changes nothing. */
@@ -46,9 +48,15 @@ export interface TokenStore {
   revoke(name: string, at: Date): Promise<boolean>;
   /** Deletes a token, and resolves to whether there was one: its name is free again. */
   delete(name: string): Promise<boolean>;
-  /** Deletes every token that is revoked or expired at this time, and resolves to how many there were. */
+  /**
+   * Deletes every token that is revoked or expired at this time, and resolves to how many there
+   * were.
+   */
   prune(at: Date): Promise<number>;
-  /** Records last uses in one transaction. Keeps a later use that is stored already, and ignores unknown names. */
+  /**
+   * Records last uses in one transaction. Keeps a later use that is stored already, and ignores
+   * unknown names.
+   */
   recordUses(uses: readonly TokenUse[]): Promise<void>;
 }
 
@@ -63,7 +71,10 @@ export function formatScopes(scopes: readonly Scope[]): string {
   return scopes.join(" ");
 }
 
-/** The inverse of {@linkcode formatScopes}. Tokens that are older than scopes have `null`: all of them. */
+/**
+ * The inverse of {@linkcode formatScopes}. Tokens that are older than scopes have `null`: all of
+ * them.
+ */
 export function parseScopes(text: string | null): readonly Scope[] {
   if (text === null) return SCOPES;
   const names = text.split(" ");

@@ -2,7 +2,10 @@
 export interface Sha256 {
   /** The digest, in 32 bytes. */
   (text: string): Uint8Array;
-  /** The digest in base64 (RFC 4648, section 4), with its padding: the {@linkcode digestKey} of a token. */
+  /**
+   * The digest in base64 (RFC 4648, section 4), with its padding: the {@linkcode digestKey} of a
+   * token.
+   */
   (text: string, encoding: "base64"): string;
 }
 
@@ -18,8 +21,9 @@ export interface MintOptions {
 }
 
 /**
- * Makes a bearer token: a prefix that people and secret scanners recognise, 190 random bits, and a checksum that tells
- * a mistyped token from an unknown one. Its characters need no quotes in a shell or a header (RFC 6750, section 2.1).
+ * Makes a bearer token: a prefix that people and secret scanners recognise, 190 random bits, and a
+ * checksum that tells a mistyped token from an unknown one. Its characters need no quotes in a
+ * shell or a header (RFC 6750, section 2.1).
  *
  * @example
  * ```ts
@@ -37,7 +41,8 @@ export function mintToken(
   while (characters.length < RANDOM_CHARACTERS) {
     const bytes = new Uint8Array(RANDOM_CHARACTERS);
     random(bytes);
-    // 248 is the largest multiple of 62 below 256: with larger bytes some characters would be more likely.
+    // 248 is the largest multiple of 62 below 256: with larger bytes some characters would be more
+    // likely.
     characters += spell(bytes.filter((byte) => byte < 248));
   }
   const token = PREFIX + characters.slice(0, RANDOM_CHARACTERS);
@@ -60,15 +65,24 @@ function spell(bytes: Uint8Array): string {
 
 const MIN_STATIC_CHARACTERS = 16;
 
-/** In characters: servers accept headers of 8 to 16 KiB. A longer token is refused before it is hashed. */
+/**
+ * In characters: servers accept headers of 8 to 16 KiB. A longer token is refused before it is
+ * hashed.
+ */
 export const MAX_TOKEN_LENGTH = 8_192;
 
-/** Why a token that people chose cannot be used, in words that follow its name; `undefined` if it can. */
+/**
+ * Why a token that people chose cannot be used, in words that follow its name; `undefined` if it
+ * can.
+ */
 export function staticTokenFault(token: string): string | undefined {
-  if (token.length < MIN_STATIC_CHARACTERS) return `has fewer than ${MIN_STATIC_CHARACTERS} characters`;
+  if (token.length < MIN_STATIC_CHARACTERS)
+    return `has fewer than ${MIN_STATIC_CHARACTERS} characters`;
   if (token.length > MAX_TOKEN_LENGTH) return `has more than ${MAX_TOKEN_LENGTH} characters`;
   // RFC 6750, section 2.1: clients can send no others.
-  return /^[\w\-.~+/]+=*$/.test(token) ? undefined : "has characters that a bearer token cannot have";
+  return /^[\w\-.~+/]+=*$/.test(token)
+    ? undefined
+    : "has characters that a bearer token cannot have";
 }
 
 /**
@@ -79,13 +93,14 @@ export function staticTokenFault(token: string): string | undefined {
 export function requireStaticTokens(tokens: readonly string[]): void {
   for (const [index, token] of tokens.entries()) {
     const fault = staticTokenFault(token);
-    if (fault !== undefined) throw new TypeError(`Cannot use static tokens: token ${index + 1} ${fault}`);
+    if (fault !== undefined)
+      throw new TypeError(`Cannot use static tokens: token ${index + 1} ${fault}`);
   }
 }
 
 /**
- * A SHA-256 digest in base64, as the key of a `Map`. The lookup need not take constant time: a client chooses the token,
- * not the digest, so it cannot approach a stored digest step by step.
+ * A SHA-256 digest in base64, as the key of a `Map`. The lookup need not take constant time: a
+ * client chooses the token, not the digest, so it cannot approach a stored digest step by step.
  */
 export function digestKey(digest: Uint8Array): string {
   // ES2026, and ten times as fast; Node 22 does not have it.

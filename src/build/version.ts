@@ -1,13 +1,16 @@
 import { join } from "node:path";
+
 import packageJson from "../../package.json" with { type: "json" };
 
 const GIT_DIR = join(import.meta.dir, "../../.git");
 
 /**
- * The version of the program. Bun evaluates it while it builds the program (https://bun.com/docs/bundler/macros):
- * - at the tag of the package's version: `1.0.0`;
- * - at any other commit, that too, with `.dirty` for uncommitted changes: `1.0.0-dev+de376be.dirty`;
- * - without Git, the package's version.
+ * The version of the program. Bun evaluates it while it builds the program
+ * (https://bun.com/docs/bundler/macros):
+ *
+ * - At the tag of the package's version: `1.0.0`;
+ * - At any other commit, that too, with `.dirty` for uncommitted changes: `1.0.0-dev+de376be.dirty`;
+ * - Without Git, the package's version.
  */
 export function version(): string {
   const tag = `v${packageJson.version}`;
@@ -18,7 +21,11 @@ export function version(): string {
 /** The repository is named, so that Git does not find one around an unpacked archive. */
 function describeCommit(tag: string): string {
   if (Bun.which("git") === null) return "";
-  const repository = ["--no-optional-locks", `--git-dir=${GIT_DIR}`, `--work-tree=${join(GIT_DIR, "..")}`];
+  const repository = [
+    "--no-optional-locks",
+    `--git-dir=${GIT_DIR}`,
+    `--work-tree=${join(GIT_DIR, "..")}`,
+  ];
   const format = ["--always", "--abbrev=7", "--dirty=.dirty", `--match=${tag}`];
   return Bun.spawnSync(["git", ...repository, "describe", ...format])
     .stdout.toString()

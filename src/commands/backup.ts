@@ -1,5 +1,6 @@
 import { existsSync, statSync } from "node:fs";
 import { resolve } from "node:path";
+
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import type { Subcommand } from "./command.ts";
 import { counted, progressBar, sizeOf } from "./output.ts";
@@ -7,17 +8,23 @@ import { counted, progressBar, sizeOf } from "./output.ts";
 /** A path that ends with a slash, `.` or `..`: a directory. */
 const NO_FILE = /(?:^|\/)\.{0,2}$/;
 
-/** `plant-store backup`: the file appears complete and fsynced, or not at all, and never replaces another. */
+/**
+ * `plant-store backup`: the file appears complete and fsynced, or not at all, and never replaces
+ * another.
+ */
 export const backup: Subcommand = {
   usage: "backup <file>",
   description: "Copy the database into a new file, even while a server runs",
   example: "backup plants-2026-11-20.db",
   async run({ argument: target, adapter, io }) {
     const database = await adapter();
-    if (NO_FILE.test(target)) throw new CommandError(`Cannot back up to "${target}": expected a file`);
+    if (NO_FILE.test(target))
+      throw new CommandError(`Cannot back up to "${target}": expected a file`);
     // The adapter checks this too, but only after copying everything.
     if (existsSync(target))
-      throw new CommandError(`Cannot back up to "${target}": file already exists; choose another one`);
+      throw new CommandError(
+        `Cannot back up to "${target}": file already exists; choose another one`,
+      );
     try {
       const bar = progressBar(io);
       const options = { stop: io.stop, onProgress: bar.update };

@@ -1,4 +1,5 @@
 import { Help } from "commander";
+
 import type { DatabaseAdapter } from "../database/adapter.ts";
 import { type Config, type Flags, type Setting, SETTINGS } from "../settings/settings.ts";
 import type { Io } from "./output.ts";
@@ -8,7 +9,10 @@ export interface Subcommand {
   /** Its name and its argument, such as `backup <file>`. */
   readonly usage: string;
   readonly description: string;
-  /** Its flags in the order of its help, each with its meaning and its default. @default {@linkcode DATABASE_FLAG} */
+  /**
+   * Its flags in the order of its help, each with its meaning and its default. @default
+   * {@linkcode DATABASE_FLAG}
+   */
   readonly flags?: readonly (readonly [flag: string, meaning?: string, preset?: string])[];
   /** More of its help, behind the flags. @default none */
   readonly help?: () => string;
@@ -18,7 +22,8 @@ export interface Subcommand {
    * Runs it.
    *
    * @throws {ConfigError} If it was called wrongly.
-   * @throws {CommandError} If it failed. So does a `DatabaseError`, and a `QuietFailure`, which prints nothing.
+   * @throws {CommandError} If it failed. So does a `DatabaseError`, and a `QuietFailure`, which
+   *   prints nothing.
    */
   readonly run: (call: Call) => Promise<void>;
 }
@@ -52,13 +57,20 @@ const INDENT = 6;
 /** The help for all settings, by group, in `serve --help`. */
 export function settingsHelp(): string {
   const groups = Map.groupBy(Object.values<Setting<unknown>>(SETTINGS), ({ group }) => group);
-  return Array.from(groups, ([group, settings]) => `\n${group}:\n${settings.map(settingHelp).join("\n")}`).join("\n");
+  return Array.from(
+    groups,
+    ([group, settings]) => `\n${group}:\n${settings.map(settingHelp).join("\n")}`,
+  ).join("\n");
 }
 
 function settingHelp(setting: Setting<unknown>): string {
-  const names = [...(setting.flag === undefined ? [] : [setting.flag]), ...Object.keys(setting.variables)];
+  const names = [
+    ...(setting.flag === undefined ? [] : [setting.flag]),
+    ...Object.keys(setting.variables),
+  ];
   const preset = Object.values(setting.variables).filter(Boolean).join(", ");
-  const meaning = preset === "" ? sentenceOf(setting) : `${sentenceOf(setting)} (default: ${preset})`;
+  const meaning =
+    preset === "" ? sentenceOf(setting) : `${sentenceOf(setting)} (default: ${preset})`;
   return `  ${names.join(", ")}\n${new Help().boxWrap(meaning, WIDTH - INDENT).replace(/^/gm, " ".repeat(INDENT))}`;
 }
 

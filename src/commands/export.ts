@@ -12,8 +12,8 @@ later; a backup is of one moment. CSV is as exact as JSON, but a spreadsheet
 takes a cell that begins with =, +, - or @ for a formula. Import reads JSON.`;
 
 /**
- * `plant-store export`: memory does not grow with the number of plants. Of a file that is marked as corrupt, it writes
- * what can be read.
+ * `plant-store export`: memory does not grow with the number of plants. Of a file that is marked as
+ * corrupt, it writes what can be read.
  */
 export const exportPlants: Subcommand = {
   usage: "export",
@@ -22,7 +22,10 @@ export const exportPlants: Subcommand = {
   help: () => HELP,
   example: "export > plants.ndjson",
   async run({ flags, adapter, io }) {
-    const format = parseChoice({ name: "--format", text: String(flags["format"]) }, ["ndjson", "csv"]);
+    const format = parseChoice({ name: "--format", text: String(flags["format"]) }, [
+      "ndjson",
+      "csv",
+    ]);
     const { openPlants } = await adapter();
     await using reader = await openPlants((message) => io.stderr(`${message}\n`));
     if (format === "csv") await write(io, `${["id", ...PLANT_FIELDS].join(",")}\r\n`);

@@ -1,16 +1,20 @@
 import { createReadStream, type Stats, statSync } from "node:fs";
 import { Readable } from "node:stream";
+
 import { withAbort, withDeadline } from "../async/deadline.ts";
 import { eventLoopTurn, pause } from "../async/timers.ts";
-import { adapterOf, reasonOfRefusal } from "../database/open_database.ts";
 import type { PlantStore, StoreOutcome } from "../database/database.ts";
+import { adapterOf, reasonOfRefusal } from "../database/open_database.ts";
 import { CommandError, ERRORS, PlantStoreError, reasonOf } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 import type { Call, Subcommand } from "./command.ts";
 import { grouped, type Io, progressBar } from "./output.ts";
 
-/** `plant-store import`: a stored plant stays as it is. A refused line is reported, and the import goes on. */
+/**
+ * `plant-store import`: a stored plant stays as it is. A refused line is reported, and the import
+ * goes on.
+ */
 export const importPlants: Subcommand = {
   usage: "import <file>",
   description: 'Add plants from lines of JSON, as export prints them; "-" reads standard input',
@@ -33,7 +37,9 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
     for await (const { lines, bytes } of batchesOf(input, maxLineBytes, io.stop)) {
       const plants = lines.flatMap(({ plant }) => plant ?? []);
       const adding = addAll(plants, opened.plants);
-      const added = (await withAbort(adding, io.stop)) ?? (await withDeadline(adding, STOP_MS, () => undefined));
+      const added =
+        (await withAbort(adding, io.stop)) ??
+        (await withDeadline(adding, STOP_MS, () => undefined));
       if (added === undefined) break;
       const outcomes = added.values();
       const reports: string[] = [];
@@ -59,7 +65,8 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
   }
   const { added, present, refused } = counts;
   const summary = `${grouped(added)} added, ${grouped(present)} already there, ${grouped(refused)} refused`;
-  if (io.stop.aborted) throw new CommandError(`Stopped after line ${line}, import it again to go on: ${summary}`);
+  if (io.stop.aborted)
+    throw new CommandError(`Stopped after line ${line}, import it again to go on: ${summary}`);
   if (refused > 0) throw new CommandError(summary);
   io.stderr(`${summary}\n`);
 }
@@ -99,16 +106,22 @@ function streamOf(source: string, stats: Stats): ReadableStream<Uint8Array> {
 }
 
 /** Adds plants, and until the deadline those again that another transaction has locked. */
-async function addAll(plants: readonly NewPlant[], store: PlantStore): Promise<readonly StoreOutcome[]> {
+async function addAll(
+  plants: readonly NewPlant[],
+  store: PlantStore,
+): Promise<readonly StoreOutcome[]> {
   const deadline = performance.now() + ADD_TIMEOUT_MS;
   let outcomes = await store.add(plants, { timeoutMs: ADD_TIMEOUT_MS });
   while (outcomes.includes("unavailable")) {
     const timeoutMs = deadline - performance.now();
-    if (timeoutMs <= 0) throw new PlantStoreError("storage_unavailable", undefined, { cause: new Error(LOCKED) });
+    if (timeoutMs <= 0)
+      throw new PlantStoreError("storage_unavailable", undefined, { cause: new Error(LOCKED) });
     await pause(LOCKED_PAUSE_MS);
     const locked = plants.filter((_, index) => outcomes[index] === "unavailable");
     const later = (await store.add(locked, { timeoutMs })).values();
-    outcomes = outcomes.map((outcome) => (outcome === "unavailable" ? (later.next().value ?? outcome) : outcome));
+    outcomes = outcomes.map((outcome) =>
+      outcome === "unavailable" ? (later.next().value ?? outcome) : outcome,
+    );
   }
   return outcomes;
 }
@@ -130,8 +143,8 @@ const BATCH_LINES = 1_000;
 const BATCH_BYTES = 2 ** 22;
 
 /**
- * The lines that are committed together, each time with how much of the input was read, in bytes. After a stop, ends with
- * those that have arrived completely.
+ * The lines that are committed together, each time with how much of the input was read, in bytes.
+ * After a stop, ends with those that have arrived completely.
  */
 async function* batchesOf(input: Input, maxBytes: number, stop: AbortSignal) {
   let lines: Line[] = [];
@@ -152,7 +165,10 @@ async function* batchesOf(input: Input, maxBytes: number, stop: AbortSignal) {
 }
 
 /** Checks a line as the API checks a body; returns `undefined` if it is blank. */
-function checkLine(content: Uint8Array | undefined, maxBytes: number): Omit<Line, "number"> | undefined {
+function checkLine(
+  content: Uint8Array | undefined,
+  maxBytes: number,
+): Omit<Line, "number"> | undefined {
   if (content === undefined) return { fault: `the line must have at most ${maxBytes} bytes` };
   try {
     return { plant: parsePlant(content, "the line") };
@@ -167,8 +183,8 @@ function checkLine(content: Uint8Array | undefined, maxBytes: number): Omit<Line
 const NEWLINE = 0x0a;
 
 /**
- * The lines that end in each chunk, without their ends. Keeps no more of a line in memory than the limit: a line that is
- * longer has no content.
+ * The lines that end in each chunk, without their ends. Keeps no more of a line in memory than the
+ * limit: a line that is longer has no content.
  */
 async function* splitLines(input: Input, maxBytes: number, stop: AbortSignal) {
   let [parts, length]: [Uint8Array[], number] = [[], 0];
@@ -177,7 +193,8 @@ async function* splitLines(input: Input, maxBytes: number, stop: AbortSignal) {
       const read = await withAbort(input.read(), stop);
       // The stop cuts the last line off: it does not count.
       if (read === undefined) return;
-      // Ends the last line, which may have no newline. After one, another blank line changes nothing.
+      // Ends the last line, which may have no newline. After one, another blank line changes
+      // nothing.
       const chunk = read.value ?? Uint8Array.of(NEWLINE);
       const lines: { length: number; content: Uint8Array | undefined }[] = [];
       let start = 0;

@@ -6,7 +6,8 @@ import { writeOutput } from "./output.ts";
 /** `plant-store migrate`. */
 export const migrate: Subcommand = {
   usage: "migrate",
-  description: "Bring a database on PostgreSQL to the newest schema, as a role that may create tables",
+  description:
+    "Bring a database on PostgreSQL to the newest schema, as a role that may create tables",
   flags: [
     ["--dry-run", "Print the SQL, and change nothing"],
     ["--database <url>", "The database, postgres://… [DATABASE_URL]"],
@@ -15,9 +16,13 @@ export const migrate: Subcommand = {
   async run({ flags, adapter, io }) {
     const dryRun = flags["dryRun"] === true;
     const database = await adapter();
-    const migrating = database.migrate({ dryRun, onWarning: (message) => io.stderr(`${message}\n`) });
+    const migrating = database.migrate({
+      dryRun,
+      onWarning: (message) => io.stderr(`${message}\n`),
+    });
     const migrations = await withAbort(migrating, io.stop);
-    if (migrations === undefined) throw new CommandError("Stopped: the schema may or may not be up to date");
+    if (migrations === undefined)
+      throw new CommandError("Stopped: the schema may or may not be up to date");
     if (dryRun) await writeOutput(io, migrations.map(({ script }) => script).join(""));
     else migrations.forEach(({ tag }) => io.stderr(`Applied ${tag}\n`));
     if (migrations.length === 0) io.stderr("Nothing to do: the schema is up to date\n");

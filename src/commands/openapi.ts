@@ -6,14 +6,20 @@ import { writeOutput } from "./output.ts";
 /** Where `serve` listens without any settings. */
 const DEFAULT_SERVER = `http://${SETTINGS.host.variables.HOST}:${SETTINGS.port.variables.PORT}`;
 
-/** `plant-store openapi`. The URL of the server is absolute: a file has no URL that it could be relative to. */
+/**
+ * `plant-store openapi`. The URL of the server is absolute: a file has no URL that it could be
+ * relative to.
+ */
 export const openapi: Subcommand = {
   usage: "openapi",
   description: "Print the OpenAPI document",
   flags: [["--server <url>", "The URL that clients reach the API by", DEFAULT_SERVER]],
   example: "openapi --server https://plants.example.org",
   async run({ flags, io }) {
-    const url = parseBaseUrl({ name: "--server", text: String(flags["server"]) }).href.replace(/\/+$/, "");
+    const url = parseBaseUrl({ name: "--server", text: String(flags["server"]) }).href.replace(
+      /\/+$/,
+      "",
+    );
     // Loaded here, so that no other command waits for the web framework.
     const { openApiDocument } = await import("../http/openapi.ts");
     const document = await openApiDocument({ url, description: "The server" });

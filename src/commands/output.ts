@@ -4,8 +4,8 @@ import { CommandError, reasonOf } from "../errors.ts";
 /** The input and output of commands, and the signal that stops them. */
 export interface Io {
   /**
-   * Writes a piece of a result. Resolves when it accepts more, and rejects with the system's error, which has the code
-   * `EPIPE` if the reader of a pipe has ended.
+   * Writes a piece of a result. Resolves when it accepts more, and rejects with the system's error,
+   * which has the code `EPIPE` if the reader of a pipe has ended.
    */
   readonly write: (chunk: string) => Promise<void>;
   /** Prints a message for people. */
@@ -24,7 +24,10 @@ export interface Io {
   readonly onHangup: (listener: () => void) => void;
 }
 
-/** A command failed, and there is nothing to print: it is logged, or the reader of the output has ended, as `head` does. */
+/**
+ * A command failed, and there is nothing to print: it is logged, or the reader of the output has
+ * ended, as `head` does.
+ */
 export class QuietFailure extends Error {
   override readonly name = "QuietFailure";
 }
@@ -39,7 +42,8 @@ export async function writeOutput({ write }: Pick<Io, "write">, text: string): P
   try {
     await write(text);
   } catch (cause) {
-    if (cause instanceof Error && "code" in cause && cause.code === "EPIPE") throw new QuietFailure();
+    if (cause instanceof Error && "code" in cause && cause.code === "EPIPE")
+      throw new QuietFailure();
     throw new CommandError(`Cannot write the output: ${reasonOf(cause)}`, { cause });
   }
 }
@@ -61,7 +65,9 @@ export function counted(count: number, thing: string): string {
 
 /** The size of a file for people: "12 kB", "1,200 MB". */
 export function sizeOf(bytes: number): string {
-  return bytes < 1e6 ? `${grouped(Math.ceil(bytes / 1e3))} kB` : `${grouped(Math.round(bytes / 1e6))} MB`;
+  return bytes < 1e6
+    ? `${grouped(Math.ceil(bytes / 1e3))} kB`
+    : `${grouped(Math.round(bytes / 1e6))} MB`;
 }
 
 const INTERVAL_MS = 100;
@@ -69,8 +75,8 @@ const INTERVAL_MS = 100;
 const ERASE = "\r\x1b[K";
 
 /**
- * A line at the bottom of a terminal that shows how much is done, how many plants a second, and how much time is left.
- * There is none unless the terminal understands escape sequences.
+ * A line at the bottom of a terminal that shows how much is done, how many plants a second, and how
+ * much time is left. There is none unless the terminal understands escape sequences.
  */
 export function progressBar(
   { stderr, isAnsi }: Pick<Io, "stderr" | "isAnsi">,
@@ -102,7 +108,10 @@ export function progressBar(
 
 /** @param elapsed In seconds. */
 function progressLine({ plants, done = plants ?? 0, total }: Progress, elapsed: number): string {
-  const rate = plants === undefined ? "" : `${counted(plants, "plant")}, ${grouped(Math.round(plants / elapsed))}/s`;
+  const rate =
+    plants === undefined
+      ? ""
+      : `${counted(plants, "plant")}, ${grouped(Math.round(plants / elapsed))}/s`;
   if (total === undefined || done === 0) return rate;
   const share = Math.min(1, done / total);
   const bar = "#".repeat(Math.floor(share * BAR_WIDTH)).padEnd(BAR_WIDTH, "-");
@@ -115,6 +124,8 @@ const BAR_WIDTH = 20;
 /** Minutes and seconds; hours before them where there are any. */
 function clock(seconds: number): string {
   const whole = Math.ceil(seconds);
-  const parts = [Math.floor(whole / 60) % 60, whole % 60].map((part) => String(part).padStart(2, "0"));
+  const parts = [Math.floor(whole / 60) % 60, whole % 60].map((part) =>
+    String(part).padStart(2, "0"),
+  );
   return [...(whole >= 3600 ? [Math.floor(whole / 3600)] : []), ...parts].join(":");
 }

@@ -1,4 +1,5 @@
 import { Command, CommanderError, Help, type OutputConfiguration } from "commander";
+
 import { withAbort } from "../async/deadline.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import { DatabaseError } from "../database/database.ts";
@@ -20,10 +21,14 @@ import { serve } from "./serve.ts";
 import { TOKEN_COMMANDS } from "./token.ts";
 
 /**
- * Runs the program with these arguments (without its own name), and resolves to the exit code: 0, 1 (it failed) or 2
- * (it was called wrongly).
+ * Runs the program with these arguments (without its own name), and resolves to the exit code: 0, 1
+ * (it failed) or 2 (it was called wrongly).
  */
-export async function run(args: readonly string[], environment: Environment, io: Io): Promise<number> {
+export async function run(
+  args: readonly string[],
+  environment: Environment,
+  io: Io,
+): Promise<number> {
   let help = "";
   const action: Action = async (subcommand, parsed) => {
     const flags: Flags = parsed.opts();
@@ -31,7 +36,10 @@ export async function run(args: readonly string[], environment: Environment, io:
     const adapter = async () => adapterOf((await config()).database);
     await subcommand.run({ io, argument: parsed.args[0] ?? "", flags, config, adapter });
   };
-  const program = declareProgram(action, { writeOut: (text) => (help += text), writeErr: io.stderr });
+  const program = declareProgram(action, {
+    writeOut: (text) => (help += text),
+    writeErr: io.stderr,
+  });
   const { command, words } = normalizeArguments(program, args);
   try {
     await program.parseAsync(words, { from: "user" }).catch((error) => exceptHelp(error, command));
@@ -52,7 +60,10 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
     .version(version(), "-V, --version", "Print the version")
     .helpOption("-h, --help", "Print this help")
     .helpCommand("help [command]", "Print the help of a command")
-    .addHelpText("after", examples("--port 8080", "token create greenhouse --expires 90d", "export > plants.ndjson"))
+    .addHelpText(
+      "after",
+      examples("--port 8080", "token create greenhouse --expires 90d", "export > plants.ndjson"),
+    )
     .addHelpText("after", "\nExit codes: 0, 1 (it failed), 2 (it was called wrongly).")
     .configureHelp({
       subcommandTerm(command) {
@@ -74,7 +85,11 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
     .helpCommand(false)
     .addHelpText("after", examples("token create greenhouse --expires 90d", "token list"));
   declare(token, TOKEN_COMMANDS, action);
-  declare(program, [exportPlants, importPlants, backup, restore, check, migrate, openapi, licenses], action);
+  declare(
+    program,
+    [exportPlants, importPlants, backup, restore, check, migrate, openapi, licenses],
+    action,
+  );
   return program;
 }
 
@@ -103,11 +118,16 @@ async function readConfig(environment: Environment, flags: Flags, { stop }: Io):
 
 /**
  * Finds the command, and puts the arguments into the order that Commander expects:
- * - Without a command the program serves. As Commander's default command, `serve` would run for a mistyped one.
+ *
+ * - Without a command the program serves. As Commander's default command, `serve` would run for a
+ *   mistyped one.
  * - `help token create` is the same as `token create --help`.
  * - A mistyped command is an error. Commander would print help and exit with 0.
  */
-function normalizeArguments(program: Command, args: readonly string[]): { command: Command; words: string[] } {
+function normalizeArguments(
+  program: Command,
+  args: readonly string[],
+): { command: Command; words: string[] } {
   let [command, asksForHelp] = [program, false];
   let next = 0;
   for (; next < args.length && command.commands.length > 0; next++) {
@@ -120,9 +140,14 @@ function normalizeArguments(program: Command, args: readonly string[]): { comman
   const rest = args.slice(next);
   const [first = "--"] = rest;
   const isMistyped = command.commands.length > 0 && !first.startsWith("-");
-  if (isMistyped) return { command, words: [...path, ...rest.filter((word) => !/^(?:-h|--help|help)$/.test(word))] };
+  if (isMistyped)
+    return {
+      command,
+      words: [...path, ...rest.filter((word) => !/^(?:-h|--help|help)$/.test(word))],
+    };
   if (asksForHelp) return { command, words: [...path, "--help"] };
-  if (command !== program || /^(?:-h|--help|-V|--version)$/.test(first)) return { command, words: [...args] };
+  if (command !== program || /^(?:-h|--help|-V|--version)$/.test(first))
+    return { command, words: [...args] };
   const serve = program.commands.find((known) => known.name() === "serve") ?? program;
   return { command: serve, words: ["serve", ...args] };
 }
@@ -148,9 +173,11 @@ const HINTS: ReadonlyMap<string, string> = new Map([
 /** Commander's message in one sentence, with advice. */
 function complaintOf({ message }: CommanderError, command: Command): string {
   const path = pathOf(command);
-  const [, unknown, name = ""] = /^error: unknown (command|option) '(.*?)'(?:$|\n)/s.exec(message) ?? [];
+  const [, unknown, name = ""] =
+    /^error: unknown (command|option) '(.*?)'(?:$|\n)/s.exec(message) ?? [];
   if (unknown !== undefined) {
-    const [, similar = HINTS.get(name)] = /\(Did you mean (?:one of )?(\S+?)[,?]/.exec(message) ?? [];
+    const [, similar = HINTS.get(name)] =
+      /\(Did you mean (?:one of )?(\S+?)[,?]/.exec(message) ?? [];
     const advice = similar === undefined ? `See ${path} --help` : `Did you mean "${similar}"?`;
     return `Unknown ${unknown} ${quoted(name)}. ${advice}`;
   }
@@ -166,18 +193,28 @@ function pathOf(command: Command): string {
   return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
 }
 
-/** Prints one line for an error that its reader can act on. Any other error is a bug: it prints the stack. */
+/**
+ * Prints one line for an error that its reader can act on. Any other error is a bug: it prints the
+ * stack.
+ */
 function toExitCode(error: unknown, io: Io): number {
   // Closing the database failed as well: the first error says more.
   if (error instanceof SuppressedError) return toExitCode(error.suppressed, io);
   if (error instanceof QuietFailure) return 1;
   if (error instanceof CommanderError) return 2;
-  const isExpected = error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
+  const isExpected =
+    error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
   io.stderr(`${isExpected ? escapeControls(error.message) : Bun.inspect(error)}\n`);
   return error instanceof ConfigError ? 2 : 1;
 }
 
-/** Each control character becomes `\u{…}`: a message may quote what was typed, or the content of a file. */
+/**
+ * Each control character becomes `\u{…}`: a message may quote what was typed, or the content of a
+ * file.
+ */
 function escapeControls(text: string): string {
-  return text.replaceAll(/\p{C}/gu, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
+  return text.replaceAll(
+    /\p{C}/gu,
+    (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
+  );
 }

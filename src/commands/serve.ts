@@ -1,4 +1,5 @@
 import type { Logger } from "@logtape/logtape";
+
 import { withAbort, withDeadline } from "../async/deadline.ts";
 import type { Database } from "../database/database.ts";
 import { adapterOf } from "../database/open_database.ts";
@@ -26,7 +27,11 @@ async function run({ io, ...call }: Call): Promise<void> {
   const { hasColors: colors, stderr: write } = io;
   using logging = startLogging({ level: config.logLevel, format: logFormat, colors, write });
   const { log } = logging;
-  const lifetime = beginLifetime({ signal: io.stop, shutdownTimeoutMs: config.shutdownTimeoutMs, log });
+  const lifetime = beginLifetime({
+    signal: io.stop,
+    shutdownTimeoutMs: config.shutdownTimeoutMs,
+    log,
+  });
   const { stop } = lifetime;
 
   const server = new HttpServer(config);
@@ -67,7 +72,10 @@ async function run({ io, ...call }: Call): Promise<void> {
   if (lifetime.failure !== undefined) throw new QuietFailure();
 }
 
-/** Closes a database at the end of the scope. A disk that hangs does not keep the process from ending. */
+/**
+ * Closes a database at the end of the scope. A disk that hangs does not keep the process from
+ * ending.
+ */
 function closedAtEnd(database: Database, lifetime: Lifetime, log: Logger): AsyncDisposable {
   // Nothing is lost: acknowledged plants are on the disk, and the next start reads the WAL.
   const notClosed = () => log.warning("Database not closed: the disk does not respond");
@@ -81,7 +89,11 @@ function closedAtEnd(database: Database, lifetime: Lifetime, log: Logger): Async
 }
 
 /** Certificates are renewed every few weeks. If the new one cannot be used, the current one stays. */
-async function reloadCertificate(server: HttpServer, lifetime: Lifetime, log: Logger): Promise<void> {
+async function reloadCertificate(
+  server: HttpServer,
+  lifetime: Lifetime,
+  log: Logger,
+): Promise<void> {
   try {
     const expires = await server.reloadCertificate();
     if (expires !== undefined) log.info("Certificate reloaded", { expires: expires.toISOString() });

@@ -15,23 +15,36 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
     usage: "create <name>",
     description: "Create a token and print it; the database keeps its SHA-256 only",
     flags: [
-      ["--expires <lifetime>", "How long it is accepted, such as 90d; m, h, d or w (default: until it is revoked)"],
-      ["--scope <scope>", "The one thing that it may be used for: write or metrics (default: both)"],
+      [
+        "--expires <lifetime>",
+        "How long it is accepted, such as 90d; m, h, d or w (default: until it is revoked)",
+      ],
+      [
+        "--scope <scope>",
+        "The one thing that it may be used for: write or metrics (default: both)",
+      ],
       DATABASE_FLAG,
     ],
     example: "token create greenhouse --expires 90d",
     async run({ argument: name, flags, adapter, io }) {
       const { name: database, openForWriting } = await adapter();
       const { expires, scope } = flags;
-      const lifetimeMs = typeof expires === "string" ? parseLifetime({ name: "--expires", text: expires }) : undefined;
-      const scopes = typeof scope === "string" ? [parseChoice({ name: "--scope", text: scope }, SCOPES)] : SCOPES;
+      const lifetimeMs =
+        typeof expires === "string"
+          ? parseLifetime({ name: "--expires", text: expires })
+          : undefined;
+      const scopes =
+        typeof scope === "string"
+          ? [parseChoice({ name: "--scope", text: scope }, SCOPES)]
+          : SCOPES;
       // People type names in shells, and read them in tables.
       if (!/^[\w.@-]{1,64}$/.test(name)) {
         const expected = 'expected 1 to 64 letters, digits, ".", "_", "@" or "-"';
         throw new ConfigError(`Cannot use token name ${quoted(name)}: ${expected}`);
       }
       const createdAt = new Date();
-      const expiresAt = lifetimeMs === undefined ? null : new Date(createdAt.getTime() + lifetimeMs);
+      const expiresAt =
+        lifetimeMs === undefined ? null : new Date(createdAt.getTime() + lifetimeMs);
       const token = mintToken(sha256);
       const record = { name, digest: sha256(token), createdAt, expiresAt, scopes };
       const action = `create token "${name}"`;
@@ -40,9 +53,13 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
       const opening = () => openForWriting({ create: true, onCreate });
       await withTokens(opening, { action, database, advice }, async (tokens) => {
         if (!(await tokens.add(record))) {
-          const isRevoked = (await tokens.list()).some((known) => known.name === name && known.revokedAt !== null);
+          const isRevoked = (await tokens.list()).some(
+            (known) => known.name === name && known.revokedAt !== null,
+          );
           const free = `a revoked token has this name; free it with plant-store token delete ${name}`;
-          throw new CommandError(`Cannot ${action} in "${database}": ${isRevoked ? free : "the name is taken"}`);
+          throw new CommandError(
+            `Cannot ${action} in "${database}": ${isRevoked ? free : "the name is taken"}`,
+          );
         }
         // A token that could not be printed is lost, but it would be accepted.
         await writeOutput(io, `${token}\n`).catch(async (error) => {
@@ -50,7 +67,9 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
           throw error;
         });
         const end = expiresAt ? `It expires ${expiresAt.toISOString()}.` : "It does not expire.";
-        io.stderr(`Created token "${name}" in "${database}". Save it: it cannot be shown again. ${end}\n`);
+        io.stderr(
+          `Created token "${name}" in "${database}". Save it: it cannot be shown again. ${end}\n`,
+        );
       });
     },
   },
@@ -64,9 +83,11 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
       const opening = () => openTokens((message) => io.stderr(`${message}\n`));
       await withTokens(opening, { action: "list the tokens", database }, async (tokens) => {
         const records = await tokens.list();
-        if (flags["json"] === true) return writeOutput(io, `${JSON.stringify(records.map(toJson), null, 2)}\n`);
+        if (flags["json"] === true)
+          return writeOutput(io, `${JSON.stringify(records.map(toJson), null, 2)}\n`);
         await writeOutput(io, table(records));
-        if (records.length === 0) io.stderr(`No tokens in "${database}". Create one: plant-store token create NAME\n`);
+        if (records.length === 0)
+          io.stderr(`No tokens in "${database}". Create one: plant-store token create NAME\n`);
       });
     },
   },
@@ -76,7 +97,8 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
     example: "token revoke greenhouse",
     async run({ argument: name, adapter, io }) {
       await changeTokens(adapter, `revoke token ${quoted(name)}`, async (tokens, database) => {
-        if (await tokens.revoke(name, new Date())) io.stderr(`Revoked token "${name}" in "${database}".\n`);
+        if (await tokens.revoke(name, new Date()))
+          io.stderr(`Revoked token "${name}" in "${database}".\n`);
         else if ((await tokens.list()).some((token) => token.name === name))
           io.stderr(`Token "${name}" in "${database}" was already revoked.\n`);
         else throw noSuchToken("revoke", name, database);
@@ -115,7 +137,8 @@ function parseLifetime(input: Input): number {
   const lifetime = Number(count) * (UNIT_MS[unit as keyof typeof UNIT_MS] ?? 0);
   if (lifetime > 0) return lifetime;
   const units = "m, h, d or w for minutes, hours, days or weeks";
-  if (Number(count) > 0) throw refusal(input, `expected a unit behind the number: ${units}, such as ${count}d`);
+  if (Number(count) > 0)
+    throw refusal(input, `expected a unit behind the number: ${units}, such as ${count}d`);
   throw refusal(input, `expected a number and its unit: ${units}, such as 90d`);
 }
 
@@ -133,7 +156,9 @@ async function changeTokens(
   const { name: database, openForWriting } = await adapter();
   // A request without a response may still be committed.
   const advice = "plant-store token list shows whether it was done";
-  return withTokens(openForWriting, { action, database, advice }, (tokens) => change(tokens, database));
+  return withTokens(openForWriting, { action, database, advice }, (tokens) =>
+    change(tokens, database),
+  );
 }
 
 /** Opens the tokens of a database, runs a command on them, and closes the database. */
@@ -152,7 +177,12 @@ async function withTokens(
 
 function toJson(token: TokenRecord) {
   const { name, scopes, createdAt, expiresAt, lastUsedAt, revokedAt } = token;
-  const times = { created: createdAt, expires: expiresAt, lastUsed: lastUsedAt, revoked: revokedAt };
+  const times = {
+    created: createdAt,
+    expires: expiresAt,
+    lastUsed: lastUsedAt,
+    revoked: revokedAt,
+  };
   return { name, status: tokenStatus(token), scopes, ...times };
 }
 
@@ -169,7 +199,9 @@ function table(records: readonly TokenRecord[]): string {
     return [token.name, tokenStatus(token), token.scopes.join(" "), ...times];
   });
   const lines = [HEADER, ...rows];
-  const widths = HEADER.map((_, column) => Math.max(...lines.map((line) => line[column]?.length ?? 0)));
+  const widths = HEADER.map((_, column) =>
+    Math.max(...lines.map((line) => line[column]?.length ?? 0)),
+  );
   const pad = (cell: string, column: number) => cell.padEnd(widths[column] ?? 0);
   return lines.map((line) => `${line.map(pad).join("  ").trimEnd()}\n`).join("");
 }

@@ -1,20 +1,26 @@
 import type { Database } from "./database.ts";
 
 /**
- * All that the program does with the database of one URL: where databases differ. An adapter keeps nothing open; each
- * call rejects with a `DatabaseError` if the database cannot be used.
+ * All that the program does with the database of one URL: where databases differ. An adapter keeps
+ * nothing open; each call rejects with a `DatabaseError` if the database cannot be used.
  */
 export interface DatabaseAdapter {
   /** The name of the database in messages: its path, or its name on a server. */
   readonly name: string;
 
-  /** The flag that names the database on a command line, without a secret: `--database /var/lib/plants.db`. */
+  /**
+   * The flag that names the database on a command line, without a secret: `--database
+   * /var/lib/plants.db`.
+   */
   readonly flag: string;
 
   /** How many batches the database commits at once. */
   readonly maxInFlight: number;
 
-  /** Opens the database for a server, and creates it if there is none. None of its calls blocks the thread. */
+  /**
+   * Opens the database for a server, and creates it if there is none. None of its calls blocks the
+   * thread.
+   */
   openForServing(options: ServingOptions): Promise<Database>;
 
   /** Opens the database for a command that writes, even while a server runs. */
@@ -34,8 +40,10 @@ export interface DatabaseAdapter {
    * Reads the whole database for corruption, even while a server writes to it.
    *
    * @returns What is sound; `undefined` if it was stopped.
-   * @throws {DatabaseError} If the database is corrupt, or the check itself failed: then it may be sound or corrupt.
-   * @throws {ConfigError} If another program does this for the database: the message names it. So do the calls below.
+   * @throws {DatabaseError} If the database is corrupt, or the check itself failed: then it may be
+   *   sound or corrupt.
+   * @throws {ConfigError} If another program does this for the database: the message names it. So
+   *   do the calls below.
    */
   check(options: ReadOptions): Promise<CheckResult | undefined>;
 
@@ -48,8 +56,8 @@ export interface DatabaseAdapter {
   backup(target: string, options: ReadOptions): Promise<number | undefined>;
 
   /**
-   * Replaces the database by a copy of a backup, and moves the old files aside. Changes nothing unless the whole backup
-   * is sound.
+   * Replaces the database by a copy of a backup, and moves the old files aside. Changes nothing
+   * unless the whole backup is sound.
    *
    * @param source The path of the backup, as messages have it.
    * @returns `undefined` if it was stopped.
@@ -71,7 +79,10 @@ export interface DatabaseAdapter {
 /** How to open a database: `create` creates it if there is none, `write` and `read` need one. */
 export type Access = "create" | "write" | "read";
 
-/** The share of the timeout of `add` for the database: the rest is for telling the caller why it failed. */
+/**
+ * The share of the timeout of `add` for the database: the rest is for telling the caller why it
+ * failed.
+ */
 export const ADD_SHARE = 0.9;
 
 /** Takes a line for the user or the log about a problem that loses no data. */
@@ -93,7 +104,10 @@ export interface WritingOptions {
   readonly onCreate?: () => void;
 }
 
-/** The plants of a database, for reading only. `pages` also throws if plants may be missing from a corrupt database. */
+/**
+ * The plants of a database, for reading only. `pages` also throws if plants may be missing from a
+ * corrupt database.
+ */
 export type PlantReader = Pick<Database, "pages"> & AsyncDisposable;
 
 /** The tokens of a database. */

@@ -2,8 +2,8 @@ import type { TokenStore } from "../auth/token_store.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../plant/plant.ts";
 
 /**
- * The port of databases. Whoever opens a database disposes of it. `databaseContract` of `plant-store/testing` holds
- * each adapter to these comments.
+ * The port of databases. Whoever opens a database disposes of it. `databaseContract` of
+ * `plant-store/testing` holds each adapter to these comments.
  *
  * @example How many plants a database has
  * ```ts
@@ -26,8 +26,8 @@ export interface Database extends AsyncDisposable {
   readonly tokens: TokenStore;
 
   /**
-   * Every plant that is stored when the iteration begins, ordered by id, and perhaps some that are stored later; never an
-   * empty page. Holds no lock and no snapshot between two pages.
+   * Every plant that is stored when the iteration begins, ordered by id, and perhaps some that are
+   * stored later; never an empty page. Holds no lock and no snapshot between two pages.
    *
    * @throws {DatabaseError} If the database cannot be read.
    */
@@ -37,8 +37,9 @@ export interface Database extends AsyncDisposable {
   metrics(): readonly DatabaseMetric[];
 
   /**
-   * Resolves with the cause once the database may acknowledge nothing (fail-stop). From then on every call rejects, and only
-   * a new process can find out what is stored. Pending while the database works; never rejects.
+   * Resolves with the cause once the database may acknowledge nothing (fail-stop). From then on
+   * every call rejects, and only a new process can find out what is stored. Pending while the
+   * database works; never rejects.
    */
   readonly failed: Promise<Error>;
 }
@@ -53,7 +54,8 @@ export interface DatabaseMetric {
 }
 
 /**
- * A database must not or cannot be used. The message is for the operator: it names the database, and no secret.
+ * A database must not or cannot be used. The message is for the operator: it names the database,
+ * and no secret.
  *
  * @example
  * ```ts
@@ -71,6 +73,7 @@ export class DatabaseError extends Error {
 
 /**
  * The outcome of adding one plant:
+ *
  * - `added`: it was not stored before, and is now;
  * - `present`: the identical plant was stored before; nothing changed;
  * - `conflict`: a different plant has the id; that one is unchanged.
@@ -78,8 +81,9 @@ export class DatabaseError extends Error {
 export type AddOutcome = "added" | "present" | "conflict";
 
 /**
- * What a store returns for one plant: its outcome, or `unavailable` if this call did not store it, for example because
- * another transaction has locked its row. Adding it again later is safe, and its client gets `storage_unavailable`.
+ * What a store returns for one plant: its outcome, or `unavailable` if this call did not store it,
+ * for example because another transaction has locked its row. Adding it again later is safe, and
+ * its client gets `storage_unavailable`.
  */
 export type StoreOutcome = AddOutcome | "unavailable";
 
@@ -90,7 +94,8 @@ export interface AddOptions {
 }
 
 /**
- * The port that stores plants. `plantStoreContract` of `plant-store/testing` holds each adapter to these comments.
+ * The port that stores plants. `plantStoreContract` of `plant-store/testing` holds each adapter to
+ * these comments.
  *
  * @example A store that takes the first plant of every id
  * ```ts
@@ -115,16 +120,19 @@ export interface AddOptions {
  */
 export interface PlantStore {
   /**
-   * Stores a batch in one transaction, or in several if it is very large, and resolves to the outcome of each plant, in
-   * order. Once it resolves, every plant that is `added` or `present` survives a crash of the process and of the machine. A
-   * plant whose row another transaction has locked is `unavailable`, even a few seconds after the lock's end, and delays
-   * the others briefly; a database without such locks never returns that.
+   * Stores a batch in one transaction, or in several if it is very large, and resolves to the
+   * outcome of each plant, in order. Once it resolves, every plant that is `added` or `present`
+   * survives a crash of the process and of the machine. A plant whose row another transaction has
+   * locked is `unavailable`, even a few seconds after the lock's end, and delays the others
+   * briefly; a database without such locks never returns that.
    *
-   * An id may occur in the batch more than once: the first plant counts, the others are compared with it. A conflict is an
-   * outcome of one plant only. Several batches may be in flight at once, in this process and in others, even with the same
-   * ids: one plant of each id is `added`. A batch may have 10,000 plants.
+   * An id may occur in the batch more than once: the first plant counts, the others are compared
+   * with it. A conflict is an outcome of one plant only. Several batches may be in flight at once,
+   * in this process and in others, even with the same ids: one plant of each id is `added`. A batch
+   * may have 10,000 plants.
    *
-   * If the promise rejects, the outcome of the whole batch is unknown, and adding the same batch again is safe.
+   * If the promise rejects, the outcome of the whole batch is unknown, and adding the same batch
+   * again is safe.
    *
    * @throws {PlantStoreError} `storage_unavailable` if the database cannot take plants now.
    */
@@ -140,13 +148,18 @@ export interface PlantStore {
 
 /** How many plants a page has at most. */
 export const PAGE_PLANTS = 4_000;
-/** A page ends after the plant whose texts make it this long, in bytes or in UTF-16 code units: a name may be long. */
+/**
+ * A page ends after the plant whose texts make it this long, in bytes or in UTF-16 code units: a
+ * name may be long.
+ */
 export const PAGE_TEXT = 2 ** 20;
 
 /**
- * Reads all plants a page at a time, by key and not by offset: the cost of a page does not grow with how many came before.
+ * Reads all plants a page at a time, by key and not by offset: the cost of a page does not grow
+ * with how many came before.
  *
- * @param pageFrom Reads a page: some plants with this id or a greater one, ordered by id; none after the last plant.
+ * @param pageFrom Reads a page: some plants with this id or a greater one, ordered by id; none
+ *   after the last plant.
  */
 export async function* keysetPages(
   pageFrom: (id: bigint) => readonly NewPlant[] | Promise<readonly NewPlant[]>,

@@ -1,9 +1,16 @@
-import { type AddOutcome, type Database, keysetPages, PAGE_PLANTS, type PlantStore } from "./database.ts";
-import { type NewPlant, type Plant, samePlant } from "../plant/plant.ts";
 import type { NewToken, TokenRecord, TokenStore, TokenUse } from "../auth/token_store.ts";
+import { type NewPlant, type Plant, samePlant } from "../plant/plant.ts";
+import {
+  type AddOutcome,
+  type Database,
+  keysetPages,
+  PAGE_PLANTS,
+  type PlantStore,
+} from "./database.ts";
 
 /**
- * A database in memory, lost when the process ends: for tests, and the smallest example of the port.
+ * A database in memory, lost when the process ends: for tests, and the smallest example of the
+ * port.
  *
  * @example
  * ```ts
@@ -28,7 +35,9 @@ export function memoryDatabase(): Database {
 
   /** Sorts all ids for each page: fast enough for the few plants in memory. */
   function pageFrom(from: bigint): NewPlant[] {
-    const ids = [...plants.keys()].filter((id) => id >= from).toSorted((one, other) => (one < other ? -1 : 1));
+    const ids = [...plants.keys()]
+      .filter((id) => id >= from)
+      .toSorted((one, other) => (one < other ? -1 : 1));
     return ids.slice(0, PAGE_PLANTS).map((id) => ({ id, ...(plants.get(id) as Plant) }));
   }
 
@@ -71,13 +80,15 @@ function memoryTokens(): TokenStore {
   }
 
   function isTaken({ name, digest }: NewToken): boolean {
-    const isSame = (token: TokenRecord) => token.digest.every((byte, index) => byte === digest[index]);
+    const isSame = (token: TokenRecord) =>
+      token.digest.every((byte, index) => byte === digest[index]);
     return tokens.has(name) || tokens.values().some(isSame);
   }
 
   function recordUse({ name, at }: TokenUse): void {
     const token = tokens.get(name);
-    if (token !== undefined && Number(token.lastUsedAt) < Number(at)) tokens.set(name, { ...token, lastUsedAt: at });
+    if (token !== undefined && Number(token.lastUsedAt) < Number(at))
+      tokens.set(name, { ...token, lastUsedAt: at });
   }
 
   return {

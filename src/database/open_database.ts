@@ -6,7 +6,8 @@ import { sqliteAdapter } from "./sqlite/adapter.ts";
 
 /** The adapter of a database, and where the database is. */
 export type DatabaseLocation =
-  { readonly adapter: "sqlite"; readonly path: string } | { readonly adapter: "postgres"; readonly url: PostgresUrl };
+  | { readonly adapter: "sqlite"; readonly path: string }
+  | { readonly adapter: "postgres"; readonly url: PostgresUrl };
 
 /** The adapter of a database. Loads that of PostgreSQL only if it is used. */
 export async function adapterOf(location: DatabaseLocation): Promise<DatabaseAdapter> {
@@ -25,12 +26,20 @@ export interface RefusedAction {
   readonly advice?: string;
 }
 
-/** Turns a refusal of the storage into one line for the user of a command; returns any other error unchanged. */
-export function toCommandError(error: unknown, { action, database, advice }: RefusedAction): unknown {
+/**
+ * Turns a refusal of the storage into one line for the user of a command; returns any other error
+ * unchanged.
+ */
+export function toCommandError(
+  error: unknown,
+  { action, database, advice }: RefusedAction,
+): unknown {
   const reason = reasonOfRefusal(error);
   if (reason === undefined) return error;
   const ending = advice === undefined ? "" : `; ${advice}`;
-  return new CommandError(`Cannot ${action} in database "${database}": ${reason}${ending}`, { cause: error });
+  return new CommandError(`Cannot ${action} in database "${database}": ${reason}${ending}`, {
+    cause: error,
+  });
 }
 
 /** Why storage refused, in words for the operator: the message of the error is for clients. */

@@ -1,6 +1,6 @@
+import type { AddOutcome, PlantStore, StoreOutcome } from "../database/database.ts";
 import { PlantStoreError } from "../errors.ts";
 import { type NewPlant, textLength } from "../plant/plant.ts";
-import type { AddOutcome, PlantStore, StoreOutcome } from "../database/database.ts";
 
 /** A plant that has no outcome yet. */
 export interface PendingAdd {
@@ -15,12 +15,16 @@ export interface PendingAdd {
 export type Batch = readonly PendingAdd[];
 
 /**
- * How many UTF-16 code units the texts of a batch may have; a plant alone may have more. A queue of long texts is
- * committed in several batches, because one transaction could miss the deadline; a full queue of usual names is one.
+ * How many UTF-16 code units the texts of a batch may have; a plant alone may have more. A queue of
+ * long texts is committed in several batches, because one transaction could miss the deadline; a
+ * full queue of usual names is one.
  */
 const BATCH_UNITS = 2 ** 20;
 
-/** Takes the next batch from the pending plants: all of them, unless their texts are too long for one. */
+/**
+ * Takes the next batch from the pending plants: all of them, unless their texts are too long for
+ * one.
+ */
 export function takeBatch(pending: PendingAdd[]): Batch {
   let units = 0;
   const end = pending.findIndex(({ plant }) => {
@@ -39,8 +43,8 @@ export interface Commit {
 }
 
 /**
- * Commits a batch: every add gets its own plant's outcome, or all of them get the store's error. An add that was
- * rejected before stays rejected.
+ * Commits a batch: every add gets its own plant's outcome, or all of them get the store's error. An
+ * add that was rejected before stays rejected.
  */
 export async function commitBatch(
   batch: Batch,
@@ -60,18 +64,27 @@ export async function commitBatch(
   }
 }
 
-const OUTCOMES: ReadonlySet<unknown> = new Set<StoreOutcome>(["added", "present", "conflict", "unavailable"]);
+const OUTCOMES: ReadonlySet<unknown> = new Set<StoreOutcome>([
+  "added",
+  "present",
+  "conflict",
+  "unavailable",
+]);
 
 /**
- * A user's own store may be JavaScript and forget a `return`: then no plant of the batch may be acknowledged.
+ * A user's own store may be JavaScript and forget a `return`: then no plant of the batch may be
+ * acknowledged.
  */
 function checkOutcomes(outcomes: unknown, length: number): void {
   if (!Array.isArray(outcomes) || outcomes.length !== length) {
     const given = Array.isArray(outcomes) ? `${outcomes.length} outcomes` : String(outcomes);
-    throw new TypeError(`The store must return an outcome for each of ${length} plants, but returned ${given}`);
+    throw new TypeError(
+      `The store must return an outcome for each of ${length} plants, but returned ${given}`,
+    );
   }
   for (const outcome of outcomes) {
-    if (!OUTCOMES.has(outcome)) throw new TypeError(`The store returned an unknown outcome: ${String(outcome)}`);
+    if (!OUTCOMES.has(outcome))
+      throw new TypeError(`The store returned an unknown outcome: ${String(outcome)}`);
   }
 }
 
@@ -82,7 +95,10 @@ function settle({ resolve, reject }: PendingAdd, outcome: StoreOutcome): void {
   } else resolve(outcome);
 }
 
-/** Until the last deadline of the batch, in whole milliseconds; at least one, because timers can be late. */
+/**
+ * Until the last deadline of the batch, in whole milliseconds; at least one, because timers can be
+ * late.
+ */
 function timeLeft(batch: Batch, now: number): number {
   const { deadline = now } = batch.at(-1) ?? {};
   return Math.max(1, Math.ceil(deadline - now));

@@ -1,24 +1,35 @@
-import { type Batch, type Commit, commitBatch, type PendingAdd, rejectAll, takeBatch } from "./batch.ts";
 import { startDeadline, withDeadline } from "../async/deadline.ts";
 import { onNextTurn } from "../async/timers.ts";
-import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
-import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
-import { type NewPlant, textLength } from "../plant/plant.ts";
 import type { AddOutcome, PlantStore } from "../database/database.ts";
+import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
+import { type NewPlant, textLength } from "../plant/plant.ts";
+import {
+  type Batch,
+  type Commit,
+  commitBatch,
+  type PendingAdd,
+  rejectAll,
+  takeBatch,
+} from "./batch.ts";
+import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
 
 /** Options of {@linkcode groupCommit}. */
 export interface GroupCommitOptions {
   /** How many plants may be pending or in flight at once. @default {10_000} */
   readonly queueLimit?: number | undefined;
-  /** How many bytes the texts of those plants may take; a plant alone may take more. @default {67_108_864} */
+  /**
+   * How many bytes the texts of those plants may take; a plant alone may take more. @default
+   * {67_108_864}
+   */
   readonly queueBytes?: number | undefined;
   /** How long one `add` may take, in milliseconds. @default {5_000} */
   readonly timeoutMs?: number | undefined;
   /** How many batches the store commits at once, as it can with several connections. @default {1} */
   readonly maxInFlight?: number | undefined;
   /**
-   * Runs a function once the input that has arrived is read. A microtask is too early: every batch would have one
-   * plant.
+   * Runs a function once the input that has arrived is read. A microtask is too early: every batch
+   * would have one plant.
+   *
    * @default `setImmediate`, which Bun, Deno and Node have; elsewhere `setTimeout` of zero
    */
   readonly defer?: ((run: () => void) => void) | undefined;
@@ -31,24 +42,28 @@ export interface GroupCommit {
   /**
    * Stores a plant together with the others that are pending, and resolves once it is durable.
    *
-   * @throws {PlantStoreError} `queue_full`, `shutting_down`, or `storage_unavailable` (even if it takes too long).
+   * @throws {PlantStoreError} `queue_full`, `shutting_down`, or `storage_unavailable` (even if it
+   *   takes too long).
    */
   add(plant: NewPlant): Promise<AddOutcome>;
   /**
-   * How many plants are pending or in flight. A plant in flight counts until its commit ends, even past its deadline.
+   * How many plants are pending or in flight. A plant in flight counts until its commit ends, even
+   * past its deadline.
    */
   size(): number;
   /**
-   * Accepts no further plants, and resolves once every accepted plant has its outcome. A plant without one after
-   * `timeoutMs` milliseconds is rejected with `storage_unavailable`. `Infinity` waits for all of them.
+   * Accepts no further plants, and resolves once every accepted plant has its outcome. A plant
+   * without one after `timeoutMs` milliseconds is rejected with `storage_unavailable`. `Infinity`
+   * waits for all of them.
    */
   drain(timeoutMs: number): Promise<void>;
 }
 
 /**
- * Gathers concurrent adds into batches over any store: while one batch is in flight the next gathers, so load makes
- * batches larger and fsyncs rarer. A lone plant waits for others only right after a batch of several, whose clients
- * often send again, and for three milliseconds at most. With `maxInFlight`, several batches are in flight.
+ * Gathers concurrent adds into batches over any store: while one batch is in flight the next
+ * gathers, so load makes batches larger and fsyncs rarer. A lone plant waits for others only right
+ * after a batch of several, whose clients often send again, and for three milliseconds at most.
+ * With `maxInFlight`, several batches are in flight.
  *
  * @throws {TypeError} If an option is not a number that limits something.
  *
@@ -68,19 +83,23 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
   const { queueLimit = 10_000, queueBytes = 2 ** 26, timeoutMs = 5_000, maxInFlight = 1 } = options;
   const { defer = onNextTurn, onCommit = () => {} } = options;
 
-  for (const [name, value] of Object.entries({ queueLimit, queueBytes, maxInFlight })) requireNumber(name, value);
+  for (const [name, value] of Object.entries({ queueLimit, queueBytes, maxInFlight }))
+    requireNumber(name, value);
   requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
 
   return new Batcher(store, { queueLimit, queueBytes, timeoutMs, maxInFlight, defer, onCommit });
 }
 
-type GivenOptions = { readonly [Option in keyof GroupCommitOptions]-?: NonNullable<GroupCommitOptions[Option]> };
+type GivenOptions = {
+  readonly [Option in keyof GroupCommitOptions]-?: NonNullable<GroupCommitOptions[Option]>;
+};
 
 /** For how many turns of the event loop a growing batch gathers at most. */
 const MAX_TURNS = 4;
 
 /**
  * What the next batch waits for, beside a free connection of the store:
+ *
  * - `idle`: nothing; the next change decides;
  * - `gathering`: a turn of the event loop that brings no more plants;
  * - `lingering`: so many plants, or the timer;
@@ -154,11 +173,15 @@ class Batcher implements GroupCommit {
     this.#expiry?.();
   }
 
-  /** Admission control: returns false if the queue is full. JavaScript needs up to two bytes for a code unit. */
+  /**
+   * Admission control: returns false if the queue is full. JavaScript needs up to two bytes for a
+   * code unit.
+   */
   #admit(plant: NewPlant): boolean {
     const { queueLimit, queueBytes } = this.#options;
     const units = textLength(plant);
-    if (this.#size >= queueLimit || (this.#size > 0 && 2 * (this.#units + units) > queueBytes)) return false;
+    if (this.#size >= queueLimit || (this.#size > 0 && 2 * (this.#units + units) > queueBytes))
+      return false;
 
     this.#size++;
     this.#units += units;
@@ -200,7 +223,10 @@ class Batcher implements GroupCommit {
     return this.#state.name === "lingering" ? this.#state.expected : 0;
   }
 
-  /** Flushes after the first turn of the event loop without new plants: a lone plant waits for one turn. */
+  /**
+   * Flushes after the first turn of the event loop without new plants: a lone plant waits for one
+   * turn.
+   */
   #gather(): void {
     this.#become({ name: "gathering" });
     const { defer } = this.#options;
@@ -264,7 +290,10 @@ class Batcher implements GroupCommit {
     // A connection is free: the next batch need not keep its distance.
     if (this.#state.name === "spacing") this.#become(IDLE);
 
-    const expected = expectedAfter(batch.length, { pending: this.#pending.length, expected: this.#expected() });
+    const expected = expectedAfter(batch.length, {
+      pending: this.#pending.length,
+      expected: this.#expected(),
+    });
     if (expected > 0) this.#linger(expected);
     this.#proceed(performance.now());
   }
@@ -285,7 +314,10 @@ class Batcher implements GroupCommit {
   #expire(now: number): void {
     for (const batch of this.#inFlight) {
       const overdue = batch.filter(({ deadline }) => deadline <= now);
-      rejectAll(overdue, "storage did not finish in time; the plant may or may not be stored, send it again");
+      rejectAll(
+        overdue,
+        "storage did not finish in time; the plant may or may not be stored, send it again",
+      );
     }
     const kept = this.#pending.findIndex(({ deadline }) => deadline > now);
     const withdrawn = this.#pending.splice(0, kept === -1 ? this.#pending.length : kept);

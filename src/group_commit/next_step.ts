@@ -16,6 +16,7 @@ export interface Facts {
 
 /**
  * What to do with the plants that are pending:
+ *
  * - `wait`: nothing, until something changes;
  * - `gather`: flush them as soon as a turn of the event loop brings no more;
  * - `flush`: hand them to the store now;
@@ -37,12 +38,16 @@ export function nextStep(facts: Facts): Step {
 }
 
 /**
- * How many plants complete the next batch after a commit, or 0 if the batch does not linger for them. Clients that just
- * got a response often send again at once, and one commit for all of them costs about half as much as two.
+ * How many plants complete the next batch after a commit, or 0 if the batch does not linger for
+ * them. Clients that just got a response often send again at once, and one commit for all of them
+ * costs about half as much as two.
  *
  * @param settled How many plants the commit had.
  */
-export function expectedAfter(settled: number, { pending, expected }: Pick<Facts, "pending" | "expected">): number {
+export function expectedAfter(
+  settled: number,
+  { pending, expected }: Pick<Facts, "pending" | "expected">,
+): number {
   if (expected > 0) return expected + settled;
   return settled < 2 ? 0 : settled + pending;
 }
@@ -54,9 +59,10 @@ const MAX_LINGER_MS = 3;
 const BATCHES_PER_MS = 4;
 
 /**
- * How long a batch lingers (Kafka's `linger.ms`), in whole milliseconds, as timers count. On a busy machine clients
- * need more time: if one batch after the other is complete, the next ones linger longer. Clients that do not wait for
- * each other complete few batches in a row, and get no additional latency.
+ * How long a batch lingers (Kafka's `linger.ms`), in whole milliseconds, as timers count. On a busy
+ * machine clients need more time: if one batch after the other is complete, the next ones linger
+ * longer. Clients that do not wait for each other complete few batches in a row, and get no
+ * additional latency.
  *
  * @param completeInARow How many batches in a row were complete before their linger ended.
  */

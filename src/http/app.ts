@@ -6,9 +6,10 @@ import {
   type RouteBase,
   type SingletonBase,
 } from "elysia";
+
 import type { Authenticate, Scope } from "../auth/authenticate.ts";
-import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { requireNumber } from "../errors.ts";
+import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { bearerGuard } from "./bearer_guard.ts";
 import { corsFor } from "./cors.ts";
 import { docs, type DocsFiles } from "./docs.ts";
@@ -28,7 +29,10 @@ export interface AppOptions {
   readonly authenticate: Authenticate;
   /** Resolves when a plant could be stored now; throws a `PlantStoreError` when not. */
   readonly ready: () => Promise<void>;
-  /** Gets every error and every response. @default prints the internal errors by `console.error`, and nothing else */
+  /**
+   * Gets every error and every response. @default prints the internal errors by `console.error`,
+   * and nothing else
+   */
   readonly observer?: Observer | undefined;
   /** The most a body may have, in bytes. @default {65_536} */
   readonly maxBodyBytes?: number | undefined;
@@ -41,7 +45,8 @@ export interface AppOptions {
   /** Renders `/metrics`. @default no such page */
   readonly renderMetrics?: RenderMetrics | undefined;
   /**
-   * Whether the server is shutting down: then every response asks its client to close the connection. @default never
+   * Whether the server is shutting down: then every response asks its client to close the
+   * connection. @default never
    */
   readonly isShuttingDown?: (() => boolean) | undefined;
 }
@@ -55,11 +60,14 @@ const CONSOLE: Observer = {
 };
 
 /** A route below the guard without an entry here returns 403. */
-const REQUIRED_SCOPES: Readonly<Record<string, Scope>> = { "/plants": "write", "/metrics": "metrics" };
+const REQUIRED_SCOPES: Readonly<Record<string, Scope>> = {
+  "/plants": "write",
+  "/metrics": "metrics",
+};
 
 /**
- * The Plant Store as an Elysia app: `fetch(Request)` is its whole interface, and it runs wherever there are web
- * standards.
+ * The Plant Store as an Elysia app: `fetch(Request)` is its whole interface, and it runs wherever
+ * there are web standards.
  *
  * @throws {TypeError} If an option is missing or cannot be used.
  *
@@ -111,7 +119,9 @@ export function createApp(options: AppOptions) {
   if (renderMetrics !== undefined) {
     const type = "text/plain; version=0.0.4; charset=utf-8";
     const init = { headers: { "content-type": type, "x-content-type-options": "nosniff" } };
-    app.get("/metrics", async () => new Response(await renderMetrics(), init), { detail: { hide: true } });
+    app.get("/metrics", async () => new Response(await renderMetrics(), init), {
+      detail: { hide: true },
+    });
   }
   const whole = app.use(plantsApi(options.plants, maxBodyBytes));
   const methods = new Map(
@@ -119,13 +129,22 @@ export function createApp(options: AppOptions) {
   );
   const handle = whole.fetch;
   const cors = corsOrigins.length === 0 ? undefined : corsFor(corsOrigins);
-  const fetch = respond({ handle, methods, observer, cors, maxBodyBytes, clientAddress, isShuttingDown });
+  const fetch = respond({
+    handle,
+    methods,
+    observer,
+    cors,
+    maxBodyBytes,
+    clientAddress,
+    isShuttingDown,
+  });
   return withoutModels(Object.defineProperty(whole, "fetch", { value: fetch }));
 }
 
 /**
- * The type without the models by which routes refer to schemas. Our declarations would name TypeBox for them, and
- * TypeScript's `nodenext` resolves that to other types than Elysia's declarations do.
+ * The type without the models by which routes refer to schemas. Our declarations would name TypeBox
+ * for them, and TypeScript's `nodenext` resolves that to other types than Elysia's declarations
+ * do.
  */
 function withoutModels<
   Path extends string,
@@ -136,7 +155,15 @@ function withoutModels<
   Ephemeral extends EphemeralType,
   Volatile extends EphemeralType,
 >(app: Elysia<Path, Singleton, Models, Metadata, Routes, Ephemeral, Volatile>) {
-  return app as unknown as Elysia<Path, Singleton, { typebox: {}; error: {} }, Metadata, Routes, Ephemeral, Volatile>;
+  return app as unknown as Elysia<
+    Path,
+    Singleton,
+    { typebox: {}; error: {} },
+    Metadata,
+    Routes,
+    Ephemeral,
+    Volatile
+  >;
 }
 
 /**
@@ -145,8 +172,13 @@ function withoutModels<
  * @throws {TypeError} If a part is missing.
  */
 function requireParts(options: AppOptions): void {
-  const parts = { "plants.add": options.plants?.add, ready: options.ready, authenticate: options.authenticate };
+  const parts = {
+    "plants.add": options.plants?.add,
+    ready: options.ready,
+    authenticate: options.authenticate,
+  };
   for (const [name, part] of Object.entries(parts)) {
-    if (typeof part !== "function") throw new TypeError(`Cannot create the app: \`${name}\` must be a function`);
+    if (typeof part !== "function")
+      throw new TypeError(`Cannot create the app: \`${name}\` must be a function`);
   }
 }

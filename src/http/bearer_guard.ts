@@ -1,26 +1,38 @@
 import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
+
 import { withDeadline } from "../async/deadline.ts";
 import type { Authenticate, Scope, Verdict } from "../auth/authenticate.ts";
 import { PlantStoreError } from "../errors.ts";
 
 /**
- * Guards every route that an app registers after it: a request needs a bearer token that `authenticate` accepts, and
- * that has the scope of the path (RFC 6750). The guard runs before validation, so a caller without a token learns
- * nothing about the body it sent. Use it once in an app: the bearer plugin reads the header only where it is registered
- * first.
+ * Guards every route that an app registers after it: a request needs a bearer token that
+ * `authenticate` accepts, and that has the scope of the path (RFC 6750). The guard runs before
+ * validation, so a caller without a token learns nothing about the body it sent. Use it once in an
+ * app: the bearer plugin reads the header only where it is registered first.
  *
  * @param requiredScopes The scope that each path needs. A path that is not listed returns 403.
  * @throws {PlantStoreError} `missing_credentials`, `invalid_credentials` or `insufficient_scope`.
  */
-export function bearerGuard(authenticate: Authenticate, requiredScopes: Readonly<Record<string, Scope>>) {
-  // Elysia guesses from a hook's source text whether to await it: it awaits a call after a `return`. It copies what a
-  // hook resolves to into the context, which costs more than the check: so this one resolves to nothing.
+export function bearerGuard(
+  authenticate: Authenticate,
+  requiredScopes: Readonly<Record<string, Scope>>,
+) {
+  // Elysia guesses from a hook's source text whether to await it: it awaits a call after a
+  // `return`. It copies what a hook resolves to into the context, which costs more than the check:
+  // so this one resolves to nothing.
   return new Elysia({ name: "bearer-guard" })
     .use(bearer())
     .onTransform({ as: "global" }, function authenticateBearer(context) {
-      const { headers, path, bearer: found } = context as typeof context & { readonly bearer?: string };
-      return requireAccepted(authenticate(tokenOf(headers["authorization"], found)), requiredScopes[path]);
+      const {
+        headers,
+        path,
+        bearer: found,
+      } = context as typeof context & { readonly bearer?: string };
+      return requireAccepted(
+        authenticate(tokenOf(headers["authorization"], found)),
+        requiredScopes[path],
+      );
     });
 }
 
@@ -28,12 +40,20 @@ export function bearerGuard(authenticate: Authenticate, requiredScopes: Readonly
 const TIMEOUT_MS = 10_000;
 
 /** Returns a promise only for a promise: a cached token needs none. */
-function requireAccepted(verdict: Verdict | Promise<Verdict>, scope: Scope | undefined): void | Promise<void> {
+function requireAccepted(
+  verdict: Verdict | Promise<Verdict>,
+  scope: Scope | undefined,
+): void | Promise<void> {
   if (verdict instanceof Promise) {
     const onTimeout = () => {
-      throw new PlantStoreError("queue_full", "the token was not validated in time; send the request again later");
+      throw new PlantStoreError(
+        "queue_full",
+        "the token was not validated in time; send the request again later",
+      );
     };
-    return withDeadline(verdict, TIMEOUT_MS, onTimeout).then((settled) => requireAccepted(settled, scope));
+    return withDeadline(verdict, TIMEOUT_MS, onTimeout).then((settled) =>
+      requireAccepted(settled, scope),
+    );
   }
   if (!verdict.ok) throw invalidCredentials(verdict.reason);
   if (scope === undefined || !verdict.scopes.has(scope)) {
@@ -46,15 +66,18 @@ function requireAccepted(verdict: Verdict | Promise<Verdict>, scope: Scope | und
 }
 
 /**
- * RFC 9110, section 11.4 (the scheme ignores case) and RFC 6750, section 2.1 (the characters of a token). Two
- * Authorization headers arrive joined by a comma, which no token has.
+ * RFC 9110, section 11.4 (the scheme ignores case) and RFC 6750, section 2.1 (the characters of a
+ * token). Two Authorization headers arrive joined by a comma, which no token has.
  */
 const CREDENTIALS = /^bearer +([\w\-.~+/]+=*)$/i;
 
 /** As nearly all clients send them: this test costs a quarter of taking them apart. */
 const USUAL_CREDENTIALS = /^Bearer [\w\-.~+/]+=*$/;
 
-/** The bearer plugin wants exactly `Bearer `, and looks into the query otherwise: that is no credential. */
+/**
+ * The bearer plugin wants exactly `Bearer `, and looks into the query otherwise: that is no
+ * credential.
+ */
 function tokenOf(authorization: string | undefined, found: string | undefined): string {
   if (authorization === undefined) throw new PlantStoreError("missing_credentials");
   const isUsual = USUAL_CREDENTIALS.test(authorization);

@@ -1,24 +1,33 @@
 import { safeParse } from "fast-content-type-parse";
+
 import { pause } from "../async/timers.ts";
 import { PlantStoreError } from "../errors.ts";
 
 /**
- * Reads the body of a request. Checks the media type first, then the size. Counts the bytes themselves: a missing or
- * wrong Content-Length lets nothing through.
+ * Reads the body of a request. Checks the media type first, then the size. Counts the bytes
+ * themselves: a missing or wrong Content-Length lets nothing through.
  *
- * A whole body needs one promise and no async function: each would cost as much as parsing the plant.
+ * A whole body needs one promise and no async function: each would cost as much as parsing the
+ * plant.
  *
  * @param headers From Elysia's context: reading `request.headers` costs more.
  * @param maxBytes The most a body may have, in bytes.
- * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large`, or `malformed_json` if the body breaks off.
+ * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large`, or `malformed_json` if the
+ *   body breaks off.
  */
-export function readJsonBody(request: Request, headers: ReadHeaders, maxBytes: number): Promise<Uint8Array> {
+export function readJsonBody(
+  request: Request,
+  headers: ReadHeaders,
+  maxBytes: number,
+): Promise<Uint8Array> {
   requireJson(headers);
-  const length = headers["transfer-encoding"] === undefined ? bodyLength(headers["content-length"]) : Number.NaN;
+  const length =
+    headers["transfer-encoding"] === undefined ? bodyLength(headers["content-length"]) : Number.NaN;
   if (length > maxBytes) throw tooLarge(maxBytes);
-  // Reading at once is several times cheaper than a stream, and safe if the length is known to be within the limit.
-  // Otherwise the bytes are counted as they arrive: a chunked body has no length, and two lengths count as none.
-  // `arrayBuffer()` would work in more bridges to Node, and costs a microsecond more on Bun.
+  // Reading at once is several times cheaper than a stream, and safe if the length is known to be
+  // within the limit. Otherwise the bytes are counted as they arrive: a chunked body has no length,
+  // and two lengths count as none. `arrayBuffer()` would work in more bridges to Node, and costs a
+  // microsecond more on Bun.
   const reading = length <= maxBytes ? request.bytes() : readCounted(request.body, maxBytes);
   return reading.then((bytes) => {
     if (bytes.length > maxBytes) throw tooLarge(maxBytes);
@@ -35,27 +44,33 @@ function requireJson(headers: ReadHeaders): void {
     throw new PlantStoreError("unsupported_media_type");
   }
   if (headers["content-encoding"] !== undefined) {
-    throw new PlantStoreError("unsupported_media_type", "the body must not have a Content-Encoding");
+    throw new PlantStoreError(
+      "unsupported_media_type",
+      "the body must not have a Content-Encoding",
+    );
   }
 }
 
 /** RFC 9110, section 8.3: type, subtype and charset ignore case; other parameters do not matter. */
 function isJsonInUtf8(contentType = ""): boolean {
   const { type, parameters } = safeParse(contentType);
-  return type === "application/json" && (parameters["charset"] ?? "utf-8").toLowerCase() === "utf-8";
+  return (
+    type === "application/json" && (parameters["charset"] ?? "utf-8").toLowerCase() === "utf-8"
+  );
 }
 
 /**
- * The value of a Content-Length, or NaN, which is neither above nor within a limit. Several headers arrive joined by a
- * comma. A recipient may accept equal ones (RFC 9110, section 8.6): this service counts the bytes.
+ * The value of a Content-Length, or NaN, which is neither above nor within a limit. Several headers
+ * arrive joined by a comma. A recipient may accept equal ones (RFC 9110, section 8.6): this service
+ * counts the bytes.
  */
 function bodyLength(contentLength = ""): number {
   return /^\d+$/.test(contentLength) ? Number(contentLength) : Number.NaN;
 }
 
 /**
- * Whether more of a body may still arrive than the service would read. Otherwise the connection stays open: the server
- * reads the rest by itself.
+ * Whether more of a body may still arrive than the service would read. Otherwise the connection
+ * stays open: the server reads the rest by itself.
  *
  * @param maxBytes The most a body may have, in bytes.
  */
@@ -65,14 +80,19 @@ export function hasUnreadBody({ bodyUsed, headers }: Request, maxBytes: number):
   return (length !== null && !(bodyLength(length) <= maxBytes)) || headers.has("transfer-encoding");
 }
 
-async function readCounted(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Uint8Array> {
+async function readCounted(
+  body: ReadableStream<Uint8Array> | null,
+  maxBytes: number,
+): Promise<Uint8Array> {
   let bytes = new Uint8Array(1_024);
   let [size, chunks, pauseAt] = [0, 0, FIRST_CHUNKS];
-  // Leaving the loop must not cancel the body: Node's adapter still fills it, and a cancelled stream would throw.
+  // Leaving the loop must not cancel the body: Node's adapter still fills it, and a cancelled
+  // stream would throw.
   for await (const chunk of body?.values({ preventCancel: true }) ?? []) {
     const end = size + chunk.length;
     if (end > maxBytes) throw tooLarge(maxBytes);
-    if (end > bytes.length) bytes = new Uint8Array(bytes.buffer.transfer(Math.min(2 * end, maxBytes)));
+    if (end > bytes.length)
+      bytes = new Uint8Array(bytes.buffer.transfer(Math.min(2 * end, maxBytes)));
     bytes.set(chunk, size);
     size = end;
     if (++chunks < pauseAt) continue;
@@ -83,14 +103,15 @@ async function readCounted(body: ReadableStream<Uint8Array> | null, maxBytes: nu
 }
 
 /**
- * Reading a chunk costs a microsecond, whatever its size, and a body may come in chunks of one byte. After this many
- * the reader waits for a turn of the event loop: Bun joins what arrives meanwhile to one chunk.
+ * Reading a chunk costs a microsecond, whatever its size, and a body may come in chunks of one
+ * byte. After this many the reader waits for a turn of the event loop: Bun joins what arrives
+ * meanwhile to one chunk.
  */
 const FIRST_CHUNKS = 16;
 
 /**
- * Other runtimes join no chunks, and a turn takes a millisecond: so the number between two turns doubles, up to what
- * other requests can wait for.
+ * Other runtimes join no chunks, and a turn takes a millisecond: so the number between two turns
+ * doubles, up to what other requests can wait for.
  */
 const MAX_CHUNKS_A_TURN = 1_024;
 

@@ -1,9 +1,15 @@
 import { REQUEST_ID } from "./request.ts";
 
-/** Lets pages of other origins call, and read every response, even those of errors (Fetch standard, section 3.2). */
+/**
+ * Lets pages of other origins call, and read every response, even those of errors (Fetch standard,
+ * section 3.2).
+ */
 export type Cors = ReturnType<typeof corsFor>;
 
-/** How long a browser may cache the response to a preflight, in seconds. Browsers accept two hours at most. */
+/**
+ * How long a browser may cache the response to a preflight, in seconds. Browsers accept two hours
+ * at most.
+ */
 const MAX_AGE_S = 7_200;
 
 /** The headers that a page may read, besides the few that it always may. */
@@ -22,7 +28,8 @@ export function corsFor(origins: readonly string[]) {
   const known = new Set(origins);
   return {
     /**
-     * The response to a preflight of such a page, which has no credentials; `undefined` for any other request.
+     * The response to a preflight of such a page, which has no credentials; `undefined` for any
+     * other request.
      *
      * @param methods Those of the path.
      */

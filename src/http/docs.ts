@@ -1,10 +1,11 @@
 import { Elysia } from "elysia";
+
 import { openApiDocument } from "./openapi.ts";
 import { shortHeader } from "./request.ts";
 
 /**
- * The files of Swagger UI that the page needs, as the npm package `swagger-ui-dist` names them. Install that package to
- * serve the documentation: this one does not depend on it.
+ * The files of Swagger UI that the page needs, as the npm package `swagger-ui-dist` names them.
+ * Install that package to serve the documentation: this one does not depend on it.
  *
  * @example
  * ```ts
@@ -25,8 +26,8 @@ export const DOCS_FILES = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32
 export type DocsFiles = Readonly<Record<(typeof DOCS_FILES)[number], Blob>>;
 
 /**
- * The page loads files from its own origin only, and sends requests to it only (CSP level 3). The icons of Swagger UI are
- * data URLs.
+ * The page loads files from its own origin only, and sends requests to it only (CSP level 3). The
+ * icons of Swagger UI are data URLs.
  */
 const POLICY = [
   "default-src 'none'",
@@ -41,7 +42,8 @@ const POLICY = [
 
 const HEADERS = { "content-security-policy": POLICY, "x-content-type-options": "nosniff" };
 
-// Relative URLs, because a proxy may serve this under a prefix: `swagger/json` beside `/prefix/swagger`.
+// Relative URLs, because a proxy may serve this under a prefix: `swagger/json` beside
+// `/prefix/swagger`.
 const PAGE = `<!doctype html>
 <html lang="en">
   <head>
@@ -61,9 +63,10 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
-// On a phone, Swagger UI is too wide: it has an empty column for links, and rows that cannot wrap. The columns of tables
-// touch, and the buttons to copy and to download cover the response. Without `min-height`, a link to an operation can stop
-// at the top, because Swagger UI scrolls before the page has its height.
+// On a phone, Swagger UI is too wide: it has an empty column for links, and rows that cannot wrap.
+// The columns of tables touch, and the buttons to copy and to download cover the response. Without
+// `min-height`, a link to an operation can stop at the top, because Swagger UI scrolls before the
+// page has its height.
 const STYLE = `body { margin: 0; min-height: 200vh; }
 .swagger-ui .response-col_links { display: none; }
 .swagger-ui .try-out__btn { padding: 5px 12px; }
@@ -82,8 +85,8 @@ const STYLE = `body { margin: 0; min-height: 200vh; }
 html.dark-mode .swagger-ui :is(table.headers td, .examples-select__section-label) { color: #e4e6e6; }
 `;
 
-// The URL of the document is relative, as above. Swagger UI has dark colours, but only its top bar, which this page does
-// not have, asks what the reader prefers.
+// The URL of the document is relative, as above. Swagger UI has dark colours, but only its top bar,
+// which this page does not have, asks what the reader prefers.
 const START = `const dark = matchMedia("(prefers-color-scheme: dark)");
 const followReader = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
 dark.addEventListener("change", followReader);
@@ -101,8 +104,8 @@ SwaggerUIBundle({
 const THIS_SERVER = { url: "..", description: "This server" };
 
 /**
- * `GET /` redirects to the documentation: Swagger UI under `/swagger`, and the OpenAPI document under `/swagger/json`.
- * All files come from this origin, so the pages need no internet access.
+ * `GET /` redirects to the documentation: Swagger UI under `/swagger`, and the OpenAPI document
+ * under `/swagger/json`. All files come from this origin, so the pages need no internet access.
  */
 export function docs(files: DocsFiles) {
   const app = new Elysia({ name: "docs" });
@@ -111,7 +114,9 @@ export function docs(files: DocsFiles) {
     app.get(path, ({ request }) => file(request.headers), { detail: { hide: true } });
   };
   const home = { location: "/swagger", "x-content-type-options": "nosniff" };
-  app.get("/", () => new Response(null, { status: 302, headers: home }), { detail: { hide: true } });
+  app.get("/", () => new Response(null, { status: 302, headers: home }), {
+    detail: { hide: true },
+  });
   serve("/swagger", "text/html; charset=utf-8", async () => new Blob([PAGE]));
   serve("/swagger/page.css", "text/css; charset=utf-8", async () => new Blob([STYLE]));
   serve("/swagger/start.js", "text/javascript; charset=utf-8", async () => new Blob([START]));
@@ -121,14 +126,19 @@ export function docs(files: DocsFiles) {
     async () => new Blob([JSON.stringify(await openApiDocument(THIS_SERVER))]),
   );
   serve("/swagger/swagger-ui.css", "text/css; charset=utf-8", async () => files["swagger-ui.css"]);
-  serve("/swagger/swagger-ui-bundle.js", "text/javascript; charset=utf-8", async () => files["swagger-ui-bundle.js"]);
+  serve(
+    "/swagger/swagger-ui-bundle.js",
+    "text/javascript; charset=utf-8",
+    async () => files["swagger-ui-bundle.js"],
+  );
   serve("/swagger/favicon-32x32.png", "image/png", async () => files["favicon-32x32.png"]);
   return app;
 }
 
 /**
- * Serves a file that never changes: with gzip to clients that accept it, and with an ETag for a 304 (RFC 9110, section 13).
- * The first request loads and compresses it, without blocking the event loop.
+ * Serves a file that never changes: with gzip to clients that accept it, and with an ETag for a 304
+ * (RFC 9110, section 13). The first request loads and compresses it, without blocking the event
+ * loop.
  */
 function staticFile(type: string, load: () => Promise<Blob>) {
   let prepared: ReturnType<typeof prepare> | undefined;
@@ -141,7 +151,12 @@ function staticFile(type: string, load: () => Promise<Blob>) {
     const isGzip = gzip !== undefined && prefersGzip(shortHeader(requested, "accept-encoding"));
     // Two representations, two validators (RFC 9110, section 8.8.3.3).
     const etag = `"${digest}${isGzip ? "-gzip" : ""}"`;
-    const common = { ...HEADERS, etag, "cache-control": "no-cache", ...(gzip && { vary: "accept-encoding" }) };
+    const common = {
+      ...HEADERS,
+      etag,
+      "cache-control": "no-cache",
+      ...(gzip && { vary: "accept-encoding" }),
+    };
     if (isKnown(etag, shortHeader(requested, "if-none-match"))) {
       return new Response(null, { status: 304, headers: common });
     }
@@ -155,12 +170,17 @@ async function prepare(load: () => Promise<Blob>) {
   const compressing = content.stream().pipeThrough(new CompressionStream("gzip"));
   const gzip = new Uint8Array(await new Response(compressing).arrayBuffer());
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", gzip));
-  const digest = Array.from(hash.subarray(0, 16), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  const digest = Array.from(hash.subarray(0, 16), (byte) =>
+    byte.toString(16).padStart(2, "0"),
+  ).join("");
   // A picture is compressed already.
   return { content, gzip: gzip.length < content.size ? gzip : undefined, digest };
 }
 
-/** Whether a client accepts gzip, and does not prefer the content without it (RFC 9110, section 12.5.3). */
+/**
+ * Whether a client accepts gzip, and does not prefer the content without it (RFC 9110, section
+ * 12.5.3).
+ */
 function prefersGzip(acceptEncoding = ""): boolean {
   const weights = new Map(acceptEncoding.toLowerCase().split(",").map(weightOf));
   const gzip = weights.get("gzip") ?? weights.get("*") ?? 0;

@@ -1,10 +1,11 @@
 import { Elysia } from "elysia";
+
 import { withDeadline } from "../async/deadline.ts";
 import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
 
 /**
- * The two public paths for supervisors and load balancers: `/livez` returns 200 while the process can respond,
- * `/readyz` while a plant could be stored.
+ * The two public paths for supervisors and load balancers: `/livez` returns 200 while the process
+ * can respond, `/readyz` while a plant could be stored.
  *
  * @param ready Resolves when a plant could be stored now; throws a `PlantStoreError` when not.
  */
@@ -17,16 +18,24 @@ export function health(ready: () => Promise<void>) {
 
 /** How often {@linkcode readiness} probes, and how long it waits. */
 export interface ReadinessOptions {
-  /** How long a verdict is fresh, in milliseconds: the path is public, and a probe costs an fsync. @default {500} */
+  /**
+   * How long a verdict is fresh, in milliseconds: the path is public, and a probe costs an fsync.
+   *
+   * @default { 500 }
+   */
   readonly maxAgeMs?: number;
-  /** How long a probe may take before the storage counts as hanging, in milliseconds. @default {1_000} */
+  /**
+   * How long a probe may take before the storage counts as hanging, in milliseconds. @default
+   * {1_000}
+   */
   readonly timeoutMs?: number;
 }
 
 /**
- * Turns a costly probe into a cheap check whether a plant could be stored now. One probe runs at a time, and its
- * verdict is used again while it is fresh. A stale verdict is never used (RFC 9111 section 4.2.4): the check waits for
- * the next probe, and rejects once that has run for `timeoutMs`.
+ * Turns a costly probe into a cheap check whether a plant could be stored now. One probe runs at a
+ * time, and its verdict is used again while it is fresh. A stale verdict is never used (RFC 9111
+ * section 4.2.4): the check waits for the next probe, and rejects once that has run for
+ * `timeoutMs`.
  *
  * @param probe Resolves when a plant could be stored now.
  * @returns The check. It rejects with the probe's `PlantStoreError`, or with `storage_unavailable` if the probe hangs
@@ -43,7 +52,10 @@ export interface ReadinessOptions {
  * await assert.rejects(ready(), { code: "storage_unavailable" });
  * ```
  */
-export function readiness(probe: () => Promise<void>, options: ReadinessOptions = {}): () => Promise<void> {
+export function readiness(
+  probe: () => Promise<void>,
+  options: ReadinessOptions = {},
+): () => Promise<void> {
   const { maxAgeMs = 500, timeoutMs = 1_000 } = options;
   requireNumber("maxAgeMs", maxAgeMs, { min: 0, max: MAX_TIMER_MS });
   requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
@@ -52,7 +64,9 @@ export function readiness(probe: () => Promise<void>, options: ReadinessOptions 
 
   function startProbe(): void {
     const probing = probe().catch((cause: unknown) => {
-      throw cause instanceof PlantStoreError ? cause : new PlantStoreError("storage_unavailable", undefined, { cause });
+      throw cause instanceof PlantStoreError
+        ? cause
+        : new PlantStoreError("storage_unavailable", undefined, { cause });
     });
     verdict = withDeadline(probing, timeoutMs, () => {
       throw new PlantStoreError("storage_unavailable");

@@ -1,9 +1,10 @@
 import { Elysia } from "elysia";
 import type { OpenAPIV3 } from "openapi-types";
-import { plantsApi } from "./plants.ts";
-import { EXTRA_HEADERS } from "./responses.ts";
+
 import { type ErrorCode, ERRORS, statusOf } from "../errors.ts";
 import type { Plant } from "../plant/plant.ts";
+import { plantsApi } from "./plants.ts";
+import { EXTRA_HEADERS } from "./responses.ts";
 
 /** The version of the interface, from its contract. The program has a version of its own. */
 const API_VERSION = "1.0.0";
@@ -36,7 +37,11 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths" | "servers"> =
   tags: [{ name: "plants", description: "Store plants" }],
   components: {
     securitySchemes: {
-      bearer: { type: "http", scheme: "bearer", description: "Paste the token alone, without `Bearer`." },
+      bearer: {
+        type: "http",
+        scheme: "bearer",
+        description: "Paste the token alone, without `Bearer`.",
+      },
     },
   },
 };
@@ -44,15 +49,18 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths" | "servers"> =
 /** All causes in Markdown, even those that belong to no operation: a wrong path or method. */
 function errorTable(): string {
   const codes = Object.keys(ERRORS) as ErrorCode[];
-  const rows = codes.map((code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |`);
+  const rows = codes.map(
+    (code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |`,
+  );
   return ["| status | error | when |", "| --- | --- | --- |", ...rows].join("\n");
 }
 
 /**
- * The OpenAPI document, generated from the schemas of the routes. What `@elysiajs/swagger` generates is not valid
- * OpenAPI 3.0: the missing parts are filled in from the table of errors.
+ * The OpenAPI document, generated from the schemas of the routes. What `@elysiajs/swagger`
+ * generates is not valid OpenAPI 3.0: the missing parts are filled in from the table of errors.
  *
- * @param server Where clients find the API; may be relative to the document (OpenAPI 3.0.4, section 4.8.5).
+ * @param server Where clients find the API; may be relative to the document (OpenAPI 3.0.4, section
+ *   4.8.5).
  */
 export async function openApiDocument(server: OpenAPIV3.ServerObject): Promise<OpenAPIV3.Document> {
   // It takes longer to load than the rest of the app, and only the document needs it.
@@ -91,7 +99,9 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
   const codes = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) === status);
   response.headers = { "X-Request-Id": REQUEST_ID_HEADER, ...headersOf(codes) };
   if (codes.length === 0) return onlyJson(response, RESPONSE_EXAMPLES);
-  response.description = codes.map((code) => `${ERRORS[code].error}: ${ERRORS[code].situation}`).join("\n\n");
+  response.description = codes
+    .map((code) => `${ERRORS[code].error}: ${ERRORS[code].situation}`)
+    .join("\n\n");
   const examples = codes.map((code) => {
     const { error, message } = ERRORS[code];
     return [code, { summary: String(error), value: { error, message } }];
@@ -120,14 +130,19 @@ function headersOf(codes: readonly ErrorCode[]): Record<string, OpenAPIV3.Header
   for (const code of codes) {
     for (const [name, value] of Object.entries(EXTRA_HEADERS[code] ?? {})) {
       const examples = { ...headers[name]?.examples, [ERRORS[code].error]: { value } };
-      headers[name] = { description: DESCRIPTIONS[name] ?? name, schema: { type: "string" }, examples };
+      headers[name] = {
+        description: DESCRIPTIONS[name] ?? name,
+        schema: { type: "string" },
+        examples,
+      };
     }
   }
   return headers;
 }
 
 const REQUEST_ID_HEADER: OpenAPIV3.HeaderObject = {
-  description: "Names this request in the server's log: the request's own X-Request-Id, or a new one",
+  description:
+    "Names this request in the server's log: the request's own X-Request-Id, or a new one",
   schema: { type: "string" },
   example: "0af76519-16cd-43dd-8448-eb211c80319c",
 };

@@ -1,22 +1,27 @@
 import { Elysia, t } from "elysia";
 import { TypeRegistry, TypeSystem } from "elysia/type-system";
+
 import { ERRORS, PlantStoreError } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
-import { readJsonBody } from "./body.ts";
 import { INT64_MAX, INT64_MIN, type Plant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
+import { readJsonBody } from "./body.ts";
 
-// These schemas are for the document, and for the types of clients. `parsePlant` checks a body, because a refusal must
-// be cheap. A test holds the two together.
+// These schemas are for the document, and for the types of clients. `parsePlant` checks a body,
+// because a refusal must be cheap. A test holds the two together.
 
-// `t.Integer` also accepts a string, and documents that. The process has one registry, which refuses a second copy.
+// `t.Integer` also accepts a string, and documents that. The process has one registry, which
+// refuses a second copy.
 TypeRegistry.Delete("PlainInteger");
-const PlainInteger = TypeSystem.Type<number>("PlainInteger", (_options, value) => Number.isInteger(value));
+const PlainInteger = TypeSystem.Type<number>("PlainInteger", (_options, value) =>
+  Number.isInteger(value),
+);
 
 const id = PlainInteger({
   type: "integer",
   format: "int64",
-  // Without `minimum` and `maximum`: the document passes through JavaScript, which would round int64's ends.
+  // Without `minimum` and `maximum`: the document passes through JavaScript, which would round
+  // int64's ends.
   description: [
     "Identification number of the plant, chosen by the client: it makes a retry safe. Every int64 is kept exactly,",
     `from ${INT64_MIN} to ${INT64_MAX}. JavaScript silently rounds a \`number\` past 2^53, and JSON.stringify refuses a`,
@@ -38,7 +43,10 @@ const fields = {
   tag: t.Optional(storableText("Tag that specifies the type of the plant", "indoor")),
 } satisfies Record<keyof Plant, unknown>;
 
-/** The request body: a plant as a client sends it. `id` is a `number` for clients: JSON.stringify takes no `bigint`. */
+/**
+ * The request body: a plant as a client sends it. `id` is a `number` for clients: JSON.stringify
+ * takes no `bigint`.
+ */
 export const NewPlantSchema = t.Object(
   { id, ...fields },
   {
@@ -49,7 +57,9 @@ export const NewPlantSchema = t.Object(
 );
 
 /** The response's body: a plant as a client sees it, without its id. */
-const PlantSchema = t.Object(fields, { description: "A stored plant. Without a tag, `tag` is absent." });
+const PlantSchema = t.Object(fields, {
+  description: "A stored plant. Without a tag, `tag` is absent.",
+});
 
 const NUMBERS = Object.values(ERRORS).map(({ error }) => error);
 
@@ -91,7 +101,8 @@ export function plantsApi(plants: Pick<GroupCommit, "add">, maxBodyBytes: number
         const plant = parsePlant(await readJsonBody(request, headers, maxBodyBytes));
         const outcome = await plants.add(plant);
         if (outcome === "conflict") throw new PlantStoreError("id_taken");
-        // JavaScript has no types: only an outcome that says that the plant is stored may become 200.
+        // JavaScript has no types: only an outcome that says that the plant is stored may become
+        // 200.
         if (outcome !== "added" && outcome !== "present") {
           throw new TypeError(`Unknown outcome of add(): ${String(outcome)}`);
         }
@@ -99,8 +110,8 @@ export function plantsApi(plants: Pick<GroupCommit, "add">, maxBodyBytes: number
         return stored;
       },
       {
-        // The handler parses and validates; this schema only documents. Elysia would do it before it checks
-        // credentials.
+        // The handler parses and validates; this schema only documents. Elysia would do it before
+        // it checks credentials.
         parse: "none",
         body: "NewPlant",
         response: {

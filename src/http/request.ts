@@ -1,17 +1,22 @@
-/** Elysia looks for the path from the eleventh character of the URL on: "http://x/" is too short for it. */
+/**
+ * Elysia looks for the path from the eleventh character of the URL on: "http://x/" is too short for
+ * it.
+ */
 const SHORTEST_ORIGIN = 11;
 
 /** "http://" is one character shorter: this is then the first of the host, which is never a slash. */
 const AFTER_SCHEME = "https://".length;
 
 /**
- * Prepares a request for Elysia's router, and returns its path. Replaces the URL of the request in three cases:
+ * Prepares a request for Elysia's router, and returns its path. Replaces the URL of the request in
+ * three cases:
+ *
  * - It has a query: Elysia would parse it on every path, and no operation has one.
  * - It has a short host: Elysia would not find the path.
  * - It is a bare path: Bun gives that if the Host header is empty or missing (HTTP/1.0).
  *
- * The URL is replaced in place, because a second request would share the body with the first. Nothing here uses the
- * host.
+ * The URL is replaced in place, because a second request would share the body with the first.
+ * Nothing here uses the host.
  */
 export function normalizeUrl(request: Request): string {
   const { url } = request;
@@ -28,8 +33,8 @@ export function normalizeUrl(request: Request): string {
 const HOST = /^(?:[\w.~!$&'()*+,;=%-]*|\[[\da-f:.]+\])(?::\d*)?$/i;
 
 /**
- * Whether the Host header is valid (RFC 9112, section 3.2): at most one, and a host. Two headers arrive joined by a
- * comma and a space, which no host has.
+ * Whether the Host header is valid (RFC 9112, section 3.2): at most one, and a host. Two headers
+ * arrive joined by a comma and a space, which no host has.
  */
 export function hasValidHost({ headers }: Request): boolean {
   const host = headers.get("host");
@@ -61,11 +66,12 @@ export function shortHeader(headers: Headers, name: string): string | undefined 
 export type ForwardedHeader = "X-Forwarded-For" | "Forwarded";
 
 /**
- * The address of the client according to the proxy in front: the last one in `X-Forwarded-For` or `Forwarded` (RFC
- * 7239). The proxy itself added the last one; a client can make up those before it.
+ * The address of the client according to the proxy in front: the last one in `X-Forwarded-For` or
+ * `Forwarded` (RFC 7239). The proxy itself added the last one; a client can make up those before
+ * it.
  *
- * @returns An IP address without a port, or a name that stands for one (RFC 7239, section 6); `undefined` if the header
- * has neither.
+ * @returns An IP address without a port, or a name that stands for one (RFC 7239, section 6);
+ *   `undefined` if the header has neither.
  */
 export function forwardedFor(headers: Headers, header: ForwardedHeader): string | undefined {
   const value = shortHeader(headers, header) ?? "";
@@ -78,6 +84,9 @@ export function forwardedFor(headers: Headers, header: ForwardedHeader): string 
   return ipv4 ?? name;
 }
 
-/** RFC 7239, section 6: IPv4 or IPv6 (in brackets, or bare in `X-Forwarded-For`), with a port or without, or a name. */
+/**
+ * RFC 7239, section 6: IPv4 or IPv6 (in brackets, or bare in `X-Forwarded-For`), with a port or
+ * without, or a name.
+ */
 const NODE =
   /^"?(?:(?<ipv4>\d{1,3}(?:\.\d{1,3}){3})(?::\w+)?|\[(?<bracketed>[\da-f:.]+)\](?::\w+)?|(?<ipv6>[\da-f]*:[\da-f:.]+)|(?<name>unknown|_[\w.-]{1,63}))"?$/i;

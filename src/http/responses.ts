@@ -12,7 +12,9 @@ export const EXTRA_HEADERS: Partial<Record<ErrorCode, Readonly<Record<string, st
   // RFC 6750, section 3: no error code if no credentials were sent.
   missing_credentials: { "WWW-Authenticate": 'Bearer realm="plant-store"' },
   invalid_credentials: { "WWW-Authenticate": 'Bearer realm="plant-store", error="invalid_token"' },
-  insufficient_scope: { "WWW-Authenticate": 'Bearer realm="plant-store", error="insufficient_scope"' },
+  insufficient_scope: {
+    "WWW-Authenticate": 'Bearer realm="plant-store", error="insufficient_scope"',
+  },
   // The client and the server may not agree on where the request ends (RFC 9112, section 11.2).
   malformed_request: { Connection: "close" },
   // The rest of the body is not read, so the connection cannot carry another request.
@@ -44,7 +46,10 @@ export function errorResponse({ code, message }: PlantStoreError): Response {
 
 /** What {@linkcode respond} needs. */
 export interface RespondOptions {
-  /** Handles a request to a path that exists, with a method that it takes. What it throws becomes an error response. */
+  /**
+   * Handles a request to a path that exists, with a method that it takes. What it throws becomes an
+   * error response.
+   */
   readonly handle: (request: Request) => Response | Promise<Response>;
   /** The methods of each path that exists. */
   readonly methods: ReadonlyMap<string, readonly string[]>;
@@ -58,12 +63,16 @@ export interface RespondOptions {
 }
 
 /**
- * A `fetch` that gives every request a response, even if there is no route for it or its handler fails. The response
- * has the id of its request, and closes a connection that cannot carry another request. The observer hears of it.
+ * A `fetch` that gives every request a response, even if there is no route for it or its handler
+ * fails. The response has the id of its request, and closes a connection that cannot carry another
+ * request. The observer hears of it.
  *
- * It surrounds every request: so it is not an async function, and adds one promise to those of the handler.
+ * It surrounds every request: so it is not an async function, and adds one promise to those of the
+ * handler.
  */
-export function respond(options: RespondOptions): (request: Request) => Response | Promise<Response> {
+export function respond(
+  options: RespondOptions,
+): (request: Request) => Response | Promise<Response> {
   const { handle, observer, cors, maxBodyBytes, isShuttingDown } = options;
   return (request) => {
     const startedAt = performance.now();
@@ -75,9 +84,10 @@ export function respond(options: RespondOptions): (request: Request) => Response
     const complete = (response: Response) => {
       response.headers.set(REQUEST_ID, requestId);
       cors?.addHeaders(response, request);
-      // RFC 9112, section 9.6: the rest of the body would have to be read to its end. If the server is shutting down, the
-      // client would send its next request to a server that has stopped.
-      if (isShuttingDown() || hasUnreadBody(request, maxBodyBytes)) response.headers.set("connection", "close");
+      // RFC 9112, section 9.6: the rest of the body would have to be read to its end. If the server
+      // is shutting down, the client would send its next request to a server that has stopped.
+      if (isShuttingDown() || hasUnreadBody(request, maxBodyBytes))
+        response.headers.set("connection", "close");
       observer.onResponse({
         method: request.method,
         path: methods === undefined ? "other" : path,
@@ -89,7 +99,10 @@ export function respond(options: RespondOptions): (request: Request) => Response
       return response;
     };
     const fail = (cause: unknown) => {
-      const error = cause instanceof PlantStoreError ? cause : new PlantStoreError("internal", undefined, { cause });
+      const error =
+        cause instanceof PlantStoreError
+          ? cause
+          : new PlantStoreError("internal", undefined, { cause });
       observer.onError(error, { requestId, clientAddress });
       const response = errorResponse(error);
       // RFC 9110, section 9.3.2.

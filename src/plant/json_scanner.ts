@@ -2,20 +2,26 @@
 export type JsonScan =
   | {
       readonly isJson: true;
-      /** Of an object: the source text of each member asked for. The last of repeated members counts. */
+      /**
+       * Of an object: the source text of each member asked for. The last of repeated members
+       * counts.
+       */
       readonly sources: readonly (string | undefined)[] | undefined;
     }
   | {
       readonly isJson: false;
-      /** The first UTF-16 code unit that is wrong, or opens a level too many; the text's length if it ends too early. */
+      /**
+       * The first UTF-16 code unit that is wrong, or opens a level too many; the text's length if
+       * it ends too early.
+       */
       readonly offset: number;
       readonly isTooDeep: boolean;
     };
 
 /**
- * Scans JSON (RFC 8259) without building it. A nested value can take much more memory than its text: JavaScriptCore
- * makes an array of a thousand elements for an object whose only key is "999". One pass: a hostile text costs no more than
- * any other of its length.
+ * Scans JSON (RFC 8259) without building it. A nested value can take much more memory than its
+ * text: JavaScriptCore makes an array of a thousand elements for an object whose only key is "999".
+ * One pass: a hostile text costs no more than any other of its length.
  *
  * @example
  * ```ts
@@ -30,7 +36,10 @@ export function scanJson(text: string, options: JsonScanOptions): JsonScan {
 
 /** What to look for. */
 export interface JsonScanOptions {
-  /** How deep arrays and objects may be nested (RFC 8259, section 9 allows a limit), and how deep the scan recurses. */
+  /**
+   * How deep arrays and objects may be nested (RFC 8259, section 9 allows a limit), and how deep
+   * the scan recurses.
+   */
   readonly maxDepth: number;
   /** The members of an object to find. */
   readonly names: readonly string[];
@@ -55,8 +64,8 @@ const BROKEN_ESCAPE = /(?:\\(?:u[\da-fA-F]{0,3})?)?/y;
 const NUMBER = /-?(?:(?:0|[1-9]\d*)(?:\.(?:\d+(?:[eE][+-]?\d*)?)?|[eE][+-]?\d*)?)?/y;
 
 /**
- * Each method reads what it is named after, or returns false with `at` where the text breaks. The fields are not private
- * with `#`: a scan would take several times as long.
+ * Each method reads what it is named after, or returns false with `at` where the text breaks. The
+ * fields are not private with `#`: a scan would take several times as long.
  */
 class Scanner {
   readonly text: string;
@@ -87,7 +96,9 @@ class Scanner {
   value(depth: number): boolean {
     this.space();
     const code = this.code();
-    return code === OPEN_ARRAY || code === OPEN_OBJECT ? this.container(code, depth) : this.scalar();
+    return code === OPEN_ARRAY || code === OPEN_OBJECT
+      ? this.container(code, depth)
+      : this.scalar();
   }
 
   container(open: typeof OPEN_ARRAY | typeof OPEN_OBJECT, depth: number): boolean {
@@ -116,7 +127,9 @@ class Scanner {
     if (!this.value(depth + 1)) return false;
     if (depth === 0) {
       const name = this.text.slice(start + 1, end - 1);
-      const index = this.options.names.indexOf(name.includes("\\") ? JSON.parse(`"${name}"`) : name);
+      const index = this.options.names.indexOf(
+        name.includes("\\") ? JSON.parse(`"${name}"`) : name,
+      );
       if (index >= 0) this.sources[index] = this.text.slice(valueStart, this.at);
     }
     return true;

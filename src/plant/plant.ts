@@ -37,9 +37,15 @@ export interface NewPlant extends Plant {
 }
 
 /** Whether each plant has the field. Fields are written in this order. */
-const FIELDS: Readonly<Record<keyof Plant, "required" | "optional">> = { name: "required", tag: "optional" };
+const FIELDS: Readonly<Record<keyof Plant, "required" | "optional">> = {
+  name: "required",
+  tag: "optional",
+};
 
-/** The names of the descriptive fields. Whatever parses, compares, stores, checks or prints plants follows this list. */
+/**
+ * The names of the descriptive fields. Whatever parses, compares, stores, checks or prints plants
+ * follows this list.
+ */
 export const PLANT_FIELDS = Object.keys(FIELDS) as readonly (keyof Plant)[];
 
 /** Whether every plant has this field. */
@@ -50,9 +56,13 @@ export function isRequired(field: keyof Plant): boolean {
 /**
  * Builds a plant.
  *
- * @param textOf Called once for each field, in order. Returns `undefined` or `null` if the plant does not have it.
+ * @param textOf Called once for each field, in order. Returns `undefined` or `null` if the plant
+ *   does not have it.
  */
-export function plantOf(id: bigint, textOf: (field: keyof Plant) => string | null | undefined): NewPlant {
+export function plantOf(
+  id: bigint,
+  textOf: (field: keyof Plant) => string | null | undefined,
+): NewPlant {
   const plant: { id: bigint } & Partial<Record<keyof Plant, string>> = { id };
   for (const field of PLANT_FIELDS) {
     const text = textOf(field);
@@ -69,7 +79,8 @@ export function textLength(plant: Plant): number {
 }
 
 /**
- * Whether two plants have the same descriptive fields. Under the same id, the second is a retry of the first.
+ * Whether two plants have the same descriptive fields. Under the same id, the second is a retry of
+ * the first.
  *
  * @example
  * ```ts

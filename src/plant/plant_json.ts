@@ -1,6 +1,14 @@
 import { PlantStoreError } from "../errors.ts";
 import { scanJson } from "./json_scanner.ts";
-import { INT64_MAX, INT64_MIN, isRequired, type NewPlant, type Plant, PLANT_FIELDS, plantOf } from "./plant.ts";
+import {
+  INT64_MAX,
+  INT64_MIN,
+  isRequired,
+  type NewPlant,
+  type Plant,
+  PLANT_FIELDS,
+  plantOf,
+} from "./plant.ts";
 
 /** How deep arrays and objects may be nested; the plant itself is the first level. */
 const MAX_DEPTH = 100;
@@ -18,7 +26,8 @@ const MAX_DEPTH = 100;
  * ```
  */
 export function parsePlant(bytes: Uint8Array, subject: Subject = "the body"): NewPlant {
-  if (bytes.length === 0) throw new PlantStoreError("malformed_json", `${subject} must not be empty`);
+  if (bytes.length === 0)
+    throw new PlantStoreError("malformed_json", `${subject} must not be empty`);
   let text: string;
   try {
     text = UTF8.decode(bytes);
@@ -31,14 +40,18 @@ export function parsePlant(bytes: Uint8Array, subject: Subject = "the body"): Ne
 /** Ignores a byte order mark, as RFC 8259, section 8.1 allows and `Request.json` does. */
 const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
-/** Parses JSON with an exact `id`. The text is scanned only if it may be nested, is not JSON or has an unusual id. */
+/**
+ * Parses JSON with an exact `id`. The text is scanned only if it may be nested, is not JSON or has
+ * an unusual id.
+ */
 function parseJson(text: string, subject: Subject): unknown {
   if (!mayBeNested(text)) {
     try {
       const value: unknown = JSON.parse(text);
       if (!isObject(value) || !mayBeInexact(value["id"], text)) return value;
     } catch {
-      // Not every runtime's parser says where it failed, and its message quotes the text, which no response may.
+      // Not every runtime's parser says where it failed, and its message quotes the text, which no
+      // response may.
     }
   }
   return scanPlant(text, subject);
@@ -56,7 +69,10 @@ function mayBeInexact(id: unknown, text: string): boolean {
 
 const MEMBERS = ["id", ...PLANT_FIELDS];
 
-/** Scans a plant without building arrays and objects. Returns its members, or `undefined` if it is not an object. */
+/**
+ * Scans a plant without building arrays and objects. Returns its members, or `undefined` if it is
+ * not an object.
+ */
 function scanPlant(text: string, subject: Subject): unknown {
   const scan = scanJson(text, { maxDepth: MAX_DEPTH, names: MEMBERS });
   if (scan.isJson) {
@@ -89,7 +105,8 @@ function idOf(source: string | undefined): unknown {
 
 /** Whether a JSON number with a fraction or an exponent is an integer, in exact decimal arithmetic. */
 function isWrittenAsInteger(source: string): boolean {
-  const [, whole = "", fraction = "", exponent = "0"] = /^-?(\d+)(?:\.(\d+))?(?:[eE](.+))?$/.exec(source) ?? [];
+  const [, whole = "", fraction = "", exponent = "0"] =
+    /^-?(\d+)(?:\.(\d+))?(?:[eE](.+))?$/.exec(source) ?? [];
   const digits = whole + fraction;
   let zeros = 0;
   // A regular expression would take quadratic time.
@@ -97,7 +114,10 @@ function isWrittenAsInteger(source: string): boolean {
   return zeros === digits.length || zeros + Number(exponent) >= fraction.length;
 }
 
-/** Line and column as an editor shows them: from 1, in UTF-16 code units. Names the line if there are several. */
+/**
+ * Line and column as an editor shows them: from 1, in UTF-16 code units. Names the line if there
+ * are several.
+ */
 function place(text: string, offset: number): string {
   let [line, start] = [1, 0];
   for (let at = 0; at < offset; at++) {
@@ -113,15 +133,22 @@ export type Subject = "the body" | "the line";
 /** Checks by hand, because a refusal must be cheap. */
 function checkPlant(value: unknown, subject: Subject): NewPlant {
   if (!isObject(value)) {
-    throw new PlantStoreError("invalid_plant", `${subject} must be a JSON object with \`id\` and \`name\``);
+    throw new PlantStoreError(
+      "invalid_plant",
+      `${subject} must be a JSON object with \`id\` and \`name\``,
+    );
   }
   const { id } = value;
   if (!isInt64(id) || !hasStorableTexts(value)) throw invalidPlant(value);
   return plantOf(BigInt(id), (field) => value[field]);
 }
 
-function hasStorableTexts(value: Record<string, unknown>): value is Record<keyof Plant, string | undefined> {
-  return PLANT_FIELDS.every((field) => (value[field] === undefined ? !isRequired(field) : isStorable(value[field])));
+function hasStorableTexts(
+  value: Record<string, unknown>,
+): value is Record<keyof Plant, string | undefined> {
+  return PLANT_FIELDS.every((field) =>
+    value[field] === undefined ? !isRequired(field) : isStorable(value[field]),
+  );
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {
@@ -133,7 +160,10 @@ function isInt64(value: unknown): value is number | bigint {
   return typeof value === "bigint" && value >= INT64_MIN && value <= INT64_MAX;
 }
 
-/** PostgreSQL's text cannot hold U+0000, and UTF-8 cannot hold a lone surrogate (RFC 3629, section 3). */
+/**
+ * PostgreSQL's text cannot hold U+0000, and UTF-8 cannot hold a lone surrogate (RFC 3629, section
+ * 3).
+ */
 function isStorable(value: unknown): value is string {
   return typeof value === "string" && value.isWellFormed() && !value.includes("\0");
 }
@@ -155,5 +185,7 @@ function invalidPlant(members: Record<string, unknown>): PlantStoreError {
 const NOT_INT64 = `\`id\` must be an integer from ${INT64_MIN} to ${INT64_MAX}`;
 
 function faultOfText(value: unknown): string {
-  return typeof value === "string" ? "must not contain U+0000 or a lone surrogate" : "must be a string";
+  return typeof value === "string"
+    ? "must not contain U+0000 or a lone surrogate"
+    : "must be a string";
 }

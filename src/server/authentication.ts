@@ -1,4 +1,5 @@
 import type { Logger } from "@logtape/logtape";
+
 import { withAbort } from "../async/deadline.ts";
 import { repeat } from "../async/timers.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
@@ -26,7 +27,10 @@ export interface LoadTokensOptions {
  * @returns The cache; `undefined` if the server has to stop first.
  * @throws {CommandError} If they cannot be read.
  */
-export function loadTokens(store: TokenStore, options: LoadTokensOptions): Promise<TokenCache | undefined> {
+export function loadTokens(
+  store: TokenStore,
+  options: LoadTokensOptions,
+): Promise<TokenCache | undefined> {
   const { staticTokens, database, stop } = options;
   const reading = tokenCache(store, { staticTokens, sha256 }).catch((error) => {
     throw toCommandError(error, { action: "read the tokens", database });
@@ -35,7 +39,11 @@ export function loadTokens(store: TokenStore, options: LoadTokensOptions): Promi
 }
 
 /** Accepts our own tokens, and the JWTs of an identity provider if one is set. */
-export function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope }: Config, log: Logger): Authenticate {
+export function authenticator(
+  tokens: TokenCache,
+  { jwt, jwtAlgorithms, jwtScope }: Config,
+  log: Logger,
+): Authenticate {
   if (jwt === undefined) return tokens.authenticate;
 
   const authenticateJwt = jwtAuthenticator({
@@ -45,7 +53,8 @@ export function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope
     sha256,
     fetch: fetchKeys,
     // The message only: Bun puts the URL into the error, and its query may have a key.
-    onKeysUnavailable: (cause) => log.warning("Keys of the identity provider not read", { reason: reasonOf(cause) }),
+    onKeysUnavailable: (cause) =>
+      log.warning("Keys of the identity provider not read", { reason: reasonOf(cause) }),
   });
 
   return (token) => {
@@ -56,9 +65,10 @@ export function authenticator(tokens: TokenCache, { jwt, jwtAlgorithms, jwtScope
 }
 
 /**
- * Whoever changes keys on their way can sign tokens. So `NODE_TLS_REJECT_UNAUTHORIZED` does not disable the check of
- * the provider's certificate, and a provider on this machine, which may use plain HTTP, is reached without the proxy
- * that `HTTP_PROXY` names. Others are reached through the proxy, which cannot change HTTPS.
+ * Whoever changes keys on their way can sign tokens. So `NODE_TLS_REJECT_UNAUTHORIZED` does not
+ * disable the check of the provider's certificate, and a provider on this machine, which may use
+ * plain HTTP, is reached without the proxy that `HTTP_PROXY` names. Others are reached through the
+ * proxy, which cannot change HTTPS.
  */
 function fetchKeys(url: string, init: RequestInit): Promise<Response> {
   const direct = isLoopback(new URL(url)) ? { proxy: false as const } : {};

@@ -1,11 +1,12 @@
 import type { Logger } from "@logtape/logtape";
+
+import { SCOPES } from "../auth/authenticate.ts";
 import { sha256 } from "../auth/sha256.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { mintToken } from "../auth/tokens.ts";
-import { SCOPES } from "../auth/authenticate.ts";
-import type { Config } from "../settings/settings.ts";
 import type { DatabaseAdapter } from "../database/adapter.ts";
 import { reasonOfRefusal } from "../database/open_database.ts";
+import type { Config } from "../settings/settings.ts";
 
 /** What {@linkcode offerFirstToken} needs to know of the server. */
 export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
@@ -22,10 +23,14 @@ const NAME = "first-start";
 const LIFETIME_MS = 86_400_000;
 
 /**
- * Creates a token if neither a token nor JWTs are accepted, and prints it once. If stderr is not a terminal, it may be
- * a log: then the token expires. In production, or if storage refuses, a warning says what to do instead.
+ * Creates a token if neither a token nor JWTs are accepted, and prints it once. If stderr is not a
+ * terminal, it may be a log: then the token expires. In production, or if storage refuses, a
+ * warning says what to do instead.
  */
-export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOptions): Promise<void> {
+export async function offerFirstToken(
+  tokens: TokenCache,
+  options: FirstTokenOptions,
+): Promise<void> {
   const { jwt, production, database, terminal, log } = options;
   if (jwt !== undefined || tokens.size() > 0) return;
   const create = `run plant-store token create NAME ${database.flag}`;
@@ -36,8 +41,10 @@ export async function offerFirstToken(tokens: TokenCache, options: FirstTokenOpt
   try {
     // Not added if a server that starts at the same time, or an old token, has the name.
     if (!production && (await tokens.add(record))) terminal.stderr(welcome(token, options));
-    // If two servers start together on a new file, the slower one has read the token of the other by now.
-    else if (tokens.size() === 0) log.warning(`No token is accepted, so every call returns 401: ${create}`);
+    // If two servers start together on a new file, the slower one has read the token of the other
+    // by now.
+    else if (tokens.size() === 0)
+      log.warning(`No token is accepted, so every call returns 401: ${create}`);
   } catch (error) {
     const reason = reasonOfRefusal(error);
     if (reason === undefined) throw error;

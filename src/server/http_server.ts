@@ -1,8 +1,8 @@
 import { withDeadline } from "../async/deadline.ts";
 import { eventLoopTurn } from "../async/timers.ts";
 import { CommandError, ConfigError, reasonOf } from "../errors.ts";
-import type { Config } from "../settings/settings.ts";
 import { readSecretFile } from "../settings/secret_files.ts";
+import type { Config } from "../settings/settings.ts";
 
 /** The two functions that make responses. */
 export interface Handlers {
@@ -15,15 +15,19 @@ export interface Handlers {
 type HttpServerOptions = Pick<Config, "host" | "port" | "tls">;
 
 /**
- * How long a connection may be idle, or take to send a whole body, in seconds. Bun allows 12 seconds for the headers.
- * With both limits, and a deadline for every response, no connection stays open forever.
+ * How long a connection may be idle, or take to send a whole body, in seconds. Bun allows 12
+ * seconds for the headers. With both limits, and a deadline for every response, no connection stays
+ * open forever.
  */
 const IDLE_TIMEOUT_S = 30;
 
 /** How long a server that stops waits for further requests, in milliseconds. */
 const QUIET_MS = 250;
 
-/** The cipher suites of TLS 1.2 with forward secrecy (RFC 7525 section 4.2). All those of TLS 1.3 have it. */
+/**
+ * The cipher suites of TLS 1.2 with forward secrecy (RFC 7525 section 4.2). All those of TLS 1.3
+ * have it.
+ */
 const CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
 /** The server of HTTP, or of HTTPS if the configuration names a certificate. */
@@ -72,14 +76,17 @@ export class HttpServer {
     this.#current = server;
     // Port 0 took a free one: the server keeps it.
     this.#listen = () => {
-      this.#current = startServer({ ...this.#options, port }, this.#certificate, { fetch: counted, error });
+      this.#current = startServer({ ...this.#options, port }, this.#certificate, {
+        fetch: counted,
+        error,
+      });
     };
     return `${tls ? "https" : "http"}://${connectable(hostname)}:${port}`;
   }
 
   /**
-   * Resolves once no request has arrived and no response has left for {@linkcode QUIET_MS}: a client that got its
-   * response may send another request on the same connection.
+   * Resolves once no request has arrived and no response has left for {@linkcode QUIET_MS}: a
+   * client that got its response may send another request on the same connection.
    *
    * @param limitMs How long to wait at most, in milliseconds.
    */
@@ -91,7 +98,8 @@ export class HttpServer {
       before = this.#activity();
       await Bun.sleep(Math.min(QUIET_MS, limitMs));
 
-      // Timers run before sockets are read: on a busy machine requests may have waited in the sockets all the time.
+      // Timers run before sockets are read: on a busy machine requests may have waited in the
+      // sockets all the time.
       await eventLoopTurn();
       await eventLoopTurn();
     } while (this.#activity() !== before && performance.now() < deadline);
@@ -106,7 +114,10 @@ export class HttpServer {
     return 2 * this.#received - pending;
   }
 
-  /** The address of the peer that sent a request, which may be a proxy; `undefined` if its connection is closed. */
+  /**
+   * The address of the peer that sent a request, which may be a proxy; `undefined` if its
+   * connection is closed.
+   */
   peerOf(request: Request): string | undefined {
     // A server that listens on IPv6 gets mapped IPv4 addresses (RFC 4291, section 2.5.5.2).
     return this.#current?.requestIP(request)?.address.replace(/^::ffff:(?=\d+\.)/i, "");
@@ -118,10 +129,12 @@ export class HttpServer {
   }
 
   /**
-   * Reloads the TLS files: stops listening, and listens again with the new certificate (Bun's own `reload` keeps the old
-   * one). Requests in flight get their responses. Idle connections are closed, with what is sent on them meanwhile.
+   * Reloads the TLS files: stops listening, and listens again with the new certificate (Bun's own
+   * `reload` keeps the old one). Requests in flight get their responses. Idle connections are
+   * closed, with what is sent on them meanwhile.
    *
-   * @returns When the new certificate expires; `undefined` without HTTPS, or if the server does not listen.
+   * @returns When the new certificate expires; `undefined` without HTTPS, or if the server does not
+   *   listen.
    * @throws {ConfigError} If the files cannot be used: then nothing changes.
    * @throws {CommandError} If it cannot listen again.
    */
@@ -134,8 +147,8 @@ export class HttpServer {
   }
 
   /**
-   * Stops listening, and resolves once every request in flight has its response. Closes the remaining connections after
-   * `timeoutMs` milliseconds.
+   * Stops listening, and resolves once every request in flight has its response. Closes the
+   * remaining connections after `timeoutMs` milliseconds.
    */
   async stop(timeoutMs: number): Promise<void> {
     this.#listen = undefined;
@@ -157,7 +170,11 @@ export class HttpServer {
 
 type BunServer = ReturnType<typeof startServer>;
 
-function startServer({ host, port }: HttpServerOptions, certificate: Certificate | undefined, handlers: Handlers) {
+function startServer(
+  { host, port }: HttpServerOptions,
+  certificate: Certificate | undefined,
+  handlers: Handlers,
+) {
   try {
     return Bun.serve({
       ...handlers,
@@ -167,14 +184,20 @@ function startServer({ host, port }: HttpServerOptions, certificate: Certificate
       development: false,
       // Otherwise a second server on the port would start, and share the traffic silently.
       reusePort: false,
-      // The app counts every body, after it has checked the credentials. Bun's own 413 has no body and comes before that
-      // check: so this is the largest limit that Bun takes. Bun reads no further than the app does, so memory is safe.
+      // The app counts every body, after it has checked the credentials. Bun's own 413 has no body
+      // and comes before that check: so this is the largest limit that Bun takes. Bun reads no
+      // further than the app does, so memory is safe.
       maxRequestBodySize: Number.MAX_SAFE_INTEGER,
-      ...(certificate && { tls: { cert: certificate.cert, key: certificate.key, ciphers: CIPHERS } }),
+      ...(certificate && {
+        tls: { cert: certificate.cert, key: certificate.key, ciphers: CIPHERS },
+      }),
     });
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException;
-    throw new CommandError(`Cannot listen on ${host}:${port}: ${ADVICE[String(code)] ?? reasonOf(cause)}`, { cause });
+    throw new CommandError(
+      `Cannot listen on ${host}:${port}: ${ADVICE[String(code)] ?? reasonOf(cause)}`,
+      { cause },
+    );
   }
 }
 
@@ -191,12 +214,18 @@ function connectable(hostname: string): string {
 
 type Certificate = Awaited<ReturnType<typeof readCertificate>>;
 
-/** Reads a certificate, with those between it and the root, and its key, and checks that they are a pair. */
+/**
+ * Reads a certificate, with those between it and the root, and its key, and checks that they are a
+ * pair.
+ */
 async function readCertificate({ certFile, keyFile }: NonNullable<Config["tls"]>) {
   const cert = await readSecretFile("TLS_CERT_FILE", certFile);
   const key = await readSecretFile("TLS_KEY_FILE", keyFile);
   // Loaded here, so that a start without HTTPS does not wait for them.
-  const [{ X509Certificate }, { createSecureContext }] = await Promise.all([import("node:crypto"), import("node:tls")]);
+  const [{ X509Certificate }, { createSecureContext }] = await Promise.all([
+    import("node:crypto"),
+    import("node:tls"),
+  ]);
   try {
     createSecureContext({ cert, key });
     return { cert, key, expires: new X509Certificate(cert).validToDate };

@@ -21,7 +21,10 @@ export type StopStep = keyof typeof SHARES;
 /** The steps of the stop, in their order, and the share of its time that each may take. */
 const SHARES = { requests: 0.65, uses: 0.05, traces: 0.1, database: 0.2 } as const;
 
-/** How long the whole stop may take after a failure, in milliseconds: only a new process can store plants. */
+/**
+ * How long the whole stop may take after a failure, in milliseconds: only a new process can store
+ * plants.
+ */
 const FAILED_STOP_TIMEOUT_MS = 2_000;
 
 /** How a {@linkcode Lifetime} begins. */
@@ -51,7 +54,9 @@ export function beginLifetime({ signal, shutdownTimeoutMs, log }: LifetimeOption
     fail(cause) {
       failure ??= cause;
       const { message } = cause;
-      log.error(stop.aborted ? `Failed while stopping: ${message}` : `Stopping: ${message}`, { cause: cause.cause });
+      log.error(stop.aborted ? `Failed while stopping: ${message}` : `Stopping: ${message}`, {
+        cause: cause.cause,
+      });
       failed.abort();
     },
     timeoutMs(step) {

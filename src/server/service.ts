@@ -1,5 +1,7 @@
 import { once } from "node:events";
+
 import type { Logger } from "@logtape/logtape";
+
 import { withAbort } from "../async/deadline.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
@@ -36,8 +38,8 @@ export interface ServiceOptions {
 }
 
 /**
- * Connects everything between the database and the socket. Serves until the end of `lifetime`, then finishes the
- * requests in flight.
+ * Connects everything between the database and the socket. Serves until the end of `lifetime`, then
+ * finishes the requests in flight.
  *
  * @throws {ConfigError} If the TLS files cannot be used.
  * @throws {CommandError} If the server cannot listen, or the tokens cannot be read.
@@ -76,7 +78,10 @@ export async function runService(config: Config, options: ServiceOptions): Promi
   const docs = config.docs ? `, documentation at ${address}/swagger` : "";
   log.info(`Plant Store listens on ${address}${docs}`, { version: version() });
   log.info("Configuration in force", loggableSettings(config));
-  await withAbort(offerFirstToken(tokens, { ...config, address, database: adapter, terminal, log }), stop);
+  await withAbort(
+    offerFirstToken(tokens, { ...config, address, database: adapter, terminal, log }),
+    stop,
+  );
 
   for (const timer of [watchDescriptors(log), ...keepFresh(tokens, log)]) timers.use(timer);
   if (!stop.aborted) await once(stop, "abort");
@@ -105,7 +110,10 @@ interface AppParts extends Pick<ServiceOptions, "database" | "server"> {
   readonly stop: AbortSignal;
 }
 
-function appOf(config: Config, { database, server, commits, authenticate, observer, metrics, stop }: AppParts) {
+function appOf(
+  config: Config,
+  { database, server, commits, authenticate, observer, metrics, stop }: AppParts,
+) {
   const { trustProxy } = config;
   const ready = readiness(() => database.plants.probe());
 
@@ -117,7 +125,8 @@ function appOf(config: Config, { database, server, commits, authenticate, observ
     observer,
     corsOrigins: config.corsOrigins,
     clientAddress: (request) =>
-      (trustProxy === "off" ? undefined : forwardedFor(request.headers, trustProxy)) ?? server.peerOf(request),
+      (trustProxy === "off" ? undefined : forwardedFor(request.headers, trustProxy)) ??
+      server.peerOf(request),
     docsFiles: config.docs ? swaggerUi : undefined,
     renderMetrics: metrics.render,
     isShuttingDown: () => stop.aborted || server.isDraining(),

@@ -1,4 +1,5 @@
 import type { Logger } from "@logtape/logtape";
+
 import { withDeadline } from "../async/deadline.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
@@ -16,10 +17,15 @@ export interface RunningService {
 }
 
 /**
- * Stops a service: finishes the requests in flight, with 503 if a plant was not stored in time, and stops listening. Then
- * writes when tokens were used, unless the storage failed, and sends the last spans.
+ * Stops a service: finishes the requests in flight, with 503 if a plant was not stored in time, and
+ * stops listening. Then writes when tokens were used, unless the storage failed, and sends the last
+ * spans.
  */
-export async function shutDown(service: RunningService, lifetime: Lifetime, log: Logger): Promise<void> {
+export async function shutDown(
+  service: RunningService,
+  lifetime: Lifetime,
+  log: Logger,
+): Promise<void> {
   const { server, commits, tokens, tracing } = service;
 
   await finishRequests(server, commits, lifetime.timeoutMs("requests"));
@@ -36,10 +42,14 @@ export async function shutDown(service: RunningService, lifetime: Lifetime, log:
 }
 
 /**
- * Finishes the requests in flight. At first the server still listens: requests on their way get 503 with `Connection:
- * close`, where a closed port would lose them.
+ * Finishes the requests in flight. At first the server still listens: requests on their way get 503
+ * with `Connection: close`, where a closed port would lose them.
  */
-async function finishRequests(server: HttpServer, commits: GroupCommit, timeoutMs: number): Promise<void> {
+async function finishRequests(
+  server: HttpServer,
+  commits: GroupCommit,
+  timeoutMs: number,
+): Promise<void> {
   const deadline = performance.now() + timeoutMs;
   const drained = commits.drain(timeoutMs / 2);
 

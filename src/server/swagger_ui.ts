@@ -1,10 +1,16 @@
 import { resolve } from "node:path";
-import css from "swagger-ui-dist/swagger-ui.css" with { type: "file" };
-import script from "swagger-ui-dist/swagger-ui-bundle.js" with { type: "file" };
+
 import icon from "swagger-ui-dist/favicon-32x32.png" with { type: "file" };
+import script from "swagger-ui-dist/swagger-ui-bundle.js" with { type: "file" };
+
 import type { DocsFiles } from "../http/docs.ts";
 
-/** Swagger UI from the package, from inside the executable, or beside a bundle, which has only the file's name. */
+import css from "swagger-ui-dist/swagger-ui.css" with { type: "file" };
+
+/**
+ * Swagger UI from the package, from inside the executable, or beside a bundle, which has only the
+ * file's name.
+ */
 export const swaggerUi: DocsFiles = {
   "swagger-ui.css": Bun.file(resolve(import.meta.dirname, css)),
   "swagger-ui-bundle.js": Bun.file(resolve(import.meta.dirname, script)),

@@ -1,5 +1,7 @@
 import { closeSync, openSync } from "node:fs";
+
 import type { Logger } from "@logtape/logtape";
+
 import { repeat } from "../async/timers.ts";
 
 /** How often to check the event loop, in milliseconds. */
@@ -19,8 +21,8 @@ export function watchEventLoop(log: Logger): Disposable {
 }
 
 /**
- * Logs, once for each shortage, that the process is out of file descriptors. Then new connections wait in the system's
- * queue, and open ones are served: Bun cannot refuse them.
+ * Logs, once for each shortage, that the process is out of file descriptors. Then new connections
+ * wait in the system's queue, and open ones are served: Bun cannot refuse them.
  */
 export function watchDescriptors(log: Logger): Disposable {
   let isOut = false;
@@ -29,7 +31,8 @@ export function watchDescriptors(log: Logger): Disposable {
       closeSync(openSync("/dev/null", "r"));
       isOut = false;
     } catch {
-      if (!isOut) log.error("Out of file descriptors: new connections wait; raise LimitNOFILE (ulimit -n)");
+      if (!isOut)
+        log.error("Out of file descriptors: new connections wait; raise LimitNOFILE (ulimit -n)");
       isOut = true;
     }
   });

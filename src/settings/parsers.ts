@@ -35,7 +35,10 @@ export function parseTimeout(input: Input): number {
 }
 
 /** Parses one of several words. */
-export function parseChoice<const Choice extends string>(input: Input, choices: readonly Choice[]): Choice {
+export function parseChoice<const Choice extends string>(
+  input: Input,
+  choices: readonly Choice[],
+): Choice {
   const chosen = choices.find((known) => known === input.text);
   if (chosen !== undefined) return chosen;
   throw refusal(input, `expected ${choices.join(", ").replace(/, ([^,]*)$/, " or $1")}`);
@@ -60,15 +63,17 @@ export function parseSwitch(input: Input): boolean {
  * @throws {ConfigError} If some are set and some are not.
  */
 export function isComplete(inputs: readonly Input[]): boolean {
-  const { given = [], missing = [] } = Object.groupBy(inputs, ({ text }) => (text === "" ? "missing" : "given"));
+  const { given = [], missing = [] } = Object.groupBy(inputs, ({ text }) =>
+    text === "" ? "missing" : "given",
+  );
   if (given.length === 0 || missing.length === 0) return missing.length === 0;
   const namesOf = (group: readonly Input[]) => group.map(({ name }) => name).join(" and ");
   throw new ConfigError(`Cannot use ${namesOf(given)} without ${namesOf(missing)}`);
 }
 
 /**
- * Parses a path, `file:PATH`, an absolute URL `file:///PATH` (RFC 8089), or `postgres://…`. A secret often ends with a
- * newline. White space around a path is ignored, as bun:sqlite does.
+ * Parses a path, `file:PATH`, an absolute URL `file:///PATH` (RFC 8089), or `postgres://…`. A
+ * secret often ends with a newline. White space around a path is ignored, as bun:sqlite does.
  */
 export function parseDatabaseUrl(input: Input): DatabaseLocation {
   const url = input.text;
@@ -84,13 +89,18 @@ export function parseDatabaseUrl(input: Input): DatabaseLocation {
   const [, path] = /^(?:file:(?:\/\/(?=\/))?(?=[^?#]+$)|(?=[^:@?#]+$))(.+)$/s.exec(url) ?? [];
   const trimmed = path?.trim();
   // A database in memory would lose every plant, and two slashes name a host.
-  if (trimmed && !trimmed.startsWith("//") && trimmed !== ":memory:") return { adapter: "sqlite", path: trimmed };
+  if (trimmed && !trimmed.startsWith("//") && trimmed !== ":memory:")
+    return { adapter: "sqlite", path: trimmed };
   throw refusal(input, "expected file:PATH or postgres://…", withoutSecrets(url));
 }
 
-/** Parses the URL of keys. Plain HTTP is for this machine only: whoever changes keys on the network can sign tokens. */
+/**
+ * Parses the URL of keys. Plain HTTP is for this machine only: whoever changes keys on the network
+ * can sign tokens.
+ */
 export function parseJwksUrl(input: Input): URL {
-  const isSafe = (url: URL) => url.protocol === "https:" || (url.protocol === "http:" && isLoopback(url));
+  const isSafe = (url: URL) =>
+    url.protocol === "https:" || (url.protocol === "http:" && isLoopback(url));
   return parseUrl(input, isSafe, "expected an https URL without a password");
 }
 
@@ -102,7 +112,11 @@ export function isLoopback({ hostname }: URL): boolean {
 /** Parses a URL that paths are appended to: that of a collector of traces, or of the API. */
 export function parseBaseUrl(input: Input): URL {
   const isBase = ({ protocol }: URL) => /^https?:$/.test(protocol) && !/[?#]/.test(input.text);
-  return parseUrl(input, isBase, "expected an http or https URL without a password, a query and a fragment");
+  return parseUrl(
+    input,
+    isBase,
+    "expected an http or https URL without a password, a query and a fragment",
+  );
 }
 
 /** Logs and messages have the URL: so it must not have a password. */
@@ -112,10 +126,15 @@ function parseUrl(input: Input, isUsable: (url: URL) => boolean, expected: strin
   throw refusal(input, expected, withoutSecrets(input.text));
 }
 
-/** Parses web origins (RFC 6454), separated by commas, as browsers send them: with a scheme, without a path. */
+/**
+ * Parses web origins (RFC 6454), separated by commas, as browsers send them: with a scheme, without
+ * a path.
+ */
 export function parseOrigins(input: Input): string[] {
   const origins = wordsOf(input.text, ",");
-  const wrong = origins.find((origin) => !/^https?:/.test(origin) || URL.parse(origin)?.origin !== origin);
+  const wrong = origins.find(
+    (origin) => !/^https?:/.test(origin) || URL.parse(origin)?.origin !== origin,
+  );
   if (wrong === undefined) return origins;
   const expected = "expected origins such as https://app.example.org, without a path";
   throw refusal(input, expected, withoutSecrets(wrong));
@@ -133,7 +152,8 @@ export function parseTokens({ name, text }: Input): string[] {
   const tokens = wordsOf(text, /[,\n]/);
   tokens.forEach((token, index) => {
     const fault = staticTokenFault(token);
-    if (fault !== undefined) throw new ConfigError(`Cannot use ${name}: token ${index + 1} ${fault}`);
+    if (fault !== undefined)
+      throw new ConfigError(`Cannot use ${name}: token ${index + 1} ${fault}`);
   });
   return tokens;
 }

@@ -1,23 +1,29 @@
 import { constants } from "node:fs";
 import { open } from "node:fs/promises";
+
 import type { Logger } from "@logtape/logtape";
+
 import { ConfigError, reasonOf } from "../errors.ts";
-import type { Config, Environment, Flags } from "./settings.ts";
 import { parseDatabaseUrl, parseTokens } from "./parsers.ts";
+import type { Config, Environment, Flags } from "./settings.ts";
 
 /** The maximum size of a file of secrets, in bytes: `/dev/zero` is not one. */
 const MAX_BYTES = 2 ** 20;
-/** How long reading one may take, in milliseconds. The writer of a pipe may have to fetch the secret first. */
+/**
+ * How long reading one may take, in milliseconds. The writer of a pipe may have to fetch the secret
+ * first.
+ */
 const TIMEOUT_MS = 30_000;
 /** How often to read from an empty pipe, in milliseconds. */
 const POLL_MS = 20;
 
 /**
- * Reads a file of secrets: a regular file, or a pipe that a program writes the secret to. Blocks no thread, even while
- * the pipe has no writer.
+ * Reads a file of secrets: a regular file, or a pipe that a program writes the secret to. Blocks no
+ * thread, even while the pipe has no writer.
  *
  * @param name The setting that names the file.
- * @throws {ConfigError} If the file cannot be read within 30 seconds, or holds more than a mebibyte.
+ * @throws {ConfigError} If the file cannot be read within 30 seconds, or holds more than a
+ *   mebibyte.
  */
 export async function readSecretFile(name: string, path: string): Promise<string> {
   const deadline = performance.now() + TIMEOUT_MS;
@@ -32,9 +38,11 @@ export async function readSecretFile(name: string, path: string): Promise<string
         if (error.code !== "EAGAIN") throw error;
       });
       // A pipe without a writer reads as if it had ended.
-      if (read?.bytesRead === 0 && (length > 0 || !isPipe)) return bytes.toString("utf8", 0, length);
+      if (read?.bytesRead === 0 && (length > 0 || !isPipe))
+        return bytes.toString("utf8", 0, length);
       length += read?.bytesRead ?? 0;
-      if (performance.now() > deadline) throw new Error(`it did not end within ${TIMEOUT_MS / 1_000} seconds`);
+      if (performance.now() > deadline)
+        throw new Error(`it did not end within ${TIMEOUT_MS / 1_000} seconds`);
       if (!read?.bytesRead) await Bun.sleep(POLL_MS);
     }
     throw new Error(`expected at most ${MAX_BYTES} bytes`);
@@ -48,12 +56,17 @@ function cannotUse(name: string, path: string, reason: string): ConfigError {
 }
 
 /**
- * The environment, with `DATABASE_URL` from the file that `DATABASE_URL_FILE` names: other processes can read an
- * environment and a password in it. The flag `--database` replaces both: then no file is read.
+ * The environment, with `DATABASE_URL` from the file that `DATABASE_URL_FILE` names: other
+ * processes can read an environment and a password in it. The flag `--database` replaces both: then
+ * no file is read.
  *
- * @throws {ConfigError} If both variables are set, or the file has no usable URL. The message quotes nothing of it.
+ * @throws {ConfigError} If both variables are set, or the file has no usable URL. The message
+ *   quotes nothing of it.
  */
-export async function withDatabaseUrlFile(environment: Environment, { database: flag }: Flags): Promise<Environment> {
+export async function withDatabaseUrlFile(
+  environment: Environment,
+  { database: flag }: Flags,
+): Promise<Environment> {
   const name = "DATABASE_URL_FILE";
   const { DATABASE_URL, [name]: path } = environment;
   if (!path || flag !== undefined) return environment;
@@ -69,12 +82,15 @@ export async function withDatabaseUrlFile(environment: Environment, { database: 
 }
 
 /**
- * The tokens of `AUTH_TOKENS` and of the file that `AUTH_TOKENS_FILE` names. Logs a warning for each that is easy to
- * guess.
+ * The tokens of `AUTH_TOKENS` and of the file that `AUTH_TOKENS_FILE` names. Logs a warning for
+ * each that is easy to guess.
  *
  * @throws {ConfigError} If the file cannot be read, or has a token that cannot be used.
  */
-export async function readStaticTokens({ authTokens, authTokensFile }: Config, log: Logger): Promise<string[]> {
+export async function readStaticTokens(
+  { authTokens, authTokensFile }: Config,
+  log: Logger,
+): Promise<string[]> {
   const name = "AUTH_TOKENS_FILE";
   const text = authTokensFile === undefined ? "" : await readSecretFile(name, authTokensFile);
   const fromFile = parseTokens({ name, text });
@@ -83,16 +99,21 @@ export async function readStaticTokens({ authTokens, authTokensFile }: Config, l
   return [...authTokens, ...fromFile];
 }
 
-/** The entropy of a secret that cannot be guessed over the network (NIST SP 800-63B, section 7.1), in bits. */
+/**
+ * The entropy of a secret that cannot be guessed over the network (NIST SP 800-63B, section 7.1),
+ * in bits.
+ */
 const ENOUGH_BITS = 64;
 
 /**
- * Estimates the entropy as if the characters were drawn at random from those that occur. That is about right for a
- * random token, low for a repeated or short word, and too high for a long sentence.
+ * Estimates the entropy as if the characters were drawn at random from those that occur. That is
+ * about right for a random token, low for a repeated or short word, and too high for a long
+ * sentence.
  */
 function warnOfGuessable(setting: string, tokens: readonly string[], log: Logger): void {
   tokens.forEach((token, index) => {
     const bits = Math.floor(token.length * Math.log2(new Set(token).size));
-    if (bits < ENOUGH_BITS) log.warning("Token is easy to guess", { setting, token: index + 1, bits });
+    if (bits < ENOUGH_BITS)
+      log.warning("Token is easy to guess", { setting, token: index + 1, bits });
   });
 }

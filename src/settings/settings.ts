@@ -3,8 +3,8 @@ import { describeHost } from "../database/postgres/url.ts";
 import {
   type Input,
   isComplete,
-  parseChoice,
   parseBaseUrl,
+  parseChoice,
   parseDatabaseUrl,
   parseInteger,
   parseJwksUrl,
@@ -20,29 +20,43 @@ import {
 export interface Setting<Value> {
   /** Its heading in `--help`. */
   readonly group: "Network" | "Database" | "Authentication" | "Limits" | "TLS" | "Observability";
-  /** The environment variables that it is parsed from, each with its default; an empty default means none. */
+  /**
+   * The environment variables that it is parsed from, each with its default; an empty default means
+   * none.
+   */
   readonly variables: Readonly<Record<string, string>>;
-  /** The flag that overrides its only variable, such as `--port <number>`, and has its name. @default none */
+  /**
+   * The flag that overrides its only variable, such as `--port <number>`, and has its name.
+   *
+   * @default none
+   */
   readonly flag?: string;
   /** Its meaning, for `--help` and the README. */
   readonly meaning: string;
   /**
    * Parses the values of its variables, or their defaults, in their order.
    *
-   * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and no secret.
+   * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag,
+   *   and no secret.
    */
   parse(...inputs: Input[]): Value;
-  /** What the log of the start has of the value: no secret. @default the value, unless it is an object */
+  /**
+   * What the log of the start has of the value: no secret. @default the value, unless it is an
+   * object
+   */
   log?(value: NoInfer<Value>): unknown;
 }
 
-function setting<Value>(group: Setting<Value>["group"], declared: Omit<Setting<Value>, "group">): Setting<Value> {
+function setting<Value>(
+  group: Setting<Value>["group"],
+  declared: Omit<Setting<Value>, "group">,
+): Setting<Value> {
   return { group, ...declared };
 }
 
 /**
- * Everything that an operator can set, in the order of `serve --help`. The type `Config`, the parsing, the help and the
- * log of the start follow from an entry.
+ * Everything that an operator can set, in the order of `serve --help`. The type `Config`, the
+ * parsing, the help and the log of the start follow from an entry.
  */
 export const SETTINGS = {
   host: setting("Network", {
@@ -66,7 +80,8 @@ export const SETTINGS = {
   }),
   trustProxy: setting("Network", {
     variables: { TRUST_PROXY: "off" },
-    meaning: "the header in which a proxy names the client, for the log: `X-Forwarded-For`, `Forwarded` or `off`",
+    meaning:
+      "the header in which a proxy names the client, for the log: `X-Forwarded-For`, `Forwarded` or `off`",
     parse: (header) => parseChoice(header, ["off", "X-Forwarded-For", "Forwarded"]),
   }),
   docs: setting("Network", {
@@ -82,7 +97,13 @@ export const SETTINGS = {
     log(location) {
       if (location.adapter === "sqlite") return { adapter: location.adapter, path: location.path };
       const { hosts, database, username, sslmode } = location.url;
-      return { adapter: location.adapter, hosts: hosts.map(describeHost), database, username, sslmode };
+      return {
+        adapter: location.adapter,
+        hosts: hosts.map(describeHost),
+        database,
+        username,
+        sslmode,
+      };
     },
   }),
   databaseUrlFile: setting("Database", {
@@ -110,7 +131,11 @@ export const SETTINGS = {
         : undefined,
     // Without the query of the URL, which may have a key.
     log: (jwt) =>
-      jwt && { jwksUrl: jwt.jwksUrl.origin + jwt.jwksUrl.pathname, issuer: jwt.issuer, audience: jwt.audience },
+      jwt && {
+        jwksUrl: jwt.jwksUrl.origin + jwt.jwksUrl.pathname,
+        issuer: jwt.issuer,
+        audience: jwt.audience,
+      },
   }),
   jwtScope: setting("Authentication", {
     variables: { AUTH_SCOPE: "" },
@@ -123,7 +148,9 @@ export const SETTINGS = {
     parse: ({ name, text }) =>
       text === ""
         ? undefined
-        : text.split(",").map((algorithm) => parseChoice({ name, text: algorithm.trim() }, JWT_ALGORITHMS)),
+        : text
+            .split(",")
+            .map((algorithm) => parseChoice({ name, text: algorithm.trim() }, JWT_ALGORITHMS)),
     log: (algorithms) => algorithms?.join(","),
   }),
   production: setting("Authentication", {
@@ -155,7 +182,9 @@ export const SETTINGS = {
     variables: { TLS_CERT_FILE: "", TLS_KEY_FILE: "" },
     meaning: "serve HTTPS with these PEM files",
     parse: (certFile, keyFile) =>
-      isComplete([certFile, keyFile]) ? { certFile: certFile.text, keyFile: keyFile.text } : undefined,
+      isComplete([certFile, keyFile])
+        ? { certFile: certFile.text, keyFile: keyFile.text }
+        : undefined,
     log: (tls) => tls && { certFile: tls.certFile, keyFile: tls.keyFile },
   }),
   logLevel: setting("Observability", {
@@ -177,8 +206,11 @@ export const SETTINGS = {
     variables: { OTEL_EXPORTER_OTLP_ENDPOINT: "", OTEL_SERVICE_NAME: "plant-store" },
     meaning: "send traces to this collector, such as `http://127.0.0.1:4318`, under this name",
     parse: (endpoint, serviceName) =>
-      endpoint.text === "" ? undefined : { endpoint: parseBaseUrl(endpoint), serviceName: serviceName.text },
-    log: (tracing) => tracing && { endpoint: tracing.endpoint.href, serviceName: tracing.serviceName },
+      endpoint.text === ""
+        ? undefined
+        : { endpoint: parseBaseUrl(endpoint), serviceName: serviceName.text },
+    log: (tracing) =>
+      tracing && { endpoint: tracing.endpoint.href, serviceName: tracing.serviceName },
   }),
 };
 
@@ -194,8 +226,8 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 export type Flags = Readonly<Record<string, unknown>>;
 
 /**
- * Parses the configuration. An empty variable counts as unset, like a line `PORT=` in a file. An empty flag is refused,
- * because a shell makes one from an unset variable.
+ * Parses the configuration. An empty variable counts as unset, like a line `PORT=` in a file. An
+ * empty flag is refused, because a shell makes one from an unset variable.
  *
  * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and no secret.
  *
@@ -207,7 +239,11 @@ export type Flags = Readonly<Record<string, unknown>>;
 export function parseConfig(environment: Environment, flags: Flags = {}): Config {
   const values = Object.entries(SETTINGS).map(([name, { flag, variables, parse }]) => {
     const typed = flag === undefined ? undefined : flags[name];
-    if (typed === "") throw refusal({ name: `--${name}`, text: "" }, "expected a value, or no flag for the default");
+    if (typed === "")
+      throw refusal(
+        { name: `--${name}`, text: "" },
+        "expected a value, or no flag for the default",
+      );
     const inputs = Object.entries(variables).map(([variable, preset]): Input => {
       if (typeof typed === "string") return { name: `--${name}`, text: typed };
       return { name: variable, text: environment[variable] || preset };
@@ -217,13 +253,19 @@ export function parseConfig(environment: Environment, flags: Flags = {}): Config
   return Object.fromEntries(values) as Config;
 }
 
-/** The part of the configuration that may be logged. For people, it is the database and what differs from the defaults. */
+/**
+ * The part of the configuration that may be logged. For people, it is the database and what differs
+ * from the defaults.
+ */
 export function loggableSettings(config: Config): Record<string, unknown> {
   const logged = loggable(config);
   if (config.logFormat !== "pretty") return Object.fromEntries(logged);
   const defaults = new Map(loggable(parseConfig({})));
   return Object.fromEntries(
-    logged.filter(([name, value]) => name === "database" || (value !== defaults.get(name) && name !== "logFormat")),
+    logged.filter(
+      ([name, value]) =>
+        name === "database" || (value !== defaults.get(name) && name !== "logFormat"),
+    ),
   );
 }
 

@@ -2,8 +2,8 @@ import {
   configureSync,
   getAnsiColorFormatter,
   getJsonLinesFormatter,
-  getTextFormatter,
   getLogger,
+  getTextFormatter,
   type LogLevel,
   type LogRecord,
   type TextFormatter,
@@ -28,8 +28,9 @@ const WRITTEN_PER_WINDOW = 10;
 const WINDOW_MS = 10_000;
 
 /**
- * Starts the log of the process. Counts warnings and errors by message and reason: one that occurs a thousand times a
- * second does not flood the log, and a flood of unknown tokens does not hide a revoked one.
+ * Starts the log of the process. Counts warnings and errors by message and reason: one that occurs
+ * a thousand times a second does not flood the log, and a flood of unknown tokens does not hide a
+ * revoked one.
  */
 export function startLogging({ level, format, colors, write }: LoggingOptions) {
   const log = getLogger("plant-store");
@@ -39,7 +40,9 @@ export function startLogging({ level, format, colors, write }: LoggingOptions) {
     const { level, rawMessage, properties } = record;
     if (level === "debug" || level === "info") return true;
     const kind = kindOf(level, String(rawMessage), properties["reason"]);
-    return ++kinds.getOrInsertComputed(kind, () => ({ record, count: 0 })).count <= WRITTEN_PER_WINDOW;
+    return (
+      ++kinds.getOrInsertComputed(kind, () => ({ record, count: 0 })).count <= WRITTEN_PER_WINDOW
+    );
   }
 
   function endWindow(): void {
@@ -53,7 +56,8 @@ export function startLogging({ level, format, colors, write }: LoggingOptions) {
     }
   }
 
-  const line = format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty(colors);
+  const line =
+    format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty(colors);
   configureSync({
     reset: true,
     sinks: { stderr: (record) => write(line(record)) },
@@ -67,8 +71,8 @@ export function startLogging({ level, format, colors, write }: LoggingOptions) {
   return {
     log,
     /**
-     * Counts a line that the throttle would suppress, and returns true. Call it before a line that many requests a second
-     * may cause: making the line costs a tenth of a refused request.
+     * Counts a line that the throttle would suppress, and returns true. Call it before a line that
+     * many requests a second may cause: making the line costs a tenth of a refused request.
      */
     suppresses(level: "warning" | "error", message: string, reason?: string): boolean {
       const kind = kinds.get(kindOf(level, message, reason));

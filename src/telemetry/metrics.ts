@@ -1,7 +1,8 @@
 import { readFileSync, statSync } from "node:fs";
+
+import type { DatabaseMetric } from "../database/database.ts";
 import type { Commit } from "../group_commit/batch.ts";
 import type { CompletedRequest } from "../http/observer.ts";
-import type { DatabaseMetric } from "../database/database.ts";
 
 /** The upper bounds of the buckets of durations, in seconds. */
 const BUCKETS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
@@ -12,8 +13,8 @@ const BUCKETS_PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384
 export type Metrics = ReturnType<typeof createMetrics>;
 
 /**
- * Makes metrics that start at zero. A client library would check and hash the labels of each observation, which costs
- * more than finding a token. Here the labels become text at a scrape.
+ * Makes metrics that start at zero. A client library would check and hash the labels of each
+ * observation, which costs more than finding a token. Here the labels become text at a scrape.
  */
 export function createMetrics() {
   /** Few entries: paths and statuses are ours, and the HTTP parser knows few methods. */
@@ -28,7 +29,8 @@ export function createMetrics() {
   return {
     countResponse({ path, method, status, durationMs }: CompletedRequest): void {
       const labels = { path, method, status };
-      requests.getOrInsertComputed(`${path} ${method} ${status}`, () => ({ labels, value: 0 })).value++;
+      requests.getOrInsertComputed(`${path} ${method} ${status}`, () => ({ labels, value: 0 }))
+        .value++;
       durations.getOrInsertComputed(path, () => histogram(BUCKETS_S)).observe(durationMs / 1_000);
     },
     countCommit({ outcomes, durationMs }: Commit): void {
@@ -38,15 +40,22 @@ export function createMetrics() {
     },
     /** Adds how many plants are pending or in flight. */
     registerQueue(size: () => number): void {
-      registered.push(() => [gauge("plant_store_queue_plants", "Plants that are pending or in flight", size())]);
+      registered.push(() => [
+        gauge("plant_store_queue_plants", "Plants that are pending or in flight", size()),
+      ]);
     },
     /** Adds the metrics of a database. */
     registerDatabase(read: () => readonly DatabaseMetric[]): void {
-      registered.push(() => read().map(({ name, help, type, value }) => metric(name, help, type, [{ value }])));
+      registered.push(() =>
+        read().map(({ name, help, type, value }) => metric(name, help, type, [{ value }])),
+      );
     },
     /** Renders all in Prometheus' text format. */
     async render(): Promise<string> {
-      const outcomes = Object.entries(plants).map(([outcome, value]) => ({ labels: { outcome }, value }));
+      const outcomes = Object.entries(plants).map(([outcome, value]) => ({
+        labels: { outcome },
+        value,
+      }));
       const byPath = [...durations].flatMap(([path, duration]) => duration.samples({ path }));
       return [
         ...processMetrics(),
@@ -63,8 +72,15 @@ export function createMetrics() {
           "histogram",
           commits.samples(),
         ),
-        metric("plant_store_requests_total", "Requests answered", "counter", [...requests.values()]),
-        metric("plant_store_request_duration_seconds", "From a request's headers to its response", "histogram", byPath),
+        metric("plant_store_requests_total", "Requests answered", "counter", [
+          ...requests.values(),
+        ]),
+        metric(
+          "plant_store_request_duration_seconds",
+          "From a request's headers to its response",
+          "histogram",
+          byPath,
+        ),
         ...registered.flatMap((read) => read()),
       ].join("\n");
     },
@@ -82,12 +98,16 @@ type Labels = Readonly<Record<string, string | number>>;
 
 /** https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format */
 function metric(name: string, help: string, type: string, samples: readonly Sample[]): string {
-  const lines = samples.map(({ suffix = "", labels = {}, value }) => `${name}${suffix}${labelText(labels)} ${value}\n`);
+  const lines = samples.map(
+    ({ suffix = "", labels = {}, value }) => `${name}${suffix}${labelText(labels)} ${value}\n`,
+  );
   return `# HELP ${name} ${escaped(help)}\n# TYPE ${name} ${type}\n${lines.join("")}`;
 }
 
 function labelText(labels: Labels): string {
-  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${escaped(value).replaceAll('"', '\\"')}"`);
+  const pairs = Object.entries(labels).map(
+    ([name, value]) => `${name}="${escaped(value).replaceAll('"', '\\"')}"`,
+  );
   return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
 }
 
@@ -97,7 +117,10 @@ function escaped(value: string | number): string {
 
 /** Counts values by size. */
 function histogram(bounds: readonly number[]) {
-  /** The number of values in each bucket, without those of smaller buckets. The last bucket has no bound. */
+  /**
+   * The number of values in each bucket, without those of smaller buckets. The last bucket has no
+   * bound.
+   */
   const counts: number[] = Array(bounds.length + 1).fill(0);
   let sum = 0;
   return {
@@ -112,16 +135,25 @@ function histogram(bounds: readonly number[]) {
       let count = 0;
       const buckets = counts.map((inBucket, index) => {
         count += inBucket;
-        return { suffix: "_bucket", labels: { le: bounds[index] ?? "+Inf", ...labels }, value: count };
+        return {
+          suffix: "_bucket",
+          labels: { le: bounds[index] ?? "+Inf", ...labels },
+          value: count,
+        };
       });
-      return [...buckets, { suffix: "_sum", labels, value: sum }, { suffix: "_count", labels, value: count }];
+      return [
+        ...buckets,
+        { suffix: "_sum", labels, value: sum },
+        { suffix: "_count", labels, value: count },
+      ];
     },
   };
 }
 
 /**
  * The metrics of a process, with the names of Prometheus' own clients
- * (https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics). All are quick to read.
+ * (https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics). All are quick to
+ * read.
  */
 function processMetrics(): string[] {
   const { user, system } = process.cpuUsage();
@@ -138,7 +170,8 @@ function processMetrics(): string[] {
   metrics.push(gauge("process_open_fds", "File descriptors that are open", open));
   // The soft limit, unless it is `unlimited`.
   const [, max] = /^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
-  if (max !== undefined) metrics.push(gauge("process_max_fds", "File descriptors that may be open", Number(max)));
+  if (max !== undefined)
+    metrics.push(gauge("process_max_fds", "File descriptors that may be open", Number(max)));
   return metrics;
 }
 

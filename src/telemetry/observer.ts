@@ -1,9 +1,9 @@
-import type { Logging } from "./logging.ts";
-import type { Metrics } from "./metrics.ts";
-import type { Tracing } from "./tracing.ts";
 import type { ErrorCode } from "../errors.ts";
 import type { Commit } from "../group_commit/batch.ts";
 import type { Observer } from "../http/observer.ts";
+import type { Logging } from "./logging.ts";
+import type { Metrics } from "./metrics.ts";
+import type { Tracing } from "./tracing.ts";
 
 /** A commit that takes longer is logged, in milliseconds. */
 const SLOW_COMMIT_MS = 1_000;
@@ -26,7 +26,8 @@ export function createObserver(
       const { level, message } = line;
       const isRefusal = line === REFUSED_CREDENTIALS;
       if (suppresses(level, message, isRefusal ? reason : undefined)) return;
-      // A function, because a log of errors only leaves the line out, and looking up the client costs.
+      // A function, because a log of errors only leaves the line out, and looking up the client
+      // costs.
       if (isRefusal) log.warning(message, () => ({ reason, requestId, client: clientAddress() }));
       else if (level === "warning") log.warning(message, { requestId });
       else log.error(message, { cause, requestId });
@@ -37,12 +38,20 @@ export function createObserver(
       if (!accessLog) return;
       const { method, path, status, requestId, clientAddress } = completed;
       const durationMs = Math.round(completed.durationMs * 1_000) / 1_000;
-      log.info("Request completed", { method, path, status, durationMs, requestId, client: clientAddress() });
+      log.info("Request completed", {
+        method,
+        path,
+        status,
+        durationMs,
+        requestId,
+        client: clientAddress(),
+      });
     },
     onCommit(commit) {
       metrics.countCommit(commit);
       const { outcomes, durationMs } = commit;
-      if (durationMs > SLOW_COMMIT_MS) log.warning("Slow commit", { plants: outcomes.length, durationMs });
+      if (durationMs > SLOW_COMMIT_MS)
+        log.warning("Slow commit", { plants: outcomes.length, durationMs });
     },
   };
 }
@@ -50,7 +59,9 @@ export function createObserver(
 const REFUSED_CREDENTIALS = { level: "warning", message: "Refused credentials" } as const;
 
 /** Other errors are the client's: they are not logged, because their cause may quote a body. */
-const LINES: Partial<Record<ErrorCode, { readonly level: "warning" | "error"; readonly message: string }>> = {
+const LINES: Partial<
+  Record<ErrorCode, { readonly level: "warning" | "error"; readonly message: string }>
+> = {
   missing_credentials: REFUSED_CREDENTIALS,
   invalid_credentials: REFUSED_CREDENTIALS,
   insufficient_scope: REFUSED_CREDENTIALS,

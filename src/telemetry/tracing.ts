@@ -1,9 +1,27 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { hostname } from "node:os";
-import { type Context, ROOT_CONTEXT, type Span, SpanKind, SpanStatusCode, trace as traceApi } from "@opentelemetry/api";
-import { getNumberFromEnv, getStringFromEnv, parseTraceParent, setGlobalErrorHandler } from "@opentelemetry/core";
+
+import {
+  type Context,
+  ROOT_CONTEXT,
+  type Span,
+  SpanKind,
+  SpanStatusCode,
+  trace as traceApi,
+} from "@opentelemetry/api";
+import {
+  getNumberFromEnv,
+  getStringFromEnv,
+  parseTraceParent,
+  setGlobalErrorHandler,
+} from "@opentelemetry/core";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
-import { defaultResource, detectResources, envDetector, resourceFromAttributes } from "@opentelemetry/resources";
+import {
+  defaultResource,
+  detectResources,
+  envDetector,
+  resourceFromAttributes,
+} from "@opentelemetry/resources";
 import {
   BatchSpanProcessor,
   ParentBasedSampler,
@@ -11,6 +29,7 @@ import {
   TraceIdRatioBasedSampler,
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
+
 import { reasonOf } from "../errors.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 
@@ -30,14 +49,15 @@ type Fetch = (request: Request) => Response | Promise<Response>;
 export type Tracing = ReturnType<typeof startTracing>;
 
 /**
- * Starts sending spans to a collector. A span has only what is in {@linkcode CompletedRequest}: no header, query, token
- * or body leaves the process.
+ * Starts sending spans to a collector. A span has only what is in {@linkcode CompletedRequest}: no
+ * header, query, token or body leaves the process.
  */
 export function startTracing({ endpoint, serviceName, serviceVersion, onFailure }: TracingOptions) {
   // The message only: the error has the whole response of the collector.
   const report = (error: unknown) => onFailure(reasonOf(error));
   setGlobalErrorHandler(report);
-  // No variable sets these numbers: the exporter takes any, and a batch of no spans would never end.
+  // No variable sets these numbers: the exporter takes any, and a batch of no spans would never
+  // end.
   const exporter = new OTLPTraceExporter({
     url: `${endpoint.href.replace(/\/+$/, "")}/v1/traces`,
     timeoutMillis: 10_000,
@@ -47,7 +67,11 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
     .merge(resourceFromAttributes({ "host.name": hostname(), "service.version": serviceVersion }))
     .merge(detectResources({ detectors: [envDetector] }))
     .merge(resourceFromAttributes({ "service.name": serviceName }));
-  const provider = new TracerProvider({ resource, sampler: sampler(), spanProcessors: [processor] });
+  const provider = new TracerProvider({
+    resource,
+    sampler: sampler(),
+    spanProcessors: [processor],
+  });
   const tracer = provider.getTracer("plant-store");
   const spans = new AsyncLocalStorage<Span>();
   return {
@@ -65,8 +89,8 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
         });
       },
     /**
-     * Gives the span of the current request its name, attributes and status. The error of a client is not an error of
-     * the span (https://opentelemetry.io/docs/specs/semconv/http/http-spans).
+     * Gives the span of the current request its name, attributes and status. The error of a client
+     * is not an error of the span (https://opentelemetry.io/docs/specs/semconv/http/http-spans).
      */
     onResponse({ method, path, status, requestId }: CompletedRequest): void {
       const span = spans.getStore();
@@ -77,22 +101,31 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
         "plant_store.request_id": requestId,
       });
       if (path !== "other") span.updateName(`${method} ${path}`).setAttribute("http.route", path);
-      if (status >= 500) span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", String(status));
+      if (status >= 500)
+        span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", String(status));
     },
     /** Sends the spans that are left, which takes as long as the collector does. Never rejects. */
     close: (): Promise<void> => provider.shutdown().catch(report),
   };
 }
 
-/** The header has 55 characters (https://www.w3.org/TR/trace-context); later versions may append to it. */
+/**
+ * The header has 55 characters (https://www.w3.org/TR/trace-context); later versions may append to
+ * it.
+ */
 const MAX_TRACEPARENT_LENGTH = 128;
 
-/** The span of the client, if it sent one. Ignores `tracestate` and `baggage`: this service calls no other. */
+/**
+ * The span of the client, if it sent one. Ignores `tracestate` and `baggage`: this service calls no
+ * other.
+ */
 function parentOf({ headers }: Request): Context {
   const header = headers.get("traceparent");
   if (header === null || header.length > MAX_TRACEPARENT_LENGTH) return ROOT_CONTEXT;
   const parent = parseTraceParent(header);
-  return parent === null ? ROOT_CONTEXT : traceApi.setSpanContext(ROOT_CONTEXT, { ...parent, isRemote: true });
+  return parent === null
+    ? ROOT_CONTEXT
+    : traceApi.setSpanContext(ROOT_CONTEXT, { ...parent, isRemote: true });
 }
 
 /** https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#general-sdk-configuration */
@@ -102,5 +135,7 @@ function sampler(): Sampler {
   const ratios: Partial<Record<string, number>> = { always_on: 1, always_off: 0, traceidratio };
   const ratio = ratios[name.replace(/^parentbased_/, "")];
   const root = new TraceIdRatioBasedSampler(ratio ?? 1);
-  return ratio === undefined || name.startsWith("parentbased_") ? new ParentBasedSampler({ root }) : root;
+  return ratio === undefined || name.startsWith("parentbased_")
+    ? new ParentBasedSampler({ root })
+    : root;
 }

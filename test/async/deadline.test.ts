@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, jest, spyOn, test } from "bun:test";
+
 import { withAbort, withDeadline } from "../../src/async/deadline.ts";
 import { promisesSettled } from "../support/promises_settled.ts";
 

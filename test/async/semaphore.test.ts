@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+
 import { semaphore } from "../../src/async/semaphore.ts";
 
 test("semaphore() runs as many tasks at once as there are permits, first come, first served, whether they fail or not", async () => {

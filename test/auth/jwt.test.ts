@@ -1,7 +1,9 @@
 import { expect, setDefaultTimeout, spyOn, test } from "bun:test";
+
 import * as fc from "fast-check";
 import { base64url, CompactSign, type JWTPayload } from "jose";
-import { accepted, ACCEPTED, type Scope, SCOPES } from "../../src/auth/authenticate.ts";
+
+import { ACCEPTED, accepted, type Scope, SCOPES } from "../../src/auth/authenticate.ts";
 import type { JwtAlgorithm, JwtOptions } from "../../src/auth/jwt.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import {
@@ -78,12 +80,16 @@ test("a remembered token ends when it expires", async () => {
 
 test("10,000 tokens are remembered: the one accepted first makes room for another, and is verified again", async () => {
   await using idp = await identityProvider();
-  const tokens = Array.from({ length: 10_001 }, (_, i) => signed(idp.key, { ...CLAIMS, jti: `${i}` }));
+  const tokens = Array.from({ length: 10_001 }, (_, i) =>
+    signed(idp.key, { ...CLAIMS, jti: `${i}` }),
+  );
   const [first = "", second = "", ...others] = await Promise.all(tokens);
   const last = others.pop() ?? "";
   for (const token of [first, second]) expect(await idp.check(token)).toBe(true);
   for (let i = 0; i < others.length; i += 500) {
-    expect(new Set(await Promise.all(others.slice(i, i + 500).map(idp.check)))).toEqual(new Set([true]));
+    expect(new Set(await Promise.all(others.slice(i, i + 500).map(idp.check)))).toEqual(
+      new Set([true]),
+    );
   }
   expect(idp.check(first)).toBe(true);
   expect(await idp.check(last)).toBe(true);
@@ -94,8 +100,12 @@ test("10,000 tokens are remembered: the one accepted first makes room for anothe
 test("a remembered token is accepted beside 1,000 forged ones, and any other is answered 503", async () => {
   await using idp = await identityProvider();
   const app = testApp({ authenticate: idp.authenticate });
-  const post = (token: string) => app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization: `Bearer ${token}` }));
-  const [token, other] = [await signed(idp.key, CLAIMS), await signed(idp.key, { ...CLAIMS, jti: "other" })];
+  const post = (token: string) =>
+    app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization: `Bearer ${token}` }));
+  const [token, other] = [
+    await signed(idp.key, CLAIMS),
+    await signed(idp.key, { ...CLAIMS, jti: "other" }),
+  ];
   expect((await post(token)).status).toBe(200);
   const forged = forgedTokens(idp.key, 1_000).map(idp.check);
   const response = await post(other);
@@ -122,7 +132,19 @@ test("one token at a time is verified for every two processors", async () => {
 
 // Algorithms
 
-test.each(["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"])(
+test.each([
+  "RS256",
+  "RS384",
+  "RS512",
+  "PS256",
+  "PS384",
+  "PS512",
+  "ES256",
+  "ES384",
+  "ES512",
+  "EdDSA",
+  "Ed25519",
+])(
   "a token signed with %s is accepted, with and without `alg` in the published key",
   async (alg) => {
     await using idp = await identityProvider();
@@ -152,10 +174,16 @@ test("only the algorithms that are asked for are accepted, and never one that is
 
 test("a token whose header, claims or signature was changed after signing is refused", async () => {
   await using idp = await identityProvider();
-  const [header, payload, signature = ""] = (await signed(idp.key, { ...CLAIMS, exp: NOW - 3_600 })).split(".");
-  const [, , other] = (await signed({ ...(await signingKey()), kid: idp.key.kid }, CLAIMS)).split(".");
+  const [header, payload, signature = ""] = (
+    await signed(idp.key, { ...CLAIMS, exp: NOW - 3_600 })
+  ).split(".");
+  const [, , other] = (await signed({ ...(await signingKey()), kid: idp.key.kid }, CLAIMS)).split(
+    ".",
+  );
   const longer = base64url.encode(JSON.stringify(CLAIMS));
-  const retyped = base64url.encode(JSON.stringify({ alg: idp.key.alg, kid: idp.key.kid, typ: "JWT" }));
+  const retyped = base64url.encode(
+    JSON.stringify({ alg: idp.key.alg, kid: idp.key.kid, typ: "JWT" }),
+  );
   for (const bad of [other, signature.slice(4), `${signature}AAAA`, "A".repeat(86), ""]) {
     expect(await idp.check(`${header}.${payload}.${bad}`)).toBe("bad signature");
   }
@@ -169,10 +197,19 @@ test("a key that a token brings along is neither used nor fetched", async () => 
   await using idp = await identityProvider();
   const attacker = await signingKey();
   await using attackerProvider = jwksServer(attacker);
-  const brought = { jwk: attacker.jwk, jku: attackerProvider.url.href, x5u: attackerProvider.url.href, x5c: ["MIIB"] };
-  expect(await idp.verdict(signed(attacker, CLAIMS, { ...brought, kid: idp.key.kid }))).toBe("bad signature");
+  const brought = {
+    jwk: attacker.jwk,
+    jku: attackerProvider.url.href,
+    x5u: attackerProvider.url.href,
+    x5c: ["MIIB"],
+  };
+  expect(await idp.verdict(signed(attacker, CLAIMS, { ...brought, kid: idp.key.kid }))).toBe(
+    "bad signature",
+  );
   expect(await idp.verdict(signed(attacker, CLAIMS, brought))).toBe("unknown key");
-  expect(await idp.verdict(signed(attacker, CLAIMS, { ...brought, kid: undefined }))).toBe("bad signature");
+  expect(await idp.verdict(signed(attacker, CLAIMS, { ...brought, kid: undefined }))).toBe(
+    "bad signature",
+  );
   expect(attackerProvider.requests()).toBe(0);
 });
 
@@ -204,13 +241,18 @@ test.each<[Record<string, unknown>, true | string]>([
   [{ iat: String(NOW) }, "malformed"],
 ])("a token with the claims %p is judged %p", async (claims, verdict) => {
   await using idp = await identityProvider();
-  expect(await idp.verdict(signedText(idp.key, JSON.stringify({ ...CLAIMS, ...claims })))).toBe(verdict);
+  expect(await idp.verdict(signedText(idp.key, JSON.stringify({ ...CLAIMS, ...claims })))).toBe(
+    verdict,
+  );
 });
 
-test.each(["null", "[]", '"text"', "{not json", "1"])("a signed payload %p is malformed", async (payload) => {
-  await using idp = await identityProvider();
-  expect(await idp.verdict(signedText(idp.key, payload))).toBe("malformed");
-});
+test.each(["null", "[]", '"text"', "{not json", "1"])(
+  "a signed payload %p is malformed",
+  async (payload) => {
+    await using idp = await identityProvider();
+    expect(await idp.verdict(signedText(idp.key, payload))).toBe("malformed");
+  },
+);
 
 test("tokens end by the system's clock unless told otherwise", async () => {
   await using idp = await identityProvider({ clock: undefined } as unknown as JwtOptions);
@@ -236,9 +278,17 @@ test.each<Record<string, unknown>>([
 });
 
 test.each<[Record<string, unknown>, string]>([
-  ...headersWith("alg", ["none", "None", "nOnE", "", undefined, null, 0, ["RS256"]], "algorithm not accepted"),
+  ...headersWith(
+    "alg",
+    ["none", "None", "nOnE", "", undefined, null, 0, ["RS256"]],
+    "algorithm not accepted",
+  ),
   ...headersWith("alg", ["HS256", "HS384", "HS512", "ES256K", "dir"], "algorithm not accepted"),
-  ...headersWith("typ", ["", null, 1, ["JWT"], "JWS", "JOSE", "text/jwt", "JWT\n"], "type not accepted"),
+  ...headersWith(
+    "typ",
+    ["", null, 1, ["JWT"], "JWS", "JOSE", "text/jwt", "JWT\n"],
+    "type not accepted",
+  ),
   ...headersWith("typ", ["dpop+jwt", "logout+jwt", "secevent+jwt"], "type not accepted"),
   ...headersWith("crit", [[], ["exp"], ["exp", 1], ["urn:x"], null], "malformed"),
   ...headersWith("kid", [1, null, ["a"], {}], "malformed"),
@@ -296,9 +346,14 @@ test("whatever is sent as a token is refused, and nothing is thrown", async () =
   await using idp = await identityProvider();
   const json = fc.jsonValue().map((value) => base64url.encode(JSON.stringify(value)));
   const header = fc
-    .dictionary(fc.constantFrom("alg", "kid", "typ", "crit", "b64", "jwk", "zip", "__proto__"), fc.anything())
+    .dictionary(
+      fc.constantFrom("alg", "kid", "typ", "crit", "b64", "jwk", "zip", "__proto__"),
+      fc.anything(),
+    )
     .map((members) => base64url.encode(JSON.stringify({ alg: idp.key.alg, ...members }) ?? ""));
-  const compact = fc.tuple(fc.oneof(json, header), json, fc.base64String()).map((parts) => parts.join("."));
+  const compact = fc
+    .tuple(fc.oneof(json, header), json, fc.base64String())
+    .map((parts) => parts.join("."));
   await fc.assert(
     fc.asyncProperty(fc.oneof(fc.string(), compact), async (token) => {
       expect(await idp.check(token)).toBeString();
@@ -309,7 +364,9 @@ test("whatever is sent as a token is refused, and nothing is thrown", async () =
 
 /** Signs whatever text is said to be the claims. */
 function signedText(key: SigningKey, payload: string): Promise<string> {
-  return new CompactSign(UTF8.encode(payload)).setProtectedHeader({ alg: key.alg, kid: key.kid }).sign(key.privateKey);
+  return new CompactSign(UTF8.encode(payload))
+    .setProtectedHeader({ alg: key.alg, kid: key.kid })
+    .sign(key.privateKey);
 }
 
 /** Tokens that say they are signed with this key, and are not. */

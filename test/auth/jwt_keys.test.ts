@@ -1,5 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { base64url, exportJWK, type JWK } from "jose";
+
 import { PlantStoreError } from "../../src/errors.ts";
 import {
   type CannedResponse,
@@ -23,7 +25,10 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 type IdentityProvider = Awaited<ReturnType<typeof identityProvider>>;
 
-/** A provider whose first key is "a", and its tokens: "b2" is the second one that key "b" signs, always the same. */
+/**
+ * A provider whose first key is "a", and its tokens: "b2" is the second one that key "b" signs,
+ * always the same.
+ */
 async function world() {
   const idp = await identityProvider();
   const keys = new Map<string, SigningKey>([["a", idp.key]]);
@@ -34,11 +39,17 @@ async function world() {
     return made;
   }
   async function token(name: string): Promise<string> {
-    const made = tokens.get(name) ?? (await signed(await key(name.charAt(0)), { ...CLAIMS, jti: name, exp: FAR }));
+    const made =
+      tokens.get(name) ??
+      (await signed(await key(name.charAt(0)), { ...CLAIMS, jti: name, exp: FAR }));
     tokens.set(name, made);
     return made;
   }
-  return Object.assign(idp, { ownRequests: 0, keys: (names: string) => Promise.all([...names].map(key)), token });
+  return Object.assign(idp, {
+    ownRequests: 0,
+    keys: (names: string) => Promise.all([...names].map(key)),
+    token,
+  });
 }
 
 /** Later than any test lets the clock go. */
@@ -67,7 +78,9 @@ const revalidates = step(async (idp, token: string) => {
   await asked;
   release();
 });
-const publishes = step(async (idp, names: string) => idp.provider.publish(...(await idp.keys(names))));
+const publishes = step(async (idp, names: string) =>
+  idp.provider.publish(...(await idp.keys(names))),
+);
 const passes = step((idp, milliseconds: number) => idp.advance(milliseconds));
 const requests = step(async (idp, count: number) => {
   // Our own request comes after one in the background.
@@ -80,15 +93,34 @@ const comesBack: Step = (idp) => idp.provider.comeBack();
 test.each<[string, readonly (Step | readonly Step[])[]]>([
   [
     "a new key is accepted with its first token, and the old one remains",
-    [asks("a", true), publishes("ab"), passes(10 * SECONDS), asks("b", true), asks("a2", true), requests(2)],
+    [
+      asks("a", true),
+      publishes("ab"),
+      passes(10 * SECONDS),
+      asks("b", true),
+      asks("a2", true),
+      requests(2),
+    ],
   ],
   [
     "a key published just after a fetch is accepted 10 seconds later",
-    [asks("a", true), publishes("ab"), asks("b", "unknown key"), passes(10 * SECONDS), asks("b", true)],
+    [
+      asks("a", true),
+      publishes("ab"),
+      asks("b", "unknown key"),
+      passes(10 * SECONDS),
+      asks("b", true),
+    ],
   ],
   [
     "a withdrawn key ends when another one brings the keys in",
-    [asks("a", true), publishes("b"), passes(10 * SECONDS), asks("b", true), asks("a", "unknown key")],
+    [
+      asks("a", true),
+      publishes("b"),
+      passes(10 * SECONDS),
+      asks("b", true),
+      asks("a", "unknown key"),
+    ],
   ],
   [
     "a withdrawn key ends 10 minutes after it was last confirmed, even if no token came meanwhile",
@@ -140,7 +172,9 @@ test("keys that are published in another order, with other members or spaces emp
   for (const published of [{ keys: jwks.toReversed() }, others]) {
     idp.provider.responses(() => new Response(JSON.stringify(published, null, 2)));
     idp.advance(10 * MINUTES);
-    expect(await idp.verdict(signed(idp.key, { ...CLAIMS, jti: `${idp.provider.requests()}` }))).toBe(true);
+    expect(
+      await idp.verdict(signed(idp.key, { ...CLAIMS, jti: `${idp.provider.requests()}` })),
+    ).toBe(true);
     await remembers("a")(idp);
   }
 });
@@ -188,7 +222,10 @@ function tokensOfUnknownKeys(count: number): string[] {
 
 // Provider away
 
-/** Every way of not publishing keys; `slow` ones, at the end, wait for the timeout, all of them at once. */
+/**
+ * Every way of not publishing keys; `slow` ones, at the end, wait for the timeout, all of them at
+ * once.
+ */
 const FAILURES: readonly [string, CannedResponse, { readonly slow?: boolean }?][] = [
   ["answers 500", () => new Response("oops", { status: 500 })],
   ["answers 404", () => new Response(null, { status: 404 })],
@@ -200,10 +237,16 @@ const FAILURES: readonly [string, CannedResponse, { readonly slow?: boolean }?][
   ["answers a list", () => Response.json([{ kty: "EC" }])],
   ["answers an object without keys", () => Response.json({})],
   ["answers keys that are not objects", () => Response.json({ keys: [1, null, "key"] })],
-  ["answers keys and half a character", () => new Response(new Uint8Array([...UTF8.encode('{"keys": []}'), 0xc3]))],
+  [
+    "answers keys and half a character",
+    () => new Response(new Uint8Array([...UTF8.encode('{"keys": []}'), 0xc3])),
+  ],
   ["answers more than 256 KiB", () => Response.json({ keys: [], more: "x".repeat(262_144) })],
   ["answers without an end", endless],
-  ["answers a compressed flood", () => new Response(FLOOD, { headers: { "content-encoding": "gzip" } })],
+  [
+    "answers a compressed flood",
+    () => new Response(FLOOD, { headers: { "content-encoding": "gzip" } }),
+  ],
   ["does not answer", () => new Promise<Response>(() => {}), { slow: true }],
   ["stops in the middle of its response", stalled, { slow: true }],
 ];
@@ -211,11 +254,15 @@ const FAILURES: readonly [string, CannedResponse, { readonly slow?: boolean }?][
 const FLOOD = Bun.gzipSync(new Uint8Array(5_000_000).fill(0x20));
 
 function endless(): Response {
-  return new Response(new ReadableStream({ pull: (stream) => stream.enqueue(new Uint8Array(16_384).fill(0x20)) }));
+  return new Response(
+    new ReadableStream({ pull: (stream) => stream.enqueue(new Uint8Array(16_384).fill(0x20)) }),
+  );
 }
 
 function stalled(): Response {
-  return new Response(new ReadableStream({ start: (stream) => stream.enqueue(UTF8.encode('{"keys": [')) }));
+  return new Response(
+    new ReadableStream({ start: (stream) => stream.enqueue(UTF8.encode('{"keys": [')) }),
+  );
 }
 
 for (const [fails, failure, { slow = false } = {}] of FAILURES) {
@@ -240,20 +287,23 @@ for (const [fails, failure, { slow = false } = {}] of FAILURES) {
     },
   );
 
-  testOf(`when the provider ${fails} later, cached keys go on and new ones are refused until it recovers`, async () => {
-    await using idp = await identityProvider(timeout);
-    const [next, token] = [await signingKey(), await signed(idp.key, CLAIMS)];
-    expect(await idp.check(token)).toBe(true);
-    idp.provider.responses(failure);
-    idp.advance(15 * MINUTES);
-    expect(await idp.check(token)).toBe(true);
-    expect(await idp.verdict(signed(next, CLAIMS))).toBe("keys unavailable");
-    expect([idp.provider.requests(), idp.causes.length]).toEqual([2, 1]);
-    idp.provider.publish(next);
-    idp.advance(10 * SECONDS);
-    expect(await idp.verdict(signed(next, CLAIMS))).toBe(true);
-    expect(await idp.check(token)).toBe("unknown key");
-  });
+  testOf(
+    `when the provider ${fails} later, cached keys go on and new ones are refused until it recovers`,
+    async () => {
+      await using idp = await identityProvider(timeout);
+      const [next, token] = [await signingKey(), await signed(idp.key, CLAIMS)];
+      expect(await idp.check(token)).toBe(true);
+      idp.provider.responses(failure);
+      idp.advance(15 * MINUTES);
+      expect(await idp.check(token)).toBe(true);
+      expect(await idp.verdict(signed(next, CLAIMS))).toBe("keys unavailable");
+      expect([idp.provider.requests(), idp.causes.length]).toEqual([2, 1]);
+      idp.provider.publish(next);
+      idp.advance(10 * SECONDS);
+      expect(await idp.verdict(signed(next, CLAIMS))).toBe(true);
+      expect(await idp.check(token)).toBe("unknown key");
+    },
+  );
 }
 
 test("a redirection is not followed, wherever it leads", async () => {
@@ -269,7 +319,11 @@ test("a redirection is not followed, wherever it leads", async () => {
 test("a hundred keys with their certificates, in pieces cut inside a character, are no trouble", async () => {
   await using idp = await identityProvider();
   const key = await signingKey("ES256", "🌿");
-  const old = Array.from({ length: 100 }, (_, i) => ({ ...idp.key.jwk, kid: `old-${i}`, x5c: ["M".repeat(2_000)] }));
+  const old = Array.from({ length: 100 }, (_, i) => ({
+    ...idp.key.jwk,
+    kid: `old-${i}`,
+    x5c: ["M".repeat(2_000)],
+  }));
   const bytes = UTF8.encode(JSON.stringify({ keys: [...old, key.jwk] }));
   const cut = bytes.indexOf(0xf0) + 1;
   async function* pieces() {
@@ -293,20 +347,23 @@ test.each<[string, (idp: IdentityProvider) => Promise<JWK>, string]>([
   ["with coordinates that are not text", changed({ x: 1, y: [] }), "unusable key"],
   ["with a point off the curve", changed({ x: "A".repeat(43), y: "A".repeat(43) }), "unusable key"],
   ["with its private half", privateJwk, "unusable key"],
-])("a published key %s makes its own tokens bad, remembered ones too, and no other", async (_, publish, reason) => {
-  await using idp = await identityProvider();
-  const [good, token] = [await signingKey(), await signed(idp.key, CLAIMS)];
-  idp.provider.publish(idp.key, good);
-  expect(await idp.check(token)).toBe(true);
-  idp.provider.publish(await publish(idp), good);
-  idp.advance(5 * MINUTES);
-  expect(idp.check(token)).toBe(true);
-  // It joins the fetch in the background.
-  expect(await idp.verdict(signed(await signingKey(), CLAIMS))).toBe("unknown key");
-  expect(await idp.check(token)).toBe(reason);
-  expect(await idp.verdict(signed(good, CLAIMS))).toBe(true);
-  expect(idp.provider.requests()).toBe(2);
-});
+])(
+  "a published key %s makes its own tokens bad, remembered ones too, and no other",
+  async (_, publish, reason) => {
+    await using idp = await identityProvider();
+    const [good, token] = [await signingKey(), await signed(idp.key, CLAIMS)];
+    idp.provider.publish(idp.key, good);
+    expect(await idp.check(token)).toBe(true);
+    idp.provider.publish(await publish(idp), good);
+    idp.advance(5 * MINUTES);
+    expect(idp.check(token)).toBe(true);
+    // It joins the fetch in the background.
+    expect(await idp.verdict(signed(await signingKey(), CLAIMS))).toBe("unknown key");
+    expect(await idp.check(token)).toBe(reason);
+    expect(await idp.verdict(signed(good, CLAIMS))).toBe(true);
+    expect(idp.provider.requests()).toBe(2);
+  },
+);
 
 function changed(members: Readonly<Record<string, unknown>>) {
   return async ({ key }: IdentityProvider) => ({ ...key.jwk, ...members }) as JWK;
@@ -318,6 +375,11 @@ async function privateJwk({ key: { privateKey, jwk } }: IdentityProvider): Promi
 
 test("an RSA key of fewer than 2,048 bits is not used", async () => {
   await using idp = await identityProvider();
-  idp.provider.publish({ kty: "RSA", kid: "short", n: base64url.encode(new Uint8Array(255).fill(255)), e: "AQAB" });
+  idp.provider.publish({
+    kty: "RSA",
+    kid: "short",
+    n: base64url.encode(new Uint8Array(255).fill(255)),
+    e: "AQAB",
+  });
   expect(await idp.check(unsigned({ alg: "RS256", kid: "short" }))).toBe("unusable key");
 });

@@ -1,15 +1,28 @@
 import { expect, test } from "bun:test";
+
 import { ACCEPTED, refused } from "../../src/auth/authenticate.ts";
 import { sha256 } from "../../src/auth/sha256.ts";
 import { staticTokens } from "../../src/auth/static_tokens.ts";
 import { mintToken } from "../../src/auth/tokens.ts";
 
 test("staticTokens() accepts its own tokens, one given twice too, and tells why it refuses others", () => {
-  const [token, minted, longest] = ["a-token-of-the-greenhouse", mintToken(sha256), "x".repeat(8_192)];
+  const [token, minted, longest] = [
+    "a-token-of-the-greenhouse",
+    mintToken(sha256),
+    "x".repeat(8_192),
+  ];
   const authenticate = staticTokens([token, minted, longest, token]);
   for (const own of [token, minted, longest]) expect(authenticate(own)).toEqual(ACCEPTED);
-  const similar = ["", `${token}x`, token.slice(0, -1), token.slice(1), token.toUpperCase(), ` ${token}`];
-  for (const unknown of [...similar, mintToken(sha256)]) expect(authenticate(unknown)).toEqual(refused("unknown"));
+  const similar = [
+    "",
+    `${token}x`,
+    token.slice(0, -1),
+    token.slice(1),
+    token.toUpperCase(),
+    ` ${token}`,
+  ];
+  for (const unknown of [...similar, mintToken(sha256)])
+    expect(authenticate(unknown)).toEqual(refused("unknown"));
   expect(authenticate(minted.slice(0, -1))).toEqual(refused("mistyped"));
   expect(authenticate(`${longest}x`)).toEqual(refused("too long"));
 });
@@ -20,6 +33,9 @@ test.each([
   [["no spaces are in a token"], "token 1 has characters that a bearer token cannot have"],
   [["one-token-of-many,another-one"], "token 1 has characters that a bearer token cannot have"],
   [[], "expected at least one"],
-])("staticTokens() refuses what cannot be used, and does not repeat it: case %#", (tokens, fault) => {
-  expect(() => staticTokens(tokens)).toThrow(new TypeError(`Cannot use static tokens: ${fault}`));
-});
+])(
+  "staticTokens() refuses what cannot be used, and does not repeat it: case %#",
+  (tokens, fault) => {
+    expect(() => staticTokens(tokens)).toThrow(new TypeError(`Cannot use static tokens: ${fault}`));
+  },
+);

@@ -1,5 +1,6 @@
 import { expect, spyOn, test } from "bun:test";
-import { accepted, ACCEPTED, refused, SCOPES } from "../../src/auth/authenticate.ts";
+
+import { ACCEPTED, accepted, refused, SCOPES } from "../../src/auth/authenticate.ts";
 import { sha256 } from "../../src/auth/sha256.ts";
 import { tokenCache } from "../../src/auth/token_cache.ts";
 import type { NewToken } from "../../src/auth/token_store.ts";
@@ -14,7 +15,14 @@ const UNKNOWN = refused("unknown");
 
 /** A stored token that is called what it is. */
 function record(name: string, changes: Partial<NewToken> = {}): NewToken {
-  return { name, digest: sha256(name), createdAt: CREATED, expiresAt: null, scopes: SCOPES, ...changes };
+  return {
+    name,
+    digest: sha256(name),
+    createdAt: CREATED,
+    expiresAt: null,
+    scopes: SCOPES,
+    ...changes,
+  };
 }
 
 function after(milliseconds: number): Date {
@@ -55,7 +63,9 @@ test("tokenCache() accepts a token for the scopes that it was stored with, a sta
 
 test("tokenCache() takes tokens of up to 8,192 characters, and refuses longer ones unhashed", async () => {
   const longest = "x".repeat(8_192);
-  const { authenticate } = await (await tokenFixture(record(longest), record(`${longest}x`))).cache();
+  const { authenticate } = await (
+    await tokenFixture(record(longest), record(`${longest}x`))
+  ).cache();
   expect(authenticate(longest)).toEqual(ACCEPTED);
   expect(authenticate(`${longest}x`)).toEqual(refused("too long"));
 });
@@ -121,7 +131,10 @@ test("tokenCache() follows the stored token if a static one is the same: revokin
   expect([cache.authenticate("greenhouse-token"), cache.size()]).toEqual([ACCEPTED, 1]);
   await fixture.tokens.revoke("greenhouse-token", CREATED);
   await cache.refresh();
-  expect([cache.authenticate("greenhouse-token"), cache.size()]).toEqual([refused('"greenhouse-token" is revoked'), 0]);
+  expect([cache.authenticate("greenhouse-token"), cache.size()]).toEqual([
+    refused('"greenhouse-token" is revoked'),
+    0,
+  ]);
 });
 
 // Failures
@@ -129,13 +142,17 @@ test("tokenCache() follows the stored token if a static one is the same: revokin
 test.each([
   ["that fails", () => Promise.reject(new TypeError("away"))],
   // As of a date that somebody has written into the database by hand.
-  ["of a token that cannot be read", async () => [{ ...record("greenhouse"), expiresAt: Infinity }] as never],
+  [
+    "of a token that cannot be read",
+    async () => [{ ...record("greenhouse"), expiresAt: Infinity }] as never,
+  ],
 ])("after a reading %s, every refresh reads again until one succeeds", async (_, read) => {
   const fixture = await tokenFixture();
   const cache = await fixture.cache();
   await fixture.tokens.add(record("greenhouse"));
   const list = spyOn(fixture.tokens, "list").mockImplementation(read);
-  for (let refresh = 0; refresh < 2; refresh++) await expect(cache.refresh()).rejects.toThrow(TypeError);
+  for (let refresh = 0; refresh < 2; refresh++)
+    await expect(cache.refresh()).rejects.toThrow(TypeError);
   list.mockRestore();
   await cache.refresh();
   expect(cache.authenticate("greenhouse")).toEqual(ACCEPTED);
@@ -160,7 +177,9 @@ test("tokenCache() records the last use to the minute", async () => {
 });
 
 test("tokenCache() writes uses in pieces of at most 500, and keeps those that failed", async () => {
-  const fixture = await tokenFixture(...Array.from({ length: 1_100 }, (_, i) => record(`token-${i}`)));
+  const fixture = await tokenFixture(
+    ...Array.from({ length: 1_100 }, (_, i) => record(`token-${i}`)),
+  );
   const cache = await fixture.cache();
   const pieces: number[] = [];
   const written = new Set<string>();

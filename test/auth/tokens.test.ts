@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+
 import { sha256 } from "../../src/auth/sha256.ts";
 import { digestKey, isMistyped, mintToken } from "../../src/auth/tokens.ts";
 
@@ -17,7 +18,8 @@ test("isMistyped() tells a token that was copied wrongly from one that is not kn
 });
 
 test("mintToken() takes its characters from the randomness given, and from nowhere else", () => {
-  const token = () => mintToken(sha256, { random: bytesThatAre([1, 2, 3, 61, 62, 247]) }).slice(0, -6);
+  const token = () =>
+    mintToken(sha256, { random: bytesThatAre([1, 2, 3, 61, 62, 247]) }).slice(0, -6);
   expect(token()).toBe("plant_123z0z123z0z123z0z123z0z123z0z12");
   expect(token()).toBe(token());
 });
@@ -65,10 +67,12 @@ test("sha256() gives the digest in new bytes, and in the base64 that is the key 
   sha256("another text");
   // FIPS 180-4, the example of its authors.
   expect(digest.toHex()).toBe("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  for (const token of ["abc", "", "a token, 🌱"]) expect(sha256(token, "base64")).toBe(digestKey(sha256(token)));
+  for (const token of ["abc", "", "a token, 🌱"])
+    expect(sha256(token, "base64")).toBe(digestKey(sha256(token)));
 });
 
 function bytesThatAre(pattern: readonly number[]) {
   let at = 0;
-  return (bytes: Uint8Array) => bytes.forEach((_, i) => (bytes[i] = pattern[at++ % pattern.length] ?? 0));
+  return (bytes: Uint8Array) =>
+    bytes.forEach((_, i) => (bytes[i] = pattern[at++ % pattern.length] ?? 0));
 }

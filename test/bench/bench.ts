@@ -1,14 +1,15 @@
 /**
- * What the service costs, beside programs by hand and on other frameworks: CPU from /proc (so Linux only), on
- * loopback, with fsync on. Prints tables, and writes JSON and the chart.
+ * What the service costs, beside programs by hand and on other frameworks: CPU from /proc (so Linux
+ * only), on loopback, with fsync on. Prints tables, and writes JSON and the chart.
  *
- * `bun run bench [--part stored|refused|lone|start|growth|tokens|postgres]... [--quick] [--stored 1000000]
- * [--charts dist]`
+ * `bun run bench [--part stored|refused|lone|start|growth|tokens|postgres]... [--quick] [--stored
+ * 1000000] [--charts dist]`
  */
 import { closeSync, fdatasyncSync, mkdirSync, openSync, writeFileSync, writeSync } from "node:fs";
 import { availableParallelism, cpus, release } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+
 import { emptyDirectory } from "../support/program.ts";
 import { chart } from "./chart.ts";
 import { BY_HAND, ELYSIA_DRIZZLE, HONO, OURS_NAME } from "./contenders.ts";
@@ -25,12 +26,23 @@ import { stop } from "./run_load.ts";
 
 type Part = (rounds: Rounds, plants: number) => Promise<Section>;
 
-const PARTS: Readonly<Record<string, Part>> = { stored, refused, lone, start, growth, tokens, postgres };
+const PARTS: Readonly<Record<string, Part>> = {
+  stored,
+  refused,
+  lone,
+  start,
+  growth,
+  tokens,
+  postgres,
+};
 
 const FULL: Rounds = { rounds: 5, warmUp: 8, seconds: 3 };
 const QUICK: Rounds = { rounds: 2, warmUp: 2, seconds: 1 };
 
-/** What the README shows beside the service: by hand, and as the documentation of two frameworks has it. */
+/**
+ * What the README shows beside the service: by hand, and as the documentation of two frameworks has
+ * it.
+ */
 const CHARTED = [BY_HAND.leanWorker.name, OURS_NAME, HONO.name, ELYSIA_DRIZZLE.name];
 
 const { values: flags } = parseArgs({
@@ -90,10 +102,17 @@ function fsyncMicros(): number {
 /** One for light pages and one for dark ones: the README shows what fits. */
 function drawCharts(costs: Costs, directory: string): void {
   const micros = (name: string) => overall(costs, name, "cpuMicros");
-  const bars = CHARTED.map((name) => ({ name, micros: micros(name), perSecond: overall(costs, name, "perSecond") }));
+  const bars = CHARTED.map((name) => ({
+    name,
+    micros: micros(name),
+    perSecond: overall(costs, name, "perSecond"),
+  }));
   const times = (micros(ELYSIA_DRIZZLE.name) / micros(OURS_NAME)).toFixed(1);
   const headline = `A stored plant costs ${times} times less CPU than with one transaction a request`;
   for (const theme of ["light", "dark"] as const) {
-    writeFileSync(join(directory, `chart-${theme}.svg`), chart(bars, { theme, headline, emphasized: OURS_NAME }));
+    writeFileSync(
+      join(directory, `chart-${theme}.svg`),
+      chart(bars, { theme, headline, emphasized: OURS_NAME }),
+    );
   }
 }

@@ -9,8 +9,8 @@ export interface HandPlant {
 }
 
 /**
- * `POST /plants` as one would write it on the routes of `Bun.serve`, without a framework: the lowest bar. The checks
- * are those a careful hand writes, not all of ours.
+ * `POST /plants` as one would write it on the routes of `Bun.serve`, without a framework: the
+ * lowest bar. The checks are those a careful hand writes, not all of ours.
  *
  * @param add Stores a plant, and resolves once it is durable.
  */
@@ -18,7 +18,8 @@ export function serveByHand(add: (plant: HandPlant) => Promise<Outcome> | Outcom
   const authorization = `Bearer ${process.env["AUTH_TOKENS"] ?? ""}`;
 
   async function create(request: Request): Promise<Response> {
-    if (request.headers.get("authorization") !== authorization) return refused(401, 4011, "unauthorized");
+    if (request.headers.get("authorization") !== authorization)
+      return refused(401, 4011, "unauthorized");
     const plant: unknown = await request.json().catch(() => undefined);
     if (!isPlant(plant)) return refused(400, 4002, "invalid plant");
     const { name, tag } = plant;
@@ -32,7 +33,8 @@ export function serveByHand(add: (plant: HandPlant) => Promise<Outcome> | Outcom
     port: 0,
     development: false,
     routes: {
-      "/plants": (request) => (request.method === "POST" ? create(request) : refused(405, 4051, "method not allowed")),
+      "/plants": (request) =>
+        request.method === "POST" ? create(request) : refused(405, 4051, "method not allowed"),
     },
     fetch: () => refused(404, 4041, "not found"),
   });
@@ -47,5 +49,9 @@ function refused(status: number, error: number, message: string): Response {
 export function isPlant(value: unknown): value is HandPlant {
   if (typeof value !== "object" || value === null) return false;
   const { id, name, tag } = value as Record<string, unknown>;
-  return Number.isSafeInteger(id) && typeof name === "string" && (tag === undefined || typeof tag === "string");
+  return (
+    Number.isSafeInteger(id) &&
+    typeof name === "string" &&
+    (tag === undefined || typeof tag === "string")
+  );
 }

@@ -23,7 +23,10 @@ serveByHand(
     }),
 );
 
-/** JSON costs a tenth of the CPU a plant less than a structured clone, and a second batch in flight saves nothing. */
+/**
+ * JSON costs a tenth of the CPU a plant less than a structured clone, and a second batch in flight
+ * saves nothing.
+ */
 function post(): void {
   busy = true;
   inFlight = resolves;

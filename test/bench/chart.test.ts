@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+
 import { type Bar, chart } from "./chart.ts";
 
 const BARS: readonly Bar[] = [
@@ -13,7 +14,15 @@ for (const theme of ["light", "dark"] as const) {
   const svg = chart(BARS, { theme, headline: "Half & half", emphasized: "plant-store" });
 
   test(`chart() labels every bar with its figures, on a ${theme} page`, () => {
-    for (const text of ["Bun.serve, nothing stored", "15", "41,065", "plant-store", "32", "24,787", "193"]) {
+    for (const text of [
+      "Bun.serve, nothing stored",
+      "15",
+      "41,065",
+      "plant-store",
+      "32",
+      "24,787",
+      "193",
+    ]) {
       expect(svg).toContain(`>${text}</text>`);
     }
     expect(svg).toContain("Fastify &amp; better-sqlite3, Node 20");

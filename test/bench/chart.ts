@@ -16,7 +16,10 @@ export interface ChartOptions {
   readonly emphasized: string;
 }
 
-/** Every color has a contrast of at least 4.5 to the page of its theme (WCAG 2.2, 1.4.3), the plain bars of 3. */
+/**
+ * Every color has a contrast of at least 4.5 to the page of its theme (WCAG 2.2, 1.4.3), the plain
+ * bars of 3.
+ */
 const COLORS = {
   light: { text: "#1f2328", quiet: "#59636e", accent: "#1a7f37", bar: "#8c959f", rule: "#d1d9e0" },
   dark: { text: "#f0f6fc", quiet: "#9198a1", accent: "#3fb950", bar: "#656c76", rule: "#3d444d" },
@@ -29,9 +32,13 @@ const ROW = 34;
 const FIGURES = 170;
 /** The widest that a character of a name is in any of the fonts, on average. */
 const CHARACTER = 7.4;
-const FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif";
+const FONT =
+  "-apple-system, BlinkMacSystemFont, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif";
 
-/** Draws horizontal bars of the CPU of a plant, in the order given, each with its figures beside it, as an SVG. */
+/**
+ * Draws horizontal bars of the CPU of a plant, in the order given, each with its figures beside it,
+ * as an SVG.
+ */
 export function chart(bars: readonly Bar[], { theme, headline, emphasized }: ChartOptions): string {
   const { text, quiet, accent, bar: plain, rule } = COLORS[theme];
   const height = HEAD + bars.length * ROW + 34;
@@ -44,7 +51,9 @@ export function chart(bars: readonly Bar[], { theme, headline, emphasized }: Cha
     const top = HEAD + index * ROW;
     const length = Math.max(2, (micros * (WIDTH - left - FIGURES)) / most);
     const [ink, faint, fill, weight] =
-      name === emphasized ? [accent, accent, accent, ' font-weight="600"'] : [text, quiet, plain, ""];
+      name === emphasized
+        ? [accent, accent, accent, ' font-weight="600"']
+        : [text, quiet, plain, ""];
     const label = (x: number, anchor: "start" | "end", color: string, words: string) =>
       `<text x="${x.toFixed(1)}" y="${top + 19}" text-anchor="${anchor}" fill="${color}"${weight}>${escapeXml(words)}</text>`;
     return [

@@ -1,9 +1,13 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+
 import { TOKEN } from "../support/client.ts";
 import { ROOT, runToEnd } from "../support/program.ts";
 
-/** A program under test: it serves `POST /plants` and stores into `plants.db` in its working directory. */
+/**
+ * A program under test: it serves `POST /plants` and stores into `plants.db` in its working
+ * directory.
+ */
 export interface Contender {
   readonly name: string;
   readonly program: readonly string[];
@@ -30,7 +34,8 @@ export const OURS_NAME = "plant-store";
 
 /** The service, as `bun run build` makes it. Throws if it is not built. */
 export function ours(differences: Partial<Contender> = {}): Contender {
-  if (!existsSync(EXECUTABLE)) throw new Error(`There is no ${EXECUTABLE}: run "bun run build" first`);
+  if (!existsSync(EXECUTABLE))
+    throw new Error(`There is no ${EXECUTABLE}: run "bun run build" first`);
   return { name: OURS_NAME, program: [EXECUTABLE], ...differences };
 }
 
@@ -43,8 +48,14 @@ export const BY_HAND = {
   leanWorker: bun("by hand, lean, Worker", "by_hand_worker.ts"),
 } as const;
 
-/** `Bun.serve` that checks and responds, and stores nothing: what receiving a plant costs, without keeping it. */
-export const CEILING: Contender = { ...bun("Bun.serve, nothing stored", "peers/ceiling.ts"), stores: false };
+/**
+ * `Bun.serve` that checks and responds, and stores nothing: what receiving a plant costs, without
+ * keeping it.
+ */
+export const CEILING: Contender = {
+  ...bun("Bun.serve, nothing stored", "peers/ceiling.ts"),
+  stores: false,
+};
 
 /** What PostgreSQL is usually given: one INSERT a request, over a pool. */
 export const POOL = bun("one INSERT a request, pool of 10", "by_hand_pool.ts");
@@ -64,6 +75,12 @@ export async function installPeers(): Promise<void> {
   if (existsSync(join(import.meta.dir, "node_modules"))) return;
   const args = ["install", "--frozen-lockfile", "--cwd", import.meta.dir];
   const env = process.env as Record<string, string>;
-  const { exitCode, stdout, stderr } = await runToEnd({ program: [process.execPath], args, cwd: ROOT, env });
-  if (exitCode !== 0) throw new Error(`bun install --frozen-lockfile --cwd test/bench:\n${stdout}${stderr}`);
+  const { exitCode, stdout, stderr } = await runToEnd({
+    program: [process.execPath],
+    args,
+    cwd: ROOT,
+    env,
+  });
+  if (exitCode !== 0)
+    throw new Error(`bun install --frozen-lockfile --cwd test/bench:\n${stdout}${stderr}`);
 }

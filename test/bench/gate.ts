@@ -1,6 +1,6 @@
 /**
- * Fails where CPU per stored plant, or of a refused request, is further above its goal than `GATE` allows. Three
- * attempts, of which the best counts: noise only ever adds.
+ * Fails where CPU per stored plant, or of a refused request, is further above its goal than `GATE`
+ * allows. Three attempts, of which the best counts: noise only ever adds.
  *
  * `bun run build && bun test/bench/gate.ts`
  */
@@ -34,9 +34,15 @@ async function best(
   const lowest = new Map<string, number>();
   for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
     const outcomes = await measure();
-    for (const { goal, value } of outcomes) lowest.set(goal, Math.min(value, lowest.get(goal) ?? Infinity));
-    const bounds = outcomes.map((outcome) => ({ ...outcome, bound: outcome.limit * factorOf(outcome) }));
-    const rows = bounds.map(({ goal, limit, bound }) => row(goal, lowest.get(goal) ?? Infinity, limit, bound));
+    for (const { goal, value } of outcomes)
+      lowest.set(goal, Math.min(value, lowest.get(goal) ?? Infinity));
+    const bounds = outcomes.map((outcome) => ({
+      ...outcome,
+      bound: outcome.limit * factorOf(outcome),
+    }));
+    const rows = bounds.map(({ goal, limit, bound }) =>
+      row(goal, lowest.get(goal) ?? Infinity, limit, bound),
+    );
     console.log(`${table(["", "best", "goal", "bound", ""], rows)}\n`);
     if (bounds.every(({ goal, bound }) => (lowest.get(goal) ?? Infinity) <= bound)) return true;
   }
@@ -44,5 +50,9 @@ async function best(
 }
 
 function row(goal: string, value: number, limit: number, bound: number): string[] {
-  return [goal, ...[value, limit, bound].map((figure) => figure.toFixed(2)), value <= bound ? "" : "too much"];
+  return [
+    goal,
+    ...[value, limit, bound].map((figure) => figure.toFixed(2)),
+    value <= bound ? "" : "too much",
+  ];
 }

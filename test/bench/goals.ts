@@ -6,13 +6,19 @@ export const GOALS = {
   cpuToLeanWorker: 1.1,
   /** Throughput at 64 connections, in times that of the lean program by hand with a Worker. */
   throughputToLeanWorker: 0.85,
-  /** CPU of a refused request, in times that of a stored plant: refusing must not be the cheaper way to hurt. */
+  /**
+   * CPU of a refused request, in times that of a stored plant: refusing must not be the cheaper way
+   * to hurt.
+   */
   refused: 1,
   /** Latency of one lone client, in times that of Elysia + Drizzle. */
   lone: 1.25,
   /** Milliseconds from the start of the executable to its first 200. */
   startMs: 60,
-  /** Random ids over many stored plants: what is beside the lean program with a Worker is over the same file. */
+  /**
+   * Random ids over many stored plants: what is beside the lean program with a Worker is over the
+   * same file.
+   */
   growth: {
     /** CPU of a plant, in times that over a tenth of the plants. */
     cpuToTenth: 1.5,
@@ -36,8 +42,9 @@ export const GOALS = {
 } as const;
 
 /**
- * The most that CI allows, in times the goal. The best of three attempts counts, and still differs by a third from one
- * virtual machine to the next; the rest is what is above its goal today. What it finds is a cost that has doubled.
+ * The most that CI allows, in times the goal. The best of three attempts counts, and still differs
+ * by a third from one virtual machine to the next; the rest is what is above its goal today. What
+ * it finds is a cost that has doubled.
  */
 export const GATE = {
   stored: 2.5,

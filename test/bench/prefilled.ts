@@ -1,14 +1,16 @@
 import type { Database } from "bun:sqlite";
 import { join } from "node:path";
+
 import { connect } from "../../src/database/sqlite/connection.ts";
 
 /** Of the plants, how many are inserted at random places among the others, and in how many turns. */
 const RANDOM = { share: 0.3, turns: 6 };
 
 /**
- * Makes `plants.db` with a number of plants whose ids are spread over those that the generators draw, and whose pages
- * are as full as random ids leave them. Ascending ids alone fill each page to its end: then every random id that comes
- * first to a page splits it, which costs twice as much as in a table that has grown by random ids.
+ * Makes `plants.db` with a number of plants whose ids are spread over those that the generators
+ * draw, and whose pages are as full as random ids leave them. Ascending ids alone fill each page to
+ * its end: then every random id that comes first to a page splits it, which costs twice as much as
+ * in a table that has grown by random ids.
  */
 export function makePlants(directory: string, plants: number): void {
   using client = connect(join(directory, "plants.db"));
@@ -18,7 +20,8 @@ export function makePlants(directory: string, plants: number): void {
   insert(client, ascending, `SELECT 1000000000000000 + n * ${step} AS id FROM numbers`);
   const turn = Math.round((plants - ascending) / RANDOM.turns);
   // Sorted, each turn meets the pages in their order, which is faster by far.
-  const random = "SELECT 1000000000000000 + abs(random() % 8000000000000000) AS id FROM numbers ORDER BY id";
+  const random =
+    "SELECT 1000000000000000 + abs(random() % 8000000000000000) AS id FROM numbers ORDER BY id";
   for (let turns = 0; turns < RANDOM.turns; turns++) insert(client, turn, random);
 }
 

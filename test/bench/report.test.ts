@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+
 import { costTable, median, outcome, render, table } from "./report.ts";
 import type { Cost } from "./servers.ts";
 
@@ -43,7 +44,9 @@ test("render() says what was missed, and what could not be measured", () => {
 });
 
 test("costTable() shows the median of the rounds, and of the longest wait the most", () => {
-  const rounds = [3_000, 9_000, 1_000].map((perSecond) => ({ perSecond, maxMs: perSecond }) as Cost);
+  const rounds = [3_000, 9_000, 1_000].map(
+    (perSecond) => ({ perSecond, maxMs: perSecond }) as Cost,
+  );
   const { columns, rows } = costTable(new Map([["plant-store", rounds]]), "program", [
     ["plants/s", "perSecond", 0],
     ["longest ms", "maxMs", 1],

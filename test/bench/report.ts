@@ -44,7 +44,8 @@ export function render({ title, about, columns, rows, goals = [], missing = [] }
   const parts = [`## ${title}`, about];
   if (rows.length > 0) parts.push(table(columns, rows));
   if (missing.length > 0) parts.push(missing.map((reason) => `Not measured: ${reason}`).join("\n"));
-  if (goals.length > 0) parts.push(table(["goal", "measured", "range", "limit", ""], goals.map(outcomeRow)));
+  if (goals.length > 0)
+    parts.push(table(["goal", "measured", "range", "limit", ""], goals.map(outcomeRow)));
   return `${parts.join("\n\n")}\n`;
 }
 
@@ -56,12 +57,19 @@ function ratio(value: number): string {
   return value.toFixed(value < 10 ? 2 : 1);
 }
 
-/** A Markdown table whose columns are aligned in plain text, too: the first to the left, the others to the right. */
+/**
+ * A Markdown table whose columns are aligned in plain text, too: the first to the left, the others
+ * to the right.
+ */
 export function table(columns: readonly string[], rows: readonly (readonly string[])[]): string {
-  const widths = columns.map((name, index) => Math.max(3, name.length, ...rows.map((row) => row[index]?.length ?? 0)));
+  const widths = columns.map((name, index) =>
+    Math.max(3, name.length, ...rows.map((row) => row[index]?.length ?? 0)),
+  );
   const line = (cells: readonly string[]) =>
     `| ${widths.map((width, index) => pad(cells[index] ?? "", width, index)).join(" | ")} |`;
-  const rule = widths.map((width, index) => (index === 0 ? "-".repeat(width) : `${"-".repeat(width - 1)}:`));
+  const rule = widths.map((width, index) =>
+    index === 0 ? "-".repeat(width) : `${"-".repeat(width - 1)}:`,
+  );
   return [line(columns), line(rule), ...rows.map(line)].join("\n");
 }
 
@@ -94,10 +102,15 @@ export function overall(costs: Costs, name: string, figure: keyof Cost): number 
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((one, other) => one - other);
   const middle = (sorted.length - 1) / 2;
-  return ((sorted[Math.floor(middle)] ?? Number.NaN) + (sorted[Math.ceil(middle)] ?? Number.NaN)) / 2;
+  return (
+    ((sorted[Math.floor(middle)] ?? Number.NaN) + (sorted[Math.ceil(middle)] ?? Number.NaN)) / 2
+  );
 }
 
 /** A number with its thousands apart. */
 export function thousands(value: number, digits = 0): string {
-  return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return value.toLocaleString("en-US", {
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  });
 }

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+
 import { figures, interleave, ratios, steadyCost } from "./rounds.ts";
 import type { LoadOptions } from "./run_load.ts";
 import type { Cost } from "./servers.ts";

@@ -5,16 +5,25 @@ import { type Cost, type Server, startContender } from "./servers.ts";
 /** How often and for how long everything is measured. */
 export interface Rounds {
   readonly rounds: number;
-  /** Before the first round, in seconds for each server of a contender: it runs for years, and is compiled by then. */
+  /**
+   * Before the first round, in seconds for each server of a contender: it runs for years, and is
+   * compiled by then.
+   */
   readonly warmUp: number;
-  /** Of each measurement. {@linkcode compare} loads for as long before it, for each server of a contender. */
+  /**
+   * Of each measurement. {@linkcode compare} loads for as long before it, for each server of a
+   * contender.
+   */
   readonly seconds: number;
 }
 
 /** What each name cost, one figure a round. */
 export type Costs = ReadonlyMap<string, readonly Cost[]>;
 
-/** Loads every contender alike in {@linkcode interleave|interleaved} rounds, each with a database of its own. */
+/**
+ * Loads every contender alike in {@linkcode interleave|interleaved} rounds, each with a database of
+ * its own.
+ */
 export async function compare(
   contenders: readonly Contender[],
   { rounds, warmUp, seconds }: Rounds,
@@ -31,15 +40,22 @@ export async function compare(
 }
 
 /**
- * What a load costs once the server has been under it for as long. An idle server discards compiled code, and compiles
- * again in its first seconds. Several servers share the processors, so each needs that much longer to be compiled.
+ * What a load costs once the server has been under it for as long. An idle server discards compiled
+ * code, and compiles again in its first seconds. Several servers share the processors, so each
+ * needs that much longer to be compiled.
  */
-export async function steadyCost(server: Pick<Server, "load" | "servers">, load: LoadOptions): Promise<Cost> {
+export async function steadyCost(
+  server: Pick<Server, "load" | "servers">,
+  load: LoadOptions,
+): Promise<Cost> {
   await server.load({ ...load, seconds: load.seconds * server.servers });
   return await server.load(load);
 }
 
-/** Each subject once a round, in turns from either end: what else the machine does meets all of them alike. */
+/**
+ * Each subject once a round, in turns from either end: what else the machine does meets all of them
+ * alike.
+ */
 export async function interleave<Subject>(
   subjects: ReadonlyMap<string, Subject>,
   rounds: number,

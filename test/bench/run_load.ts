@@ -1,9 +1,13 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+
 import { postBytes } from "../support/load.ts";
 import { emptyDirectory } from "../support/program.ts";
 
-/** A plant; `wrk.lua` puts an id of its own in the place of the 16 zeros, so that every request has the same length. */
+/**
+ * A plant; `wrk.lua` puts an id of its own in the place of the 16 zeros, so that every request has
+ * the same length.
+ */
 export const PLANT = `{"id":${"0".repeat(16)},"name":"Monstera deliciosa","tag":"indoor"}`;
 
 /** A signal ends the load, and that the rest: what is in use is gone at the end of its scope. */
@@ -43,12 +47,18 @@ let loads = 0;
 /**
  * Sends one request over and over on keep-alive connections.
  *
- * @throws {Error} If wrk is not installed, a connection fails, or a response has another status: wrk tells those from
- * 400 on from others.
+ * @throws {Error} If wrk is not installed, a connection fails, or a response has another status:
+ *   wrk tells those from 400 on from others.
  */
 export async function runLoad(
   url: string,
-  { connections, seconds, ids = "ascending", request = postBytes(PLANT), status = 200 }: LoadOptions,
+  {
+    connections,
+    seconds,
+    ids = "ascending",
+    request = postBytes(PLANT),
+    status = 200,
+  }: LoadOptions,
 ): Promise<LoadResult> {
   stop.signal.throwIfAborted();
   using directory = emptyDirectory();
@@ -56,7 +66,8 @@ export async function runLoad(
   writeFileSync(file, request);
   const first = 1e15 + 1e11 * ++loads;
   const wrk = Bun.which("wrk");
-  if (wrk === null) throw new Error("Cannot load a server without wrk (Debian: apt-get install wrk)");
+  if (wrk === null)
+    throw new Error("Cannot load a server without wrk (Debian: apt-get install wrk)");
   const load = ["-t1", `-c${connections}`, `-d${Math.ceil(seconds)}s`, "--timeout", "30s"];
   const script = ["-s", join(import.meta.dir, "wrk.lua"), url, "--", file, ids, String(first)];
   const child = Bun.spawn([wrk, ...load, ...script], {

@@ -1,4 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { getBytes } from "../support/load.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { skipsProc, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -10,29 +11,42 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const measuring = test.concurrent.skipIf(skipsProc());
 
-test.concurrent.skipIf(skipsShim())("requireFsync() refuses a program that answers 200 without an fsync", async () => {
-  await Promise.all([
-    expect(requireFsync(CEILING)).rejects.toThrow("Bun.serve, nothing stored answers 200 without an fsync"),
-    requireFsync(BY_HAND.lean),
-    requireFsync(BY_HAND.leanWorker),
-  ]);
-});
+test.concurrent.skipIf(skipsShim())(
+  "requireFsync() refuses a program that answers 200 without an fsync",
+  async () => {
+    await Promise.all([
+      expect(requireFsync(CEILING)).rejects.toThrow(
+        "Bun.serve, nothing stored answers 200 without an fsync",
+      ),
+      requireFsync(BY_HAND.lean),
+      requireFsync(BY_HAND.leanWorker),
+    ]);
+  },
+);
 
-measuring("startContender() measures a load, and finds every plant that was answered 200", async () => {
-  await using server = await startContender(BY_HAND.lean);
-  const cost = await server.load({ connections: 4, seconds: 1 });
-  expect(cost.responses).toBeGreaterThan(0);
-  expect(cost.cpuMicros).toBeGreaterThan(0);
-  expect(cost.peakMB).toBeGreaterThan(1);
-});
+measuring(
+  "startContender() measures a load, and finds every plant that was answered 200",
+  async () => {
+    await using server = await startContender(BY_HAND.lean);
+    const cost = await server.load({ connections: 4, seconds: 1 });
+    expect(cost.responses).toBeGreaterThan(0);
+    expect(cost.cpuMicros).toBeGreaterThan(0);
+    expect(cost.peakMB).toBeGreaterThan(1);
+  },
+);
 
-measuring("startContender() fails where fewer plants are stored than were answered 200", async () => {
-  const run = async () => {
-    await using server = await startContender({ ...CEILING, stores: true, count: async () => 0 });
-    await server.load({ connections: 4, seconds: 1 });
-  };
-  await expect(run()).rejects.toThrow(/^Bun\.serve, nothing stored answered 200 to \d+ plants, and stored 0$/);
-});
+measuring(
+  "startContender() fails where fewer plants are stored than were answered 200",
+  async () => {
+    const run = async () => {
+      await using server = await startContender({ ...CEILING, stores: true, count: async () => 0 });
+      await server.load({ connections: 4, seconds: 1 });
+    };
+    await expect(run()).rejects.toThrow(
+      /^Bun\.serve, nothing stored answered 200 to \d+ plants, and stored 0$/,
+    );
+  },
+);
 
 test.concurrent.skipIf(skipsProc() || skipsCluster())(
   "startContender() loads several servers on one database together, and measures the database apart",
@@ -45,7 +59,9 @@ test.concurrent.skipIf(skipsProc() || skipsCluster())(
     await using servers = await startContender(pools);
     const cost = await servers.load({ connections: 4, seconds: 1 });
     // The ids of each load begin in a range of their own.
-    const loads = await cluster.run("SELECT count(DISTINCT id / 100000000000) AS loads FROM plants");
+    const loads = await cluster.run(
+      "SELECT count(DISTINCT id / 100000000000) AS loads FROM plants",
+    );
     expect(loads).toEqual([{ loads: "2" }]);
     expect(await count()).toBeGreaterThanOrEqual(cost.responses);
     expect(await count()).toBeLessThanOrEqual(cost.responses + 8);
@@ -59,5 +75,7 @@ measuring("load() fails on a response of another status", async () => {
     await using server = await startContender(BY_HAND.lean);
     await server.load({ connections: 4, seconds: 1, request: getBytes("/plants") });
   };
-  await expect(run()).rejects.toThrow(/^(?:Expected status 200 for every request|The load on \S+ ended early)/);
+  await expect(run()).rejects.toThrow(
+    /^(?:Expected status 200 for every request|The load on \S+ ended early)/,
+  );
 });

@@ -1,5 +1,6 @@
 import { Database } from "bun:sqlite";
 import { join } from "node:path";
+
 import { withDeadline } from "../../src/async/deadline.ts";
 import { post } from "../support/client.ts";
 import { cpuMicros, memoryOf } from "../support/proc.ts";
@@ -9,7 +10,10 @@ import { type Contender, CREDENTIALS } from "./contenders.ts";
 import { type LoadOptions, type LoadResult, runLoad, stop } from "./run_load.ts";
 
 /** What a load cost a server, or several together: then the times are those of the slowest. */
-export interface Cost extends Pick<LoadResult, "responses" | "p50Ms" | "p90Ms" | "p99Ms" | "maxMs"> {
+export interface Cost extends Pick<
+  LoadResult,
+  "responses" | "p50Ms" | "p90Ms" | "p99Ms" | "maxMs"
+> {
   /** Of all threads, for one response. */
   readonly cpuMicros: number;
   /** Of a database that is apart, for one response. */
@@ -23,9 +27,20 @@ export interface Cost extends Pick<LoadResult, "responses" | "p50Ms" | "p90Ms" |
 /** A contender that runs. */
 export type Server = Awaited<ReturnType<typeof startContender>>;
 
-/** Starts a contender. At the end of the scope it is killed, and its plants are compared with its responses. */
+/**
+ * Starts a contender. At the end of the scope it is killed, and its plants are compared with its
+ * responses.
+ */
 export async function startContender(contender: Contender) {
-  const { name, program, env, settled, stores = true, servers = 1, databaseProcesses = () => [] } = contender;
+  const {
+    name,
+    program,
+    env,
+    settled,
+    stores = true,
+    servers = 1,
+    databaseProcesses = () => [],
+  } = contender;
   const stack = new AsyncDisposableStack();
   const cwd = contender.cwd ?? stack.use(emptyDirectory()).path;
   const count = contender.count ?? (async () => countPlants(cwd));
@@ -82,7 +97,10 @@ export async function startContender(contender: Contender) {
 
 function countPlants(directory: string): number {
   using database = new Database(join(directory, "plants.db"), { readwrite: true });
-  return database.query<{ plants: number }, []>("SELECT count(*) AS plants FROM plants").get()?.plants ?? Number.NaN;
+  return (
+    database.query<{ plants: number }, []>("SELECT count(*) AS plants FROM plants").get()?.plants ??
+    Number.NaN
+  );
 }
 
 /** Refuses a contender that returns 200 on a disk whose fsync fails. */
@@ -95,5 +113,6 @@ export async function requireFsync({ name, program, env = {} }: Contender): Prom
   disk.raise("fail-sync");
   const response = post(server.url, { id: 2, name: "Ivy" }).catch(() => undefined);
   const sick = await withDeadline(response, 2_000, () => undefined);
-  if (sick?.status === 200) throw new Error(`${name} answers 200 without an fsync, so it is not compared`);
+  if (sick?.status === 200)
+    throw new Error(`${name} answers 200 without an fsync, so it is not compared`);
 }

@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+
 import packageJson from "../../package.json" with { type: "json" };
 import { ROOT, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
 
@@ -18,7 +19,9 @@ test("the executable prints the license and the notices of every package that th
   const missing = packages.filter(({ directory, title }) => {
     const notices = readdirSync(directory).filter((name) => /^(?:licen[cs]e|notice)/i.test(name));
     const texts = notices.map((name) => readFileSync(join(directory, name), "utf8").trim());
-    const own = sections.filter((section) => section.split("\n\n", 1)[0]?.split("\n").includes(title));
+    const own = sections.filter((section) =>
+      section.split("\n\n", 1)[0]?.split("\n").includes(title),
+    );
     return own.length === 0 || texts.some((text) => !own.some((section) => section.includes(text)));
   });
   expect(missing.map(({ title }) => title)).toEqual([]);
@@ -31,7 +34,11 @@ test.each([
   ["Swagger UI, its NOTICE", "swagger-ui\nCopyright 2020-2021 SmartBear Software Inc."],
   ["what Swagger UI was bundled from", "@license React"],
 ])("the executable prints the license of %s", (_what, text) => {
-  expect({ ...printed, stdout: printed.stdout.includes(text) }).toEqual({ exitCode: 0, stdout: true, stderr: "" });
+  expect({ ...printed, stdout: printed.stdout.includes(text) }).toEqual({
+    exitCode: 0,
+    stdout: true,
+    stderr: "",
+  });
 });
 
 test("a package that only names its license has its text", () => {
@@ -55,7 +62,9 @@ async function packagesBundledBy(script: string) {
   return [...new Set(directories)]
     .filter((directory) => directory !== undefined)
     .map((directory) => {
-      const { name, version, license } = JSON.parse(readFileSync(join(ROOT, directory, "package.json"), "utf8"));
+      const { name, version, license } = JSON.parse(
+        readFileSync(join(ROOT, directory, "package.json"), "utf8"),
+      );
       return { directory: join(ROOT, directory), title: `${name} ${version}, ${license}` };
     });
 }

@@ -1,39 +1,54 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { cpSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
+
 import { version } from "../../src/build/version.ts";
 import { startCollector } from "../support/collector.ts";
 import { missing } from "../support/missing.ts";
-import { emptyDirectory, FROM_SOURCE, ROOT, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  FROM_SOURCE,
+  ROOT,
+  runToEnd,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const skipsGit = Bun.which("git") === null && missing("the versions of commits: apt-get install git");
+const skipsGit =
+  Bun.which("git") === null && missing("the versions of commits: apt-get install git");
 
-test.skipIf(skipsGit)("a build says its commit, and its version alone only at the tag of that version", async () => {
-  using checkout = await checkoutOf("1.2.3-dev");
-  await git(checkout.path, "init", "--quiet");
-  const dev = await commitAll(checkout.path);
-  expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3-dev+${dev}`);
+test.skipIf(skipsGit)(
+  "a build says its commit, and its version alone only at the tag of that version",
+  async () => {
+    using checkout = await checkoutOf("1.2.3-dev");
+    await git(checkout.path, "init", "--quiet");
+    const dev = await commitAll(checkout.path);
+    expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3-dev+${dev}`);
 
-  await setVersion(checkout.path, "1.2.3");
-  expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3+${dev}.dirty`);
+    await setVersion(checkout.path, "1.2.3");
+    expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3+${dev}.dirty`);
 
-  const release = await commitAll(checkout.path);
-  expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3+${release}`);
+    const release = await commitAll(checkout.path);
+    expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3+${release}`);
 
-  await git(checkout.path, "tag", "-a", "v1.2.3", "-m", "Plant Store 1.2.3");
-  expect(await versionBuiltIn(checkout.path)).toBe("1.2.3");
-});
+    await git(checkout.path, "tag", "-a", "v1.2.3", "-m", "Plant Store 1.2.3");
+    expect(await versionBuiltIn(checkout.path)).toBe("1.2.3");
+  },
+);
 
-test.skipIf(skipsGit)("an unpacked archive has the package's version, even inside another repository", async () => {
-  using other = emptyDirectory();
-  await Bun.write(other.at("file"), "");
-  await git(other.path, "init", "--quiet");
-  await commitAll(other.path);
-  using archive = await checkoutOf("1.2.3-dev", other.path);
-  expect(await versionBuiltIn(archive.path)).toBe("1.2.3-dev");
-});
+test.skipIf(skipsGit)(
+  "an unpacked archive has the package's version, even inside another repository",
+  async () => {
+    using other = emptyDirectory();
+    await Bun.write(other.at("file"), "");
+    await git(other.path, "init", "--quiet");
+    await commitAll(other.path);
+    using archive = await checkoutOf("1.2.3-dev", other.path);
+    expect(await versionBuiltIn(archive.path)).toBe("1.2.3-dev");
+  },
+);
 
 test.concurrent("--version, the log and the trace have the version of the build", async () => {
   using collector = startCollector();
@@ -42,13 +57,19 @@ test.concurrent("--version, the log and the trace have the version of the build"
     const printed = await runToEnd({ ...options, args: ["--version"] });
     expect(printed).toEqual({ exitCode: 0, stdout: `${version()}\n`, stderr: "" });
 
-    await using server = await startServer({ ...options, env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url } });
+    await using server = await startServer({
+      ...options,
+      env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url },
+    });
     const [line] = await server.stderr.until(/^.*listens on.*$/m);
     expect(JSON.parse(line)).toMatchObject({ version: version() });
     await fetch(`${server.url}/livez`);
     expect(await server.stop()).toBe(0);
   }
-  expect(collector.resources.map((resource) => resource["service.version"])).toEqual([version(), version()]);
+  expect(collector.resources.map((resource) => resource["service.version"])).toEqual([
+    version(),
+    version(),
+  ]);
 });
 
 /** What the version is made from, in a directory of its own. */
@@ -74,7 +95,17 @@ async function versionBuiltIn(checkout: string): Promise<string> {
 
 async function commitAll(checkout: string): Promise<string> {
   await git(checkout, "add", "--all");
-  await git(checkout, "-c", "user.name=Test", "-c", "user.email=test@example.org", "commit", "--quiet", "-m", "Change");
+  await git(
+    checkout,
+    "-c",
+    "user.name=Test",
+    "-c",
+    "user.email=test@example.org",
+    "commit",
+    "--quiet",
+    "-m",
+    "Change",
+  );
   return await git(checkout, "rev-parse", "--short=7", "HEAD");
 }
 

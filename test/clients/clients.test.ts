@@ -1,14 +1,29 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { Database } from "bun:sqlite";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
+
+import { TOKEN } from "../support/client.ts";
 import { table } from "../support/guides.ts";
 import { MODULE_RUNTIMES, skipsRuntimes } from "../support/module_runtimes.ts";
-import { TOKEN } from "../support/client.ts";
-import { emptyDirectory, runToEnd, startServer, type StartOptions, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  runToEnd,
+  type StartOptions,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 import { createPlant as createPlantByEden } from "./eden_client.ts";
 import type { Connection, CreatePlant, Outcome } from "./generated_client.ts";
-import { bundle, generateClients, load, pythonClient, skipsClients, skipsPython, typeCheck } from "./generators.ts";
+import {
+  bundle,
+  generateClients,
+  load,
+  pythonClient,
+  skipsClients,
+  skipsPython,
+  typeCheck,
+} from "./generators.ts";
 
 setDefaultTimeout(4 * TEST_TIMEOUT_MS);
 
@@ -36,7 +51,9 @@ describe.skipIf(skipped)("a client generated from the document", () => {
 
   const clientOf = async (program: string): Promise<CreatePlant> => {
     if (program === "eden") return createPlantByEden;
-    return program === "python" ? pythonClient(clients) : await load(clients, program, "createPlant");
+    return program === "python"
+      ? pythonClient(clients)
+      : await load(clients, program, "createPlant");
   };
 
   /** A server of the executable, with how to reach it, and what it stores. */
@@ -57,7 +74,10 @@ describe.skipIf(skipped)("a client generated from the document", () => {
   test.each(CLIENTS)("stores plants, and reads every error: $client", async ({ program }) => {
     using directory = emptyDirectory();
     const { path: cwd } = directory;
-    const metrics = await runToEnd({ args: ["token", "create", "prometheus", "--scope", "metrics"], cwd });
+    const metrics = await runToEnd({
+      args: ["token", "create", "prometheus", "--scope", "metrics"],
+      cwd,
+    });
     await using plants = await startPlants({ cwd, env: { REQUEST_TIMEOUT_MS: "300" } });
     const { connection } = plants;
     const createPlant = await clientOf(program);
@@ -79,23 +99,37 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       { status: 400, error: 4002, message: "`name` must not contain U+0000 or a lone surrogate" },
       { status: 401, error: 4012, message: "the bearer token is not valid" },
       { status: 403, error: 4031, message: 'the token does not have the scope "write"' },
-      { status: 409, error: 4091, message: "`id` is taken by a different plant; choose another id" },
+      {
+        status: 409,
+        error: 4091,
+        message: "`id` is taken by a different plant; choose another id",
+      },
       { status: 413, error: 4131, message: "the body must have at most 65536 bytes" },
       // Eden has the Content-Type of its own for every plant.
       program === "eden"
         ? { status: 200, name: "Fern" }
-        : { status: 415, error: 4151, message: "the Content-Type must be application/json in UTF-8" },
+        : {
+            status: 415,
+            error: 4151,
+            message: "the Content-Type must be application/json in UTF-8",
+          },
     ]);
-    expect(await plants.stored()).toEqual(['{"id":1,"name":"Fern"}', '{"id":2,"name":"🌿","tag":"indoor"}']);
+    expect(await plants.stored()).toEqual([
+      '{"id":1,"name":"Fern"}',
+      '{"id":2,"name":"🌿","tag":"indoor"}',
+    ]);
     using locked = new Database(join(cwd, "plants.db"));
     locked.run("BEGIN IMMEDIATE");
     const refused = await createPlant({ id: 3, name: "Moss" }, connection);
     locked.run("ROLLBACK");
-    // The lock's own limit and that of the request end at the same time: either may be the reason that is given.
+    // The lock's own limit and that of the request end at the same time: either may be the reason
+    // that is given.
     expect(refused).toEqual({
       status: 503,
       error: 5032,
-      message: expect.stringMatching(/^storage (?:is locked by another process|did not finish in time); /),
+      message: expect.stringMatching(
+        /^storage (?:is locked by another process|did not finish in time); /,
+      ),
     });
   });
 
@@ -108,30 +142,37 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     );
     expect(await storeFern(plants.url, TOKEN)).toBe("Fern");
     expect(await plants.stored()).toEqual(['{"id":9223372036854775807,"name":"Fern"}']);
-    await expect(storeFern(plants.url, `${TOKEN}-not`)).rejects.toThrow("4012: the bearer token is not valid");
+    await expect(storeFern(plants.url, `${TOKEN}-not`)).rejects.toThrow(
+      "4012: the bearer token is not valid",
+    );
   });
 
-  test.each(CLIENTS)("does with ids past 2^53 what the README says: $client", async ({ client, program }) => {
-    await using plants = await startPlants();
-    const createPlant = await clientOf(program);
-    const int64: (id: bigint) => number = await load(clients, "int64", "int64");
-    const send = async (name: string, id: bigint, as: (id: bigint) => unknown) => {
-      const outcome = await createPlant({ id: as(id) as number, name }, plants.connection).catch((error) => error);
-      if (outcome instanceof Error) return outcome.name;
-      if (outcome.status !== 200) return `${outcome.status}`;
-      const lines = await plants.stored();
-      return lines.includes(`{"id":${id},"name":"${name}"}`) ? "exact" : "200, but another id";
-    };
-    // A Python int has any size, and its program gets the digits.
-    const asNumber = program === "python" ? int64 : Number;
-    const cells = [
-      await send("1", 2n ** 53n + 1n, asNumber),
-      await send("2", 2n ** 63n - 1n, asNumber),
-      program === "python" ? "" : await send("3", 2n ** 63n - 1n, (id) => id),
-      program === "python" ? "" : await send("4", 2n ** 63n - 1n, int64),
-    ];
-    expect(cells).toEqual(documentedCells(client));
-  });
+  test.each(CLIENTS)(
+    "does with ids past 2^53 what the README says: $client",
+    async ({ client, program }) => {
+      await using plants = await startPlants();
+      const createPlant = await clientOf(program);
+      const int64: (id: bigint) => number = await load(clients, "int64", "int64");
+      const send = async (name: string, id: bigint, as: (id: bigint) => unknown) => {
+        const outcome = await createPlant({ id: as(id) as number, name }, plants.connection).catch(
+          (error) => error,
+        );
+        if (outcome instanceof Error) return outcome.name;
+        if (outcome.status !== 200) return `${outcome.status}`;
+        const lines = await plants.stored();
+        return lines.includes(`{"id":${id},"name":"${name}"}`) ? "exact" : "200, but another id";
+      };
+      // A Python int has any size, and its program gets the digits.
+      const asNumber = program === "python" ? int64 : Number;
+      const cells = [
+        await send("1", 2n ** 53n + 1n, asNumber),
+        await send("2", 2n ** 63n - 1n, asNumber),
+        program === "python" ? "" : await send("3", 2n ** 63n - 1n, (id) => id),
+        program === "python" ? "" : await send("4", 2n ** 63n - 1n, int64),
+      ];
+      expect(cells).toEqual(documentedCells(client));
+    },
+  );
 
   test("axios sends the largest id as a bigint, and not with int64(), as the README says", async () => {
     await using plants = await startPlants();
@@ -147,9 +188,17 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       await using plants = await startPlants();
       using proxy = startProxy(Number(new URL(plants.url).port));
       const createPlant = await clientOf(program);
-      const retrying: Connection["fetch"] = await load(clients, "fetch_with_retries", "fetchWithRetries");
+      const retrying: Connection["fetch"] = await load(
+        clients,
+        "fetch_with_retries",
+        "fetchWithRetries",
+      );
       proxy.set("lose one reply");
-      const connection = { ...plants.connection, baseUrl: `http://127.0.0.1:${proxy.port}`, fetch: retrying };
+      const connection = {
+        ...plants.connection,
+        baseUrl: `http://127.0.0.1:${proxy.port}`,
+        fetch: retrying,
+      };
       const outcome = await createPlant({ id: 1, name: "Fern" }, connection);
       expect(withoutNone(outcome)).toEqual({ status: 200, name: "Fern" });
       expect(proxy.lost()).toBe(1);
@@ -167,7 +216,9 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       const args = [`http://127.0.0.1:${proxy.port}`, TOKEN];
       const { exitCode, stdout } = await runToEnd({ program, args, cwd: clients });
       expect({ exitCode, lost: proxy.lost() }).toEqual({ exitCode: 0, lost: 1 });
-      expect(JSON.parse(stdout)).toEqual(["Fern", "Ivy", "Moss"].map((name) => ({ status: 200, name })));
+      expect(JSON.parse(stdout)).toEqual(
+        ["Fern", "Ivy", "Moss"].map((name) => ({ status: 200, name })),
+      );
       expect(await plants.stored()).toEqual([
         '{"id":9223372036854775805,"name":"Fern"}',
         '{"id":9223372036854775806,"name":"Ivy"}',
@@ -179,12 +230,15 @@ describe.skipIf(skipped)("a client generated from the document", () => {
 
 /** What a program makes of a member that is absent is its own matter: Python has None. */
 function withoutNone(outcome: Outcome): object {
-  return Object.fromEntries(Object.entries(outcome).filter(([, value]) => value !== undefined && value !== null));
+  return Object.fromEntries(
+    Object.entries(outcome).filter(([, value]) => value !== undefined && value !== null),
+  );
 }
 
 /** What the README's table says a client does, without what it adds after a comma. */
 function documentedCells(client: string): string[] {
   const [, ...cells] =
-    table("Ids past 2^53 in JavaScript").find(([name = ""]) => name.split(", ").includes(client)) ?? [];
+    table("Ids past 2^53 in JavaScript").find(([name = ""]) => name.split(", ").includes(client)) ??
+    [];
   return cells.map((cell) => cell.replace(/^(4\d\d),.*/, "$1"));
 }

@@ -1,5 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
+
 import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { testApp } from "../support/app.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -14,11 +15,15 @@ interface Spectral {
 }
 
 async function problemsOf(document: unknown): Promise<string[]> {
-  const core: { Spectral: new () => Spectral } = await import(join(MODULES, "@stoplight/spectral-core"));
+  const core: { Spectral: new () => Spectral } = await import(
+    join(MODULES, "@stoplight/spectral-core")
+  );
   const { oas } = await import(join(MODULES, "@stoplight/spectral-rulesets"));
   const spectral = new core.Spectral();
   spectral.setRuleset({ extends: [oas] });
-  return (await spectral.run(document)).map(({ code, path, message }) => `${code} at ${path.join("/")}: ${message}`);
+  return (await spectral.run(document)).map(
+    ({ code, path, message }) => `${code} at ${path.join("/")}: ${message}`,
+  );
 }
 
 test.skipIf(skipsClients())(
@@ -27,8 +32,8 @@ test.skipIf(skipsClients())(
     const request = new Request("http://localhost:3000/swagger/json");
     const response = await testApp({ docsFiles: swaggerUi }).fetch(request);
     expect(await problemsOf(await response.json())).toEqual([]);
-    expect(await problemsOf({ openapi: "3.0.3", info: { title: "", version: "1" }, paths: {} })).toContain(
-      'info-contact at info: Info object must have "contact" object.',
-    );
+    expect(
+      await problemsOf({ openapi: "3.0.3", info: { title: "", version: "1" }, paths: {} }),
+    ).toContain('info-contact at info: Info object must have "contact" object.');
   },
 );

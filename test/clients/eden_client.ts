@@ -1,4 +1,5 @@
 import { treaty } from "@elysiajs/eden";
+
 import type { createApp } from "../../src/mod.ts";
 import type { CreatePlant } from "./generated_client.ts";
 
@@ -9,7 +10,8 @@ export const createPlant: CreatePlant = async (plant, { baseUrl, token, headers 
   const sent = { headers: { authorization: `Bearer ${token}`, ...headers } };
   const { data, error, status } = await plants.post(plant, sent);
   if (data !== null) return { status: 200, ...data };
-  // Eden gives what `fetch` threw as an error, too; and 422 is Elysia's own, which the app never sends.
+  // Eden gives what `fetch` threw as an error, too; and 422 is Elysia's own, which the app never
+  // sends.
   if (error.value instanceof Error || error.status === 422) throw error.value;
   return { status, ...error.value };
 };

@@ -8,7 +8,10 @@ export interface Connection {
   readonly fetch: (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
 }
 
-/** The statuses of the document beside 200: a generated client has to have a type for the body of each. */
+/**
+ * The statuses of the document beside 200: a generated client has to have a type for the body of
+ * each.
+ */
 export type ErrorStatus = 400 | 401 | 403 | 409 | 413 | 415 | 500 | 503;
 
 /** What a call came to, as the generated types have it. */
@@ -27,4 +30,5 @@ export interface Plant {
 export type CreatePlant = (plant: Plant, connection: Connection) => Promise<Outcome>;
 
 /** Whether two types are the same: `any` is the same as itself only. */
-export type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+export type Same<A, B> =
+  (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;

@@ -1,10 +1,11 @@
 import { cpSync, existsSync, mkdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
+
 import { executable } from "../support/executable.ts";
+import { codeThatExports } from "../support/guides.ts";
 import { missing } from "../support/missing.ts";
 import { emptyDirectory } from "../support/program.ts";
 import type { CreatePlant } from "./generated_client.ts";
-import { codeThatExports } from "../support/guides.ts";
 
 const HERE = import.meta.dir;
 /** Where the generators and the linter are, if they are. */
@@ -13,21 +14,29 @@ export const MODULES = join(HERE, "node_modules");
 /** Whether the generators are not here. Says so with how to get them, or fails in CI. */
 export function skipsClients(): boolean {
   const isThere = existsSync(join(MODULES, "openapi-typescript"));
-  return !isThere && missing("generated clients: bun install --frozen-lockfile --cwd test/clients has not run");
+  return (
+    !isThere &&
+    missing("generated clients: bun install --frozen-lockfile --cwd test/clients has not run")
+  );
 }
 
 /** A Python with what the generated client imports: the first on PATH, or Debian's. */
 const PYTHON = ["python3", "/usr/bin/python3"].find(
-  (path) => Bun.which(path) && Bun.spawnSync([path, "-c", "import certifi, dateutil, six, urllib3"]).success,
+  (path) =>
+    Bun.which(path) &&
+    Bun.spawnSync([path, "-c", "import certifi, dateutil, six, urllib3"]).success,
 );
 
 /** Whether OpenAPI Generator cannot run here, or what it makes. Says so, or fails in CI. */
 export function skipsPython(): boolean {
   const isThere = PYTHON !== undefined && Bun.which("java") !== null;
-  return !isThere && missing(`the client in Python: apt-get install ${DEBIAN_PACKAGES} has not run`);
+  return (
+    !isThere && missing(`the client in Python: apt-get install ${DEBIAN_PACKAGES} has not run`)
+  );
 }
 
-const DEBIAN_PACKAGES = "default-jre-headless python3-certifi python3-dateutil python3-six python3-urllib3";
+const DEBIAN_PACKAGES =
+  "default-jre-headless python3-certifi python3-dateutil python3-six python3-urllib3";
 
 /** Makes every client from the document, in a directory that is gone at the end of the scope. */
 export async function generateClients({ python }: { readonly python: boolean }) {
@@ -44,17 +53,41 @@ export async function generateClients({ python }: { readonly python: boolean }) 
   await Bun.write(join(path, "openapi.json"), await run(path, [...executable(), "openapi"]));
   await Promise.all([
     run(path, bin("openapi-typescript", "openapi.json", "--output", "programs/plants.d.ts")),
-    run(path, bin("openapi-ts", "--input", "openapi.json", "--output", "generated/hey_api", "--no-log-file")),
+    run(
+      path,
+      bin(
+        "openapi-ts",
+        "--input",
+        "openapi.json",
+        "--output",
+        "generated/hey_api",
+        "--no-log-file",
+      ),
+    ),
     run(path, bin("orval", "--config", "programs/orval.config.json")),
     python &&
-      run(path, ["java", "-jar", JAR, "generate", "-g", "python", "-i", "openapi.json", "-o", "generated/python"]),
+      run(path, [
+        "java",
+        "-jar",
+        JAR,
+        "generate",
+        "-g",
+        "python",
+        "-i",
+        "openapi.json",
+        "-o",
+        "generated/python",
+      ]),
   ]);
   return directory;
 }
 
 const JAR = "node_modules/@openapitools/openapi-generator-cli/bin/openapi-generator.jar";
 
-/** Type-checks the clients and the programs that use them, and the README's code. Resolves to what is wrong. */
+/**
+ * Type-checks the clients and the programs that use them, and the README's code. Resolves to what
+ * is wrong.
+ */
 export function typeCheck(path: string): Promise<string> {
   return run(path, bin("tsc", "--project", "programs"));
 }
@@ -66,9 +99,18 @@ function bin(name: string, ...args: string[]): string[] {
 
 /** Runs a program to its end, and resolves to what it wrote. */
 async function run(cwd: string, command: string[], stdin = ""): Promise<string> {
-  const child = Bun.spawn(command, { cwd, stdin: new Blob([stdin]), stdout: "pipe", stderr: "pipe" });
-  const [stdout, stderr] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
-  if ((await child.exited) !== 0) throw new Error(`${command.join(" ")} failed:\n${stdout}\n${stderr}`);
+  const child = Bun.spawn(command, {
+    cwd,
+    stdin: new Blob([stdin]),
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  const [stdout, stderr] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ]);
+  if ((await child.exited) !== 0)
+    throw new Error(`${command.join(" ")} failed:\n${stdout}\n${stderr}`);
   return stdout;
 }
 
@@ -89,7 +131,12 @@ export async function bundle(path: string, program: string): Promise<string> {
 export function pythonClient(path: string): CreatePlant {
   return async (plant, { baseUrl, token, headers = {} }) => {
     const call = JSON.stringify({ base_url: baseUrl, token, plant, headers });
-    const command = ["env", "PYTHONPATH=generated/python", PYTHON ?? "python3", "programs/python_client.py"];
+    const command = [
+      "env",
+      "PYTHONPATH=generated/python",
+      PYTHON ?? "python3",
+      "programs/python_client.py",
+    ];
     return JSON.parse(await run(path, command, call));
   };
 }

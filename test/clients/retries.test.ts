@@ -1,14 +1,15 @@
 import { afterEach, beforeEach, expect, mock, setDefaultTimeout, spyOn, test } from "bun:test";
 import { join } from "node:path";
+
 import { memoryStore } from "../../src/database/memory.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, CLOSED_PORT } from "../support/client.ts";
+import { codeThatExports } from "../support/guides.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
 import type { Connection } from "./generated_client.ts";
-import { codeThatExports } from "../support/guides.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -34,7 +35,11 @@ beforeEach(() => {
 });
 afterEach(() => mock.restore());
 
-function send(url: string, plant = { id: 1, name: "Fern" }, signal?: AbortSignal): Promise<Response> {
+function send(
+  url: string,
+  plant = { id: 1, name: "Fern" },
+  signal?: AbortSignal,
+): Promise<Response> {
   return fetchWithRetries(`${url}/plants`, {
     method: "POST",
     headers: { ...bearer(), "content-type": "application/json" },
@@ -53,7 +58,11 @@ function serveAfter(refusals: number) {
     return outcome === "conflict" ? outcome : "added";
   };
   const server = Bun.serve({ port: 0, fetch: testApp({ plants: { add } }).fetch });
-  return { url: server.url.origin, requests: () => requests, [Symbol.dispose]: () => void server.stop(true) };
+  return {
+    url: server.url.origin,
+    requests: () => requests,
+    [Symbol.dispose]: () => void server.stop(true),
+  };
 }
 
 test.each([
@@ -62,7 +71,10 @@ test.each([
 ])("the README's fetchWithRetries() %s", async (_what, refusals, status, expectedWaits) => {
   using server = serveAfter(refusals);
   expect((await send(server.url)).status).toBe(status);
-  expect({ requests: server.requests(), waits }).toEqual({ requests: waits.length + 1, waits: expectedWaits });
+  expect({ requests: server.requests(), waits }).toEqual({
+    requests: waits.length + 1,
+    waits: expectedWaits,
+  });
 });
 
 test("the README's fetchWithRetries() sends a plant that is refused with 409 no more", async () => {
@@ -85,7 +97,10 @@ test("the README's fetchWithRetries() sends again after half a response, and aft
   using server = serveAfter(0);
   using gateway = startBrokenGateway(server.url);
   const response = await send(gateway.url);
-  expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
+  expect({ status: response.status, body: await response.json() }).toEqual({
+    status: 200,
+    body: { name: "Fern" },
+  });
   expect({ requests: server.requests(), waits }).toEqual({ requests: 2, waits: [100, 200, 400] });
 });
 

@@ -1,4 +1,3 @@
-import { Glob } from "bun";
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import {
@@ -15,16 +14,25 @@ import {
   writeFileSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
+
+import { Glob } from "bun";
+
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
 import { APPLICATION_ID } from "../../src/database/sqlite/migrations.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import { INTACT, makeLedger } from "../support/ledger.ts";
 import { TOKEN } from "../support/client.ts";
-import { startLoad } from "../support/load.ts";
-import { shell } from "../support/shell.ts";
-import { emptyDirectory, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { INTACT, makeLedger } from "../support/ledger.ts";
+import { startLoad } from "../support/load.ts";
+import {
+  emptyDirectory,
+  runToEnd,
+  start,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
+import { shell } from "../support/shell.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -37,7 +45,11 @@ const DONE = { exitCode: 0, stdout: "" };
 
 /** The end of a backup that fails with this line, or with one that begins so. */
 function failure(line: string) {
-  return { exitCode: 1, stdout: "", stderr: expect.stringMatching(new RegExp(`^${RegExp.escape(line)}[^\n]*\n$`)) };
+  return {
+    exitCode: 1,
+    stdout: "",
+    stderr: expect.stringMatching(new RegExp(`^${RegExp.escape(line)}[^\n]*\n$`)),
+  };
 }
 
 test.each([
@@ -45,7 +57,9 @@ test.each([
   ["missing/backup.db", "no such file or directory"],
 ])("backup to %p fails with one clear line: %s", async (target, says) => {
   using database = await databaseFixture([]);
-  expect(await backup(database.path, target)).toEqual(failure(`Cannot back up to "${target}": ${says}`));
+  expect(await backup(database.path, target)).toEqual(
+    failure(`Cannot back up to "${target}": ${says}`),
+  );
   expect(filesIn(database.directory)).toEqual(["plants.db"]);
 });
 
@@ -54,7 +68,9 @@ test("backup copies every table into one sound file, and says so", async () => {
   const target = database.at("backup.db");
   {
     using client = connect(database.path);
-    client.run("INSERT INTO tokens (name, digest, created_at) VALUES ('gardener', zeroblob(32), 1)");
+    client.run(
+      "INSERT INTO tokens (name, digest, created_at) VALUES ('gardener', zeroblob(32), 1)",
+    );
   }
   const run = await backup(database.path, target);
   const kilobytes = Math.ceil(statSync(target).size / 1e3);
@@ -94,20 +110,32 @@ test("a backup taken under load holds every plant acknowledged before it began",
   {
     await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
     const next = () =>
-      isOver ? undefined : { id: BigInt.asIntN(64, id++ * 0x9e3779b97f4a7c15n), name: `plant ${id}` };
-    const load = startLoad({ url: server.url, connections: 8, ledger: { ...ledger, acknowledge }, next });
+      isOver
+        ? undefined
+        : { id: BigInt.asIntN(64, id++ * 0x9e3779b97f4a7c15n), name: `plant ${id}` };
+    const load = startLoad({
+      url: server.url,
+      connections: 8,
+      ledger: { ...ledger, acknowledge },
+      next,
+    });
     while (load.answered() < 500) await Bun.sleep(5);
     hasBegun = true;
     const run = await runToEnd({ args: ["backup", "backup.db"], cwd: directory.path });
     expect(run).toEqual({
       exitCode: 0,
       stdout: "",
-      stderr: expect.stringMatching(/^Backed up "plants.db" to "backup.db": [\d,]+ plants, \d+ kB\n$/),
+      stderr: expect.stringMatching(
+        /^Backed up "plants.db" to "backup.db": [\d,]+ plants, \d+ kB\n$/,
+      ),
     });
     const during = load.answered();
     isOver = true;
     const { responses, unanswered } = await load.end;
-    expect({ kinds: Object.keys(responses), unanswered }).toEqual({ kinds: ["200"], unanswered: 0 });
+    expect({ kinds: Object.keys(responses), unanswered }).toEqual({
+      kinds: ["200"],
+      unanswered: 0,
+    });
     expect(during).toBeGreaterThan(ledger.acknowledgements());
   }
   expect(ledger.acknowledgements()).toBeGreaterThanOrEqual(500);
@@ -129,7 +157,9 @@ test.each([
   const files = filesIn(database.directory);
   const beside = `"${target}${suffix}" of an earlier database is beside it: move it away`;
   const says = suffix === "" ? "file already exists" : beside;
-  expect(await backup(database.path, target)).toEqual(failure(`Cannot back up to "${target}": ${says}`));
+  expect(await backup(database.path, target)).toEqual(
+    failure(`Cannot back up to "${target}": ${says}`),
+  );
   expect(filesIn(database.directory)).toEqual(files);
   expect(lstatSync(target + suffix)).toMatchObject({ ino, size });
 });
@@ -208,9 +238,13 @@ test("backup that is stopped leaves nothing, and says so", async () => {
   expect(filesIn(database.directory)).toEqual(["plants.db"]);
 });
 
-/** A directory that a backup leaves behind when it is killed. Where that was too late, another backup is. */
+/**
+ * A directory that a backup leaves behind when it is killed. Where that was too late, another
+ * backup is.
+ */
 async function killedBackup(directory: string): Promise<string> {
-  const drafts = () => Array.from(new Glob(".plant-store-backup-*/plants.db").scanSync({ cwd: directory, dot: true }));
+  const drafts = () =>
+    Array.from(new Glob(".plant-store-backup-*/plants.db").scanSync({ cwd: directory, dot: true }));
   for (let tries = 1; drafts().length === 0; tries++) {
     await using program = start({ args: ["backup", `killed${tries}.db`], cwd: directory });
     while (drafts().length === 0 && program.child.exitCode === null) await Bun.sleep(1);
@@ -247,7 +281,12 @@ test("backup removes what a killed backup left an hour ago, and nothing that is 
 test("backup removes nothing that only has the name of a killed backup's directory", async () => {
   using database = await databaseFixture([]);
   const { at } = database;
-  const names = [".plant-store-backup-file", ".plant-store-backup-link", ".plant-store-backup-other", "elsewhere"];
+  const names = [
+    ".plant-store-backup-file",
+    ".plant-store-backup-link",
+    ".plant-store-backup-other",
+    "elsewhere",
+  ];
   writeFileSync(at(".plant-store-backup-file"), "precious");
   for (const name of ["elsewhere", ".plant-store-backup-other"]) mkdirSync(at(name));
   writeFileSync(at("elsewhere/plants.db"), "precious");

@@ -1,17 +1,18 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+
 import { eventLoopTurn } from "../../src/async/timers.ts";
+import type { Io } from "../../src/commands/output.ts";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
 import { addPlants } from "../../src/database/sqlite/plants.ts";
-import type { Io } from "../../src/commands/output.ts";
-import { parsePlant } from "../../src/plant/plant_json.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant, PLANT_FIELDS } from "../../src/plant/plant.ts";
+import { parsePlant } from "../../src/plant/plant_json.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
-import { shell } from "../support/shell.ts";
-import { emptyDirectory, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { emptyDirectory, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { shell } from "../support/shell.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -48,7 +49,10 @@ test("export writes every plant exactly, whatever is in its texts, and leaves a 
 
 test("export writes each of many plants once, ordered by id", async () => {
   // Some far from each other, some without a gap, and the ends.
-  const dense = Array.from({ length: 9_001 }, (_, index) => ({ id: BigInt(-index), name: `dense ${index}` }));
+  const dense = Array.from({ length: 9_001 }, (_, index) => ({
+    id: BigInt(-index),
+    name: `dense ${index}`,
+  }));
   const ends = [INT64_MIN, INT64_MAX].map((id) => ({ id, name: "end" }));
   const plants = [...MANY.slice(1), ...dense, ...ends];
   using database = await databaseFixture(plants);
@@ -83,8 +87,14 @@ test("export --format csv quotes as RFC 4180 says, and tells an absent tag from 
 });
 
 test("export holds a few plants at a time, and fewer of long ones", async () => {
-  const long = Array.from({ length: 40 }, (_, index) => ({ id: BigInt(index), name: "x".repeat(60_000) }));
-  using database = await databaseFixture([...long, ...MANY.map(({ id, name }) => ({ id: id | (1n << 40n), name }))]);
+  const long = Array.from({ length: 40 }, (_, index) => ({
+    id: BigInt(index),
+    name: "x".repeat(60_000),
+  }));
+  using database = await databaseFixture([
+    ...long,
+    ...MANY.map(({ id, name }) => ({ id: id | (1n << 40n), name })),
+  ]);
   const chunks: string[] = [];
   await runExport(database.path, { write: async (chunk) => void chunks.push(chunk) });
   expect(Math.max(...chunks.map(({ length }) => length))).toBeLessThan(1_200_000);
@@ -146,7 +156,8 @@ test("export has what is in the WAL only, as a killed server leaves it, and leav
   using client = connect(database.path);
   addPlants(client)([FERN]);
   const copy = directory.at("plants.db");
-  for (const suffix of ["", "-wal"]) writeFileSync(copy + suffix, readFileSync(database.path + suffix));
+  for (const suffix of ["", "-wal"])
+    writeFileSync(copy + suffix, readFileSync(database.path + suffix));
   const before = ["", "-wal"].map((suffix) => readFileSync(copy + suffix));
   expect(await exported(copy)).toBe('{"id":1,"name":"Fern"}\n');
   expect(["", "-wal"].map((suffix) => readFileSync(copy + suffix))).toEqual(before);
@@ -158,7 +169,10 @@ function beganWal(path: string): void {
   client.run("PRAGMA journal_mode = WAL");
 }
 
-/** What a kill leaves of a file that has no WAL, in the middle of a transaction: some of its pages, and the journal. */
+/**
+ * What a kill leaves of a file that has no WAL, in the middle of a transaction: some of its pages,
+ * and the journal.
+ */
 function interruptedWrite(path: string): void {
   const original = `${path}.original`;
   connect(original).close();
@@ -229,7 +243,10 @@ test("export of a file with a damaged page writes every plant before it, and fai
 });
 
 const STOPS: [when: string, until: (stop: () => void) => Partial<Io>][] = [
-  ["although nobody takes what it wrote", (stop) => ({ write: () => (stop(), new Promise<void>(() => {})) })],
+  [
+    "although nobody takes what it wrote",
+    (stop) => ({ write: () => (stop(), new Promise<void>(() => {})) }),
+  ],
   ["between two pieces, although a file takes each at once", (stop) => (setImmediate(stop), {})],
 ];
 
@@ -247,15 +264,25 @@ test("export into a pipe that is closed ends quietly with exit code 1", async ()
   expect(run).toMatchObject({ stdout: '{"id"', stderr: "exit code 1\n" });
 });
 
-test.each(["export", "check", "token create new", "token list", "token list --json", "openapi", "--help", "--version"])(
-  "%s ends quietly with exit code 1 if nothing reads its output",
-  async (args) => {
-    using database = await databaseFixture([FERN]);
-    // The reader has ended before the program writes.
-    const script = '{ sleep 0.2; "$@"; echo "exit code $?" >&2; } | true';
-    const run = await runToEnd({ program: shell(script), args: args.split(" "), cwd: database.directory });
-    expect(run).toMatchObject({ stdout: "", stderr: "exit code 1\n" });
-    const { stdout } = await runToEnd({ args: ["token", "list", "--json"], cwd: database.directory });
-    expect(stdout).toBe("[]\n");
-  },
-);
+test.each([
+  "export",
+  "check",
+  "token create new",
+  "token list",
+  "token list --json",
+  "openapi",
+  "--help",
+  "--version",
+])("%s ends quietly with exit code 1 if nothing reads its output", async (args) => {
+  using database = await databaseFixture([FERN]);
+  // The reader has ended before the program writes.
+  const script = '{ sleep 0.2; "$@"; echo "exit code $?" >&2; } | true';
+  const run = await runToEnd({
+    program: shell(script),
+    args: args.split(" "),
+    cwd: database.directory,
+  });
+  expect(run).toMatchObject({ stdout: "", stderr: "exit code 1\n" });
+  const { stdout } = await runToEnd({ args: ["token", "list", "--json"], cwd: database.directory });
+  expect(stdout).toBe("[]\n");
+});

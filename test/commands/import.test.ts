@@ -2,14 +2,15 @@ import type { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { connect } from "../../src/database/sqlite/connection.ts";
+
 import { type Io, progressBar } from "../../src/commands/output.ts";
+import { connect } from "../../src/database/sqlite/connection.ts";
+import { TOKEN } from "../support/client.ts";
+import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { makeLedger } from "../support/ledger.ts";
-import { TOKEN } from "../support/client.ts";
 import { startLoad } from "../support/load.ts";
 import { peakMemory } from "../support/proc.ts";
-import { shell } from "../support/shell.ts";
 import {
   emptyDirectory,
   memoryDirectory,
@@ -19,8 +20,8 @@ import {
   startServer,
   TEST_TIMEOUT_MS,
 } from "../support/program.ts";
+import { shell } from "../support/shell.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
-import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { streamOf } from "../support/stream.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
 
@@ -34,7 +35,11 @@ function imported(path: string, source: string, options: Partial<Io> = {}) {
 }
 
 /** Imports chunks from standard input. */
-function importedFrom(path: string, chunks: Parameters<typeof streamOf>[0], options: Partial<Io> = {}) {
+function importedFrom(
+  path: string,
+  chunks: Parameters<typeof streamOf>[0],
+  options: Partial<Io> = {},
+) {
   return imported(path, "-", { stdin: () => streamOf(chunks), ...options });
 }
 
@@ -61,18 +66,28 @@ test.each([
   ["without an end of the last line", [FERN, IVY.trimEnd()], 2],
   ["with a byte order mark", ["\uFEFF", FERN, IVY], 2],
   ["of files that were joined, each with a byte order mark", [`\uFEFF${FERN}`, `\uFEFF${IVY}`], 2],
-  ["in other words for the same plants", ['{ "tag" : "indoor", "name": "Iv\\u0079", "x": [1], "id": 2.0 }\n'], 1],
+  [
+    "in other words for the same plants",
+    ['{ "tag" : "indoor", "name": "Iv\\u0079", "x": [1], "id": 2.0 }\n'],
+    1,
+  ],
   ["in the tiniest chunks", Buffer.from(`${FERN}${IVY}{"id":3,"name":"🌱 é"}`), 3],
-] as [string, Iterable<string> | Uint8Array, number][])("import of lines %s", async (_what, lines, plants) => {
-  using database = await databaseFixture([]);
-  const chunks = lines instanceof Uint8Array ? Array.from(lines, (byte) => Uint8Array.of(byte)) : lines;
-  expect(await importedFrom(database.path, chunks)).toMatchObject({
-    exitCode: 0,
-    stderr: `${plants} added, 0 already there, 0 refused\n`,
-  });
-  const expected = [FERN, IVY, '{"id":3,"name":"🌱 é"}\n'];
-  expect(await exported(database.path)).toBe(plants === 1 ? IVY : expected.slice(0, plants).join(""));
-});
+] as [string, Iterable<string> | Uint8Array, number][])(
+  "import of lines %s",
+  async (_what, lines, plants) => {
+    using database = await databaseFixture([]);
+    const chunks =
+      lines instanceof Uint8Array ? Array.from(lines, (byte) => Uint8Array.of(byte)) : lines;
+    expect(await importedFrom(database.path, chunks)).toMatchObject({
+      exitCode: 0,
+      stderr: `${plants} added, 0 already there, 0 refused\n`,
+    });
+    const expected = [FERN, IVY, '{"id":3,"name":"🌱 é"}\n'];
+    expect(await exported(database.path)).toBe(
+      plants === 1 ? IVY : expected.slice(0, plants).join(""),
+    );
+  },
+);
 
 /** A line that is refused, and why. None of it may be repeated: each has a secret. */
 const REFUSED: [string | Uint8Array, string][] = [
@@ -80,7 +95,10 @@ const REFUSED: [string | Uint8Array, string][] = [
   ['{"id":9,"name":"secret"', "the line must be valid JSON; it ends too early, at column 24"],
   ['[{"id":9,"name":"secret"}]', "the line must be a JSON object with `id` and `name`"],
   ['{"secret":1}', "`id` is missing; `name` is missing"],
-  ['{"id":"9","name":"secret"}', "`id` must be an integer from -9223372036854775808 to 9223372036854775807"],
+  [
+    '{"id":"9","name":"secret"}',
+    "`id` must be an integer from -9223372036854775808 to 9223372036854775807",
+  ],
   ['{"id":9,"name":["secret"],"tag":null}', "`name` must be a string; `tag` must be a string"],
   [Buffer.from('{"id":9,"name":"secret \xff"}', "latin1"), "the line must be UTF-8"],
   ['{"id":2,"name":"secret"}', "`id` is taken by a different plant; choose another id"],
@@ -88,7 +106,10 @@ const REFUSED: [string | Uint8Array, string][] = [
 
 test("import reports every line it refuses with its number and the reason, and adds the others", async () => {
   using database = await databaseFixture([{ id: 2n, name: "Ivy", tag: "indoor" }]);
-  const chunks = REFUSED.flatMap(([line], index) => [line, `\n{"id":${100 + index},"name":"Fern"}\n`]);
+  const chunks = REFUSED.flatMap(([line], index) => [
+    line,
+    `\n{"id":${100 + index},"name":"Fern"}\n`,
+  ]);
   const { exitCode, stderr } = await importedFrom(database.path, chunks);
   const reports = REFUSED.map(([, reason], index) => `line ${2 * index + 1}: ${reason}`);
   expect(stderr.trimEnd().split("\n")).toEqual([...reports, "8 added, 0 already there, 8 refused"]);
@@ -103,17 +124,29 @@ test("import counts blank lines, and reports lines in their order over many batc
   lines[10] = "\n";
   for (const number of [20, 1_400, 1_600, 3_400]) lines[number - 1] = "{}\n";
   const { exitCode, stderr } = await importedFrom(database.path, lines);
-  const reported = Array.from(stderr.matchAll(/^line (\d+): `id` is (missing|taken)/gm), ([, ...parts]) =>
-    parts.join(" "),
+  const reported = Array.from(
+    stderr.matchAll(/^line (\d+): `id` is (missing|taken)/gm),
+    ([, ...parts]) => parts.join(" "),
   );
-  expect(reported).toEqual(["20 missing", "1400 missing", "1501 taken", "1600 missing", "3400 missing"]);
+  expect(reported).toEqual([
+    "20 missing",
+    "1400 missing",
+    "1501 taken",
+    "1600 missing",
+    "3400 missing",
+  ]);
   expect(stderr).toEndWith("3,494 added, 0 already there, 5 refused\n");
   expect(exitCode).toBe(1);
 });
 
 test("import takes a line of 64 MiB, and reads on after one that never seems to end", async () => {
   using database = await databaseFixture([]);
-  const longest = ['{"id":1,"name":"', ...Array(63).fill("x".repeat(2 ** 20)), "x".repeat(2 ** 20 - 18), '"}'];
+  const longest = [
+    '{"id":1,"name":"',
+    ...Array(63).fill("x".repeat(2 ** 20)),
+    "x".repeat(2 ** 20 - 18),
+    '"}',
+  ];
   const endless = Array.from({ length: 1_100 }, () => "x".repeat(2 ** 16));
   const lines = [...longest, "\n", ...longest, " \n", ...endless, "\n", IVY];
   const reason = "the line must have at most 67108864 bytes";
@@ -125,14 +158,17 @@ test("import takes a line of 64 MiB, and reads on after one that never seems to 
 test.each([
   ["that is not there", () => {}, "no such file or directory"],
   ["that is a directory", (path: string) => mkdirSync(path), "illegal operation on a directory"],
-])("import of a file %s fails with one clear line, and makes no database", async (_what, make, says) => {
-  using directory = emptyDirectory(memoryDirectory());
-  const [path, file] = [directory.at("plants.db"), directory.at("plants.ndjson")];
-  make(file);
-  const stderr = `Cannot read "${file}": ${says}\n`;
-  expect(await imported(path, file)).toEqual({ exitCode: 1, stdout: "", stderr });
-  expect(existsSync(path)).toBe(false);
-});
+])(
+  "import of a file %s fails with one clear line, and makes no database",
+  async (_what, make, says) => {
+    using directory = emptyDirectory(memoryDirectory());
+    const [path, file] = [directory.at("plants.db"), directory.at("plants.ndjson")];
+    make(file);
+    const stderr = `Cannot read "${file}": ${says}\n`;
+    expect(await imported(path, file)).toEqual({ exitCode: 1, stdout: "", stderr });
+    expect(existsSync(path)).toBe(false);
+  },
+);
 
 /** Gives texts, and what follows when all of them were read and more is wanted. */
 async function* textsThen(texts: readonly string[], then: () => unknown) {
@@ -145,10 +181,13 @@ test("import that is stopped keeps what it has read, and says how far it got", a
   const stop = new AbortController();
   const begun = [linesOf(1_500).join(""), '{"id":9999,"na'];
   const neverEnds = () => (stop.abort(), new Promise(() => {}));
-  expect(await importedFrom(database.path, textsThen(begun, neverEnds), { stop: stop.signal })).toEqual({
+  expect(
+    await importedFrom(database.path, textsThen(begun, neverEnds), { stop: stop.signal }),
+  ).toEqual({
     exitCode: 1,
     stdout: "",
-    stderr: "Stopped after line 1500, import it again to go on: 1,500 added, 0 already there, 0 refused\n",
+    stderr:
+      "Stopped after line 1500, import it again to go on: 1,500 added, 0 already there, 0 refused\n",
   });
   expect(await exported(database.path)).toBe(linesOf(1_500).join(""));
 });
@@ -165,7 +204,9 @@ test.concurrent.skipIf(skipsZeros).each(["-", "/dev/zero"])(
     while (!existsSync(directory.at("plants.db-wal"))) await Bun.sleep(5);
     run.child.kill("SIGINT");
     expect(await run.child.exited).toBe(1);
-    expect(await run.stderr.end).toMatch(/^Stopped after line 0, import it again to go on: 0 added, [^\n]+\n$/);
+    expect(await run.stderr.end).toMatch(
+      /^Stopped after line 0, import it again to go on: 0 added, [^\n]+\n$/,
+    );
   },
 );
 
@@ -190,21 +231,25 @@ test.each([
     1,
     "Stopped after line 0, import it again to go on: 0 added, 0 already there, 0 refused",
   ],
-])("import waits while another process holds the lock, and %s", async (_, end, exitCode, stderr) => {
-  using database = await databaseFixture([]);
-  using other = connect(database.path);
-  const stop = new AbortController();
-  // Input is asked for once the database is open, and the turns of the event loop go on while the import waits.
-  const chunks = textsThen([FERN], () => {
-    other.run("BEGIN IMMEDIATE");
-    setTimeout(() => end(other, stop), 50);
-  });
-  expect(await importedFrom(database.path, chunks, { stop: stop.signal })).toEqual({
-    exitCode,
-    stdout: "",
-    stderr: `${stderr}\n`,
-  });
-});
+])(
+  "import waits while another process holds the lock, and %s",
+  async (_, end, exitCode, stderr) => {
+    using database = await databaseFixture([]);
+    using other = connect(database.path);
+    const stop = new AbortController();
+    // Input is asked for once the database is open, and the turns of the event loop go on while the
+    // import waits.
+    const chunks = textsThen([FERN], () => {
+      other.run("BEGIN IMMEDIATE");
+      setTimeout(() => end(other, stop), 50);
+    });
+    expect(await importedFrom(database.path, chunks, { stop: stop.signal })).toEqual({
+      exitCode,
+      stdout: "",
+      stderr: `${stderr}\n`,
+    });
+  },
+);
 
 test("import into a database that a server serves holds up nobody", async () => {
   using directory = emptyDirectory(memoryDirectory());
@@ -215,7 +260,11 @@ test("import into a database that a server serves holds up nobody", async () => 
   const load = startLoad({ url: server.url, connections: 8, ledger, next });
   writeFileSync(directory.at("lines"), linesOf(5_000).join(""));
   const run = await runToEnd({ args: ["import", "lines"], cwd: directory.path });
-  expect(run).toEqual({ exitCode: 0, stdout: "", stderr: "5,000 added, 0 already there, 0 refused\n" });
+  expect(run).toEqual({
+    exitCode: 0,
+    stdout: "",
+    stderr: "5,000 added, 0 already there, 0 refused\n",
+  });
   isOver = true;
   const { responses, unanswered } = await load.end;
   expect({ kinds: Object.keys(responses), unanswered }).toEqual({ kinds: ["200"], unanswered: 0 });
@@ -224,35 +273,43 @@ test("import into a database that a server serves holds up nobody", async () => 
   expect(stored.split("\n").length - 1).toBe(5_000 + ledger.acknowledgements());
 });
 
-test.skipIf(skipsShim())("import onto a full disk keeps what it has added, and fails with one clear line", async () => {
-  using disk = makeDisk({ shim: true });
-  writeFileSync(join(disk.path, "lines"), linesOf(50_000).join(""));
-  // From the 400th write on there is no space, for the checkpoint at the end neither: the line is not about closing.
-  disk.raise("sick");
-  const server = disk.server({ faults: { failWrite: 400, errno: "ENOSPC" } });
-  const run = await runToEnd({ ...server, args: ["import", "lines", ...(server.args ?? [])] });
-  expect(run).toMatchObject({ exitCode: 1, stdout: "" });
-  const [, line] = /^Cannot add plants after line (\d+): database or disk is full\n$/.exec(run.stderr) ?? [];
-  expect(Number(line)).toBeGreaterThan(0);
-  expect(await exported(disk.database)).toBe(linesOf(Number(line)).join(""));
-});
+test.skipIf(skipsShim())(
+  "import onto a full disk keeps what it has added, and fails with one clear line",
+  async () => {
+    using disk = makeDisk({ shim: true });
+    writeFileSync(join(disk.path, "lines"), linesOf(50_000).join(""));
+    // From the 400th write on there is no space, for the checkpoint at the end neither: the line is
+    // not about closing.
+    disk.raise("sick");
+    const server = disk.server({ faults: { failWrite: 400, errno: "ENOSPC" } });
+    const run = await runToEnd({ ...server, args: ["import", "lines", ...(server.args ?? [])] });
+    expect(run).toMatchObject({ exitCode: 1, stdout: "" });
+    const [, line] =
+      /^Cannot add plants after line (\d+): database or disk is full\n$/.exec(run.stderr) ?? [];
+    expect(Number(line)).toBeGreaterThan(0);
+    expect(await exported(disk.database)).toBe(linesOf(Number(line)).join(""));
+  },
+);
 
-test.skipIf(skipsProc())("import holds no more of a line without an end than the most bytes of one", async () => {
-  using database = await databaseFixture([]);
-  const endless = Bun.spawn(["head", "-c", "300000000", "/dev/zero"]);
-  const program = Bun.spawn([...executable(), "import", "-"], {
-    cwd: database.directory,
-    stdin: endless.stdout,
-    stderr: "pipe",
-  });
-  const peak = peakMemory(program);
-  expect(await new Response(program.stderr).text()).toBe(
-    "line 1: the line must have at most 67108864 bytes\n0 added, 0 already there, 1 refused\n",
-  );
-  expect(await program.exited).toBe(1);
-  expect(await peak).toBeGreaterThan(10_000_000);
-  expect(await peak).toBeLessThan(290_000_000);
-});
+test.skipIf(skipsProc())(
+  "import holds no more of a line without an end than the most bytes of one",
+  async () => {
+    using database = await databaseFixture([]);
+    const endless = Bun.spawn(["head", "-c", "300000000", "/dev/zero"]);
+    const program = Bun.spawn([...executable(), "import", "-"], {
+      cwd: database.directory,
+      stdin: endless.stdout,
+      stderr: "pipe",
+    });
+    const peak = peakMemory(program);
+    expect(await new Response(program.stderr).text()).toBe(
+      "line 1: the line must have at most 67108864 bytes\n0 added, 0 already there, 1 refused\n",
+    );
+    expect(await program.exited).toBe(1);
+    expect(await peak).toBeGreaterThan(10_000_000);
+    expect(await peak).toBeLessThan(290_000_000);
+  },
+);
 
 test("import of plants that are there adds nothing, and leaves a clean last line on a terminal", async () => {
   using database = await databaseFixture([]);
@@ -265,7 +322,10 @@ test("import of plants that are there adds nothing, and leaves a clean last line
   expect(await exported(database.path)).toBe(linesOf(30_000).join(""));
 });
 
-/** A bar whose clock the test sets: runs a step at a time in milliseconds, and returns what it has drawn. */
+/**
+ * A bar whose clock the test sets: runs a step at a time in milliseconds, and returns what it has
+ * drawn.
+ */
 function barOf() {
   let [now, drawn] = [5_000, ""];
   const bar = progressBar({ stderr: (text) => (drawn += text), isAnsi: true }, () => now);
@@ -277,9 +337,21 @@ function barOf() {
 }
 
 test.each([
-  [2_000, { done: 250, total: 1_000, plants: 3_000 }, "[#####---------------] 25 % 3,000 plants, 1,500/s, 00:06 left"],
-  [4e6, { done: 500, total: 1_000, plants: 8_000 }, "[##########----------] 50 % 8,000 plants, 2/s, 1:06:40 left"],
-  [4e6, { plants: 9_000, total: 9_000 }, "[####################] 100 % 9,000 plants, 2/s, 00:00 left"],
+  [
+    2_000,
+    { done: 250, total: 1_000, plants: 3_000 },
+    "[#####---------------] 25 % 3,000 plants, 1,500/s, 00:06 left",
+  ],
+  [
+    4e6,
+    { done: 500, total: 1_000, plants: 8_000 },
+    "[##########----------] 50 % 8,000 plants, 2/s, 1:06:40 left",
+  ],
+  [
+    4e6,
+    { plants: 9_000, total: 9_000 },
+    "[####################] 100 % 9,000 plants, 2/s, 00:00 left",
+  ],
   [2_000, { done: 250, total: 1_000 }, "[#####---------------] 25 % 00:06 left"],
   [2_000, { done: 250, plants: 3_000 }, "3,000 plants, 1,500/s"],
 ])("after %d ms of %j the bar is %s", (ms, state, line) => {
@@ -288,7 +360,9 @@ test.each([
 
 test("the bar is drawn ten times a second at most", () => {
   const at = barOf();
-  const isDrawn = [99, 100, 199, 200].map((ms) => at(ms, (bar) => bar.update({ plants: ms })) !== "");
+  const isDrawn = [99, 100, 199, 200].map(
+    (ms) => at(ms, (bar) => bar.update({ plants: ms })) !== "",
+  );
   expect(isDrawn).toEqual([false, true, false, true]);
 });
 

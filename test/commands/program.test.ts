@@ -1,4 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { post } from "../support/client.ts";
 import { runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -40,7 +41,9 @@ test.each(COMMANDS)(
     const help = await call(...command.split(" "), "--help");
     expect(help).toMatchObject({ exitCode: 0, stderr: "" });
     expect(help.stdout).toStartWith(`Usage: plant-store ${command} [options]${args}\n`);
-    expect(Array.from(help.stdout.matchAll(/^ {2}(--[\w-]+)/gm), ([, flag]) => flag)).toEqual(flags);
+    expect(Array.from(help.stdout.matchAll(/^ {2}(--[\w-]+)/gm), ([, flag]) => flag)).toEqual(
+      flags,
+    );
     expect(help.stdout).toContain(`\nExample:\n  plant-store ${command}`);
     expect(help.stdout).not.toContain("default: none");
     // Whichever way it is asked for.
@@ -62,7 +65,10 @@ test("--help lists the commands, and token --help its own", async () => {
 
 test("serve --help tells every variable, in the order of the table", async () => {
   const { stdout } = await call("serve", "--help");
-  const told = Array.from(stdout.matchAll(/\b[A-Z]+(?:_[A-Z]+)+\b|\b(?:HOST|PORT|DOCS)\b/g), ([name]) => name);
+  const told = Array.from(
+    stdout.matchAll(/\b[A-Z]+(?:_[A-Z]+)+\b|\b(?:HOST|PORT|DOCS)\b/g),
+    ([name]) => name,
+  );
   expect(told).toEqual(Object.values(SETTINGS).flatMap(({ variables }) => Object.keys(variables)));
 });
 
@@ -74,18 +80,23 @@ test("no line of a --help is wider than a terminal", async () => {
   }
 });
 
-const flags = COMMANDS.flatMap(({ command, flags: known }) => known.map((flag) => ({ command, flag })));
+const flags = COMMANDS.flatMap(({ command, flags: known }) =>
+  known.map((flag) => ({ command, flag })),
+);
 
-test.each(flags)("$command with a mistyped $flag is refused in one line", async ({ command, flag }) => {
-  const words = command.split(" ");
-  for (const args of [[mistype(flag)], [mistype(flag), "x"], [`${mistype(flag)}=x`]]) {
-    expect(await call(...words, ...args)).toEqual({
-      exitCode: 2,
-      stdout: "",
-      stderr: `Unknown option "${args[0]}". Did you mean "${flag}"?\n`,
-    });
-  }
-});
+test.each(flags)(
+  "$command with a mistyped $flag is refused in one line",
+  async ({ command, flag }) => {
+    const words = command.split(" ");
+    for (const args of [[mistype(flag)], [mistype(flag), "x"], [`${mistype(flag)}=x`]]) {
+      expect(await call(...words, ...args)).toEqual({
+        exitCode: 2,
+        stdout: "",
+        stderr: `Unknown option "${args[0]}". Did you mean "${flag}"?\n`,
+      });
+    }
+  },
+);
 
 test.each([...COMMANDS.map(({ command }) => command), "token"])(
   "a mistyped %s is refused in one line",
@@ -123,9 +134,15 @@ const wrongCalls: [string, string][] = [
   ["import", "Missing <file>. See plant-store import --help"],
   ["token create", "Missing <name>. See plant-store token create --help"],
   ["export --format xml", "Cannot use --format xml: expected ndjson or csv"],
-  ["a\u001b[31m\u009b\u202e", 'Unknown command "a\\u{1b}[31m\\u{9b}\\u{202e}". See plant-store --help'],
+  [
+    "a\u001b[31m\u009b\u202e",
+    'Unknown command "a\\u{1b}[31m\\u{9b}\\u{202e}". See plant-store --help',
+  ],
   ["--a\u001b[31m", 'Unknown option "--a\\u{1b}[31m". See plant-store serve --help'],
-  ["token create x --scope write\u001b[31m", 'Cannot use --scope "write\\u{1b}[31m": expected write or metrics'],
+  [
+    "token create x --scope write\u001b[31m",
+    'Cannot use --scope "write\\u{1b}[31m": expected write or metrics',
+  ],
   [
     "token create a\u001b[31mb\u009b\u202e",
     'Cannot use token name "a\\u{1b}[31mb\\u{9b}\\u{202e}": expected 1 to 64 letters, digits, ".", "_", "@" or "-"',
@@ -143,21 +160,33 @@ const wrongCalls: [string, string][] = [
   ["--port 99999", "Cannot use --port 99999: expected 0 to 65535"],
   ["--port ", 'Cannot use --port "": expected a value, or no flag for the default'],
   ["--host ", 'Cannot use --host "": expected a value, or no flag for the default'],
-  ["--database mysql://me:secret@host", 'Cannot use --database "mysql://…": expected file:PATH or postgres://…'],
+  [
+    "--database mysql://me:secret@host",
+    'Cannot use --database "mysql://…": expected file:PATH or postgres://…',
+  ],
   ["backup x --database postgres://u@localhost/plants", "Cannot back up PostgreSQL: use pg_dump"],
-  ["restore x --database postgres://u@localhost/plants", "Cannot restore PostgreSQL: use pg_restore"],
+  [
+    "restore x --database postgres://u@localhost/plants",
+    "Cannot restore PostgreSQL: use pg_restore",
+  ],
   [
     "token create x --expires 90",
     "Cannot use --expires 90: expected a unit behind the number: m, h, d or w for minutes, hours, days or weeks, such as 90d",
   ],
-  ...COMMANDS.filter(({ flags: known }) => known.includes("--database")).map(({ command, args }): [string, string] => [
-    `${command}${args && " x"} --database `,
-    'Cannot use --database "": expected a value, or no flag for the default',
-  ]),
+  ...COMMANDS.filter(({ flags: known }) => known.includes("--database")).map(
+    ({ command, args }): [string, string] => [
+      `${command}${args && " x"} --database `,
+      'Cannot use --database "": expected a value, or no flag for the default',
+    ],
+  ),
 ];
 
 test.each(wrongCalls)("%j is refused in one line", async (words, stderr) => {
-  expect(await call(...words.split(" "))).toEqual({ exitCode: 2, stdout: "", stderr: `${stderr}\n` });
+  expect(await call(...words.split(" "))).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr: `${stderr}\n`,
+  });
 });
 
 test.skipIf(skipsShim()).each([

@@ -10,14 +10,21 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
 import { addPlants } from "../../src/database/sqlite/plants.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
-import { missing } from "../support/missing.ts";
-import { emptyDirectory, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { executable } from "../support/executable.ts";
+import { missing } from "../support/missing.ts";
+import {
+  emptyDirectory,
+  runToEnd,
+  start,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -42,9 +49,11 @@ async function world() {
     at,
     call,
     options,
-    exported: async (path = "plants.db") => (await call("export", "--database", `file:${path}`)).stdout,
+    exported: async (path = "plants.db") =>
+      (await call("export", "--database", `file:${path}`)).stdout,
     /** The directories of old files, by their names. */
-    replaced: () => readdirSync(directory.path).filter((name) => name.startsWith("plants.db-replaced-")),
+    replaced: () =>
+      readdirSync(directory.path).filter((name) => name.startsWith("plants.db-replaced-")),
     [Symbol.dispose]: () => directory[Symbol.dispose](),
   };
 }
@@ -97,9 +106,21 @@ test("restore replaces what is no database, and makes one where there is none", 
 type World = Awaited<ReturnType<typeof world>>;
 
 const REFUSED: [string, (here: World) => void, string][] = [
-  ["is not there", () => {}, 'Cannot restore "bad.db": no such file or directory; nothing was changed\n'],
-  ["is text", ({ at }) => writeFileSync(at("bad.db"), "text".repeat(999)), "file is not a database\n"],
-  ["is empty", ({ at }) => writeFileSync(at("bad.db"), ""), "it is empty: no plant-store has created its tables yet\n"],
+  [
+    "is not there",
+    () => {},
+    'Cannot restore "bad.db": no such file or directory; nothing was changed\n',
+  ],
+  [
+    "is text",
+    ({ at }) => writeFileSync(at("bad.db"), "text".repeat(999)),
+    "file is not a database\n",
+  ],
+  [
+    "is empty",
+    ({ at }) => writeFileSync(at("bad.db"), ""),
+    "it is empty: no plant-store has created its tables yet\n",
+  ],
   [
     "is another program's",
     ({ at }) => change(at, "PRAGMA application_id = 7"),
@@ -110,10 +131,17 @@ const REFUSED: [string, (here: World) => void, string][] = [
     ({ at }) => change(at, "UPDATE __drizzle_migrations SET created_at = 1e15"),
     "it was made by a newer plant-store\n",
   ],
-  ["is corrupt in the middle", ({ at }) => ruin(at("bad.db")), 'Cannot restore "bad.db": it is corrupt: '],
+  [
+    "is corrupt in the middle",
+    ({ at }) => ruin(at("bad.db")),
+    'Cannot restore "bad.db": it is corrupt: ',
+  ],
   [
     "has a WAL",
-    ({ at }) => ["", "-wal"].forEach((suffix) => copyFileSync(at(`plants.db${suffix}`), at(`bad.db${suffix}`))),
+    ({ at }) =>
+      ["", "-wal"].forEach((suffix) =>
+        copyFileSync(at(`plants.db${suffix}`), at(`bad.db${suffix}`)),
+      ),
     'it has a WAL beside it ("bad.db-wal"); make a backup of that database: plant-store backup\n',
   ],
 ];
@@ -130,22 +158,27 @@ function ruin(path: string): void {
   damage(path, "flipped bits in a page in the middle");
 }
 
-test.each(REFUSED)("a backup that %s is refused before anything is touched", async (_what, make, says) => {
-  using here = await world();
-  make(here);
-  const content = () =>
-    readdirSync(here.at(""))
-      .filter((name) => !name.startsWith("bad"))
-      .toSorted();
-  const before = content();
-  const { exitCode, stderr } = await here.call("restore", "bad.db");
-  expect({ exitCode, stderr: stderr.replaceAll(here.at("").replace(/\/$/, ""), "HERE") }).toEqual({
-    exitCode: 1,
-    stderr: expect.stringContaining(says),
-  });
-  expect(content()).toEqual(before);
-  expect(await here.exported()).toBe(OLD);
-});
+test.each(REFUSED)(
+  "a backup that %s is refused before anything is touched",
+  async (_what, make, says) => {
+    using here = await world();
+    make(here);
+    const content = () =>
+      readdirSync(here.at(""))
+        .filter((name) => !name.startsWith("bad"))
+        .toSorted();
+    const before = content();
+    const { exitCode, stderr } = await here.call("restore", "bad.db");
+    expect({ exitCode, stderr: stderr.replaceAll(here.at("").replace(/\/$/, ""), "HERE") }).toEqual(
+      {
+        exitCode: 1,
+        stderr: expect.stringContaining(says),
+      },
+    );
+    expect(content()).toEqual(before);
+    expect(await here.exported()).toBe(OLD);
+  },
+);
 
 test("restore is refused while a server has the database open, even one whose file was corrupted meanwhile", async () => {
   using here = await world();
@@ -153,7 +186,8 @@ test("restore is refused while a server has the database open, even one whose fi
   const refused = {
     exitCode: 1,
     stdout: "",
-    stderr: 'Cannot replace database "plants.db": a process has it open; stop the server, and try again\n',
+    stderr:
+      'Cannot replace database "plants.db": a process has it open; stop the server, and try again\n',
   };
   expect(await here.call("restore", "saved.db")).toEqual(refused);
   expect((await post(server.url, { id: 3, name: "Elm" })).status).toBe(200);
@@ -173,7 +207,10 @@ test("the database is not its own backup", async () => {
   });
 });
 
-/** Each step that changes a name: the system call, the name that it is killed at, and what a start finds then. */
+/**
+ * Each step that changes a name: the system call, the name that it is killed at, and what a start
+ * finds then.
+ */
 const STEPS = [
   { step: "mkdir", name: "plants.db-replacing", finds: OLD },
   { step: "rename", name: "plants.db", finds: OLD },
@@ -183,33 +220,58 @@ const STEPS = [
 ];
 
 function skipsStrace(): boolean {
-  return Bun.which("strace") === null && missing("whatever is killed at a system call: there is no strace");
+  return (
+    Bun.which("strace") === null &&
+    missing("whatever is killed at a system call: there is no strace")
+  );
 }
 
 /** The program, at whose system calls of this name on a path something happens. */
 function injecting(calls: string, path: string | undefined, what: string): string[] {
   const follow = path === undefined ? [] : ["-P", path];
-  return ["strace", "-f", "-o", "/dev/null", ...follow, "-e", `inject=/^${calls}$:${what}`, ...executable()];
+  return [
+    "strace",
+    "-f",
+    "-o",
+    "/dev/null",
+    ...follow,
+    "-e",
+    `inject=/^${calls}$:${what}`,
+    ...executable(),
+  ];
 }
 
-test.skipIf(skipsStrace()).each(STEPS)("a kill at the $step of $name loses nothing", async ({ step, name, finds }) => {
-  using here = await world();
-  const program = injecting(`${step}(at2?)?`, here.at(name), "signal=KILL");
-  const { exitCode } = await runToEnd({ ...here.options, program, args: ["restore", "saved.db"] });
-  expect(exitCode).not.toBe(0);
-  if (finds === undefined) {
-    const refused = { exitCode: 1, stderr: expect.stringContaining("run plant-store restore again") };
-    expect(await here.call("--port", "0")).toMatchObject(refused);
-    expect(existsSync(here.at("plants.db"))).toBe(false);
-  } else {
-    expect(await here.exported()).toBe(finds);
-  }
-  expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0, stderr: expect.stringMatching(DONE) });
-  expect(await here.exported()).toBe(RESTORED);
-  const kept = await Promise.all(here.replaced().map((old) => here.exported(`${old}/plants.db`)));
-  expect(kept).toContain(OLD);
-  expect(existsSync(here.at("plants.db-replacing"))).toBe(false);
-});
+test.skipIf(skipsStrace()).each(STEPS)(
+  "a kill at the $step of $name loses nothing",
+  async ({ step, name, finds }) => {
+    using here = await world();
+    const program = injecting(`${step}(at2?)?`, here.at(name), "signal=KILL");
+    const { exitCode } = await runToEnd({
+      ...here.options,
+      program,
+      args: ["restore", "saved.db"],
+    });
+    expect(exitCode).not.toBe(0);
+    if (finds === undefined) {
+      const refused = {
+        exitCode: 1,
+        stderr: expect.stringContaining("run plant-store restore again"),
+      };
+      expect(await here.call("--port", "0")).toMatchObject(refused);
+      expect(existsSync(here.at("plants.db"))).toBe(false);
+    } else {
+      expect(await here.exported()).toBe(finds);
+    }
+    expect(await here.call("restore", "saved.db")).toMatchObject({
+      exitCode: 0,
+      stderr: expect.stringMatching(DONE),
+    });
+    expect(await here.exported()).toBe(RESTORED);
+    const kept = await Promise.all(here.replaced().map((old) => here.exported(`${old}/plants.db`)));
+    expect(kept).toContain(OLD);
+    expect(existsSync(here.at("plants.db-replacing"))).toBe(false);
+  },
+);
 
 const NOTHING = 'Cannot restore "saved.db": i/o error; nothing was changed';
 const MOVED =
@@ -217,7 +279,10 @@ const MOVED =
 const DONE_BUT =
   'Restored "saved.db", but a later step failed: i/o error; old files are in "HERE/plants.db-replacing" or "HERE/plants.db-replaced-';
 
-/** Each step that may fail, with what the message says. What a start finds then is the same as after a kill. */
+/**
+ * Each step that may fail, with what the message says. What a start finds then is the same as after
+ * a kill.
+ */
 const FAILURES = [
   { step: "mkdir", name: "plants.db-replacing", says: NOTHING, finds: OLD },
   { step: "rename", name: "plants.db", says: NOTHING, finds: OLD },
@@ -233,18 +298,28 @@ test.skipIf(skipsStrace()).each(FAILURES)(
     using here = await world();
     const program = injecting(`${step}(at2?)?`, here.at(name), "error=EIO");
 
-    const { exitCode, stderr } = await runToEnd({ ...here.options, program, args: ["restore", "saved.db"] });
-
-    expect({ exitCode, stderr: stderr.replaceAll(here.at("").replace(/\/$/, ""), "HERE") }).toEqual({
-      exitCode: 1,
-      stderr: expect.stringMatching(new RegExp(`^${RegExp.escape(says)}[^\n]*\n$`)),
+    const { exitCode, stderr } = await runToEnd({
+      ...here.options,
+      program,
+      args: ["restore", "saved.db"],
     });
+
+    expect({ exitCode, stderr: stderr.replaceAll(here.at("").replace(/\/$/, ""), "HERE") }).toEqual(
+      {
+        exitCode: 1,
+        stderr: expect.stringMatching(new RegExp(`^${RegExp.escape(says)}[^\n]*\n$`)),
+      },
+    );
     if (finds === undefined) expect(existsSync(here.at("plants.db"))).toBe(false);
     else expect(await here.exported()).toBe(finds);
 
     // A second failure does not forget the first.
     const failing = injecting("link(at)?", here.at("plants.db"), "error=EIO");
-    const again = await runToEnd({ ...here.options, program: failing, args: ["restore", "saved.db"] });
+    const again = await runToEnd({
+      ...here.options,
+      program: failing,
+      args: ["restore", "saved.db"],
+    });
     expect(again.stderr.replaceAll(here.at("").replace(/\/$/, ""), "HERE")).toBe(`${MOVED}\n`);
 
     expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
@@ -270,13 +345,20 @@ test.skipIf(skipsStrace()).each(["restore saved.db", "backup copy.db"])(
   },
 );
 
-test.skipIf(skipsStrace())("a draft that cannot be removed does not make a restore fail", async () => {
-  using here = await world();
-  const program = injecting("unlinkat", undefined, "error=EIO");
-  const { exitCode, stderr } = await runToEnd({ ...here.options, program, args: ["restore", "saved.db"] });
-  expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: expect.stringMatching(DONE) });
-  expect(readdirSync(here.at("")).filter((name) => name.startsWith("."))).toHaveLength(1);
-});
+test.skipIf(skipsStrace())(
+  "a draft that cannot be removed does not make a restore fail",
+  async () => {
+    using here = await world();
+    const program = injecting("unlinkat", undefined, "error=EIO");
+    const { exitCode, stderr } = await runToEnd({
+      ...here.options,
+      program,
+      args: ["restore", "saved.db"],
+    });
+    expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: expect.stringMatching(DONE) });
+    expect(readdirSync(here.at("")).filter((name) => name.startsWith("."))).toHaveLength(1);
+  },
+);
 
 test.skipIf(skipsStrace())(
   "a server that had opened the old file, and not yet locked it, does not write to it",
@@ -284,17 +366,28 @@ test.skipIf(skipsStrace())(
     using here = await world();
     const log = here.at("strace.log");
     // The two before only follow the path.
-    const inject = ["-f", "-o", log, "-P", here.at("plants.db"), "-e", "inject=/^open(at)?$:signal=STOP:when=3"];
+    const inject = [
+      "-f",
+      "-o",
+      log,
+      "-P",
+      here.at("plants.db"),
+      "-e",
+      "inject=/^open(at)?$:signal=STOP:when=3",
+    ];
     {
       // With -D the process is our child, and not that of strace.
       const program = ["strace", "-D", ...inject, ...executable()];
       await using server = start({ ...here.options, program, args: ["--port", "0"] });
-      const isStopped = () => existsSync(log) && readFileSync(log, "utf8").includes("stopped by SIGSTOP");
+      const isStopped = () =>
+        existsSync(log) && readFileSync(log, "utf8").includes("stopped by SIGSTOP");
       while (!isStopped() && server.child.exitCode === null) await Bun.sleep(5);
       expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
       server.child.kill("SIGCONT");
       const [line] = await server.stderr.until(/^Cannot open .*\n|Plant Store listens/m);
-      expect(line).toBe('Cannot open database "plants.db": it was replaced while it was opened; try again\n');
+      expect(line).toBe(
+        'Cannot open database "plants.db": it was replaced while it was opened; try again\n',
+      );
     }
     expect(await here.exported()).toBe(RESTORED);
     expect(await here.exported(`${here.replaced()[0]}/plants.db`)).toBe(OLD);

@@ -1,9 +1,10 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
+
 import { post, untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
+import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -51,44 +52,57 @@ test.concurrent(
   },
 );
 
-test.concurrent("a revoked token ends on a running server, also while no use of a token can be written", async () => {
-  using here = world();
-  const token = await here.create("greenhouse");
-  {
-    // From now on every write of a use fails, and everything else goes on.
-    using database = new Database(here.at("plants.db"));
-    const fail = "BEGIN SELECT RAISE(ABORT, 'no uses'); END";
-    database.run(`CREATE TRIGGER refuse_uses BEFORE UPDATE OF last_used_at ON tokens ${fail}`);
-  }
-  await using server = await startServer({ cwd: here.cwd });
-  expect((await post(server.url, undefined, { token })).status).toBe(200);
-  await server.stderr.until(/Uses of tokens not written/);
-  expect((await here.token("revoke", "greenhouse")).exitCode).toBe(0);
-  await untilTokenIs(401, server.url, token);
-  await server.stderr.until(/"greenhouse\\?" is revoked/);
-});
+test.concurrent(
+  "a revoked token ends on a running server, also while no use of a token can be written",
+  async () => {
+    using here = world();
+    const token = await here.create("greenhouse");
+    {
+      // From now on every write of a use fails, and everything else goes on.
+      using database = new Database(here.at("plants.db"));
+      const fail = "BEGIN SELECT RAISE(ABORT, 'no uses'); END";
+      database.run(`CREATE TRIGGER refuse_uses BEFORE UPDATE OF last_used_at ON tokens ${fail}`);
+    }
+    await using server = await startServer({ cwd: here.cwd });
+    expect((await post(server.url, undefined, { token })).status).toBe(200);
+    await server.stderr.until(/Uses of tokens not written/);
+    expect((await here.token("revoke", "greenhouse")).exitCode).toBe(0);
+    await untilTokenIs(401, server.url, token);
+    await server.stderr.until(/"greenhouse\\?" is revoked/);
+  },
+);
 
-test.concurrent("the last use of a token is not lost when the server stops right behind it", async () => {
-  using here = world();
-  const token = await here.create("greenhouse");
-  await using server = await startServer({ cwd: here.cwd });
-  expect((await post(server.url, undefined, { token })).status).toBe(200);
-  expect(await server.stop()).toBe(0);
-  expect(await here.list()).toMatchObject([{ name: "greenhouse", lastUsed: expect.stringMatching(/:00\.000Z$/) }]);
-});
+test.concurrent(
+  "the last use of a token is not lost when the server stops right behind it",
+  async () => {
+    using here = world();
+    const token = await here.create("greenhouse");
+    await using server = await startServer({ cwd: here.cwd });
+    expect((await post(server.url, undefined, { token })).status).toBe(200);
+    expect(await server.stop()).toBe(0);
+    expect(await here.list()).toMatchObject([
+      { name: "greenhouse", lastUsed: expect.stringMatching(/:00\.000Z$/) },
+    ]);
+  },
+);
 
-test.concurrent("neither the database nor token list, a table with a header, holds a token", async () => {
-  using here = world();
-  const token = await here.create("greenhouse");
-  const file = readFileSync(here.at("plants.db"));
-  expect(file.includes("greenhouse")).toBe(true);
-  expect(file.includes(token.slice("plant_".length, -6))).toBe(false);
-  const { stdout } = await here.token("list");
-  const [header, row, ...rest] = stdout.trimEnd().split("\n");
-  expect(header).toMatch(/^NAME +STATUS +SCOPES +CREATED \(UTC\) +EXPIRES \(UTC\) +LAST USED \(UTC\)$/);
-  expect(row).toMatch(/^greenhouse +active +write metrics +\d{4}-\d\d-\d\d \d\d:\d\d +- +-$/);
-  expect(rest).toEqual([]);
-});
+test.concurrent(
+  "neither the database nor token list, a table with a header, holds a token",
+  async () => {
+    using here = world();
+    const token = await here.create("greenhouse");
+    const file = readFileSync(here.at("plants.db"));
+    expect(file.includes("greenhouse")).toBe(true);
+    expect(file.includes(token.slice("plant_".length, -6))).toBe(false);
+    const { stdout } = await here.token("list");
+    const [header, row, ...rest] = stdout.trimEnd().split("\n");
+    expect(header).toMatch(
+      /^NAME +STATUS +SCOPES +CREATED \(UTC\) +EXPIRES \(UTC\) +LAST USED \(UTC\)$/,
+    );
+    expect(row).toMatch(/^greenhouse +active +write metrics +\d{4}-\d\d-\d\d \d\d:\d\d +- +-$/);
+    expect(rest).toEqual([]);
+  },
+);
 
 /** Where there is one token, named "taken", for the tests that change nothing. */
 const home = world();
@@ -98,7 +112,11 @@ afterAll(() => home[Symbol.dispose]());
 const refused: [string[], number, string][] = [
   [["create", "a b"], 2, 'Cannot use token name "a b"'],
   [["create", "x".repeat(65)], 2, "Cannot use token name"],
-  [["create", "greenhouse", "--expires", "0d"], 2, "Cannot use --expires 0d: expected a number and its unit"],
+  [
+    ["create", "greenhouse", "--expires", "0d"],
+    2,
+    "Cannot use --expires 0d: expected a number and its unit",
+  ],
   [["create", "taken"], 1, 'Cannot create token "taken" in "plants.db": the name is taken'],
   [["revoke", "nobody"], 1, 'Cannot revoke token "nobody" in "plants.db": no token has this name'],
   [
@@ -107,12 +125,20 @@ const refused: [string[], number, string][] = [
     'Cannot open database "missing.db": there is no such file; choose another with --database',
   ],
   // It is not called created.
-  [["create", "x", "--database", "missing/plants.db"], 1, 'Cannot open database "missing/plants.db": there is no such'],
+  [
+    ["create", "x", "--database", "missing/plants.db"],
+    1,
+    'Cannot open database "missing/plants.db": there is no such',
+  ],
 ];
 
 test.concurrent.each(refused)("token %p exits with %d", async (args, exitCode, says) => {
   const run = await home.token(...args);
-  expect(run).toEqual({ exitCode, stdout: "", stderr: expect.stringMatching(new RegExp(`^${RegExp.escape(says)}`)) });
+  expect(run).toEqual({
+    exitCode,
+    stdout: "",
+    stderr: expect.stringMatching(new RegExp(`^${RegExp.escape(says)}`)),
+  });
 });
 
 /** Runs the program with its standard output on a full disk. */
@@ -121,41 +147,57 @@ function runOnFullDisk(cwd: string, ...args: string[]) {
   return runToEnd({ cwd, program, args });
 }
 
-test.concurrent("a token that cannot be printed is not there, and the exit code says so", async () => {
-  using here = world();
-  const created = await runOnFullDisk(here.cwd, "token", "create", "greenhouse");
-  const says = 'Created database "plants.db".\nCannot write the output: no space left on device\n';
-  expect(created).toMatchObject({ exitCode: 1, stderr: says });
-  expect(await here.list()).toEqual([]);
-});
-
-test.concurrent.each(["export --format csv", "token list", "token list --json", "openapi", "--help", "--version"])(
-  "%s into a full disk exits 1 with one line",
-  async (command) => {
-    const run = await runOnFullDisk(home.cwd, ...command.split(" "));
-    expect(run).toMatchObject({ exitCode: 1, stderr: "Cannot write the output: no space left on device\n" });
+test.concurrent(
+  "a token that cannot be printed is not there, and the exit code says so",
+  async () => {
+    using here = world();
+    const created = await runOnFullDisk(here.cwd, "token", "create", "greenhouse");
+    const says =
+      'Created database "plants.db".\nCannot write the output: no space left on device\n';
+    expect(created).toMatchObject({ exitCode: 1, stderr: says });
+    expect(await here.list()).toEqual([]);
   },
 );
 
-test.concurrent("a deleted token's name can be used again, and prune deletes what is revoked or expired", async () => {
-  using here = world();
-  await here.create("greenhouse");
-  expect(await here.token("delete", "greenhouse")).toEqual({
-    exitCode: 0,
-    stdout: "",
-    stderr: 'Deleted token "greenhouse" from "plants.db".\n',
-  });
-  const cannot = (action: string) => `Cannot ${action} token "greenhouse" in "plants.db": `;
-  expect(await here.token("delete", "greenhouse")).toMatchObject({
+test.concurrent.each([
+  "export --format csv",
+  "token list",
+  "token list --json",
+  "openapi",
+  "--help",
+  "--version",
+])("%s into a full disk exits 1 with one line", async (command) => {
+  const run = await runOnFullDisk(home.cwd, ...command.split(" "));
+  expect(run).toMatchObject({
     exitCode: 1,
-    stderr: `${cannot("delete")}no token has this name; plant-store token list shows all\n`,
+    stderr: "Cannot write the output: no space left on device\n",
   });
-  for (const name of ["greenhouse", "garden"]) await here.create(name);
-  await here.token("revoke", "greenhouse");
-  expect(await here.token("create", "greenhouse")).toMatchObject({
-    exitCode: 1,
-    stderr: `${cannot("create")}a revoked token has this name; free it with plant-store token delete greenhouse\n`,
-  });
-  expect((await here.token("prune")).stderr).toBe('Deleted 1 revoked or expired token from "plants.db".\n');
-  expect(await here.list()).toMatchObject([{ name: "garden" }]);
 });
+
+test.concurrent(
+  "a deleted token's name can be used again, and prune deletes what is revoked or expired",
+  async () => {
+    using here = world();
+    await here.create("greenhouse");
+    expect(await here.token("delete", "greenhouse")).toEqual({
+      exitCode: 0,
+      stdout: "",
+      stderr: 'Deleted token "greenhouse" from "plants.db".\n',
+    });
+    const cannot = (action: string) => `Cannot ${action} token "greenhouse" in "plants.db": `;
+    expect(await here.token("delete", "greenhouse")).toMatchObject({
+      exitCode: 1,
+      stderr: `${cannot("delete")}no token has this name; plant-store token list shows all\n`,
+    });
+    for (const name of ["greenhouse", "garden"]) await here.create(name);
+    await here.token("revoke", "greenhouse");
+    expect(await here.token("create", "greenhouse")).toMatchObject({
+      exitCode: 1,
+      stderr: `${cannot("create")}a revoked token has this name; free it with plant-store token delete greenhouse\n`,
+    });
+    expect((await here.token("prune")).stderr).toBe(
+      'Deleted 1 revoked or expired token from "plants.db".\n',
+    );
+    expect(await here.list()).toMatchObject([{ name: "garden" }]);
+  },
+);

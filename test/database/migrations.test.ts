@@ -1,6 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { cpSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+
 import * as postgres from "../../src/database/postgres/migrations.ts";
 import * as sqlite from "../../src/database/sqlite/migrations.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -21,7 +22,10 @@ describe.each([
 
   test("every one in the folder is embedded, as it stands there and in order", () => {
     const embedded = migrations.map(({ tag, sql }) => ({ file: `${tag}.sql`, sql }));
-    const files = sqlFiles(folder).map((file) => ({ file, sql: readFileSync(join(folder, file), "utf8") }));
+    const files = sqlFiles(folder).map((file) => ({
+      file,
+      sql: readFileSync(join(folder, file), "utf8"),
+    }));
     expect(embedded).toEqual(files);
   });
 
@@ -29,14 +33,23 @@ describe.each([
     using copy = emptyDirectory();
     cpSync(folder, join(copy.path, name), { recursive: true });
     // It takes `--out` as relative to where it runs.
-    const options = ["--dialect", dialect, "--schema", join(ROOT, `src/database/${name}/schema.ts`), "--out", name];
+    const options = [
+      "--dialect",
+      dialect,
+      "--schema",
+      join(ROOT, `src/database/${name}/schema.ts`),
+      "--out",
+      name,
+    ];
     const drizzleKit = [process.execPath, "--bun", join(ROOT, "node_modules/.bin/drizzle-kit")];
     const generate = Bun.spawn([...drizzleKit, "generate", ...options], {
       cwd: copy.path,
       stdout: "pipe",
       stderr: "pipe",
     });
-    expect(await new Response(generate.stdout).text()).toContain("No schema changes, nothing to migrate");
+    expect(await new Response(generate.stdout).text()).toContain(
+      "No schema changes, nothing to migrate",
+    );
     expect(await generate.exited).toBe(0);
     expect(sqlFiles(join(copy.path, name))).toEqual(sqlFiles(folder));
   });

@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+
 import { bearer, post } from "../support/client.ts";
 import { INTACT } from "../support/ledger.ts";
 import { limited, startLoad } from "../support/load.ts";
@@ -43,7 +44,10 @@ test.skipIf(skipsShim())(
   },
 );
 
-/** Twice what the README says, in bytes, because other tests load the machine. Without RESTART it is 570 MB. */
+/**
+ * Twice what the README says, in bytes, because other tests load the machine. Without RESTART it is
+ * 570 MB.
+ */
 const WAL_BOUND = 256 * 2 ** 20;
 
 /** Each line changes a page, of 4 KB: without the bound the WAL would hold all of them. */
@@ -52,9 +56,14 @@ const LINES = 60_000;
 test("an import beside a busy server keeps the WAL within its bound, and both store every plant", async () => {
   await using server = await startOnDisk();
   const { disk } = server;
-  writeFileSync(join(disk.path, "plants.ndjson"), Array.from({ length: LINES }, randomLine).join("\n"));
+  writeFileSync(
+    join(disk.path, "plants.ndjson"),
+    Array.from({ length: LINES }, randomLine).join("\n"),
+  );
   const ended = new AbortController();
-  const importing = runToEnd({ cwd: disk.path, args: ["import", "plants.ndjson"] }).finally(() => ended.abort());
+  const importing = runToEnd({ cwd: disk.path, args: ["import", "plants.ndjson"] }).finally(() =>
+    ended.abort(),
+  );
   const sizes: number[] = [];
   const statuses = new Set<number>();
   const client = async () => {

@@ -1,4 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { withDeadline } from "../../src/async/deadline.ts";
 import { TOKEN } from "../support/client.ts";
 import { makeLedger } from "../support/ledger.ts";
@@ -36,12 +37,19 @@ test("requests that a stopped process kept waiting are served, and the log blame
     await Bun.sleep(1_200);
   }
   await server.stderr.until(/"Event loop blocked".*"delayMs":\d+/);
-  expect(await load.stop()).toEqual({ responses: { "200": expect.any(Number) }, unanswered: 0, wrong: 0 });
+  expect(await load.stop()).toEqual({
+    responses: { "200": expect.any(Number) },
+    unanswered: 0,
+    wrong: 0,
+  });
   expect(await stop(server)).toBe(0);
   expect(server.stderr.text()).not.toContain("Storage unavailable");
 });
 
-/** When to give up, in milliseconds. Bun's own limits are 12 s for headers and what `idleTimeout` says for the rest. */
+/**
+ * When to give up, in milliseconds. Bun's own limits are 12 s for headers and what `idleTimeout`
+ * says for the rest.
+ */
 const BOUND_MS = 120_000;
 
 /** How many sockets a process has open. */
@@ -49,7 +57,10 @@ function socketsOf(pid: number): number {
   return Number(Bun.spawnSync(["sh", "-c", `ls -l /proc/${pid}/fd | grep -c socket:`]).stdout);
 }
 
-/** A connection that sends a byte every two seconds, from where a request is cut. Resolves when it has ended. */
+/**
+ * A connection that sends a byte every two seconds, from where a request is cut. Resolves when it
+ * has ended.
+ */
 async function sendSlowly(url: string, request: string, from: number): Promise<void> {
   const connection = await connect(url);
   connection.send(request.slice(0, from));
@@ -84,7 +95,9 @@ test.skipIf(skipsProc())("idle, slow and never-reading connections are closed", 
       BOUND_MS,
       () => true,
     );
-    console.log(`${name} is ${isOpen ? "open" : "closed"} after ${Math.round((performance.now() - began) / 1_000)} s`);
+    console.log(
+      `${name} is ${isOpen ? "open" : "closed"} after ${Math.round((performance.now() - began) / 1_000)} s`,
+    );
     return isOpen ? [name] : [];
   });
   expect((await Promise.all(open)).flat()).toEqual([]);

@@ -1,8 +1,16 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { TOKEN } from "../support/client.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
-import { connect, limited, neverReading, newPlants, postBytes, startLoad } from "../support/load.ts";
-import { TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
+import {
+  connect,
+  limited,
+  neverReading,
+  newPlants,
+  postBytes,
+  startLoad,
+} from "../support/load.ts";
+import { startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { shell } from "../support/shell.ts";
 import { requireReady, startOnDisk, stop } from "./health.ts";
@@ -32,7 +40,10 @@ test.concurrent("idle, slow and never-reading clients do not hurt the others", a
 
 /** A server with 128 file descriptors, and clients that send plants without a pause. */
 async function startWithFew(connections: number) {
-  const server = await startServer({ program: shell('ulimit -n 128 && exec "$@"'), env: { AUTH_TOKENS: TOKEN } });
+  const server = await startServer({
+    program: shell('ulimit -n 128 && exec "$@"'),
+    env: { AUTH_TOKENS: TOKEN },
+  });
   const [ledger, next] = [makeLedger(), newPlants("descriptors")];
   const load = startLoad({ url: server.url, connections, ledger, next });
   return {
@@ -41,7 +52,11 @@ async function startWithFew(connections: number) {
     requireReady: () => requireReady(server.url, ledger, next),
     /** Ends the clients and the server. None of them may have lost its connection. */
     async stop(): Promise<void> {
-      expect(await load.stop()).toEqual({ responses: { "200": expect.any(Number) }, unanswered: 0, wrong: 0 });
+      expect(await load.stop()).toEqual({
+        responses: { "200": expect.any(Number) },
+        unanswered: 0,
+        wrong: 0,
+      });
       expect(await stop(server)).toBe(0);
     },
   };

@@ -1,12 +1,27 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
+
 import { post } from "../support/client.ts";
 import { type Damage, damage, largeDatabase } from "../support/damage.ts";
 import { verdictOf } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
-import { emptyDirectory, exitCodeOf, startServer, LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
+import {
+  emptyDirectory,
+  exitCodeOf,
+  LONG_TEST_TIMEOUT_MS,
+  runToEnd,
+  startServer,
+} from "../support/program.ts";
 import { stop } from "./health.ts";
 import { LATE_CHECK, LONG_REST } from "./mutations.ts";
 
@@ -17,7 +32,10 @@ const home = () => largeDatabase(PLANTS);
 
 type Home = ReturnType<typeof home>;
 
-const SOUND = { exitCode: 0, stdout: expect.stringMatching(/^"plants\.db" is sound: [\d,]+ plants, [\d,]+ pages\n$/) };
+const SOUND = {
+  exitCode: 0,
+  stdout: expect.stringMatching(/^"plants\.db" is sound: [\d,]+ plants, [\d,]+ pages\n$/),
+};
 
 /** What a command does on a file that is known to be corrupt. */
 const REFUSED = {
@@ -49,42 +67,52 @@ async function postUntilGone(url: string): Promise<string[]> {
   for (let id = -1; ; id--) {
     const response = await post(url, { id, name: "Fern" }).catch(() => undefined);
     if (response === undefined) return responses;
-    responses.push(verdictOf({ status: response.status, headers: response.headers, body: await response.text() }));
+    responses.push(
+      verdictOf({
+        status: response.status,
+        headers: response.headers,
+        body: await response.text(),
+      }),
+    );
   }
 }
 
 /** Moves those of the files away that there are. */
 function moveAway({ file }: Home, ...names: string[]): void {
   mkdirSync(file("away"));
-  for (const name of names) if (existsSync(file(name))) renameSync(file(name), file(`away/${name}`));
+  for (const name of names)
+    if (existsSync(file(name))) renameSync(file(name), file(`away/${name}`));
 }
 
 test.each([
   "a zeroed page in the middle",
   "flipped bits in a page in the middle",
   "a damaged page of the index of tokens",
-] satisfies Damage[])("a server finds %s while it serves, and none starts until a backup is restored", async (what) => {
-  using store = home();
-  await serveUntilFound(store, what);
-  const left = readFileSync(store.database);
-  expect(await store.call()).toMatchObject(REFUSED);
-  expect(await store.call("token", "prune")).toMatchObject(REFUSED);
-  expect(await store.call("check")).toMatchObject({
-    exitCode: 1,
-    stdout: "",
-    stderr: expect.stringMatching(/^"plants\.db" is corrupt: [^\n]+\n$/),
-  });
-  // A check that finds it damaged changes nothing.
-  expect(await store.call()).toMatchObject(REFUSED);
-  expect(readFileSync(store.database).equals(left)).toBe(true);
+] satisfies Damage[])(
+  "a server finds %s while it serves, and none starts until a backup is restored",
+  async (what) => {
+    using store = home();
+    await serveUntilFound(store, what);
+    const left = readFileSync(store.database);
+    expect(await store.call()).toMatchObject(REFUSED);
+    expect(await store.call("token", "prune")).toMatchObject(REFUSED);
+    expect(await store.call("check")).toMatchObject({
+      exitCode: 1,
+      stdout: "",
+      stderr: expect.stringMatching(/^"plants\.db" is corrupt: [^\n]+\n$/),
+    });
+    // A check that finds it damaged changes nothing.
+    expect(await store.call()).toMatchObject(REFUSED);
+    expect(readFileSync(store.database).equals(left)).toBe(true);
 
-  // As the README says: the files are moved away, and the backup is copied.
-  moveAway(store, "plants.db", "plants.db-wal", "plants.db-shm");
-  copyFileSync(store.file("backup.db"), store.database);
-  await using server = await startServer(store.options);
-  await server.stderr.until(/"Integrity check passed".*"plants":60000,/);
-  expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
-});
+    // As the README says: the files are moved away, and the backup is copied.
+    moveAway(store, "plants.db", "plants.db-wal", "plants.db-shm");
+    copyFileSync(store.file("backup.db"), store.database);
+    await using server = await startServer(store.options);
+    await server.stderr.until(/"Integrity check passed".*"plants":60000,/);
+    expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
+  },
+);
 
 test("a file that is marked and sound is refused until a check has read it", async () => {
   using store = home();
@@ -104,7 +132,8 @@ test("damage that one server finds ends the others on the file", async () => {
   using store = home();
   await using other = await startServer(store.options);
   await other.stderr.until(/Integrity check passed/);
-  // Damaged in place, while it is open: the second server reads it, the first one has checked it before.
+  // Damaged in place, while it is open: the second server reads it, the first one has checked it
+  // before.
   damage(store.database, "a zeroed page in the middle");
   await using finder = await startServer(store.options);
   expect([await exitCodeOf(finder.child), await exitCodeOf(other.child)]).toEqual([1, 1]);
@@ -128,7 +157,10 @@ function damagedId({ database }: Home): number {
   using client = new Database(database, { readonly: true });
   let last = 0;
   try {
-    for (const { id } of client.query<{ id: number }, []>("SELECT id FROM plants ORDER BY id").iterate()) last = id;
+    for (const { id } of client
+      .query<{ id: number }, []>("SELECT id FROM plants ORDER BY id")
+      .iterate())
+      last = id;
   } catch {
     return last + 1_000;
   }
@@ -143,7 +175,10 @@ test("a plant that meets damage before the check does ends the service, too", as
   await using server = await startServer({ ...store.options, program: copy.program });
   const response = await post(server.url, plant);
   expect(response.status).toBe(503);
-  expect(await response.json()).toEqual({ error: 5032, message: "storage is corrupt; send the plant again later" });
+  expect(await response.json()).toEqual({
+    error: 5032,
+    message: "storage is corrupt; send the plant again later",
+  });
   expect(await exitCodeOf(server.child)).toBe(1);
   expect(await store.call()).toMatchObject(REFUSED);
 });
@@ -166,16 +201,25 @@ test("check says in one line that a database is sound, also beside a server, and
   expect(readFileSync(store.database).equals(before)).toBe(true);
   await using server = await startServer(store.options);
   expect((await post(server.url)).status).toBe(200);
-  expect((await store.call("check")).stdout).toContain(`sound: ${(PLANTS + 1).toLocaleString("en-US")} plants`);
+  expect((await store.call("check")).stdout).toContain(
+    `sound: ${(PLANTS + 1).toLocaleString("en-US")} plants`,
+  );
 });
 
 test.each([
-  ["file:none.db", 1, 'Cannot open database "none.db": there is no such file; choose another with --database\n'],
+  [
+    "file:none.db",
+    1,
+    'Cannot open database "none.db": there is no such file; choose another with --database\n',
+  ],
   ["file:text.db", 1, '"text.db" is corrupt: file is not a database\n'],
   ["postgres://plants@localhost:5432/plants", 2, "Cannot check PostgreSQL: use pg_amcheck\n"],
-])("check of %s, which is no plant-store's database, fails with one line", async (url, exitCode, stderr) => {
-  using directory = emptyDirectory();
-  writeFileSync(join(directory.path, "text.db"), "This is no database.".repeat(100));
-  const args = ["check", "--database", url];
-  expect(await runToEnd({ cwd: directory.path, args })).toEqual({ exitCode, stdout: "", stderr });
-});
+])(
+  "check of %s, which is no plant-store's database, fails with one line",
+  async (url, exitCode, stderr) => {
+    using directory = emptyDirectory();
+    writeFileSync(join(directory.path, "text.db"), "This is no database.".repeat(100));
+    const args = ["check", "--database", url];
+    expect(await runToEnd({ cwd: directory.path, args })).toEqual({ exitCode, stdout: "", stderr });
+  },
+);

@@ -1,4 +1,5 @@
 import { expect } from "bun:test";
+
 import { INTACT, makeLedger, printed, type Verdict, worse } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { start, startServer } from "../support/program.ts";
@@ -17,8 +18,16 @@ export interface CrashOptions {
   readonly program?: readonly string[];
 }
 
-/** Kills servers again and again under load, each time on the file that the last crash left, and judges each time. */
-export async function crashes({ times, power, servers = 1, program }: CrashOptions): Promise<Verdict> {
+/**
+ * Kills servers again and again under load, each time on the file that the last crash left, and
+ * judges each time.
+ */
+export async function crashes({
+  times,
+  power,
+  servers = 1,
+  program,
+}: CrashOptions): Promise<Verdict> {
   const experiment = `${power ? "power loss" : "kill -9"} ${servers === 1 ? "under load" : "of two servers on a file"}`;
   using disk = makeDisk({ shim: power });
   const random = randomFrom(printedSeed(experiment));
@@ -59,7 +68,10 @@ export async function crashes({ times, power, servers = 1, program }: CrashOptio
   }
 
   /** One is killed and comes back beside the other, before the end of both; or both end together. */
-  async function crashBoth(stack: AsyncDisposableStack, { killsOneFirst }: { readonly killsOneFirst: boolean }) {
+  async function crashBoth(
+    stack: AsyncDisposableStack,
+    { killsOneFirst }: { readonly killsOneFirst: boolean },
+  ) {
     let [one, other] = await Promise.all([startLoaded(stack, 24), startLoaded(stack, 24)]);
     await one.answers(20 + random() * 200);
     await other.answers(20);

@@ -1,11 +1,12 @@
 import * as fc from "fast-check";
+
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { mostly, oneOf } from "../support/json_text.ts";
 import { type Ledger, makeLedger } from "../support/ledger.ts";
 import {
-  type Connection,
   connect,
+  type Connection,
   type Framing,
   randomFrom,
   verdictOf,
@@ -18,7 +19,10 @@ import { anyRequest } from "../support/requests.ts";
 /** A request as bytes, and what the oracle says of it. */
 export interface FuzzCase {
   readonly bytes: Buffer;
-  /** Status and error number, "200" for a plant that can be stored, or "any" where the HTTP itself is corrupt. */
+  /**
+   * Status and error number, "200" for a plant that can be stored, or "any" where the HTTP itself
+   * is corrupt.
+   */
   readonly expected: string;
   /** The plant that a 200 would store: damage can make good what was wrong before the body. */
   readonly plant?: NewPlant | undefined;
@@ -27,14 +31,21 @@ export interface FuzzCase {
 /** The program under test has its own default for the limit. */
 const OPTIONS: OracleOptions = { token: TOKEN, maxBodyBytes: 65_536 };
 
-/** An endless source of requests: good ones, bad ones, and damaged ones. The same seed gives the same ones. */
+/**
+ * An endless source of requests: good ones, bad ones, and damaged ones. The same seed gives the
+ * same ones.
+ */
 export function* fuzzCases(seed: number): Generator<FuzzCase, never> {
   const random = randomFrom(seed);
   for (;;) yield* fc.sample(fuzzCase, { numRuns: 500, seed: Math.floor(random() * 2 ** 31) });
 }
 
 const framing: fc.Arbitrary<Framing> = fc.record({
-  host: mostly("localhost", fc.constantFrom("x", "a.example:80", "", "[::1]", ":1", "x".repeat(300)), 2),
+  host: mostly(
+    "localhost",
+    fc.constantFrom("x", "a.example:80", "", "[::1]", ":1", "x".repeat(300)),
+    2,
+  ),
   isLowerCase: fc.boolean(),
   chunkSizes: mostly<number[]>(
     [],
@@ -46,28 +57,52 @@ const framing: fc.Arbitrary<Framing> = fc.record({
   ),
 });
 
-const wholeCase: fc.Arbitrary<FuzzCase> = fc.tuple(anyRequest(OPTIONS), framing).map(([request, framing]) => {
-  const [judged, plant] = [judgeRequest(request, OPTIONS), judgeBody(request.body)];
-  return {
-    bytes: wireBytes(request, framing),
-    expected: "error" in judged ? `${judged.status}/${judged.error}` : "200",
-    plant: "error" in plant ? undefined : plant,
-  };
-});
+const wholeCase: fc.Arbitrary<FuzzCase> = fc
+  .tuple(anyRequest(OPTIONS), framing)
+  .map(([request, framing]) => {
+    const [judged, plant] = [judgeRequest(request, OPTIONS), judgeBody(request.body)];
+    return {
+      bytes: wireBytes(request, framing),
+      expected: "error" in judged ? `${judged.status}/${judged.error}` : "200",
+      plant: "error" in plant ? undefined : plant,
+    };
+  });
 
-/** A request whose head is damaged from a place in it on. What a 200 to it would store is still known. */
+/**
+ * A request whose head is damaged from a place in it on. What a 200 to it would store is still
+ * known.
+ */
 const damagedCase: fc.Arbitrary<FuzzCase> = fc
   .record({
     whole: wholeCase,
     at: fc.nat(),
-    kind: fc.constantFrom("insert", "overwrite", "delete", "repeat", "cut", "replace all", "insert syntax"),
+    kind: fc.constantFrom(
+      "insert",
+      "overwrite",
+      "delete",
+      "repeat",
+      "cut",
+      "replace all",
+      "insert syntax",
+    ),
     garbage: fc.uint8Array({ maxLength: 8 }),
     count: fc.integer({ min: 1, max: 40 }),
-    syntax: fc.constantFrom("\r\n", "\n", "\0", ":", " ", "Content-Length: 5\r\n", "\r\nTransfer-Encoding: x\r\n"),
+    syntax: fc.constantFrom(
+      "\r\n",
+      "\n",
+      "\0",
+      ":",
+      " ",
+      "Content-Length: 5\r\n",
+      "\r\nTransfer-Encoding: x\r\n",
+    ),
   })
   .map(({ whole, at, kind, garbage, count, syntax }) => {
     const headBytes = whole.bytes.indexOf("\r\n\r\n") + 4;
-    const [before, after] = [whole.bytes.subarray(0, at % headBytes), whole.bytes.subarray(at % headBytes)];
+    const [before, after] = [
+      whole.bytes.subarray(0, at % headBytes),
+      whole.bytes.subarray(at % headBytes),
+    ];
     const parts = {
       insert: [before, garbage, after],
       overwrite: [before, garbage, after.subarray(garbage.length)],
@@ -88,7 +123,10 @@ const DAMAGED_TIMEOUT_MS = 200;
 /** Any other request that has no response after this long, in milliseconds, hangs. */
 const HANG_TIMEOUT_MS = 20_000;
 
-/** Sends the cases to any server of the app. Returns what it may have stored, and what a rival plant kept it from. */
+/**
+ * Sends the cases to any server of the app. Returns what it may have stored, and what a rival plant
+ * kept it from.
+ */
 export async function sendFuzzCases(url: string, cases: Iterator<FuzzCase>) {
   const ledger = makeLedger();
   const unexpected: string[] = [];
@@ -100,7 +138,8 @@ export async function sendFuzzCases(url: string, cases: Iterator<FuzzCase>) {
     while (unexpected.length < 10) {
       const { value: fuzzCase, done } = cases.next();
       if (done === true) break;
-      connection = connection === undefined || connection.isClosed() ? await connect(url) : connection;
+      connection =
+        connection === undefined || connection.isClosed() ? await connect(url) : connection;
       const { seen, isLast } = await respondTo(connection, fuzzCase);
       counts[seen] = (counts[seen] ?? 0) + 1;
       remember(fuzzCase, seen, ledger, taken);
@@ -116,14 +155,19 @@ export async function sendFuzzCases(url: string, cases: Iterator<FuzzCase>) {
   return { ledger, unexpected, counts, taken };
 }
 
-/** Status and number, "none" where the connection ends or, for damaged HTTP, nothing comes; and whether it closes now. */
+/**
+ * Status and number, "none" where the connection ends or, for damaged HTTP, nothing comes; and
+ * whether it closes now.
+ */
 async function respondTo(connection: Connection, { bytes, expected, plant }: FuzzCase) {
   const response = connection.request(bytes);
-  const limit = Bun.sleep(expected === "any" ? DAMAGED_TIMEOUT_MS : HANG_TIMEOUT_MS).then(() => undefined);
+  const limit = Bun.sleep(expected === "any" ? DAMAGED_TIMEOUT_MS : HANG_TIMEOUT_MS).then(
+    () => undefined,
+  );
   const first = await Promise.race([response, limit]);
   if (first === undefined) return { seen: "none", isLast: true };
-  // RFC 9112, section 2.2: Bun's own parser closes with a response that has no body. Nor has a redirect: damage can
-  // shorten a path to "/".
+  // RFC 9112, section 2.2: Bun's own parser closes with a response that has no body. Nor has a
+  // redirect: damage can shorten a path to "/".
   if (first.body === "") return { seen: `${first.status} without a body`, isLast: true };
   // Deno adds one of its own to ours: "close, close".
   const isLast = first.headers.get("connection")?.includes("close") === true;
@@ -133,12 +177,15 @@ async function respondTo(connection: Connection, { bytes, expected, plant }: Fuz
 function wrongEcho({ status, body }: WireResponse, plant: NewPlant | undefined): string {
   if (status !== 200 || plant === undefined) return "";
   const { name, tag } = plant;
-  return Bun.deepEquals(JSON.parse(body), tag === undefined ? { name } : { name, tag }) ? "" : ` with ${body}`;
+  return Bun.deepEquals(JSON.parse(body), tag === undefined ? { name } : { name, tag })
+    ? ""
+    : ` with ${body}`;
 }
 
 /**
- * Only plants with a 200, or without a response, may be in the file. A response without a body is Bun's, to bytes that
- * followed the request: the plant's own response was lost with the connection.
+ * Only plants with a 200, or without a response, may be in the file. A response without a body is
+ * Bun's, to bytes that followed the request: the plant's own response was lost with the
+ * connection.
  */
 function remember({ plant }: FuzzCase, seen: string, ledger: Ledger, taken: NewPlant[]): void {
   if (plant === undefined) return;

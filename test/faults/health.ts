@@ -1,21 +1,43 @@
 import { expect } from "bun:test";
+
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { type Ledger, makeLedger } from "../support/ledger.ts";
-import { type Connection, connect, getBytes, postBytes, verdictOf, type WireResponse } from "../support/load.ts";
+import {
+  connect,
+  type Connection,
+  getBytes,
+  postBytes,
+  verdictOf,
+  type WireResponse,
+} from "../support/load.ts";
 import { exitCodeOf, startServer } from "../support/program.ts";
 import { type DiskServerOptions, makeDisk } from "../support/shim.ts";
 
-/** A server on a disk of its own, and a ledger of what it is sent. Without the shim it is a plain directory. */
-export async function startOnDisk({ shim = false, ...options }: DiskServerOptions & { readonly shim?: boolean } = {}) {
+/**
+ * A server on a disk of its own, and a ledger of what it is sent. Without the shim it is a plain
+ * directory.
+ */
+export async function startOnDisk({
+  shim = false,
+  ...options
+}: DiskServerOptions & { readonly shim?: boolean } = {}) {
   await using stack = new AsyncDisposableStack();
   const disk = stack.use(makeDisk({ shim }));
   const server = stack.use(await startServer(disk.server(options)));
   const started = stack.move();
-  return { ...server, disk, ledger: makeLedger(), [Symbol.asyncDispose]: () => started.disposeAsync() };
+  return {
+    ...server,
+    disk,
+    ledger: makeLedger(),
+    [Symbol.asyncDispose]: () => started.disposeAsync(),
+  };
 }
 
 /** Asks a program to end by a signal, and resolves to its exit code. */
-export function stop({ child }: { readonly child: Bun.Subprocess }, signal: NodeJS.Signals = "SIGTERM") {
+export function stop(
+  { child }: { readonly child: Bun.Subprocess },
+  signal: NodeJS.Signals = "SIGTERM",
+) {
   child.kill(signal);
   return exitCodeOf(child);
 }
@@ -42,28 +64,48 @@ export async function send(url: string, ledger: Ledger, plant: NewPlant): Promis
   return response;
 }
 
-/** Holds a server whose storage is sick to being alive, to saying that it is not ready, and to refusing a plant. */
-export async function requireUnavailable(url: string, ledger: Ledger, plant: NewPlant): Promise<string> {
+/**
+ * Holds a server whose storage is sick to being alive, to saying that it is not ready, and to
+ * refusing a plant.
+ */
+export async function requireUnavailable(
+  url: string,
+  ledger: Ledger,
+  plant: NewPlant,
+): Promise<string> {
   const response = await send(url, ledger, plant);
-  const seen = { plant: verdictOf(response), livez: await get(url, "/livez"), readyz: await get(url, "/readyz") };
+  const seen = {
+    plant: verdictOf(response),
+    livez: await get(url, "/livez"),
+    readyz: await get(url, "/readyz"),
+  };
   expect(seen).toEqual({ plant: "503/5032", livez: "200", readyz: "503/5032" });
   return response.body;
 }
 
 /** Waits for a server to be ready again by itself, and for a plant to be stored. */
-export async function requireReady(url: string, ledger: Ledger, next: () => NewPlant, limitMs = 30_000): Promise<void> {
+export async function requireReady(
+  url: string,
+  ledger: Ledger,
+  next: () => NewPlant,
+  limitMs = 30_000,
+): Promise<void> {
   const limit = performance.now() + limitMs;
   for (;;) {
     const readyz = await get(url, "/readyz");
     const plant = readyz === "200" ? verdictOf(await send(url, ledger, next())) : "not sent";
     if (plant === "200" || plant === "409/4091") return;
     // A slow machine misses a short deadline now and then, also with a disk that is well.
-    if (performance.now() > limit) throw new Error(`The fault is gone: ${JSON.stringify({ readyz, plant })}`);
+    if (performance.now() > limit)
+      throw new Error(`The fault is gone: ${JSON.stringify({ readyz, plant })}`);
     await Bun.sleep(20);
   }
 }
 
-/** A connection whose request ends in the middle of its body, and a server that has read what there is of it. */
+/**
+ * A connection whose request ends in the middle of its body, and a server that has read what there
+ * is of it.
+ */
 export async function sendHalf(url: string): Promise<Connection> {
   const connection = await connect(url);
   connection.send(postBytes({ id: 2n, name: "Moss" }).slice(0, -5));

@@ -1,10 +1,11 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
-import { type Connection, connect, newPlants, postBytes } from "../support/load.ts";
+import { connect, type Connection, newPlants, postBytes } from "../support/load.ts";
 import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
 import { withEmptyDatabase } from "../support/postgres_hooks.ts";
 import { LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
@@ -17,7 +18,10 @@ setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 /** How long each part of the experiment takes, in milliseconds. */
 const PART_MS = 6_000;
 
-/** The ids that a stranger's transaction holds, how it holds them, and the share of the others' rate that must be left. */
+/**
+ * The ids that a stranger's transaction holds, how it holds them, and the share of the others' rate
+ * that must be left.
+ */
 const HELD: readonly (readonly [how: "inserted" | "deleted", ids: number, share: number])[] = [
   ["inserted", 1, 1 / 2],
   ["inserted", 20, 1 / 2],
@@ -36,64 +40,69 @@ describe.skipIf(skipsCluster())("beside rows that a stranger's transaction holds
   /** How many errors PostgreSQL has logged. */
   function errors(): number {
     const directory = join(cluster.data, "log");
-    const logs = readdirSync(directory).map((name) => readFileSync(join(directory, name), "latin1"));
+    const logs = readdirSync(directory).map((name) =>
+      readFileSync(join(directory, name), "latin1"),
+    );
     return logs.join("").split(" ERROR: ").length - 1;
   }
 
-  test.each(HELD)("%s %i, sent again at once: all others are stored, and then these", async (how, count, share) => {
-    const env = { DATABASE_URL: url, AUTH_TOKENS: TOKEN };
-    await using server = await startServer({ env });
-    await using stranger = cluster.connect();
-    const held = range(1, count).map((id): NewPlant => ({ id: BigInt(id), name: "Fern" }));
-    const values = held.map(({ id, name }) => `(${id}, '${name}')`).join();
-    const insert = `INSERT INTO plants VALUES ${values}`;
-    if (how === "deleted") await cluster.run(insert);
+  test.each(HELD)(
+    "%s %i, sent again at once: all others are stored, and then these",
+    async (how, count, share) => {
+      const env = { DATABASE_URL: url, AUTH_TOKENS: TOKEN };
+      await using server = await startServer({ env });
+      await using stranger = cluster.connect();
+      const held = range(1, count).map((id): NewPlant => ({ id: BigInt(id), name: "Fern" }));
+      const values = held.map(({ id, name }) => `(${id}, '${name}')`).join();
+      const insert = `INSERT INTO plants VALUES ${values}`;
+      if (how === "deleted") await cluster.run(insert);
 
-    const others = await startOthers(server.url, newPlants(`${count} ${how}`));
-    await Bun.sleep(1_000);
-    const alone = await others.part();
+      const others = await startOthers(server.url, newPlants(`${count} ${how}`));
+      await Bun.sleep(1_000);
+      const alone = await others.part();
 
-    const remove = `DELETE FROM plants WHERE id BETWEEN 1 AND ${count}`;
-    await stranger.unsafe(`BEGIN; ${how === "inserted" ? insert : remove}`).simple();
-    const errorsBefore = errors();
-    const sending = held.map((plant) => sendUntilStored(server.url, plant));
-    const readiness = watchReadiness(server.url);
-    const beside = await others.part();
-    const errorsPerSecond = Math.round(((errors() - errorsBefore) / PART_MS) * 1_000);
-    const notReady = await readiness.stop();
+      const remove = `DELETE FROM plants WHERE id BETWEEN 1 AND ${count}`;
+      await stranger.unsafe(`BEGIN; ${how === "inserted" ? insert : remove}`).simple();
+      const errorsBefore = errors();
+      const sending = held.map((plant) => sendUntilStored(server.url, plant));
+      const readiness = watchReadiness(server.url);
+      const beside = await others.part();
+      const errorsPerSecond = Math.round(((errors() - errorsBefore) / PART_MS) * 1_000);
+      const notReady = await readiness.stop();
 
-    const ended = performance.now();
-    await stranger.unsafe("ROLLBACK");
-    const stored = await Promise.all(sending);
-    const storedAfterMs = Math.round(Math.max(...stored.map(({ at }) => at)) - ended);
-    await others.stop();
+      const ended = performance.now();
+      await stranger.unsafe("ROLLBACK");
+      const stored = await Promise.all(sending);
+      const storedAfterMs = Math.round(Math.max(...stored.map(({ at }) => at)) - ended);
+      await others.stop();
 
-    const figures = {
-      alone: alone.stored,
-      beside: beside.stored,
-      gapMs: Math.round(beside.gapMs),
-      refused: alone.refused + beside.refused,
-      notReady,
-      errorsPerSecond,
-      heldRefused: stored.reduce((sum, { refused }) => sum + refused, 0),
-      storedAfterMs,
-    };
-    console.log(`${count} ${how}: ${JSON.stringify(figures)}`);
+      const figures = {
+        alone: alone.stored,
+        beside: beside.stored,
+        gapMs: Math.round(beside.gapMs),
+        refused: alone.refused + beside.refused,
+        notReady,
+        errorsPerSecond,
+        heldRefused: stored.reduce((sum, { refused }) => sum + refused, 0),
+        storedAfterMs,
+      };
+      console.log(`${count} ${how}: ${JSON.stringify(figures)}`);
 
-    for (const plant of held) {
-      others.ledger.attempt(plant);
-      others.ledger.acknowledge(plant);
-    }
-    expect(await judge(url, others.ledger)).toEqual(INTACT);
+      for (const plant of held) {
+        others.ledger.attempt(plant);
+        others.ledger.acknowledge(plant);
+      }
+      expect(await judge(url, others.ledger)).toEqual(INTACT);
 
-    // A machine that runs other programs too is allowed twice the time, and half the rate.
-    expect(figures).toMatchObject({ refused: 0, notReady: [] });
-    expect(figures.gapMs).toBeLessThan(2_000);
-    expect(figures.beside).toBeGreaterThan((figures.alone * share) / 2);
-    // The first meeting is among them, with one or two for each id.
-    expect(figures.errorsPerSecond).toBeLessThan(60);
-    expect(figures.storedAfterMs).toBeLessThan(6_000);
-  });
+      // A machine that runs other programs too is allowed twice the time, and half the rate.
+      expect(figures).toMatchObject({ refused: 0, notReady: [] });
+      expect(figures.gapMs).toBeLessThan(2_000);
+      expect(figures.beside).toBeGreaterThan((figures.alone * share) / 2);
+      // The first meeting is among them, with one or two for each id.
+      expect(figures.errorsPerSecond).toBeLessThan(60);
+      expect(figures.storedAfterMs).toBeLessThan(6_000);
+    },
+  );
 });
 
 /** 32 clients that each send the next plant as soon as the one before is stored. */
@@ -127,7 +136,10 @@ async function startOthers(url: string, next: () => NewPlant) {
   const ended = Promise.all(connections.map(client));
   return {
     ledger,
-    /** How many are stored and refused from now on, and the longest time in which none is stored, in milliseconds. */
+    /**
+     * How many are stored and refused from now on, and the longest time in which none is stored, in
+     * milliseconds.
+     */
     async part() {
       counts = { stored: 0, refused: 0, gapMs: 0 };
       lastAt = performance.now();

@@ -1,4 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { TOKEN } from "../support/client.ts";
 import { connect, verdictOf } from "../support/load.ts";
 import { memoryOf } from "../support/proc.ts";
@@ -24,36 +25,41 @@ test.skipIf(skipsProc()).each([
   ["chunked, with a token", TOKEN, CHUNK, BODY, "413/4131"],
   ["chunked, without a token", "", CHUNK, BODY, "401/4011"],
   ["chunked, with a JWT whose provider is silent", JWT, CHUNK, BODY, "401/4012"],
-] as const)("four bodies of 200 MB at once, %s, take no memory", async (what, token, framing, body, verdict) => {
-  using provider = silentProvider();
-  const env = {
-    AUTH_TOKENS: TOKEN,
-    AUTH_JWKS_URL: provider.url,
-    AUTH_ISSUER: "https://id.example.org",
-    AUTH_AUDIENCE: "a",
-  };
-  await using server = await startServer({ env });
-  await server.stderr.until(/Integrity check passed/);
-  const before = memoryOf(server.child.pid).now;
-  const verdicts = await Promise.all(
-    Array.from({ length: 4 }, async () => {
-      const connection = await connect(server.url);
-      connection.send("POST /plants HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n");
-      if (token !== "") connection.send(`Authorization: Bearer ${token}\r\n`);
-      connection.send(framing);
-      connection.send(body);
-      const response = await connection.response();
-      connection.close("reset");
-      // The system may drop a response that arrives while the client still sends.
-      return response === undefined ? verdict : verdictOf(response);
-    }),
-  );
-  expect(verdicts).toEqual(Array(4).fill(verdict));
-  expect((await fetch(`${server.url}/livez`)).status).toBe(200);
-  const growth = Math.round((memoryOf(server.child.pid).most - before) / MEGABYTE);
-  console.log(`large bodies, ${what}: ${growth} MB more at most`);
-  expect(growth).toBeLessThan(50);
-});
+] as const)(
+  "four bodies of 200 MB at once, %s, take no memory",
+  async (what, token, framing, body, verdict) => {
+    using provider = silentProvider();
+    const env = {
+      AUTH_TOKENS: TOKEN,
+      AUTH_JWKS_URL: provider.url,
+      AUTH_ISSUER: "https://id.example.org",
+      AUTH_AUDIENCE: "a",
+    };
+    await using server = await startServer({ env });
+    await server.stderr.until(/Integrity check passed/);
+    const before = memoryOf(server.child.pid).now;
+    const verdicts = await Promise.all(
+      Array.from({ length: 4 }, async () => {
+        const connection = await connect(server.url);
+        connection.send(
+          "POST /plants HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
+        );
+        if (token !== "") connection.send(`Authorization: Bearer ${token}\r\n`);
+        connection.send(framing);
+        connection.send(body);
+        const response = await connection.response();
+        connection.close("reset");
+        // The system may drop a response that arrives while the client still sends.
+        return response === undefined ? verdict : verdictOf(response);
+      }),
+    );
+    expect(verdicts).toEqual(Array(4).fill(verdict));
+    expect((await fetch(`${server.url}/livez`)).status).toBe(200);
+    const growth = Math.round((memoryOf(server.child.pid).most - before) / MEGABYTE);
+    console.log(`large bodies, ${what}: ${growth} MB more at most`);
+    expect(growth).toBeLessThan(50);
+  },
+);
 
 /** A provider of keys that takes connections and never responds. */
 function silentProvider() {

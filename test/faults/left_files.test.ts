@@ -2,9 +2,16 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, readFileSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
+
 import { post, TOKEN } from "../support/client.ts";
 import { type Damage, damage, largeDatabase } from "../support/damage.ts";
-import { emptyDirectory, exitCodeOf, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  exitCodeOf,
+  runToEnd,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { readError } from "../support/responses.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { stop } from "./health.ts";
@@ -14,7 +21,8 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** The database and its WAL, as digests. */
 function digests(database: string): readonly string[] {
-  const digest = (path: string) => new Bun.CryptoHasher("sha256").update(readFileSync(path)).digest("hex");
+  const digest = (path: string) =>
+    new Bun.CryptoHasher("sha256").update(readFileSync(path)).digest("hex");
   return [database, `${database}-wal`].map(digest);
 }
 
@@ -28,10 +36,14 @@ async function killedServer({ options }: ReturnType<typeof home>): Promise<void>
 
 /** Behind all ids that are there. */
 async function storeSome(url: string): Promise<void> {
-  for (let id = 10 ** 9; id < 10 ** 9 + 10; id++) expect((await post(url, { id, name: "Fern" })).status).toBe(200);
+  for (let id = 10 ** 9; id < 10 ** 9 + 10; id++)
+    expect((await post(url, { id, name: "Fern" })).status).toBe(200);
 }
 
-test.concurrent.each(["a zeroed first page of plants", "a zeroed table of the revision of tokens"] satisfies Damage[])(
+test.concurrent.each([
+  "a zeroed first page of plants",
+  "a zeroed table of the revision of tokens",
+] satisfies Damage[])(
   "a start that is refused for %s leaves the file and its WAL as they were",
   async (what) => {
     using store = home();
@@ -40,7 +52,9 @@ test.concurrent.each(["a zeroed first page of plants", "a zeroed table of the re
     const before = digests(store.database);
     expect(await runToEnd(onFreePort(store.options))).toMatchObject({
       exitCode: 1,
-      stderr: expect.stringMatching(/^Cannot open database "plants\.db": it is corrupt \([^\n]+\)\n$/),
+      stderr: expect.stringMatching(
+        /^Cannot open database "plants\.db": it is corrupt \([^\n]+\)\n$/,
+      ),
     });
     expect(digests(store.database)).toEqual(before);
   },
@@ -53,7 +67,11 @@ test.concurrent.each(["plants.db", "link.db"])(
     const database = otherApplication(directory.path);
     symlinkSync(database, join(directory.path, "link.db"));
     const before = digests(database);
-    const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN }, args: ["--database", `file:${name}`] };
+    const options = {
+      cwd: directory.path,
+      env: { AUTH_TOKENS: TOKEN },
+      args: ["--database", `file:${name}`],
+    };
     expect(await runToEnd(onFreePort(options))).toMatchObject({
       exitCode: 1,
       stderr: `Cannot open database "${name}": it belongs to another application\n`,
@@ -62,18 +80,21 @@ test.concurrent.each(["plants.db", "link.db"])(
   },
 );
 
-test.concurrent.skipIf(skipsShim())("after a failed fsync the WAL is not moved into the file", async () => {
-  using disk = makeDisk({ shim: true });
-  // Later ones succeed: nothing but the server itself keeps the WAL from being moved.
-  await using server = await startServer(disk.server({ faults: { failSync: 8 } }));
-  const [file] = digests(disk.database);
-  let [id, response] = [1, await post(server.url)];
-  while (response.ok) response = await post(server.url, { id: ++id, name: "Fern" });
-  expect(await readError(response)).toMatchObject({ error: 5032 });
-  expect(await exitCodeOf(server.child)).toBe(1);
-  expect(digests(disk.database)[0]).toBe(file as string);
-  expect(readFileSync(`${disk.database}-wal`).length).toBeGreaterThan(0);
-});
+test.concurrent.skipIf(skipsShim())(
+  "after a failed fsync the WAL is not moved into the file",
+  async () => {
+    using disk = makeDisk({ shim: true });
+    // Later ones succeed: nothing but the server itself keeps the WAL from being moved.
+    await using server = await startServer(disk.server({ faults: { failSync: 8 } }));
+    const [file] = digests(disk.database);
+    let [id, response] = [1, await post(server.url)];
+    while (response.ok) response = await post(server.url, { id: ++id, name: "Fern" });
+    expect(await readError(response)).toMatchObject({ error: 5032 });
+    expect(await exitCodeOf(server.child)).toBe(1);
+    expect(digests(disk.database)[0]).toBe(file as string);
+    expect(readFileSync(`${disk.database}-wal`).length).toBeGreaterThan(0);
+  },
+);
 
 /** Leaves what another application does that was killed: a table in the WAL. */
 function otherApplication(directory: string): string {
@@ -85,31 +106,45 @@ function otherApplication(directory: string): string {
   return killed;
 }
 
-test.concurrent("a server that is asked to stop leaves one file, with what a killed one left in the WAL", async () => {
-  using store = home();
-  await killedServer(store);
-  await using server = await startServer(store.options);
-  expect(await stop(server)).toBe(0);
-  expect([existsSync(`${store.database}-wal`), existsSync(`${store.database}-shm`)]).toEqual([false, false]);
-});
+test.concurrent(
+  "a server that is asked to stop leaves one file, with what a killed one left in the WAL",
+  async () => {
+    using store = home();
+    await killedServer(store);
+    await using server = await startServer(store.options);
+    expect(await stop(server)).toBe(0);
+    expect([existsSync(`${store.database}-wal`), existsSync(`${store.database}-shm`)]).toEqual([
+      false,
+      false,
+    ]);
+  },
+);
 
-test.concurrent("damage that one of two servers finds ends both with the file and its WAL as they were", async () => {
-  await using serving = await storedOnDamage();
-  for (const { child, stderr } of serving.servers) {
-    expect(await exitCodeOf(child)).toBe(1);
-    expect(await stderr.end).toContain("Stopping: the storage failed");
-  }
-  expect(digests(serving.database)).toEqual(serving.before);
-});
+test.concurrent(
+  "damage that one of two servers finds ends both with the file and its WAL as they were",
+  async () => {
+    await using serving = await storedOnDamage();
+    for (const { child, stderr } of serving.servers) {
+      expect(await exitCodeOf(child)).toBe(1);
+      expect(await stderr.end).toContain("Stopping: the storage failed");
+    }
+    expect(digests(serving.database)).toEqual(serving.before);
+  },
+);
 
-/** Two servers on a damaged file that have stored plants before they find the damage, with the file and its WAL. */
+/**
+ * Two servers on a damaged file that have stored plants before they find the damage, with the file
+ * and its WAL.
+ */
 async function storedOnDamage() {
   for (let triesLeft = 5; ; triesLeft--) {
     await using stack = new AsyncDisposableStack();
     const { database, options } = stack.use(home());
     damage(database, "a zeroed page in the middle");
     try {
-      const starts = [startServer(options), startServer(options)].map(async (start) => stack.use(await start));
+      const starts = [startServer(options), startServer(options)].map(async (start) =>
+        stack.use(await start),
+      );
       await Promise.allSettled(starts);
       const servers = await Promise.all(starts);
       await storeSome(servers[1]?.url ?? "");

@@ -1,4 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { failingTests, mutant } from "../support/mutant.ts";
 import { LONG_TEST_TIMEOUT_MS, ROOT } from "../support/program.ts";
 import { skipsShim } from "../support/shim.ts";
@@ -14,9 +15,24 @@ import {
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 test.each([
-  ["kill -9 notices swapped outcomes", SWAP_OUTCOMES, { times: 5, power: false }, ["lost", "changed"]],
-  ["kill -9 notices a replaced plant", REPLACE_ON_CONFLICT, { times: 5, power: false }, ["changed"]],
-  ["the power loss notices synchronous=NORMAL", SYNCHRONOUS_NORMAL, { times: 10, power: true }, ["lost"]],
+  [
+    "kill -9 notices swapped outcomes",
+    SWAP_OUTCOMES,
+    { times: 5, power: false },
+    ["lost", "changed"],
+  ],
+  [
+    "kill -9 notices a replaced plant",
+    REPLACE_ON_CONFLICT,
+    { times: 5, power: false },
+    ["changed"],
+  ],
+  [
+    "the power loss notices synchronous=NORMAL",
+    SYNCHRONOUS_NORMAL,
+    { times: 10, power: true },
+    ["lost"],
+  ],
   [
     "the power loss of two servers notices synchronous=NORMAL",
     SYNCHRONOUS_NORMAL,
@@ -37,13 +53,30 @@ test.each([
     "test/http/body.test.ts",
     "a byte more than the limit",
   ],
-  ["outcomes that are swapped inside a batch", SWAP_OUTCOMES, "test/group_commit/group_commit.test.ts", ""],
-  ["a plant that is replaced by another one", REPLACE_ON_CONFLICT, "test/database/sqlite/database.test.ts", ""],
-  ["a file that is replaced", IGNORE_REPLACED_FILE, "test/faults/storage.long.ts", "replaced|unlinked"],
+  [
+    "outcomes that are swapped inside a batch",
+    SWAP_OUTCOMES,
+    "test/group_commit/group_commit.test.ts",
+    "",
+  ],
+  [
+    "a plant that is replaced by another one",
+    REPLACE_ON_CONFLICT,
+    "test/database/sqlite/database.test.ts",
+    "",
+  ],
+  [
+    "a file that is replaced",
+    IGNORE_REPLACED_FILE,
+    "test/faults/storage.long.ts",
+    "replaced|unlinked",
+  ],
 ] as const)("the tests notice %s", async (_, bug, file, name) => {
   using copy = mutant(bug);
   const failingWithout = await failingTests(ROOT, file, name);
-  const noticed = (await failingTests(copy.path, file, name)).filter((test) => !failingWithout.includes(test));
+  const noticed = (await failingTests(copy.path, file, name)).filter(
+    (test) => !failingWithout.includes(test),
+  );
   console.log(`Failed, as they should:\n${noticed.map((test) => `  ${test}`).join("\n")}`);
   expect(noticed).not.toBeEmpty();
 });

@@ -1,7 +1,9 @@
 import type { Mutation } from "../support/mutant.ts";
 
 /** One change to the source. */
-const change = (file: string, from: string, to: string): readonly [Mutation] => [{ file: `src/${file}`, from, to }];
+const change = (file: string, from: string, to: string): readonly [Mutation] => [
+  { file: `src/${file}`, from, to },
+];
 
 /** Commits without waiting for the disk: the negative control of the power loss. */
 export const SYNCHRONOUS_NORMAL = change(
@@ -10,7 +12,10 @@ export const SYNCHRONOUS_NORMAL = change(
   'set(client, "synchronous", "NORMAL", 1n);',
 );
 
-/** No bug: checkpoints come 200 times as often, so that a short load has those that make writers wait (RESTART). */
+/**
+ * No bug: checkpoints come 200 times as often, so that a short load has those that make writers
+ * wait (RESTART).
+ */
 export const FREQUENT_CHECKPOINTS = change(
   "database/sqlite/checkpoint.ts",
   "const PAGES = 4_000;",
@@ -70,7 +75,11 @@ export const TRUST_PAGE_CACHE = change(
 );
 
 /** Stops listening right at the signal, without a grace period. */
-export const STOP_WITHOUT_GRACE = change("server/shutdown.ts", "await server.untilQuiet(timeoutMs / 4);", "");
+export const STOP_WITHOUT_GRACE = change(
+  "server/shutdown.ts",
+  "await server.untilQuiet(timeoutMs / 4);",
+  "",
+);
 
 /** Writes on into files that were replaced or unlinked. */
 export const IGNORE_REPLACED_FILE = change(

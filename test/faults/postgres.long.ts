@@ -1,4 +1,5 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
+
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, type Ledger, makeLedger, printed } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
@@ -14,7 +15,8 @@ setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 const FERN = { id: 1n, name: "Fern" };
 const MOSS = { id: 2n, name: "Moss" };
 
-const next = (experiment: string) => randomPlants(randomFrom(printedSeed(experiment)), { ids: 5_000, longest: 500 });
+const next = (experiment: string) =>
+  randomPlants(randomFrom(printedSeed(experiment)), { ids: 5_000, longest: 500 });
 
 describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   let cluster: PostgresCluster;
@@ -22,45 +24,58 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     settings: { deadlock_timeout: "100ms", max_connections: "200" },
   });
 
-  test.concurrent("whether tokens changed is asked again sooner than other reading is given up", async () => {
-    const { url, run } = await cluster.newDatabase();
-    await using one = await openService(url);
-    await using other = await openService(url);
-    const revisions = await Promise.all([one, other].map(({ tokens }) => tokens.revision()));
-    const reading = `datname = current_database() AND query ~ '^select "revision"'`;
-    const rows = await run(`SELECT pid FROM pg_stat_activity WHERE ${reading}`);
-    const pids = rows.map(({ pid }) => Number(pid));
-    expect(pids).toHaveLength(2);
-    for (const pid of pids) process.kill(pid, "SIGSTOP");
-    try {
-      const listed = one.tokens.list().catch((error) => error);
-      const asked = other.tokens.revision();
-      await expect(asked).rejects.toMatchObject({ code: "storage_unavailable" });
-      expect(await Promise.race([listed, other.tokens.revision()])).toBe(revisions[1]);
-    } finally {
-      for (const pid of pids) process.kill(pid, "SIGCONT");
-    }
-  });
+  test.concurrent(
+    "whether tokens changed is asked again sooner than other reading is given up",
+    async () => {
+      const { url, run } = await cluster.newDatabase();
+      await using one = await openService(url);
+      await using other = await openService(url);
+      const revisions = await Promise.all([one, other].map(({ tokens }) => tokens.revision()));
+      const reading = `datname = current_database() AND query ~ '^select "revision"'`;
+      const rows = await run(`SELECT pid FROM pg_stat_activity WHERE ${reading}`);
+      const pids = rows.map(({ pid }) => Number(pid));
+      expect(pids).toHaveLength(2);
+      for (const pid of pids) process.kill(pid, "SIGSTOP");
+      try {
+        const listed = one.tokens.list().catch((error) => error);
+        const asked = other.tokens.revision();
+        await expect(asked).rejects.toMatchObject({ code: "storage_unavailable" });
+        expect(await Promise.race([listed, other.tokens.revision()])).toBe(revisions[1]);
+      } finally {
+        for (const pid of pids) process.kill(pid, "SIGCONT");
+      }
+    },
+  );
 
-  test.concurrent("a host that is silent is asked once, as long as another one responds", async () => {
-    let asked = 0;
-    const socket = { open: () => void asked++, data() {} };
-    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
-    await using database = await openDatabase(cluster, { proxies: [silent, cluster] });
-    const addFour = () => Promise.all([1n, 2n, 3n, 4n].map((id) => database.add([{ id, name: "Fern" }])));
-    expect(await addFour()).toEqual([["added"], ["added"], ["added"], ["added"]]);
-    // The first that connects may serve all, and one that cannot in time connects again for a later plant only.
-    while (database.metric("connections") !== 4) await addFour();
-    expect(asked).toBe(1);
-  });
+  test.concurrent(
+    "a host that is silent is asked once, as long as another one responds",
+    async () => {
+      let asked = 0;
+      const socket = { open: () => void asked++, data() {} };
+      using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
+      await using database = await openDatabase(cluster, { proxies: [silent, cluster] });
+      const addFour = () =>
+        Promise.all([1n, 2n, 3n, 4n].map((id) => database.add([{ id, name: "Fern" }])));
+      expect(await addFour()).toEqual([["added"], ["added"], ["added"], ["added"]]);
+      // The first that connects may serve all, and one that cannot in time connects again for a
+      // later plant only.
+      while (database.metric("connections") !== 4) await addFour();
+      expect(asked).toBe(1);
+    },
+  );
 
   test.concurrent("a database that stays read-only is asked less and less often", async () => {
     await using database = await openDatabase(cluster);
     const { name, run } = database;
     await database.add([FERN]);
     const sessions = async () =>
-      Number((await run(`SELECT sessions::int FROM pg_stat_database WHERE datname = '${name}'`))[0]?.["sessions"]);
-    const others = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()";
+      Number(
+        (await run(`SELECT sessions::int FROM pg_stat_database WHERE datname = '${name}'`))[0]?.[
+          "sessions"
+        ],
+      );
+    const others =
+      "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()";
     await run(
       `ALTER DATABASE ${name} SET default_transaction_read_only = on`,
       `SELECT pg_terminate_backend(pid) ${others}`,
@@ -73,25 +88,32 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     expect((await sessions()) - before).toBeLessThan(14);
   });
 
-  test.concurrent("of plants that are too long for one batch those are stored that nothing holds up", async () => {
-    const { url, connect } = await cluster.newDatabase();
-    await using service = await openService(url, 3_000);
-    await using rival = connect();
-    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
-    const name = "x".repeat(600_000);
-    const adds = [0n, 1n, 2n, 3n].map((id) => service.add({ id, name }).catch((error) => error));
-    const outcomes = await Promise.all(adds);
-    expect(outcomes).toMatchObject(["added", { code: "storage_unavailable" }, "added", "added"]);
-    await rival.unsafe("COMMIT");
-    const addAgain = async (id: bigint): Promise<unknown> => {
-      // An id that was held is refused for a second: its client sends it again.
-      for (;;) {
-        const outcome = await service.add({ id, name }).catch(() => Bun.sleep(10));
-        if (outcome !== undefined) return outcome;
-      }
-    };
-    expect(await Promise.all([0n, 1n, 2n].map(addAgain))).toEqual(["present", "conflict", "present"]);
-  });
+  test.concurrent(
+    "of plants that are too long for one batch those are stored that nothing holds up",
+    async () => {
+      const { url, connect } = await cluster.newDatabase();
+      await using service = await openService(url, 3_000);
+      await using rival = connect();
+      await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
+      const name = "x".repeat(600_000);
+      const adds = [0n, 1n, 2n, 3n].map((id) => service.add({ id, name }).catch((error) => error));
+      const outcomes = await Promise.all(adds);
+      expect(outcomes).toMatchObject(["added", { code: "storage_unavailable" }, "added", "added"]);
+      await rival.unsafe("COMMIT");
+      const addAgain = async (id: bigint): Promise<unknown> => {
+        // An id that was held is refused for a second: its client sends it again.
+        for (;;) {
+          const outcome = await service.add({ id, name }).catch(() => Bun.sleep(10));
+          if (outcome !== undefined) return outcome;
+        }
+      };
+      expect(await Promise.all([0n, 1n, 2n].map(addAgain))).toEqual([
+        "present",
+        "conflict",
+        "present",
+      ]);
+    },
+  );
 
   test.concurrent(
     "a probe waits for no other server's, and costs the plants no connection where commits are slow",
@@ -104,14 +126,16 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       // Each writes a row of 64 at random, which may be the rival's.
       await Promise.any([1, 2, 3].map(() => plants.probe()));
       await rival.unsafe("COMMIT");
-      // Between the second that a probe has, which a busy machine extends, and the third, when its connection is closed.
+      // Between the second that a probe has, which a busy machine extends, and the third, when its
+      // connection is closed.
       await database.run(
         "CREATE OR REPLACE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN NEW; END'",
         "CREATE TRIGGER be_slow BEFORE INSERT ON probes FOR EACH ROW EXECUTE FUNCTION be_slow()",
       );
       await expect(plants.probe()).rejects.toMatchObject({
         code: "storage_unavailable",
-        message: "storage did not finish in time; the plant may or may not be stored, send it again later",
+        message:
+          "storage did not finish in time; the plant may or may not be stored, send it again later",
       });
       while (metric("connections_busy") > 0) await Bun.sleep(5);
       expect(await database.add([MOSS])).toEqual(["added"]);
@@ -125,7 +149,8 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await using rival = database.connect();
     await rival.unsafe("BEGIN; LOCK TABLE probes").simple();
     const probes = await Promise.allSettled([1, 2, 3, 4].map(() => plants.probe()));
-    for (const probe of probes) expect(probe).toMatchObject({ reason: { code: "storage_unavailable" } });
+    for (const probe of probes)
+      expect(probe).toMatchObject({ reason: { code: "storage_unavailable" } });
     const adds = [1n, 2n, 3n, 4n].map((id) => database.add([{ id, name: "Fern" }], 10_000));
     expect(await Promise.all(adds)).toEqual([["added"], ["added"], ["added"], ["added"]]);
     await rival.unsafe("COMMIT");
@@ -136,7 +161,12 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   async function underLoad(
     experiment: string,
     { url }: { readonly url: string },
-    disturb: (load: ReturnType<typeof startAdding>, proxy: TcpProxy, service: Service, ledger: Ledger) => Promise<void>,
+    disturb: (
+      load: ReturnType<typeof startAdding>,
+      proxy: TcpProxy,
+      service: Service,
+      ledger: Ledger,
+    ) => Promise<void>,
     timeoutMs?: number,
   ) {
     using proxy = startProxy(cluster.port);
@@ -145,21 +175,28 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const load = startAdding(service, ledger, next(experiment));
     await disturb(load, proxy, service, ledger);
     const { acknowledged, unavailable } = await load.stop();
-    expect(printed(experiment, `${acknowledged} acknowledged`, await judge(url, ledger))).toEqual(INTACT);
+    expect(printed(experiment, `${acknowledged} acknowledged`, await judge(url, ledger))).toEqual(
+      INTACT,
+    );
     return { unavailable, reconnections: service.metric("reconnections_total") };
   }
 
   test.concurrent("connections that are terminated again and again fail no request", async () => {
     const database = await cluster.newDatabase();
     const rounds = 10;
-    const sessions = "FROM pg_stat_activity WHERE application_name = 'plant-store' AND datname = current_database()";
-    const { unavailable, reconnections } = await underLoad("pg_terminate_backend", database, async (load) => {
-      for (let round = 0; round < rounds; round++) {
+    const sessions =
+      "FROM pg_stat_activity WHERE application_name = 'plant-store' AND datname = current_database()";
+    const { unavailable, reconnections } = await underLoad(
+      "pg_terminate_backend",
+      database,
+      async (load) => {
+        for (let round = 0; round < rounds; round++) {
+          await load.more(50);
+          await database.run(`SELECT pg_terminate_backend(pid) ${sessions}`);
+        }
         await load.more(50);
-        await database.run(`SELECT pg_terminate_backend(pid) ${sessions}`);
-      }
-      await load.more(50);
-    });
+      },
+    );
     expect(unavailable).toBe(0);
     expect(reconnections).toBeGreaterThan(rounds / 2);
   });
@@ -190,46 +227,59 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await underLoad("black holes", await cluster.newDatabase(), disturb, 300);
   });
 
-  test.concurrent("deadlocks under load fail no request, and lose, invent and change no plant", async () => {
-    const database = await cluster.newDatabase();
-    const deadlocks = 5;
-    const { unavailable } = await underLoad("deadlocks", database, async (_load, _proxy, service, ledger) => {
-      await using rival = database.connect();
-      await rival.unsafe("SET deadlock_timeout = '1min'");
-      const plant = next("the rival's");
-      while (service.metric("retries_total") < deadlocks) {
-        const { id, name } = plant();
-        const [low, high] = [
-          { id: id + 10_000n, name },
-          { id: id + 10_001n, name },
-        ];
-        [low, high].forEach(ledger.attempt);
-        const adds = [low, high].map(service.add);
-        await rival.unsafe("BEGIN");
-        for (const { id, name } of [high, low]) {
-          await rival.unsafe("INSERT INTO plants VALUES ($1, $2) ON CONFLICT DO NOTHING", [String(id), name]);
-        }
-        await rival.unsafe("COMMIT");
-        await Promise.all(adds);
-      }
-    });
-    expect(unavailable).toBe(0);
-    // A process of the server counts what happened to it when it ends.
-    const counted = `SELECT deadlocks::int FROM pg_stat_database WHERE datname = '${database.name}'`;
-    while (Number((await database.run(counted))[0]?.["deadlocks"]) < deadlocks) await Bun.sleep(5);
-  });
+  test.concurrent(
+    "deadlocks under load fail no request, and lose, invent and change no plant",
+    async () => {
+      const database = await cluster.newDatabase();
+      const deadlocks = 5;
+      const { unavailable } = await underLoad(
+        "deadlocks",
+        database,
+        async (_load, _proxy, service, ledger) => {
+          await using rival = database.connect();
+          await rival.unsafe("SET deadlock_timeout = '1min'");
+          const plant = next("the rival's");
+          while (service.metric("retries_total") < deadlocks) {
+            const { id, name } = plant();
+            const [low, high] = [
+              { id: id + 10_000n, name },
+              { id: id + 10_001n, name },
+            ];
+            [low, high].forEach(ledger.attempt);
+            const adds = [low, high].map(service.add);
+            await rival.unsafe("BEGIN");
+            for (const { id, name } of [high, low]) {
+              await rival.unsafe("INSERT INTO plants VALUES ($1, $2) ON CONFLICT DO NOTHING", [
+                String(id),
+                name,
+              ]);
+            }
+            await rival.unsafe("COMMIT");
+            await Promise.all(adds);
+          }
+        },
+      );
+      expect(unavailable).toBe(0);
+      // A process of the server counts what happened to it when it ends.
+      const counted = `SELECT deadlocks::int FROM pg_stat_database WHERE datname = '${database.name}'`;
+      while (Number((await database.run(counted))[0]?.["deadlocks"]) < deadlocks)
+        await Bun.sleep(5);
+    },
+  );
 
   test("a thousand long names that are nothing but quotes are stored in statements of a bounded size", async () => {
     const { url, run } = await cluster.newDatabase();
     await using service = await openService(url);
     const name = '"\\'.repeat(15_000);
-    const adds = Array.from({ length: 1_000 }, (_, index) => service.add({ id: BigInt(index), name }));
+    const adds = Array.from({ length: 1_000 }, (_, index) =>
+      service.add({ id: BigInt(index), name }),
+    );
     expect(new Set(await Promise.all(adds))).toEqual(new Set(["added"]));
     // A statement has a megabyte of text.
     expect(service.metric("statements_total")).toBeGreaterThanOrEqual(29);
-    expect(await run("SELECT count(*)::int AS count, min(name) = max(name) AS same FROM plants")).toEqual([
-      { count: 1_000, same: true },
-    ]);
+    expect(
+      await run("SELECT count(*)::int AS count, min(name) = max(name) AS same FROM plants"),
+    ).toEqual([{ count: 1_000, same: true }]);
   });
 });
 
@@ -276,7 +326,8 @@ test.skipIf(skipsCluster())(
       }),
     );
     void Promise.allSettled(created);
-    while ((await primary.run(`${WAITING_FOR_STANDBY} AND query LIKE '%"tokens"%'`)).length === 0) await Bun.sleep(5);
+    while ((await primary.run(`${WAITING_FOR_STANDBY} AND query LIKE '%"tokens"%'`)).length === 0)
+      await Bun.sleep(5);
     expect(await tokens.list()).toEqual([]);
     // So does an export, and it has none of what waits.
     expect(await Array.fromAsync(service.pages())).toEqual([]);

@@ -1,4 +1,5 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
+
 import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_hooks.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -40,7 +41,9 @@ describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
       const adds = batches.map((batch, index) =>
         (index < 2 ? one : other).plants.add(batch, { timeoutMs: TEST_TIMEOUT_MS }),
       );
-      expect((await Promise.all(adds)).flat().filter((outcome) => outcome === "added")).toHaveLength(600);
+      expect(
+        (await Promise.all(adds)).flat().filter((outcome) => outcome === "added"),
+      ).toHaveLength(600);
     }
     expect(one.metric("retries_total") + other.metric("retries_total")).toBe(0);
   });

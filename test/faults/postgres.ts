@@ -18,14 +18,18 @@ export async function openService(url: string, timeoutMs = 20_000) {
     ...database,
     add: (plant: NewPlant) => commits.add(plant),
     metric: (name: string) =>
-      database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value ?? Number.NaN,
+      database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value ??
+      Number.NaN,
   };
 }
 
 /** See {@linkcode openService}. */
 export type Service = Awaited<ReturnType<typeof openService>>;
 
-/** 32 clients that each add the next plant as soon as the one before has its outcome, until they are told to stop. */
+/**
+ * 32 clients that each add the next plant as soon as the one before has its outcome, until they are
+ * told to stop.
+ */
 export function startAdding({ add }: Service, ledger: Ledger, next: () => NewPlant) {
   const end = new AbortController();
   let lastSuccess = performance.now();
@@ -42,7 +46,8 @@ export function startAdding({ add }: Service, ledger: Ledger, next: () => NewPla
       ledger.attempt(plant);
       // Anything but an outcome or `storage_unavailable` is an internal error.
       const outcome = await add(plant).catch((error: unknown) => {
-        if (error instanceof PlantStoreError && error.code === "storage_unavailable") return error.code;
+        if (error instanceof PlantStoreError && error.code === "storage_unavailable")
+          return error.code;
         throw error;
       });
       if (outcome === "storage_unavailable") report.unavailable++;
@@ -57,7 +62,10 @@ export function startAdding({ add }: Service, ledger: Ledger, next: () => NewPla
   const ended = Promise.all(Array.from({ length: 32 }, client));
   return {
     /** Waits for so many more to be acknowledged, or refused. */
-    async more(count: number, what: "acknowledged" | "unavailable" = "acknowledged"): Promise<void> {
+    async more(
+      count: number,
+      what: "acknowledged" | "unavailable" = "acknowledged",
+    ): Promise<void> {
       const limit = report[what] + count;
       while (report[what] < limit) await Bun.sleep(1);
     },

@@ -1,10 +1,19 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
+
 import { post, TOKEN } from "../support/client.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { INTACT, makeLedger, printed, type Verdict } from "../support/ledger.ts";
-import { bodyOf, limited, newPlants, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
+import {
+  bodyOf,
+  limited,
+  newPlants,
+  printedSeed,
+  randomFrom,
+  randomPlants,
+  startLoad,
+} from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { withEmptyDatabase } from "../support/postgres_hooks.ts";
@@ -32,7 +41,11 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
   withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
 
   /** Kills the database, or the server, so many times under load, and starts it again. */
-  async function kills(victim: "database" | "server", times: number, program?: readonly string[]): Promise<Verdict> {
+  async function kills(
+    victim: "database" | "server",
+    times: number,
+    program?: readonly string[],
+  ): Promise<Verdict> {
     const experiment = `kill -9 of the ${victim} under load`;
     const random = randomFrom(printedSeed(experiment));
     const ledger = makeLedger();
@@ -71,7 +84,11 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
   // Duplicates and conflicts among them.
   test("three servers and 50,000 plants lose, invent and change none while the database and a server die", async () => {
     const ledger = makeLedger();
-    const endless = randomPlants(randomFrom(printedSeed("three servers")), { ids: 50_000, longest: 500, again: 0.2 });
+    const endless = randomPlants(randomFrom(printedSeed("three servers")), {
+      ids: 50_000,
+      longest: 500,
+      again: 0.2,
+    });
     const source = { left: 50_000 };
     const next = () => (source.left-- > 0 ? endless() : undefined);
     await using stack = new AsyncDisposableStack();
@@ -86,7 +103,9 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     while (source.left > 20_000) await Bun.sleep(1);
     servers[0]?.child.kill("SIGKILL");
     servers.push(await startLoaded());
-    const responses = await Promise.all(servers.map(async ({ load }) => (await load.end).responses));
+    const responses = await Promise.all(
+      servers.map(async ({ load }) => (await load.end).responses),
+    );
     const size = `50,000 plants, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(responses)}`;
     const experiment = "three servers, the database and one of them killed";
     expect(printed(experiment, size, await judge(url, ledger))).toEqual(INTACT);
@@ -98,7 +117,10 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     using _ = smallDisk(space, "size=2m,mode=777");
     Bun.spawnSync(["chown", "65534:65534", space]);
     await using server = await startOn(url);
-    await cluster.run(`CREATE TABLESPACE small LOCATION '${space}'`, "ALTER TABLE plants SET TABLESPACE small");
+    await cluster.run(
+      `CREATE TABLESPACE small LOCATION '${space}'`,
+      "ALTER TABLE plants SET TABLESPACE small",
+    );
     const ledger = makeLedger();
     const next = newPlants("full disk");
     const filler = join(space, "filler");
@@ -123,11 +145,14 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
   test.skipIf(skipsTmpfs())(
     "no room for PostgreSQL's WAL is 503, and loses no plant; with room and a restart all is well again",
     async () => {
-      await using own = await startCluster({ settings: { min_wal_size: "32MB", max_wal_size: "32MB" } });
+      await using own = await startCluster({
+        settings: { min_wal_size: "32MB", max_wal_size: "32MB" },
+      });
       const wal = join(own.data, "pg_wal");
       await own.kill();
       using copy = emptyDirectory();
-      const cp = (from: string, to: string) => Bun.spawnSync(["cp", "-a", `${from}/.`, to]).exitCode;
+      const cp = (from: string, to: string) =>
+        Bun.spawnSync(["cp", "-a", `${from}/.`, to]).exitCode;
       expect(cp(wal, copy.path)).toBe(0);
       // Four segments: the one that is written, and the next ones.
       using _ = smallDisk(wal, "size=64m,mode=700,uid=65534,gid=65534");
@@ -143,7 +168,13 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
       // What cannot be compressed fills it soon.
       const name = Array.from({ length: 800 }, () => crypto.randomUUID()).join("");
       const next = () => ({ ...small(), name });
-      const load = startLoad({ url: server.url, connections: 32, ledger, next, endOn: ["503/5032"] });
+      const load = startLoad({
+        url: server.url,
+        connections: 32,
+        ledger,
+        next,
+        endOn: ["503/5032"],
+      });
       const { responses } = await load.end;
       expect(Object.keys(responses).toSorted()).toEqual(["200", "503/5032"]);
       expect(await get(server.url, "/livez")).toBe("200");
@@ -195,18 +226,28 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
       });
       const peak = (await peakMemory(program)) / 1e6;
       const seconds = (performance.now() - began) / 1_000;
-      console.log(`${args[0]} ${database.split(":")[0]}: ${seconds.toFixed(1)} s, ${peak.toFixed(0)} MB`);
+      console.log(
+        `${args[0]} ${database.split(":")[0]}: ${seconds.toFixed(1)} s, ${peak.toFixed(0)} MB`,
+      );
       // Measured: 95 to 107; an export that reads all of them at once has 836.
       expect(peak).toBeLessThan(200);
-      expect(await new Response(program.stderr).text()).toMatch(/^(?:1,000,\d+ added, 0 already there, 0 refused\n)?$/);
+      expect(await new Response(program.stderr).text()).toMatch(
+        /^(?:1,000,\d+ added, 0 already there, 0 refused\n)?$/,
+      );
       expect(program.exitCode).toBe(0);
     };
-    const [file, back, again] = [pathOf("plants.ndjson"), pathOf("back.ndjson"), pathOf("again.ndjson")];
+    const [file, back, again] = [
+      pathOf("plants.ndjson"),
+      pathOf("back.ndjson"),
+      pathOf("again.ndjson"),
+    ];
     const [source, target] = [`file:${pathOf("source.db")}`, `file:${pathOf("target.db")}`];
     const writer = Bun.file(file).writer();
     for (const plant of HOSTILE_PLANTS) await writer.write(`${bodyOf(plant)}\n`);
     for (let index = 0n; index < 1_000_000n; index++) {
-      await writer.write(`${bodyOf({ id: 1_000n + index * 7n, name: `plant ${index}`, tag: "indoor" })}\n`);
+      await writer.write(
+        `${bodyOf({ id: 1_000n + index * 7n, name: `plant ${index}`, tag: "indoor" })}\n`,
+      );
     }
     await writer.end();
     await plantStore(["import", file], source);
@@ -241,7 +282,12 @@ test.skipIf(skipsCluster())(
       await get(server.url, "/readyz");
       await Bun.sleep(1_500);
       const began = performance.now();
-      const load = startLoad({ url: server.url, connections: 64, ledger, next: limited(next, 640) });
+      const load = startLoad({
+        url: server.url,
+        connections: 64,
+        ledger,
+        next: limited(next, 640),
+      });
       await requireUnavailable(server.url, ledger, next());
       const { responses } = await load.end;
       const seconds = ((performance.now() - began) / 1_000).toFixed(1);
@@ -249,7 +295,9 @@ test.skipIf(skipsCluster())(
       expect(Object.keys(responses)).toEqual(["503/5032"]);
       if (name !== "no database") {
         // Those included that the server left behind.
-        const open = await primary.run("SELECT pid FROM pg_stat_activity WHERE application_name = 'plant-store'");
+        const open = await primary.run(
+          "SELECT pid FROM pg_stat_activity WHERE application_name = 'plant-store'",
+        );
         expect(open.length).toBeLessThanOrEqual(12);
       }
       await end();
@@ -291,7 +339,9 @@ test.skipIf(skipsCluster()).each([
       const { responses } = await load.end;
       const times = `200 again ${Math.round(back)} ms after the promotion, ${Math.round(gap)} ms after the loss`;
       // At the end the server is asked to stop, and refuses what comes after that.
-      expect(["200", "409/4091", "503/5033"]).toEqual(expect.arrayContaining(Object.keys(responses)));
+      expect(["200", "409/4091", "503/5033"]).toEqual(
+        expect.arrayContaining(Object.keys(responses)),
+      );
       const size = `${times}, ${JSON.stringify(responses)}`;
       const verdict = await judge(standby.url("postgres"), ledger);
       expect(printed(`failover, ${name}`, size, verdict)).toEqual(INTACT);

@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+
 import { post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { bodyOf, newPlants, postBytes, verdictOf } from "../support/load.ts";
@@ -24,10 +25,16 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
   /** A database with nothing in it, and what runs a command on it. */
   async function emptyDatabase() {
     const database = await cluster.newDatabase();
-    return { ...database, plantStore: (...args: string[]) => runCommand(args, { DATABASE_URL: database.url }) };
+    return {
+      ...database,
+      plantStore: (...args: string[]) => runCommand(args, { DATABASE_URL: database.url }),
+    };
   }
 
-  test.concurrent.each(["SELECT FROM tokens FOR UPDATE", "LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE"])(
+  test.concurrent.each([
+    "SELECT FROM tokens FOR UPDATE",
+    "LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE",
+  ])(
     "a server is ready and stores plants while the tokens are locked, and reads them once they are not: %s",
     async (lock) => {
       await using database = await emptyDatabase();
@@ -47,9 +54,12 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
         await Bun.sleep(20);
       }
       await rival.unsafe("COMMIT");
-      expect(await database.plantStore("token", "revoke", "greenhouse")).toMatchObject({ exitCode: 0 });
+      expect(await database.plantStore("token", "revoke", "greenhouse")).toMatchObject({
+        exitCode: 0,
+      });
       await untilTokenIs(401, server.url, token);
-      while ((await database.run("SELECT FROM tokens WHERE last_used_at IS NULL")).length > 0) await Bun.sleep(20);
+      while ((await database.run("SELECT FROM tokens WHERE last_used_at IS NULL")).length > 0)
+        await Bun.sleep(20);
 
       async function lastProbe(): Promise<unknown> {
         return (await database.run("SELECT max(probed_at)::text AS at FROM probes"))[0]?.["at"];
@@ -69,7 +79,10 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
 
   /** Stops the process that a server reads tokens through, while it waits for the next statement. */
   async function stopIdle(database: TestDatabase): Promise<number> {
-    const pid = await pidWhere(database, `query ~ '^select "revision"|from "tokens"' AND state = 'idle'`);
+    const pid = await pidWhere(
+      database,
+      `query ~ '^select "revision"|from "tokens"' AND state = 'idle'`,
+    );
     process.kill(pid, "SIGSTOP");
     return pid;
   }
@@ -82,7 +95,9 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
     for (;;) {
       const pid = await pidWhere(database, waits);
       process.kill(pid, "SIGSTOP");
-      const still = await database.run(`SELECT pid FROM pg_stat_activity WHERE pid = ${pid} AND ${waits}`);
+      const still = await database.run(
+        `SELECT pid FROM pg_stat_activity WHERE pid = ${pid} AND ${waits}`,
+      );
       if (still.length > 0) return pid;
       // It had waited for as long as it may, and the next one has begun.
       process.kill(pid, "SIGCONT");
@@ -92,22 +107,27 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
   test.concurrent.each([
     ["between two statements", stopIdle],
     ["inside a statement", stopAtWork],
-  ])("a revocation is known although the connection that tokens are read on hangs %s", async (_, stopReading) => {
-    await using database = await emptyDatabase();
-    const token = (await database.plantStore("token", "create", "greenhouse")).stdout.trim();
-    await using server = await startServer({ env: { DATABASE_URL: database.url } });
-    const next = newPlants("a hanging connection");
-    expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
-    const pid = await stopReading(database);
-    try {
-      expect(await database.plantStore("token", "revoke", "greenhouse")).toMatchObject({ exitCode: 0 });
-      await untilTokenIs(401, server.url, token);
-      expect(await stop(server)).toBe(0);
-      expect(await server.stderr.end).not.toContain("Tokens not read");
-    } finally {
-      process.kill(pid, "SIGCONT");
-    }
-  });
+  ])(
+    "a revocation is known although the connection that tokens are read on hangs %s",
+    async (_, stopReading) => {
+      await using database = await emptyDatabase();
+      const token = (await database.plantStore("token", "create", "greenhouse")).stdout.trim();
+      await using server = await startServer({ env: { DATABASE_URL: database.url } });
+      const next = newPlants("a hanging connection");
+      expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
+      const pid = await stopReading(database);
+      try {
+        expect(await database.plantStore("token", "revoke", "greenhouse")).toMatchObject({
+          exitCode: 0,
+        });
+        await untilTokenIs(401, server.url, token);
+        expect(await stop(server)).toBe(0);
+        expect(await server.stderr.end).not.toContain("Tokens not read");
+      } finally {
+        process.kill(pid, "SIGCONT");
+      }
+    },
+  );
 
   test.concurrent(
     "clients are told of a database that is read-only, and no load balancer that a lost right is ready",
@@ -118,7 +138,8 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
       // A tenth of it is for saying why: on a busy machine a tenth of a second is too short.
       const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, REQUEST_TIMEOUT_MS: "4000" };
       await using server = await startServer({ env });
-      const endSessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gardener'";
+      const endSessions =
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gardener'";
       await database.run("ALTER ROLE gardener SET default_transaction_read_only = on", endSessions);
       expect(await readError(await post(server.url))).toMatchObject({
         error: 5032,

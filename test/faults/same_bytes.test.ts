@@ -1,11 +1,13 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import * as fc from "fast-check";
+
+import type { Database } from "../../src/database/database.ts";
 import { memoryDatabase } from "../../src/database/memory.ts";
 import { MAX_IN_FLIGHT, openPostgres } from "../../src/database/postgres/database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
-import type { Database } from "../../src/database/database.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { fetchRequest, testApp, TOKEN } from "../support/app.ts";
 import { printedSeed } from "../support/load.ts";
@@ -30,14 +32,21 @@ test.skipIf(skipsDatabase())(
     const databases = [inMemory, onSqlite, onPostgres];
     const services = [service(inMemory), service(onSqlite), service(onPostgres, MAX_IN_FLIGHT)];
     const seed = printedSeed("same bytes");
-    const requests = fc.sample(anyRequest(OPTIONS), { numRuns: scaled(600, 12_000), seed: seed & 0x7fffffff });
+    const requests = fc.sample(anyRequest(OPTIONS), {
+      numRuns: scaled(600, 12_000),
+      seed: seed & 0x7fffffff,
+    });
     const counts: Record<string, number> = {};
     for (const wave of wavesOf(requests)) {
-      const [expected = [], ...others] = await Promise.all(services.map((serve) => Promise.all(wave.map(serve))));
+      const [expected = [], ...others] = await Promise.all(
+        services.map((serve) => Promise.all(wave.map(serve))),
+      );
       for (const other of others) expect(other).toEqual(expected);
       for (const { status } of expected) counts[status] = (counts[status] ?? 0) + 1;
     }
-    const [expected, ...others] = await Promise.all(databases.map(async (one) => Array.fromAsync(one.pages())));
+    const [expected, ...others] = await Promise.all(
+      databases.map(async (one) => Array.fromAsync(one.pages())),
+    );
     for (const other of others) expect(other.flat()).toEqual(expected?.flat() ?? []);
     console.log(
       `same bytes: ${requests.length} requests, ${JSON.stringify(counts)}, ${expected?.flat().length} plants`,
@@ -61,7 +70,10 @@ function service({ plants }: Database, maxInFlight = 1) {
 
 const WAVE = 64;
 
-/** Requests that are sent at once. Two plants with one id are not: which of them is first is not ours to say. */
+/**
+ * Requests that are sent at once. Two plants with one id are not: which of them is first is not
+ * ours to say.
+ */
 function* wavesOf(requests: readonly WireRequest[]): Generator<readonly WireRequest[]> {
   let wave: WireRequest[] = [];
   let ids = new Set<bigint>();

@@ -1,11 +1,22 @@
 import { expect } from "bun:test";
-import { INTACT, type Ledger, makeLedger, printed, type Verdict, worse } from "../support/ledger.ts";
+
+import {
+  INTACT,
+  type Ledger,
+  makeLedger,
+  printed,
+  type Verdict,
+  worse,
+} from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
-import { emptyDirectory, type start, startServer, type StartOptions } from "../support/program.ts";
+import { emptyDirectory, type start, type StartOptions, startServer } from "../support/program.ts";
 import { type Disk, makeDisk } from "../support/shim.ts";
 import { stop } from "./health.ts";
 
-/** A re-send settles what is unknown: nothing else than stored or taken can come of it; then a clean end. */
+/**
+ * A re-send settles what is unknown: nothing else than stored or taken can come of it; then a clean
+ * end.
+ */
 export async function settle(options: StartOptions, ledger: Ledger): Promise<void> {
   await using server = await startServer(options);
   const unknown = ledger.unknown();
@@ -29,7 +40,8 @@ export function onFreePort({ args = [], ...options }: StartOptions): StartOption
 
 /** Whether there can be no {@linkcode smallDisk} here. Says so, for the tests that skip themselves. */
 export function skipsTmpfs(): boolean {
-  const can = process.platform === "linux" && process.getuid?.() === 0 && Bun.which("mount") !== null;
+  const can =
+    process.platform === "linux" && process.getuid?.() === 0 && Bun.which("mount") !== null;
   using directory = emptyDirectory();
   const skips = !can || !mountTmpfs(directory.path, "size=1m");
   if (skips) console.warn("Skipped, whatever needs a full disk: a tmpfs cannot be mounted here");
@@ -41,7 +53,10 @@ function mountTmpfs(path: string, options: string): boolean {
   return Bun.spawnSync(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path]).exitCode === 0;
 }
 
-/** Puts a directory on a small disk until the end of the scope, with such options as its size: mount(8). */
+/**
+ * Puts a directory on a small disk until the end of the scope, with such options as its size:
+ * mount(8).
+ */
 export function smallDisk(path: string, options: string): Disposable {
   expect(mountTmpfs(path, options)).toBe(true);
   return { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", path]) };
@@ -52,7 +67,10 @@ export function fill(file: string): void {
   Bun.spawnSync(["dd", "if=/dev/zero", `of=${file}`, "bs=4k"]);
 }
 
-/** Runs an experiment on a disk of its own for each number of what fails there. Ends once nothing has failed. */
+/**
+ * Runs an experiment on a disk of its own for each number of what fails there. Ends once nothing
+ * has failed.
+ */
 export async function eachFault(
   experiment: string,
   numbers: Iterable<number>,

@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { monitorEventLoopDelay } from "node:perf_hooks";
+
 import { INTACT, makeLedger, printed, type Verdict, worse } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
@@ -37,21 +38,25 @@ test.concurrent.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"] as const)(
 test.concurrent.each([
   ["the executable", undefined, [0, 20, 40, 60, 80]],
   ["the program from source", FROM_SOURCE, [0, 60, 120, 180, 240]],
-])("a signal at any moment of the start ends %s, and the next one starts", async (_, program, delays) => {
-  using disk = makeDisk({ shim: false });
-  for (const delay of delays) {
-    await using starting = start(onFreePort(disk.server({ program })));
-    await Bun.sleep(delay);
-    // Before its first line runs a program has no handler, and a signal ends it by itself: 128 and 15.
-    expect([0, 143]).toContain(await stop(starting));
-    const usual = /^\{"@timestamp":.*"(?:level":"INFO|message":"Event loop blocked)".*\n/gm;
-    expect((await starting.stderr.end).replaceAll(usual, "")).toBe("");
-  }
-  await using server = await startServer(disk.server());
-  const ledger = makeLedger();
-  expect((await send(server.url, ledger, fern)).status).toBe(200);
-  expect(ledger.judge(disk.database)).toEqual(INTACT);
-});
+])(
+  "a signal at any moment of the start ends %s, and the next one starts",
+  async (_, program, delays) => {
+    using disk = makeDisk({ shim: false });
+    for (const delay of delays) {
+      await using starting = start(onFreePort(disk.server({ program })));
+      await Bun.sleep(delay);
+      // Before its first line runs a program has no handler, and a signal ends it by itself: 128
+      // and 15.
+      expect([0, 143]).toContain(await stop(starting));
+      const usual = /^\{"@timestamp":.*"(?:level":"INFO|message":"Event loop blocked)".*\n/gm;
+      expect((await starting.stderr.end).replaceAll(usual, "")).toBe("");
+    }
+    await using server = await startServer(disk.server());
+    const ledger = makeLedger();
+    expect((await send(server.url, ledger, fern)).status).toBe(200);
+    expect(ledger.judge(disk.database)).toEqual(INTACT);
+  },
+);
 
 test("the drain notices a server that stops listening right at the signal", async () => {
   using copy = mutant(STOP_WITHOUT_GRACE);
@@ -59,12 +64,16 @@ test("the drain notices a server that stops listening right at the signal", asyn
 });
 
 /**
- * How late the clients of a drain, which share this thread, may be, in milliseconds. A server that stops closes a
- * connection after a quarter of a second of silence (RFC 9112 section 9.5), and a late client would send into it.
+ * How late the clients of a drain, which share this thread, may be, in milliseconds. A server that
+ * stops closes a connection after a quarter of a second of silence (RFC 9112 section 9.5), and a
+ * late client would send into it.
  */
 const LATE_MS = 100;
 
-/** Stops a server under load so many times: each request must get a response. Repeats a drain with late clients. */
+/**
+ * Stops a server under load so many times: each request must get a response. Repeats a drain with
+ * late clients.
+ */
 async function drains(times: number, program?: readonly string[]): Promise<Verdict> {
   using disk = makeDisk({ shim: false });
   const random = randomFrom(printedSeed("drain"));
@@ -77,12 +86,17 @@ async function drains(times: number, program?: readonly string[]): Promise<Verdi
     await Bun.sleep(50 + random() * 200);
     using delay = monitorEventLoopDelay();
     delay.enable();
-    const [exitCode, { responses, unanswered, wrong }] = await Promise.all([stop(server), load.end]);
+    const [exitCode, { responses, unanswered, wrong }] = await Promise.all([
+      stop(server),
+      load.end,
+    ]);
     const context = `Drain ${drain}: ${unanswered} unanswered, ${JSON.stringify(responses)}`;
     if (unanswered > 0 && delay.max / 1e6 >= LATE_MS && late < times) late++;
     else expect(unanswered, context).toBe(0);
     expect({ exitCode, wrong }, context).toEqual({ exitCode: 0, wrong: 0 });
-    expect(["200", "409/4091", "503/5033"], context).toEqual(expect.arrayContaining(Object.keys(responses)));
+    expect(["200", "409/4091", "503/5033"], context).toEqual(
+      expect.arrayContaining(Object.keys(responses)),
+    );
     answered += load.answered();
     verdict = worse(verdict, ledger.judge(disk.database));
   }

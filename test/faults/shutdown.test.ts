@@ -1,5 +1,6 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
 import { Database } from "bun:sqlite";
+import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { INTACT } from "../support/ledger.ts";
 import { connect, postBytes } from "../support/load.ts";
 import { exitCodeOf, skipsProc, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -10,29 +11,32 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const fern = { id: 1n, name: "Fern" };
 
-test.concurrent("a response that comes after the server stopped listening asks to close its connection", async () => {
-  await using server = await startOnDisk();
-  const { disk, ledger } = server;
-  using other = new Database(disk.database);
-  other.run("BEGIN IMMEDIATE");
-  ledger.attempt(fern);
-  const connection = await connect(server.url);
-  connection.send(postBytes(fern));
-  expect(await get(server.url, "/livez")).toBe("200");
-  server.child.kill("SIGTERM");
-  // No new connection is taken: whoever is connected then has a request in flight, or is closed.
-  const connectOnce = () => connect(server.url).catch(() => undefined);
-  for (let taken = await connectOnce(); taken !== undefined; taken = await connectOnce()) {
-    taken.close();
-    await Bun.sleep(10);
-  }
-  other.run("ROLLBACK");
-  const response = await connection.response();
-  expect([response?.status, response?.headers.get("connection")]).toEqual([200, "close"]);
-  ledger.acknowledge(fern);
-  expect(await exitCodeOf(server.child)).toBe(0);
-  expect(ledger.judge(disk.database)).toEqual(INTACT);
-});
+test.concurrent(
+  "a response that comes after the server stopped listening asks to close its connection",
+  async () => {
+    await using server = await startOnDisk();
+    const { disk, ledger } = server;
+    using other = new Database(disk.database);
+    other.run("BEGIN IMMEDIATE");
+    ledger.attempt(fern);
+    const connection = await connect(server.url);
+    connection.send(postBytes(fern));
+    expect(await get(server.url, "/livez")).toBe("200");
+    server.child.kill("SIGTERM");
+    // No new connection is taken: whoever is connected then has a request in flight, or is closed.
+    const connectOnce = () => connect(server.url).catch(() => undefined);
+    for (let taken = await connectOnce(); taken !== undefined; taken = await connectOnce()) {
+      taken.close();
+      await Bun.sleep(10);
+    }
+    other.run("ROLLBACK");
+    const response = await connection.response();
+    expect([response?.status, response?.headers.get("connection")]).toEqual([200, "close"]);
+    ledger.acknowledge(fern);
+    expect(await exitCodeOf(server.child)).toBe(0);
+    expect(ledger.judge(disk.database)).toEqual(INTACT);
+  },
+);
 
 test.concurrent.each([
   ["SIGUSR1", "changes nothing", false],

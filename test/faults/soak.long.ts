@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
+
 import { withDeadline } from "../../src/async/deadline.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
@@ -7,8 +8,8 @@ import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwk
 import { INTACT, type Ledger, printed } from "../support/ledger.ts";
 import {
   bodyOf,
-  type Connection,
   connect,
+  type Connection,
   getBytes,
   goodRequest,
   neverReading,
@@ -28,13 +29,22 @@ import { startOnDisk, stop } from "./health.ts";
 /** `SOAK_SECONDS=300 bun test ./test/faults/soak.long.ts` is the whole of it. */
 const SECONDS = Number(process.env["SOAK_SECONDS"] ?? 30);
 
-/** How much more memory the last tenth of the time may take than the first, in bytes: bounded caches fill meanwhile. */
+/**
+ * How much more memory the last tenth of the time may take than the first, in bytes: bounded caches
+ * fill meanwhile.
+ */
 const MEMORY_BOUND = 64 * 2 ** 20;
 /** Of the good clients' requests, the share that may get a 503: a busy moment may refuse a few. */
 const REFUSED_SHARE_BOUND = 0.01;
-/** How many descriptors a server may have more after the load: such as its connections to the identity provider. */
+/**
+ * How many descriptors a server may have more after the load: such as its connections to the
+ * identity provider.
+ */
 const DESCRIPTOR_BOUND = 4;
-/** How long the server has to close what clients left open, in milliseconds: its idle timeout, and some more. */
+/**
+ * How long the server has to close what clients left open, in milliseconds: its idle timeout, and
+ * some more.
+ */
 const CLOSE_MS = 45_000;
 /** How long a response may take before the request counts as hung, in milliseconds. */
 const HANG_MS = 20_000;
@@ -47,7 +57,11 @@ test.skipIf(skipsProc())(
     const key = await signingKey("EdDSA");
     const forger = await signingKey("EdDSA", key.kid);
     await using provider = jwksServer(key);
-    const jwtSettings = { AUTH_JWKS_URL: provider.url.href, AUTH_ISSUER: ISSUER, AUTH_AUDIENCE: AUDIENCE };
+    const jwtSettings = {
+      AUTH_JWKS_URL: provider.url.href,
+      AUTH_ISSUER: ISSUER,
+      AUTH_AUDIENCE: AUDIENCE,
+    };
     await using server = await startOnDisk({ env: { REQUEST_TIMEOUT_MS: "5000", ...jwtSettings } });
     const { url, disk, ledger } = server;
     const { pid } = server.child;
@@ -74,7 +88,9 @@ test.skipIf(skipsProc())(
       };
       await Promise.all(Array.from({ length: clients }, repeat));
       console.log(`${name}: ${JSON.stringify(counts)}`);
-      const unexpected = Object.keys(counts).filter((seen) => !expected.test(seen) && !seen.startsWith("503/"));
+      const unexpected = Object.keys(counts).filter(
+        (seen) => !expected.test(seen) && !seen.startsWith("503/"),
+      );
       return unexpected.map((seen) => `${name}: ${seen}`);
     });
     // A tenth of the time warms it up.
@@ -86,15 +102,20 @@ test.skipIf(skipsProc())(
     const { responses, unanswered, wrong } = await good.stop();
     expect((await Promise.all(odd)).flat()).toEqual([]);
     console.log(`good plants: ${JSON.stringify(responses)}`);
-    const [firstMebibytes, lastMebibytes] = [first, last].map((bytes) => Math.round(bytes / 2 ** 20));
+    const [firstMebibytes, lastMebibytes] = [first, last].map((bytes) =>
+      Math.round(bytes / 2 ** 20),
+    );
     console.log(`memory: ${firstMebibytes} MiB in the first tenth, ${lastMebibytes} in the last`);
     expect({ unanswered, wrong }).toEqual({ unanswered: 0, wrong: 0 });
     const { "200": stored = 0, "409/4091": taken = 0 } = responses;
-    expect(Object.keys(responses).filter((seen) => !/^(?:200|409\/4091|503\/\d+)$/.test(seen))).toEqual([]);
+    expect(
+      Object.keys(responses).filter((seen) => !/^(?:200|409\/4091|503\/\d+)$/.test(seen)),
+    ).toEqual([]);
     expect(1 - (stored + taken) / good.answered()).toBeLessThanOrEqual(REFUSED_SHARE_BOUND);
 
     const limit = performance.now() + CLOSE_MS;
-    while (descriptors() - before > DESCRIPTOR_BOUND && performance.now() < limit) await Bun.sleep(500);
+    while (descriptors() - before > DESCRIPTOR_BOUND && performance.now() < limit)
+      await Bun.sleep(500);
     expect(descriptors() - before).toBeLessThanOrEqual(DESCRIPTOR_BOUND);
     expect(last - first).toBeLessThanOrEqual(MEMORY_BOUND);
     expect(await stop(server)).toBe(0);
@@ -108,14 +129,27 @@ test.skipIf(skipsProc())(
 /** What a process holds, in bytes, on the average of some milliseconds. */
 async function meanMemory(pid: number, milliseconds: number): Promise<number> {
   const samples: number[] = [];
-  for (const end = performance.now() + milliseconds; performance.now() < end; await Bun.sleep(200)) {
+  for (
+    const end = performance.now() + milliseconds;
+    performance.now() < end;
+    await Bun.sleep(200)
+  ) {
     samples.push(memoryOf(pid).now);
   }
   return samples.reduce((sum, sample) => sum + sample, 0) / samples.length;
 }
 
-/** Clients that each send one request again and again; what may come of it, beside a 503, is in `expected`. */
-type Kind = readonly [name: string, clients: number, pauseMs: number, expected: RegExp, once: () => Promise<string>];
+/**
+ * Clients that each send one request again and again; what may come of it, beside a 503, is in
+ * `expected`.
+ */
+type Kind = readonly [
+  name: string,
+  clients: number,
+  pauseMs: number,
+  expected: RegExp,
+  once: () => Promise<string>,
+];
 
 const STORED = /^(?:200|409\/4091)$/;
 const PLANT = '{"id":1,"name":"Fern"}';
@@ -128,7 +162,8 @@ function oddClients(
   random: () => number,
   jwtBy: (signer: "provider" | "forger") => Promise<string>,
 ): readonly Kind[] {
-  const ask = (bytes: string | Uint8Array) => onConnection(url, (connection) => connection.request(bytes));
+  const ask = (bytes: string | Uint8Array) =>
+    onConnection(url, (connection) => connection.request(bytes));
   const post = (body: string, token?: string) => ask(postBytes(body, token));
   /** Sends a plant, tells the ledger, and says what came of it. */
   const store = async (send: (plant: NewPlant) => Promise<string>) => {
@@ -138,14 +173,27 @@ function oddClients(
     if (seen === "200") ledger.acknowledge(plant);
     return seen === "409/4091" && !ledger.hasRival(plant) ? "409 without a rival" : seen;
   };
-  const storeSlowly = (plant: NewPlant) => onConnection(url, (connection) => sendSlowly(connection, postBytes(plant)));
+  const storeSlowly = (plant: NewPlant) =>
+    onConnection(url, (connection) => sendSlowly(connection, postBytes(plant)));
   const authorized = `\r\nAuthorization: Bearer ${TOKEN}\r\n\r\n`;
 
   return [
     ["an unknown token", 4, 10, /^401\/4012$/, () => post(PLANT, `unknown${random()}`)],
-    ["no token", 1, 10, /^401\/4011$/, () => ask(postBytes(PLANT).replace(/Authorization.*\r\n/, ""))],
+    [
+      "no token",
+      1,
+      10,
+      /^401\/4011$/,
+      () => ask(postBytes(PLANT).replace(/Authorization.*\r\n/, "")),
+    ],
     ["a forged JWT", 4, 10, /^401\/4012$/, async () => post(PLANT, await jwtBy("forger"))],
-    ["a new JWT", 2, 20, STORED, () => store(async (plant) => ask(postBytes(plant, await jwtBy("provider"))))],
+    [
+      "a new JWT",
+      2,
+      20,
+      STORED,
+      () => store(async (plant) => ask(postBytes(plant, await jwtBy("provider")))),
+    ],
     ["bad JSON", 2, 10, /^400\/4001$/, () => post('{"id": 1, "name": "Fern"')],
     ["a wrong shape", 2, 10, /^400\/4002$/, () => post('{"id": "1", "name": null}')],
     ["deep nesting", 1, 20, /^400\/4001$/, () => post("[".repeat(30_000))],
@@ -156,7 +204,13 @@ function oddClients(
     ["a reset in a body", 4, 20, /^none$/, () => resetInBody(url)],
     ["never reading", 2, 500, /^none$/, async () => resetAfter(2_000, await neverReading(url))],
     ["junk", 2, 10, /^(?:none|4\d\d|505)$/, () => sendJunk(url, random)],
-    ["1,500 parameters", 1, 20, /^404\/4041$/, () => ask(getBytes(`/plant?${"a=1&".repeat(1_500)}`))],
+    [
+      "1,500 parameters",
+      1,
+      20,
+      /^404\/4041$/,
+      () => ask(getBytes(`/plant?${"a=1&".repeat(1_500)}`)),
+    ],
     ["a scrape", 2, 200, /^200$/, () => ask(getBytes("/metrics").replace("\r\n\r\n", authorized))],
     ["/livez", 1, 50, /^200$/, () => ask(getBytes("/livez"))],
     ["/readyz", 1, 100, /^200$/, () => ask(getBytes("/readyz"))],
@@ -177,13 +231,19 @@ async function onConnection(
   return seen.body === "" ? String(seen.status) : verdictOf(seen);
 }
 
-/** A `POST /plants` with its body in chunks of so many bytes. Not as text: a chunk may end within a character. */
+/**
+ * A `POST /plants` with its body in chunks of so many bytes. Not as text: a chunk may end within a
+ * character.
+ */
 function chunked(body: string, bytes: number): Buffer {
   return wireBytes(goodRequest(TOKEN, body), { chunkSizes: [bytes] });
 }
 
 /** In twenty pieces, for about a second. */
-async function sendSlowly(connection: Connection, request: string): Promise<WireResponse | undefined> {
+async function sendSlowly(
+  connection: Connection,
+  request: string,
+): Promise<WireResponse | undefined> {
   const bytes = Buffer.from(request);
   const size = Math.ceil(bytes.length / 20);
   for (let at = 0; at < bytes.length; at += size) {
@@ -208,7 +268,8 @@ async function resetAfter(ms: number, connection: Pick<Connection, "close">): Pr
 /** Bun's own parser responds without a body, waits for more, or closes. */
 async function sendJunk(url: string, random: () => number): Promise<string> {
   const bytes = Uint8Array.from({ length: 1 + random() * 200 }, () => random() * 256);
-  const request = random() < 0.5 ? bytes : Buffer.concat([Buffer.from("POST /plants HTTP/1.1\r\n"), bytes]);
+  const request =
+    random() < 0.5 ? bytes : Buffer.concat([Buffer.from("POST /plants HTTP/1.1\r\n"), bytes]);
   const seen = await onConnection(url, (connection) => connection.request(request), JUNK_MS);
   return seen === "hung" ? "none" : seen;
 }

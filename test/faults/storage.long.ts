@@ -2,6 +2,7 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, renameSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+
 import { makeTokens } from "../bench/prefilled.ts";
 import { post, untilTokenIs } from "../support/client.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
@@ -25,7 +26,13 @@ test.skipIf(skipsTmpfs())(
     await using server = await startServer(disk.server());
     const ledger = makeLedger();
     const next = newPlants("full disk");
-    const load = startLoad({ url: server.url, connections: 8, ledger, next: limited(next, 600), endOn: ["503/5032"] });
+    const load = startLoad({
+      url: server.url,
+      connections: 8,
+      ledger,
+      next: limited(next, 600),
+      endOn: ["503/5032"],
+    });
     expect(Object.keys((await load.end).responses).toSorted()).toEqual(["200", "503/5032"]);
     fill(join(disk.path, "filler"));
     // What is left of the WAL's last page may still take a commit or two.
@@ -42,7 +49,9 @@ test("a lock that is held past the deadline is answered 503, and the next plant 
   const { disk, ledger } = server;
   using other = new Database(disk.database);
   other.run("BEGIN IMMEDIATE");
-  expect(await requireUnavailable(server.url, ledger, fern)).toMatch(/locked by another process|in time/);
+  expect(await requireUnavailable(server.url, ledger, fern)).toMatch(
+    /locked by another process|in time/,
+  );
   other.run("ROLLBACK");
   await requireReady(server.url, ledger, () => fern);
   expect(ledger.judge(disk.database)).toEqual(INTACT);
@@ -74,15 +83,22 @@ test.each([0, 100_000])(
     const sending: Promise<unknown>[] = [];
     for (let sentMs = 0; sentMs < 20_000; sentMs = performance.now() - revokedAt) {
       if (seen.some(({ status }) => status === 401)) break;
-      const sent = post(server.url, undefined, { token: secret }).then(({ status }) => seen.push({ sentMs, status }));
+      const sent = post(server.url, undefined, { token: secret }).then(({ status }) =>
+        seen.push({ sentMs, status }),
+      );
       // The probe waits for the lock as well.
       sending.push(sent, get(server.url, "/readyz"));
       await Bun.sleep(100);
     }
     await Promise.all(sending);
     holder.kill();
-    const acceptedMs = Math.max(0, ...seen.filter(({ status }) => status !== 401).map(({ sentMs }) => sentMs));
-    console.log(`a revoked token beside ${others} others: accepted for ${Math.round(acceptedMs)} ms`);
+    const acceptedMs = Math.max(
+      0,
+      ...seen.filter(({ status }) => status !== 401).map(({ sentMs }) => sentMs),
+    );
+    console.log(
+      `a revoked token beside ${others} others: accepted for ${Math.round(acceptedMs)} ms`,
+    );
     expect(acceptedMs).toBeLessThan(5_000);
   },
 );
@@ -101,7 +117,9 @@ test.each([
   await using server = await startOnDisk();
   expect((await send(server.url, server.ledger, fern)).status).toBe(200);
   change(server.disk.database);
-  expect(await requireUnavailable(server.url, server.ledger, { id: 2n, name: "Moss" })).toContain("storage is gone");
+  expect(await requireUnavailable(server.url, server.ledger, { id: 2n, name: "Moss" })).toContain(
+    "storage is gone",
+  );
 });
 
 test.each([
@@ -135,23 +153,28 @@ test.each([
   expect(verdict.lost).toBeLessThanOrEqual(mostLost);
 });
 
-test.skipIf(skipsTmpfs())("a database on a read-only file system is refused with one line", async () => {
-  using disk = makeDisk({ shim: false });
-  using _ = smallDisk(disk.path, "size=1m");
-  {
-    await using server = await startServer(disk.server());
-    expect((await send(server.url, makeLedger(), fern)).status).toBe(200);
-    expect(await stop(server)).toBe(0);
-  }
-  expect(Bun.spawnSync(["mount", "-o", "remount,ro", disk.path]).exitCode).toBe(0);
-  const run = await runToEnd(onFreePort(disk.server()));
-  expect(run.exitCode).toBe(1);
-  expect(run.stderr).toMatch(/^Cannot open database "[^"]+": [^\n]*\n$/);
-  for (const args of [["check"], ["export"], ["backup", "/dev/shm/backup.db"]]) {
-    expect(await runToEnd({ ...disk.server(), args })).toEqual({
-      exitCode: 1,
-      stdout: "",
-      stderr: expect.stringMatching(/^Cannot open database "[^"]+": SQLite must be able to write [^\n]+\n$/),
-    });
-  }
-});
+test.skipIf(skipsTmpfs())(
+  "a database on a read-only file system is refused with one line",
+  async () => {
+    using disk = makeDisk({ shim: false });
+    using _ = smallDisk(disk.path, "size=1m");
+    {
+      await using server = await startServer(disk.server());
+      expect((await send(server.url, makeLedger(), fern)).status).toBe(200);
+      expect(await stop(server)).toBe(0);
+    }
+    expect(Bun.spawnSync(["mount", "-o", "remount,ro", disk.path]).exitCode).toBe(0);
+    const run = await runToEnd(onFreePort(disk.server()));
+    expect(run.exitCode).toBe(1);
+    expect(run.stderr).toMatch(/^Cannot open database "[^"]+": [^\n]*\n$/);
+    for (const args of [["check"], ["export"], ["backup", "/dev/shm/backup.db"]]) {
+      expect(await runToEnd({ ...disk.server(), args })).toEqual({
+        exitCode: 1,
+        stdout: "",
+        stderr: expect.stringMatching(
+          /^Cannot open database "[^"]+": SQLite must be able to write [^\n]+\n$/,
+        ),
+      });
+    }
+  },
+);

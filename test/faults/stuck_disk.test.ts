@@ -1,5 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { INTACT } from "../support/ledger.ts";
 import { getBytes, limited, newPlants, postBytes, startLoad, verdictOf } from "../support/load.ts";
 import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -14,7 +15,8 @@ async function stuckServer(env: Record<string, string>, clients: number) {
   const server = stack.use(await startOnDisk({ shim: true, env }));
   const { url, disk, ledger } = server;
   const next = newPlants("stuck disk");
-  const load = (connections: number) => startLoad({ url, connections, ledger, next: limited(next, connections) }).end;
+  const load = (connections: number) =>
+    startLoad({ url, connections, ledger, next: limited(next, connections) }).end;
   disk.raise("hang");
   const first = load(1);
   await disk.hit();
@@ -32,21 +34,24 @@ async function stuckServer(env: Record<string, string>, clients: number) {
   };
 }
 
-test.concurrent.skipIf(skipsShim())("while the disk hangs, what does not need it gets its response", async () => {
-  await using stuck = await stuckServer({ QUEUE_LIMIT: "8" }, 8);
-  const { url, disk, ledger, next } = stuck;
-  const [notJson, noToken] = [postBytes("{"), postBytes("{}", "unknown-token-0123456789")];
-  const requests = [getBytes("/livez"), getBytes("/readyz"), notJson, noToken];
-  const seen = await Promise.all(requests.map(async (bytes) => verdictOf(await ask(url, bytes))));
-  expect(seen).toEqual(["200", "503/5032", "400/4001", "401/4012"]);
-  const refused = await ask(url, postBytes(next()));
-  expect([verdictOf(refused), refused.headers.get("retry-after")]).toEqual(["503/5031", "1"]);
-  // The hang ends here: the responses above came in spite of it.
-  disk.clear("hang");
-  expect(await stuck.responses()).toEqual([{ "200": 1 }, { "200": 7 }]);
-  await requireReady(url, ledger, next);
-  expect(ledger.judge(disk.database)).toEqual(INTACT);
-});
+test.concurrent.skipIf(skipsShim())(
+  "while the disk hangs, what does not need it gets its response",
+  async () => {
+    await using stuck = await stuckServer({ QUEUE_LIMIT: "8" }, 8);
+    const { url, disk, ledger, next } = stuck;
+    const [notJson, noToken] = [postBytes("{"), postBytes("{}", "unknown-token-0123456789")];
+    const requests = [getBytes("/livez"), getBytes("/readyz"), notJson, noToken];
+    const seen = await Promise.all(requests.map(async (bytes) => verdictOf(await ask(url, bytes))));
+    expect(seen).toEqual(["200", "503/5032", "400/4001", "401/4012"]);
+    const refused = await ask(url, postBytes(next()));
+    expect([verdictOf(refused), refused.headers.get("retry-after")]).toEqual(["503/5031", "1"]);
+    // The hang ends here: the responses above came in spite of it.
+    disk.clear("hang");
+    expect(await stuck.responses()).toEqual([{ "200": 1 }, { "200": 7 }]);
+    await requireReady(url, ledger, next);
+    expect(ledger.judge(disk.database)).toEqual(INTACT);
+  },
+);
 
 test.concurrent.skipIf(skipsShim())(
   "requests that a hanging disk keeps waiting are answered at their deadline, and those that had not begun not stored later",
@@ -64,29 +69,35 @@ test.concurrent.skipIf(skipsShim())(
   },
 );
 
-test.concurrent.skipIf(skipsShim())("SIGTERM while the disk hangs answers everybody and ends the server", async () => {
-  await using stuck = await stuckServer({ SHUTDOWN_TIMEOUT_MS: "1000" }, 20);
-  stuck.child.kill("SIGTERM");
-  expect(await stuck.responses()).toEqual([{ "503/5032": 1 }, { "503/5032": 19 }]);
-  // Everybody has a response and nothing acknowledged is lost: what the signal asked for is done.
-  expect(await exitCodeOf(stuck.child)).toBe(0);
-  expect(await stuck.stderr.end).toContain("Database not closed: the disk does not respond");
-  expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
-});
+test.concurrent.skipIf(skipsShim())(
+  "SIGTERM while the disk hangs answers everybody and ends the server",
+  async () => {
+    await using stuck = await stuckServer({ SHUTDOWN_TIMEOUT_MS: "1000" }, 20);
+    stuck.child.kill("SIGTERM");
+    expect(await stuck.responses()).toEqual([{ "503/5032": 1 }, { "503/5032": 19 }]);
+    // Everybody has a response and nothing acknowledged is lost: what the signal asked for is done.
+    expect(await exitCodeOf(stuck.child)).toBe(0);
+    expect(await stuck.stderr.end).toContain("Database not closed: the disk does not respond");
+    expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
+  },
+);
 
 const FAILED = '"level":"ERROR","message":"Failed while stopping: the storage failed"';
 
-test.concurrent.skipIf(skipsShim())("an fsync that fails after SIGTERM is exit code 1", async () => {
-  await using stuck = await stuckServer({}, 1);
-  const { child, stderr, disk } = stuck;
-  child.kill("SIGTERM");
-  await stderr.until(/Stopping: finishing the requests in flight/);
-  disk.raise("fail-sync");
-  disk.clear("hang");
-  expect(await stuck.responses()).toEqual([{ "503/5032": 1 }, {}]);
-  expect(await exitCodeOf(child)).toBe(1);
-  expect(await stderr.end).toContain(FAILED);
-});
+test.concurrent.skipIf(skipsShim())(
+  "an fsync that fails after SIGTERM is exit code 1",
+  async () => {
+    await using stuck = await stuckServer({}, 1);
+    const { child, stderr, disk } = stuck;
+    child.kill("SIGTERM");
+    await stderr.until(/Stopping: finishing the requests in flight/);
+    disk.raise("fail-sync");
+    disk.clear("hang");
+    expect(await stuck.responses()).toEqual([{ "503/5032": 1 }, {}]);
+    expect(await exitCodeOf(child)).toBe(1);
+    expect(await stderr.end).toContain(FAILED);
+  },
+);
 
 test.concurrent.skipIf(skipsShim())(
   "an fsync that fails while the database is closed is exit code 1 and a line of the log",

@@ -1,13 +1,20 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, type Ledger, type Verdict, worse } from "../support/ledger.ts";
-import { limited, type LoadReport, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
+import {
+  limited,
+  type LoadReport,
+  printedSeed,
+  randomFrom,
+  randomPlants,
+  startLoad,
+} from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
 import { exitCodeOf, LONG_TEST_TIMEOUT_MS, start } from "../support/program.ts";
 import { range } from "../support/scale.ts";
 import { type Disk, skipsShim } from "../support/shim.ts";
 import { stop } from "./health.ts";
-import { eachFault, onFreePort, settle, urlOf } from "./settle.ts";
 import {
   ACKNOWLEDGE_EARLY,
   CHECKPOINT_INSIDE_SQLITE,
@@ -15,6 +22,7 @@ import {
   FREQUENT_CHECKPOINTS,
   SYNCHRONOUS_NORMAL,
 } from "./mutations.ts";
+import { eachFault, onFreePort, settle, urlOf } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -31,7 +39,11 @@ test.skipIf(skipsShim()).each(["killSync", "killPage"] as const)(
   "a server that dies in any step of a checkpoint loses nothing, and a power loss there neither (%s)",
   async (fault) => {
     using copy = mutant(FREQUENT_CHECKPOINTS);
-    const { verdict, faults } = await syncErrors({ numbers: range(1, 150), fault, program: copy.program });
+    const { verdict, faults } = await syncErrors({
+      numbers: range(1, 150),
+      fault,
+      program: copy.program,
+    });
     expect(verdict).toEqual(INTACT);
     expect(faults).toBeGreaterThanOrEqual(20);
   },
@@ -44,7 +56,11 @@ test.skipIf(skipsShim()).each([
     [...FREQUENT_CHECKPOINTS, ...SYNCHRONOUS_NORMAL],
     { numbers: range(1, 40), fault: "killSync" },
   ],
-  ["the failed fsync notices a response of 200 before the commit", ACKNOWLEDGE_EARLY, { numbers: range(9, 11) }],
+  [
+    "the failed fsync notices a response of 200 before the commit",
+    ACKNOWLEDGE_EARLY,
+    { numbers: range(9, 11) },
+  ],
 ] as const)("%s", async (_, bug, options) => {
   using copy = mutant(bug);
   const { verdict } = await syncErrors({ ...options, program: copy.program });
@@ -53,18 +69,27 @@ test.skipIf(skipsShim()).each([
 
 test.skipIf(skipsShim()).each([
   ["a server that goes on after it", CONTINUE_AFTER_FAILED_FSYNC, { numbers: range(9, 12) }],
-  ["a checkpoint that hides it", CHECKPOINT_INSIDE_SQLITE, { numbers: range(10, 109), heavy: true }],
+  [
+    "a checkpoint that hides it",
+    CHECKPOINT_INSIDE_SQLITE,
+    { numbers: range(10, 109), heavy: true },
+  ],
 ])("the failed fsync notices %s", async (_, bug, options) => {
   using copy = mutant(bug);
-  await expect(syncErrors({ ...options, program: copy.program })).rejects.toThrow("The program still runs");
+  await expect(syncErrors({ ...options, program: copy.program })).rejects.toThrow(
+    "The program still runs",
+  );
 });
 
-test.skipIf(skipsShim())("a failed fsync in one of two servers on a file loses nothing of either", async () => {
-  using copy = mutant(FREQUENT_CHECKPOINTS);
-  const { verdict, faults } = await twoServerSyncErrors(range(1, 40), copy.program);
-  expect(verdict).toEqual(INTACT);
-  expect(faults).toBeGreaterThanOrEqual(2);
-});
+test.skipIf(skipsShim())(
+  "a failed fsync in one of two servers on a file loses nothing of either",
+  async () => {
+    using copy = mutant(FREQUENT_CHECKPOINTS);
+    const { verdict, faults } = await twoServerSyncErrors(range(1, 40), copy.program);
+    expect(verdict).toEqual(INTACT);
+    expect(faults).toBeGreaterThanOrEqual(2);
+  },
+);
 
 /** Which fsyncs to fail, one in each run. */
 interface SyncErrorOptions {
@@ -72,18 +97,26 @@ interface SyncErrorOptions {
   readonly numbers: Iterable<number>;
   /** What happens at that number. @default {"failSync"} */
   readonly fault?: "failSync" | "killSync" | "killPage";
-  /** Whether the plants are large and many, so that the WAL fills and a checkpoint comes. @default {false} */
+  /**
+   * Whether the plants are large and many, so that the WAL fills and a checkpoint comes. @default
+   * {false}
+   */
   readonly heavy?: boolean;
   /** @default the executable */
   readonly program?: readonly string[];
 }
 
-/** Fails the n-th fsync of a server's life for each n, and holds the server to ending, and the file to the ledger. */
+/**
+ * Fails the n-th fsync of a server's life for each n, and holds the server to ending, and the file
+ * to the ledger.
+ */
 function syncErrors({ numbers, fault = "failSync", heavy = false, program }: SyncErrorOptions) {
   const experiment = `${heavy ? "checkpoints too, " : ""}${fault}`;
   const seed = printedSeed(experiment);
   return eachFault(experiment, numbers, async (disk, ledger, number) => {
-    await using server = start(onFreePort(disk.server({ faults: { power: true, [fault]: number }, program })));
+    await using server = start(
+      onFreePort(disk.server({ faults: { power: true, [fault]: number }, program })),
+    );
     const plants = plantsOf(seed + number, { heavy, plants: fault === "failSync" ? 60 : 150 });
     const load = await loadOf(server, ledger, plants, heavy ? 32 : 8);
     if (fault === "failSync") await requireEnd(server, load, () => disk.isRaised("hit"), number);
@@ -97,21 +130,30 @@ function syncErrors({ numbers, fault = "failSync", heavy = false, program }: Syn
 }
 
 /** 350 plants of 15 pages each are more than the WAL gathers before a checkpoint. */
-function plantsOf(seed: number, { heavy, plants }: { heavy: boolean; plants: number }): () => NewPlant | undefined {
+function plantsOf(
+  seed: number,
+  { heavy, plants }: { heavy: boolean; plants: number },
+): () => NewPlant | undefined {
   const next = randomPlants(randomFrom(seed), { again: heavy ? 0 : 0.1 });
   const name = "x".repeat(60_000);
   return heavy ? limited(() => ({ ...next(), name }), 350) : limited(next, plants);
 }
 
-/** Fails the n-th fsync of one of two servers on a file. It ends at once, the other one at its own next fsync. */
+/**
+ * Fails the n-th fsync of one of two servers on a file. It ends at once, the other one at its own
+ * next fsync.
+ */
 function twoServerSyncErrors(numbers: Iterable<number>, program: readonly string[]) {
   const experiment = "a failed fsync, two servers on a file";
   const seed = printedSeed(experiment);
   const run = async (disk: Disk, ledger: Ledger, failSync: number) => {
     const next = randomPlants(randomFrom(seed + failSync), { again: 0.3 });
-    await using one = start(onFreePort(disk.server({ faults: { power: true, failSync }, program })));
+    await using one = start(
+      onFreePort(disk.server({ faults: { power: true, failSync }, program })),
+    );
     await using other = start(onFreePort(disk.server({ faults: { power: true }, program })));
-    // Both listen before either is loaded, and each gets as many plants: the other could store all of them otherwise.
+    // Both listen before either is loaded, and each gets as many plants: the other could store all
+    // of them otherwise.
     await Promise.all([urlOf(one), urlOf(other)]);
     const [load, otherLoad] = await Promise.all(
       [one, other].map((each) => loadOf(each, ledger, limited(next, 120), 6)),
@@ -119,14 +161,19 @@ function twoServerSyncErrors(numbers: Iterable<number>, program: readonly string
     // The fault may also come at the end, when the WAL is moved.
     await requireEnd(one, load, () => disk.isRaised("hit"), failSync);
     await requireEnd(other, otherLoad, () => disk.isRaised("told"), failSync);
-    // Every second time the next server comes before the power loss, and finds what the page cache has.
+    // Every second time the next server comes before the power loss, and finds what the page cache
+    // has.
     return await judgeAfter(disk, ledger, { losesPower: failSync % 2 === 0 });
   };
   return eachFault(experiment, numbers, run, { endsEarly: false });
 }
 
 /** What the page cache has, then what the disk has, then what a next server makes of it. */
-async function judgeAfter(disk: Disk, ledger: Ledger, { losesPower }: { losesPower: boolean }): Promise<Verdict> {
+async function judgeAfter(
+  disk: Disk,
+  ledger: Ledger,
+  { losesPower }: { losesPower: boolean },
+): Promise<Verdict> {
   const verdicts = [ledger.judge(disk.database)];
   if (losesPower) disk.losePower();
   verdicts.push(ledger.judge(disk.database));
@@ -138,15 +185,26 @@ async function judgeAfter(disk: Disk, ledger: Ledger, { losesPower }: { losesPow
 
 type Program = ReturnType<typeof start>;
 
-/** Loads a server until the first response about the fault. Resolves to nothing if it ends before it listens. */
-async function loadOf(program: Program, ledger: Ledger, next: () => NewPlant | undefined, connections: number) {
+/**
+ * Loads a server until the first response about the fault. Resolves to nothing if it ends before it
+ * listens.
+ */
+async function loadOf(
+  program: Program,
+  ledger: Ledger,
+  next: () => NewPlant | undefined,
+  connections: number,
+) {
   const url = await urlOf(program);
   return url === undefined
     ? undefined
     : startLoad({ url, connections, ledger, next, endOn: ["503/5032", "503/5033"] }).end;
 }
 
-/** Ends a server that its fault has not ended. After a failed fsync it must have an exit code of its own. */
+/**
+ * Ends a server that its fault has not ended. After a failed fsync it must have an exit code of its
+ * own.
+ */
 async function requireEnd(
   { child, stderr }: Program,
   load: LoadReport | undefined,
@@ -162,5 +220,7 @@ async function requireEnd(
     unanswered: 0,
     wrong: 0,
   });
-  expect(["200", "409/4091", "503/5032", "503/5033"], context).toEqual(expect.arrayContaining(Object.keys(responses)));
+  expect(["200", "409/4091", "503/5032", "503/5033"], context).toEqual(
+    expect.arrayContaining(Object.keys(responses)),
+  );
 }

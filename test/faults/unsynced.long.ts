@@ -1,9 +1,16 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { INTACT, makeLedger, printed, type Verdict } from "../support/ledger.ts";
 import { limited, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
-import { exitCodeOf, LONG_TEST_TIMEOUT_MS, start, type StartOptions, startServer } from "../support/program.ts";
+import {
+  exitCodeOf,
+  LONG_TEST_TIMEOUT_MS,
+  start,
+  type StartOptions,
+  startServer,
+} from "../support/program.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { TRUST_PAGE_CACHE } from "./mutations.ts";
 import { onFreePort } from "./settle.ts";
@@ -21,9 +28,12 @@ test.skipIf(skipsShim()).each([
   },
 );
 
-test.skipIf(skipsShim())("after a failed fsync no server starts beside a process that reads what it left", async () => {
-  expect(await unsynced({ how: "failed", more: 8, reads: true })).toEqual(INTACT);
-});
+test.skipIf(skipsShim())(
+  "after a failed fsync no server starts beside a process that reads what it left",
+  async () => {
+    expect(await unsynced({ how: "failed", more: 8, reads: true })).toEqual(INTACT);
+  },
+);
 
 test.skipIf(skipsShim()).each(["killed", "failed"] as const)(
   "the power loss notices a server that takes the page cache for the disk (%s)",
@@ -37,21 +47,29 @@ test.skipIf(skipsShim()).each(["killed", "failed"] as const)(
 interface UnsyncedOptions {
   /** How the server ends: killed while an fsync goes on, or by itself after one that failed. */
   readonly how: "killed" | "failed";
-  /** How many other plants the next server is sent after what it finds stored: an fsync for them is one for those, too. */
+  /**
+   * How many other plants the next server is sent after what it finds stored: an fsync for them is
+   * one for those, too.
+   */
   readonly more: number;
-  /** Whether a process that only reads is there before the next server, which must not start beside it. @default {false} */
+  /**
+   * Whether a process that only reads is there before the next server, which must not start beside
+   * it. @default {false}
+   */
   readonly reads?: boolean;
   /** @default the executable */
   readonly program?: readonly string[];
 }
 
 /**
- * Kills a server in an fsync, and sends what it left in the page cache to a next server. Then the power is lost:
- * what is acknowledged may not rest on what was never synced.
+ * Kills a server in an fsync, and sends what it left in the page cache to a next server. Then the
+ * power is lost: what is acknowledged may not rest on what was never synced.
  */
 async function unsynced({ how, more, program, reads = false }: UnsyncedOptions): Promise<Verdict> {
   const [cut, flag] =
-    how === "killed" ? (["cut by kill -9", "hang"] as const) : (["that failed", "fail-sync"] as const);
+    how === "killed"
+      ? (["cut by kill -9", "hang"] as const)
+      : (["that failed", "fail-sync"] as const);
   const experiment = `an fsync ${cut}, re-sends, ${more} more, power loss`;
   const seed = printedSeed(experiment);
   using disk = makeDisk({ shim: true });
@@ -62,8 +80,15 @@ async function unsynced({ how, more, program, reads = false }: UnsyncedOptions):
     await using server = await startServer(options);
     await startLoad({ url: server.url, connections: 8, ledger, next: limited(next, 100) }).end;
     disk.raise(flag);
-    // One plant is one transaction: were there a second one, its fsync would bring the first to the disk.
-    const load = startLoad({ url: server.url, connections: 1, ledger, next: limited(next, 1), endOn: ["503/5032"] });
+    // One plant is one transaction: were there a second one, its fsync would bring the first to the
+    // disk.
+    const load = startLoad({
+      url: server.url,
+      connections: 1,
+      ledger,
+      next: limited(next, 1),
+      endOn: ["503/5032"],
+    });
     await disk.hit();
     if (how === "killed") server.child.kill("SIGKILL");
     await Promise.all([load.end, exitCodeOf(server.child)]);
@@ -74,10 +99,19 @@ async function unsynced({ how, more, program, reads = false }: UnsyncedOptions):
   const others = limited(next, more);
   {
     await using server = await startServer(options);
-    await startLoad({ url: server.url, connections: 1, ledger, next: () => unknown.pop() ?? others() }).end;
+    await startLoad({
+      url: server.url,
+      connections: 1,
+      ledger,
+      next: () => unknown.pop() ?? others(),
+    }).end;
   }
   disk.losePower();
-  return printed(experiment, `${ledger.acknowledgements()} acknowledged`, ledger.judge(disk.database));
+  return printed(
+    experiment,
+    `${ledger.acknowledgements()} acknowledged`,
+    ledger.judge(disk.database),
+  );
 }
 
 /** Reads what the failed fsync left, and requires that no server starts meanwhile. */

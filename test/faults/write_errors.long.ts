@@ -1,4 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { INTACT, type Ledger } from "../support/ledger.ts";
 import { limited, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { LONG_TEST_TIMEOUT_MS, start } from "../support/program.ts";
@@ -15,7 +16,10 @@ const EVERY = range(1, 400);
 /** How many it has at least: some 70 to 100 were seen, fewer where batches are large. */
 const LEAST_WRITES = 25;
 
-/** Every third write: with one of the four experiments on every write, and the others a write apart, none is left out. */
+/**
+ * Every third write: with one of the four experiments on every write, and the others a write apart,
+ * none is left out.
+ */
 const everyThird = (first: number) => EVERY.filter((number) => number % 3 === first % 3);
 
 test.skipIf(skipsShim()).each([
@@ -29,24 +33,36 @@ test.skipIf(skipsShim()).each([
   async (errno, lasting, numbers) => {
     const experiment = `${errno} ${lasting ? "from the n-th write on" : "at the n-th write"}`;
     const seed = printedSeed(experiment);
-    const { verdict, faults } = await eachFault(experiment, numbers, async (disk, ledger, number) => {
-      if (lasting) disk.raise("sick");
-      await runWith(disk, { failWrite: number, errno }, ledger, randomFrom(seed + number));
-      return ledger.judge(disk.database);
-    });
+    const { verdict, faults } = await eachFault(
+      experiment,
+      numbers,
+      async (disk, ledger, number) => {
+        if (lasting) disk.raise("sick");
+        await runWith(disk, { failWrite: number, errno }, ledger, randomFrom(seed + number));
+        return ledger.judge(disk.database);
+      },
+    );
     expect(verdict).toEqual(INTACT);
     // Else the numbers are past the end of a run, and nothing was tried.
-    expect(faults).toBeGreaterThanOrEqual(numbers.filter((number) => number <= LEAST_WRITES).length);
+    expect(faults).toBeGreaterThanOrEqual(
+      numbers.filter((number) => number <= LEAST_WRITES).length,
+    );
   },
 );
 
 /** Runs a server whose write fails, and holds it to answering and to coming back. */
-async function runWith(disk: Disk, faults: Faults, ledger: Ledger, random: () => number): Promise<void> {
+async function runWith(
+  disk: Disk,
+  faults: Faults,
+  ledger: Ledger,
+  random: () => number,
+): Promise<void> {
   const context = JSON.stringify(faults);
   await using program = start(onFreePort(disk.server({ faults })));
   const url = await urlOf(program);
   if (url === undefined) {
-    // A server that cannot start says so in one line, and the next one can once the disk is well again.
+    // A server that cannot start says so in one line, and the next one can once the disk is well
+    // again.
     expect(await program.stderr.end, context).toMatch(/^Cannot open database [^\n]*\n$/);
     expect(await program.child.exited, context).toBe(1);
     disk.clear("sick");
@@ -55,7 +71,9 @@ async function runWith(disk: Disk, faults: Faults, ledger: Ledger, random: () =>
   const next = limited(randomPlants(random), 60);
   const { responses, unanswered } = await startLoad({ url, connections: 4, ledger, next }).end;
   expect(unanswered, context).toBe(0);
-  expect(["200", "409/4091", "503/5032"], context).toEqual(expect.arrayContaining(Object.keys(responses)));
+  expect(["200", "409/4091", "503/5032"], context).toEqual(
+    expect.arrayContaining(Object.keys(responses)),
+  );
   // What is stored already needs no write, and is answered 200 also by a sick disk.
   const fresh = randomPlants(random, { again: 0 });
   const wasHit = disk.isRaised("hit");

@@ -1,15 +1,17 @@
 import { afterEach, beforeEach, expect, jest, spyOn, test } from "bun:test";
+
 import type { AddOutcome, PlantStore, StoreOutcome } from "../../src/database/database.ts";
 import { memoryStore } from "../../src/database/memory.ts";
 import type { PlantStoreError } from "../../src/errors.ts";
-import { type GroupCommitOptions, groupCommit } from "../../src/group_commit/group_commit.ts";
+import { groupCommit, type GroupCommitOptions } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { promisesSettled } from "../support/promises_settled.ts";
 
 beforeEach(() => void jest.useFakeTimers());
 afterEach(() => void jest.useRealTimers());
 
-// When batches leave: next_step.test.ts has every decision, and these hold that the class carries them out.
+// When batches leave: next_step.test.ts has every decision, and these hold that the class carries
+// them out.
 
 test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
   // Batches
@@ -261,7 +263,10 @@ test.each<[returned: unknown, message: string]>([
   const add = async () => returned as AddOutcome[];
   const commits = groupCommit({ ...memoryStore(), add }, { defer: queueMicrotask, onCommit });
   const rejected = { status: "rejected", reason: { name: "TypeError", message } };
-  expect(await Promise.allSettled([commits.add(FERN), commits.add(MOSS)])).toMatchObject([rejected, rejected]);
+  expect(await Promise.allSettled([commits.add(FERN), commits.add(MOSS)])).toMatchObject([
+    rejected,
+    rejected,
+  ]);
   expect(commits.size()).toBe(0);
   expect(onCommit).not.toHaveBeenCalled();
 });
@@ -314,7 +319,9 @@ test("the store may try for a millisecond at least, however late the timers are"
 // Defaults
 
 test("by default a lone plant waits for a turn of the event loop, and for no timer", async () => {
-  expect(await groupCommit(memoryStore(), { defer: undefined, onCommit: undefined }).add(FERN)).toBe("added");
+  expect(
+    await groupCommit(memoryStore(), { defer: undefined, onCommit: undefined }).add(FERN),
+  ).toBe("added");
 });
 
 test("without setImmediate a lone plant waits for a timer", async () => {
@@ -333,20 +340,25 @@ const MOSS: NewPlant = { id: 2n, name: "Moss" };
 
 /**
  * What a test does, in words separated by "; ":
+ *
  * - `add 1 2*60`: adds plants with these ids, and with so many UTF-16 code units of text;
  * - `turn`: one turn of the event loop; `turns`: until nothing waits for one any more;
  * - `tick 3`: three milliseconds pass;
- * - `end added conflict`: the oldest batch in flight comes back, by default with every plant added; `end-last`: the newest;
+ * - `end added conflict`: the oldest batch in flight comes back, by default with every plant added;
+ *   `end-last`: the newest;
  * - `fail`: the oldest batch in flight fails;
- * - `rounds 3`: a batch of two plants comes back, and after it three complete ones; reports none of it;
+ * - `rounds 3`: a batch of two plants comes back, and after it three complete ones; reports none of
+ *   it;
  * - `drain 500`: drains for so many milliseconds;
- * - `size`, `timers`, `waiting`: reports how many plants have no outcome, timers run, functions wait for a turn.
+ * - `size`, `timers`, `waiting`: reports how many plants have no outcome, timers run, functions wait
+ *   for a turn.
  */
 type Action = string;
 
 /**
- * What happened then, in the order of events, separated by "; ": `store 1 2`, with `in 100` if a `timeoutMs` is given;
- * `1 added`; `1 not stored` and `1 unknown` for the two messages of `storage_unavailable`; `1 queue_full`; `drained`.
+ * What happened then, in the order of events, separated by "; ": `store 1 2`, with `in 100` if a
+ * `timeoutMs` is given; `1 added`; `1 not stored` and `1 unknown` for the two messages of
+ * `storage_unavailable`; `1 queue_full`; `drained`.
  */
 type Events = string;
 
@@ -356,7 +368,8 @@ type Step = string;
 /** A group commit with fake timers, whose commits end, and whose turns come, when an action says so. */
 function timeline(options: GroupCommitOptions = {}) {
   const events: string[] = [];
-  const inFlight: (PromiseWithResolvers<readonly StoreOutcome[]> & { readonly count: number })[] = [];
+  const inFlight: (PromiseWithResolvers<readonly StoreOutcome[]> & { readonly count: number })[] =
+    [];
   /** What waits for the next turn. */
   const waiting: (() => void)[] = [];
   const add: PlantStore["add"] = (plants, { timeoutMs }) => {
@@ -393,7 +406,8 @@ function timeline(options: GroupCommitOptions = {}) {
     batch?.resolve(words.length > 0 ? (words as StoreOutcome[]) : Array(batch.count).fill("added"));
   const actions: Readonly<Record<string, (...words: string[]) => unknown>> = {
     add(...plants) {
-      for (const [id = "", units = "8"] of plants.map((plant) => plant.split("*"))) addOne(id, Number(units));
+      for (const [id = "", units = "8"] of plants.map((plant) => plant.split("*")))
+        addOne(id, Number(units));
     },
     turn,
     async turns() {
@@ -428,8 +442,10 @@ function timeline(options: GroupCommitOptions = {}) {
 
 function wordFor({ code, message }: PlantStoreError): string {
   if (code !== "storage_unavailable") return code ?? message;
-  if (message === "storage did not take the plant in time; it is not stored, send it again") return "not stored";
-  return message === "storage did not finish in time; the plant may or may not be stored, send it again"
+  if (message === "storage did not take the plant in time; it is not stored, send it again")
+    return "not stored";
+  return message ===
+    "storage did not finish in time; the plant may or may not be stored, send it again"
     ? "unknown"
     : message;
 }

@@ -1,5 +1,12 @@
 import { expect, test } from "bun:test";
-import { expectedAfter, type Facts, lingerMsAfter, nextStep, type Step } from "../../src/group_commit/next_step.ts";
+
+import {
+  expectedAfter,
+  type Facts,
+  lingerMsAfter,
+  nextStep,
+  type Step,
+} from "../../src/group_commit/next_step.ts";
 
 /** Nothing is pending and nothing in flight; the last batch left long ago. */
 const IDLE: Facts = {
@@ -52,9 +59,12 @@ test.each<[settled: number, facts: Partial<Facts>, expected: number]>([
   // The next batch lingers already, with those that are pending counted.
   [1, { expected: 2 }, 3],
   [2, { expected: 2, pending: 1 }, 4],
-])("after a batch of %d came back with %j the next one is complete with %d plants", (settled, facts, expected) => {
-  expect(expectedAfter(settled, { ...IDLE, ...facts })).toBe(expected);
-});
+])(
+  "after a batch of %d came back with %j the next one is complete with %d plants",
+  (settled, facts, expected) => {
+    expect(expectedAfter(settled, { ...IDLE, ...facts })).toBe(expected);
+  },
+);
 
 test("four complete batches in a row let the next one linger a millisecond longer, up to three", () => {
   expect([0, 3, 4, 7, 8, 12, 1_000].map(lingerMsAfter)).toEqual([1, 1, 2, 2, 3, 3, 3]);

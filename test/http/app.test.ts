@@ -1,5 +1,7 @@
 import { expect, jest, spyOn, test } from "bun:test";
+
 import { status } from "elysia";
+
 import { staticTokens } from "../../src/auth/static_tokens.ts";
 import type { AddOutcome } from "../../src/database/database.ts";
 import { ERRORS, PlantStoreError } from "../../src/errors.ts";
@@ -31,7 +33,9 @@ test.each([
   [{ plants: { add() {} } }, "`ready` must be a function"],
   [{ plants: { add() {} }, ready() {} }, "`authenticate` must be a function"],
 ])("createApp(%j) is refused, and says why", (options, reason) => {
-  expect(() => createApp(options as unknown as AppOptions)).toThrow(`Cannot create the app: ${reason}`);
+  expect(() => createApp(options as unknown as AppOptions)).toThrow(
+    `Cannot create the app: ${reason}`,
+  );
 });
 
 test("a query is not even parsed: Elysia would parse that of the request's URL", async () => {
@@ -50,12 +54,17 @@ test("GET /livez does not ask whether a plant could be stored", async () => {
 test("/readyz answers 503 in the error shape while no plant could be stored, to HEAD without a body, and 200 again when one could", async () => {
   const ready = jest.fn(async () => {});
   const app = testApp({ ready });
-  const check = (method: string) => app.fetch(new Request("http://localhost:3000/readyz", { method }));
+  const check = (method: string) =>
+    app.fetch(new Request("http://localhost:3000/readyz", { method }));
   const message = "storage is full; send the plant again later";
   ready.mockRejectedValue(new PlantStoreError("storage_unavailable", message));
   expect(await readError(await check("GET"))).toEqual({ status: 503, error: 5032, message });
   const head = await check("HEAD");
-  expect([head.status, head.headers.get("cache-control"), await head.text()]).toEqual([503, "no-store", ""]);
+  expect([head.status, head.headers.get("cache-control"), await head.text()]).toEqual([
+    503,
+    "no-store",
+    "",
+  ]);
   ready.mockResolvedValue();
   expect((await check("GET")).status).toBe(200);
 });
@@ -67,7 +76,10 @@ test("while the server shuts down every response asks to close its connection, w
     return "added" as const;
   };
   const app = testApp({ plants: { add }, isShuttingDown: () => isShuttingDown });
-  const responses = [await app.fetch(postPlant(FERN)), await app.fetch(new Request("http://localhost:3000/livez"))];
+  const responses = [
+    await app.fetch(postPlant(FERN)),
+    await app.fetch(new Request("http://localhost:3000/livez")),
+  ];
   expect(responses.map(({ status, headers }) => [status, headers.get("connection")])).toEqual([
     [200, "close"],
     [200, "close"],
@@ -78,9 +90,15 @@ test("while the server shuts down every response asks to close its connection, w
 
 const FAULTS: readonly (readonly [string, unknown])[] = [
   ["an error that has a status", Object.assign(new Error("tea"), { status: 418 })],
-  ["an error that makes its own response", Object.assign(new Error("tea"), { toResponse: () => new Response("leak") })],
+  [
+    "an error that makes its own response",
+    Object.assign(new Error("tea"), { toResponse: () => new Response("leak") }),
+  ],
   ["an error whose code says PARSE", Object.assign(new Error("tea"), { code: "PARSE" })],
-  ["an error whose code says VALIDATION", Object.assign(new Error("tea"), { code: "VALIDATION", type: "body" })],
+  [
+    "an error whose code says VALIDATION",
+    Object.assign(new Error("tea"), { code: "VALIDATION", type: "body" }),
+  ],
   // As some database drivers and HTTP clients name theirs.
   ["an error whose code says NOT_FOUND", Object.assign(new Error("tea"), { code: "NOT_FOUND" })],
   ["a status of Elysia's own", status(418, "tea")],
@@ -110,13 +128,20 @@ test.each([[undefined], [null], ["inserted"], [["added"]], [true], ["unavailable
   async (outcome) => {
     const { app, faults } = appWithFaults({ plants: { add: async () => outcome as AddOutcome } });
     const { message } = ERRORS.internal;
-    expect(await readError(await app.fetch(postPlant(FERN)))).toEqual({ status: 500, error: 5001, message });
-    expect(faults).toMatchObject([{ cause: new TypeError(`Unknown outcome of add(): ${String(outcome)}`) }]);
+    expect(await readError(await app.fetch(postPlant(FERN)))).toEqual({
+      status: 500,
+      error: 5001,
+      message,
+    });
+    expect(faults).toMatchObject([
+      { cause: new TypeError(`Unknown outcome of add(): ${String(outcome)}`) },
+    ]);
   },
 );
 
 function appWithFaults(options: Partial<AppOptions>) {
   const faults: { cause: unknown; requestId: string }[] = [];
-  const onError: Observer["onError"] = ({ cause }, { requestId }) => void faults.push({ cause, requestId });
+  const onError: Observer["onError"] = ({ cause }, { requestId }) =>
+    void faults.push({ cause, requestId });
   return { app: testApp({ observer: { onError, onResponse() {} }, ...options }), faults };
 }

@@ -1,15 +1,18 @@
 import { expect, jest, test } from "bun:test";
-import { accepted, ACCEPTED, refused, type Verdict } from "../../src/auth/authenticate.ts";
-import { readError } from "../support/responses.ts";
-import { MALFORMED_CREDENTIALS } from "../support/cases.ts";
+
+import { ACCEPTED, accepted, refused, type Verdict } from "../../src/auth/authenticate.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
+import { MALFORMED_CREDENTIALS } from "../support/cases.ts";
+import { readError } from "../support/responses.ts";
 
 const FERN = { id: 1, name: "Fern" };
 
 test("authenticate() is asked for exactly the token, with every character that one can have", async () => {
   const token = "AZaz09-._~+/==";
   const { app, asked } = appThatAsks(ACCEPTED);
-  expect((await app.fetch(postPlant(FERN, { authorization: `bearer  ${token}` }))).status).toBe(200);
+  expect((await app.fetch(postPlant(FERN, { authorization: `bearer  ${token}` }))).status).toBe(
+    200,
+  );
   expect(asked).toEqual([token]);
 });
 
@@ -27,7 +30,8 @@ test("bad credentials of every kind have one response, byte for byte, and it doe
 });
 
 test("GET /metrics answers 403 to a token without the scope `metrics`, and 200 to one that has it alone", async () => {
-  const get = () => new Request("http://localhost:3000/metrics", { headers: { authorization: `Bearer ${TOKEN}` } });
+  const get = () =>
+    new Request("http://localhost:3000/metrics", { headers: { authorization: `Bearer ${TOKEN}` } });
   expect(await readError(await appThatAsks(accepted(["write"])).app.fetch(get()))).toEqual({
     status: 403,
     error: 4031,
@@ -37,8 +41,14 @@ test("GET /metrics answers 403 to a token without the scope `metrics`, and 200 t
 });
 
 test("each of many concurrent requests waits for the verdict on its own token", async () => {
-  const verdicts = [accepted(["write"]), accepted(["metrics"]), accepted([]), refused("for a test")] as const;
-  const authenticate = async (token: string) => verdicts[Number(token.at(-1))] ?? refused("unknown");
+  const verdicts = [
+    accepted(["write"]),
+    accepted(["metrics"]),
+    accepted([]),
+    refused("for a test"),
+  ] as const;
+  const authenticate = async (token: string) =>
+    verdicts[Number(token.at(-1))] ?? refused("unknown");
   const app = testApp({ authenticate });
   const requests = Array.from({ length: 100 }, (_, i) =>
     app.fetch(postPlant({ id: i, name: "Fern" }, { authorization: `Bearer token${i % 4}` })),

@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
-import { readError, readPlant } from "../support/responses.ts";
+
 import { postPlant, testApp } from "../support/app.ts";
+import { readError, readPlant } from "../support/responses.ts";
 import { streamOf } from "../support/stream.ts";
 
 const FERN = '{"id": 1, "name": "Fern"}';
@@ -23,7 +24,9 @@ test.each([
   ["Content-Length over the limit", { "content-length": String(LIMIT + 1) }, 4131],
 ])("a %s is refused before a byte is read", async (_what, headers, error) => {
   const { stream, progress } = endless();
-  expect(await readError(await smallApp().fetch(postPlant(stream, headers)))).toMatchObject({ error });
+  expect(await readError(await smallApp().fetch(postPlant(stream, headers)))).toMatchObject({
+    error,
+  });
   expect(progress.chunks).toBe(0);
 });
 
@@ -36,12 +39,15 @@ test.each([
   { "content-length": "0" },
   { "content-length": "10" },
   { "content-length": "10", "transfer-encoding": "chunked" },
-])("a body of a byte more than the limit is 413 and closes, with the headers %j", async (headers) => {
-  const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), headers));
-  expect(response.headers.get("connection")).toBe("close");
-  const message = expect.stringContaining(`${LIMIT} bytes`);
-  expect(await readError(response)).toEqual({ status: 413, error: 4131, message });
-});
+])(
+  "a body of a byte more than the limit is 413 and closes, with the headers %j",
+  async (headers) => {
+    const response = await smallApp().fetch(postPlant(FERN.padEnd(LIMIT + 1), headers));
+    expect(response.headers.get("connection")).toBe("close");
+    const message = expect.stringContaining(`${LIMIT} bytes`);
+    expect(await readError(response)).toEqual({ status: 413, error: 4131, message });
+  },
+);
 
 test.each([null, "-1", "x", "1e1", "0x10", "NaN", "", "9000, 9000", "10, 10"])(
   "a Content-Length of %j does not switch off the limit: what comes is counted, up to it",
@@ -57,7 +63,9 @@ test.each([null, "-1", "x", "1e1", "0x10", "NaN", "", "9000, 9000", "10, 10"])(
 test.each(["9000, 9000", "x", "", "1e9", String(LIMIT + 1)])(
   "a refused request with a Content-Length of %j closes its connection: its body may be large",
   async (length) => {
-    const response = await smallApp().fetch(postPlant(FERN, { "content-length": length, authorization: null }));
+    const response = await smallApp().fetch(
+      postPlant(FERN, { "content-length": length, authorization: null }),
+    );
     expect([response.status, response.headers.get("connection")]).toEqual([401, "close"]);
   },
 );

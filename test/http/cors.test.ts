@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+
 import { postPlant, testApp } from "../support/app.ts";
 import { readError } from "../support/responses.ts";
 
@@ -16,14 +17,17 @@ function preflight(path: string, headers: Record<string, string> = {}): Request 
 }
 
 test("a preflight of a known origin is answered 204 without credentials, and names Authorization", async () => {
-  const request = preflight("/plants", { "access-control-request-headers": "authorization,content-type" });
+  const request = preflight("/plants", {
+    "access-control-request-headers": "authorization,content-type",
+  });
   const { status, headers } = await app().fetch(request);
   expect([status, Object.fromEntries(headers)]).toEqual([
     204,
     {
       "access-control-allow-origin": ORIGIN,
       "access-control-allow-methods": "POST",
-      "access-control-allow-headers": "authorization, content-type, traceparent, tracestate, x-request-id",
+      "access-control-allow-headers":
+        "authorization, content-type, traceparent, tracestate, x-request-id",
       "access-control-expose-headers": EXPOSED,
       "access-control-max-age": "7200",
       "x-content-type-options": "nosniff",
@@ -39,13 +43,19 @@ test.each([
   ["the origin of a file", "null"],
 ])("a preflight of %s is 405, as without CORS", async (_what, origin) => {
   const response = await app().fetch(preflight("/plants", { origin }));
-  expect([response.headers.get("access-control-allow-origin"), response.headers.get("vary")]).toEqual([null, "origin"]);
+  expect([
+    response.headers.get("access-control-allow-origin"),
+    response.headers.get("vary"),
+  ]).toEqual([null, "origin"]);
   expect(response.headers.get("allow")).toBe("POST");
   expect(await readError(response)).toMatchObject({ status: 405, error: 4051 });
 });
 
 test("OPTIONS that is no preflight is 405, a preflight to nowhere 404, and one without a valid Host 400, which the page may read", async () => {
-  const options = new Request("http://localhost:3000/plants", { method: "OPTIONS", headers: { origin: ORIGIN } });
+  const options = new Request("http://localhost:3000/plants", {
+    method: "OPTIONS",
+    headers: { origin: ORIGIN },
+  });
   for (const [request, status] of [
     [options, 405],
     [preflight("/nowhere"), 404],
@@ -62,7 +72,9 @@ test.each([
   [415, { "content-type": "text/plain" }],
   [401, { authorization: null }],
 ])("a page of a known origin may read a response of %d", async (status, headers) => {
-  const response = await app().fetch(postPlant({ id: 1, name: "Fern" }, { origin: ORIGIN, ...headers }));
+  const response = await app().fetch(
+    postPlant({ id: 1, name: "Fern" }, { origin: ORIGIN, ...headers }),
+  );
   expect(response.status).toBe(status);
   expect(Object.fromEntries(response.headers)).toMatchObject({
     "access-control-allow-origin": ORIGIN,
@@ -76,12 +88,18 @@ test("without an origin, and of an unknown one, responses are as without CORS bu
   for (const origin of [null, "https://evil.example.org"]) {
     const { status, headers } = await app().fetch(postPlant({ id: 1, name: "Fern" }, { origin }));
     const cors = [...headers.keys()].filter((name) => name.startsWith("access-control-"));
-    expect({ status, cors, vary: headers.get("vary") }).toEqual({ status: 200, cors: [], vary: "origin" });
+    expect({ status, cors, vary: headers.get("vary") }).toEqual({
+      status: 200,
+      cors: [],
+      vary: "origin",
+    });
   }
 });
 
 test("with no origins set nothing of CORS is in a response", async () => {
   const response = await testApp().fetch(preflight("/plants"));
   expect([response.status, response.headers.get("vary")]).toEqual([405, null]);
-  expect([...response.headers.keys()].filter((name) => name.startsWith("access-control-"))).toEqual([]);
+  expect([...response.headers.keys()].filter((name) => name.startsWith("access-control-"))).toEqual(
+    [],
+  );
 });

@@ -1,14 +1,19 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { swaggerUi } from "../../src/server/swagger_ui.ts";
+
 import { type DocsFiles } from "../../src/http/docs.ts";
-import { TEST_TIMEOUT_MS } from "../support/program.ts";
+import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { testApp } from "../support/app.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const app = testApp({ docsFiles: swaggerUi });
 
-function get(path: string, headers: Record<string, string> = {}, method = "GET"): Promise<Response> {
+function get(
+  path: string,
+  headers: Record<string, string> = {},
+  method = "GET",
+): Promise<Response> {
   return Promise.resolve(app.fetch(new Request(`http://localhost${path}`, { method, headers })));
 }
 
@@ -27,26 +32,38 @@ const COMPRESSED = [
   ["/swagger/json", "application/json"],
 ] as const;
 
-test.each(COMPRESSED)("%s comes with gzip to a client that takes it, and is the same file", async (path, type) => {
-  const [plain, gzip] = [await get(path), await get(path, { "accept-encoding": "gzip, deflate, br, zstd" })];
-  for (const { status, headers } of [plain, gzip]) {
-    expect(status).toBe(200);
-    expect(headers.get("content-type")).toBe(type);
-    expect(headers.get("vary")).toBe("accept-encoding");
-    expect(headers.get("cache-control")).toBe("no-cache");
-    expect(headers.get("x-content-type-options")).toBe("nosniff");
-    expect(headers.get("content-security-policy")).toContain("default-src 'none'");
-  }
-  expect([plain.headers.get("content-encoding"), gzip.headers.get("content-encoding")]).toEqual([null, "gzip"]);
-  const [whole, compressed] = [await plain.bytes(), await gzip.bytes()];
-  expect(compressed.length).toBeLessThan(whole.length);
-  expect(Bun.gunzipSync(compressed)).toEqual(whole);
-});
+test.each(COMPRESSED)(
+  "%s comes with gzip to a client that takes it, and is the same file",
+  async (path, type) => {
+    const [plain, gzip] = [
+      await get(path),
+      await get(path, { "accept-encoding": "gzip, deflate, br, zstd" }),
+    ];
+    for (const { status, headers } of [plain, gzip]) {
+      expect(status).toBe(200);
+      expect(headers.get("content-type")).toBe(type);
+      expect(headers.get("vary")).toBe("accept-encoding");
+      expect(headers.get("cache-control")).toBe("no-cache");
+      expect(headers.get("x-content-type-options")).toBe("nosniff");
+      expect(headers.get("content-security-policy")).toContain("default-src 'none'");
+    }
+    expect([plain.headers.get("content-encoding"), gzip.headers.get("content-encoding")]).toEqual([
+      null,
+      "gzip",
+    ]);
+    const [whole, compressed] = [await plain.bytes(), await gzip.bytes()];
+    expect(compressed.length).toBeLessThan(whole.length);
+    expect(Bun.gunzipSync(compressed)).toEqual(whole);
+  },
+);
 
 test("a picture is compressed already, and comes as it is", async () => {
   const response = await get("/swagger/favicon-32x32.png", { "accept-encoding": "gzip" });
   expect(response.headers.get("content-type")).toBe("image/png");
-  expect([response.headers.get("content-encoding"), response.headers.get("vary")]).toEqual([null, null]);
+  expect([response.headers.get("content-encoding"), response.headers.get("vary")]).toEqual([
+    null,
+    null,
+  ]);
   expect(await response.bytes()).toEqual(await swaggerUi["favicon-32x32.png"].bytes());
 });
 
@@ -69,10 +86,13 @@ test.each([
   ["gzipped", false],
   ["gzip".padEnd(1_000, ","), true],
   ["gzip".padEnd(1_001, ","), false],
-])("Accept-Encoding: %j decides about gzip (RFC 9110, section 12.5.3)", async (accepted, isGzip) => {
-  const response = await get("/swagger", { "accept-encoding": accepted });
-  expect(response.headers.get("content-encoding")).toBe(isGzip ? "gzip" : null);
-});
+])(
+  "Accept-Encoding: %j decides about gzip (RFC 9110, section 12.5.3)",
+  async (accepted, isGzip) => {
+    const response = await get("/swagger", { "accept-encoding": accepted });
+    expect(response.headers.get("content-encoding")).toBe(isGzip ? "gzip" : null);
+  },
+);
 
 test.each([...COMPRESSED.map(([path]) => path), "/swagger/favicon-32x32.png"])(
   "%s is 304 for a client that has it already (RFC 9110, section 13.1.2)",
@@ -88,7 +108,10 @@ test.each([...COMPRESSED.map(([path]) => path), "/swagger/favicon-32x32.png"])(
           expect(again.headers.get(name)).toBe(first.headers.get(name));
         }
       }
-      const long = await get(path, { "accept-encoding": encoding, "if-none-match": etag.padEnd(1_001, ",") });
+      const long = await get(path, {
+        "accept-encoding": encoding,
+        "if-none-match": etag.padEnd(1_001, ","),
+      });
       expect(long.status).toBe(200);
       const other = await get(path, { "accept-encoding": encoding, "if-none-match": '"x", W/"y"' });
       expect(other.status).toBe(200);

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+
 import type { PlantStoreError } from "../../src/errors.ts";
 import type { CompletedRequest, ObservedRequest } from "../../src/http/observer.ts";
 import { postPlant, testApp } from "../support/app.ts";
@@ -15,15 +16,18 @@ function watchedApp() {
   return { app: testApp({ observer }), responses, errors };
 }
 
-test.each(["0af7651916cd43dd8448eb211c80319c", "01JD2Z6Q0T4V9W", "a", "x".repeat(128), "Root=1-67891233-abcdef"])(
-  "a sane X-Request-Id is kept: %s",
-  async (id) => {
-    const { app, responses } = watchedApp();
-    const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, { "x-request-id": id }));
-    expect(response.headers.get("x-request-id")).toBe(id);
-    expect(responses.map(({ requestId }) => requestId)).toEqual([id]);
-  },
-);
+test.each([
+  "0af7651916cd43dd8448eb211c80319c",
+  "01JD2Z6Q0T4V9W",
+  "a",
+  "x".repeat(128),
+  "Root=1-67891233-abcdef",
+])("a sane X-Request-Id is kept: %s", async (id) => {
+  const { app, responses } = watchedApp();
+  const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, { "x-request-id": id }));
+  expect(response.headers.get("x-request-id")).toBe(id);
+  expect(responses.map(({ requestId }) => requestId)).toEqual([id]);
+});
 
 test.each(["", "two words", '"quoted"', "x".repeat(129), "a\tb", "é", "<script>"])(
   "any other X-Request-Id is replaced: %p",

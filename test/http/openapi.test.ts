@@ -1,9 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { BaseResolver, createConfig, lintFromString } from "@redocly/openapi-core";
 import type { OpenAPIV3 } from "openapi-types";
-import { swaggerUi } from "../../src/server/swagger_ui.ts";
+
 import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
 import { isRequired, PLANT_FIELDS } from "../../src/plant/plant.ts";
+import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
@@ -16,7 +18,9 @@ type Operation = OpenAPIV3.OperationObject & {
 };
 
 /** What the page loads. */
-const response = await testApp({ docsFiles: swaggerUi }).fetch(new Request("http://localhost:3000/swagger/json"));
+const response = await testApp({ docsFiles: swaggerUi }).fetch(
+  new Request("http://localhost:3000/swagger/json"),
+);
 const served = (await response.json()) as OpenAPIV3.Document;
 const operation = served.paths["/plants"]?.post as Operation;
 const { requestBody, responses } = operation;
@@ -30,14 +34,22 @@ function examplesOf({ properties = {} }: OpenAPIV3.SchemaObject): Record<string,
 test.each([
   [[], "http://127.0.0.1:3000"],
   [["--server", "https://example.org/api/"], "https://example.org/api"],
-])("`plant-store openapi` with %j prints the document that is served, for clients of %s", async (flags, url) => {
-  const { exitCode, stdout, stderr } = await runCommand(["openapi", ...flags], {});
-  expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
-  expect(JSON.parse(stdout)).toEqual({ ...served, servers: [{ url, description: "The server" }] });
-});
+])(
+  "`plant-store openapi` with %j prints the document that is served, for clients of %s",
+  async (flags, url) => {
+    const { exitCode, stdout, stderr } = await runCommand(["openapi", ...flags], {});
+    expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
+    expect(JSON.parse(stdout)).toEqual({
+      ...served,
+      servers: [{ url, description: "The server" }],
+    });
+  },
+);
 
 test("GET /swagger/json says that the API is beside it, whatever proxy is in between", () => {
-  const urls = served.servers?.map(({ url }) => new URL(url, "https://example.org/api/plants-v1/swagger/json").href);
+  const urls = served.servers?.map(
+    ({ url }) => new URL(url, "https://example.org/api/plants-v1/swagger/json").href,
+  );
   expect(urls).toEqual(["https://example.org/api/plants-v1/"]);
 });
 
@@ -60,15 +72,20 @@ test("the document is OpenAPI 3.0, and passes Redocly's strict rules without a p
 const CODES = Object.keys(ERRORS) as ErrorCode[];
 const NUMBERS = CODES.map((code) => ERRORS[code].error);
 const described = expect.any(String);
-const INT64 = /from -9223372036854775808 to 9223372036854775807\..*`JSON\.rawJSON\("9223372036854775807"\)`/;
+const INT64 =
+  /from -9223372036854775808 to 9223372036854775807\..*`JSON\.rawJSON\("9223372036854775807"\)`/;
 const text = { type: "string", description: described, example: described };
 
 test("the OpenAPI document has the contract's version, a licence, whom to ask, and a table of all errors", () => {
-  const rows = CODES.map((code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |\n`);
+  const rows = CODES.map(
+    (code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |\n`,
+  );
   expect(served.info).toEqual({
     title: "Plant Store",
     version: "1.0.0",
-    description: expect.stringContaining(`\n| status | error | when |\n| --- | --- | --- |\n${rows.join("")}\n`),
+    description: expect.stringContaining(
+      `\n| status | error | when |\n| --- | --- | --- |\n${rows.join("")}\n`,
+    ),
     contact: { name: "The operator of this server" },
     license: { name: "MIT", url: "https://opensource.org/license/mit" },
   });
@@ -86,14 +103,20 @@ test("the OpenAPI document describes POST /plants for a bearer token and a NewPl
         description: described,
         security: [{ bearer: [] }],
         parameters: [],
-        requestBody: { required: true, content: { "application/json": { schema, examples: expect.anything() } } },
+        requestBody: {
+          required: true,
+          content: { "application/json": { schema, examples: expect.anything() } },
+        },
         responses: expect.anything(),
       },
     },
   });
 });
 
-/** Each status that POST /plants can have, and the headers that a response of it carries for its client. */
+/**
+ * Each status that POST /plants can have, and the headers that a response of it carries for its
+ * client.
+ */
 const RESPONSES = [
   ["200", ["X-Request-Id"]],
   ["400", ["X-Request-Id", "Connection"]],
@@ -109,14 +132,19 @@ const RESPONSES = [
 test("the operation lists every status that POST /plants can have: its path is known, and so is its method", () => {
   const statuses = new Set(["200", ...CODES.map((code) => String(statusOf(code)))]);
   const listed = RESPONSES.map(([status]): string => status);
-  expect(listed).toEqual([...statuses].filter((status) => status !== "404" && status !== "405").toSorted());
+  expect(listed).toEqual(
+    [...statuses].filter((status) => status !== "404" && status !== "405").toSorted(),
+  );
   expect(Object.keys(responses)).toEqual(listed);
 });
 
 test.each(RESPONSES)(
   "a response of %s has its schema, its causes with their numbers, and its headers",
   (status, names) => {
-    const causes = CODES.filter((code) => statusOf(code) === Number(status)).map((code) => ({ code, ...ERRORS[code] }));
+    const causes = CODES.filter((code) => statusOf(code) === Number(status)).map((code) => ({
+      code,
+      ...ERRORS[code],
+    }));
     const { headers, ...response } = responses[status] ?? {};
     expect(Object.keys(headers ?? {})).toEqual([...names]);
     const examples = causes.map(({ code, error, message }) => [
@@ -124,7 +152,8 @@ test.each(RESPONSES)(
       { summary: `${error}`, value: { error, message } },
     ]);
     expect<unknown>(response).toEqual({
-      description: causes.map(({ error, situation }) => `${error}: ${situation}`).join("\n\n") || described,
+      description:
+        causes.map(({ error, situation }) => `${error}: ${situation}`).join("\n\n") || described,
       content: {
         "application/json": {
           schema: { $ref: `#/components/schemas/${status === "200" ? "Plant" : "Error"}` },
@@ -146,7 +175,12 @@ test("the OpenAPI document has the contract's schemas, and nothing of Elysia's o
         required: ["id", ...PLANT_FIELDS.filter(isRequired)],
         properties: {
           // How far it goes, and how JavaScript sends it exactly.
-          id: { type: "integer", format: "int64", description: expect.stringMatching(INT64), example: 1 },
+          id: {
+            type: "integer",
+            format: "int64",
+            description: expect.stringMatching(INT64),
+            example: 1,
+          },
           ...texts,
         },
       },
@@ -178,7 +212,10 @@ test("the OpenAPI document has the contract's schemas, and nothing of Elysia's o
 });
 
 test("each example of the operation's request is answered with the response's example of the same name", async () => {
-  const sent = (requestBody.content["application/json"]?.examples ?? {}) as Record<string, OpenAPIV3.ExampleObject>;
+  const sent = (requestBody.content["application/json"]?.examples ?? {}) as Record<
+    string,
+    OpenAPIV3.ExampleObject
+  >;
   const received = responses["200"]?.content?.["application/json"]?.examples;
   const app = testApp();
   for (const [name, { summary, value }] of Object.entries(sent)) {

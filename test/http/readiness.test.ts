@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, jest, test } from "bun:test";
+
 import { ERRORS, PlantStoreError } from "../../src/errors.ts";
 import { readiness, type ReadinessOptions } from "../../src/http/health.ts";
 import { promisesSettled } from "../support/promises_settled.ts";

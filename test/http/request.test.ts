@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
-import { type ForwardedHeader, forwardedFor } from "../../src/http/request.ts";
+
+import { forwardedFor, type ForwardedHeader } from "../../src/http/request.ts";
 
 const FORWARDED_FOR: readonly (readonly [ForwardedHeader, string, string | undefined])[] = [
   ["X-Forwarded-For", "192.0.2.1", "192.0.2.1"],
@@ -18,7 +19,11 @@ const FORWARDED_FOR: readonly (readonly [ForwardedHeader, string, string | undef
   ["X-Forwarded-For", "", undefined],
   ["X-Forwarded-For", `${"1.1.1.1,".repeat(2_000)}192.0.2.1`, undefined],
   ["Forwarded", "for=192.0.2.1", "192.0.2.1"],
-  ["Forwarded", 'for=198.51.100.7;proto=http, proto=https;For="[2001:db8::1]:4711";by=_proxy', "2001:db8::1"],
+  [
+    "Forwarded",
+    'for=198.51.100.7;proto=http, proto=https;For="[2001:db8::1]:4711";by=_proxy',
+    "2001:db8::1",
+  ],
   ["Forwarded", 'for="198.51.100.7, for=192.0.2.1', "192.0.2.1"],
   ["Forwarded", "for=999.999.999.999", undefined],
   ["Forwarded", "for=_hidden", "_hidden"],
@@ -27,8 +32,11 @@ const FORWARDED_FOR: readonly (readonly [ForwardedHeader, string, string | undef
   ["Forwarded", `${";".repeat(15_000)}for=192.0.2.1`, undefined],
 ];
 
-test.each(FORWARDED_FOR)("forwardedFor() gives the last address in %s: %s", (header, value, address) => {
-  const other = { "X-Forwarded-For": "Forwarded", Forwarded: "X-Forwarded-For" }[header];
-  const headers = new Headers({ [header]: value, [other]: "for=203.0.113.9" });
-  expect(forwardedFor(headers, header)).toBe(address as string);
-});
+test.each(FORWARDED_FOR)(
+  "forwardedFor() gives the last address in %s: %s",
+  (header, value, address) => {
+    const other = { "X-Forwarded-For": "Forwarded", Forwarded: "X-Forwarded-For" }[header];
+    const headers = new Headers({ [header]: value, [other]: "for=203.0.113.9" });
+    expect(forwardedFor(headers, header)).toBe(address as string);
+  },
+);

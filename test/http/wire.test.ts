@@ -1,13 +1,22 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+
 import { semaphore } from "../../src/async/semaphore.ts";
 import { fuzzCases, sendFuzzCases } from "../faults/fuzz.ts";
-import { TOKEN } from "../support/client.ts";
 import { app } from "../runtimes/app.ts";
 import { fetchRequest } from "../support/app.ts";
+import { TOKEN } from "../support/client.ts";
 import { installPackage } from "../support/installed_package.ts";
-import { connect, getBytes, postBytes, printedSeed, verdictOf, wireBytes, type WireResponse } from "../support/load.ts";
+import {
+  connect,
+  getBytes,
+  postBytes,
+  printedSeed,
+  verdictOf,
+  wireBytes,
+  type WireResponse,
+} from "../support/load.ts";
 import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "../support/module_runtimes.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { memoryOf } from "../support/proc.ts";
@@ -27,7 +36,10 @@ interface Runtime {
   readonly isTestApp: boolean;
   /** Whether it is missing here. Says so; with `CI` set it throws. */
   readonly skips: () => boolean;
-  /** Gives what starts a server that has stored nothing, and lets the stack dispose of what all of them stand on. */
+  /**
+   * Gives what starts a server that has stored nothing, and lets the stack dispose of what all of
+   * them stand on.
+   */
   readonly prepare: (stack: AsyncDisposableStack) => Promise<() => ReturnType<typeof startServer>>;
 }
 
@@ -50,7 +62,8 @@ const RUNTIMES: readonly Runtime[] = [
     skips: skipsCluster,
     async prepare(stack) {
       const cluster = stack.use(await startCluster());
-      return async () => startServer({ env: { ...env, DATABASE_URL: (await cluster.newDatabase()).url } });
+      return async () =>
+        startServer({ env: { ...env, DATABASE_URL: (await cluster.newDatabase()).url } });
     },
   },
 ];
@@ -122,8 +135,13 @@ function isForFetch({ request, verdict }: WireCase): boolean {
 }
 
 /** What the app responds to a request as the runtimes' servers give it. */
-async function fetched({ host = "localhost", chunkSize, ...request }: FramedRequest): Promise<WireResponse> {
-  const framing = chunkSize === undefined ? { host } : { host, chunks: chunksOf(request.body, chunkSize) };
+async function fetched({
+  host = "localhost",
+  chunkSize,
+  ...request
+}: FramedRequest): Promise<WireResponse> {
+  const framing =
+    chunkSize === undefined ? { host } : { host, chunks: chunksOf(request.body, chunkSize) };
   const response = await app.fetch(fetchRequest(request, framing));
   return { status: response.status, headers: response.headers, body: await response.text() };
 }
@@ -136,7 +154,8 @@ function onConnections({ runtime, server }: Subject): void {
   const isOwn = ({ isForTestApp = false }: WireCase) => runtime.isTestApp || !isForTestApp;
   const send = async ({ before, bytes }: WireCase) => {
     const connection = await connect(server().url);
-    if (before !== undefined) expect(await connection.request(wireBytes(before))).toMatchObject({ status: 200 });
+    if (before !== undefined)
+      expect(await connection.request(wireBytes(before))).toMatchObject({ status: 200 });
     const response = await connection.request(bytes);
     connection.close("reset");
     return response;
@@ -152,19 +171,32 @@ function eachCase(
   send: (wireCase: WireCase) => Promise<WireResponse | undefined>,
   kind?: Runtime["kind"],
 ): void {
-  const groups = Object.entries(WIRE_CASES).map(([group, cases]) => [group, cases.filter(isOwn)] as const);
+  const groups = Object.entries(WIRE_CASES).map(
+    ([group, cases]) => [group, cases.filter(isOwn)] as const,
+  );
 
-  test.each(groups.filter(([, own]) => own.length > 0))("each request gets its response: %s", async (_group, own) => {
-    const withPermit = semaphore(CONNECTIONS);
-    const verdict = async (wireCase: WireCase) => verdictOn(await send(wireCase), wireCase).catch(String);
-    const seen = own.map(async (wireCase) => `${wireCase.what}: ${await withPermit(() => verdict(wireCase))}`);
-    const expected = own.map(({ what, verdict, elsewhere }) => `${what}: ${(kind && elsewhere?.[kind]) ?? verdict}`);
-    expect(await Promise.all(seen)).toEqual(expected);
-  });
+  test.each(groups.filter(([, own]) => own.length > 0))(
+    "each request gets its response: %s",
+    async (_group, own) => {
+      const withPermit = semaphore(CONNECTIONS);
+      const verdict = async (wireCase: WireCase) =>
+        verdictOn(await send(wireCase), wireCase).catch(String);
+      const seen = own.map(
+        async (wireCase) => `${wireCase.what}: ${await withPermit(() => verdict(wireCase))}`,
+      );
+      const expected = own.map(
+        ({ what, verdict, elsewhere }) => `${what}: ${(kind && elsewhere?.[kind]) ?? verdict}`,
+      );
+      expect(await Promise.all(seen)).toEqual(expected);
+    },
+  );
 }
 
 /** The verdict of a response in which all that goes with it is right. */
-async function verdictOn(response: WireResponse | undefined, { request }: WireCase): Promise<string> {
+async function verdictOn(
+  response: WireResponse | undefined,
+  { request }: WireCase,
+): Promise<string> {
   if (response === undefined) return REFUSED;
   const { status, body } = response;
   const isHead = request?.method === "HEAD";
@@ -180,11 +212,16 @@ async function verdictOn(response: WireResponse | undefined, { request }: WireCa
 }
 
 /** What the message to each cause names, and what the cause adds to the headers; by its number. */
-const CAUSES: Readonly<Record<string, readonly [named: string, headers?: Readonly<Record<string, unknown>>]>> = {
+const CAUSES: Readonly<
+  Record<string, readonly [named: string, headers?: Readonly<Record<string, unknown>>]>
+> = {
   4003: ["Host", { connection: "close" }],
   4011: ["Authorization", { "www-authenticate": 'Bearer realm="plant-store"' }],
   4012: ["not valid", { "www-authenticate": 'Bearer realm="plant-store", error="invalid_token"' }],
-  4031: ['the scope "write"', { "www-authenticate": 'Bearer realm="plant-store", error="insufficient_scope"' }],
+  4031: [
+    'the scope "write"',
+    { "www-authenticate": 'Bearer realm="plant-store", error="insufficient_scope"' },
+  ],
   4041: ["POST /plants"],
   4051: ["`Allow`", { allow: expect.stringMatching(/^(?:POST|GET, HEAD)$/) }],
   4091: ["`id`"],
@@ -233,7 +270,9 @@ function oneConnection({ runtime, server }: Subject): void {
 
   test("a response says how long it is; on Node it comes in chunks", async () => {
     const connection = await connect(server().url);
-    const { headers } = (await connection.request(getBytes("/livez"))) ?? { headers: new Headers() };
+    const { headers } = (await connection.request(getBytes("/livez"))) ?? {
+      headers: new Headers(),
+    };
     expect([headers.get("content-length"), headers.get("transfer-encoding")]).toEqual(
       runtime.kind === "node" ? [null, "chunked"] : [String('{"status":"ok"}'.length), null],
     );
@@ -243,14 +282,19 @@ function oneConnection({ runtime, server }: Subject): void {
   test("Expect: 100-continue gets its 100, and then the response", async () => {
     const connection = await connect(server().url);
     const [head = "", body = ""] = postBytes({ id: 501n, name: "Fern" }).split("\r\n\r\n");
-    expect(await connection.request(`${head}\r\nExpect: 100-continue\r\n\r\n`)).toMatchObject({ status: 100 });
+    expect(await connection.request(`${head}\r\nExpect: 100-continue\r\n\r\n`)).toMatchObject({
+      status: 100,
+    });
     expect(await connection.request(body)).toMatchObject({ status: 200, body: '{"name":"Fern"}' });
     connection.close();
   });
 
   test("a client that asks for Connection: close gets its response, and the end", async () => {
     const connection = await connect(server().url);
-    const bytes = postBytes({ id: 502n, name: "Fern" }).replace("Host:", "Connection: close\r\nHost:");
+    const bytes = postBytes({ id: 502n, name: "Fern" }).replace(
+      "Host:",
+      "Connection: close\r\nHost:",
+    );
     expect(await connection.request(bytes)).toMatchObject({ status: 200, body: '{"name":"Fern"}' });
     await connection.closed;
   });
@@ -265,7 +309,10 @@ function oneConnection({ runtime, server }: Subject): void {
 }
 
 /** `Deno.serve` sends `Connection: close`, and keeps the connection open all the same. */
-async function expectEnd({ kind }: Runtime, connection: Awaited<ReturnType<typeof connect>>): Promise<void> {
+async function expectEnd(
+  { kind }: Runtime,
+  connection: Awaited<ReturnType<typeof connect>>,
+): Promise<void> {
   if (kind !== "deno") return await connection.closed;
   expect(await connection.request(getBytes("/livez"))).toMatchObject({ status: 200 });
   connection.close();
@@ -280,7 +327,8 @@ const CHUNKED = "Transfer-Encoding: chunked";
 
 function unreadBodies({ runtime, server }: Subject): void {
   // Node's parser refuses two lengths.
-  const doubled = runtime.kind === "node" ? [] : ([["401/4011", "POST /plants", TWICE, []]] as const);
+  const doubled =
+    runtime.kind === "node" ? [] : ([["401/4011", "POST /plants", TWICE, []]] as const);
   test.each([
     ...doubled,
     ["401/4011", "POST /plants", LARGE, []],
@@ -291,17 +339,20 @@ function unreadBodies({ runtime, server }: Subject): void {
     ["413/4131", "POST /plants", CHUNKED, [AUTHORIZATION, "Content-Type: application/json"]],
     ["415/4151", "POST /plants", CHUNKED, [AUTHORIZATION]],
     ["200", "GET /livez", LARGE, []],
-  ])("after a %s to %s with %s the rest of the body is not read", async (verdict, line, length, more) => {
-    const connection = await connect(server().url);
-    const part = length === CHUNKED ? `11000\r\n${" ".repeat(0x1_0800)}` : " ".repeat(0x1_0800);
-    const lines = [`${line} HTTP/1.1`, "Host: localhost", length, ...more];
-    const response = await connection.request(`${lines.join("\r\n")}\r\n\r\n${part}`);
-    expect(response && verdictOf(response)).toBe(verdict);
-    expect(response?.headers.get("connection")).toStartWith("close");
-    // Deno keeps it, and reads what the client goes on to send.
-    if (runtime.kind === "deno") connection.close("reset");
-    await connection.closed;
-  });
+  ])(
+    "after a %s to %s with %s the rest of the body is not read",
+    async (verdict, line, length, more) => {
+      const connection = await connect(server().url);
+      const part = length === CHUNKED ? `11000\r\n${" ".repeat(0x1_0800)}` : " ".repeat(0x1_0800);
+      const lines = [`${line} HTTP/1.1`, "Host: localhost", length, ...more];
+      const response = await connection.request(`${lines.join("\r\n")}\r\n\r\n${part}`);
+      expect(response && verdictOf(response)).toBe(verdict);
+      expect(response?.headers.get("connection")).toStartWith("close");
+      // Deno keeps it, and reads what the client goes on to send.
+      if (runtime.kind === "deno") connection.close("reset");
+      await connection.closed;
+    },
+  );
 }
 
 /** Far above what a server reads of a body, in bytes. */
@@ -334,7 +385,9 @@ function hugeBodies({ server, start }: Subject): void {
     const before = memoryOf(server.child.pid).now;
     for (const authorization of ["", `${AUTHORIZATION}\r\n`]) {
       const connection = await connect(server.url);
-      connection.send(`POST /plants HTTP/1.1\r\nHost: localhost\r\n${authorization}Content-Type: application/json\r\n`);
+      connection.send(
+        `POST /plants HTTP/1.1\r\nHost: localhost\r\n${authorization}Content-Type: application/json\r\n`,
+      );
       connection.send(Buffer.concat([Buffer.from(framing), Buffer.alloc(HUGE, " ")]));
       // The system may drop a response that arrives while the client still sends.
       await Promise.race([connection.response(), connection.closed]);
@@ -349,7 +402,9 @@ function hugeBodies({ server, start }: Subject): void {
 
 function pipelines({ runtime, server }: Subject): void {
   const isBun = runtime.kind === "bun";
-  const outcome = isBun ? "end the connection, and a re-send is safe" : "get their responses, in their order";
+  const outcome = isBun
+    ? "end the connection, and a re-send is safe"
+    : "get their responses, in their order";
   test(`pipelined requests ${outcome}`, async () => {
     const plants = [510n, 511n, 512n].map((id) => ({ id, name: `plant ${id}` }));
     const connection = await connect(server().url);
@@ -368,28 +423,41 @@ function pipelines({ runtime, server }: Subject): void {
 // Clients that go away
 
 function aborts({ server }: Subject): void {
-  test.each(["close", "reset"] as const)("a client that goes away (%s) before the end stores nothing", async (how) => {
-    const { url } = server();
-    const ids = Array.from({ length: 30 }, (_, index) => BigInt((how === "close" ? 520 : 560) + index));
-    const connections = await Promise.all(ids.map(() => connect(url)));
-    connections.forEach((connection, index) => {
-      const whole = postBytes({ id: ids[index] ?? 0n, name: "Fern" });
-      const chunked = whole.replace(/Content-Length: \d+\r\n\r\n(.*)$/, `${CHUNKED}\r\n\r\n1f\r\n$1`);
-      // Within the head, within the body, and before the last chunk of a body that is a whole plant already.
-      connection.send([whole.slice(0, 60), whole.slice(0, -1), chunked][index % 3] ?? "");
-    });
-    const other = await connect(url);
-    expect(await other.request(getBytes("/livez"))).toMatchObject({ status: 200 });
-    for (const connection of connections) connection.close(how);
-    // Were a plant stored, another one under its id would be refused.
-    for (const id of ids) expect(await other.request(postBytes({ id, name: "Ivy" }))).toMatchObject({ status: 200 });
-    other.close();
-  });
+  test.each(["close", "reset"] as const)(
+    "a client that goes away (%s) before the end stores nothing",
+    async (how) => {
+      const { url } = server();
+      const ids = Array.from({ length: 30 }, (_, index) =>
+        BigInt((how === "close" ? 520 : 560) + index),
+      );
+      const connections = await Promise.all(ids.map(() => connect(url)));
+      connections.forEach((connection, index) => {
+        const whole = postBytes({ id: ids[index] ?? 0n, name: "Fern" });
+        const chunked = whole.replace(
+          /Content-Length: \d+\r\n\r\n(.*)$/,
+          `${CHUNKED}\r\n\r\n1f\r\n$1`,
+        );
+        // Within the head, within the body, and before the last chunk of a body that is a whole
+        // plant already.
+        connection.send([whole.slice(0, 60), whole.slice(0, -1), chunked][index % 3] ?? "");
+      });
+      const other = await connect(url);
+      expect(await other.request(getBytes("/livez"))).toMatchObject({ status: 200 });
+      for (const connection of connections) connection.close(how);
+      // Were a plant stored, another one under its id would be refused.
+      for (const id of ids)
+        expect(await other.request(postBytes({ id, name: "Ivy" }))).toMatchObject({ status: 200 });
+      other.close();
+    },
+  );
 }
 
 // Hostile requests
 
-/** How long one may be, in bytes: six times the limit in chunks of a byte takes Node 22 five seconds of CPU. */
+/**
+ * How long one may be, in bytes: six times the limit in chunks of a byte takes Node 22 five seconds
+ * of CPU.
+ */
 const MAX_HOSTILE_BYTES = 100_000;
 
 /** Making them takes longer than sending them: they are the same for each runtime. */

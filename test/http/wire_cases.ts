@@ -1,9 +1,9 @@
+import { METRICS_TOKEN } from "../runtimes/app.ts";
 import { EXACT_IDS, MALFORMED_CREDENTIALS, NOT_IDS, NOT_JSON } from "../support/cases.ts";
 import { TOKEN } from "../support/client.ts";
-import type { WireRequest } from "../support/oracle.ts";
 import { goodRequest, wireBytes } from "../support/load.ts";
-import { METRICS_TOKEN } from "../runtimes/app.ts";
 import type { ModuleRuntime } from "../support/module_runtimes.ts";
+import type { WireRequest } from "../support/oracle.ts";
 
 /** One request on a connection of its own, and its response. */
 export interface WireCase {
@@ -23,7 +23,10 @@ export interface WireCase {
 /** Status and error number ("200", "413/4131"); for a HEAD the status alone; or {@linkcode REFUSED}. */
 type Verdict = string;
 
-/** By the runtime's own parser: a 4xx or 505 without a body, or the end of the connection, as it likes. */
+/**
+ * By the runtime's own parser: a 4xx or 505 without a body, or the end of the connection, as it
+ * likes.
+ */
 export const REFUSED: Verdict = "refused";
 
 /** A request, and how it is written down. */
@@ -35,7 +38,9 @@ export interface FramedRequest extends WireRequest {
 }
 
 /** What a case has that is not as in a good request. */
-type Change = Partial<Omit<FramedRequest, "body">> & { readonly body?: string | Uint8Array<ArrayBuffer> };
+type Change = Partial<Omit<FramedRequest, "body">> & {
+  readonly body?: string | Uint8Array<ArrayBuffer>;
+};
 
 /** Ids that no other case has. */
 let lastId = 1_000_000;
@@ -49,15 +54,29 @@ function requestOf({ body = fern(), ...change }: Change = {}): FramedRequest {
   return { ...goodRequest(TOKEN), ...change, body: bytes };
 }
 
-function change(what: string, change: Change, verdict: Verdict, more: Partial<WireCase> = {}): WireCase {
+function change(
+  what: string,
+  change: Change,
+  verdict: Verdict,
+  more: Partial<WireCase> = {},
+): WireCase {
   const request = requestOf(change);
   const { host = "localhost", chunkSize } = request;
-  const bytes = wireBytes(request, { host, chunkSizes: chunkSize === undefined ? [] : [chunkSize] });
+  const bytes = wireBytes(request, {
+    host,
+    chunkSizes: chunkSize === undefined ? [] : [chunkSize],
+  });
   return { what, request, bytes, verdict, ...more };
 }
 
 /** A request with lines of its own in its head, before a blank line. */
-function raw(what: string, lines: readonly string[], body: string, verdict: Verdict, more: Partial<WireCase> = {}) {
+function raw(
+  what: string,
+  lines: readonly string[],
+  body: string,
+  verdict: Verdict,
+  more: Partial<WireCase> = {},
+) {
   return { what, bytes: Buffer.from([...lines, "", body].join("\r\n")), verdict, ...more };
 }
 
@@ -189,7 +208,12 @@ const FLAWS: readonly (readonly [check: string, verdict: Verdict, flaw: Change])
 /** Every row of the table of responses that needs one request only, and what is on its edges. */
 export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
   "the order of checks": [
-    raw("a bad Host, and an unknown path", ["PUT /nowhere HTTP/1.1", "Host: a/b"], "\r\n", "400/4003"),
+    raw(
+      "a bad Host, and an unknown path",
+      ["PUT /nowhere HTTP/1.1", "Host: a/b"],
+      "\r\n",
+      "400/4003",
+    ),
     ...FLAWS.map(([check, verdict], index) => {
       // The first flaw of a part of the request counts: it hides those of later checks.
       const flaws = FLAWS.slice(index).map(([, , flaw]) => flaw);
@@ -221,7 +245,12 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       ),
     ),
     ...["/", "/swagger", "/swagger/json"].map((path) =>
-      change(`GET ${path} is unknown without the documentation`, { method: "GET", path }, "404/4041", FOR_TEST_APP),
+      change(
+        `GET ${path} is unknown without the documentation`,
+        { method: "GET", path },
+        "404/4041",
+        FOR_TEST_APP,
+      ),
     ),
   ],
 
@@ -230,7 +259,11 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       change(`${method} /plants is not allowed`, { method, authorization: [] }, "405/4051"),
     ),
     ...["POST", "PUT", "DELETE", "OPTIONS"].map((method) =>
-      change(`${method} /livez is not allowed`, { method, path: "/livez", authorization: [] }, "405/4051"),
+      change(
+        `${method} /livez is not allowed`,
+        { method, path: "/livez", authorization: [] },
+        "405/4051",
+      ),
     ),
     change("HEAD /plants is not allowed", { method: "HEAD", authorization: [], body: "" }, "405"),
     change("a method that nobody knows", { method: "FOO", authorization: [] }, REFUSED, {
@@ -239,14 +272,21 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
   ],
 
   "health checks": ["/livez", "/readyz", "http://other/livez?x"].flatMap((path) =>
-    ["GET", "HEAD"].map((method) => change(`${method} ${path} is public`, { method, path, body: "" }, "200")),
+    ["GET", "HEAD"].map((method) =>
+      change(`${method} ${path} is public`, { method, path, body: "" }, "200"),
+    ),
   ),
 
   // What a path is after `.` and `..` are resolved, which Deno does not do.
   "paths with dots": ["/x/../plants", "/%2e/plants", "/./plants"].map((path) =>
-    change(`GET ${path} is what the runtime makes of it`, { method: "GET", path, body: "" }, "405/4051", {
-      elsewhere: { deno: "404/4041" },
-    }),
+    change(
+      `GET ${path} is what the runtime makes of it`,
+      { method: "GET", path, body: "" },
+      "405/4051",
+      {
+        elsewhere: { deno: "404/4041" },
+      },
+    ),
   ),
 
   queries: [
@@ -256,7 +296,9 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
     ["bad UTF-8", "?%E0%A4%A=%zz"],
     ["a prototype", "?__proto__[x]=1&constructor=1"],
     ["1,500 parameters", `?${"a=1&".repeat(1_500)}`],
-  ].map(([what, query]) => change(`a query is ignored: ${what}`, { path: `/plants${query}` }, "200")),
+  ].map(([what, query]) =>
+    change(`a query is ignored: ${what}`, { path: `/plants${query}` }, "200"),
+  ),
 
   credentials: [
     ...[
@@ -268,21 +310,51 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       ["with space around the value, which is not part of it", `  Bearer ${TOKEN} `],
     ].map(([what, value = ""]) => change(`credentials ${what}`, { authorization: [value] }, "200")),
     change("no credentials", { authorization: [] }, "401/4011"),
-    change("no credentials, and a body that is nothing", { authorization: [], body: "{not json" }, "401/4011"),
+    change(
+      "no credentials, and a body that is nothing",
+      { authorization: [], body: "{not json" },
+      "401/4011",
+    ),
     ...["access_token=", "authorization=Bearer%20", "token=", "bearer="]
       .map((parameter) => `/plants?${parameter}${TOKEN}`)
       .flatMap((path) => [
         change(`a good token in ${path} alone`, { path, authorization: [] }, "401/4011"),
-        change(`a good token in ${path} beside Basic`, { path, authorization: ["Basic eDp5"] }, "401/4012"),
+        change(
+          `a good token in ${path} beside Basic`,
+          { path, authorization: ["Basic eDp5"] },
+          "401/4012",
+        ),
       ]),
-    change("an unknown token in the query beside a good one", { path: "/plants?access_token=unknown" }, "200"),
-    change("a token in the body", { authorization: [], body: fern(`, "access_token": "${TOKEN}"`) }, "401/4011"),
+    change(
+      "an unknown token in the query beside a good one",
+      { path: "/plants?access_token=unknown" },
+      "200",
+    ),
+    change(
+      "a token in the body",
+      { authorization: [], body: fern(`, "access_token": "${TOKEN}"`) },
+      "401/4011",
+    ),
     ...["X-Authorization", "Proxy-Authorization", "Access-Token", "Cookie"].map((name) =>
-      raw(`a token in ${name}`, [...POST, `${name}: Bearer ${TOKEN}`, TYPE, "Content-Length: 2"], "{}", "401/4011"),
+      raw(
+        `a token in ${name}`,
+        [...POST, `${name}: Bearer ${TOKEN}`, TYPE, "Content-Length: 2"],
+        "{}",
+        "401/4011",
+      ),
     ),
     change("an unknown token", { authorization: ["Bearer unknown"] }, "401/4012"),
-    change("a token of 8,000 characters", { authorization: [`Bearer ${"a".repeat(8_000)}`] }, "401/4012"),
-    change("a token without the scope", { authorization: [`Bearer ${METRICS_TOKEN}`] }, "403/4031", FOR_TEST_APP),
+    change(
+      "a token of 8,000 characters",
+      { authorization: [`Bearer ${"a".repeat(8_000)}`] },
+      "401/4012",
+    ),
+    change(
+      "a token without the scope",
+      { authorization: [`Bearer ${METRICS_TOKEN}`] },
+      "403/4031",
+      FOR_TEST_APP,
+    ),
     ...MALFORMED_CREDENTIALS.map(([what, value]) =>
       change(`credentials with ${what}`, { authorization: [value] }, "401/4012"),
     ),
@@ -291,14 +363,23 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       [`Bearer ${TOKEN}`, "Basic eDp5"],
       ["Basic eDp5", `Bearer ${TOKEN}`],
       [`Bearer ${TOKEN}`, ""],
-    ].map((authorization) => change(`two of them: ${JSON.stringify(authorization)}`, { authorization }, "401/4012")),
-    change("an empty one before a good one", { authorization: ["", `Bearer ${TOKEN}`] }, "401/4012", {
-      elsewhere: { deno: "200" },
-    }),
+    ].map((authorization) =>
+      change(`two of them: ${JSON.stringify(authorization)}`, { authorization }, "401/4012"),
+    ),
+    change(
+      "an empty one before a good one",
+      { authorization: ["", `Bearer ${TOKEN}`] },
+      "401/4012",
+      {
+        elsewhere: { deno: "200" },
+      },
+    ),
   ],
 
   "media types": [
-    ...JSON_MEDIA_TYPES.map((contentType) => change(`a body of ${contentType}`, { contentType }, "200")),
+    ...JSON_MEDIA_TYPES.map((contentType) =>
+      change(`a body of ${contentType}`, { contentType }, "200"),
+    ),
     ...OTHER_MEDIA_TYPES.map(([what, contentType]) =>
       change(`a media type that is ${what}`, { contentType }, "415/4151"),
     ),
@@ -309,15 +390,27 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
 
   sizes: [
     change("a body of exactly the limit", { body: fern().padEnd(LIMIT) }, "200"),
-    change("a chunked body of exactly the limit", { body: fern().padEnd(LIMIT), chunkSize: 7_000 }, "200"),
+    change(
+      "a chunked body of exactly the limit",
+      { body: fern().padEnd(LIMIT), chunkSize: 7_000 },
+      "200",
+    ),
     change("a body of a byte more than the limit", { body: fern().padEnd(LIMIT + 1) }, "413/4131"),
     change(
       "a body over the limit in bytes, not in characters",
       { body: fern("", `"${"ü".repeat(LIMIT / 2)}"`) },
       "413/4131",
     ),
-    change("a chunked body of a byte more", { body: fern().padEnd(LIMIT + 1), chunkSize: 7_000 }, "413/4131"),
-    change("a chunked body far over the limit", { body: fern().padEnd(1e6), chunkSize: 50_000 }, "413/4131"),
+    change(
+      "a chunked body of a byte more",
+      { body: fern().padEnd(LIMIT + 1), chunkSize: 7_000 },
+      "413/4131",
+    ),
+    change(
+      "a chunked body far over the limit",
+      { body: fern().padEnd(1e6), chunkSize: 50_000 },
+      "413/4131",
+    ),
     // A reader that leaves the body of 200,000 bytes cancelled ends the process on Node 22 and 24.
     ...[1, 10, 100, 500, 1_000, 2_000].map((chunkSize) =>
       change(
@@ -335,7 +428,13 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
   // Where client and server may not agree on the end of a request (RFC 9112, section 6.3).
   framing: [
     // Node refuses the bytes that follow before the app has its response to those before.
-    raw("a Content-Length that is too short", [...GOOD, "Content-Length: 10"], fern(), "400/4001", NOT_ON_NODE),
+    raw(
+      "a Content-Length that is too short",
+      [...GOOD, "Content-Length: 10"],
+      fern(),
+      "400/4001",
+      NOT_ON_NODE,
+    ),
     // A recipient may take equal ones for one (RFC 9110, section 8.6).
     ...(
       [
@@ -370,8 +469,18 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       ["a bare CR in a header", "X: a\rb"],
       ["a header of 100,000 bytes", `X: ${"x".repeat(100_000)}`],
     ].map(([what = "", header = ""]) => raw(what, [...GOOD, header], "0\r\n\r\n", REFUSED)),
-    raw("a chunk size that is none", [...GOOD, "Transfer-Encoding: chunked"], "zz\r\n\r\n", REFUSED),
-    raw("a chunk size past 2^64", [...GOOD, "Transfer-Encoding: chunked"], `1${"0".repeat(17)}\r\n`, REFUSED),
+    raw(
+      "a chunk size that is none",
+      [...GOOD, "Transfer-Encoding: chunked"],
+      "zz\r\n\r\n",
+      REFUSED,
+    ),
+    raw(
+      "a chunk size past 2^64",
+      [...GOOD, "Transfer-Encoding: chunked"],
+      `1${"0".repeat(17)}\r\n`,
+      REFUSED,
+    ),
     raw("no version", ["POST /plants", ...GOOD.slice(1)], fern(), REFUSED),
     raw("another version", ["POST /plants HTTP/3.0", ...GOOD.slice(1)], fern(), REFUSED),
     raw("no HTTP at all", ["\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"], "", REFUSED),
@@ -379,13 +488,21 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
 
   "UTF-8 and JSON": [
     ...NOT_UTF8.map(([what, bytes]) =>
-      change(`a body with ${what}`, { body: Buffer.from(fern("", `"${bytes}"`), "latin1") }, "400/4001"),
+      change(
+        `a body with ${what}`,
+        { body: Buffer.from(fern("", `"${bytes}"`), "latin1") },
+        "400/4001",
+      ),
     ),
     ...NOT_JSON.map(([what, body]) => change(`a body with ${what}`, { body }, "400/4001")),
     ...["[", '{"id":', "[{", '[{"name":'].map((open) =>
       change(`${open} 1,000 times over`, { body: open.repeat(1_000) }, "400/4001"),
     ),
-    change("arrays nested 20,000 deep", { body: "[".repeat(20_000) + "]".repeat(20_000) }, "400/4001"),
+    change(
+      "arrays nested 20,000 deep",
+      { body: "[".repeat(20_000) + "]".repeat(20_000) },
+      "400/4001",
+    ),
     change("a byte order mark", { body: `\uFEFF${fern()}` }, "200"),
   ],
 
@@ -402,7 +519,11 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
 
   members: [
     ...["__proto__", "constructor", "toString", "toJSON", "then", "length"].map((member) =>
-      change(`a member named ${member}`, { body: fern(`, "${member}": {"name": "Ivy", "id": 2}`) }, "200"),
+      change(
+        `a member named ${member}`,
+        { body: fern(`, "${member}": {"name": "Ivy", "id": 2}`) },
+        "200",
+      ),
     ),
     ...[
       '{"id": 1, "__proto__": {"name": "Fern"}}',
@@ -422,7 +543,11 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       "1e400",
       "{}",
     ].map((body) => change(`the body ${body}`, { body }, "400/4002")),
-    change("repeated members", { body: fern(', "tag": null, "name": 5, "name": "Ivy", "tag": "Ivy"') }, "200"),
+    change(
+      "repeated members",
+      { body: fern(', "tag": null, "name": 5, "name": "Ivy", "tag": "Ivy"') },
+      "200",
+    ),
     change("unknown members", { body: fern(', "color": "green", "Tag": "x"') }, "200"),
     change(
       "members in another order, escaped",
@@ -440,7 +565,11 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
   ),
 
   "ids that do not count": NOT_IDS.map(([what, source]) =>
-    change(`an id that is ${what}: ${source}`, { body: `{"id": ${source}, "name": "Fern"}` }, "400/4002"),
+    change(
+      `an id that is ${what}: ${source}`,
+      { body: `{"id": ${source}, "name": "Fern"}` },
+      "400/4002",
+    ),
   ),
 
   hosts: [
@@ -470,7 +599,9 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       ["two that are alike", "Host: a\r\nHost: a"],
       ["two that are empty", "Host:\r\nHost:"],
     ].map(([what, host = ""]) =>
-      raw(`a Host with ${what}`, ["GET /livez HTTP/1.1", host], "\r\n", "400/4003", { elsewhere: { deno: REFUSED } }),
+      raw(`a Host with ${what}`, ["GET /livez HTTP/1.1", host], "\r\n", "400/4003", {
+        elsewhere: { deno: REFUSED },
+      }),
     ),
     ...[
       ["a fragment", "a#b"],
@@ -482,13 +613,17 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       ["half an address", "[::1"],
       ["a port that is none", "a:b"],
       ["what is not ASCII", "\u00e4"],
-    ].map(([what, host]) => raw(`a Host with ${what}`, ["GET /livez HTTP/1.1", `Host: ${host}`], "\r\n", "400/4003")),
+    ].map(([what, host]) =>
+      raw(`a Host with ${what}`, ["GET /livez HTTP/1.1", `Host: ${host}`], "\r\n", "400/4003"),
+    ),
     raw("no Host", ["GET /livez HTTP/1.1"], "\r\n", REFUSED, { elsewhere: { deno: "200" } }),
     raw("HTTP/1.0 without a Host", ["GET /livez HTTP/1.0"], "\r\n", "200"),
   ],
 
   // On their own: plants that are in flight together fail together.
-  "an internal error": [change("a storage that throws", { body: fern("", '"broken"') }, "500/5001", FOR_TEST_APP)],
+  "an internal error": [
+    change("a storage that throws", { body: fern("", '"broken"') }, "500/5001", FOR_TEST_APP),
+  ],
   "storage that takes nothing": [
     change("a storage that is full", { body: fern("", '"full"') }, "503/5032", FOR_TEST_APP),
   ],
@@ -500,6 +635,8 @@ function plantOf(json: string): string {
 }
 
 function escaped(text: string): string {
-  const units = Array.from({ length: text.length }, (_, i) => text.charCodeAt(i).toString(16).padStart(4, "0"));
+  const units = Array.from({ length: text.length }, (_, i) =>
+    text.charCodeAt(i).toString(16).padStart(4, "0"),
+  );
   return `"${units.map((unit) => `\\u${unit}`).join("")}"`;
 }

@@ -1,5 +1,7 @@
 import { expect, test } from "bun:test";
+
 import { treaty } from "@elysiajs/eden";
+
 import { createApp, groupCommit, memoryStore, type Plant, staticTokens } from "../../src/mod.ts";
 import type { Same } from "../clients/generated_client.ts";
 import { bearer, TOKEN } from "../support/client.ts";
@@ -36,12 +38,18 @@ test("a client of Eden stores a plant, and gets the error of each status with it
   const authenticate = staticTokens([TOKEN]);
   const app = createApp({ plants: groupCommit(store), ready: () => store.probe(), authenticate });
   const { plants } = treaty(app);
-  const { data, status } = await plants.post({ id: 1, name: "Fern", tag: "indoor" }, { headers: bearer() });
+  const { data, status } = await plants.post(
+    { id: 1, name: "Fern", tag: "indoor" },
+    { headers: bearer() },
+  );
   expect({ data, status }).toEqual({ data: { name: "Fern", tag: "indoor" }, status: 200 });
   const { error } = await plants.post({ id: 1, name: "Moss" }, { headers: bearer() });
   if (error?.status !== 409) throw new Error(`Expected 409, got ${error?.status}`);
   const { error: code, message } = error.value;
-  expect({ code, message }).toEqual({ code: 4091, message: "`id` is taken by a different plant; choose another id" });
+  expect({ code, message }).toEqual({
+    code: 4091,
+    message: "`id` is taken by a different plant; choose another id",
+  });
 
   const refusal = await plants.post({ id: 2, name: "Moss" });
   expect({ status: refusal.status, error: refusal.error?.value }).toEqual({

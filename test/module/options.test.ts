@@ -1,4 +1,5 @@
 import { expect, spyOn, test } from "bun:test";
+
 import {
   type AddOutcome,
   type AppOptions,
@@ -13,13 +14,18 @@ import {
   tokenCache,
 } from "../../src/mod.ts";
 
-// A program in JavaScript, or one that reads a variable which is not set, gives what the types forbid.
+// A program in JavaScript, or one that reads a variable which is not set, gives what the types
+// forbid.
 
 const TIMER = "expected 1 to 2147483647";
 const COUNT = `expected 1 to ${Number.MAX_SAFE_INTEGER}`;
 
 /** Every number of the module: its name, what takes it, and what it may be. */
-const NUMBERS: readonly (readonly [name: string, use: (value: number) => unknown, expected: string])[] = [
+const NUMBERS: readonly (readonly [
+  name: string,
+  use: (value: number) => unknown,
+  expected: string,
+])[] = [
   ["queueLimit", (queueLimit) => groupCommit(memoryStore(), { queueLimit }), COUNT],
   ["queueBytes", (queueBytes) => groupCommit(memoryStore(), { queueBytes }), COUNT],
   ["maxInFlight", (maxInFlight) => groupCommit(memoryStore(), { maxInFlight }), COUNT],
@@ -40,31 +46,40 @@ test.each(NUMBERS)("a wrong `%s` is refused by what takes it: case %#", (name, u
   if (expected === TIMER) expect(() => use(2 ** 31)).toThrow(TypeError);
 });
 
-test.each([NaN, Infinity, -1, 2 ** 31])("readiness() refuses a verdict that is fresh for %d ms", (maxAgeMs) => {
-  const message = `Cannot use \`maxAgeMs\` ${maxAgeMs}: expected 0 to 2147483647`;
-  expect(() => readiness(async () => {}, { maxAgeMs })).toThrow(new TypeError(message));
-  readiness(async () => {}, { maxAgeMs: 0 });
-});
+test.each([NaN, Infinity, -1, 2 ** 31])(
+  "readiness() refuses a verdict that is fresh for %d ms",
+  (maxAgeMs) => {
+    const message = `Cannot use \`maxAgeMs\` ${maxAgeMs}: expected 0 to 2147483647`;
+    expect(() => readiness(async () => {}, { maxAgeMs })).toThrow(new TypeError(message));
+    readiness(async () => {}, { maxAgeMs: 0 });
+  },
+);
 
-test.each([NaN, undefined as never, -1])("drain(%p) is refused, and the queue goes on", async (timeoutMs) => {
-  const plants = groupCommit(memoryStore());
-  const message = `Cannot use \`timeoutMs\` ${timeoutMs}: expected 0 to Infinity`;
-  await expect(plants.drain(timeoutMs)).rejects.toThrow(new TypeError(message));
-  expect(await plants.add({ id: 1n, name: "Fern" })).toBe("added");
-});
+test.each([NaN, undefined as never, -1])(
+  "drain(%p) is refused, and the queue goes on",
+  async (timeoutMs) => {
+    const plants = groupCommit(memoryStore());
+    const message = `Cannot use \`timeoutMs\` ${timeoutMs}: expected 0 to Infinity`;
+    await expect(plants.drain(timeoutMs)).rejects.toThrow(new TypeError(message));
+    expect(await plants.add({ id: 1n, name: "Fern" })).toBe("added");
+  },
+);
 
-test.each([Infinity, 2 ** 31, Number.MAX_SAFE_INTEGER])("drain(%d) waits as long as a timer can", async (timeoutMs) => {
-  const held = Promise.withResolvers<AddOutcome[]>();
-  const plants = groupCommit({ ...memoryStore(), add: () => held.promise });
-  const outcome = plants.add({ id: 1n, name: "Fern" });
-  using setTimeout = spyOn(globalThis, "setTimeout");
-  const drained = plants.drain(timeoutMs);
-  // A timer with more fires after a millisecond.
-  expect(setTimeout.mock.calls.map(([, delayMs]) => delayMs)).toContain(2 ** 31 - 1);
-  held.resolve(["added"]);
-  expect(await outcome).toBe("added");
-  await drained;
-});
+test.each([Infinity, 2 ** 31, Number.MAX_SAFE_INTEGER])(
+  "drain(%d) waits as long as a timer can",
+  async (timeoutMs) => {
+    const held = Promise.withResolvers<AddOutcome[]>();
+    const plants = groupCommit({ ...memoryStore(), add: () => held.promise });
+    const outcome = plants.add({ id: 1n, name: "Fern" });
+    using setTimeout = spyOn(globalThis, "setTimeout");
+    const drained = plants.drain(timeoutMs);
+    // A timer with more fires after a millisecond.
+    expect(setTimeout.mock.calls.map(([, delayMs]) => delayMs)).toContain(2 ** 31 - 1);
+    held.resolve(["added"]);
+    expect(await outcome).toBe("added");
+    await drained;
+  },
+);
 
 test.each<[keyof JwtOptions, unknown]>([
   ["issuer", undefined],
@@ -73,9 +88,14 @@ test.each<[keyof JwtOptions, unknown]>([
   ["audience", undefined],
   ["audience", ""],
   ["audience", []],
-])("jwtAuthenticator() without %s (%j) is refused: it would accept the tokens of any", (name, value) => {
-  expect(() => jwt({ [name]: value })).toThrow(new TypeError(`Cannot accept JWTs: \`${name}\` is missing`));
-});
+])(
+  "jwtAuthenticator() without %s (%j) is refused: it would accept the tokens of any",
+  (name, value) => {
+    expect(() => jwt({ [name]: value })).toThrow(
+      new TypeError(`Cannot accept JWTs: \`${name}\` is missing`),
+    );
+  },
+);
 
 test.each([
   ["https://app.example.org"],
@@ -94,17 +114,28 @@ test.each([
 
 test("createApp() takes the origins of pages and of apps in a web view", () => {
   app({
-    corsOrigins: ["https://app.example.org", "http://localhost:5173", "http://[::1]:8080", "capacitor://localhost"],
+    corsOrigins: [
+      "https://app.example.org",
+      "http://localhost:5173",
+      "http://[::1]:8080",
+      "capacitor://localhost",
+    ],
   });
 });
 
 test.each([
   [["x"], "token 1 has fewer than 16 characters"],
-  [["known-token-0123456789", "no spaces are in a token"], "token 2 has characters that a bearer token cannot have"],
-])("tokenCache() refuses the static tokens that staticTokens() refuses: %j", async (staticTokens, fault) => {
-  const cache = tokenCache(memoryDatabase().tokens, { sha256, staticTokens });
-  await expect(cache).rejects.toThrow(new TypeError(`Cannot use static tokens: ${fault}`));
-});
+  [
+    ["known-token-0123456789", "no spaces are in a token"],
+    "token 2 has characters that a bearer token cannot have",
+  ],
+])(
+  "tokenCache() refuses the static tokens that staticTokens() refuses: %j",
+  async (staticTokens, fault) => {
+    const cache = tokenCache(memoryDatabase().tokens, { sha256, staticTokens });
+    await expect(cache).rejects.toThrow(new TypeError(`Cannot use static tokens: ${fault}`));
+  },
+);
 
 function app(options: Partial<AppOptions>) {
   return createApp({

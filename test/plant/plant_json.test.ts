@@ -1,5 +1,7 @@
 import { expect, test } from "bun:test";
+
 import { TypeCompiler } from "elysia/type-system";
+
 import { NewPlantSchema } from "../../src/http/plants.ts";
 import { INT64_MAX, type NewPlant } from "../../src/plant/plant.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";
@@ -17,10 +19,13 @@ const DEEP = "[".repeat(99) + "]".repeat(99);
 
 // Ids
 
-test.each(EXACT_IDS)("the id %s is kept exactly beside numbers that are not integers", (source, id) => {
-  const plant = parsed(`{"a": 0.5, "id":${source},"name":"Fern", "z": [1e400, {"id": 1.5}]}`);
-  expect(plant).toEqual({ id, name: "Fern" });
-});
+test.each(EXACT_IDS)(
+  "the id %s is kept exactly beside numbers that are not integers",
+  (source, id) => {
+    const plant = parsed(`{"a": 0.5, "id":${source},"name":"Fern", "z": [1e400, {"id": 1.5}]}`);
+    expect(plant).toEqual({ id, name: "Fern" });
+  },
+);
 
 test.each(NOT_IDS)("an id that is %s is refused: %s", (_what, source) => {
   expectRefusal(`{"id": ${source}, "name": "Fern"}`, "invalid_plant", ID);
@@ -30,22 +35,46 @@ test.each(NOT_IDS)("an id that is %s is refused: %s", (_what, source) => {
 
 test.each([
   ["the last of repeated members", `{"id": 1, "id": 2.5, "id": ${INT64_MAX}, "name": "Fern"}`],
-  ["the last of members that are none", `{"id": "2", "id": 2.5, "id": 1e19, "id": ${INT64_MAX}, "name": "Fern"}`],
+  [
+    "the last of members that are none",
+    `{"id": "2", "id": 2.5, "id": 1e19, "id": ${INT64_MAX}, "name": "Fern"}`,
+  ],
   ["an escaped key", String.raw`{"\u0069d": 9223372036854775807, "name": "Fern"}`],
   ["a wholly escaped key", String.raw`{"\u0069\u0064": 9223372036854775807, "name": "Fern"}`],
-  ["an escaped key after a plain one", String.raw`{"id": 1, "\u0069d": 9223372036854775807, "name": "Fern"}`],
-  ["a plain key after an escaped one", String.raw`{"\u0069d": 1, "id": 9223372036854775807, "name": "Fern"}`],
-  ["a nested id after it", `{"id": ${INT64_MAX}, "name": "Fern", "x": {"id": 1}, "y": [{"id": 2}]}`],
-  ["a nested id before it", `{"x": {"id": 1}, "y": [{"id": 2}], "id": ${INT64_MAX}, "name": "Fern"}`],
-  ["strings that look like it", `{"x": "\\"id\\": 1", "y": "id", "id": ${INT64_MAX}, "name": "Fern", "z": "id\\\\"}`],
+  [
+    "an escaped key after a plain one",
+    String.raw`{"id": 1, "\u0069d": 9223372036854775807, "name": "Fern"}`,
+  ],
+  [
+    "a plain key after an escaped one",
+    String.raw`{"\u0069d": 1, "id": 9223372036854775807, "name": "Fern"}`,
+  ],
+  [
+    "a nested id after it",
+    `{"id": ${INT64_MAX}, "name": "Fern", "x": {"id": 1}, "y": [{"id": 2}]}`,
+  ],
+  [
+    "a nested id before it",
+    `{"x": {"id": 1}, "y": [{"id": 2}], "id": ${INT64_MAX}, "name": "Fern"}`,
+  ],
+  [
+    "strings that look like it",
+    `{"x": "\\"id\\": 1", "y": "id", "id": ${INT64_MAX}, "name": "Fern", "z": "id\\\\"}`,
+  ],
   ["a name that is its key", `{"id": ${INT64_MAX}, "z": "id", "a": ["id", 1], "name": "Fern"}`],
   ["brackets in strings", `{"x": "}]", "id": ${INT64_MAX}, "y": "{[", "name": "Fern"}`],
-  ["similar keys", `{"ID": 1, "id ": 2, "": 3, "i\\u0064x": 4, "id": ${INT64_MAX}, "ıd": 5, "name": "Fern"}`],
+  [
+    "similar keys",
+    `{"ID": 1, "id ": 2, "": 3, "i\\u0064x": 4, "id": ${INT64_MAX}, "ıd": 5, "name": "Fern"}`,
+  ],
   ["much white space", `\r\n\t {\t"id"\n:\r ${INT64_MAX}\t,\n"name" : "Fern"}\n`],
   ["no white space", `{"id":${INT64_MAX},"name":"Fern"}`],
   ["a prototype after it", `{"id": ${INT64_MAX}, "name": "Fern", "__proto__": {"id": 1}}`],
   ["100 levels", `{"x": ${DEEP}, "id": ${INT64_MAX}, "name": "Fern"}`],
-  ["many brackets in a string", `{"id": ${INT64_MAX}, "name": "Fern", "x": "${"[".repeat(200)}", "y": ${DEEP}}`],
+  [
+    "many brackets in a string",
+    `{"id": ${INT64_MAX}, "name": "Fern", "x": "${"[".repeat(200)}", "y": ${DEEP}}`,
+  ],
 ])("the exact id is found with %s", (_what, body) => {
   expect(parsed(body)).toEqual({ id: INT64_MAX, name: "Fern" });
 });
@@ -89,7 +118,10 @@ test.each([
   ['{"id": null, "name": null, "tag": null}', [ID, NAME, TAG]],
   ['{"id": 1.5, "name": "Fern", "tag": false}', [ID, TAG]],
   ['{"tag": [], "extra": 1, "name": {}, "id": 9223372036854775808}', [ID, NAME, TAG]],
-  [String.raw`{"id": 1, "name": "a\u0000", "tag": "\ud800"}`, [`\`name\` ${CHARACTERS}`, `\`tag\` ${CHARACTERS}`]],
+  [
+    String.raw`{"id": 1, "name": "a\u0000", "tag": "\ud800"}`,
+    [`\`name\` ${CHARACTERS}`, `\`tag\` ${CHARACTERS}`],
+  ],
   ["null", ["the body must be a JSON object with `id` and `name`"]],
   ["[]", ["the body must be a JSON object with `id` and `name`"]],
 ])("the refusal of %s names every field at fault or missing, and no other", (body, sentences) => {

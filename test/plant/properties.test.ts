@@ -1,18 +1,21 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import * as fc from "fast-check";
+
 import { memoryStore } from "../../src/database/memory.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
-import { readError, readPlant } from "../support/responses.ts";
 import { fetchRequest, testApp, TOKEN } from "../support/app.ts";
 import { bodyBytes, bodyText, numberText, storableText, stringText } from "../support/json_text.ts";
+import { goodRequest } from "../support/load.ts";
 import { oracle, type Prediction, type WireRequest } from "../support/oracle.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
-import { goodRequest } from "../support/load.ts";
 import { anyRequest, requestAtLimit } from "../support/requests.ts";
+import { readError, readPlant } from "../support/responses.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-// A failure prints its seed and path: PROPERTY_SEED runs it again, PROPERTY_RUNS (a factor) looks further.
+// A failure prints its seed and path: PROPERTY_SEED runs it again, PROPERTY_RUNS (a factor) looks
+// further.
 const { PROPERTY_SEED, PROPERTY_RUNS = "1" } = process.env;
 
 const OPTIONS = { token: TOKEN, maxBodyBytes: 400 };
@@ -21,33 +24,44 @@ test.each<[what: string, requests: fc.Arbitrary<WireRequest>, runs: number]>([
   ["an id, however it is written", fc.tuple(numberText, storableText).map(plantText), 35],
   [
     "a name and a tag, however they are written",
-    fc.tuple(fc.constant("1"), stringText, fc.option(stringText, { nil: undefined, freq: 1 })).map(plantText),
+    fc
+      .tuple(fc.constant("1"), stringText, fc.option(stringText, { nil: undefined, freq: 1 }))
+      .map(plantText),
     35,
   ],
   ["a body, whatever its members and their order", bodyText.map(posting), 50],
   ["bytes, whatever they are", bodyBytes.map((body) => ({ ...goodRequest(TOKEN), body })), 35],
   ["bodies around the limit", requestAtLimit(OPTIONS), 20],
   ["a request, whatever its path, method and headers", anyRequest(OPTIONS), 60],
-])("the app takes %s as the oracle does, in one piece or in chunks", async (_what, requests, runs) => {
-  const cuts = fc.option(fc.array(fc.nat(), { maxLength: 5 }));
-  const property = fc.asyncProperty(
-    fc.array(fc.tuple(requests, cuts), { minLength: 1, maxLength: 25, size: "max" }),
-    async (requests) => {
-      const store = memoryStore();
-      const plants = groupCommit(store, { defer: queueMicrotask });
-      const app = testApp({ plants, maxBodyBytes: OPTIONS.maxBodyBytes });
-      const { predict, stored } = oracle(OPTIONS);
-      for (const [request, cuts] of requests) {
-        const sent = fetchRequest(request, cuts === null ? {} : { chunks: cutAt(request.body, cuts) });
-        await compare(await app.fetch(sent), predict(request));
-      }
-      const kept = [...stored.values()];
-      expect(await store.add(kept, { timeoutMs: 1_000 })).toEqual(kept.map(() => "present"));
-    },
-  );
-  const numRuns = runs * Number(PROPERTY_RUNS);
-  await fc.assert(property, { numRuns, ...(PROPERTY_SEED !== undefined && { seed: Number(PROPERTY_SEED) }) });
-});
+])(
+  "the app takes %s as the oracle does, in one piece or in chunks",
+  async (_what, requests, runs) => {
+    const cuts = fc.option(fc.array(fc.nat(), { maxLength: 5 }));
+    const property = fc.asyncProperty(
+      fc.array(fc.tuple(requests, cuts), { minLength: 1, maxLength: 25, size: "max" }),
+      async (requests) => {
+        const store = memoryStore();
+        const plants = groupCommit(store, { defer: queueMicrotask });
+        const app = testApp({ plants, maxBodyBytes: OPTIONS.maxBodyBytes });
+        const { predict, stored } = oracle(OPTIONS);
+        for (const [request, cuts] of requests) {
+          const sent = fetchRequest(
+            request,
+            cuts === null ? {} : { chunks: cutAt(request.body, cuts) },
+          );
+          await compare(await app.fetch(sent), predict(request));
+        }
+        const kept = [...stored.values()];
+        expect(await store.add(kept, { timeoutMs: 1_000 })).toEqual(kept.map(() => "present"));
+      },
+    );
+    const numRuns = runs * Number(PROPERTY_RUNS);
+    await fc.assert(property, {
+      numRuns,
+      ...(PROPERTY_SEED !== undefined && { seed: Number(PROPERTY_SEED) }),
+    });
+  },
+);
 
 function plantText([id = "", name = "", tag]: readonly (string | undefined)[]): WireRequest {
   return posting(`{"id": ${id}, "name": ${name}${tag === undefined ? "" : `, "tag": ${tag}`}}`);
@@ -59,7 +73,9 @@ test("the generators make every response that a client can cause", () => {
   const responses = new Set(
     requests.map(predict).map((prediction) => ("error" in prediction ? prediction.error : 200)),
   );
-  expect([...responses].toSorted()).toEqual([200, 4001, 4002, 4011, 4012, 4041, 4051, 4091, 4131, 4151]);
+  expect([...responses].toSorted()).toEqual([
+    200, 4001, 4002, 4011, 4012, 4041, 4051, 4091, 4131, 4151,
+  ]);
 });
 
 async function compare(response: Response, prediction: Prediction): Promise<void> {
@@ -73,7 +89,9 @@ async function compare(response: Response, prediction: Prediction): Promise<void
 }
 
 function fieldsIn(message: string): string[] {
-  return [...new Set(Array.from(message.matchAll(/`(\w+)`/g), ([, field = ""]) => field))].toSorted();
+  return [
+    ...new Set(Array.from(message.matchAll(/`(\w+)`/g), ([, field = ""]) => field)),
+  ].toSorted();
 }
 
 function posting(body: string): WireRequest {
@@ -81,6 +99,8 @@ function posting(body: string): WireRequest {
 }
 
 function cutAt(bytes: Uint8Array, cuts: readonly number[]): Uint8Array[] {
-  const ends = [...cuts.map((cut) => cut % (bytes.length + 1)), bytes.length].toSorted((a, b) => a - b);
+  const ends = [...cuts.map((cut) => cut % (bytes.length + 1)), bytes.length].toSorted(
+    (a, b) => a - b,
+  );
   return ends.map((end, i) => bytes.slice(ends[i - 1] ?? 0, end));
 }

@@ -1,9 +1,17 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+
 import { post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
-import { emptyDirectory, FROM_SOURCE, ROOT, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  FROM_SOURCE,
+  ROOT,
+  runToEnd,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -21,7 +29,9 @@ test.concurrent("the executable serves Swagger UI and its document from inside",
     const response = await fetch(`${server.url}/swagger/${file}`);
     const original = Bun.file(join(ROOT, "node_modules/swagger-ui-dist", file));
     expect(response.status).toBe(200);
-    expect(Buffer.from(await response.bytes()).equals(Buffer.from(await original.bytes()))).toBe(true);
+    expect(Buffer.from(await response.bytes()).equals(Buffer.from(await original.bytes()))).toBe(
+      true,
+    );
   }
   const fromSource = await runToEnd({ program: FROM_SOURCE, args: ["openapi"] });
   // Only a served document can name its server by a relative URL.
@@ -31,17 +41,22 @@ test.concurrent("the executable serves Swagger UI and its document from inside",
   });
 });
 
-test.concurrent("the executable reads neither .env nor bunfig.toml of the working directory", async () => {
-  using directory = emptyDirectory();
-  writeFileSync(directory.at(".env"), "DOCS=off\nAUTH_TOKENS=from-dot-env-0123456789\n");
-  writeFileSync(directory.at("bunfig.toml"), 'preload = ["./preload.ts"]\n');
-  writeFileSync(directory.at("preload.ts"), 'await Bun.write("preloaded", "");\n');
-  await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
-  expect((await fetch(`${server.url}/swagger`)).status).toBe(200);
-  expect((await post(server.url)).status).toBe(200);
-  expect((await post(server.url, undefined, { token: "from-dot-env-0123456789" })).status).toBe(401);
-  expect(existsSync(directory.at("preloaded"))).toBe(false);
-});
+test.concurrent(
+  "the executable reads neither .env nor bunfig.toml of the working directory",
+  async () => {
+    using directory = emptyDirectory();
+    writeFileSync(directory.at(".env"), "DOCS=off\nAUTH_TOKENS=from-dot-env-0123456789\n");
+    writeFileSync(directory.at("bunfig.toml"), 'preload = ["./preload.ts"]\n');
+    writeFileSync(directory.at("preload.ts"), 'await Bun.write("preloaded", "");\n');
+    await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+    expect((await fetch(`${server.url}/swagger`)).status).toBe(200);
+    expect((await post(server.url)).status).toBe(200);
+    expect((await post(server.url, undefined, { token: "from-dot-env-0123456789" })).status).toBe(
+      401,
+    );
+    expect(existsSync(directory.at("preloaded"))).toBe(false);
+  },
+);
 
 test("from source the server serves and checks its database, with the settings of .env; and the commands read it", async () => {
   using directory = emptyDirectory();
@@ -55,7 +70,9 @@ test("from source the server serves and checks its database, with the settings o
     await server.stderr.until(/"Integrity check passed"/);
     expect(await server.stop()).toBe(0);
   }
-  expect(await runToEnd({ ...options, args: ["backup", "copy.db"] })).toMatchObject({ exitCode: 0 });
+  expect(await runToEnd({ ...options, args: ["backup", "copy.db"] })).toMatchObject({
+    exitCode: 0,
+  });
   const exported = await runToEnd({ ...options, args: ["export", "--database", "file:copy.db"] });
   expect(exported).toEqual({ exitCode: 0, stdout: `${plant}\n`, stderr: "" });
 });

@@ -1,11 +1,18 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname } from "node:path";
+
 import { post } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
 import { missing } from "../support/missing.ts";
-import { emptyDirectory, exitCodeOf, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
+import {
+  emptyDirectory,
+  exitCodeOf,
+  runToEnd,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -17,8 +24,19 @@ const USER = 65_532;
 const skips = skipsContainers();
 const home = emptyDirectory();
 
-/** Keeps images and containers in our own directory, as plain copies: overlays of overlays are refused. */
-const BUILDAH = ["buildah", "--storage-driver", "vfs", "--root", home.at("storage"), "--runroot", home.at("run")];
+/**
+ * Keeps images and containers in our own directory, as plain copies: overlays of overlays are
+ * refused.
+ */
+const BUILDAH = [
+  "buildah",
+  "--storage-driver",
+  "vfs",
+  "--root",
+  home.at("storage"),
+  "--runroot",
+  home.at("run"),
+];
 
 /** Ends all of a container's processes with its first: buildah would leave the others. */
 const TOGETHER = ["unshare", "--pid", "--fork", "--kill-child"];
@@ -41,7 +59,9 @@ test.skipIf(skips)(
       const program = await containerOn(volume);
       await using server = await startServer({ program });
       const pid = lastDescendantOf(server.child.pid);
-      expect(readFileSync(`/proc/${pid}/cmdline`, "utf8")).toBe(["/plant-store", "--port", "0", ""].join("\0"));
+      expect(readFileSync(`/proc/${pid}/cmdline`, "utf8")).toBe(
+        ["/plant-store", "--port", "0", ""].join("\0"),
+      );
       expect(ownerOf(`/proc/${pid}`)).toEqual({ uid: USER, gid: USER });
 
       // As `docker exec` does.
@@ -61,17 +81,20 @@ test.skipIf(skips)(
   },
 );
 
-test.skipIf(skips)("a container on a volume of another user says in one line what is wrong", async () => {
-  const volume = home.at("root");
-  mkdirSync(volume, { mode: 0o755 });
-  const { exitCode, stderr } = await runToEnd({ program: await containerOn(volume) });
-  expect({ exitCode, line: stderr.split("\n")[0] }).toEqual({
-    exitCode: 1,
-    line:
-      'Cannot open database "/data/plants.db": SQLite must be able to write to the file and to its directory; ' +
-      "run this as the user who runs the server",
-  });
-});
+test.skipIf(skips)(
+  "a container on a volume of another user says in one line what is wrong",
+  async () => {
+    const volume = home.at("root");
+    mkdirSync(volume, { mode: 0o755 });
+    const { exitCode, stderr } = await runToEnd({ program: await containerOn(volume) });
+    expect({ exitCode, line: stderr.split("\n")[0] }).toEqual({
+      exitCode: 1,
+      line:
+        'Cannot open database "/data/plants.db": SQLite must be able to write to the file and to its directory; ' +
+        "run this as the user who runs the server",
+    });
+  },
+);
 
 function ownerOf(path: string) {
   const { uid, gid } = statSync(path);
@@ -87,8 +110,15 @@ function skipsContainers(): boolean {
   return !isRoot;
 }
 
-/** The base images cannot be pulled here. They are made of what the recipe needs of them, under the same names. */
-async function makeBaseImage(name: string, files: string, ...config: readonly string[]): Promise<void> {
+/**
+ * The base images cannot be pulled here. They are made of what the recipe needs of them, under the
+ * same names.
+ */
+async function makeBaseImage(
+  name: string,
+  files: string,
+  ...config: readonly string[]
+): Promise<void> {
   const container = (await Bun.$`${BUILDAH} from scratch`.text()).trim();
   await Bun.$`${BUILDAH} copy ${container} ${files} /`.quiet();
   await Bun.$`${BUILDAH} config ${config} ${container}`.quiet();
@@ -98,7 +128,8 @@ async function makeBaseImage(name: string, files: string, ...config: readonly st
 async function makeBusybox(): Promise<void> {
   const files = home.at("busybox");
   mkdirSync(`${files}/bin`, { recursive: true });
-  for (const name of ["sh", "mkdir", "chown"]) copyFileSync(Bun.which("busybox") ?? "", `${files}/bin/${name}`);
+  for (const name of ["sh", "mkdir", "chown"])
+    copyFileSync(Bun.which("busybox") ?? "", `${files}/bin/${name}`);
   await makeBaseImage("docker.io/library/busybox", files);
 }
 

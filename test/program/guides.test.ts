@@ -1,12 +1,13 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
+
 import packageJson from "../../package.json" with { type: "json" };
-import runtimes from "../runtimes/package.json" with { type: "json" };
 import { declareProgram } from "../../src/commands/program.ts";
-import { SETTINGS } from "../../src/settings/settings.ts";
-import { ERRORS, statusOf, type ErrorCode } from "../../src/errors.ts";
+import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
 import { PLANT_FIELDS } from "../../src/plant/plant.ts";
+import { SETTINGS } from "../../src/settings/settings.ts";
+import runtimes from "../runtimes/package.json" with { type: "json" };
 import { blocks, cellsOf, guides, section, table } from "../support/guides.ts";
 import { ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { TERMINAL_FILE, terminalPicture } from "./terminal.ts";
@@ -14,7 +15,10 @@ import { TERMINAL_FILE, terminalPicture } from "./terminal.ts";
 // The first to run the executable builds it.
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** The pages as a host of Markdown shows them: their links to files, as paths from the root, and their anchors. */
+/**
+ * The pages as a host of Markdown shows them: their links to files, as paths from the root, and
+ * their anchors.
+ */
 const pages = guides.map(({ path, text }) => {
   const html = Bun.markdown.html(text, { headings: { ids: true } });
   const links = Array.from(html.matchAll(/<a href="([^"]+)"/g), ([, target = ""]) => target)
@@ -29,7 +33,9 @@ const pages = guides.map(({ path, text }) => {
 test.each(pages)("the links of $path lead to files and headings that exist", ({ links }) => {
   const broken = links.filter(({ path, anchor }) => {
     if (!existsSync(join(ROOT, path))) return true;
-    return anchor !== undefined && !pages.find((page) => page.path === path)?.anchors.includes(anchor);
+    return (
+      anchor !== undefined && !pages.find((page) => page.path === path)?.anchors.includes(anchor)
+    );
   });
   expect(broken).toEqual([]);
 });
@@ -41,13 +47,18 @@ test("the README links every guide", () => {
 });
 
 test("the API guide's table of responses is the program's", () => {
-  const errors = (Object.keys(ERRORS) as ErrorCode[]).map((code) => ({ status: statusOf(code), ...ERRORS[code] }));
+  const errors = (Object.keys(ERRORS) as ErrorCode[]).map((code) => ({
+    status: statusOf(code),
+    ...ERRORS[code],
+  }));
   const documented = table("Responses").filter(([, , error]) => error !== "");
   expect(documented.map(([, status, error]) => [Number(status), Number(error)])).toEqual(
     errors.map(({ status, error }) => [status, error]),
   );
   // Where there is more to say, the table has the beginning.
-  const others = documented.filter(([situation = ""], index) => !errors[index]?.situation.startsWith(situation));
+  const others = documented.filter(
+    ([situation = ""], index) => !errors[index]?.situation.startsWith(situation),
+  );
   expect(others).toEqual([]);
 });
 
@@ -99,7 +110,12 @@ test("the container does not run as root", () => {
 const settings = Object.values(SETTINGS).map((setting) => {
   const presets = Object.values(setting.variables);
   const preset = presets.some(Boolean) ? presets.map((each) => each || "none").join(", ") : "none";
-  return [Object.keys(setting.variables).join(", "), setting.flag?.split(" ")[0] ?? "", preset, setting.meaning];
+  return [
+    Object.keys(setting.variables).join(", "),
+    setting.flag?.split(" ")[0] ?? "",
+    preset,
+    setting.meaning,
+  ];
 });
 
 test("the operating guide's table of settings is the program's", () => {
@@ -107,12 +123,16 @@ test("the operating guide's table of settings is the program's", () => {
   const [, text = ""] = guide?.text.split("\n## Settings\n") ?? [];
   const [rows = ""] = /(?:^\|.*\n)+/m.exec(text) ?? [];
   const [, , ...documented] = rows.trim().split("\n").map(cellsOf);
-  expect(documented.map((cells) => [...cells.slice(0, 3).map(plain), ...cells.slice(3)])).toEqual(settings);
+  expect(documented.map((cells) => [...cells.slice(0, 3).map(plain), ...cells.slice(3)])).toEqual(
+    settings,
+  );
 });
 
 test("the settings in the README are among them, with their flags and defaults", () => {
   const documented = table("Settings").map((cells) => cells.slice(0, 3).map(plain).join(" | "));
-  const real = settings.map(([names, flag, preset]) => [names, flag, preset === "none" ? "" : preset].join(" | "));
+  const real = settings.map(([names, flag, preset]) =>
+    [names, flag, preset === "none" ? "" : preset].join(" | "),
+  );
   expect(documented.filter((row) => !real.includes(row))).toEqual([]);
   expect(documented).toHaveLength(8);
 });
@@ -129,25 +149,35 @@ test("the operating guide's table of commands is the program's", () => {
   expect(documented).toEqual([...program.commands.map((command) => command.name()), "help"]);
 });
 
-/** The calls of the program in the shell's blocks of all guides, without what the shell does around them. */
+/**
+ * The calls of the program in the shell's blocks of all guides, without what the shell does around
+ * them.
+ */
 const calls = guides.flatMap(({ path, text }) =>
   Array.from(text.matchAll(/^```(?:sh|ini)\n(.*?)^```/gms), ([, code = ""]) => code)
     .flatMap((code) => code.replaceAll("\\\n", " ").split("\n"))
     .flatMap((line) => line.replace(/(?:^| )#.*$/, "").split(/[|&;]+/))
-    .flatMap((part) => /^(?:.*(?:\s|bin\/))?plant-store ((?:[a-z]|--[a-z]).*)$/.exec(part.trim())?.[1] ?? [])
+    .flatMap(
+      (part) =>
+        /^(?:.*(?:\s|bin\/))?plant-store ((?:[a-z]|--[a-z]).*)$/.exec(part.trim())?.[1] ?? [],
+    )
     .map((call) => ({ path, call })),
 );
 
-test.each(calls)("$path: plant-store $call names a command and flags that there are", ({ call }) => {
-  const words = call.split(/\s+/);
-  const find = (known: typeof program.commands, name = "") => known.find((command) => command.name() === name);
-  const first = find(program.commands, call.startsWith("--") ? "serve" : words.shift());
-  const command = first?.commands.length ? find(first.commands, words.shift()) : first;
-  const options = command?.options.map(({ long }) => long);
-  const flags = words.filter((word) => /^--./.test(word)).map((word) => word.split("=")[0]);
-  expect(flags.filter((flag) => !options?.includes(flag))).toEqual([]);
-  expect(command).toBeDefined();
-});
+test.each(calls)(
+  "$path: plant-store $call names a command and flags that there are",
+  ({ call }) => {
+    const words = call.split(/\s+/);
+    const find = (known: typeof program.commands, name = "") =>
+      known.find((command) => command.name() === name);
+    const first = find(program.commands, call.startsWith("--") ? "serve" : words.shift());
+    const command = first?.commands.length ? find(first.commands, words.shift()) : first;
+    const options = command?.options.map(({ long }) => long);
+    const flags = words.filter((word) => /^--./.test(word)).map((word) => word.split("=")[0]);
+    expect(flags.filter((flag) => !options?.includes(flag))).toEqual([]);
+    expect(command).toBeDefined();
+  },
+);
 
 test("the guides call the program often enough for that to mean something", () => {
   expect(calls.length).toBeGreaterThan(20);
@@ -177,13 +207,19 @@ test("the package's version is the changelog's newest release, or one in develop
 
 test("the changelog's titles are versions with their dates, the newest first, after what is unreleased", () => {
   const isVersion = (title: string) => /^\d+\.\d+\.\d+ - \d{4}-\d{2}-\d{2}$/.test(title);
-  expect(titles.filter((title, index) => !isVersion(title) && !(index === 0 && title === "Unreleased"))).toEqual([]);
-  for (const version of versions) expect(version.slice(version.indexOf("\n")).trim()).toStartWith("### ");
+  expect(
+    titles.filter((title, index) => !isVersion(title) && !(index === 0 && title === "Unreleased")),
+  ).toEqual([]);
+  for (const version of versions)
+    expect(version.slice(version.indexOf("\n")).trim()).toStartWith("### ");
 });
 
 test("what is unreleased begins with at most five highlights, of at most two sentences", () => {
-  const [highlights = ""] = (changelog.split("## Unreleased\n")[1] ?? "").split(/^### (?!Highlights)/m);
+  const [highlights = ""] = (changelog.split("## Unreleased\n")[1] ?? "").split(
+    /^### (?!Highlights)/m,
+  );
   const bullets = highlights.split(/^- /m).slice(1);
   expect(bullets.length).toBeWithin(1, 6);
-  for (const bullet of bullets) expect(bullet.split(/\.(?:\*\*)?\s/).filter(Boolean).length, bullet).toBeLessThan(4);
+  for (const bullet of bullets)
+    expect(bullet.split(/\.(?:\*\*)?\s/).filter(Boolean).length, bullet).toBeLessThan(4);
 });

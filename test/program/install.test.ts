@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, copyFileSync, existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
+
 import { section } from "../support/guides.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
 
@@ -24,8 +25,13 @@ test("bun install runs no script of a dependency", async () => {
 test("the README's first bun install prints nothing if it succeeds", async () => {
   using directory = projectToInstall();
   const [, install = ""] = /\bbun@[\d.]+ (install[^&]*) &&/.exec(section("Quick start")) ?? [];
-  const { stdout, stderr } = await Bun.$`${process.execPath} ${install.split(" ")}`.cwd(directory.path).quiet();
-  expect({ stdout: stdout.toString(), stderr: stderr.toString() }).toEqual({ stdout: "", stderr: "" });
+  const { stdout, stderr } = await Bun.$`${process.execPath} ${install.split(" ")}`
+    .cwd(directory.path)
+    .quiet();
+  expect({ stdout: stdout.toString(), stderr: stderr.toString() }).toEqual({
+    stdout: "",
+    stderr: "",
+  });
   expect(existsSync(directory.at("node_modules/elysia"))).toBe(true);
 });
 

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync, realpathSync, statSync } from "node:fs";
 import { basename, join } from "node:path";
+
 import packageJson from "../../package.json" with { type: "json" };
 import { packInto } from "../support/installed_package.ts";
 import { RUNTIMES_MODULES, skipsRuntimes } from "../support/module_runtimes.ts";
@@ -30,18 +31,27 @@ test.skipIf(skipsRuntimes("what package managers install")).each(managers)(
   "$name installs the package without a warning, a script of a dependency or too much",
   async ({ add }) => {
     using project = emptyDirectory();
-    await Bun.write(project.at("package.json"), '{ "name": "project", "version": "1.0.0", "license": "MIT" }');
+    await Bun.write(
+      project.at("package.json"),
+      '{ "name": "project", "version": "1.0.0", "license": "MIT" }',
+    );
     const path = `${join(RUNTIMES_MODULES, "node-22/bin")}:${process.env["PATH"]}`;
     const command = [...add, tarball];
     const env = { ...process.env, PATH: path };
-    const { exitCode, stdout, stderr } = await Bun.$`${command}`.cwd(project.path).env(env).nothrow().quiet();
+    const { exitCode, stdout, stderr } = await Bun.$`${command}`
+      .cwd(project.path)
+      .env(env)
+      .nothrow()
+      .quiet();
     const output = `${stdout}\n${stderr}`;
     expect({ exitCode, output }).toMatchObject({ exitCode: 0 });
     const warnings = output.match(/.*(?:\bwarn|peer|deprecated|script|blocked).*/gi) ?? [];
     // A machine's own settings are none of the package's business.
     expect(warnings.filter((line) => !/user config|No license field/.test(line))).toEqual([]);
     const { packages, bytes } = installed(project.at("node_modules"));
-    console.log(`${basename(add.join(" "))}: ${packages.size} packages, ${(bytes / 1e6).toFixed(1)} MB`);
+    console.log(
+      `${basename(add.join(" "))}: ${packages.size} packages, ${(bytes / 1e6).toFixed(1)} MB`,
+    );
     expect(packages).toContain(packageJson.name);
     expect(packages.size).toBeLessThanOrEqual(MAX_PACKAGES);
     expect(bytes).toBeLessThanOrEqual(MAX_BYTES);
@@ -50,9 +60,13 @@ test.skipIf(skipsRuntimes("what package managers install")).each(managers)(
 
 /** The packages below a folder and the bytes of all files, each once though pnpm links to them. */
 function installed(modules: string): { packages: Set<string>; bytes: number } {
-  const entries = readdirSync(modules, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  const entries = readdirSync(modules, { recursive: true, withFileTypes: true }).filter((entry) =>
+    entry.isFile(),
+  );
   const files = new Set(entries.map((entry) => realpathSync(join(entry.parentPath, entry.name))));
-  const names = [...files].map((path) => /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\/package\.json$/.exec(path)?.[1]);
+  const names = [...files].map(
+    (path) => /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\/package\.json$/.exec(path)?.[1],
+  );
   const bytes = [...files].reduce((sum, path) => sum + statSync(path).size, 0);
   return { packages: new Set(names.filter((name) => name !== undefined)), bytes };
 }

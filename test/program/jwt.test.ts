@@ -1,5 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
+
 import { post } from "../support/client.ts";
 import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwks.ts";
 import { ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -21,13 +22,21 @@ async function statusOf(url: string, token: string): Promise<number> {
 test("the program follows AUTH_SCOPE and AUTH_ALGORITHMS", async () => {
   const [key, other] = [await signingKey("EdDSA"), await signingKey("ES256")];
   await using provider = jwksServer(key, other);
-  const env = { ...jwtSettings(provider.url.href), AUTH_SCOPE: "plants:write", AUTH_ALGORITHMS: "EdDSA,RS256" };
+  const env = {
+    ...jwtSettings(provider.url.href),
+    AUTH_SCOPE: "plants:write",
+    AUTH_ALGORITHMS: "EdDSA,RS256",
+  };
   const claims = goodClaims();
   await using server = await startServer({ env });
-  expect(await statusOf(server.url, await signed(key, { ...claims, scope: "openid plants:write" }))).toBe(200);
+  expect(
+    await statusOf(server.url, await signed(key, { ...claims, scope: "openid plants:write" })),
+  ).toBe(200);
   expect(await statusOf(server.url, await signed(key, { ...claims, scope: "openid" }))).toBe(403);
   await server.stderr.until(/Refused credentials.*no scope/);
-  expect(await statusOf(server.url, await signed(other, { ...claims, scope: "plants:write" }))).toBe(401);
+  expect(
+    await statusOf(server.url, await signed(other, { ...claims, scope: "plants:write" })),
+  ).toBe(401);
   await server.stderr.until(/algorithm not accepted/);
 });
 
@@ -50,7 +59,8 @@ test("the program accepts an identity provider's JWTs beside its own tokens, and
     expect(server.stderr.text()).not.toContain("plant_");
   }
   await using server = await startServer({ env: { ...env, AUTH_TOKENS: `${own},${dotted}` } });
-  for (const token of [own, dotted, await signed(key, claims)]) expect(await statusOf(server.url, token)).toBe(200);
+  for (const token of [own, dotted, await signed(key, claims)])
+    expect(await statusOf(server.url, token)).toBe(200);
 });
 
 test("no query of AUTH_JWKS_URL gets into the log, even if the keys cannot be read", async () => {
@@ -59,7 +69,10 @@ test("no query of AUTH_JWKS_URL gets into the log, even if the keys cannot be re
   await using server = await startServer({ env });
   expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(401);
   const [line] = await server.stderr.until(/.*Keys of the identity provider not read.*\n/);
-  expect(JSON.parse(line)).toMatchObject({ level: "WARN", reason: expect.stringContaining("Unable to connect") });
+  expect(JSON.parse(line)).toMatchObject({
+    level: "WARN",
+    reason: expect.stringContaining("Unable to connect"),
+  });
   expect(server.stderr.text()).not.toContain("query-secret");
 });
 
@@ -76,7 +89,9 @@ test("keys of a provider on this machine pass no proxy, and those of any other d
   ] as const) {
     await using server = await startServer({ env: { ...jwtSettings(url), ...proxies } });
     expect(await statusOf(server.url, await signed(forged, goodClaims()))).toBe(401);
-    expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(requests === 0 ? 200 : 401);
+    expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(
+      requests === 0 ? 200 : 401,
+    );
     expect(proxy.requests()).toBe(requests);
   }
 });
@@ -85,7 +100,11 @@ test("the certificate of a provider is checked, whatever NODE_TLS_REJECT_UNAUTHO
   const key = await signingKey();
   const file = (name: string) => join(ROOT, "test/support/tls", name);
   const tls = { cert: Bun.file(file("localhost.crt")), key: Bun.file(file("localhost.key")) };
-  await using provider = Bun.serve({ port: 0, tls, fetch: () => Response.json({ keys: [key.jwk] }) });
+  await using provider = Bun.serve({
+    port: 0,
+    tls,
+    fetch: () => Response.json({ keys: [key.jwk] }),
+  });
   const settings = jwtSettings(`https://localhost:${provider.port}/jwks`);
   for (const [env, status] of [
     [{ NODE_TLS_REJECT_UNAUTHORIZED: "0" }, 401],
@@ -93,6 +112,7 @@ test("the certificate of a provider is checked, whatever NODE_TLS_REJECT_UNAUTHO
   ] as const) {
     await using server = await startServer({ env: { ...settings, ...env } });
     expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(status);
-    if (status === 401) await server.stderr.until(/Keys of the identity provider not read.*certificate/);
+    if (status === 401)
+      await server.stderr.until(/Keys of the identity provider not read.*certificate/);
   }
 });

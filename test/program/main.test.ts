@@ -1,8 +1,9 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
+
 import { post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
+import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -13,18 +14,23 @@ const FERN = { id: 1, name: "Fern", tag: "indoor" };
 async function lifetimes(cwd: string): Promise<(number | null)[]> {
   const { stdout } = await runToEnd({ cwd, args: ["token", "list", "--json"] });
   const tokens = JSON.parse(stdout) as { created: string; expires: string | null }[];
-  return tokens.map(({ created, expires }) => (expires === null ? null : Date.parse(expires) - Date.parse(created)));
+  return tokens.map(({ created, expires }) =>
+    expires === null ? null : Date.parse(expires) - Date.parse(created),
+  );
 }
 
-test.concurrent("the first start prints a token for 24 hours, and a curl line that works as it stands", async () => {
-  await using server = await startServer();
-  const [curl] = await server.stderr.until(/curl .*\n/);
-  const { stdout } = await runToEnd({ program: ["sh", "-c", curl] });
-  expect(stdout).toStartWith("HTTP/1.1 200 OK");
-  expect(stdout).toEndWith('{"name":"Monstera deliciosa","tag":"indoor"}');
-  expect(server.stderr.text()).toContain("It may be in a log now, so it expires in 24 hours.");
-  expect(await lifetimes(server.cwd)).toEqual([86_400_000]);
-});
+test.concurrent(
+  "the first start prints a token for 24 hours, and a curl line that works as it stands",
+  async () => {
+    await using server = await startServer();
+    const [curl] = await server.stderr.until(/curl .*\n/);
+    const { stdout } = await runToEnd({ program: ["sh", "-c", curl] });
+    expect(stdout).toStartWith("HTTP/1.1 200 OK");
+    expect(stdout).toEndWith('{"name":"Monstera deliciosa","tag":"indoor"}');
+    expect(server.stderr.text()).toContain("It may be in a log now, so it expires in 24 hours.");
+    expect(await lifetimes(server.cwd)).toEqual([86_400_000]);
+  },
+);
 
 test("the first token does not expire where it is printed on a terminal", async () => {
   using directory = emptyDirectory();
@@ -101,21 +107,33 @@ test.concurrent(
   },
 );
 
-test.concurrent("in production there is no warning where a token is accepted, or JWTs are", async () => {
-  const provider = { AUTH_JWKS_URL: "http://127.0.0.1:9/", AUTH_ISSUER: "me", AUTH_AUDIENCE: "plant-store" };
-  for (const settings of [{ AUTH_TOKENS: TOKEN }, provider]) {
-    await using server = await startServer({ env: { NODE_ENV: "production", ...settings } });
-    server.child.kill("SIGTERM");
-    expect(await server.stderr.end).not.toContain("No token");
-  }
-});
+test.concurrent(
+  "in production there is no warning where a token is accepted, or JWTs are",
+  async () => {
+    const provider = {
+      AUTH_JWKS_URL: "http://127.0.0.1:9/",
+      AUTH_ISSUER: "me",
+      AUTH_AUDIENCE: "plant-store",
+    };
+    for (const settings of [{ AUTH_TOKENS: TOKEN }, provider]) {
+      await using server = await startServer({ env: { NODE_ENV: "production", ...settings } });
+      server.child.kill("SIGTERM");
+      expect(await server.stderr.end).not.toContain("No token");
+    }
+  },
+);
 
 test.concurrent("CORS_ORIGINS lets a page of another origin post", async () => {
   const origin = "https://app.example.org";
   const env = { AUTH_TOKENS: TOKEN, CORS_ORIGINS: `${origin},http://localhost:5173` };
   await using server = await startServer({ env });
   const headers = { origin, "access-control-request-method": "POST" };
-  expect((await fetch(`${server.url}/plants?x=1`, { method: "OPTIONS", headers })).status).toBe(204);
+  expect((await fetch(`${server.url}/plants?x=1`, { method: "OPTIONS", headers })).status).toBe(
+    204,
+  );
   const response = await post(server.url, undefined, { headers: { origin } });
-  expect([response.status, response.headers.get("access-control-allow-origin")]).toEqual([200, origin]);
+  expect([response.status, response.headers.get("access-control-allow-origin")]).toEqual([
+    200,
+    origin,
+  ]);
 });

@@ -1,5 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
+
 import { post, TOKEN } from "../support/client.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
@@ -11,7 +12,10 @@ function mounting(script: string): string[] {
   return ["unshare", "--mount", ...shell(`${script} && exec "$@"`)];
 }
 
-/** Mounts `image` at `data`, as the lower layer of an overlay. The upper one is in memory: it may not lie on an overlay. */
+/**
+ * Mounts `image` at `data`, as the lower layer of an overlay. The upper one is in memory: it may
+ * not lie on an overlay.
+ */
 const OVERLAY = `
   mount -t tmpfs tmpfs layer && mkdir layer/upper layer/work &&
   mount -t overlay overlay -o lowerdir=image,upperdir=layer/upper,workdir=layer/work data`;
@@ -28,27 +32,36 @@ function skipsMounts(): boolean {
   const canMount =
     Bun.which("unshare") !== null &&
     Bun.spawnSync(["unshare", "--mount", "sh", "-c", OVERLAY], { cwd: here.path }).success;
-  if (!canMount) console.warn("Skipped, databases among mounts: mounting needs root, overlayfs, and util-linux");
+  if (!canMount)
+    console.warn("Skipped, databases among mounts: mounting needs root, overlayfs, and util-linux");
   return !canMount;
 }
 
 const skips = skipsMounts();
 
-test.skipIf(skips)("a database that an image brings in a lower layer is served at the first start", async () => {
-  using here = overlayDirectory();
-  expect((await runToEnd({ cwd: here.at("image"), args: ["token", "create", "garden"] })).exitCode).toBe(0);
+test.skipIf(skips)(
+  "a database that an image brings in a lower layer is served at the first start",
+  async () => {
+    using here = overlayDirectory();
+    expect(
+      (await runToEnd({ cwd: here.at("image"), args: ["token", "create", "garden"] })).exitCode,
+    ).toBe(0);
 
-  await using server = await startServer({
-    cwd: here.path,
-    env: { AUTH_TOKENS: TOKEN },
-    program: mounting(OVERLAY),
-    args: ["--database", "data/plants.db"],
-  });
+    await using server = await startServer({
+      cwd: here.path,
+      env: { AUTH_TOKENS: TOKEN },
+      program: mounting(OVERLAY),
+      args: ["--database", "data/plants.db"],
+    });
 
-  expect((await post(server.url)).status).toBe(200);
-});
+    expect((await post(server.url)).status).toBe(200);
+  },
+);
 
-/** A volume with a new database, and two empty places for it: those of a container, and of the one after it. */
+/**
+ * A volume with a new database, and two empty places for it: those of a container, and of the one
+ * after it.
+ */
 async function volume() {
   const here = emptyDirectory();
   for (const name of ["volume", "first one", "second"]) mkdirSync(here.at(name));
@@ -57,7 +70,14 @@ async function volume() {
   return here;
 }
 
-const COMMANDS = ["serve --port 0", "token list", "export", "check", "backup copy.db", "restore saved.db"];
+const COMMANDS = [
+  "serve --port 0",
+  "token list",
+  "export",
+  "check",
+  "backup copy.db",
+  "restore saved.db",
+];
 
 test.skipIf(skips).each(COMMANDS)(
   "a database that is mounted without its directory is refused: %s",
@@ -78,27 +98,30 @@ test.skipIf(skips).each(COMMANDS)(
   },
 );
 
-test.skipIf(skips)("a mounted directory keeps its plants when a container is killed and replaced", async () => {
-  using here = await volume();
-  const inContainer = (name: string) => ({
-    cwd: here.path,
-    env: { AUTH_TOKENS: TOKEN },
-    program: mounting(`mount --bind volume '${name}'`),
-  });
-
-  {
-    await using server = await startServer({
-      ...inContainer("first one"),
-      args: ["--database", "first one/plants.db"],
+test.skipIf(skips)(
+  "a mounted directory keeps its plants when a container is killed and replaced",
+  async () => {
+    using here = await volume();
+    const inContainer = (name: string) => ({
+      cwd: here.path,
+      env: { AUTH_TOKENS: TOKEN },
+      program: mounting(`mount --bind volume '${name}'`),
     });
-    const posts = Array.from({ length: 100 }, (_, id) => post(server.url, { id, name: "Fern" }));
-    const statuses = (await Promise.all(posts)).map(({ status }) => status);
-    expect(statuses).toEqual(Array(100).fill(200));
-    server.child.kill("SIGKILL");
-    await server.child.exited;
-  }
 
-  const args = ["export", "--database", "second/plants.db"];
-  const { stdout } = await runToEnd({ ...inContainer("second"), args });
-  expect(stdout.trim().split("\n")).toHaveLength(100);
-});
+    {
+      await using server = await startServer({
+        ...inContainer("first one"),
+        args: ["--database", "first one/plants.db"],
+      });
+      const posts = Array.from({ length: 100 }, (_, id) => post(server.url, { id, name: "Fern" }));
+      const statuses = (await Promise.all(posts)).map(({ status }) => status);
+      expect(statuses).toEqual(Array(100).fill(200));
+      server.child.kill("SIGKILL");
+      await server.child.exited;
+    }
+
+    const args = ["export", "--database", "second/plants.db"];
+    const { stdout } = await runToEnd({ ...inContainer("second"), args });
+    expect(stdout.trim().split("\n")).toHaveLength(100);
+  },
+);

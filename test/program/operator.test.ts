@@ -1,12 +1,21 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, utimesSync } from "node:fs";
 import { dirname, join } from "node:path";
+
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, section } from "../support/guides.ts";
 import { missing } from "../support/missing.ts";
-import { emptyDirectory, freePort, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  freePort,
+  ROOT,
+  runToEnd,
+  start,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -20,7 +29,8 @@ test.concurrent("the operator's chapters, followed in order", async () => {
   const serve = () => startServer({ program: ["plant-store"], cwd: home.path, env });
 
   let token: string;
-  // The chapters name the paths of a server; here all is in one directory of one user, and there is no systemd.
+  // The chapters name the paths of a server; here all is in one directory of one user, and there is
+  // no systemd.
   const [backup, restore] = ["Backup", "Restore"].map((heading) => {
     const [code = ""] = blocks(heading, "sh");
     return code
@@ -38,7 +48,10 @@ test.concurrent("the operator's chapters, followed in order", async () => {
     expect(await follow(tokens)).toMatchObject({ exitCode: 0, stdout });
 
     const [reading = ""] = blocks("Export and import", "sh");
-    expect(await follow(reading)).toMatchObject({ exitCode: 0, stderr: "0 added, 1 already there, 0 refused\n" });
+    expect(await follow(reading)).toMatchObject({
+      exitCode: 0,
+      stderr: "0 added, 1 already there, 0 refused\n",
+    });
     expect(await follow(backup)).toMatchObject({ exitCode: 0 });
     expect(await postNumbered(server.url, token, 2)).toBe(200);
     expect(await server.stop()).toBe(0);
@@ -61,17 +74,25 @@ test.concurrent("the scrape configuration and the alerts name what there is", as
   const there = new Set(Array.from((await scrape.text()).matchAll(/^\w+/gm), ([name]) => name));
 
   const [scraping = "", alerting = ""] = blocks("Metrics", "yaml");
-  const { scrape_configs: jobs } = Bun.YAML.parse(scraping) as { scrape_configs: { job_name: string }[] };
+  const { scrape_configs: jobs } = Bun.YAML.parse(scraping) as {
+    scrape_configs: { job_name: string }[];
+  };
   const { groups } = Bun.YAML.parse(alerting) as { groups: { rules: { expr: string }[] }[] };
   const rules = groups.flatMap((group) => group.rules);
   expect(rules).toHaveLength(3);
   const used = rules.flatMap(({ expr }) => expr.match(/\bplant_store_\w+/g) ?? []);
   const documented = section("Metrics").match(/(?<=`)plant_store_\w+(?=(?:\{[^`]*\})?`)/g) ?? [];
-  // A histogram is documented by its name, and has samples of others; a span's attribute is none of Prometheus', and
-  // PostgreSQL's metrics have a test of their own.
+  // A histogram is documented by its name, and has samples of others; a span's attribute is none of
+  // Prometheus', and PostgreSQL's metrics have a test of their own.
   const metrics = documented.filter((name) => !/^plant_store_(?:request_id$|postgres_)/.test(name));
-  const missing = [...used, ...metrics].filter((name) => !there.has(name) && !there.has(`${name}_bucket`));
-  expect({ missing, used: used.length, metrics: metrics.length > 4 }).toEqual({ missing: [], used: 2, metrics: true });
+  const missing = [...used, ...metrics].filter(
+    (name) => !there.has(name) && !there.has(`${name}_bucket`),
+  );
+  expect({ missing, used: used.length, metrics: metrics.length > 4 }).toEqual({
+    missing: [],
+    used: 2,
+    metrics: true,
+  });
   expect(rules.map(({ expr }) => expr).join()).toContain(`up{job="${jobs[0]?.job_name}"}`);
 });
 
@@ -96,12 +117,22 @@ test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
       executable()[0],
     );
     const https = file("HTTPS", "ini", "/etc/systemd/system/plant-store.service.d/https.conf");
-    const analyze = (...args: string[]) => runToEnd({ program: ["systemd-analyze"], args, cwd: home.path });
+    const analyze = (...args: string[]) =>
+      runToEnd({ program: ["systemd-analyze"], args, cwd: home.path });
     for (const text of [unit, `${unit}\n${https}`]) {
       await Bun.write(home.at("plant-store.service"), text);
-      expect(await analyze("verify", "./plant-store.service")).toMatchObject({ exitCode: 0, stderr: "" });
-      const { stdout } = await analyze("security", "--offline=yes", "--no-pager", "./plant-store.service");
-      const [, exposure] = /Overall exposure level for plant-store\.service: (\d+\.\d)/.exec(stdout) ?? [];
+      expect(await analyze("verify", "./plant-store.service")).toMatchObject({
+        exitCode: 0,
+        stderr: "",
+      });
+      const { stdout } = await analyze(
+        "security",
+        "--offline=yes",
+        "--no-pager",
+        "./plant-store.service",
+      );
+      const [, exposure] =
+        /Overall exposure level for plant-store\.service: (\d+\.\d)/.exec(stdout) ?? [];
       expect(Number(exposure)).toBeWithin(0, 3);
     }
   },
@@ -110,14 +141,22 @@ test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
 test("the script of the daily backup makes a copy that is checked, and deletes those of two weeks ago", async () => {
   using home = emptyDirectory();
   mkdirSync(home.at("plant-store"));
-  await using server = await startServer({ cwd: home.at("plant-store"), env: { AUTH_TOKENS: TOKEN } });
+  await using server = await startServer({
+    cwd: home.at("plant-store"),
+    env: { AUTH_TOKENS: TOKEN },
+  });
   expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
   const old = home.at("plant-store/2020-01-01.db");
   await Bun.write(old, "");
   const ago = Date.now() / 1_000 - 15 * 86_400;
   utimesSync(old, ago, ago);
-  const backup = file("Backup", "sh", "/usr/local/bin/plant-store-backup").replaceAll(/\/var\/(lib|backups)\//g, "");
-  expect(await runToEnd({ program: ["sh", "-c", backup], cwd: home.path, env: { PATH } })).toMatchObject({
+  const backup = file("Backup", "sh", "/usr/local/bin/plant-store-backup").replaceAll(
+    /\/var\/(lib|backups)\//g,
+    "",
+  );
+  expect(
+    await runToEnd({ program: ["sh", "-c", backup], cwd: home.path, env: { PATH } }),
+  ).toMatchObject({
     exitCode: 0,
   });
   const copies = await Array.fromAsync(new Bun.Glob("20*.db").scan(home.at("plant-store")));
@@ -147,15 +186,28 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
     );
     const args = ["-p", home.path, "-e", "stderr", "-c", home.at("nginx.conf")];
     await using _ = start({ program: ["nginx"], args, cwd: home.path });
-    const options = { headers: { "x-forwarded-for": "192.0.2.9" }, tls: { ca: Bun.file(`${certificate}.crt`) } };
+    const options = {
+      headers: { "x-forwarded-for": "192.0.2.9" },
+      tls: { ca: Bun.file(`${certificate}.crt`) },
+    };
     let response: Response | undefined;
     while (response === undefined) {
       response = await post(`https://localhost:${port}`, undefined, options).catch(() => undefined);
       await Bun.sleep(20);
     }
-    expect({ status: response.status, body: await response.json() }).toEqual({ status: 200, body: { name: "Fern" } });
-    const large = await post(`https://localhost:${port}`, { id: 1, name: "x".repeat(70_000) }, options);
-    expect({ status: large.status, body: await large.json() }).toMatchObject({ status: 413, body: { error: 4131 } });
+    expect({ status: response.status, body: await response.json() }).toEqual({
+      status: 200,
+      body: { name: "Fern" },
+    });
+    const large = await post(
+      `https://localhost:${port}`,
+      { id: 1, name: "x".repeat(70_000) },
+      options,
+    );
+    expect({ status: large.status, body: await large.json() }).toMatchObject({
+      status: 413,
+      body: { error: 4131 },
+    });
     const [line] = await server.stderr.until(/.*\/plants.*/);
     expect(line).toContain("127.0.0.1");
     expect(line).not.toContain("192.0.2.9");
@@ -163,17 +215,26 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
 );
 
 /**
- * Runs the guide's client in a language with code that stores the largest id through a gateway that breaks the first
- * responses, and checks what the server has then.
+ * Runs the guide's client in a language with code that stores the largest id through a gateway that
+ * breaks the first responses, and checks what the server has then.
  */
-async function storesExactly(language: string, command: readonly string[], main: (url: string) => string) {
+async function storesExactly(
+  language: string,
+  command: readonly string[],
+  main: (url: string) => string,
+) {
   using home = emptyDirectory();
   await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
   using gateway = startBrokenGateway(server.url);
   const [client = ""] = blocks("In Python and Go", language);
   const path = home.at(`client.${language.slice(0, 2)}`);
   await Bun.write(path, `${client}\n${main(gateway.url)}\n`);
-  const ended = await runToEnd({ program: command, args: [path], cwd: home.path, env: { HOME: home.path } });
+  const ended = await runToEnd({
+    program: command,
+    args: [path],
+    cwd: home.path,
+    env: { HOME: home.path },
+  });
   expect(ended).toMatchObject({ exitCode: 0 });
   const exported = await runToEnd({ args: ["export"], cwd: home.path });
   expect(exported.stdout).toBe('{"id":9223372036854775807,"name":"Fern"}\n');

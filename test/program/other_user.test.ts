@@ -14,6 +14,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker, markUnsynced } from "../../src/database/sqlite/fail_stop.ts";
 import { post, TOKEN } from "../support/client.ts";
@@ -29,13 +30,21 @@ const OTHER_USER = 65_534;
 /** Runs the program to its end as another user. */
 function runAsOther(cwd: string, ...args: string[]) {
   const [program = "", ...rest] = [...executable(), ...args];
-  const { status, stdout, stderr } = spawnSync(program, rest, { cwd, uid: OTHER_USER, gid: OTHER_USER, env: {} });
+  const { status, stdout, stderr } = spawnSync(program, rest, {
+    cwd,
+    uid: OTHER_USER,
+    gid: OTHER_USER,
+    env: {},
+  });
   return { exitCode: status, stdout: String(stdout), stderr: String(stderr) };
 }
 
 function skipsOtherUser(): boolean {
   const canRun = process.getuid?.() === 0 && runAsOther("/", "--version").exitCode === 0;
-  if (!canRun) console.warn("Skipped, what another user gets to see: it needs root, and a checkout that all may read");
+  if (!canRun)
+    console.warn(
+      "Skipped, what another user gets to see: it needs root, and a checkout that all may read",
+    );
   return !canRun;
 }
 
@@ -58,13 +67,30 @@ function sharedDirectory() {
 
 /** A command that ends with one line. */
 function refusal(line: string) {
-  return { exitCode: 1, stdout: "", stderr: expect.stringMatching(new RegExp(`^Cannot ${line}\n$`)) };
+  return {
+    exitCode: 1,
+    stdout: "",
+    stderr: expect.stringMatching(new RegExp(`^Cannot ${line}\n$`)),
+  };
 }
 
 const NOT_THE_OWNER = String.raw`open database "\w+\.db": [^\n]* as the user who runs the server`;
 
-const COMMANDS = ["token create garden", "token revoke garden", "token list", "import plants.ndjson", "serve --port 0"];
-const ALL_COMMANDS = [...COMMANDS, "token delete garden", "token prune", "check", "export", "backup copy.db"];
+const COMMANDS = [
+  "token create garden",
+  "token revoke garden",
+  "token list",
+  "import plants.ndjson",
+  "serve --port 0",
+];
+const ALL_COMMANDS = [
+  ...COMMANDS,
+  "token delete garden",
+  "token prune",
+  "check",
+  "export",
+  "backup copy.db",
+];
 
 describe.skipIf(skipsOtherUser())("another user", () => {
   test("who may only read a served database gets one line with the cure", async () => {
@@ -100,7 +126,9 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     const says = `"plants.db-journal" beside it belongs to another user (uid ${OTHER_USER}): find out who put it there, and move it away`;
     for (const command of ALL_COMMANDS) {
       const ended = await runToEnd({ cwd, args: command.split(" ") });
-      expect(ended, command).toEqual(refusal(`(?:open|read) database "plants.db": ${RegExp.escape(says)}`));
+      expect(ended, command).toEqual(
+        refusal(`(?:open|read) database "plants.db": ${RegExp.escape(says)}`),
+      );
     }
   });
 
@@ -152,9 +180,21 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     using directory = emptyDirectory();
     chownSync(directory.path, 1234, OTHER_USER);
     chmodSync(directory.path, 0o770);
-    const program = ["setpriv", `--reuid=${OTHER_USER}`, `--regid=${OTHER_USER}`, "--clear-groups", ...executable()];
-    await using server = await startServer({ cwd: directory.path, program, env: { AUTH_TOKENS: TOKEN } });
-    expect(server.stderr.text()).toContain("Other users may write to the directory of the database");
+    const program = [
+      "setpriv",
+      `--reuid=${OTHER_USER}`,
+      `--regid=${OTHER_USER}`,
+      "--clear-groups",
+      ...executable(),
+    ];
+    await using server = await startServer({
+      cwd: directory.path,
+      program,
+      env: { AUTH_TOKENS: TOKEN },
+    });
+    expect(server.stderr.text()).toContain(
+      "Other users may write to the directory of the database",
+    );
   });
 
   test("who restores a database still owns it, with its mode", () => {
@@ -172,7 +212,9 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     copyFileSync(other.database, other.at("saved.db"));
     chmodSync(other.at("saved.db"), 0o600);
     expect(runAsOther(other.path, "restore", "saved.db")).toEqual(
-      refusal('restore "saved.db": the user who runs this may not read it; run chown, or make backups as this user'),
+      refusal(
+        'restore "saved.db": the user who runs this may not read it; run chown, or make backups as this user',
+      ),
     );
     chownSync(other.at("saved.db"), OTHER_USER, OTHER_USER);
     expect(runAsOther(other.path, "restore", "saved.db").exitCode).toBe(0);
@@ -198,19 +240,24 @@ function stateOf(path: string) {
 const RUN_AS_OTHER = "user nobody; run this as its owner: runuser -u nobody -- plant-store …";
 
 describe.skipIf(skipsOtherUser())("root", () => {
-  test.each([...ALL_COMMANDS, "restore saved.db"])("is refused on another user's database: %s", async (command) => {
-    using other = otherDirectory();
-    expect(runAsOther(other.path, "backup", "saved.db").exitCode).toBe(0);
-    writeFileSync(other.at("plants.ndjson"), '{"id":2,"name":"Moss"}\n');
-    const files = () => readdirSync(other.path).map((name) => stateOf(other.at(name)));
-    const before = files();
+  test.each([...ALL_COMMANDS, "restore saved.db"])(
+    "is refused on another user's database: %s",
+    async (command) => {
+      using other = otherDirectory();
+      expect(runAsOther(other.path, "backup", "saved.db").exitCode).toBe(0);
+      writeFileSync(other.at("plants.ndjson"), '{"id":2,"name":"Moss"}\n');
+      const files = () => readdirSync(other.path).map((name) => stateOf(other.at(name)));
+      const before = files();
 
-    const ended = await runToEnd({ cwd: other.path, args: command.split(" ") });
+      const ended = await runToEnd({ cwd: other.path, args: command.split(" ") });
 
-    const says = `it belongs to ${RUN_AS_OTHER}`;
-    expect(ended).toEqual(refusal(`(?:open|read|replace) database "plants.db": ${RegExp.escape(says)}`));
-    expect(files()).toEqual(before);
-  });
+      const says = `it belongs to ${RUN_AS_OTHER}`;
+      expect(ended).toEqual(
+        refusal(`(?:open|read|replace) database "plants.db": ${RegExp.escape(says)}`),
+      );
+      expect(files()).toEqual(before);
+    },
+  );
 
   test("is refused in another user's directory, whether its database is root's or is not there", async () => {
     using directory = emptyDirectory();
@@ -234,7 +281,9 @@ describe.skipIf(skipsOtherUser())("root", () => {
     symlinkSync(other.path, own.at("backups"));
     for (const target of [other.at("copy.db"), own.at("backups/copy.db")]) {
       const ended = await runToEnd({ cwd: own.path, args: ["backup", target] });
-      expect(ended).toEqual(refusal(`back up to "${target}": its directory belongs to ${RegExp.escape(RUN_AS_OTHER)}`));
+      expect(ended).toEqual(
+        refusal(`back up to "${target}": its directory belongs to ${RegExp.escape(RUN_AS_OTHER)}`),
+      );
     }
     expect(readdirSync(other.path)).toEqual([]);
   });

@@ -1,16 +1,17 @@
 import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+
 import { MIGRATIONS } from "../../src/database/postgres/migrations.ts";
-import { section } from "../support/guides.ts";
-import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
-import { bodyOf } from "../support/load.ts";
+import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
+import { section } from "../support/guides.ts";
+import { bodyOf } from "../support/load.ts";
 import { CONNECT_TIMEOUT, type PostgresCluster, skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_hooks.ts";
-import { streamOf } from "../support/stream.ts";
-import { runCommand } from "../support/stream_io.ts";
 import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { range } from "../support/scale.ts";
+import { streamOf } from "../support/stream.ts";
+import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -20,7 +21,9 @@ const UP_TO_DATE = { exitCode: 0, stdout: "", stderr: "Nothing to do: the schema
 describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   let cluster: PostgresCluster;
   withCluster((started) => (cluster = started), {
-    files: { "pg_hba.conf": "host all secret 127.0.0.1/32 scram-sha-256\nhost all all all trust\n" },
+    files: {
+      "pg_hba.conf": "host all secret 127.0.0.1/32 scram-sha-256\nhost all all all trust\n",
+    },
   });
   beforeAll(async () => {
     // Building it stops this process, where the deadlines of commands run.
@@ -28,45 +31,66 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'open-sesame'");
   });
 
-  const plantStore = (args: readonly string[], url: string) => runCommand(args, { DATABASE_URL: url });
+  const plantStore = (args: readonly string[], url: string) =>
+    runCommand(args, { DATABASE_URL: url });
 
-  /** A database with nothing in it, and what runs a command on it, makes its tables, or imports lines. */
+  /**
+   * A database with nothing in it, and what runs a command on it, makes its tables, or imports
+   * lines.
+   */
   async function emptyDatabase() {
     const database = await cluster.newDatabase();
     const importLines = (lines: string) =>
-      runCommand(["import", "-"], { DATABASE_URL: database.url }, { stdin: () => streamOf([lines]) });
+      runCommand(
+        ["import", "-"],
+        { DATABASE_URL: database.url },
+        { stdin: () => streamOf([lines]) },
+      );
     const migrate = async () =>
-      expect(await plantStore(["migrate"], database.url)).toMatchObject({ exitCode: 0, stdout: "" });
-    return { ...database, importLines, migrate, plantStore: (...args: string[]) => plantStore(args, database.url) };
+      expect(await plantStore(["migrate"], database.url)).toMatchObject({
+        exitCode: 0,
+        stdout: "",
+      });
+    return {
+      ...database,
+      importLines,
+      migrate,
+      plantStore: (...args: string[]) => plantStore(args, database.url),
+    };
   }
 
-  test.concurrent("serve stores plants, says what is ready and what there is to watch, and ends cleanly", async () => {
-    await using database = await emptyDatabase();
-    await database.run("GRANT ALL ON SCHEMA public TO secret");
-    const url = database.url.replace("postgres@", "secret:open-sesame@");
-    const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, LOG_LEVEL: "debug" };
-    await using server = await startServer({ env });
-    const fern = { id: 2n ** 53n + 1n, name: "Fern", tag: "🌱" };
-    for (const [name, status] of [
-      ["Fern", 200],
-      ["Fern", 200],
-      ["Ivy", 409],
-    ] as const) {
-      expect((await post(server.url, bodyOf({ ...fern, name }))).status).toBe(status);
-    }
-    expect((await fetch(`${server.url}/readyz`)).status).toBe(200);
-    const text = await (await fetch(`${server.url}/metrics`, { headers: bearer() })).text();
-    // A plant that takes longer than a second has another one opened.
-    expect(text).toMatch(/^plant_store_postgres_connections [3-6]$/m);
-    expect(text).toContain("plant_store_postgres_reconnections_total 0\n");
-    const namesIn = (document: string) => new Set(document.match(/\bplant_store_postgres_\w+/g));
-    expect(namesIn(text)).toEqual(namesIn(section("Metrics")));
-    expect(await server.stop()).toBe(0);
-    const log = await server.stderr.end;
-    expect(log).toContain(`"database":"${database.name}","username":"secret"`);
-    expect(log).not.toContain("open-sesame");
-    expect(await database.run("SELECT id, name, tag FROM plants")).toEqual([{ ...fern, id: String(fern.id) }]);
-  });
+  test.concurrent(
+    "serve stores plants, says what is ready and what there is to watch, and ends cleanly",
+    async () => {
+      await using database = await emptyDatabase();
+      await database.run("GRANT ALL ON SCHEMA public TO secret");
+      const url = database.url.replace("postgres@", "secret:open-sesame@");
+      const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, LOG_LEVEL: "debug" };
+      await using server = await startServer({ env });
+      const fern = { id: 2n ** 53n + 1n, name: "Fern", tag: "🌱" };
+      for (const [name, status] of [
+        ["Fern", 200],
+        ["Fern", 200],
+        ["Ivy", 409],
+      ] as const) {
+        expect((await post(server.url, bodyOf({ ...fern, name }))).status).toBe(status);
+      }
+      expect((await fetch(`${server.url}/readyz`)).status).toBe(200);
+      const text = await (await fetch(`${server.url}/metrics`, { headers: bearer() })).text();
+      // A plant that takes longer than a second has another one opened.
+      expect(text).toMatch(/^plant_store_postgres_connections [3-6]$/m);
+      expect(text).toContain("plant_store_postgres_reconnections_total 0\n");
+      const namesIn = (document: string) => new Set(document.match(/\bplant_store_postgres_\w+/g));
+      expect(namesIn(text)).toEqual(namesIn(section("Metrics")));
+      expect(await server.stop()).toBe(0);
+      const log = await server.stderr.end;
+      expect(log).toContain(`"database":"${database.name}","username":"secret"`);
+      expect(log).not.toContain("open-sesame");
+      expect(await database.run("SELECT id, name, tag FROM plants")).toEqual([
+        { ...fern, id: String(fern.id) },
+      ]);
+    },
+  );
 
   test.concurrent(
     "what somebody added to the tables is logged; a plant that it refuses is a 500, and ends import in one line",
@@ -85,8 +109,12 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         ["Moss", "23505"],
       ] as const) {
         const response = await post(server.url, { id: 2, name });
-        expect([response.status, await response.json()]).toEqual([500, expect.objectContaining({ error: 5001 })]);
-        // PostgreSQL says more: "Failing row contains (2, Fern, null)". At the end of the scope no plant may be in the log.
+        expect([response.status, await response.json()]).toEqual([
+          500,
+          expect.objectContaining({ error: 5001 }),
+        ]);
+        // PostgreSQL says more: "Failing row contains (2, Fern, null)". At the end of the scope no
+        // plant may be in the log.
         await server.stderr.until(new RegExp(`"level":"ERROR".*${code}`));
       }
       const warnings = server.stderr.text().match(/(?<="level":"WARN","message":")[^"]*/g);
@@ -101,51 +129,71 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     },
   );
 
-  test.concurrent("export and import move plants from SQLite to PostgreSQL and back, byte for byte", async () => {
-    using directory = emptyDirectory();
-    await using database = await emptyDatabase();
-    const move = async (args: string[], url: string) => {
-      const { exitCode, stdout } = await plantStore(args, url);
-      expect(exitCode).toBe(0);
-      return stdout;
-    };
-    const first = `file:${directory.at("first.db")}`;
-    const second = `file:${directory.at("second.db")}`;
-    const more = range(1_000, 11_000).map((id) => ({ id: BigInt(id), name: `plant ${id}` }));
-    const last = HOSTILE_PLANTS.findIndex(({ id }) => id > 11_000n);
-    const plants = [...HOSTILE_PLANTS.slice(0, last), ...more, ...HOSTILE_PLANTS.slice(last)];
-    const file = directory.at("plants.ndjson");
-    await Bun.write(file, plants.map((plant) => `${bodyOf(plant)}\n`).join(""));
-    await move(["import", file], first);
-    const fromSqlite = await move(["export"], first);
-    await Bun.write(file, fromSqlite);
-    await move(["import", file], database.url);
-    expect(await move(["export"], database.url)).toBe(fromSqlite);
-    const csv = await move(["export", "--format", "csv"], database.url);
-    expect(csv).toBe(await move(["export", "--format", "csv"], first));
-    await move(["import", file], second);
-    expect(await move(["export"], second)).toBe(fromSqlite);
-    expect(fromSqlite.split("\n").length).toBe(plants.length + 1);
-  });
+  test.concurrent(
+    "export and import move plants from SQLite to PostgreSQL and back, byte for byte",
+    async () => {
+      using directory = emptyDirectory();
+      await using database = await emptyDatabase();
+      const move = async (args: string[], url: string) => {
+        const { exitCode, stdout } = await plantStore(args, url);
+        expect(exitCode).toBe(0);
+        return stdout;
+      };
+      const first = `file:${directory.at("first.db")}`;
+      const second = `file:${directory.at("second.db")}`;
+      const more = range(1_000, 11_000).map((id) => ({ id: BigInt(id), name: `plant ${id}` }));
+      const last = HOSTILE_PLANTS.findIndex(({ id }) => id > 11_000n);
+      const plants = [...HOSTILE_PLANTS.slice(0, last), ...more, ...HOSTILE_PLANTS.slice(last)];
+      const file = directory.at("plants.ndjson");
+      await Bun.write(file, plants.map((plant) => `${bodyOf(plant)}\n`).join(""));
+      await move(["import", file], first);
+      const fromSqlite = await move(["export"], first);
+      await Bun.write(file, fromSqlite);
+      await move(["import", file], database.url);
+      expect(await move(["export"], database.url)).toBe(fromSqlite);
+      const csv = await move(["export", "--format", "csv"], database.url);
+      expect(csv).toBe(await move(["export", "--format", "csv"], first));
+      await move(["import", file], second);
+      expect(await move(["export"], second)).toBe(fromSqlite);
+      expect(fromSqlite.split("\n").length).toBe(plants.length + 1);
+    },
+  );
 
-  test.concurrent("import waits for a plant that another transaction holds, and counts each once", async () => {
-    await using database = await emptyDatabase();
-    await database.migrate();
-    await using rival = database.connect();
-    await rival.unsafe("BEGIN; INSERT INTO plants VALUES (2, 'Ivy')").simple();
-    const imported = database.importLines('{"id":1,"name":"Fern"}\n{"id":2,"name":"Moss"}\n{"id":3,"name":"Ivy"}\n');
-    const othersAreStored = "SELECT 1 AS one FROM plants WHERE id <> 2 HAVING count(*) = 2";
-    while ((await database.run(othersAreStored)).length === 0) await Bun.sleep(5);
-    await rival.unsafe("ROLLBACK");
-    expect(await imported).toEqual({ exitCode: 0, stdout: "", stderr: "3 added, 0 already there, 0 refused\n" });
-  });
+  test.concurrent(
+    "import waits for a plant that another transaction holds, and counts each once",
+    async () => {
+      await using database = await emptyDatabase();
+      await database.migrate();
+      await using rival = database.connect();
+      await rival.unsafe("BEGIN; INSERT INTO plants VALUES (2, 'Ivy')").simple();
+      const imported = database.importLines(
+        '{"id":1,"name":"Fern"}\n{"id":2,"name":"Moss"}\n{"id":3,"name":"Ivy"}\n',
+      );
+      const othersAreStored = "SELECT 1 AS one FROM plants WHERE id <> 2 HAVING count(*) = 2";
+      while ((await database.run(othersAreStored)).length === 0) await Bun.sleep(5);
+      await rival.unsafe("ROLLBACK");
+      expect(await imported).toEqual({
+        exitCode: 0,
+        stdout: "",
+        stderr: "3 added, 0 already there, 0 refused\n",
+      });
+    },
+  );
 
   test.concurrent("migrate prints the SQL, then applies it, then finds nothing to do", async () => {
     await using database = await emptyDatabase();
     const dry = await database.plantStore("migrate", "--dry-run");
-    expect(dry).toMatchObject({ exitCode: 0, stderr: "", stdout: expect.stringContaining('CREATE TABLE "plants"') });
+    expect(dry).toMatchObject({
+      exitCode: 0,
+      stderr: "",
+      stdout: expect.stringContaining('CREATE TABLE "plants"'),
+    });
     expect(await database.run(TABLES)).toEqual([]);
-    const applied = { exitCode: 0, stdout: "", stderr: MIGRATIONS.map(({ tag }) => `Applied ${tag}\n`).join("") };
+    const applied = {
+      exitCode: 0,
+      stdout: "",
+      stderr: MIGRATIONS.map(({ tag }) => `Applied ${tag}\n`).join(""),
+    };
     expect(await database.plantStore("migrate")).toEqual(applied);
     expect(await database.plantStore("migrate")).toEqual(UP_TO_DATE);
     expect(await database.plantStore("migrate", "--dry-run")).toEqual(UP_TO_DATE);
@@ -169,7 +217,8 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       await rival.unsafe("BEGIN; CREATE TABLE tokens (name text)").simple();
       await using client = database.connect();
       await client.unsafe("SET statement_timeout = '300ms'");
-      // On its one connection they run one after another; as with psql, those after one that fails, too.
+      // On its one connection they run one after another; as with psql, those after one that fails,
+      // too.
       const statements = script.split(/;$/m).map((statement) => client.unsafe(statement).simple());
       const applied = Promise.allSettled(statements);
       const waiting = `SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = '${database.name}'`;
@@ -182,38 +231,63 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     },
   );
 
-  test.concurrent("says in one line that a database is another application's, or a newer plant-store's", async () => {
-    await using foreign = await emptyDatabase();
-    await foreign.run("CREATE TABLE orders (id int)");
-    await using newer = await emptyDatabase();
-    await newer.migrate();
-    await newer.run("INSERT INTO plant_store_migrations VALUES (9999999999999, '9999_from_the_future')");
-    for (const [{ name, plantStore }, reason] of [
-      [foreign, 'schema "public" belongs to another application'],
-      [newer, "it was made by a newer plant-store"],
-    ] as const) {
-      for (const args of [["serve", "--port", "0"], ["migrate"], ["export"], ["token", "list"]]) {
-        const stderr = `Cannot open database "${name}": ${reason}\n`;
-        expect(await plantStore(...args)).toEqual({ exitCode: 1, stdout: "", stderr });
+  test.concurrent(
+    "says in one line that a database is another application's, or a newer plant-store's",
+    async () => {
+      await using foreign = await emptyDatabase();
+      await foreign.run("CREATE TABLE orders (id int)");
+      await using newer = await emptyDatabase();
+      await newer.migrate();
+      await newer.run(
+        "INSERT INTO plant_store_migrations VALUES (9999999999999, '9999_from_the_future')",
+      );
+      for (const [{ name, plantStore }, reason] of [
+        [foreign, 'schema "public" belongs to another application'],
+        [newer, "it was made by a newer plant-store"],
+      ] as const) {
+        for (const args of [["serve", "--port", "0"], ["migrate"], ["export"], ["token", "list"]]) {
+          const stderr = `Cannot open database "${name}": ${reason}\n`;
+          expect(await plantStore(...args)).toEqual({ exitCode: 1, stdout: "", stderr });
+        }
       }
-    }
-    expect(await foreign.run(TABLES)).toEqual([{ tablename: "orders" }]);
-  });
+      expect(await foreign.run(TABLES)).toEqual([{ tablename: "orders" }]);
+    },
+  );
 
   test.concurrent("says in one line what is wrong with a database, and ends", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     const { port } = cluster;
     const refused = [
-      ["postgres://secret:wrong-sesame@db/plants", 2, '"postgres://…": a host on a network needs sslmode'],
-      ["postgres://secret:wrong-sesame@127.0.0.1/plants?sslmode=no", 2, "expected sslmode to be disable, require,"],
+      [
+        "postgres://secret:wrong-sesame@db/plants",
+        2,
+        '"postgres://…": a host on a network needs sslmode',
+      ],
+      [
+        "postgres://secret:wrong-sesame@127.0.0.1/plants?sslmode=no",
+        2,
+        "expected sslmode to be disable, require,",
+      ],
       [
         `postgres://secret:wrong-sesame@127.0.0.1:${port}/postgres?${CONNECT_TIMEOUT}`,
         1,
         "it rejects this user or password (28P01)",
       ],
-      [`postgres://postgres@127.0.0.1:${port}/missing?${CONNECT_TIMEOUT}\r\n`, 1, "it has no such database (3D000)"],
-      [`postgres://postgres@127.0.0.1:1/postgres?connect_timeout=10 `, 1, "127.0.0.1:1: connection refused"],
-      [`postgres://a@127.0.0.1:${silent.port}/b?connect_timeout=1`, 1, "it did not respond in time"],
+      [
+        `postgres://postgres@127.0.0.1:${port}/missing?${CONNECT_TIMEOUT}\r\n`,
+        1,
+        "it has no such database (3D000)",
+      ],
+      [
+        `postgres://postgres@127.0.0.1:1/postgres?connect_timeout=10 `,
+        1,
+        "127.0.0.1:1: connection refused",
+      ],
+      [
+        `postgres://a@127.0.0.1:${silent.port}/b?connect_timeout=1`,
+        1,
+        "it did not respond in time",
+      ],
     ] as const;
     await Promise.all(
       refused.map(async ([url, exitCode, line]) => {

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+
 import { post, untilTokenIs } from "../support/client.ts";
 import { shortenDeadlines } from "../support/deadlines.ts";
 import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
@@ -57,7 +58,10 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
 
   const plantStore = (args: readonly string[]) => runCommand(args, { DATABASE_URL: database });
 
-  /** Waits until a query has found so many rows: a connection that waits ends that after a while, and begins again. */
+  /**
+   * Waits until a query has found so many rows: a connection that waits ends that after a while,
+   * and begins again.
+   */
   async function untilFound(query: string, count = 1): Promise<void> {
     const found = new Set<string>();
     while (found.size < count) {
@@ -144,12 +148,18 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     {
       await using _ = await withoutStandby();
       const stderr = "Stopped: the schema may or may not be up to date\n";
-      expect(await stopAtWait(["migrate"], WAITS_FOR_STANDBY)).toEqual({ exitCode: 1, stdout: "", stderr });
+      expect(await stopAtWait(["migrate"], WAITS_FOR_STANDBY)).toEqual({
+        exitCode: 1,
+        stdout: "",
+        stderr,
+      });
       const late = 'Cannot open database "postgres": it did not respond in time (DEADLINE)\n';
       expect(await plantStore(SERVE)).toEqual({ exitCode: 1, stdout: "", stderr: late });
     }
     while ((await cluster.run(WAITS_FOR_STANDBY)).length > 0) await Bun.sleep(5);
-    expect(await plantStore(["migrate"])).toMatchObject({ stderr: "Nothing to do: the schema is up to date\n" });
+    expect(await plantStore(["migrate"])).toMatchObject({
+      stderr: "Nothing to do: the schema is up to date\n",
+    });
   });
 
   test("says in one line that a role may not delete tokens", async () => {

@@ -1,5 +1,11 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { CONNECT_TIMEOUT, type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
+
+import {
+  CONNECT_TIMEOUT,
+  type PostgresCluster,
+  skipsCluster,
+  startCluster,
+} from "../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
 
@@ -13,13 +19,20 @@ describe.skipIf(skipsCluster())("A standby that has not applied what was acknowl
     standby = await startCluster({ primary });
     await primary.waitForStandby();
     const database = primary.url("postgres");
-    expect(await runCommand(["migrate"], { DATABASE_URL: database })).toMatchObject({ exitCode: 0 });
-    while ((await standby.run("SELECT to_regclass('plant_store_migrations') AS found"))[0]?.["found"] === null) {
+    expect(await runCommand(["migrate"], { DATABASE_URL: database })).toMatchObject({
+      exitCode: 0,
+    });
+    while (
+      (await standby.run("SELECT to_regclass('plant_store_migrations') AS found"))[0]?.["found"] ===
+      null
+    ) {
       await Bun.sleep(5);
     }
     await standby.run("SELECT pg_wal_replay_pause()");
     await primary.run("INSERT INTO plants VALUES (1, 'Fern')");
-    expect(await runCommand(["token", "create", "new"], { DATABASE_URL: database })).toMatchObject({ exitCode: 0 });
+    expect(await runCommand(["token", "create", "new"], { DATABASE_URL: database })).toMatchObject({
+      exitCode: 0,
+    });
   });
   afterAll(async () => {
     await standby[Symbol.asyncDispose]();
@@ -28,15 +41,24 @@ describe.skipIf(skipsCluster())("A standby that has not applied what was acknowl
 
   const at = (ports: readonly number[], rest = "") =>
     `postgres://postgres@${ports.map((port) => `127.0.0.1:${port}`).join(",")}/postgres?${CONNECT_TIMEOUT}${rest}`;
-  const plantStore = (args: readonly string[], url: string) => runCommand(args, { DATABASE_URL: url });
+  const plantStore = (args: readonly string[], url: string) =>
+    runCommand(args, { DATABASE_URL: url });
 
   test("is not read from where the primary can be used, wherever it stands in the URL", async () => {
     for (const url of [at([standby.port, primary.port]), at([primary.port, standby.port])]) {
       const fern = '{"id":1,"name":"Fern"}\n';
       expect(await plantStore(["export"], url)).toEqual({ exitCode: 0, stdout: fern, stderr: "" });
       const tokens = await plantStore(["token", "list"], url);
-      expect(tokens).toEqual({ exitCode: 0, stdout: expect.stringContaining("\nnew "), stderr: "" });
-      const upToDate = { exitCode: 0, stdout: "", stderr: "Nothing to do: the schema is up to date\n" };
+      expect(tokens).toEqual({
+        exitCode: 0,
+        stdout: expect.stringContaining("\nnew "),
+        stderr: "",
+      });
+      const upToDate = {
+        exitCode: 0,
+        stdout: "",
+        stderr: "Nothing to do: the schema is up to date\n",
+      };
       expect(await plantStore(["migrate", "--dry-run"], url)).toEqual(upToDate);
     }
   });
@@ -48,7 +70,10 @@ describe.skipIf(skipsCluster())("A standby that has not applied what was acknowl
     const tokens = await plantStore(["token", "list", "--json"], url);
     expect(tokens).toEqual({ exitCode: 0, stdout: "[]\n", stderr: warning });
     const dry = await plantStore(["migrate", "--dry-run"], url);
-    expect(dry).toMatchObject({ exitCode: 0, stderr: `${warning}Nothing to do: the schema is up to date\n` });
+    expect(dry).toMatchObject({
+      exitCode: 0,
+      stderr: `${warning}Nothing to do: the schema is up to date\n`,
+    });
   });
 
   test("is not read from where target_session_attrs asks for a primary, and never written to", async () => {

@@ -1,10 +1,17 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { cpSync, rmSync, symlinkSync } from "node:fs";
 import { join, relative } from "node:path";
+
 import { blocks, table } from "../support/guides.ts";
-import { failingTests, mutate, repositoryCopy } from "../support/mutant.ts";
 import { RUNTIMES_MODULES } from "../support/module_runtimes.ts";
-import { emptyDirectory, FROM_SOURCE, LONG_TEST_TIMEOUT_MS, ROOT, runToEnd } from "../support/program.ts";
+import { failingTests, mutate, repositoryCopy } from "../support/mutant.ts";
+import {
+  emptyDirectory,
+  FROM_SOURCE,
+  LONG_TEST_TIMEOUT_MS,
+  ROOT,
+  runToEnd,
+} from "../support/program.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -20,13 +27,19 @@ interface Step {
 
 const MIGRATIONS_TEST = "test/database/migrations.test.ts";
 const GUIDES_TEST = "test/program/guides.test.ts";
-const OWN_STORE = { file: "test/module/package.test.ts", name: "Bun tests a store by the README's example" };
+const OWN_STORE = {
+  file: "test/module/package.test.ts",
+  name: "Bun tests a store by the README's example",
+};
 
 /** The edits of the guide, in its order. Behind those of the schemas, it generates the migrations. */
 const STEPS: readonly Step[] = [
   {
     file: "src/plant/plant.ts",
-    insert: { "readonly tag?: string;\n": "  /** How much light the plant needs. */\n  readonly light?: string;\n" },
+    insert: {
+      "readonly tag?: string;\n":
+        "  /** How much light the plant needs. */\n  readonly light?: string;\n",
+    },
   },
   {
     file: "src/plant/plant.ts",
@@ -46,7 +59,10 @@ const STEPS: readonly Step[] = [
       'token_scopes.sql" with { type: "text" };\n': `import light from "../../../drizzle/sqlite/0003_light.sql" with { type: "text" };\n`,
       '"0002_token_scopes": tokenScopes,\n': '  "0003_light": light,\n',
     },
-    test: { file: MIGRATIONS_TEST, name: "the migrations of sqlite > every one in the folder is embedded" },
+    test: {
+      file: MIGRATIONS_TEST,
+      name: "the migrations of sqlite > every one in the folder is embedded",
+    },
   },
   {
     file: "src/database/postgres/migrations.ts",
@@ -54,11 +70,17 @@ const STEPS: readonly Step[] = [
       'plants_and_tokens.sql" with { type: "text" };\n': `import light from "../../../drizzle/postgres/0001_light.sql" with { type: "text" };\n`,
       '"0000_plants_and_tokens": plantsAndTokens,\n': '  "0001_light": light,\n',
     },
-    test: { file: MIGRATIONS_TEST, name: "the migrations of postgres > every one in the folder is embedded" },
+    test: {
+      file: MIGRATIONS_TEST,
+      name: "the migrations of postgres > every one in the folder is embedded",
+    },
   },
   {
     file: "src/http/plants.ts",
-    insert: { '"indoor")),\n': '  light: t.Optional(storableText("How much light the plant needs", "bright")),\n' },
+    insert: {
+      '"indoor")),\n':
+        '  light: t.Optional(storableText("How much light the plant needs", "bright")),\n',
+    },
   },
   {
     file: "src/http/openapi.ts",
@@ -66,13 +88,17 @@ const STEPS: readonly Step[] = [
   },
   {
     file: "src/http/README.md",
-    insert: { "likewise; leave it out for no tag: `null` is refused           |\n": "| `light` | no | likewise |\n" },
+    insert: {
+      "likewise; leave it out for no tag: `null` is refused           |\n":
+        "| `light` | no | likewise |\n",
+    },
     test: { file: GUIDES_TEST, name: "src/http/README.md lists the plant's fields" },
   },
   {
     file: "README.md",
     insert: {
-      "| `tag`  | no       | likewise                                      |\n": "| `light` | no | likewise |\n",
+      "| `tag`  | no       | likewise                                      |\n":
+        "| `light` | no | likewise |\n",
     },
     test: { file: GUIDES_TEST, name: "README.md lists the plant's fields" },
   },
@@ -115,11 +141,13 @@ describe("Add a field", () => {
   });
 
   function take({ file, insert }: Step): void {
-    for (const [before, added] of Object.entries(insert)) mutate(copy.path, { file, from: before, to: before + added });
+    for (const [before, added] of Object.entries(insert))
+      mutate(copy.path, { file, from: before, to: before + added });
   }
 
   function undo({ file, insert }: Step): void {
-    for (const [before, added] of Object.entries(insert)) mutate(copy.path, { file, from: before + added, to: before });
+    for (const [before, added] of Object.entries(insert))
+      mutate(copy.path, { file, from: before + added, to: before });
   }
 
   test("the guide lists the files of these steps, in their order", () => {
@@ -137,8 +165,12 @@ describe("Add a field", () => {
   test("the program reads a file that is older than the field, and adds the column when it writes", async () => {
     using home = emptyDirectory();
     const withField = [process.execPath, copy.at("src/main.ts")];
-    const run = (program: readonly string[], ...args: string[]) => runToEnd({ program, args, cwd: home.path });
-    const [fern, ivy] = ['{"id":1,"name":"Fern"}\n', '{"id":2,"name":"Ivy","tag":"indoor","light":"bright"}\n'];
+    const run = (program: readonly string[], ...args: string[]) =>
+      runToEnd({ program, args, cwd: home.path });
+    const [fern, ivy] = [
+      '{"id":1,"name":"Fern"}\n',
+      '{"id":2,"name":"Ivy","tag":"indoor","light":"bright"}\n',
+    ];
 
     await Bun.write(home.at("old.ndjson"), fern);
     expect(await run(FROM_SOURCE, "import", "old.ndjson")).toMatchObject({ exitCode: 0 });
@@ -195,7 +227,10 @@ async function typeErrors(root: string): Promise<string[]> {
 /** The names of the tests that fail. */
 async function failuresIn(root: string, files: readonly string[]): Promise<string[]> {
   const paths = files.map((file) => `./${file}`);
-  const { stderr } = await Bun.$`bun test --parallel=2 --no-isolate ${paths}`.cwd(root).quiet().nothrow();
+  const { stderr } = await Bun.$`bun test --parallel=2 --no-isolate ${paths}`
+    .cwd(root)
+    .quiet()
+    .nothrow();
   const output = stderr.toString();
   if (!/^ *\d+ pass$/m.test(output)) throw new Error(`No test ran:\n${output}`);
   return output.match(/^\(fail\) .*$|^ *[1-9]\d* error.*$/gm) ?? [];

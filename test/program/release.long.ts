@@ -1,22 +1,36 @@
-import { beforeAll, expect, afterAll, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+
 import packageJson from "../../package.json" with { type: "json" };
 import { version } from "../../src/build/version.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { section } from "../support/guides.ts";
-import { emptyDirectory, LONG_TEST_TIMEOUT_MS, ROOT, runToEnd, startServer } from "../support/program.ts";
+import {
+  emptyDirectory,
+  LONG_TEST_TIMEOUT_MS,
+  ROOT,
+  runToEnd,
+  startServer,
+} from "../support/program.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
-/** Of elf(5), and of the headers of Mach-O and PE: the field that names the processor, and what else tells systems apart. */
+/**
+ * Of elf(5), and of the headers of Mach-O and PE: the field that names the processor, and what else
+ * tells systems apart.
+ */
 const SYSTEMS = {
   "linux-x64": { magic: "\x7fELF", processor: "3e00", interpreter: "/lib64/ld-linux-x86-64" },
   "linux-x64-musl": { magic: "\x7fELF", processor: "3e00", interpreter: "/lib/ld-musl-x86_64" },
   "linux-arm64": { magic: "\x7fELF", processor: "b700", interpreter: "/lib/ld-linux-aarch64" },
   "linux-arm64-musl": { magic: "\x7fELF", processor: "b700", interpreter: "/lib/ld-musl-aarch64" },
   "darwin-x64": { magic: "\xcf\xfa\xed\xfe", processor: "07000001", interpreter: "/usr/lib/dyld" },
-  "darwin-arm64": { magic: "\xcf\xfa\xed\xfe", processor: "0c000001", interpreter: "/usr/lib/dyld" },
+  "darwin-arm64": {
+    magic: "\xcf\xfa\xed\xfe",
+    processor: "0c000001",
+    interpreter: "/usr/lib/dyld",
+  },
   "windows-x64": { magic: "MZ", processor: "6486", interpreter: "PE\0\0" },
   "windows-arm64": { magic: "MZ", processor: "64aa", interpreter: "PE\0\0" },
 } as const;
@@ -37,7 +51,9 @@ async function buildRelease(folder: string, ...systems: readonly System[]): Prom
 
 test("a release has an archive for each system, the npm package and the checksums of both", async () => {
   const archives = Object.keys(SYSTEMS).map((system) => `${titleOf(system as System)}.tar.gz`);
-  expect(readdirSync(release.path).toSorted()).toEqual([...archives, PACKAGE, "SHA256SUMS"].toSorted());
+  expect(readdirSync(release.path).toSorted()).toEqual(
+    [...archives, PACKAGE, "SHA256SUMS"].toSorted(),
+  );
   const checked = await Bun.$`sha256sum --check --strict SHA256SUMS`.cwd(release.path).text();
   expect(checked.match(/: OK$/gm)).toHaveLength(archives.length + 1);
 });
@@ -56,14 +72,20 @@ test.each(Object.entries(SYSTEMS))(
     await unpack(title, directory.path);
     const program = `plant-store${system.magic === "MZ" ? ".exe" : ""}`;
     expect(readdirSync(directory.path)).toEqual([title]);
-    expect(readdirSync(directory.at(title)).toSorted()).toEqual(["LICENSE", "LICENSES.txt", program]);
+    expect(readdirSync(directory.at(title)).toSorted()).toEqual([
+      "LICENSE",
+      "LICENSES.txt",
+      program,
+    ]);
 
     const head = Buffer.from(
       await Bun.file(join(directory.at(title), program))
         .slice(0, 16_384)
         .arrayBuffer(),
     );
-    const processorAt = { "\x7fELF": 18, "\xcf\xfa\xed\xfe": 4, MZ: head.readUInt32LE(0x3c) + 4 }[system.magic];
+    const processorAt = { "\x7fELF": 18, "\xcf\xfa\xed\xfe": 4, MZ: head.readUInt32LE(0x3c) + 4 }[
+      system.magic
+    ];
     expect({
       magic: head.toString("latin1", 0, system.magic.length),
       processor: head.toString("hex", processorAt, processorAt + system.processor.length / 2),
@@ -83,7 +105,11 @@ test("the program of an archive runs in an empty directory", async () => {
     stdout: `${version()}\n`,
     stderr: "",
   });
-  expect(await runToEnd({ program, args: ["licenses"] })).toEqual({ exitCode: 0, stdout: licenses, stderr: "" });
+  expect(await runToEnd({ program, args: ["licenses"] })).toEqual({
+    exitCode: 0,
+    stdout: licenses,
+    stderr: "",
+  });
 
   await using server = await startServer({ program, env: { AUTH_TOKENS: TOKEN } });
   expect((await post(server.url)).status).toBe(200);
@@ -95,7 +121,8 @@ test("the program of an archive runs in an empty directory", async () => {
 test("a second build has the same bytes", async () => {
   using second = emptyDirectory();
   await buildRelease(second.path, "linux-x64", "windows-x64");
-  const sums = (folder: string) => readFileSync(join(folder, "SHA256SUMS"), "utf8").trim().split("\n");
+  const sums = (folder: string) =>
+    readFileSync(join(folder, "SHA256SUMS"), "utf8").trim().split("\n");
   expect(sums(second.path)).toHaveLength(3);
   expect(sums(release.path)).toContainValues(sums(second.path));
 });

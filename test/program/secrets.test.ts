@@ -2,26 +2,40 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
+
 import { post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  ROOT,
+  runToEnd,
+  start,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-test.concurrent("AUTH_TOKENS_FILE names a file of more tokens, one a line or comma-separated", async () => {
-  using directory = emptyDirectory();
-  const file = directory.at("tokens");
-  writeFileSync(file, "one-token-0123456789\r\n\nsecond-token-0123456789,third-token-0123456789\n");
-  const env = { AUTH_TOKENS: `${TOKEN},another-token-0123456789`, AUTH_TOKENS_FILE: file };
-  await using server = await startServer({ cwd: directory.path, env });
-  const names = ["known", "another", "one", "second", "third", "unknown"];
-  const responses = await Promise.all(
-    names.map((name) => post(server.url, undefined, { token: `${name}-token-0123456789` })),
-  );
-  expect(responses.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200, 401]);
-  expect(server.stderr.text()).not.toContain("plant_");
-});
+test.concurrent(
+  "AUTH_TOKENS_FILE names a file of more tokens, one a line or comma-separated",
+  async () => {
+    using directory = emptyDirectory();
+    const file = directory.at("tokens");
+    writeFileSync(
+      file,
+      "one-token-0123456789\r\n\nsecond-token-0123456789,third-token-0123456789\n",
+    );
+    const env = { AUTH_TOKENS: `${TOKEN},another-token-0123456789`, AUTH_TOKENS_FILE: file };
+    await using server = await startServer({ cwd: directory.path, env });
+    const names = ["known", "another", "one", "second", "third", "unknown"];
+    const responses = await Promise.all(
+      names.map((name) => post(server.url, undefined, { token: `${name}-token-0123456789` })),
+    );
+    expect(responses.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200, 401]);
+    expect(server.stderr.text()).not.toContain("plant_");
+  },
+);
 
 test.concurrent.each([
   ["AUTH_TOKENS_FILE", "serve", 0],
@@ -29,18 +43,24 @@ test.concurrent.each([
   ["TLS_KEY_FILE", "serve", 0],
   ["DATABASE_URL_FILE", "serve", 1],
   ["DATABASE_URL_FILE", "export", 1],
-])("a signal ends a program that waits for %s, a pipe without a writer: %s", async (setting, command, exitCode) => {
-  using directory = emptyDirectory();
-  const file = directory.at("pipe");
-  expect(Bun.spawnSync(["mkfifo", file]).exitCode).toBe(0);
-  const pair = join(ROOT, "test/support/tls/localhost");
-  const tls = setting.startsWith("TLS") && { TLS_CERT_FILE: `${pair}.crt`, TLS_KEY_FILE: `${pair}.key` };
-  const env = { PORT: "0", ...tls, [setting]: file };
-  await using program = start({ cwd: directory.path, args: [command], env });
-  // A pipe opens when its reader is there.
-  await (await open(file, "w")).close();
-  expect(await program.stop()).toBe(exitCode);
-});
+])(
+  "a signal ends a program that waits for %s, a pipe without a writer: %s",
+  async (setting, command, exitCode) => {
+    using directory = emptyDirectory();
+    const file = directory.at("pipe");
+    expect(Bun.spawnSync(["mkfifo", file]).exitCode).toBe(0);
+    const pair = join(ROOT, "test/support/tls/localhost");
+    const tls = setting.startsWith("TLS") && {
+      TLS_CERT_FILE: `${pair}.crt`,
+      TLS_KEY_FILE: `${pair}.key`,
+    };
+    const env = { PORT: "0", ...tls, [setting]: file };
+    await using program = start({ cwd: directory.path, args: [command], env });
+    // A pipe opens when its reader is there.
+    await (await open(file, "w")).close();
+    expect(await program.stop()).toBe(exitCode);
+  },
+);
 
 test.concurrent(
   "DATABASE_URL_FILE names a file with the DATABASE_URL, for every command; --database replaces it",
@@ -49,15 +69,24 @@ test.concurrent(
     writeFileSync(directory.at("url"), "file:greenhouse.db\r\n\n");
     const env = { DATABASE_URL_FILE: "url" };
     {
-      await using server = await startServer({ cwd: directory.path, env: { ...env, AUTH_TOKENS: TOKEN } });
+      await using server = await startServer({
+        cwd: directory.path,
+        env: { ...env, AUTH_TOKENS: TOKEN },
+      });
       expect((await post(server.url)).status).toBe(200);
       expect(await server.stop()).toBe(0);
-      const [, configuration = ""] = /"Configuration in force",(.*)/.exec(server.stderr.text()) ?? [];
-      expect(configuration).toContain('"database":{"adapter":"sqlite","path":"greenhouse.db"},"databaseUrlFile":"url"');
+      const [, configuration = ""] =
+        /"Configuration in force",(.*)/.exec(server.stderr.text()) ?? [];
+      expect(configuration).toContain(
+        '"database":{"adapter":"sqlite","path":"greenhouse.db"},"databaseUrlFile":"url"',
+      );
     }
     const call = (command: string, env: Record<string, string>) =>
       runToEnd({ cwd: directory.path, args: command.split(" "), env });
-    expect(await call("export", env)).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("Fern") });
+    expect(await call("export", env)).toMatchObject({
+      exitCode: 0,
+      stdout: expect.stringContaining("Fern"),
+    });
     expect(await call("token create one", env)).toMatchObject({ exitCode: 0 });
     const others = { DATABASE_URL_FILE: "missing", DATABASE_URL: "file:other.db" };
     const listed = await call("token list --database file:greenhouse.db", others);
@@ -67,15 +96,30 @@ test.concurrent(
 );
 
 /** What is in a file that a variable names, if there is one, and why it cannot be used. */
-const REFUSED: readonly (readonly [variable: string, file: string, text: string | undefined, says: string])[] = [
+const REFUSED: readonly (readonly [
+  variable: string,
+  file: string,
+  text: string | undefined,
+  says: string,
+])[] = [
   ["AUTH_TOKENS_FILE", "missing", undefined, ' "missing": no such file or directory'],
-  ["AUTH_TOKENS_FILE", "huge", `${TOKEN}\n`.repeat(50_000), ' "huge": expected at most 1048576 bytes'],
+  [
+    "AUTH_TOKENS_FILE",
+    "huge",
+    `${TOKEN}\n`.repeat(50_000),
+    ' "huge": expected at most 1048576 bytes',
+  ],
   ["AUTH_TOKENS_FILE", "short", `${TOKEN}\nshort\n`, ": token 2 has fewer than 16 characters"],
   ["DATABASE_URL_FILE", "missing", undefined, ' "missing": no such file or directory'],
   ["DATABASE_URL_FILE", "/", undefined, ' "/": illegal operation on a directory'],
   ["DATABASE_URL_FILE", "/dev/zero", undefined, ' "/dev/zero": expected at most 1048576 bytes'],
   ["DATABASE_URL_FILE", "empty", "\n", ' "empty": it is empty'],
-  ["DATABASE_URL_FILE", "word", "sesame\n", ' "word": expected one line, file:PATH or postgres://…'],
+  [
+    "DATABASE_URL_FILE",
+    "word",
+    "sesame\n",
+    ' "word": expected one line, file:PATH or postgres://…',
+  ],
   [
     "DATABASE_URL_FILE",
     "lines",
@@ -109,14 +153,23 @@ test("DATABASE_URL and DATABASE_URL_FILE cannot be used together", async () => {
   expect(await runCommand([], environment)).toEqual({ exitCode: 2, stdout: "", stderr });
 });
 
-test.concurrent("the log warns of static tokens that are easy to guess, without showing them", async () => {
-  const env = { AUTH_TOKENS: `${TOKEN},changemechangeme,${"0123456789abcdef".repeat(2)}` };
-  await using server = await startServer({ env });
-  const warnings = server.stderr.text().match(/^.*easy to guess.*$/gm) ?? [];
-  expect(warnings.map((line) => JSON.parse(line))).toMatchObject([
-    { level: "WARN", message: "Token is easy to guess", setting: "AUTH_TOKENS", token: 2, bits: 44 },
-  ]);
-});
+test.concurrent(
+  "the log warns of static tokens that are easy to guess, without showing them",
+  async () => {
+    const env = { AUTH_TOKENS: `${TOKEN},changemechangeme,${"0123456789abcdef".repeat(2)}` };
+    await using server = await startServer({ env });
+    const warnings = server.stderr.text().match(/^.*easy to guess.*$/gm) ?? [];
+    expect(warnings.map((line) => JSON.parse(line))).toMatchObject([
+      {
+        level: "WARN",
+        message: "Token is easy to guess",
+        setting: "AUTH_TOKENS",
+        token: 2,
+        bits: 44,
+      },
+    ]);
+  },
+);
 
 test.concurrent(
   "a new database is its owner's only, with the files beside it; one that is there keeps its mode",
@@ -128,9 +181,17 @@ test.concurrent(
         return `${name} ${(statSync(directory.at(name)).mode & 0o777).toString(8)}`;
       });
     {
-      await using server = await startServer({ program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
+      await using server = await startServer({
+        program,
+        cwd: directory.path,
+        env: { AUTH_TOKENS: TOKEN },
+      });
       expect((await post(server.url)).status).toBe(200);
-      expect(modes().toSorted()).toEqual(["plants.db 600", "plants.db-shm 600", "plants.db-wal 600"]);
+      expect(modes().toSorted()).toEqual([
+        "plants.db 600",
+        "plants.db-shm 600",
+        "plants.db-wal 600",
+      ]);
       expect(await server.stop()).toBe(0);
     }
     chmodSync(directory.at("plants.db"), 0o640);

@@ -1,12 +1,17 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+
 import { type Browser, chromium, type Page, type Request as Sent } from "playwright-core";
+
 import { post, TOKEN } from "../support/client.ts";
 import { missing } from "../support/missing.ts";
 import { startServer } from "../support/program.ts";
 
 /** 2^53 + 1: a page that reads it as a number writes another one. */
 const PLANT = '{"id": 9007199254740993, "name": "Fern"}';
-/** What there is to read: the introduction and its table, the operation, its responses and their headers. */
+/**
+ * What there is to read: the introduction and its table, the operation, its responses and their
+ * headers.
+ */
 const READ = [
   ".info p",
   ".info th",
@@ -19,18 +24,25 @@ const READ = [
 const DESKTOP = { width: 1280, height: 1000 };
 const PHONE = { width: 390, height: 844 };
 
-/** The name by which the browser knows the server. With a local one Swagger UI would not ask a validator online. */
+/**
+ * The name by which the browser knows the server. With a local one Swagger UI would not ask a
+ * validator online.
+ */
 const HOST = "plants.example";
 const FLAGS = ["--no-proxy-server", `--host-resolver-rules=MAP ${HOST} 127.0.0.1, MAP * ~NOTFOUND`];
 
-/** Nothing inline, nothing evaluated, nothing from elsewhere. Trusted Types are more than Swagger UI 5 can. */
+/**
+ * Nothing inline, nothing evaluated, nothing from elsewhere. Trusted Types are more than Swagger UI
+ * 5 can.
+ */
 const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const BROWSERS = ["chromium", "chromium-browser", "google-chrome"];
 const executablePath = BROWSERS.map((name) => Bun.which(name)).find((path) => path !== null) ?? "";
-const skipsBrowser = executablePath === "" && missing(`Swagger UI: no ${BROWSERS.join(", ")} on PATH`);
+const skipsBrowser =
+  executablePath === "" && missing(`Swagger UI: no ${BROWSERS.join(", ")} on PATH`);
 
 /** How long the browser may take for one step before the test fails, in milliseconds. */
 const TEST_TIMEOUT_MS = 15_000;
@@ -59,8 +71,12 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
       if (["error", "warning"].includes(message.type())) complaints.push(message.text());
     });
     page.on("pageerror", (error) => complaints.push(String(error)));
-    page.on("requestfailed", (request) => complaints.push(`${request.url()} ${request.failure()?.errorText}`));
-    const policy = (await page.goto(`${origin}${prefix}/swagger`))?.headers()["content-security-policy"];
+    page.on("requestfailed", (request) =>
+      complaints.push(`${request.url()} ${request.failure()?.errorText}`),
+    );
+    const policy = (await page.goto(`${origin}${prefix}/swagger`))?.headers()[
+      "content-security-policy"
+    ];
     await page.getByRole("button", { name: "Authorize" }).waitFor();
     return { page, url, origin, policy, requests, complaints };
   }
@@ -82,15 +98,21 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
     test("shows the service, its version and its operation, in light and in dark as the reader prefers", async () => {
       const { page } = docs();
       expect(await page.title()).toBe("Plant Store");
-      expect(await page.getByRole("heading", { level: 1 }).innerText()).toMatch(/^Plant Store\s*1\.0\.0/);
+      expect(await page.getByRole("heading", { level: 1 }).innerText()).toMatch(
+        /^Plant Store\s*1\.0\.0/,
+      );
       expect(await page.locator(".opblock-summary-control").allInnerTexts()).toHaveLength(1);
-      const icon = await fetch(new URL((await page.locator("link[rel=icon]").getAttribute("href")) ?? "", docs().url));
+      const icon = await fetch(
+        new URL((await page.locator("link[rel=icon]").getAttribute("href")) ?? "", docs().url),
+      );
       expect([icon.status, icon.headers.get("content-type")]).toEqual([200, "image/png"]);
       await openOperation(page);
       for (const colorScheme of ["light", "dark", "light"] as const) {
         await page.emulateMedia({ colorScheme });
         // The browser tells the page in one of the next frames (HTML, section 8.1.7.3).
-        await page.locator(colorScheme === "dark" ? "html.dark-mode" : "html:not(.dark-mode)").waitFor();
+        await page
+          .locator(colorScheme === "dark" ? "html.dark-mode" : "html:not(.dark-mode)")
+          .waitFor();
         for (const text of READ) await expectReadable(page, text, colorScheme);
       }
     });
@@ -105,8 +127,13 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
 
     test("shows the 401 that a wrong token gets, and fits the screen with it", async () => {
       await authorize(docs().page, `${TOKEN}-not`);
-      expect(await tryOut(docs().page, PLANT)).toMatchObject({ status: "401", body: { error: 4012 } });
-      expect(await docs().page.evaluate(() => document.documentElement.scrollWidth)).toBe(PHONE.width);
+      expect(await tryOut(docs().page, PLANT)).toMatchObject({
+        status: "401",
+        body: { error: 4012 },
+      });
+      expect(await docs().page.evaluate(() => document.documentElement.scrollWidth)).toBe(
+        PHONE.width,
+      );
       await expectNothingCovered(docs().page);
     });
   });
@@ -122,7 +149,9 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
       expect(y).toBeWithin(0, DESKTOP.height / 2);
       const { y: end, height } = await boxOf(page, `${OPERATION} .opblock-section-request-body`);
       expect(end + height).toBeLessThan(DESKTOP.height);
-      expect(await page.locator(".servers, .servers-title").filter({ visible: true }).count()).toBe(0);
+      expect(await page.locator(".servers, .servers-title").filter({ visible: true }).count()).toBe(
+        0,
+      );
       const errors = page.locator(".info td").first();
       for (const isVisible of [true, false]) {
         await page.locator(".info summary").click();
@@ -153,7 +182,9 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
       await openOperation(page);
       const closed = page.locator("[aria-expanded=false]");
       while ((await closed.count()) > 0) await closed.first().click();
-      expect(requests.map((request) => request.url()).filter((url) => new URL(url).origin !== origin)).toEqual([]);
+      expect(
+        requests.map((request) => request.url()).filter((url) => new URL(url).origin !== origin),
+      ).toEqual([]);
       expect(complaints).toEqual([]);
     });
 
@@ -165,7 +196,8 @@ describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
         await page.goto("about:blank");
         await page.goto(`${origin}${prefix}/swagger#/plants/createPlant`);
         await page.waitForFunction(
-          (selector) => Math.abs(document.querySelector(selector)?.getBoundingClientRect().y ?? Infinity) < 20,
+          (selector) =>
+            Math.abs(document.querySelector(selector)?.getBoundingClientRect().y ?? Infinity) < 20,
           OPERATION,
         );
         expect(await page.locator(OPERATION).getAttribute("class")).toContain("is-open");
@@ -197,7 +229,9 @@ async function expectNothingCovered(page: Page): Promise<void> {
 function serveBelow(prefix: string, target: string): Bun.Server<undefined> {
   const forward = (request: Request) => {
     const { pathname } = new URL(request.url);
-    return fetch(new Request(`${target}${pathname.slice(prefix.length)}`, request), { decompress: false });
+    return fetch(new Request(`${target}${pathname.slice(prefix.length)}`, request), {
+      decompress: false,
+    });
   };
   return Bun.serve({ port: 0, routes: { [`${prefix}/*`]: forward } });
 }
@@ -209,7 +243,10 @@ async function authorize(page: Page, token: string): Promise<void> {
   await page.getByRole("button", { name: "Close" }).click();
 }
 
-/** Sends a plant as it is typed here, or as the page offers it, and reads what the page shows of the response. */
+/**
+ * Sends a plant as it is typed here, or as the page offers it, and reads what the page shows of the
+ * response.
+ */
 async function tryOut(page: Page, typed?: string) {
   await openOperation(page);
   const execute = page.getByRole("button", { name: "Execute" });
@@ -230,7 +267,11 @@ async function openOperation(page: Page): Promise<void> {
   if ((await operation.getAttribute("aria-expanded")) !== "true") await operation.click();
 }
 
-async function expectReadable(page: Page, text: string, colorScheme: "light" | "dark"): Promise<void> {
+async function expectReadable(
+  page: Page,
+  text: string,
+  colorScheme: "light" | "dark",
+): Promise<void> {
   const [ink = 0, paper = 0] = (await page.locator(text).first().evaluate(colorsOf)).map(luminance);
   expect(ink < paper ? "light" : "dark", text).toBe(colorScheme);
   const contrast = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
@@ -241,7 +282,8 @@ async function expectReadable(page: Page, text: string, colorScheme: "light" | "
 /** The colours of a text and of the first opaque thing behind it. Runs in the page. */
 function colorsOf(element: Element): [ink: string, paper: string] {
   let behind: Element | null = element;
-  while (behind !== null && !getComputedStyle(behind).backgroundColor.startsWith("rgb(")) behind = behind.parentElement;
+  while (behind !== null && !getComputedStyle(behind).backgroundColor.startsWith("rgb("))
+    behind = behind.parentElement;
   const paper = behind === null ? "rgb(255, 255, 255)" : getComputedStyle(behind).backgroundColor;
   return [getComputedStyle(element).color, paper];
 }

@@ -1,8 +1,16 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { sendHalf } from "../faults/health.ts";
 import { bearer, CLOSED_PORT, post, TOKEN } from "../support/client.ts";
 import { startCollector } from "../support/collector.ts";
-import { exitCodeOf, freePort, isFromSlowMachine, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  exitCodeOf,
+  freePort,
+  isFromSlowMachine,
+  start,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -17,12 +25,17 @@ interface Line {
 }
 
 /** Runs a server, uses it, stops it, and gives what it logged. */
-async function logOf(env: Record<string, string>, use: (url: string) => Promise<unknown>): Promise<Line[]> {
+async function logOf(
+  env: Record<string, string>,
+  use: (url: string) => Promise<unknown>,
+): Promise<Line[]> {
   await using server = await startServer({ env: { AUTH_TOKENS: TOKEN, ...env } });
   await use(server.url);
   expect(await server.stop()).toBe(0);
   const lines = (await server.stderr.end).trim().split("\n");
-  return lines.map((line) => JSON.parse(line) as Line).filter(({ message }) => !isFromSlowMachine(message));
+  return lines
+    .map((line) => JSON.parse(line) as Line)
+    .filter(({ message }) => !isFromSlowMachine(message));
 }
 
 test.concurrent(
@@ -33,7 +46,11 @@ test.concurrent(
       expect(line["@timestamp"]).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
       expect(line.level).toBe("INFO");
     }
-    expect(lines.map(({ message }) => message.split(" ")[0])).toEqual(["Plant", "Configuration", "Stopping:"]);
+    expect(lines.map(({ message }) => message.split(" ")[0])).toEqual([
+      "Plant",
+      "Configuration",
+      "Stopping:",
+    ]);
     const database = { adapter: "sqlite", path: "plants.db" };
     expect(lines[1]).toMatchObject({ queueLimit: 77, authTokens: 1, database });
   },
@@ -44,20 +61,34 @@ test.concurrent(
   async () => {
     const ids: string[] = [];
     const lines = await logOf({}, async (url) => {
-      const credentials = ["Bearer plant_mistyped-0123456", "Bearer unknown-token-0123", "Basic dXNlcjpwYXNz"];
+      const credentials = [
+        "Bearer plant_mistyped-0123456",
+        "Bearer unknown-token-0123",
+        "Basic dXNlcjpwYXNz",
+      ];
       for (const authorization of credentials) {
-        ids.push((await post(url, undefined, { headers: { authorization } })).headers.get("x-request-id") ?? "");
+        ids.push(
+          (await post(url, undefined, { headers: { authorization } })).headers.get(
+            "x-request-id",
+          ) ?? "",
+        );
       }
       for (let i = 0; i < 20; i++) {
         await Promise.all(Array.from({ length: 50 }, () => post(url, undefined, { token: null })));
       }
     });
     const refused = lines.filter(({ message }) => message === "Refused credentials");
-    expect(refused.slice(0, 3).map(({ reason }) => reason)).toEqual(["mistyped", "unknown", "malformed"]);
+    expect(refused.slice(0, 3).map(({ reason }) => reason)).toEqual([
+      "mistyped",
+      "unknown",
+      "malformed",
+    ]);
     expect(refused.slice(0, 3).map(({ requestId }) => requestId)).toEqual(ids);
     expect(refused.length).toBeLessThan(100);
     expect(lines.filter(({ message }) => message === "Request completed")).toEqual([]);
-    const counts = lines.filter(({ message }) => /^Suppressed \d+ more lines: Refused credentials$/.test(message));
+    const counts = lines.filter(({ message }) =>
+      /^Suppressed \d+ more lines: Refused credentials$/.test(message),
+    );
     const counted = counts.reduce((sum, { suppressed }) => sum + Number(suppressed), 0);
     expect(refused.length + counted).toBe(1_003);
   },
@@ -67,15 +98,21 @@ test.concurrent.each([
   ["off", ["127.0.0.1", "127.0.0.1", "127.0.0.1"]],
   ["Forwarded", ["127.0.0.1", "2001:db8::1", "127.0.0.1"]],
   ["X-Forwarded-For", ["192.0.2.1", "127.0.0.1", "127.0.0.1"]],
-])("with TRUST_PROXY=%s refused credentials are logged with the client's address", async (TRUST_PROXY, clients) => {
-  const lines = await logOf({ TRUST_PROXY }, async (url) => {
-    await post(url, undefined, { token: null, headers: { "x-forwarded-for": "198.51.100.7, 192.0.2.1" } });
-    await post(url, undefined, { token: null, headers: { forwarded: 'for="[2001:db8::1]"' } });
-    await post(url, undefined, { token: null });
-  });
-  const refused = lines.filter(({ message }) => message === "Refused credentials");
-  expect(refused.map(({ client }) => client)).toEqual(clients);
-});
+])(
+  "with TRUST_PROXY=%s refused credentials are logged with the client's address",
+  async (TRUST_PROXY, clients) => {
+    const lines = await logOf({ TRUST_PROXY }, async (url) => {
+      await post(url, undefined, {
+        token: null,
+        headers: { "x-forwarded-for": "198.51.100.7, 192.0.2.1" },
+      });
+      await post(url, undefined, { token: null, headers: { forwarded: 'for="[2001:db8::1]"' } });
+      await post(url, undefined, { token: null });
+    });
+    const refused = lines.filter(({ message }) => message === "Refused credentials");
+    expect(refused.map(({ client }) => client)).toEqual(clients);
+  },
+);
 
 test.concurrent(
   "with LOG_FORMAT=pretty no line of a start is long, and settings at their defaults are left out",
@@ -87,7 +124,9 @@ test.concurrent(
     const lines = server.stderr.text().split("\n");
     expect(lines.filter((line) => line.length > 160)).toEqual([]);
     const configuration = lines.find((line) => line.includes("Configuration in force"));
-    expect(configuration).toContain('database={ adapter: "sqlite", path: "plants.db" } authTokens=1 queueLimit=5000');
+    expect(configuration).toContain(
+      'database={ adapter: "sqlite", path: "plants.db" } authTokens=1 queueLimit=5000',
+    );
     expect(configuration).not.toMatch(/maxBodyBytes|logLevel/);
   },
 );
@@ -160,7 +199,9 @@ test.concurrent(
     for (const path of ["/metrics", `/metrics?access_token=${TOKEN}`]) {
       expect((await fetch(server.url + path)).status).toBe(401);
     }
-    expect((await fetch(`${server.url}/metrics`, { method: "POST", headers: bearer() })).status).toBe(405);
+    expect(
+      (await fetch(`${server.url}/metrics`, { method: "POST", headers: bearer() })).status,
+    ).toBe(405);
   },
 );
 
@@ -172,7 +213,9 @@ function traced(endpoint: string, more: Record<string, string> = {}) {
 
 test.concurrent("what ended just before a stop is sent", async () => {
   using collector = startCollector();
-  await using server = await startServer({ env: traced(collector.url, { OTEL_SERVICE_NAME: "greenhouse" }) });
+  await using server = await startServer({
+    env: traced(collector.url, { OTEL_SERVICE_NAME: "greenhouse" }),
+  });
   await fetch(`${server.url}/livez`);
   expect(await server.stop()).toBe(0);
   expect(collector.spans.map(({ name }) => name)).toEqual(["GET /livez"]);
@@ -210,17 +253,23 @@ test.concurrent("a collector that never answers does not hold up the stop", asyn
   expect(await server.stderr.end).toContain("the collector did not accept the last spans in time");
 });
 
-test.concurrent("a collector that is gone or refuses costs a warning, and neither a plant nor the stop", async () => {
-  using refusing = Bun.serve({ port: 0, fetch: () => new Response("a whole page", { status: 403 }) });
-  for (const port of [CLOSED_PORT, refusing.port]) {
-    await using server = await startServer({ env: traced(`http://127.0.0.1:${port}`) });
-    expect((await post(server.url)).status).toBe(200);
-    expect(await server.stop()).toBe(0);
-    const log = await server.stderr.end;
-    expect(log).toMatch(/"Trace export failed".*"reason":"[^"]+"/);
-    expect(log).not.toContain("a whole page");
-  }
-});
+test.concurrent(
+  "a collector that is gone or refuses costs a warning, and neither a plant nor the stop",
+  async () => {
+    using refusing = Bun.serve({
+      port: 0,
+      fetch: () => new Response("a whole page", { status: 403 }),
+    });
+    for (const port of [CLOSED_PORT, refusing.port]) {
+      await using server = await startServer({ env: traced(`http://127.0.0.1:${port}`) });
+      expect((await post(server.url)).status).toBe(200);
+      expect(await server.stop()).toBe(0);
+      const log = await server.stderr.end;
+      expect(log).toMatch(/"Trace export failed".*"reason":"[^"]+"/);
+      expect(log).not.toContain("a whole page");
+    }
+  },
+);
 
 test.concurrent("the span of a client that went away is no error", async () => {
   using collector = startCollector();
@@ -233,22 +282,25 @@ test.concurrent("the span of a client that went away is no error", async () => {
   expect(collector.spans.map(({ status }) => status)).toEqual([0, 0]);
 });
 
-test.concurrent("tracing sends no secret of the command line or the environment, and listens nowhere", async () => {
-  using collector = startCollector();
-  const metricsPort = freePort();
-  await using server = await startServer({
-    // The flag replaces the variable: this server needs no PostgreSQL.
-    args: ["--database", "file:secret-plants.db"],
-    env: traced(collector.url, {
-      DATABASE_URL: "postgres://greenhouse:secret-0123456789@127.0.0.1/plants",
-      OTEL_METRICS_EXPORTER: "prometheus",
-      OTEL_EXPORTER_PROMETHEUS_PORT: String(metricsPort),
-    }),
-  });
-  expect((await post(server.url)).status).toBe(200);
-  await expect(fetch(`http://127.0.0.1:${metricsPort}/metrics`)).rejects.toThrow();
-  expect(await server.stop()).toBe(0);
-  expect(collector.spans).toHaveLength(1);
-  const sent = collector.requests.map(({ text }) => text).join();
-  for (const secret of ["secret", TOKEN, server.cwd]) expect(sent).not.toContain(secret);
-});
+test.concurrent(
+  "tracing sends no secret of the command line or the environment, and listens nowhere",
+  async () => {
+    using collector = startCollector();
+    const metricsPort = freePort();
+    await using server = await startServer({
+      // The flag replaces the variable: this server needs no PostgreSQL.
+      args: ["--database", "file:secret-plants.db"],
+      env: traced(collector.url, {
+        DATABASE_URL: "postgres://greenhouse:secret-0123456789@127.0.0.1/plants",
+        OTEL_METRICS_EXPORTER: "prometheus",
+        OTEL_EXPORTER_PROMETHEUS_PORT: String(metricsPort),
+      }),
+    });
+    expect((await post(server.url)).status).toBe(200);
+    await expect(fetch(`http://127.0.0.1:${metricsPort}/metrics`)).rejects.toThrow();
+    expect(await server.stop()).toBe(0);
+    expect(collector.spans).toHaveLength(1);
+    const sent = collector.requests.map(({ text }) => text).join();
+    for (const secret of ["secret", TOKEN, server.cwd]) expect(sent).not.toContain(secret);
+  },
+);

@@ -1,4 +1,5 @@
 import { join } from "node:path";
+
 import { post } from "../support/client.ts";
 import { startServer } from "../support/program.ts";
 
@@ -18,7 +19,10 @@ export async function terminalPicture(): Promise<string> {
     lines.push("", `$ curl -w ' %{http_code}' … -d '${JSON.stringify(plant)}'`);
     lines.push(`${await response.text()} ${response.status}`);
   }
-  const text = lines.join("\n").replaceAll(token, "plant_…").replaceAll(server.url, "http://127.0.0.1:3000");
+  const text = lines
+    .join("\n")
+    .replaceAll(token, "plant_…")
+    .replaceAll(server.url, "http://127.0.0.1:3000");
   // The server's output goes to a pipe here. On a terminal, the token does not expire.
   return draw(
     text

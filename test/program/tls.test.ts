@@ -3,11 +3,19 @@ import { copyFileSync, readdirSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { connect, type ConnectionOptions } from "node:tls";
+
+import { sendHalf } from "../faults/health.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { connect as connectTo, type Connection, postBytes, verdictOf } from "../support/load.ts";
-import { sendHalf } from "../faults/health.ts";
-import { emptyDirectory, ROOT, runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  ROOT,
+  runToEnd,
+  start,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { underNohup } from "../support/shell.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -15,7 +23,10 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 /** Certificates for these tests, signed by themselves. */
 const TLS = join(ROOT, "test/support/tls");
 
-/** A certificate and its key in files of their own, which can be changed, and the environment that names them. */
+/**
+ * A certificate and its key in files of their own, which can be changed, and the environment that
+ * names them.
+ */
 function tlsFiles() {
   const directory = emptyDirectory();
   const [cert, key] = [directory.at("server.crt"), directory.at("server.key")];
@@ -24,7 +35,12 @@ function tlsFiles() {
     copyFileSync(`${TLS}/${name}.key`, key);
   };
   use("localhost");
-  return { ...directory, use, cert, env: { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key } };
+  return {
+    ...directory,
+    use,
+    cert,
+    env: { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key },
+  };
 }
 
 async function tlsServer(program: readonly string[] = executable()) {
@@ -38,7 +54,12 @@ async function tlsServer(program: readonly string[] = executable()) {
 /** The name in the certificate that a new connection gets, or the reason why there is no connection. */
 function handshake(url: string, options: ConnectionOptions = {}): Promise<string> {
   const { promise, resolve } = Promise.withResolvers<string>();
-  const socket = connect({ host: "127.0.0.1", port: Number(new URL(url).port), rejectUnauthorized: false, ...options });
+  const socket = connect({
+    host: "127.0.0.1",
+    port: Number(new URL(url).port),
+    rejectUnauthorized: false,
+    ...options,
+  });
   socket.on("secureConnect", () => {
     resolve(String(socket.getPeerCertificate().subject.CN));
     socket.end();
@@ -63,9 +84,21 @@ test("TLS files that are missing, no PEM or not a pair stop the start with one l
   using directory = emptyDirectory();
   const other = `${TLS}/renewed.key`;
   for (const [cert, key, says] of [
-    ["missing.pem", `${TLS}/localhost.key`, 'Cannot use TLS_CERT_FILE "missing.pem": no such file or directory'],
-    [`${TLS}/localhost.crt`, "/dev/zero", 'Cannot use TLS_KEY_FILE "/dev/zero": expected at most 1048576 bytes'],
-    [`${TLS}/localhost.crt`, other, `Cannot use TLS_CERT_FILE "${TLS}/localhost.crt" with TLS_KEY_FILE "${other}": `],
+    [
+      "missing.pem",
+      `${TLS}/localhost.key`,
+      'Cannot use TLS_CERT_FILE "missing.pem": no such file or directory',
+    ],
+    [
+      `${TLS}/localhost.crt`,
+      "/dev/zero",
+      'Cannot use TLS_KEY_FILE "/dev/zero": expected at most 1048576 bytes',
+    ],
+    [
+      `${TLS}/localhost.crt`,
+      other,
+      `Cannot use TLS_CERT_FILE "${TLS}/localhost.crt" with TLS_KEY_FILE "${other}": `,
+    ],
   ] as const) {
     const env = { AUTH_TOKENS: TOKEN, TLS_CERT_FILE: cert, TLS_KEY_FILE: key };
     const run = await runToEnd({ args: ["--port", "0"], env, cwd: directory.path });
@@ -83,7 +116,10 @@ test("SIGHUP changes the certificate under load: requests in flight get their re
   /** Sends without a pause, and begins anew whenever its connection has ended. */
   const client = async () => {
     for (let connection: Connection | undefined; !progress.isOver; progress.responses++) {
-      connection = connection?.isClosed() === false ? connection : await connectTo(server.url).catch(() => undefined);
+      connection =
+        connection?.isClosed() === false
+          ? connection
+          : await connectTo(server.url).catch(() => undefined);
       const response = await connection?.request(plant);
       if (response !== undefined) seen.add(verdictOf(response));
     }
@@ -109,7 +145,12 @@ test("SIGHUP changes the certificate under load: requests in flight get their re
 });
 
 /** SIGHUP makes a server use the files of another certificate. */
-async function expectRenewal({ use, child, stderr, url }: Omit<Awaited<ReturnType<typeof tlsServer>>, "cert">) {
+async function expectRenewal({
+  use,
+  child,
+  stderr,
+  url,
+}: Omit<Awaited<ReturnType<typeof tlsServer>>, "cert">) {
   use("renewed");
   child.kill("SIGHUP");
   await stderr.until(/Certificate reloaded/);
@@ -120,8 +161,12 @@ test("SIGHUP while the server starts does not stop it", async () => {
   using files = tlsFiles();
   const tokens = files.at("tokens");
   expect(Bun.spawnSync(["mkfifo", tokens]).exitCode).toBe(0);
-  await using server = start({ args: ["--port", "0"], env: { ...files.env, AUTH_TOKENS_FILE: tokens } });
-  // A pipe opens when its reader is there: the server reads its tokens, and waits for the end of them.
+  await using server = start({
+    args: ["--port", "0"],
+    env: { ...files.env, AUTH_TOKENS_FILE: tokens },
+  });
+  // A pipe opens when its reader is there: the server reads its tokens, and waits for the end of
+  // them.
   const pipe = await open(tokens, "w");
   server.child.kill("SIGHUP");
   await pipe.writeFile(TOKEN);
@@ -134,8 +179,13 @@ test("SIGHUP with a bad certificate keeps the one before and says why, and a goo
   await using server = await tlsServer(underNohup());
   writeFileSync(server.cert, "no PEM");
   server.child.kill("SIGHUP");
-  const [line] = await server.stderr.until(/.*Certificate reload failed; keeping the current one.*\n/);
-  expect(JSON.parse(line)).toMatchObject({ level: "ERROR", reason: expect.stringContaining("server.crt") });
+  const [line] = await server.stderr.until(
+    /.*Certificate reload failed; keeping the current one.*\n/,
+  );
+  expect(JSON.parse(line)).toMatchObject({
+    level: "ERROR",
+    reason: expect.stringContaining("server.crt"),
+  });
   expect(await handshake(server.url)).toBe("localhost");
   await expectRenewal(server);
 });

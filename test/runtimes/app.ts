@@ -2,8 +2,8 @@ import type * as source from "../../src/mod.ts";
 import type { PlantStore } from "../../src/mod.ts";
 import { TOKEN } from "../support/client.ts";
 
-// What is the same on every runtime: the app over a store in memory, and the signals by which a test tells it what to
-// do next.
+// What is the same on every runtime: the app over a store in memory, and the signals by which a
+// test tells it what to do next.
 
 /** A token with the scope `metrics` alone. */
 export const METRICS_TOKEN = "metrics-token-0123456789";
@@ -13,7 +13,10 @@ const TIMEOUT_MS = 60_000;
 
 const { MODULE } = process.env;
 /** The source, or the same module as it was built. */
-const plantStore = MODULE === undefined ? await import("../../src/mod.ts") : ((await import(MODULE)) as typeof source);
+const plantStore =
+  MODULE === undefined
+    ? await import("../../src/mod.ts")
+    : ((await import(MODULE)) as typeof source);
 const { createApp, groupCommit, memoryStore, PlantStoreError, readiness, SCOPES } = plantStore;
 const { store, release } = storeUnderTest();
 const commits = groupCommit(store, { timeoutMs: TIMEOUT_MS });
@@ -24,12 +27,17 @@ export const app = createApp({
   ready: readiness(() => store.probe()),
   authenticate(token) {
     if (token === TOKEN) return { ok: true, scopes: new Set(SCOPES) };
-    return token === METRICS_TOKEN ? { ok: true, scopes: new Set(["metrics"]) } : { ok: false, reason: "unknown" };
+    return token === METRICS_TOKEN
+      ? { ok: true, scopes: new Set(["metrics"]) }
+      : { ok: false, reason: "unknown" };
   },
   observer: { onError: () => {}, onResponse: () => {} },
 });
 
-/** Prints the address, and obeys signals: SIGHUP releases the held plants, SIGUSR2 drains, SIGTERM stops the server. */
+/**
+ * Prints the address, and obeys signals: SIGHUP releases the held plants, SIGUSR2 drains, SIGTERM
+ * stops the server.
+ */
 export function underTest(address: string, stop: () => Promise<unknown>): void {
   process.on("SIGHUP", release);
   process.on("SIGUSR2", () => {

@@ -1,5 +1,5 @@
-import { parseConfig } from "../../src/settings/settings.ts";
 import { HttpServer } from "../../src/server/http_server.ts";
+import { parseConfig } from "../../src/settings/settings.ts";
 import { app, underTest } from "./app.ts";
 
 // As the executable does it.

@@ -1,4 +1,5 @@
 import { serve } from "srvx/node";
+
 import { app, underTest } from "./app.ts";
 
 const server = serve({

@@ -1,4 +1,7 @@
-/** What is used of srvx here, so that a checkout without test/runtimes/node_modules is checked as well. */
+/**
+ * What is used of srvx here, so that a checkout without test/runtimes/node_modules is checked as
+ * well.
+ */
 declare module "srvx/node" {
   export function serve(options: {
     readonly hostname: string;

@@ -2,17 +2,24 @@ import { expect, spyOn, test } from "bun:test";
 import { copyFileSync, rmSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
+
+import { CommandError } from "../../src/errors.ts";
 import { HttpServer } from "../../src/server/http_server.ts";
 import { parseConfig } from "../../src/settings/settings.ts";
-import { CommandError } from "../../src/errors.ts";
 import { connect, getBytes, postBytes } from "../support/load.ts";
 import { emptyDirectory, ROOT } from "../support/program.ts";
 
-/** A server of HTTPS that echoes bodies behind the client's address, with a certificate in files of its own. */
+/**
+ * A server of HTTPS that echoes bodies behind the client's address, with a certificate in files of
+ * its own.
+ */
 async function echoServer(directory: string) {
   const [cert, key] = [join(directory, "server.crt"), join(directory, "server.key")];
-  for (const path of [cert, key]) copyFileSync(join(ROOT, `test/support/tls/localhost${path.slice(-4)}`), path);
-  const server = new HttpServer(parseConfig({ TLS_CERT_FILE: cert, TLS_KEY_FILE: key }, { port: "0" }));
+  for (const path of [cert, key])
+    copyFileSync(join(ROOT, `test/support/tls/localhost${path.slice(-4)}`), path);
+  const server = new HttpServer(
+    parseConfig({ TLS_CERT_FILE: cert, TLS_KEY_FILE: key }, { port: "0" }),
+  );
   const arrived = Promise.withResolvers<void>();
   const address = await server.listen({
     async fetch(request) {
@@ -43,7 +50,10 @@ test.each([1, 2])(
       await server.reloadCertificate();
       expect(server.isDraining()).toBe(true);
       const other = await connect(address);
-      expect(await other.request(getBytes("/"))).toMatchObject({ status: 200, body: "127.0.0.1 sent " });
+      expect(await other.request(getBytes("/"))).toMatchObject({
+        status: 200,
+        body: "127.0.0.1 sent ",
+      });
       other.close();
     }
     const order: string[] = [];
@@ -92,23 +102,35 @@ test("a server that cannot listen with a new certificate, as on an address that 
   await server.stop(60_000);
 });
 
-const HERE = { fetch: () => new Response("here"), error: () => new Response(null, { status: 500 }) };
+const HERE = {
+  fetch: () => new Response("here"),
+  error: () => new Response(null, { status: 500 }),
+};
 
-test.each(["0.0.0.0", "*", "localhost"])("a server that listens on %s says where clients reach it", async (host) => {
-  const server = new HttpServer(parseConfig({}, { host, port: "0" }));
-  const address = await server.listen(HERE);
-  expect(address).toMatch(/^http:\/\/(?:127\.0\.0\.1|localhost):\d+$/);
-  expect(await (await fetch(address)).text()).toBe("here");
-  await server.stop(0);
-});
+test.each(["0.0.0.0", "*", "localhost"])(
+  "a server that listens on %s says where clients reach it",
+  async (host) => {
+    const server = new HttpServer(parseConfig({}, { host, port: "0" }));
+    const address = await server.listen(HERE);
+    expect(address).toMatch(/^http:\/\/(?:127\.0\.0\.1|localhost):\d+$/);
+    expect(await (await fetch(address)).text()).toBe("here");
+    await server.stop(0);
+  },
+);
 
 test("a server that cannot listen says what to do", async () => {
   const first = new HttpServer(parseConfig({}, { port: "0" }));
   const { port } = new URL(await first.listen(HERE));
   for (const [flags, says] of [
-    [{ port }, `Cannot listen on 127.0.0.1:${port}: the port is in use; choose another with --port`],
+    [
+      { port },
+      `Cannot listen on 127.0.0.1:${port}: the port is in use; choose another with --port`,
+    ],
     // An address for documentation (RFC 5737).
-    [{ host: "192.0.2.1", port }, `192.0.2.1:${port}: this machine does not have that address; choose another with`],
+    [
+      { host: "192.0.2.1", port },
+      `192.0.2.1:${port}: this machine does not have that address; choose another with`,
+    ],
   ] as const) {
     await expect(new HttpServer(parseConfig({}, flags)).listen(HERE)).rejects.toThrow(says);
   }

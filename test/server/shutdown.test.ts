@@ -1,10 +1,12 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { getLogger } from "@logtape/logtape";
-import { parseConfig } from "../../src/settings/settings.ts";
+
+import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { HttpServer } from "../../src/server/http_server.ts";
 import { beginLifetime } from "../../src/server/lifetime.ts";
 import { shutDown } from "../../src/server/shutdown.ts";
-import { groupCommit } from "../../src/group_commit/group_commit.ts";
+import { parseConfig } from "../../src/settings/settings.ts";
 import { testApp } from "../support/app.ts";
 import { connect, postBytes } from "../support/load.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -15,7 +17,10 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const STALL_MS = 300;
 
 test("shutDown() of a server that stalls before its last response responds to the client's next request, too", async () => {
-  const [begun, stored] = [Promise.withResolvers<void>(), Promise.withResolvers<readonly ["added"]>()];
+  const [begun, stored] = [
+    Promise.withResolvers<void>(),
+    Promise.withResolvers<readonly ["added"]>(),
+  ];
   const add = () => {
     begun.resolve();
     return stored.promise;
@@ -24,7 +29,10 @@ test("shutDown() of a server that stalls before its last response responds to th
   const app = testApp({ plants: commits, isShuttingDown: () => true });
   const config = parseConfig({}, { port: "0" });
   const server = new HttpServer(config);
-  const address = await server.listen({ fetch: app.fetch, error: () => new Response(null, { status: 500 }) });
+  const address = await server.listen({
+    fetch: app.fetch,
+    error: () => new Response(null, { status: 500 }),
+  });
   const response = (await connect(address)).request(postBytes({ id: 1n, name: "Fern" }));
   await begun.promise;
   const tokens = { writeUses: async () => {} };
@@ -37,6 +45,8 @@ test("shutDown() of a server that stalls before its last response responds to th
   expect((await response)?.status).toBe(200);
   const next = await (await connect(address)).request(postBytes({ id: 2n, name: "Moss" }));
   expect([next?.status, next?.headers.get("connection")]).toEqual([503, "close"]);
-  expect(next?.body).toBe('{"error":5033,"message":"the server is shutting down; send the plant again"}');
+  expect(next?.body).toBe(
+    '{"error":5033,"message":"the server is shutting down; send the plant again"}',
+  );
   await stopped;
 });

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, jest, spyOn, test } from "bun:test";
+
 import { watchEventLoop } from "../../src/server/watchdog.ts";
 import { memoryLog } from "../support/memory_log.ts";
 

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+
 import { ConfigError } from "../../src/errors.ts";
 import { loggableSettings, parseConfig, SETTINGS } from "../../src/settings/settings.ts";
 
@@ -21,7 +22,9 @@ const DEFAULTS = {
 test("parseConfig() of nothing gives the defaults of the README", () => {
   const config = parseConfig({});
   expect(config).toMatchObject({ ...DEFAULTS, authTokens: [], corsOrigins: [] });
-  const unset = Object.entries(config).flatMap(([name, value]) => (value === undefined ? name : []));
+  const unset = Object.entries(config).flatMap(([name, value]) =>
+    value === undefined ? name : [],
+  );
   expect(unset.toSorted().join(" ")).toBe(
     "authTokensFile databaseUrlFile jwt jwtAlgorithms jwtScope logFormat tls tracing",
   );
@@ -32,7 +35,10 @@ test("parseConfig() takes an empty value as not set", () => {
 });
 
 test("parseConfig() prefers a flag to its variable, and names what was typed", () => {
-  expect(parseConfig({ PORT: "1", HOST: "::1" }, { port: "2" })).toMatchObject({ port: 2, host: "::1" });
+  expect(parseConfig({ PORT: "1", HOST: "::1" }, { port: "2" })).toMatchObject({
+    port: 2,
+    host: "::1",
+  });
   expect(() => parseConfig({ PORT: "x" }, { host: "::1" })).toThrow("Cannot use PORT x: expected");
 });
 
@@ -51,7 +57,10 @@ test.each([
     { DOCS: "false", ACCESS_LOG: "true" },
     { docs: false, accessLog: true },
   ],
-  [{ AUTH_TOKENS: "aaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbb," }, { authTokens: ["aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"] }],
+  [
+    { AUTH_TOKENS: "aaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbb," },
+    { authTokens: ["aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"] },
+  ],
   [
     { CORS_ORIGINS: "https://app.example.org, http://localhost:5173," },
     { corsOrigins: ["https://app.example.org", "http://localhost:5173"] },
@@ -72,7 +81,13 @@ test.each([
 });
 
 const IDENTITY_PROVIDER = { AUTH_ISSUER: "me", AUTH_AUDIENCE: "plant-store" };
-const INTEGERS = ["PORT", "MAX_BODY_BYTES", "QUEUE_LIMIT", "REQUEST_TIMEOUT_MS", "SHUTDOWN_TIMEOUT_MS"];
+const INTEGERS = [
+  "PORT",
+  "MAX_BODY_BYTES",
+  "QUEUE_LIMIT",
+  "REQUEST_TIMEOUT_MS",
+  "SHUTDOWN_TIMEOUT_MS",
+];
 const NO_URL = "expected file:PATH or postgres://…";
 const NO_ORIGIN = "expected origins such as https://app.example.org";
 const NO_BASE_URL = "expected an http or https URL without a password, a query and a fragment";
@@ -85,9 +100,21 @@ const refused: [values: string[], variable: string, says: string][] = [
   ]),
   [["65536"], "PORT", "Cannot use PORT 65536: expected 0 to 65535"],
   [["0"], "MAX_BODY_BYTES", "expected 1 to 9007199254740991"],
-  [["//host/plants.db", ":memory:", "plants.db?mode=memory", "file:", "file: "], "DATABASE_URL", NO_URL],
-  [["file::memory:", "file:plants.db?mode=memory", "file://host/plants.db"], "DATABASE_URL", NO_URL],
-  [["postgres://localhost/plants"], "DATABASE_URL", "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE"],
+  [
+    ["//host/plants.db", ":memory:", "plants.db?mode=memory", "file:", "file: "],
+    "DATABASE_URL",
+    NO_URL,
+  ],
+  [
+    ["file::memory:", "file:plants.db?mode=memory", "file://host/plants.db"],
+    "DATABASE_URL",
+    NO_URL,
+  ],
+  [
+    ["postgres://localhost/plants"],
+    "DATABASE_URL",
+    "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+  ],
   [["*", "null", "app.example.org", "https://app.example.org/"], "CORS_ORIGINS", NO_ORIGIN],
   [["https://app.example.org/x", "ftp://app.example.org"], "CORS_ORIGINS", NO_ORIGIN],
   [["yes"], "DOCS", "expected on or off"],
@@ -103,9 +130,17 @@ const refused: [values: string[], variable: string, says: string][] = [
   [["cert.pem"], "TLS_CERT_FILE", "without TLS_KEY_FILE"],
   [["key.pem"], "TLS_KEY_FILE", "without TLS_CERT_FILE"],
   [["aaaaaaaaaaaaaaaa,short"], "AUTH_TOKENS", "token 2 has fewer than 16 characters"],
-  [["no spaces are in a token"], "AUTH_TOKENS", "token 1 has characters that a bearer token cannot have"],
+  [
+    ["no spaces are in a token"],
+    "AUTH_TOKENS",
+    "token 1 has characters that a bearer token cannot have",
+  ],
   [["otel.example.com", "otel.example.com:4318"], "OTEL_EXPORTER_OTLP_ENDPOINT", NO_BASE_URL],
-  [["grpc://otel.example.com", "https://otel.example.com/?"], "OTEL_EXPORTER_OTLP_ENDPOINT", NO_BASE_URL],
+  [
+    ["grpc://otel.example.com", "https://otel.example.com/?"],
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    NO_BASE_URL,
+  ],
 ];
 
 test.each(refused.flatMap(([values, ...rest]) => values.map((value) => [value, ...rest] as const)))(
@@ -123,12 +158,20 @@ const UNSAFE = [
   "http://localhost.example.com/",
 ];
 
-test.each(UNSAFE)("parseConfig() refuses AUTH_JWKS_URL %s, which others could change on its way", (url) => {
-  const settings = { ...IDENTITY_PROVIDER, AUTH_JWKS_URL: url };
-  expect(() => parseConfig(settings)).toThrow(`Cannot use AUTH_JWKS_URL ${url}: expected an https URL`);
-});
+test.each(UNSAFE)(
+  "parseConfig() refuses AUTH_JWKS_URL %s, which others could change on its way",
+  (url) => {
+    const settings = { ...IDENTITY_PROVIDER, AUTH_JWKS_URL: url };
+    expect(() => parseConfig(settings)).toThrow(
+      `Cannot use AUTH_JWKS_URL ${url}: expected an https URL`,
+    );
+  },
+);
 
-const SECRET_QUERIES = ["https://otel.example.com/?key=secret", "https://otel.example.com/#key=secret"];
+const SECRET_QUERIES = [
+  "https://otel.example.com/?key=secret",
+  "https://otel.example.com/#key=secret",
+];
 const PASSWORDS = [
   "https://me:secret@example.com",
   "https://me:p@secret@example.com",
@@ -160,15 +203,27 @@ test.each([
 
 test("parseConfig() takes an identity provider", () => {
   const settings = { ...IDENTITY_PROVIDER, AUTH_JWKS_URL: "https://id.example.com/jwks" };
-  const jwt = { jwksUrl: new URL("https://id.example.com/jwks"), issuer: "me", audience: "plant-store" };
+  const jwt = {
+    jwksUrl: new URL("https://id.example.com/jwks"),
+    issuer: "me",
+    audience: "plant-store",
+  };
   expect(parseConfig(settings).jwt).toEqual(jwt);
-  expect(parseConfig({ ...settings, AUTH_JWKS_URL: "http://127.0.0.1:8080/jwks" }).jwt?.jwksUrl.port).toBe("8080");
+  expect(
+    parseConfig({ ...settings, AUTH_JWKS_URL: "http://127.0.0.1:8080/jwks" }).jwt?.jwksUrl.port,
+  ).toBe("8080");
 });
 
 test("parseConfig() takes a collector of traces", () => {
-  const [OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME] = ["https://otel.example.com/of/us", "greenhouse"];
+  const [OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME] = [
+    "https://otel.example.com/of/us",
+    "greenhouse",
+  ];
   const { tracing } = parseConfig({ OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME });
-  expect(tracing).toEqual({ endpoint: new URL(OTEL_EXPORTER_OTLP_ENDPOINT), serviceName: OTEL_SERVICE_NAME });
+  expect(tracing).toEqual({
+    endpoint: new URL(OTEL_EXPORTER_OTLP_ENDPOINT),
+    serviceName: OTEL_SERVICE_NAME,
+  });
 });
 
 /** Settings with a secret wherever one can be. */
@@ -192,7 +247,11 @@ test("loggableSettings() shows what is in force, and no secret", () => {
     databaseUrlFile: undefined,
     authTokens: 2,
     authTokensFile: "tokens.txt",
-    jwt: { jwksUrl: "https://id.example.com/jwks", issuer: "https://id.example.com/", audience: "plant-store" },
+    jwt: {
+      jwksUrl: "https://id.example.com/jwks",
+      issuer: "https://id.example.com/",
+      audience: "plant-store",
+    },
     jwtScope: "plants:write",
     jwtAlgorithms: "ES256,EdDSA",
     corsOrigins: "",

@@ -35,7 +35,10 @@ interface Row {
 
 const ENDED = Symbol("the server's life has ended");
 
-/** A primary with a synchronous standby. A commit is durable first, and acknowledged once the standby has it. */
+/**
+ * A primary with a synchronous standby. A commit is durable first, and acknowledged once the
+ * standby has it.
+ */
 export class DatabaseModel {
   /** Those of the primary. */
   #rows = new Map<string, Row>();
@@ -77,7 +80,10 @@ export class DatabaseModel {
     this.#isUp = true;
   }
 
-  /** Ends the primary for good; the standby takes its place, with what it has, and a new standby follows. */
+  /**
+   * Ends the primary for good; the standby takes its place, with what it has, and a new standby
+   * follows.
+   */
   async failOver(downMs: number): Promise<void> {
     this.#crash();
     const replicated = this.#rows.entries().filter(([, { isReplicated }]) => isReplicated);
@@ -98,7 +104,10 @@ export class DatabaseModel {
     this.#change();
   }
 
-  /** Holds ids for a time, as an insert that is rolled back in the end does, or a lock on their rows. */
+  /**
+   * Holds ids for a time, as an insert that is rolled back in the end does, or a lock on their
+   * rows.
+   */
   async hold(ids: readonly string[], durationMs: number): Promise<void> {
     const free = ids.filter((id) => !this.#held.has(id) && this.#rows.get(id)?.inProgress !== true);
     for (const id of free) this.#held.add(id);
@@ -126,12 +135,17 @@ export class DatabaseModel {
     return this.faulty && this.#options.random() < rate;
   }
 
-  async #send(connection: ModelConnection, statement: string, parameters: readonly unknown[]): Promise<unknown[]> {
+  async #send(
+    connection: ModelConnection,
+    statement: string,
+    parameters: readonly unknown[],
+  ): Promise<unknown[]> {
     const { lostRequest, lostReply, blackHole, aborted, slow } = this.#options.rates;
     const delayMs = (0.2 + this.#options.random() * 3) * (this.#happens(slow) ? 100 : 1);
     await this.#options.time.sleep(delayMs / 2);
     if (this.#happens(lostRequest)) return connection.close();
-    if (this.#happens(aborted)) throw new PostgresFailure(this.#options.random() < 0.5 ? "40001" : "40P01");
+    if (this.#happens(aborted))
+      throw new PostgresFailure(this.#options.random() < 0.5 ? "40001" : "40P01");
     const isSilent = this.#happens(blackHole);
     // Over there it goes on, whether anybody is still connected or not.
     const rows = this.#isUp ? await this.#execute(connection, statement, parameters) : ENDED;
@@ -156,7 +170,8 @@ export class DatabaseModel {
     const life = this.#life;
     const inserted = new Map<string, Row>();
     for (const [index, id] of ids.entries()) {
-      const isFree = () => this.#rows.get(id)?.inProgress !== true && (this.#rows.has(id) || !this.#held.has(id));
+      const isFree = () =>
+        this.#rows.get(id)?.inProgress !== true && (this.#rows.has(id) || !this.#held.has(id));
       await this.#rivalsEnd(isFree, lockTimeoutMs);
       if (this.#life !== life) return ENDED;
       if (!isFree()) {
@@ -197,7 +212,10 @@ export class DatabaseModel {
       await Promise.race([this.#changed.promise, late]);
   }
 
-  /** Waits for the standby to have all that was written so far, for ever if it has to; not past the server's end. */
+  /**
+   * Waits for the standby to have all that was written so far, for ever if it has to; not past the
+   * server's end.
+   */
   async #replicated(): Promise<boolean> {
     const life = this.#life;
     const written = [...this.#rows.values()];
@@ -209,7 +227,11 @@ export class DatabaseModel {
   }
 }
 
-type Send = (connection: ModelConnection, statement: string, parameters: readonly unknown[]) => Promise<unknown[]>;
+type Send = (
+  connection: ModelConnection,
+  statement: string,
+  parameters: readonly unknown[],
+) => Promise<unknown[]>;
 
 /** A connection to the model; whatever is in flight rejects when it is closed. */
 class ModelConnection implements Connection {
@@ -227,10 +249,16 @@ class ModelConnection implements Connection {
     this.#closed.promise.catch(() => {});
   }
 
-  async query<Row>(statement: string, parameters: readonly unknown[] = []): Promise<readonly Row[]> {
+  async query<Row>(
+    statement: string,
+    parameters: readonly unknown[] = [],
+  ): Promise<readonly Row[]> {
     if (!this.#isOpen) return this.#closed.promise;
     try {
-      return (await Promise.race([this.#send(this, statement, parameters), this.#closed.promise])) as Row[];
+      return (await Promise.race([
+        this.#send(this, statement, parameters),
+        this.#closed.promise,
+      ])) as Row[];
     } finally {
       this.#repliedAt = performance.now();
     }

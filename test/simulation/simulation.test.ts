@@ -1,4 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import { plantStore } from "../../src/database/postgres/database.ts";
 import { Pool } from "../../src/database/postgres/pool.ts";
 import { PlantStoreError } from "../../src/errors.ts";
@@ -18,20 +19,26 @@ const { SIMULATION_SEED } = process.env;
 
 test("group commit and lanes lose, invent and change no plant, whatever the database does and when", async () => {
   const first = printedSeed("simulation") % 1_000_000_000;
-  const seeds = SIMULATION_SEED === undefined ? range(first, first + scaled(20, 5_000) - 1) : [Number(SIMULATION_SEED)];
+  const seeds =
+    SIMULATION_SEED === undefined
+      ? range(first, first + scaled(20, 5_000) - 1)
+      : [Number(SIMULATION_SEED)];
   const sum = { acknowledged: 0, unavailable: 0, retries: 0, reconnections: 0 };
   const failed: object[] = [];
   for (const seed of seeds) {
     try {
       const { counts, ...ended } = await simulate(seed);
       for (const name of Object.keys(sum) as (keyof typeof sum)[]) sum[name] += counts[name];
-      const isGood = Bun.deepEquals(ended.verdict, INTACT) && ended.wrongConflicts === 0 && ended.latestMs < 2;
+      const isGood =
+        Bun.deepEquals(ended.verdict, INTACT) && ended.wrongConflicts === 0 && ended.latestMs < 2;
       if (!isGood) failed.push({ seed, ...ended });
     } catch (error) {
       failed.push({ seed, error: String(error) });
     }
   }
-  console.log(`| simulation | ${seeds.length} seeds | ${JSON.stringify(sum)} | failed ${failed.length} |`);
+  console.log(
+    `| simulation | ${seeds.length} seeds | ${JSON.stringify(sum)} | failed ${failed.length} |`,
+  );
   expect(failed).toEqual([]);
 });
 
@@ -54,7 +61,10 @@ const LANES = 3;
 const PLANTS = 150;
 const IDS = 60;
 
-/** Servers add plants to a database that fails in every way that the seed has; in the end all is well, and judged. */
+/**
+ * Servers add plants to a database that fails in every way that the seed has; in the end all is
+ * well, and judged.
+ */
 async function simulate(seed: number, { locksLosers = true } = {}) {
   using time = virtualTime();
   const random = randomFrom(seed);
@@ -66,7 +76,10 @@ async function simulate(seed: number, { locksLosers = true } = {}) {
   let unavailable = 0;
   /** Plants refused with 409 though nobody sent another one under their id. */
   let wrongConflicts = 0;
-  /** How late the latest response was, in milliseconds past the time that it has and what a suspended machine took. */
+  /**
+   * How late the latest response was, in milliseconds past the time that it has and what a
+   * suspended machine took.
+   */
   let latestMs = 0;
 
   async function add(commits: GroupCommit, plant: NewPlant): Promise<void> {
@@ -104,7 +117,8 @@ async function simulate(seed: number, { locksLosers = true } = {}) {
   const verdict = await time.until(run());
   // After a jump a deadline is extended, by a second at most.
   if (time.jumpedMs() > 0) latestMs -= time.jumpedMs() + 1_000;
-  const sum = (name: "retries" | "reconnections") => pools.reduce((total, { counts }) => total + counts[name], 0);
+  const sum = (name: "retries" | "reconnections") =>
+    pools.reduce((total, { counts }) => total + counts[name], 0);
   const counts = {
     acknowledged: ledger.acknowledgements(),
     unavailable,
@@ -132,8 +146,15 @@ function ratesFrom(random: () => number): FaultRates {
   };
 }
 
-/** Restarts, failovers, a standby that goes and comes, plants that others hold, and a machine that was suspended. */
-async function causeDisasters(model: DatabaseModel, time: ReturnType<typeof virtualTime>, random: () => number) {
+/**
+ * Restarts, failovers, a standby that goes and comes, plants that others hold, and a machine that
+ * was suspended.
+ */
+async function causeDisasters(
+  model: DatabaseModel,
+  time: ReturnType<typeof virtualTime>,
+  random: () => number,
+) {
   const count = Math.floor(random() * 6);
   for (let disaster = 0; disaster < count; disaster++) {
     await time.sleep(random() * 600);
@@ -148,7 +169,9 @@ async function causeDisasters(model: DatabaseModel, time: ReturnType<typeof virt
 }
 
 function someIds(random: () => number): string[] {
-  return Array.from({ length: 1 + Math.floor(random() * 5) }, () => String(Math.floor(random() * IDS)));
+  return Array.from({ length: 1 + Math.floor(random() * 5) }, () =>
+    String(Math.floor(random() * IDS)),
+  );
 }
 
 function seededMathRandom(random: () => number): Disposable {

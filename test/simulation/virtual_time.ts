@@ -6,7 +6,10 @@ interface Timer {
   readonly run: () => void;
 }
 
-/** Time that passes only when nothing else is left to do: that of all timers and `performance.now()`. */
+/**
+ * Time that passes only when nothing else is left to do: that of all timers and
+ * `performance.now()`.
+ */
 export function virtualTime() {
   let now = 0;
   let jumpedMs = 0;
@@ -22,7 +25,8 @@ export function virtualTime() {
     // Of those that are due at one time, the first that was set.
     let next: readonly [id: number, Timer] | undefined;
     for (const timer of timers) if (next === undefined || timer[1].at < next[1].at) next = timer;
-    if (next === undefined) throw new Error("Nothing is left to happen, and something is waited for");
+    if (next === undefined)
+      throw new Error("Nothing is left to happen, and something is waited for");
     const [id, { at, run }] = next;
     timers.delete(id);
     now = Math.max(now, at);
@@ -37,7 +41,8 @@ export function virtualTime() {
   performance.now = () => now;
   return {
     now: () => now,
-    sleep: (delayMs: number) => new Promise<void>((resolve) => void schedule(() => resolve(), delayMs)),
+    sleep: (delayMs: number) =>
+      new Promise<void>((resolve) => void schedule(() => resolve(), delayMs)),
     /** Time passes without anybody noticing: a machine was suspended. */
     jump(byMs: number): void {
       now += byMs;

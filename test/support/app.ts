@@ -30,10 +30,16 @@ const THROWS_INTERNAL_ERRORS: Observer = {
   onResponse() {},
 };
 
-/** A request as a server of the web gives it to an app: with its length, unless its body comes in chunks. */
+/**
+ * A request as a server of the web gives it to an app: with its length, unless its body comes in
+ * chunks.
+ */
 export function fetchRequest(
   request: WireRequest,
-  { host = "localhost:3000", chunks }: { readonly host?: string; readonly chunks?: Iterable<Uint8Array> } = {},
+  {
+    host = "localhost:3000",
+    chunks,
+  }: { readonly host?: string; readonly chunks?: Iterable<Uint8Array> } = {},
 ): Request {
   const { method, path, body } = request;
   const headers = new Headers([["host", host], ...headersOf(request)]);

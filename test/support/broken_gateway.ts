@@ -10,8 +10,8 @@ const RESPONSES: readonly string[] = [
 ];
 
 /**
- * Starts a gateway in front of a server. It answers the first connections itself, cuts the response on the next one,
- * and forwards from then on.
+ * Starts a gateway in front of a server. It answers the first connections itself, cuts the response
+ * on the next one, and forwards from then on.
  */
 export function startBrokenGateway(url: string) {
   const { hostname, port } = new URL(url);

@@ -1,7 +1,8 @@
 import { INT64_MAX, INT64_MIN } from "../../src/plant/plant.ts";
 import { TOKEN } from "./client.ts";
 
-// What is good or bad in one part of a request. The app is tested with each, and so is every runtime over a socket.
+// What is good or bad in one part of a request. The app is tested with each, and so is every
+// runtime over a socket.
 
 /** The largest integer that every number in JavaScript below it is exact, too: 2^53 - 1. */
 const SAFE = 9007199254740991n;

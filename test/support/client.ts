@@ -1,17 +1,24 @@
 /** The token that the programs under test are given as `AUTH_TOKENS`, and test apps know. */
 export const TOKEN = "known-token-0123456789";
 
-/** Where nobody listens: the port of the discard service (RFC 863). One that was just free could be another test's. */
+/**
+ * Where nobody listens: the port of the discard service (RFC 863). One that was just free could be
+ * another test's.
+ */
 export const CLOSED_PORT = 9;
 
-/** A `POST /plants`, a good one unless told otherwise; headers given replace its own, `null` removes one. */
+/**
+ * A `POST /plants`, a good one unless told otherwise; headers given replace its own, `null` removes
+ * one.
+ */
 export function postPlant(
   body: BodyInit | object = { id: 1, name: "Fern" },
   headers: Readonly<Record<string, string | null>> = {},
   url = "http://localhost:3000",
 ): Request {
   const all = { ...bearer(), "content-type": "application/json", ...headers };
-  const isRaw = typeof body === "string" || body instanceof Uint8Array || body instanceof ReadableStream;
+  const isRaw =
+    typeof body === "string" || body instanceof Uint8Array || body instanceof ReadableStream;
   return new Request(`${url}/plants`, {
     method: "POST",
     headers: Object.entries(all).filter((header): header is [string, string] => header[1] !== null),
@@ -44,14 +51,18 @@ export function bearer(token = TOKEN): { authorization: string } {
   return { authorization: `Bearer ${token}` };
 }
 
-/** How long a change of a token may take to reach a running server, in milliseconds: three times what is promised. */
+/**
+ * How long a change of a token may take to reach a running server, in milliseconds: three times
+ * what is promised.
+ */
 const TOKEN_CHANGE_MS = 15_000;
 
 /** Sends a plant with a token again and again, until the response has the status. */
 export async function untilTokenIs(status: 200 | 401, url: string, token: string): Promise<void> {
   const limit = performance.now() + TOKEN_CHANGE_MS;
   while ((await post(url, undefined, { token })).status !== status) {
-    if (performance.now() > limit) throw new Error(`The token is not answered ${status} after ${TOKEN_CHANGE_MS} ms`);
+    if (performance.now() > limit)
+      throw new Error(`The token is not answered ${status} after ${TOKEN_CHANGE_MS} ms`);
     await Bun.sleep(50);
   }
 }

@@ -1,4 +1,7 @@
-/** An OTLP receiver (https://opentelemetry.io/docs/specs/otlp/#otlphttp) on a free port, until the end of the scope. */
+/**
+ * An OTLP receiver (https://opentelemetry.io/docs/specs/otlp/#otlphttp) on a free port, until the
+ * end of the scope.
+ */
 export function startCollector() {
   const spans: ReturnType<typeof toSpan>[] = [];
   const resources: ReturnType<typeof attributesOf>[] = [];
@@ -9,11 +12,19 @@ export function startCollector() {
     async fetch(request) {
       const bytes = await request.bytes();
       const { pathname } = new URL(request.url);
-      requests.push({ path: pathname, headers: request.headers, text: new TextDecoder("latin1").decode(bytes) });
+      requests.push({
+        path: pathname,
+        headers: request.headers,
+        text: new TextDecoder("latin1").decode(bytes),
+      });
       // The numbers are those of the fields in opentelemetry/proto/trace/v1/trace.proto.
-      for (const resourceSpans of pathname === "/v1/traces" ? decode(bytes).all(1).map(decode) : []) {
-        for (const resource of resourceSpans.all(1)) resources.push(attributesOf(decode(resource), 1));
-        for (const scopeSpans of resourceSpans.all(2).map(decode)) spans.push(...scopeSpans.all(2).map(toSpan));
+      for (const resourceSpans of pathname === "/v1/traces"
+        ? decode(bytes).all(1).map(decode)
+        : []) {
+        for (const resource of resourceSpans.all(1))
+          resources.push(attributesOf(decode(resource), 1));
+        for (const scopeSpans of resourceSpans.all(2).map(decode))
+          spans.push(...scopeSpans.all(2).map(toSpan));
       }
       return new Response();
     },
@@ -60,7 +71,10 @@ function attributesOf(message: Message, field: number): Record<string, string | 
 
 type Message = ReturnType<typeof decode>;
 
-/** The fields of a protobuf message, by their numbers (https://protobuf.dev/programming-guides/encoding/). */
+/**
+ * The fields of a protobuf message, by their numbers
+ * (https://protobuf.dev/programming-guides/encoding/).
+ */
 function decode(message: Uint8Array) {
   const fields = new Map<number, (number | Uint8Array)[]>();
   let at = 0;
@@ -84,7 +98,8 @@ function decode(message: Uint8Array) {
     const tag = varint();
     fields.getOrInsertComputed(tag >>> 3, () => []).push(valueOf(tag & 7));
   }
-  const all = (field: number) => (fields.get(field) ?? []).filter((value) => value instanceof Uint8Array);
+  const all = (field: number) =>
+    (fields.get(field) ?? []).filter((value) => value instanceof Uint8Array);
   const bytes = (field: number) => all(field).at(-1) ?? new Uint8Array();
   return {
     has: (field: number) => fields.has(field),

@@ -1,6 +1,7 @@
 import { Database } from "bun:sqlite";
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { TOKEN } from "./client.ts";
 import { emptyDirectory, runToEnd } from "./program.ts";
@@ -107,7 +108,10 @@ function cellOf(page: Buffer, index: number): number {
   return page.readUInt16BE((isInner(page) ? 12 : 8) + 2 * index);
 }
 
-/** Where a leaf's first cell has the type of its name: behind its own size, its id, the header's size and the id's type. */
+/**
+ * Where a leaf's first cell has the type of its name: behind its own size, its id, the header's
+ * size and the id's type.
+ */
 function nameTypeOf(leaf: Buffer): number {
   const cell = cellOf(leaf, 0);
   let at = cell + 1;

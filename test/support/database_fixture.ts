@@ -1,10 +1,14 @@
 import { readdirSync } from "node:fs";
+
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 
-/** A directory with a database that holds these plants, and is not in use; gone at the end of the scope. */
+/**
+ * A directory with a database that holds these plants, and is not in use; gone at the end of the
+ * scope.
+ */
 export async function databaseFixture(plants: readonly NewPlant[]) {
   const directory = emptyDirectory(memoryDirectory());
   const path = directory.at("plants.db");

@@ -3,7 +3,10 @@ import { spyOn } from "bun:test";
 /** Timers from this length on, in milliseconds, are for deadlines. */
 const LONG_MS = 5_000;
 
-/** Ends timers of seconds after a tenth of their time, to the end of the scope; the clock passes as the test says. */
+/**
+ * Ends timers of seconds after a tenth of their time, to the end of the scope; the clock passes as
+ * the test says.
+ */
 export function shortenDeadlines() {
   const { setTimeout } = globalThis;
   const now = performance.now.bind(performance);

@@ -1,5 +1,6 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
+
 import packageJson from "../../package.json" with { type: "json" };
 import { version } from "../../src/build/version.ts";
 import { makeOnce } from "./process_lock.ts";
@@ -42,7 +43,13 @@ function removeOldBuilds(): void {
 
 function digestOfSources(): string {
   const hasher = new Bun.CryptoHasher("sha256").update(Bun.revision).update(version());
-  const files = [...new Bun.Glob("{src,drizzle}/**/*").scanSync(ROOT), "package.json", "bun.lock", "tsconfig.json"];
-  for (const file of files.toSorted()) hasher.update(`\n${file}\n`).update(readFileSync(join(ROOT, file)));
+  const files = [
+    ...new Bun.Glob("{src,drizzle}/**/*").scanSync(ROOT),
+    "package.json",
+    "bun.lock",
+    "tsconfig.json",
+  ];
+  for (const file of files.toSorted())
+    hasher.update(`\n${file}\n`).update(readFileSync(join(ROOT, file)));
   return hasher.digest("hex").slice(0, 16);
 }

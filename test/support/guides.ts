@@ -1,17 +1,25 @@
 import { join } from "node:path";
+
 import { ROOT } from "./program.ts";
 
 /** Every Markdown page with its path from the root, the root's README first. */
 export const guides = await Promise.all(
-  ["README.md", ...(await Array.fromAsync(new Bun.Glob("{src,test}/**/README.md").scan(ROOT))).toSorted()]
+  [
+    "README.md",
+    ...(await Array.fromAsync(new Bun.Glob("{src,test}/**/README.md").scan(ROOT))).toSorted(),
+  ]
     .filter((path) => !path.includes("node_modules"))
     .map(async (path) => ({ path, text: await Bun.file(join(ROOT, path)).text() })),
 );
 
-/** What stands below a heading, as far as the next one of the same level or above; of the first page that has it. */
+/**
+ * What stands below a heading, as far as the next one of the same level or above; of the first page
+ * that has it.
+ */
 export function section(heading: string): string {
   for (const { text } of guides) {
-    const [, level = "", rest] = new RegExp(`^(##+) ${RegExp.escape(heading)}\n(.*)`, "ms").exec(text) ?? [];
+    const [, level = "", rest] =
+      new RegExp(`^(##+) ${RegExp.escape(heading)}\n(.*)`, "ms").exec(text) ?? [];
     if (rest !== undefined) return rest.split(new RegExp(`^#{2,${level.length}} `, "m"))[0] ?? "";
   }
   throw new Error(`No guide has the heading "${heading}"`);
@@ -46,5 +54,8 @@ export function codeThatExports(name: string): string {
 }
 
 function codeIn(text: string, language: string): string[] {
-  return Array.from(text.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms")), ([, code = ""]) => code);
+  return Array.from(
+    text.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms")),
+    ([, code = ""]) => code,
+  );
 }

@@ -1,9 +1,13 @@
 import { chmodSync, copyFileSync, cpSync, mkdirSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
+
 import packageJson from "../../package.json" with { type: "json" };
 import { emptyDirectory, ROOT } from "./program.ts";
 
-/** Packs the package, and installs it with the dependencies of the lock file in a directory of its own. */
+/**
+ * Packs the package, and installs it with the dependencies of the lock file in a directory of its
+ * own.
+ */
 export async function installPackage() {
   using stack = new DisposableStack();
   const directory = stack.use(emptyDirectory());
@@ -17,15 +21,23 @@ export async function installPackage() {
 
 const TARBALL = `${packageJson.name}-${packageJson.version}.tgz`;
 
-/** Packs into a directory, from a copy: packing builds, and two tests that pack at once must not share what is built. */
+/**
+ * Packs into a directory, from a copy: packing builds, and two tests that pack at once must not
+ * share what is built.
+ */
 export async function packInto(directory: string): Promise<string> {
   using checkout = emptyDirectory();
   const built = ["src", "drizzle", "README.md", "LICENSE", "package.json", "tsconfig.json"];
-  for (const name of [...built, ...packageJson.files.filter((file) => /\.(?:md|svg)$/.test(file))]) {
+  for (const name of [
+    ...built,
+    ...packageJson.files.filter((file) => /\.(?:md|svg)$/.test(file)),
+  ]) {
     cpSync(join(ROOT, name), join(checkout.path, name), { recursive: true });
   }
   symlinkSync(join(ROOT, "node_modules"), join(checkout.path, "node_modules"));
-  await Bun.$`${process.execPath} pm pack --quiet --destination ${directory}`.cwd(checkout.path).quiet();
+  await Bun.$`${process.execPath} pm pack --quiet --destination ${directory}`
+    .cwd(checkout.path)
+    .quiet();
   return join(directory, TARBALL);
 }
 

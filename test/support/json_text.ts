@@ -1,11 +1,15 @@
 import * as fc from "fast-check";
+
 import { INT64_MAX, INT64_MIN } from "../../src/plant/plant.ts";
 import { anyCharacter } from "./unicode.ts";
 
-// JSON as text, not as values: what matters is how things are written. Most of it is valid, some is not.
+// JSON as text, not as values: what matters is how things are written. Most of it is valid, some is
+// not.
 
 /** One of these, each as often as its weight says. */
-export function oneOf<Value>(...weighted: [weight: number, arbitrary: fc.Arbitrary<Value>][]): fc.Arbitrary<Value> {
+export function oneOf<Value>(
+  ...weighted: [weight: number, arbitrary: fc.Arbitrary<Value>][]
+): fc.Arbitrary<Value> {
   return fc.oneof(...weighted.map(([weight, arbitrary]) => ({ weight, arbitrary })));
 }
 
@@ -15,13 +19,27 @@ export function wordOf(words: string): fc.Arbitrary<string> {
 }
 
 /** Where integers change their nature, and their neighbours. */
-const BOUNDARIES = [0n, 1n, 10n, 1000n, 2n ** 31n, 2n ** 53n, 10n ** 18n, 2n ** 63n, 2n ** 64n, 10n ** 20n];
+const BOUNDARIES = [
+  0n,
+  1n,
+  10n,
+  1000n,
+  2n ** 31n,
+  2n ** 53n,
+  10n ** 18n,
+  2n ** 63n,
+  2n ** 64n,
+  10n ** 20n,
+];
 
 const integer = fc
   .tuple(fc.constantFrom(...BOUNDARIES), fc.integer({ min: -3, max: 3 }), fc.boolean())
   .map(([boundary, step, negative]) => (boundary + BigInt(step)) * (negative ? -1n : 1n));
 
-/** An integer with its point moved and its exponent to match, zeros appended: the same number, or nearly. */
+/**
+ * An integer with its point moved and its exponent to match, zeros appended: the same number, or
+ * nearly.
+ */
 const respelled = fc
   .record({
     integer,
@@ -39,14 +57,21 @@ const respelled = fc
     const at = shown.length - places;
     const fraction = shown.slice(at) + "0".repeat(zeros) + last;
     const exponent = places + error;
-    const power = exponent === 0 ? "" : e + (exponent < 0 ? `-${padding}${-exponent}` : plus + padding + exponent);
-    return sign + shown.slice(0, at).replace(/^0+(?=\d)/, "") + (fraction && `.${fraction}`) + power;
+    const power =
+      exponent === 0
+        ? ""
+        : e + (exponent < 0 ? `-${padding}${-exponent}` : plus + padding + exponent);
+    return (
+      sign + shown.slice(0, at).replace(/^0+(?=\d)/, "") + (fraction && `.${fraction}`) + power
+    );
   });
 
 /** Any int64; most need more digits than a double has. */
 const wideInteger = fc.bigInt({ min: INT64_MIN, max: INT64_MAX }).map(String);
 
-const anyNumber = fc.stringMatching(/^-?(0|[1-9]\d{0,21})(\.\d{1,25})?([eE][+-]?(\d{1,3}|400|9{20}))?$/);
+const anyNumber = fc.stringMatching(
+  /^-?(0|[1-9]\d{0,21})(\.\d{1,25})?([eE][+-]?(\d{1,3}|400|9{20}))?$/,
+);
 
 /** A number in any spelling, near every boundary. */
 export const numberText: fc.Arbitrary<string> = fc.oneof(
@@ -59,24 +84,41 @@ export const numberText: fc.Arbitrary<string> = fc.oneof(
 );
 
 /** Of any UTF-16 unit, and more often of a surrogate, a NUL, a quotation mark and a backslash. */
-const escapedUnit = fc.stringMatching(/^\\u([\da-fA-F]{4}|[dD][89a-fA-F][\da-fA-F]{2}|00(00|22|5[cC]))$/);
+const escapedUnit = fc.stringMatching(
+  /^\\u([\da-fA-F]{4}|[dD][89a-fA-F][\da-fA-F]{2}|00(00|22|5[cC]))$/,
+);
 
-const rawText = fc.string({ unit: anyCharacter, maxLength: 5 }).map((text) => JSON.stringify(text).slice(1, -1));
+const rawText = fc
+  .string({ unit: anyCharacter, maxLength: 5 })
+  .map((text) => JSON.stringify(text).slice(1, -1));
 
-/** What is easily altered on its way: composed and decomposed, at the ends of ranges, with a meaning elsewhere. */
+/**
+ * What is easily altered on its way: composed and decomposed, at the ends of ranges, with a meaning
+ * elsewhere.
+ */
 const storableCharacter = wordOf("' / { : , \u007F é e\u0301 \uFEFF \u2028 \uFFFF \u{10FFFF}");
 const storableEscape = wordOf(String.raw`\" \\ \/ \b \f \n \r \t \u0001 \u0041 \uD83C\udf31`);
 
 /** A string that can be stored, raw or in escapes. */
 export const storableText: fc.Arbitrary<string> = fc
-  .array(fc.oneof(fc.string({ unit: "grapheme", maxLength: 5 }).map(quotable), storableCharacter, storableEscape), {
-    maxLength: 4,
-  })
+  .array(
+    fc.oneof(
+      fc.string({ unit: "grapheme", maxLength: 5 }).map(quotable),
+      storableCharacter,
+      storableEscape,
+    ),
+    {
+      maxLength: 4,
+    },
+  )
   .map((pieces) => `"${pieces.join("")}"`);
 
 /** A string that cannot be stored exactly, though JSON takes it. */
 const unstorableText = fc
-  .tuple(storableText, fc.constantFrom("\\u0000", "\\ud800", "\\udfff", "\\uDF31\\uD83C", "\\ud83cx"))
+  .tuple(
+    storableText,
+    fc.constantFrom("\\u0000", "\\ud800", "\\udfff", "\\uDF31\\uD83C", "\\ud83cx"),
+  )
   .map(([text, escape]) => `${text.slice(0, -1)}${escape}"`);
 
 /** Longer than what is written to a disk or a socket at once. */
@@ -91,7 +133,20 @@ export const stringText: fc.Arbitrary<string> = fc
       [4, rawText],
       [4, escapedUnit],
       [2, storableEscape],
-      [1, fc.constantFrom("\n", "\t", "\u0000", "\u001F", "\\x41", "\\u12", "\\", "\\U0041", "\u007F")],
+      [
+        1,
+        fc.constantFrom(
+          "\n",
+          "\t",
+          "\u0000",
+          "\u001F",
+          "\\x41",
+          "\\u12",
+          "\\",
+          "\\U0041",
+          "\u007F",
+        ),
+      ],
     ),
     { maxLength: 4 },
   )
@@ -103,12 +158,25 @@ function quotable(text: string): string {
 
 const space = mostly("", fc.stringMatching(/^[ \t\n\r]{0,3}$/), 4);
 
-const KEYS = ["id", "name", "tag", "ID", "Name", "", "i", "__proto__", "constructor", "toString", "ｉd"];
+const KEYS = [
+  "id",
+  "name",
+  "tag",
+  "ID",
+  "Name",
+  "",
+  "i",
+  "__proto__",
+  "constructor",
+  "toString",
+  "ｉd",
+];
 
 /** A key, some characters of which may be escaped: the bits say which. */
 const keyOf = (name: fc.Arbitrary<string>, bits: fc.Arbitrary<number>) =>
   fc.tuple(name, bits).map(([name, bits]) => {
-    const escaped = (char: string) => String.raw`\u` + char.charCodeAt(0).toString(16).padStart(4, "0");
+    const escaped = (char: string) =>
+      String.raw`\u` + char.charCodeAt(0).toString(16).padStart(4, "0");
     return `"${Array.from(name, (char, i) => ((bits >> i) & 1 ? escaped(char) : char)).join("")}"`;
   });
 
@@ -142,7 +210,13 @@ const named = (name: string) => keyOf(fc.constant(name), mostly(0, fc.nat({ max:
 
 /** Few ids and few names, so that plants meet again, under the same id in several spellings. */
 const familiarId = wordOf("1 1.0 10e-1 2 2e0 -0 0 9223372036854775807 9007199254740993");
-const familiarName = fc.constantFrom('"Fern"', String.raw`"\u0046ern"`, '"Ivy"', '"é"', '"e\u0301"');
+const familiarName = fc.constantFrom(
+  '"Fern"',
+  String.raw`"\u0046ern"`,
+  '"Ivy"',
+  '"é"',
+  '"e\u0301"',
+);
 
 const withPlantInside = fc.constantFrom(
   '{"id":7,"name":"y"}',
@@ -152,7 +226,10 @@ const withPlantInside = fc.constantFrom(
   String.raw`"{\"id\":3}"`,
 );
 
-const idMember = member(named("id"), oneOf([4, familiarId], [18, wideInteger], [2, numberText], [1, anyValue]));
+const idMember = member(
+  named("id"),
+  oneOf([4, familiarId], [18, wideInteger], [2, numberText], [1, anyValue]),
+);
 const textOf = oneOf(
   [24, familiarName],
   [24, storableText],
@@ -164,10 +241,19 @@ const textOf = oneOf(
 const nameMember = member(named("name"), textOf);
 const tagMember = member(named("tag"), textOf);
 
-/** Unknown members mostly, some with a plant inside, and now and then a second `id`, `name` or `tag`. */
+/**
+ * Unknown members mostly, some with a plant inside, and now and then a second `id`, `name` or
+ * `tag`.
+ */
 const otherMember = oneOf(
   [1, member(key, anyValue)],
-  [1, member(fc.constantFrom('"x"', '"__proto__"', '"ID"', '"id\\u0000"'), fc.oneof(withPlantInside, anyValue))],
+  [
+    1,
+    member(
+      fc.constantFrom('"x"', '"__proto__"', '"ID"', '"id\\u0000"'),
+      fc.oneof(withPlantInside, anyValue),
+    ),
+  ],
   [1, fc.oneof(idMember, nameMember, tagMember)],
 );
 
@@ -185,9 +271,15 @@ const plantText: fc.Arbitrary<string> = fc
   })
   .map(objectText);
 
-/** As many levels as are good, or one more, or thousands; a parser that recurses may have no stack for them. */
+/**
+ * As many levels as are good, or one more, or thousands; a parser that recurses may have no stack
+ * for them.
+ */
 const nested = fc
-  .record({ depth: fc.oneof(fc.integer({ min: 99, max: 101 }), fc.nat({ max: 5_000 })), isClosed: fc.boolean() })
+  .record({
+    depth: fc.oneof(fc.integer({ min: 99, max: 101 }), fc.nat({ max: 5_000 })),
+    isClosed: fc.boolean(),
+  })
   .map(({ depth, isClosed }) => "[".repeat(depth) + (isClosed ? "]".repeat(depth) : ""));
 
 /** Nearly JSON, or not at all. */
@@ -212,7 +304,10 @@ const piece = oneOf(
   [1, fc.constantFrom("", " ", "\u0000", "\uFEFF")],
 );
 
-/** A whole body: mostly a plant, else another value, or a plant with a piece of it replaced or its end cut off. */
+/**
+ * A whole body: mostly a plant, else another value, or a plant with a piece of it replaced or its
+ * end cut off.
+ */
 export const bodyText: fc.Arbitrary<string> = oneOf(
   [100, plantText],
   [3, fc.tuple(space, anyValue, space).map((parts) => parts.join(""))],
@@ -234,7 +329,11 @@ export const bodyBytes: fc.Arbitrary<Uint8Array<ArrayBuffer>> = oneOf(
 );
 
 /** Mostly the usual value, `weight` times as often as another one. */
-export function mostly<Value>(usual: Value, other: fc.Arbitrary<Value>, weight = 15): fc.Arbitrary<Value> {
+export function mostly<Value>(
+  usual: Value,
+  other: fc.Arbitrary<Value>,
+  weight = 15,
+): fc.Arbitrary<Value> {
   return oneOf([weight, fc.constant(usual)], [1, other]);
 }
 
@@ -244,7 +343,11 @@ function spliced([text, at, length, piece]: [string, number, number, string]): s
 }
 
 /** A fresh copy each time: a shrinking value must not remember. */
-function overwritten([bytes, at, piece]: [Uint8Array<ArrayBuffer>, number, Uint8Array]): Uint8Array<ArrayBuffer> {
+function overwritten([bytes, at, piece]: [
+  Uint8Array<ArrayBuffer>,
+  number,
+  Uint8Array,
+]): Uint8Array<ArrayBuffer> {
   const copy = bytes.slice();
   piece.forEach((byte, i) => (copy[(at + i) % copy.length] = byte));
   return copy;
@@ -254,7 +357,10 @@ function encoded(text: string): Uint8Array<ArrayBuffer> {
   return new TextEncoder().encode(text);
 }
 
-/** A byte that starts nothing in UTF-8, in front of the last quotation mark: whoever is lax about it gets a plant. */
+/**
+ * A byte that starts nothing in UTF-8, in front of the last quotation mark: whoever is lax about it
+ * gets a plant.
+ */
 function withBadByte(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   const at = bytes.lastIndexOf(0x22);
   return new Uint8Array([...bytes.subarray(0, at), 0xff, ...bytes.subarray(at)]);

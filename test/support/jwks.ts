@@ -1,7 +1,16 @@
-import { base64url, exportJWK, generateKeyPair, importJWK, type JWK, type JWTPayload, SignJWT } from "jose";
-import { sha256 } from "../../src/auth/sha256.ts";
+import {
+  base64url,
+  exportJWK,
+  generateKeyPair,
+  importJWK,
+  type JWK,
+  type JWTPayload,
+  SignJWT,
+} from "jose";
+
 import type { Verdict } from "../../src/auth/authenticate.ts";
 import { jwtAuthenticator, type JwtOptions } from "../../src/auth/jwt.ts";
+import { sha256 } from "../../src/auth/sha256.ts";
 
 /** The issuer that is accepted. */
 export const ISSUER = "https://id.example.com/";
@@ -76,7 +85,9 @@ export async function signingKey(alg = "ES256", kid: string = crypto.randomUUID(
   const isRsa = /^[RP]S/.test(alg);
   const pair = isRsa ? await (rsa ??= newPair("RS256")) : await newPair(alg);
   // A CryptoKey of RSA is for one algorithm.
-  const privateKey = isRsa ? await importJWK(await exportJWK(pair.privateKey), alg) : pair.privateKey;
+  const privateKey = isRsa
+    ? await importJWK(await exportJWK(pair.privateKey), alg)
+    : pair.privateKey;
   const jwk: JWK = { ...(await exportJWK(pair.publicKey)), kid, alg, use: "sig" };
   return { kid, alg, privateKey: privateKey as CryptoKey, jwk };
 }
@@ -85,19 +96,30 @@ let rsa: Promise<CryptoKeyPair> | undefined;
 const newPair = (alg: string) => generateKeyPair(alg, { extractable: true });
 
 /** Signs claims as a provider does; header members given replace its own, `undefined` removes one. */
-export function signed(key: SigningKey, claims: JWTPayload, header: Record<string, unknown> = {}): Promise<string> {
-  return new SignJWT(claims).setProtectedHeader({ alg: key.alg, kid: key.kid, ...header }).sign(key.privateKey);
+export function signed(
+  key: SigningKey,
+  claims: JWTPayload,
+  header: Record<string, unknown> = {},
+): Promise<string> {
+  return new SignJWT(claims)
+    .setProtectedHeader({ alg: key.alg, kid: key.kid, ...header })
+    .sign(key.privateKey);
 }
 
 /** A token with this header, which no key signed. */
 export function unsigned(header: Record<string, unknown>): string {
-  return [JSON.stringify(header), JSON.stringify(CLAIMS), "signature"].map((part) => base64url.encode(part)).join(".");
+  return [JSON.stringify(header), JSON.stringify(CLAIMS), "signature"]
+    .map((part) => base64url.encode(part))
+    .join(".");
 }
 
 /** What a provider answers instead of its keys. */
 export type CannedResponse = () => Response | Promise<Response>;
 
-/** A local identity provider that publishes keys, and can fail in every way. It is gone at the end of the scope. */
+/**
+ * A local identity provider that publishes keys, and can fail in every way. It is gone at the end
+ * of the scope.
+ */
 export function jwksServer(...keys: readonly SigningKey[]) {
   let requests = 0;
   let held: { readonly asked: () => void; readonly released: Promise<void> } | undefined;
@@ -130,7 +152,10 @@ export function jwksServer(...keys: readonly SigningKey[]) {
     responses: (other: CannedResponse) => {
       response = other;
     },
-    /** From now on answers nothing until `release` is called; `asked` resolves when the first request is there. */
+    /**
+     * From now on answers nothing until `release` is called; `asked` resolves when the first
+     * request is there.
+     */
     hold() {
       const asked = Promise.withResolvers<void>();
       const released = Promise.withResolvers<void>();

@@ -1,6 +1,7 @@
 import { Database } from "bun:sqlite";
 import { copyFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
+
 import { type NewPlant, samePlant } from "../../src/plant/plant.ts";
 import { emptyDirectory } from "./program.ts";
 
@@ -10,7 +11,10 @@ export interface Verdict {
   readonly lost: number;
   /** Plants in the file that nobody sent. */
   readonly invented: number;
-  /** Plants in the file that differ from what was acknowledged, or from everything that was sent under their id. */
+  /**
+   * Plants in the file that differ from what was acknowledged, or from everything that was sent
+   * under their id.
+   */
   readonly changed: number;
   /** What `PRAGMA integrity_check` says. */
   readonly integrity: string;
@@ -51,7 +55,10 @@ export function makeLedger() {
       const promised = acknowledged.get(stored.id);
       if (promised !== undefined) found++;
       if (variants === undefined) invented++;
-      else if (!(promised === undefined ? variants : [promised]).some((plant) => samePlant(plant, stored))) changed++;
+      else if (
+        !(promised === undefined ? variants : [promised]).some((plant) => samePlant(plant, stored))
+      )
+        changed++;
     }
     return { lost: acknowledged.size - found, invented, changed, integrity: "ok" };
   }
@@ -69,16 +76,25 @@ export function makeLedger() {
       acknowledged.set(plant.id, plant);
     },
     /** Whether a different plant was sent under the same id. */
-    hasRival: (plant: NewPlant) => attempted.get(plant.id)?.some((other) => !samePlant(other, plant)) ?? false,
+    hasRival: (plant: NewPlant) =>
+      attempted.get(plant.id)?.some((other) => !samePlant(other, plant)) ?? false,
     /** How many plants were sent. */
     attempts: () => attempted.size,
     /** How many plants were acknowledged. */
     acknowledgements: () => acknowledged.size,
-    /** Plants that were sent and not acknowledged: what became of them is unknown until they are sent again. */
+    /**
+     * Plants that were sent and not acknowledged: what became of them is unknown until they are
+     * sent again.
+     */
     unknown: () =>
-      Array.from(attempted.values(), ([plant]) => plant as NewPlant).filter(({ id }) => !acknowledged.has(id)),
+      Array.from(attempted.values(), ([plant]) => plant as NewPlant).filter(
+        ({ id }) => !acknowledged.has(id),
+      ),
     judgePlants,
-    /** Judges a database and its WAL as they are now, without touching them: opening a database changes its files. */
+    /**
+     * Judges a database and its WAL as they are now, without touching them: opening a database
+     * changes its files.
+     */
     judge(path: string): Verdict {
       using directory = emptyDirectory();
       const copy = join(directory.path, "copy.db");
@@ -101,5 +117,6 @@ function* plantsIn(database: Database): Generator<NewPlant> {
   const plants = database.query<{ id: bigint; name: string; tag: string | null }, []>(
     "SELECT id, name, tag FROM plants",
   );
-  for (const { id, name, tag } of plants.iterate()) yield { id, name, ...(tag !== null && { tag }) };
+  for (const { id, name, tag } of plants.iterate())
+    yield { id, name, ...(tag !== null && { tag }) };
 }

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { connect as connectTcp } from "node:net";
 import { connect as connectTls } from "node:tls";
+
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "./client.ts";
 import type { Ledger } from "./ledger.ts";
@@ -63,7 +64,8 @@ export function randomPlants(
   });
   return () => {
     const former = random() < again ? sent[upTo(sent.length)] : undefined;
-    if (former !== undefined) return random() < 0.7 ? former : { ...former, name: `rival ${upTo(9)}` };
+    if (former !== undefined)
+      return random() < 0.7 ? former : { ...former, name: `rival ${upTo(9)}` };
     const plant = fresh();
     // A sample is enough to come back to.
     sent[sent.length < 1_000 ? sent.length : upTo(1_000)] = plant;
@@ -91,7 +93,9 @@ export async function connect(url: string) {
   const { hostname: host, port, protocol } = new URL(url);
   const address = { host, port: Number(port) };
   const isTls = protocol === "https:";
-  const socket = isTls ? connectTls({ ...address, rejectUnauthorized: false }) : connectTcp(address);
+  const socket = isTls
+    ? connectTls({ ...address, rejectUnauthorized: false })
+    : connectTcp(address);
   await once(socket, isTls ? "secureConnect" : "connect");
   let received: Buffer<ArrayBufferLike> = Buffer.alloc(0);
   /** Goes on with the response that is waited for. */
@@ -124,7 +128,10 @@ export async function connect(url: string) {
   return {
     /** Sends bytes. */
     send: (bytes: string | Uint8Array) => void socket.write(bytes),
-    /** The next response; `undefined` if the connection ends without one. That to a HEAD request has no body. */
+    /**
+     * The next response; `undefined` if the connection ends without one. That to a HEAD request has
+     * no body.
+     */
     response,
     /** Sends bytes and waits for a response; `undefined` if the connection ends without one. */
     request(bytes: string | Uint8Array): Promise<WireResponse | undefined> {
@@ -138,12 +145,16 @@ export async function connect(url: string) {
     /** Resolves when it has ended. */
     closed: closed.promise,
     /** Closes it, or resets it: what was sent and not read yet is thrown away. */
-    close: (how: "close" | "reset" = "close") => void (how === "reset" ? socket.resetAndDestroy() : socket.end()),
+    close: (how: "close" | "reset" = "close") =>
+      void (how === "reset" ? socket.resetAndDestroy() : socket.end()),
   };
 }
 
 /** RFC 9112, section 6.3: by the chunks, by Content-Length, or to the end of the connection. */
-function parseResponse(bytes: Buffer, { hasBody, isEnded }: { readonly hasBody: boolean; readonly isEnded: boolean }) {
+function parseResponse(
+  bytes: Buffer,
+  { hasBody, isEnded }: { readonly hasBody: boolean; readonly isEnded: boolean },
+) {
   const headEnd = bytes.indexOf("\r\n\r\n");
   if (headEnd === -1) return undefined;
   const [statusLine = "", ...lines] = bytes.toString("latin1", 0, headEnd).split("\r\n");
@@ -153,11 +164,19 @@ function parseResponse(bytes: Buffer, { hasBody, isEnded }: { readonly hasBody: 
   const rest = bytes.subarray(headEnd + 4);
   const body = hasBody ? parseBody(rest, headers, isEnded) : { text: "", length: 0 };
   if (body === undefined) return undefined;
-  const response: WireResponse = { status: Number(statusLine.split(" ")[1]), headers, body: body.text };
+  const response: WireResponse = {
+    status: Number(statusLine.split(" ")[1]),
+    headers,
+    body: body.text,
+  };
   return { response, length: headEnd + 4 + body.length };
 }
 
-function parseBody(bytes: Buffer, headers: Headers, isEnded: boolean): { text: string; length: number } | undefined {
+function parseBody(
+  bytes: Buffer,
+  headers: Headers,
+  isEnded: boolean,
+): { text: string; length: number } | undefined {
   if (headers.has("transfer-encoding")) return parseChunks(bytes);
   const isToTheEnd = !headers.has("content-length") && headers.get("connection") === "close";
   if (isToTheEnd && !isEnded) return undefined;
@@ -213,12 +232,17 @@ export function wireBytes(request: WireRequest, framing: Partial<Framing> = {}):
   const { host = "localhost", isLowerCase = false, chunkSizes = [] } = framing;
   const { method, path, body } = request;
   const isChunked = chunkSizes.length > 0;
-  const length = isChunked ? ["Transfer-Encoding", "chunked"] : ["Content-Length", String(body.length)];
+  const length = isChunked
+    ? ["Transfer-Encoding", "chunked"]
+    : ["Content-Length", String(body.length)];
   const lines = [["Host", host], ...headersOf(request), length].map(
     ([name = "", value]) => `${isLowerCase ? name.toLowerCase() : name}: ${value}`,
   );
   const head = [`${method} ${path} HTTP/1.1`, ...lines].join("\r\n");
-  return Buffer.concat([Buffer.from(`${head}\r\n\r\n`, "latin1"), isChunked ? chunked(body, chunkSizes) : body]);
+  return Buffer.concat([
+    Buffer.from(`${head}\r\n\r\n`, "latin1"),
+    isChunked ? chunked(body, chunkSizes) : body,
+  ]);
 }
 
 /** RFC 9112, section 7.1. */
@@ -227,7 +251,11 @@ function chunked(bytes: Uint8Array, sizes: readonly number[]): Buffer {
   for (let at = 0, turn = 0; at < bytes.length; turn++) {
     const chunk = bytes.subarray(at, at + (sizes[turn % sizes.length] ?? 1));
     const size = chunk.length.toString(16);
-    parts.push(Buffer.from(`${turn % 2 === 0 ? size : size.toUpperCase()}\r\n`), chunk, Buffer.from("\r\n"));
+    parts.push(
+      Buffer.from(`${turn % 2 === 0 ? size : size.toUpperCase()}\r\n`),
+      chunk,
+      Buffer.from("\r\n"),
+    );
     at += chunk.length;
   }
   return Buffer.concat([...parts, Buffer.from("0\r\n\r\n")]);
@@ -267,11 +295,17 @@ export interface LoadOptions {
   readonly ledger: Ledger;
   /** The next plant to send; `undefined` ends the client that asked. */
   readonly next: () => NewPlant | undefined;
-  /** The responses after which a client sends no more. @default "503/5033": it is told to come back later */
+  /**
+   * The responses after which a client sends no more. @default "503/5033": it is told to come back
+   * later
+   */
   readonly endOn?: readonly string[];
 }
 
-/** Clients that each send the next plant as soon as the one before is answered, until the server is gone. */
+/**
+ * Clients that each send the next plant as soon as the one before is answered, until the server is
+ * gone.
+ */
 export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"] }: LoadOptions) {
   const responses: Record<string, number> = {};
   let [unanswered, wrong] = [0, 0];
@@ -279,12 +313,19 @@ export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"]
 
   async function client(): Promise<void> {
     let connection = await connect(url).catch(() => undefined);
-    for (let plant = next(); connection !== undefined && plant !== undefined && !over.signal.aborted; plant = next()) {
+    for (
+      let plant = next();
+      connection !== undefined && plant !== undefined && !over.signal.aborted;
+      plant = next()
+    ) {
       ledger.attempt(plant);
       const response = await connection.request(postBytes(plant));
       if (response === undefined) unanswered++;
       else if (endOn.includes(count(plant, response))) break;
-      const isLast = response === undefined || response.headers.get("connection") === "close" || connection.isClosed();
+      const isLast =
+        response === undefined ||
+        response.headers.get("connection") === "close" ||
+        connection.isClosed();
       if (isLast) connection = await connect(url).catch(() => undefined);
     }
     connection?.close();
@@ -296,7 +337,8 @@ export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"]
     if (response.status !== 200) return verdict;
     ledger.acknowledge(plant);
     const { name, tag } = plant;
-    if (!Bun.deepEquals(JSON.parse(response.body), tag === undefined ? { name } : { name, tag })) wrong++;
+    if (!Bun.deepEquals(JSON.parse(response.body), tag === undefined ? { name } : { name, tag }))
+      wrong++;
     return verdict;
   }
 
@@ -310,11 +352,15 @@ export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"]
     end,
     /** How many responses came so far. */
     answered,
-    /** Waits for so many more responses. The test's own time limit ends it, or the end of the clients. */
+    /**
+     * Waits for so many more responses. The test's own time limit ends it, or the end of the
+     * clients.
+     */
     async answers(count: number): Promise<void> {
       const enough = answered() + count;
       while (answered() < enough) {
-        if (over.signal.aborted) throw new Error(`The load is over: ${JSON.stringify({ responses, unanswered })}`);
+        if (over.signal.aborted)
+          throw new Error(`The load is over: ${JSON.stringify({ responses, unanswered })}`);
         await Bun.sleep(1);
       }
     },

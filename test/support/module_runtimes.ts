@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+
 import { missing } from "./missing.ts";
 import { ROOT } from "./program.ts";
 
@@ -20,7 +21,10 @@ export interface ModuleRuntime {
 
 const DENO = join(RUNTIMES_MODULES, "@deno/linux-x64-glibc/deno");
 
-/** Deno has the permissions that the README has its user give, to serve and to test a store in a file. */
+/**
+ * Deno has the permissions that the README has its user give, to serve and to test a store in a
+ * file.
+ */
 export const MODULE_RUNTIMES: readonly ModuleRuntime[] = [
   {
     name: "Bun",
@@ -51,12 +55,15 @@ export const MODULE_RUNTIMES: readonly ModuleRuntime[] = [
 /** The compilers that the declarations are promised for, by their major version. */
 export const COMPILERS = ["5", "7"].map((version) => ({
   version,
-  command: ["node-26/bin/node", `typescript-${version}/bin/tsc`].map((path) => join(RUNTIMES_MODULES, path)),
+  command: ["node-26/bin/node", `typescript-${version}/bin/tsc`].map((path) =>
+    join(RUNTIMES_MODULES, path),
+  ),
 }));
 
 /** Whether the runtimes are missing here: says so for what, or fails in CI. */
 export function skipsRuntimes(what: string): boolean {
   return (
-    !existsSync(RUNTIMES_MODULES) && missing(`${what}: bun install --frozen-lockfile --cwd test/runtimes has not run`)
+    !existsSync(RUNTIMES_MODULES) &&
+    missing(`${what}: bun install --frozen-lockfile --cwd test/runtimes has not run`)
   );
 }

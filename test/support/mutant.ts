@@ -1,5 +1,6 @@
 import { cpSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
+
 import { emptyDirectory, ROOT } from "./program.ts";
 
 /** One change to the source: a text that occurs exactly once in a file, and what takes its place. */
@@ -10,7 +11,10 @@ export interface Mutation {
   readonly to: string;
 }
 
-/** A copy of the repository with a bug in it, to the end of the scope. Throws if a mutation does not fit the source. */
+/**
+ * A copy of the repository with a bug in it, to the end of the scope. Throws if a mutation does not
+ * fit the source.
+ */
 export function mutant(mutations: readonly Mutation[]) {
   const directory = repositoryCopy();
   for (const mutation of mutations) mutate(directory.path, mutation);
@@ -39,14 +43,18 @@ export function mutate(root: string, { file, from, to }: Mutation): void {
   const path = join(root, file);
   const source = readFileSync(path, "utf8");
   const times = source.split(from).length - 1;
-  if (times !== 1) throw new Error(`Cannot mutate ${file}: expected once, found ${times} times: ${from}`);
+  if (times !== 1)
+    throw new Error(`Cannot mutate ${file}: expected once, found ${times} times: ${from}`);
   writeFileSync(
     path,
     source.replace(from, () => to),
   );
 }
 
-/** Runs the tests of one file of a copy whose names match a pattern. Resolves to the names of those that failed. */
+/**
+ * Runs the tests of one file of a copy whose names match a pattern. Resolves to the names of those
+ * that failed.
+ */
 export async function failingTests(root: string, file: string, name: string): Promise<string[]> {
   const run = Bun.spawn([process.execPath, "test", `./${file}`, "-t", name], {
     cwd: root,
@@ -57,8 +65,11 @@ export async function failingTests(root: string, file: string, name: string): Pr
   const output = await new Response(run.stderr).text();
   await run.exited;
   const passed = output.includes("(pass)");
-  const failed = [...output.matchAll(/^\(fail\) (.*?)(?: \[[\d.]+ms\])?$/gm)].map(([, test = ""]) => test);
+  const failed = [...output.matchAll(/^\(fail\) (.*?)(?: \[[\d.]+ms\])?$/gm)].map(
+    ([, test = ""]) => test,
+  );
   // A copy that does not even load proves nothing.
-  if (!passed && failed.length === 0) throw new Error(`No test ran of ${join(ROOT, file)}:\n${output}`);
+  if (!passed && failed.length === 0)
+    throw new Error(`No test ran of ${join(ROOT, file)}:\n${output}`);
   return failed;
 }

@@ -20,7 +20,8 @@ export interface PredictedError {
 }
 
 /** What the response has to be. */
-export type Prediction = { readonly status: 200; readonly body: Omit<NewPlant, "id"> } | PredictedError;
+export type Prediction =
+  { readonly status: 200; readonly body: Omit<NewPlant, "id"> } | PredictedError;
 
 /** What the oracle knows of the program under test. */
 export interface OracleOptions {
@@ -30,9 +31,9 @@ export interface OracleOptions {
 }
 
 /**
- * What DESIGN.md, section 2, promises for requests that come one after the other, worked out a second time and in other
- * ways than the service: JSON by a parser of its own that keeps numbers as they are written, integers by exact
- * arithmetic. It remembers what was stored.
+ * What DESIGN.md, section 2, promises for requests that come one after the other, worked out a
+ * second time and in other ways than the service: JSON by a parser of its own that keeps numbers as
+ * they are written, integers by exact arithmetic. It remembers what was stored.
  */
 export function oracle(options: OracleOptions) {
   const stored = new Map<bigint, NewPlant>();
@@ -50,8 +51,14 @@ export function oracle(options: OracleOptions) {
   return { predict, stored };
 }
 
-/** The plant that a request stores if its id is free, or what is wrong with it: the first in the order of the checks. */
-export function judgeRequest(request: WireRequest, { token, maxBodyBytes }: OracleOptions): NewPlant | PredictedError {
+/**
+ * The plant that a request stores if its id is free, or what is wrong with it: the first in the
+ * order of the checks.
+ */
+export function judgeRequest(
+  request: WireRequest,
+  { token, maxBodyBytes }: OracleOptions,
+): NewPlant | PredictedError {
   const { method, authorization, contentType, contentEncoding, body } = request;
   const path = request.path.split("?")[0] ?? "";
   if (!PATHS.includes(path)) return failure(4041);
@@ -86,7 +93,9 @@ function failure(error: number): PredictedError {
 
 function bearerToken(authorization: string): string | undefined {
   const [scheme = "", ...rest] = authorization.split(" ");
-  return scheme.toLowerCase() === "bearer" && rest.length > 0 ? rest.join(" ").replace(/^ +/, "") : undefined;
+  return scheme.toLowerCase() === "bearer" && rest.length > 0
+    ? rest.join(" ").replace(/^ +/, "")
+    : undefined;
 }
 
 /** For media types that are well formed. */
@@ -94,14 +103,17 @@ function isJsonInUtf8(contentType: string): boolean {
   const parts = contentType.match(/(?:"(?:\\.|[^"\\])*"|[^;"])+/g) ?? [];
   const [type, ...parameters] = parts.map((part) => part.trim().toLowerCase());
   const charsets = parameters.filter((parameter) => parameter.startsWith("charset="));
-  return type === "application/json" && charsets.every((charset) => /^charset="?utf-8"?$/.test(charset));
+  return (
+    type === "application/json" && charsets.every((charset) => /^charset="?utf-8"?$/.test(charset))
+  );
 }
 
 const MAX_SAFE = 2n ** 53n - 1n;
 
 /** The integer that a JSON number is, if it counts as an id. */
 function int64(source: string): bigint | undefined {
-  const [, sign, whole = "", fraction = "", exponent = "0"] = /^(-?)(\d+)(?:\.(\d+))?(?:[eE](.+))?$/.exec(source) ?? [];
+  const [, sign, whole = "", fraction = "", exponent = "0"] =
+    /^(-?)(\d+)(?:\.(\d+))?(?:[eE](.+))?$/.exec(source) ?? [];
   const isPlain = /^-?\d+$/.test(source);
   const value = scaled(BigInt(whole + fraction), BigInt(exponent) - BigInt(fraction.length));
   if (value === undefined) return undefined;
@@ -121,7 +133,9 @@ function scaled(digits: bigint, shift: bigint): bigint | undefined {
 
 function isStorable(value: Json | undefined): value is string {
   // A lone surrogate does not come back from UTF-8.
-  return typeof value === "string" && !value.includes("\0") && Buffer.from(value).toString() === value;
+  return (
+    typeof value === "string" && !value.includes("\0") && Buffer.from(value).toString() === value
+  );
 }
 
 /** A JSON number, as it is written. */
@@ -213,8 +227,13 @@ const ESCAPES: Readonly<Record<string, string>> = { b: "\b", f: "\f", n: "\n", r
 
 function unescaped(literal: string): string {
   const inner = literal.slice(1, -1);
-  if (Array.from(inner).some((character) => character < " ")) throw new SyntaxError("a control character");
-  return inner.replace(/\\(?:u(.{4})|(.))/g, (_, unit: string | undefined, character: string = "") =>
-    unit === undefined ? (ESCAPES[character] ?? character) : String.fromCharCode(Number.parseInt(unit, 16)),
+  if (Array.from(inner).some((character) => character < " "))
+    throw new SyntaxError("a control character");
+  return inner.replace(
+    /\\(?:u(.{4})|(.))/g,
+    (_, unit: string | undefined, character: string = "") =>
+      unit === undefined
+        ? (ESCAPES[character] ?? character)
+        : String.fromCharCode(Number.parseInt(unit, 16)),
   );
 }

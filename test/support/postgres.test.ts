@@ -1,6 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+
 import { isRoot, NOBODY, skipsCluster, startCluster } from "./postgres.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 
@@ -13,16 +14,19 @@ const cluster = await startCluster();
 console.log(cluster.data);
 await new Promise(() => setInterval(() => {}, 1000));`;
 
-test.skipIf(!isRoot || skipsCluster())("a cluster in a TMPDIR that its user cannot enter says so", () => {
-  using directory = emptyDirectory();
-  chmodSync(directory.path, 0o700);
-  const { exitCode, stderr } = Bun.spawnSync([process.execPath, "-e", TEST_RUN], {
-    env: { ...process.env, TMPDIR: directory.path },
-    stderr: "pipe",
-  });
-  expect(exitCode).toBe(1);
-  expect(stderr.toString()).toContain(`can user ${NOBODY} enter TMPDIR, ${directory.path}?`);
-});
+test.skipIf(!isRoot || skipsCluster())(
+  "a cluster in a TMPDIR that its user cannot enter says so",
+  () => {
+    using directory = emptyDirectory();
+    chmodSync(directory.path, 0o700);
+    const { exitCode, stderr } = Bun.spawnSync([process.execPath, "-e", TEST_RUN], {
+      env: { ...process.env, TMPDIR: directory.path },
+      stderr: "pipe",
+    });
+    expect(exitCode).toBe(1);
+    expect(stderr.toString()).toContain(`can user ${NOBODY} enter TMPDIR, ${directory.path}?`);
+  },
+);
 
 describe.skipIf(skipsCluster())("a cluster leaves nothing behind", () => {
   test("at the end of its scope", async () => {
@@ -53,7 +57,10 @@ describe.skipIf(skipsCluster())("a cluster leaves nothing behind", () => {
   });
 
   test("after a test run that is killed", async () => {
-    await using run = Bun.spawn([process.execPath, "-e", TEST_RUN], { stdout: "pipe", stderr: "inherit" });
+    await using run = Bun.spawn([process.execPath, "-e", TEST_RUN], {
+      stdout: "pipe",
+      stderr: "inherit",
+    });
     const { value } = await run.stdout.getReader().read();
     const held = holds(new TextDecoder().decode(value).trim());
     run.kill("SIGKILL");
@@ -70,7 +77,8 @@ function holds(data: string) {
   const mapped = readFileSync(`/proc/${pid}/maps`, "utf8").matchAll(/\/dev\/shm\/\S+/g);
   const files = [...new Set(Array.from(mapped, ([path]) => path))];
   // The first two columns are the key and the id.
-  const hasSegment = () => new RegExp(`^ *-?\\d+ +${segment} `, "m").test(readFileSync("/proc/sysvipc/shm", "utf8"));
+  const hasSegment = () =>
+    new RegExp(`^ *-?\\d+ +${segment} `, "m").test(readFileSync("/proc/sysvipc/shm", "utf8"));
   return {
     files,
     left: () => [

@@ -14,7 +14,9 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
+
 import { SQL } from "bun";
+
 import { missing } from "./missing.ts";
 import { makeOnce, processLock } from "./process_lock.ts";
 import { freePort, memoryDirectory, ROOT } from "./program.ts";
@@ -31,12 +33,21 @@ const asServer = isRoot ? { uid: NOBODY, gid: NOBODY } : {};
 /** The role that a new cluster has, which may do everything; it has no password. */
 const SUPERUSER = "postgres";
 
-/** A database of the reader's own, to run what needs no more than a database on any PostgreSQL there is. */
+/**
+ * A database of the reader's own, to run what needs no more than a database on any PostgreSQL there
+ * is.
+ */
 const OWN_DATABASE = process.env["TEST_DATABASE_URL"];
 
-/** Whether PostgreSQL cannot be started here. Says so, for the tests that skip themselves, or fails in CI. */
+/**
+ * Whether PostgreSQL cannot be started here. Says so, for the tests that skip themselves, or fails
+ * in CI.
+ */
 export function skipsCluster(): boolean {
-  return !existsSync(PACKAGE) && missing("whatever starts PostgreSQL: npm's programs for it are for Linux on x64");
+  return (
+    !existsSync(PACKAGE) &&
+    missing("whatever starts PostgreSQL: npm's programs for it are for Linux on x64")
+  );
 }
 
 /** Whether there is no database on PostgreSQL, neither a cluster's nor one of the reader's own. */
@@ -44,14 +55,19 @@ export function skipsDatabase(): boolean {
   return OWN_DATABASE === undefined && skipsCluster();
 }
 
-/** A PostgreSQL with a database for tests; a cluster of its own unless `TEST_DATABASE_URL` names another. */
+/**
+ * A PostgreSQL with a database for tests; a cluster of its own unless `TEST_DATABASE_URL` names
+ * another.
+ */
 export async function startDatabase() {
   return OWN_DATABASE === undefined ? await startCluster() : ownDatabase(OWN_DATABASE);
 }
 
 /** Test files that use it run one after another: each removes what is in it. */
 function ownDatabase(url: string) {
-  const lock = processLock(join(tmpdir(), `plant-store-own-database-${process.getuid?.() ?? 0}.lock`));
+  const lock = processLock(
+    join(tmpdir(), `plant-store-own-database-${process.getuid?.() ?? 0}.lock`),
+  );
   const database = databaseAt(url);
   return {
     ...database,
@@ -80,8 +96,11 @@ function databaseAt(url: string) {
     /** Removes what a plant-store made, and gives the URL: much faster than making another database. */
     async emptyDatabase(): Promise<string> {
       // Nothing is removed from a database that a plant-store has not made its own.
-      const [found] = await run("SELECT to_regclass('plant_store_migrations') IS NOT NULL AS is_ours");
-      if (found?.["is_ours"]) await run("DROP TABLE plants, tokens, token_revision, probes, plant_store_migrations");
+      const [found] = await run(
+        "SELECT to_regclass('plant_store_migrations') IS NOT NULL AS is_ours",
+      );
+      if (found?.["is_ours"])
+        await run("DROP TABLE plants, tokens, token_revision, probes, plant_store_migrations");
       return url;
     },
     /** Removes what a plant-store stored: much faster than making the tables again. */
@@ -97,7 +116,13 @@ function connectTo(url: string): SQL {
   // Bun would send it to the server.
   searchParams.delete("connect_timeout");
   // Not prepared: a statement may be run again after the tables were made anew, with other columns.
-  return new SQL({ url: parsed.href, username, database: pathname.slice(1), max: 1, prepare: false });
+  return new SQL({
+    url: parsed.href,
+    username,
+    database: pathname.slice(1),
+    max: 1,
+    prepare: false,
+  });
 }
 
 /** How to start a cluster. */
@@ -106,9 +131,15 @@ export interface ClusterOptions {
   readonly settings?: Readonly<Record<string, string>>;
   /** The cluster that this one is a standby of. */
   readonly primary?: PostgresCluster;
-  /** Where it stores: in memory an fsync costs nothing, and a benchmark wants the disk. @default "memory" */
+  /**
+   * Where it stores: in memory an fsync costs nothing, and a benchmark wants the disk. @default
+   * "memory"
+   */
   readonly disk?: "memory" | "disk";
-  /** Files to put into the data directory, by name, such as a `pg_hba.conf`; its own lets in everybody on this machine. */
+  /**
+   * Files to put into the data directory, by name, such as a `pg_hba.conf`; its own lets in
+   * everybody on this machine.
+   */
   readonly files?: Readonly<Record<string, string>>;
 }
 
@@ -119,9 +150,16 @@ export const CONNECT_TIMEOUT = "connect_timeout=60";
 export type PostgresCluster = Awaited<ReturnType<typeof startCluster>>;
 
 /** Starts a PostgreSQL of its own on a free port. */
-export async function startCluster({ settings, primary, disk = "memory", files = {} }: ClusterOptions = {}) {
+export async function startCluster({
+  settings,
+  primary,
+  disk = "memory",
+  files = {},
+}: ClusterOptions = {}) {
   const template = templateDirectory();
-  const directory = mkdtempSync(join(disk === "memory" ? memoryDirectory() : tmpdir(), "plant-store-pg-"));
+  const directory = mkdtempSync(
+    join(disk === "memory" ? memoryDirectory() : tmpdir(), "plant-store-pg-"),
+  );
   const reaper = startReaper(directory);
   const data = join(directory, "data");
   cpSync(join(template, "data"), data, { recursive: true });
@@ -129,11 +167,19 @@ export async function startCluster({ settings, primary, disk = "memory", files =
     primary_conninfo: `host=127.0.0.1 port=${primary.port} user=${SUPERUSER} application_name=standby`,
     wal_retrieve_retry_interval: "50ms",
   };
-  const lines = Object.entries({ ...SETTINGS, ...(disk === "memory" && IN_MEMORY), ...standby, ...settings }).map(
-    ([name, value]) => `${name} = '${value.replaceAll("'", "''")}'\n`,
-  );
-  const written = { "postgresql.auto.conf": lines.join(""), ...(primary && { "standby.signal": "" }), ...files };
-  for (const [name, text] of Object.entries(written)) writeFileSync(join(data, name), text, { mode: 0o600 });
+  const lines = Object.entries({
+    ...SETTINGS,
+    ...(disk === "memory" && IN_MEMORY),
+    ...standby,
+    ...settings,
+  }).map(([name, value]) => `${name} = '${value.replaceAll("'", "''")}'\n`);
+  const written = {
+    "postgresql.auto.conf": lines.join(""),
+    ...(primary && { "standby.signal": "" }),
+    ...files,
+  };
+  for (const [name, text] of Object.entries(written))
+    writeFileSync(join(data, name), text, { mode: 0o600 });
   if (isRoot) spawnSync("chown", ["-R", `${NOBODY}:${NOBODY}`, directory]);
   let server = await startServer(template, data, freePort);
   const { port } = server;
@@ -158,25 +204,31 @@ export async function startCluster({ settings, primary, disk = "memory", files =
     /** Changes a setting, and waits for all connections to have it. */
     async set(name: string, value: string): Promise<void> {
       await run(`ALTER SYSTEM SET ${name} = '${value}'`, "SELECT pg_reload_conf()");
-      // Who makes a new connection has told the processes that there are; and a checkpoint is made by the one process
-      // that says to all whether commits wait for a standby.
+      // Who makes a new connection has told the processes that there are; and a checkpoint is made
+      // by the one process that says to all whether commits wait for a standby.
       const isSet = async () => {
         await using fresh = databaseAt(url("postgres"));
-        return (await fresh.run(`SELECT current_setting('${name}') AS value`))[0]?.["value"] === value;
+        return (
+          (await fresh.run(`SELECT current_setting('${name}') AS value`))[0]?.["value"] === value
+        );
       };
       while (!(await isSet())) await Bun.sleep(5);
       await run("CHECKPOINT");
     },
     /** Makes commits wait for its standby, from when it has all that there is. */
     async waitForStandby(): Promise<void> {
-      await run("ALTER SYSTEM SET synchronous_standby_names = 'standby'", "SELECT pg_reload_conf()");
+      await run(
+        "ALTER SYSTEM SET synchronous_standby_names = 'standby'",
+        "SELECT pg_reload_conf()",
+      );
       const standbys = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'";
       while ((await run(standbys)).length === 0) await Bun.sleep(10);
     },
     /** Ends it as a loss of power to the process would: nothing is written any more. */
     async kill(): Promise<void> {
       server.signalChildren("SIGKILL");
-      // Linux has 4,096 segments of shared memory: the postmaster removes its own, and does nothing else.
+      // Linux has 4,096 segments of shared memory: the postmaster removes its own, and does nothing
+      // else.
       server.signal("SIGQUIT");
       server.signal("SIGCONT");
       await server.exited;
@@ -211,12 +263,20 @@ const SETTINGS = {
   autovacuum: "off",
 };
 
-/** PostgreSQL's files of shared memory are in the data directory, and are removed with it, even after a SIGKILL. */
+/**
+ * PostgreSQL's files of shared memory are in the data directory, and are removed with it, even
+ * after a SIGKILL.
+ */
 const IN_MEMORY = { dynamic_shared_memory_type: "mmap" };
 
-/** Programs and a data directory that was never started, made once for this version of PostgreSQL and this user. */
+/**
+ * Programs and a data directory that was never started, made once for this version of PostgreSQL
+ * and this user.
+ */
 function templateDirectory(): string {
-  const { version } = JSON.parse(readFileSync(join(PACKAGE, "package.json"), "utf8")) as { version: string };
+  const { version } = JSON.parse(readFileSync(join(PACKAGE, "package.json"), "utf8")) as {
+    version: string;
+  };
   const user = process.getuid?.() ?? 0;
   const path = join(tmpdir(), `plant-store-postgres-${version}-${user}`);
   makeOnce(path, makeTemplate);
@@ -236,15 +296,32 @@ function makeTemplate(directory: string): void {
   if (isRoot) chownSync(data, NOBODY, NOBODY);
   const { status, stderr, error } = spawnSync(
     join(native, "bin/initdb"),
-    ["--pgdata", data, "--username", SUPERUSER, "--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync"],
+    [
+      "--pgdata",
+      data,
+      "--username",
+      SUPERUSER,
+      "--auth",
+      "trust",
+      "--encoding",
+      "UTF8",
+      "--no-locale",
+      "--no-sync",
+    ],
     { ...asServer, env: {}, encoding: "utf8" },
   );
   if (status === 0) return;
-  const cause = error === undefined ? stderr : `${error.message}: can user ${NOBODY} enter TMPDIR, ${tmpdir()}?`;
+  const cause =
+    error === undefined
+      ? stderr
+      : `${error.message}: can user ${NOBODY} enter TMPDIR, ${tmpdir()}?`;
   throw new Error(`initdb failed: ${cause}`);
 }
 
-/** npm packs no symbolic links; the package would make them after its installation, which runs nothing here. */
+/**
+ * npm packs no symbolic links; the package would make them after its installation, which runs
+ * nothing here.
+ */
 function linkLibraries(directory: string): void {
   const links = JSON.parse(readFileSync(join(PACKAGE, "native/pg-symlinks.json"), "utf8")) as {
     readonly source: string;
@@ -252,19 +329,27 @@ function linkLibraries(directory: string): void {
   }[];
   for (const { source, target } of links) {
     if (dirname(source) !== dirname(target)) throw new Error(`A link from ${target} to ${source}`);
-    if (!existsSync(join(directory, target))) symlinkSync(basename(source), join(directory, target));
+    if (!existsSync(join(directory, target)))
+      symlinkSync(basename(source), join(directory, target));
   }
 }
 
-/** Another test may take the port before it is listened on: then the next one is tried, or the same one again. */
+/**
+ * Another test may take the port before it is listened on: then the next one is tried, or the same
+ * one again.
+ */
 async function startServer(template: string, data: string, findPort: () => number) {
   for (let triesLeft = 100; ; triesLeft--) {
     const port = findPort();
-    const postmaster = spawn(join(template, "native/bin/postgres"), ["-D", data, "-p", String(port)], {
-      ...asServer,
-      env: { PATH: process.env["PATH"] },
-      stdio: ["ignore", "ignore", "pipe"],
-    });
+    const postmaster = spawn(
+      join(template, "native/bin/postgres"),
+      ["-D", data, "-p", String(port)],
+      {
+        ...asServer,
+        env: { PATH: process.env["PATH"] },
+        stdio: ["ignore", "ignore", "pipe"],
+      },
+    );
     const exited = once(postmaster, "exit");
     let log = "";
     postmaster.stderr.on("data", (chunk) => (log += chunk));
@@ -285,7 +370,8 @@ function processesOf(postmaster: ChildProcess) {
   const pid = Number(postmaster.pid);
   const file = `/proc/${pid}/task/${pid}/children`;
   // A server without room for its WAL has ended by itself.
-  const children = () => (existsSync(file) ? (readFileSync(file, "utf8").match(/\d+/g) ?? []) : []).map(Number);
+  const children = () =>
+    (existsSync(file) ? (readFileSync(file, "utf8").match(/\d+/g) ?? []) : []).map(Number);
   return {
     pid,
     children,
@@ -299,9 +385,10 @@ function processesOf(postmaster: ChildProcess) {
 }
 
 /**
- * Waits for the end of its standard input, stops the server, and removes its directory. An immediate shutdown removes
- * the shared memory, which a SIGKILL leaves behind. Processes that are stopped by a signal continue first. A process id
- * may belong to another program by then: only a process that works in the data directory is the server.
+ * Waits for the end of its standard input, stops the server, and removes its directory. An
+ * immediate shutdown removes the shared memory, which a SIGKILL leaves behind. Processes that are
+ * stopped by a signal continue first. A process id may belong to another program by then: only a
+ * process that works in the data directory is the server.
  */
 const REAPER = `
 cat > /dev/null
@@ -313,10 +400,16 @@ while [ "$(readlink "/proc/$pid/cwd")" = "$0/data" ]; do
 done
 rm -rf "$0"`;
 
-/** Starts a process that ends PostgreSQL and removes its directory when this process ends, however it ends. */
+/**
+ * Starts a process that ends PostgreSQL and removes its directory when this process ends, however
+ * it ends.
+ */
 function startReaper(directory: string) {
   // In a session of its own: Ctrl-C ends the tests and not the reaper.
-  const reaper = spawn("sh", ["-c", REAPER, directory], { detached: true, stdio: ["pipe", "ignore", "ignore"] });
+  const reaper = spawn("sh", ["-c", REAPER, directory], {
+    detached: true,
+    stdio: ["pipe", "ignore", "ignore"],
+  });
   // A program that could not start its cluster ends with its error, and waits for nothing.
   reaper.unref();
   const exited = once(reaper, "exit");

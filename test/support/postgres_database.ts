@@ -19,11 +19,17 @@ export interface OpenOptions extends PostgresOptions {
 
 /** A new database, opened as a server does, with what looks at it from outside. */
 export async function openDatabase(cluster: PostgresCluster, options: OpenOptions = {}) {
-  const { proxies = [cluster], host = "127.0.0.1", parameters = `?${CONNECT_TIMEOUT}`, ...rest } = options;
+  const {
+    proxies = [cluster],
+    host = "127.0.0.1",
+    parameters = `?${CONNECT_TIMEOUT}`,
+    ...rest
+  } = options;
   const { role = "postgres", password = "" } = options;
   await using stack = new AsyncDisposableStack();
   const created = stack.use(await cluster.newDatabase());
-  // The tables are there before: neither proxies nor the limits of a role are in the way of making them.
+  // The tables are there before: neither proxies nor the limits of a role are in the way of making
+  // them.
   await (await openPostgres(parsePostgresUrl(created.url)))[Symbol.asyncDispose]();
   if (role !== "postgres") await created.run(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}`);
   const hosts = proxies.map(({ port }) => `${host}:${port}`).join();
@@ -33,10 +39,12 @@ export async function openDatabase(cluster: PostgresCluster, options: OpenOption
   return {
     ...created,
     ...database,
-    add: (plants: readonly NewPlant[], timeoutMs = TEST_TIMEOUT_MS) => database.plants.add(plants, { timeoutMs }),
+    add: (plants: readonly NewPlant[], timeoutMs = TEST_TIMEOUT_MS) =>
+      database.plants.add(plants, { timeoutMs }),
     /** The value of a metric, without the beginning that all have. */
     metric: (name: string) =>
-      database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value ?? Number.NaN,
+      database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value ??
+      Number.NaN,
     [Symbol.asyncDispose]: () => opened.disposeAsync(),
   };
 }

@@ -1,8 +1,12 @@
 import { afterAll, beforeAll, beforeEach } from "bun:test";
+
 import { type ClusterOptions, type PostgresCluster, startCluster } from "./postgres.ts";
 
 /** Starts a cluster for the tests of a `describe`. */
-export function withCluster(use: (cluster: PostgresCluster) => void, options?: ClusterOptions): void {
+export function withCluster(
+  use: (cluster: PostgresCluster) => void,
+  options?: ClusterOptions,
+): void {
   let cluster: PostgresCluster | undefined;
   beforeAll(async () => {
     cluster = await startCluster(options);

@@ -9,7 +9,10 @@ export function processLock(path: string): Disposable {
   return lock;
 }
 
-/** Makes a directory that all processes need, once: it is there with all that is in it, or not at all. */
+/**
+ * Makes a directory that all processes need, once: it is there with all that is in it, or not at
+ * all.
+ */
 export function makeOnce(path: string, fill: (directory: string) => void): void {
   if (existsSync(path)) return;
   using _ = processLock(`${path}.lock`);

@@ -1,6 +1,7 @@
 import { existsSync, mkdtempSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+
 import { withDeadline } from "../../src/async/deadline.ts";
 import { executable } from "./executable.ts";
 import { scaled } from "./scale.ts";
@@ -8,7 +9,10 @@ import { scaled } from "./scale.ts";
 /** What one of the long tests may take, in milliseconds: it goes on for minutes by design. */
 export const LONG_TEST_TIMEOUT_MS = 600_000;
 
-/** What a test that starts programs may take, in milliseconds: one that hangs is ended, one on a busy machine is not. */
+/**
+ * What a test that starts programs may take, in milliseconds: one that hangs is ended, one on a
+ * busy machine is not.
+ */
 export const TEST_TIMEOUT_MS = scaled(120_000, LONG_TEST_TIMEOUT_MS);
 
 /** The repository's root. */
@@ -34,7 +38,10 @@ export function emptyDirectory(parent = tmpdir()) {
   };
 }
 
-/** A file system in memory, if it is large enough: an fsync costs nothing there. Otherwise that of temporary files. */
+/**
+ * A file system in memory, if it is large enough: an fsync costs nothing there. Otherwise that of
+ * temporary files.
+ */
 export function memoryDirectory(): string {
   const path = "/dev/shm";
   if (!existsSync(path)) return tmpdir();
@@ -102,7 +109,9 @@ function assertNoSecrets(log: string, authTokens = ""): void {
     .split("\n")
     // The first start prints its token once, and a curl line that stores a plant with it.
     .filter((line) => !/^ {2}(?:plant_[0-9A-Za-z]{38}$|curl -i http)/.test(line))
-    .filter((line) => SECRET.test(line) || BODY.test(line) || given.some((token) => line.includes(token)));
+    .filter(
+      (line) => SECRET.test(line) || BODY.test(line) || given.some((token) => line.includes(token)),
+    );
   if (leaks.length > 0) throw new Error(`A token or a body got into the log:\n${leaks.join("\n")}`);
 }
 
@@ -120,7 +129,10 @@ export async function startServer({ args = [], ...options }: StartOptions = {}) 
   return { ...program, url };
 }
 
-/** Whether a server logs this message on a slow machine only, on which it lives until its check begins. */
+/**
+ * Whether a server logs this message on a slow machine only, on which it lives until its check
+ * begins.
+ */
 export function isFromSlowMachine(message: string): boolean {
   return message.startsWith("Integrity check ") || message === "Event loop blocked";
 }

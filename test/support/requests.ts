@@ -1,9 +1,13 @@
 import * as fc from "fast-check";
+
 import { bodyBytes, bodyText, mostly, oneOf, wordOf } from "./json_text.ts";
 import { goodRequest } from "./load.ts";
 import type { OracleOptions, WireRequest } from "./oracle.ts";
 
-/** Requests of every kind: most are good in all but one thing, or in all; `oracle.ts` says what has to be the response. */
+/**
+ * Requests of every kind: most are good in all but one thing, or in all; `oracle.ts` says what has
+ * to be the response.
+ */
 export function anyRequest({ token, maxBodyBytes }: OracleOptions): fc.Arbitrary<WireRequest> {
   const { path, method, authorization, contentType } = goodRequest(token);
   const request: fc.Arbitrary<WireRequest> = fc.record({
@@ -30,7 +34,9 @@ export function requestAtLimit({ token, maxBodyBytes }: OracleOptions): fc.Arbit
     .map((body) => goodRequest(token, body));
 }
 
-const wrongPath = wordOf("/plant /plantss /plants/ /Plants /plants/1 /__proto__ // //plants //x/plants");
+const wrongPath = wordOf(
+  "/plant /plantss /plants/ /Plants /plants/1 /__proto__ // //plants //x/plants",
+);
 
 /** RFC 6750, section 2.1; RFC 9110, section 11.4. */
 function credentials(token: string): fc.Arbitrary<string[]> {
@@ -39,15 +45,29 @@ function credentials(token: string): fc.Arbitrary<string[]> {
     .map(([scheme, space]) => scheme + space + token);
   const around = fc.oneof(
     wordOf(`Bearer Bearer, Basic bearer\t  = ==== é " x ${token} Bearer${token}`),
-    fc.constantFrom(`Bearer ${token},`, `Bearer ${token}x`, `Bearer "${token}"`, `Bearer ${token.toUpperCase()}`),
+    fc.constantFrom(
+      `Bearer ${token},`,
+      `Bearer ${token}x`,
+      `Bearer "${token}"`,
+      `Bearer ${token.toUpperCase()}`,
+    ),
   );
-  const pieces = fc.array(around, { minLength: 1, maxLength: 4 }).map((parts) => parts.join(" ").trim());
+  const pieces = fc
+    .array(around, { minLength: 1, maxLength: 4 })
+    .map((parts) => parts.join(" ").trim());
   // Empty: whether that is no credentials or bad ones is nowhere said.
   const bad = fc.oneof(headerValue(), pieces).filter((value) => value !== "");
   return oneOf<string[]>(
     [2, good.map((value) => [value])],
     [1, bad.map((value) => [value])],
-    [1, fc.constantFrom([], [`Bearer ${token}`, `Bearer ${token}`], ["Basic eDp5", `Bearer ${token}`])],
+    [
+      1,
+      fc.constantFrom(
+        [],
+        [`Bearer ${token}`, `Bearer ${token}`],
+        ["Basic eDp5", `Bearer ${token}`],
+      ),
+    ],
   );
 }
 
@@ -56,25 +76,46 @@ const mediaType: fc.Arbitrary<string> = fc
   .tuple(
     oneOf(
       [4, cased("application/json")],
-      [1, wordOf("text/plain text/json application/xml application/jsonx application/json-patch+json */*")],
+      [
+        1,
+        wordOf(
+          "text/plain text/json application/xml application/jsonx application/json-patch+json */*",
+        ),
+      ],
       [1, wordOf("application/x-www-form-urlencoded multipart/form-data")],
     ),
-    fc.uniqueArray(fc.tuple(fc.constantFrom(";", "; ", " ; ", ";\t"), fc.oneof(charset(), otherParameter())), {
-      maxLength: 3,
-      selector: ([, [name]]) => name.toLowerCase(),
-    }),
+    fc.uniqueArray(
+      fc.tuple(fc.constantFrom(";", "; ", " ; ", ";\t"), fc.oneof(charset(), otherParameter())),
+      {
+        maxLength: 3,
+        selector: ([, [name]]) => name.toLowerCase(),
+      },
+    ),
   )
-  .map(([type, parameters]) => type + parameters.map(([separator, pair]) => separator + pair.join("=")).join(""));
+  .map(
+    ([type, parameters]) =>
+      type + parameters.map(([separator, pair]) => separator + pair.join("=")).join(""),
+  );
 
-const otherMediaType = oneOf<string | undefined>([4, mediaType], [1, headerValue()], [1, fc.constant(undefined)]);
+const otherMediaType = oneOf<string | undefined>(
+  [4, mediaType],
+  [1, headerValue()],
+  [1, fc.constant(undefined)],
+);
 
 function charset(): fc.Arbitrary<[string, string]> {
   const values = wordOf('utf-16 "latin1" utf8 x');
-  return fc.tuple(cased("charset"), fc.oneof(cased("utf-8"), cased("utf-8"), cased('"utf-8"'), values));
+  return fc.tuple(
+    cased("charset"),
+    fc.oneof(cased("utf-8"), cased("utf-8"), cased('"utf-8"'), values),
+  );
 }
 
 function otherParameter(): fc.Arbitrary<[string, string]> {
-  return fc.tuple(wordOf("x profile q xcharset boundary version"), wordOf('1 "a;charset=x" "\\"" utf-16'));
+  return fc.tuple(
+    wordOf("x profile q xcharset boundary version"),
+    wordOf('1 "a;charset=x" "\\"" utf-16'),
+  );
 }
 
 function cased(text: string): fc.Arbitrary<string> {

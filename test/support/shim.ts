@@ -1,5 +1,14 @@
-import { copyFileSync, existsSync, mkdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
+
 import { TOKEN } from "./client.ts";
 import { missing } from "./missing.ts";
 import { emptyDirectory, type StartOptions } from "./program.ts";
@@ -25,12 +34,20 @@ export interface Faults {
   readonly errno?: "EIO" | "ENOSPC" | "EROFS";
 }
 
-/** Makes the disk sick while it is raised. The disk raises `hit` at a fault, `told` when it reports a failed fsync. */
-export type Flag = "hang" | "fail-sync" | "fail-write" | "fail-checkpoint" | "sick" | "hit" | "told";
+/**
+ * Makes the disk sick while it is raised. The disk raises `hit` at a fault, `told` when it reports
+ * a failed fsync.
+ */
+export type Flag =
+  "hang" | "fail-sync" | "fail-write" | "fail-checkpoint" | "sick" | "hit" | "told";
 
-/** Whether the shim cannot be used here. Says so, for the tests that skip themselves, or fails in CI. */
+/**
+ * Whether the shim cannot be used here. Says so, for the tests that skip themselves, or fails in
+ * CI.
+ */
 export function skipsShim(): boolean {
-  const reason = process.platform === "linux" ? "there is no C compiler (cc)" : "the C shim is for Linux";
+  const reason =
+    process.platform === "linux" ? "there is no C compiler (cc)" : "the C shim is for Linux";
   const canRun = process.platform === "linux" && Bun.which("cc") !== null;
   return !canRun && missing(`whatever needs a sick disk: ${reason}`);
 }
@@ -44,10 +61,16 @@ export interface DiskServerOptions {
   readonly program?: readonly string[] | undefined;
 }
 
-/** A machine that runs tests has a slow disk now and then: the deadlines are for the tests that are about them. */
+/**
+ * A machine that runs tests has a slow disk now and then: the deadlines are for the tests that are
+ * about them.
+ */
 const LONG_DEADLINES = { REQUEST_TIMEOUT_MS: "60000", SHUTDOWN_TIMEOUT_MS: "60000" };
 
-/** A directory for a database, on a disk that does as it is told; without the shim it is a plain directory. */
+/**
+ * A directory for a database, on a disk that does as it is told; without the shim it is a plain
+ * directory.
+ */
 export function makeDisk({ shim }: { readonly shim: boolean }) {
   const directory = emptyDirectory();
   const path = realpathSync(directory.path);
@@ -65,7 +88,12 @@ export function makeDisk({ shim }: { readonly shim: boolean }) {
     server: ({ faults = {}, env = {}, program }: DiskServerOptions = {}): StartOptions => ({
       cwd: data,
       args: ["--database", `file:${database}`],
-      env: { ...LONG_DEADLINES, AUTH_TOKENS: TOKEN, ...(shim && { ...preload, ...environment(faults) }), ...env },
+      env: {
+        ...LONG_DEADLINES,
+        AUTH_TOKENS: TOKEN,
+        ...(shim && { ...preload, ...environment(faults) }),
+        ...env,
+      },
       ...(program && { program }),
     }),
     raise: (flag: Flag) => writeFileSync(flagFile(flag), ""),
@@ -90,7 +118,17 @@ let built: Uint8Array | undefined;
 function build(library: string): void {
   if (built === undefined) {
     const source = join(import.meta.dir, "shim.c");
-    const cc = Bun.spawnSync(["cc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl", "-lpthread"]);
+    const cc = Bun.spawnSync([
+      "cc",
+      "-shared",
+      "-fPIC",
+      "-O2",
+      "-o",
+      library,
+      source,
+      "-ldl",
+      "-lpthread",
+    ]);
     if (cc.exitCode !== 0) throw new Error(`Cannot build the shim: ${cc.stderr.toString()}`);
     built = readFileSync(library);
   }
@@ -102,7 +140,9 @@ const ERRNO = { EIO: 5, ENOSPC: 28, EROFS: 30 };
 
 /** `failSync` is `SHIM_FAIL_SYNC`, and so on. */
 function environment({ errno, ...faults }: Faults): Record<string, string> {
-  const set = Object.entries({ ...faults, errno: errno && ERRNO[errno] }).filter(([, value]) => value);
+  const set = Object.entries({ ...faults, errno: errno && ERRNO[errno] }).filter(
+    ([, value]) => value,
+  );
   const nameOf = (fault: string) => `SHIM_${fault.replace(/[A-Z]/g, "_$&").toUpperCase()}`;
   return Object.fromEntries(set.map(([fault, value]) => [nameOf(fault), String(Number(value))]));
 }
@@ -110,7 +150,8 @@ function environment({ errno, ...faults }: Faults): Record<string, string> {
 function losePower(database: string): void {
   for (const suffix of ["", "-wal", "-journal"]) {
     const file = database + suffix;
-    for (const kept of ["nameless", "unlinked", "dirty", "errors"]) rmSync(`${file}.${kept}`, { force: true });
+    for (const kept of ["nameless", "unlinked", "dirty", "errors"])
+      rmSync(`${file}.${kept}`, { force: true });
     if (existsSync(`${file}.durable`)) copyFileSync(`${file}.durable`, file);
     else rmSync(file, { force: true });
   }

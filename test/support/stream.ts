@@ -2,13 +2,15 @@
 export function streamOf(
   chunks: Iterable<string | Uint8Array> | AsyncIterable<string | Uint8Array>,
 ): ReadableStream<Uint8Array> {
-  const iterator = Symbol.asyncIterator in chunks ? chunks[Symbol.asyncIterator]() : chunks[Symbol.iterator]();
+  const iterator =
+    Symbol.asyncIterator in chunks ? chunks[Symbol.asyncIterator]() : chunks[Symbol.iterator]();
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
         const { done = false, value } = await iterator.next();
         if (done) controller.close();
-        else controller.enqueue(typeof value === "string" ? new TextEncoder().encode(value) : value);
+        else
+          controller.enqueue(typeof value === "string" ? new TextEncoder().encode(value) : value);
       },
     },
     { highWaterMark: 0 },

@@ -1,9 +1,13 @@
 import { expect } from "bun:test";
+
 import type { Io } from "../../src/commands/output.ts";
 import { run } from "../../src/commands/program.ts";
 import { streamOf } from "./stream.ts";
 
-/** Runs a command in this process: starting another costs more than all that it does. Every stream can be replaced. */
+/**
+ * Runs a command in this process: starting another costs more than all that it does. Every stream
+ * can be replaced.
+ */
 export async function runCommand(
   args: readonly string[],
   environment: Readonly<Record<string, string>>,

@@ -6,7 +6,10 @@ export type ProxyMode =
   | "forward"
   /** Hands nothing on and closes nothing: to both sides the other one is silent. */
   | "black hole"
-  /** Hands on what the client sends; at the first reply it closes both connections instead of handing it on. */
+  /**
+   * Hands on what the client sends; at the first reply it closes both connections instead of
+   * handing it on.
+   */
   | "lose the reply"
   /** Does so once, and forwards from then on. */
   | "lose one reply"
@@ -27,7 +30,8 @@ interface Link {
 /**
  * Starts a proxy in front of a port.
  *
- * @param options.delayMs How long each reply is held back, in milliseconds: a commit that takes so much longer.
+ * @param options.delayMs How long each reply is held back, in milliseconds: a commit that takes so
+ *   much longer.
  */
 export function startProxy(target: number, { delayMs = 0 } = {}) {
   const links = new Set<Link>();
@@ -58,7 +62,12 @@ export function startProxy(target: number, { delayMs = 0 } = {}) {
   }
 
   const listener = createServer((client) => {
-    const link = { client, server: connect(port, "127.0.0.1"), isForgotten: false, hasSwallowed: false };
+    const link = {
+      client,
+      server: connect(port, "127.0.0.1"),
+      isForgotten: false,
+      hasSwallowed: false,
+    };
     links.add(link);
     client.on("data", (chunk) => {
       if (mode === "black hole" || link.isForgotten) link.hasSwallowed = true;
@@ -80,10 +89,14 @@ export function startProxy(target: number, { delayMs = 0 } = {}) {
     /** How many replies were lost. */
     lost: () => lost,
     /** How many clients wait for a reply to what was not handed on. */
-    unanswered: () => [...links].filter(({ client, hasSwallowed }) => hasSwallowed && !client.destroyed).length,
+    unanswered: () =>
+      [...links].filter(({ client, hasSwallowed }) => hasSwallowed && !client.destroyed).length,
     /** How many bytes of replies came. */
     replyBytes: () => replyBytes,
-    /** Hands nothing on of the connections that are open, as a firewall that has forgotten them. Later ones pass. */
+    /**
+     * Hands nothing on of the connections that are open, as a firewall that has forgotten them.
+     * Later ones pass.
+     */
     forget: () => links.forEach((link) => void (link.isForgotten = true)),
     [Symbol.dispose]() {
       links.forEach(cut);

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, expect, jest, test } from "bun:test";
 import { stripVTControlCharacters } from "node:util";
+
 import { memoryLog } from "../support/memory_log.ts";
 
 beforeEach(() => void jest.useFakeTimers());
@@ -16,7 +17,11 @@ test.each(["warning", "error"] as const)(
       message: "Storage unavailable",
       requestId,
     }));
-    const rest = { level: "ERROR", message: "Suppressed 40 more lines: Storage unavailable", suppressed: 40 };
+    const rest = {
+      level: "ERROR",
+      message: "Suppressed 40 more lines: Storage unavailable",
+      suppressed: 40,
+    };
     expect(memory.lines).toEqual([...ten, rest]);
   },
 );
@@ -33,7 +38,17 @@ test("every ten seconds the suppressed lines are counted, and ten more are writt
 
 test("for people, a line has its properties behind the message, except those without a value", () => {
   let text = "";
-  using memory = memoryLog({ format: "pretty", write: (line) => (text += stripVTControlCharacters(line)) });
-  memory.log.info("Configuration in force", { port: 0, tls: undefined, origins: "", database: { path: "plants.db" } });
-  expect(text).toMatch(/^[\d:.]+ INF Configuration in force port=0 database=\{ path: "plants.db" \}\n$/);
+  using memory = memoryLog({
+    format: "pretty",
+    write: (line) => (text += stripVTControlCharacters(line)),
+  });
+  memory.log.info("Configuration in force", {
+    port: 0,
+    tls: undefined,
+    origins: "",
+    database: { path: "plants.db" },
+  });
+  expect(text).toMatch(
+    /^[\d:.]+ INF Configuration in force port=0 database=\{ path: "plants.db" \}\n$/,
+  );
 });

@@ -1,9 +1,17 @@
 import { expect, test } from "bun:test";
 import { statSync } from "node:fs";
+
 import { getMetricsFromIterator } from "prom2javascript";
+
 import { createMetrics } from "../../src/telemetry/metrics.ts";
 
-const ANSWERED = { path: "/plants", method: "POST", status: 200, requestId: "1", clientAddress: () => undefined };
+const ANSWERED = {
+  path: "/plants",
+  method: "POST",
+  status: 200,
+  requestId: "1",
+  clientAddress: () => undefined,
+};
 
 test("another parser of Prometheus' text format reads the metrics that dashboards and alerts know", async () => {
   const metrics = createMetrics();
@@ -37,7 +45,14 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
     plant_store_commit_duration_seconds: {
       type: "histogram",
       help: "How long a commit took, to the disk and back",
-      data: [{ labels: {}, count: 2, sum: 0.00475, buckets: buckets(SECONDS, { "0.001": 1, "0.005": 2 }) }],
+      data: [
+        {
+          labels: {},
+          count: 2,
+          sum: 0.00475,
+          buckets: buckets(SECONDS, { "0.001": 1, "0.005": 2 }),
+        },
+      ],
     },
     plant_store_requests_total: {
       type: "counter",
@@ -58,7 +73,12 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
           sum: 6.0021,
           buckets: buckets(SECONDS, { "0.0005": 1, "0.001": 3, "+Inf": 4 }),
         },
-        { labels: { path: 'a "b" \\ c' }, count: 1, sum: 0.0024, buckets: buckets(SECONDS, { "0.0025": 1 }) },
+        {
+          labels: { path: 'a "b" \\ c' },
+          count: 1,
+          sum: 0.0024,
+          buckets: buckets(SECONDS, { "0.0025": 1 }),
+        },
       ],
     },
     plant_store_queue_plants: {
@@ -66,7 +86,11 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
       help: "Plants that are pending or in flight",
       data: [{ labels: {}, value: 3 }],
     },
-    some_bytes: { type: "gauge", help: "Bytes of a \\\\ and a\\nline", data: [{ labels: {}, value: 1.5 }] },
+    some_bytes: {
+      type: "gauge",
+      help: "Bytes of a \\\\ and a\\nline",
+      data: [{ labels: {}, value: 1.5 }],
+    },
     some_total: { type: "counter", help: "Large", data: [{ labels: {}, value: 1e21 }] },
   });
 });
@@ -77,11 +101,15 @@ const SECONDS = "0.0005 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 
 /** The buckets with these bounds, whose count is another one from each of some bounds on. */
 function buckets(bounds: string, counts: Record<string, number>): Record<string, number> {
   let count = 0;
-  return Object.fromEntries(bounds.split(" ").map((bound) => [bound, (count = counts[bound] ?? count)]));
+  return Object.fromEntries(
+    bounds.split(" ").map((bound) => [bound, (count = counts[bound] ?? count)]),
+  );
 }
 
 test("before the first request the outcomes and histograms are zero: a rate sees the first conflict", async () => {
-  const samples = (await createMetrics().render()).split("\n").filter((line) => line.startsWith("plant_store_"));
+  const samples = (await createMetrics().render())
+    .split("\n")
+    .filter((line) => line.startsWith("plant_store_"));
   for (const outcome of ["added", "present", "conflict"]) {
     expect(samples).toContain(`plant_store_plants_total{outcome="${outcome}"} 0`);
   }
@@ -90,7 +118,11 @@ test("before the first request the outcomes and histograms are zero: a rate sees
 
 test("the process's metrics are those that cost microseconds: nothing of the heap's spaces", async () => {
   const types = (await createMetrics().render()).match(/(?<=^# TYPE process_).*/gm);
-  const descriptors = statSync("/proc/self/fd", { throwIfNoEntry: false })?.size ? ["open_fds", "max_fds"] : [];
-  const gauges = ["start_time_seconds", "resident_memory_bytes", ...descriptors].map((name) => `${name} gauge`);
+  const descriptors = statSync("/proc/self/fd", { throwIfNoEntry: false })?.size
+    ? ["open_fds", "max_fds"]
+    : [];
+  const gauges = ["start_time_seconds", "resident_memory_bytes", ...descriptors].map(
+    (name) => `${name} gauge`,
+  );
   expect(types?.toSorted()).toEqual([...gauges, "cpu_seconds_total counter"].toSorted());
 });

@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
-import { ERRORS, type ErrorCode, PlantStoreError } from "../../src/errors.ts";
+
+import { type ErrorCode, ERRORS, PlantStoreError } from "../../src/errors.ts";
 import { createMetrics } from "../../src/telemetry/metrics.ts";
 import { createObserver } from "../../src/telemetry/observer.ts";
 import { memoryLog } from "../support/memory_log.ts";
@@ -19,9 +20,24 @@ function observed({ accessLog = false } = {}) {
 
 /** What the log has of an error with a cause and a reason; of the others it has nothing. */
 const LOGGED: Partial<Record<ErrorCode, object>> = {
-  missing_credentials: { level: "WARN", message: "Refused credentials", reason: "unknown", client: "192.0.2.1" },
-  invalid_credentials: { level: "WARN", message: "Refused credentials", reason: "unknown", client: "192.0.2.1" },
-  insufficient_scope: { level: "WARN", message: "Refused credentials", reason: "unknown", client: "192.0.2.1" },
+  missing_credentials: {
+    level: "WARN",
+    message: "Refused credentials",
+    reason: "unknown",
+    client: "192.0.2.1",
+  },
+  invalid_credentials: {
+    level: "WARN",
+    message: "Refused credentials",
+    reason: "unknown",
+    client: "192.0.2.1",
+  },
+  insufficient_scope: {
+    level: "WARN",
+    message: "Refused credentials",
+    reason: "unknown",
+    client: "192.0.2.1",
+  },
   queue_full: { level: "WARN", message: "Queue full" },
   storage_unavailable: { level: "ERROR", message: "Storage unavailable", cause: "disk full" },
   internal: { level: "ERROR", message: "Internal error", cause: "disk full" },
@@ -30,8 +46,13 @@ const LOGGED: Partial<Record<ErrorCode, object>> = {
 test.each(Object.keys(ERRORS) as ErrorCode[])("what the log has of %s", (code) => {
   using memory = observed();
   const { observer, lines } = memory;
-  observer.onError(new PlantStoreError(code, undefined, { cause: "disk full", reason: "unknown" }), REQUEST);
-  expect(lines).toEqual(code in LOGGED ? [expect.objectContaining({ ...LOGGED[code], requestId: "1" })] : []);
+  observer.onError(
+    new PlantStoreError(code, undefined, { cause: "disk full", reason: "unknown" }),
+    REQUEST,
+  );
+  expect(lines).toEqual(
+    code in LOGGED ? [expect.objectContaining({ ...LOGGED[code], requestId: "1" })] : [],
+  );
 });
 
 test("a flood of refusals for one reason hides neither another one nor access, and only ten of its lines are made", () => {
@@ -78,7 +99,8 @@ test("every response is counted, and logged only if the access log is on", async
 test("every commit is counted, and logged if it took more than a second", async () => {
   using memory = observed();
   const { observer, metrics, lines } = memory;
-  for (const durationMs of [1_000, 1_001]) observer.onCommit({ outcomes: ["added", "conflict"], durationMs });
+  for (const durationMs of [1_000, 1_001])
+    observer.onCommit({ outcomes: ["added", "conflict"], durationMs });
   expect(lines).toEqual([{ level: "WARN", message: "Slow commit", plants: 2, durationMs: 1_001 }]);
   expect(await metrics.render()).toContain("plant_store_batch_plants_sum 4\n");
 });

@@ -1,13 +1,15 @@
 import { afterEach, expect, test } from "bun:test";
 import { hostname } from "node:os";
-import type { AppOptions } from "../../src/http/app.ts";
+
 import { PlantStoreError } from "../../src/errors.ts";
+import type { AppOptions } from "../../src/http/app.ts";
 import { startTracing } from "../../src/telemetry/tracing.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
 import { startCollector } from "../support/collector.ts";
 
 afterEach(() => {
-  for (const name of Object.keys(process.env)) if (name.startsWith("OTEL_")) delete process.env[name];
+  for (const name of Object.keys(process.env))
+    if (name.startsWith("OTEL_")) delete process.env[name];
 });
 
 const UNSET = 0;
@@ -64,7 +66,9 @@ test("each of many requests at once is a span of its own, with the response's st
     parentSpanId: "",
   }));
   const requestId = "plant_store.request_id";
-  expect(spans.toSorted((a, b) => Number(a.attributes[requestId]) - Number(b.attributes[requestId]))).toEqual(expected);
+  expect(
+    spans.toSorted((a, b) => Number(a.attributes[requestId]) - Number(b.attributes[requestId])),
+  ).toEqual(expected);
   expect(new Set(spans.map(({ traceId }) => traceId)).size).toBe(cases.length);
 });
 
@@ -81,11 +85,16 @@ test.each([
   ["repeated", `00-${TRACE_ID}-${PARENT}-01, 00-${TRACE_ID}-${PARENT}-01`, ""],
   ["of 15,000 characters", `cc-${TRACE_ID}-${PARENT}-01-${"a".repeat(15_000)}`, ""],
   ["that is not sampled", `00-${TRACE_ID}-${PARENT}-00`, undefined],
-])("a trace goes on where the client began it: a traceparent %s", async (_what, traceparent, parentSpanId) => {
-  const { spans } = await traced([get("/livez", { traceparent })]);
-  expect(spans.map((span) => span.parentSpanId)).toEqual(parentSpanId === undefined ? [] : [parentSpanId]);
-  expect(spans.some(({ traceId }) => traceId === TRACE_ID)).toBe(parentSpanId === PARENT);
-});
+])(
+  "a trace goes on where the client began it: a traceparent %s",
+  async (_what, traceparent, parentSpanId) => {
+    const { spans } = await traced([get("/livez", { traceparent })]);
+    expect(spans.map((span) => span.parentSpanId)).toEqual(
+      parentSpanId === undefined ? [] : [parentSpanId],
+    );
+    expect(spans.some(({ traceId }) => traceId === TRACE_ID)).toBe(parentSpanId === PARENT);
+  },
+);
 
 test("no token, plant, query, made-up path or other header leaves in a span, and no cause of an error", async () => {
   const secret = {
@@ -118,7 +127,8 @@ test("no token, plant, query, made-up path or other header leaves in a span, and
     },
   ]);
   expect(requests.map(({ path }) => path)).toEqual(["/v1/traces"]);
-  for (const word of ["secret", TOKEN]) expect(requests.map(({ text }) => text).join()).not.toContain(word);
+  for (const word of ["secret", TOKEN])
+    expect(requests.map(({ text }) => text).join()).not.toContain(word);
 });
 
 test.each<{ sampler: string; ratio?: string; sampled: boolean[] }>([
@@ -130,15 +140,25 @@ test.each<{ sampler: string; ratio?: string; sampled: boolean[] }>([
   { sampler: "parentbased_always_off", sampled: [false, true, false] },
   { sampler: "parentbased_traceidratio", ratio: "0", sampled: [false, true, false] },
   { sampler: "unknown", sampled: [true, true, false] },
-])("OTEL_TRACES_SAMPLER=$sampler, OTEL_TRACES_SAMPLER_ARG=$ratio", async ({ sampler, ratio, sampled }) => {
-  Object.assign(process.env, { OTEL_TRACES_SAMPLER: sampler, OTEL_TRACES_SAMPLER_ARG: ratio ?? "" });
-  const parents = [{}, { traceparent: `00-${TRACE_ID}-${PARENT}-01` }, { traceparent: `00-${TRACE_ID}-${PARENT}-00` }];
-  const { spans } = await traced(
-    parents.map((headers, index) => get("/livez", { ...headers, "x-request-id": `${index}` })),
-  );
-  const ids = spans.map(({ attributes }) => attributes["plant_store.request_id"]);
-  expect(parents.map((_headers, index) => ids.includes(String(index)))).toEqual(sampled);
-});
+])(
+  "OTEL_TRACES_SAMPLER=$sampler, OTEL_TRACES_SAMPLER_ARG=$ratio",
+  async ({ sampler, ratio, sampled }) => {
+    Object.assign(process.env, {
+      OTEL_TRACES_SAMPLER: sampler,
+      OTEL_TRACES_SAMPLER_ARG: ratio ?? "",
+    });
+    const parents = [
+      {},
+      { traceparent: `00-${TRACE_ID}-${PARENT}-01` },
+      { traceparent: `00-${TRACE_ID}-${PARENT}-00` },
+    ];
+    const { spans } = await traced(
+      parents.map((headers, index) => get("/livez", { ...headers, "x-request-id": `${index}` })),
+    );
+    const ids = spans.map(({ attributes }) => attributes["plant_store.request_id"]);
+    expect(parents.map((_headers, index) => ids.includes(String(index)))).toEqual(sampled);
+  },
+);
 
 test("OTEL_RESOURCE_ATTRIBUTES and OTEL_EXPORTER_OTLP_HEADERS are sent", async () => {
   Object.assign(process.env, {
@@ -147,5 +167,7 @@ test("OTEL_RESOURCE_ATTRIBUTES and OTEL_EXPORTER_OTLP_HEADERS are sent", async (
   });
   const { requests, resources } = await traced([get("/livez")]);
   expect(requests[0]?.headers.get("x-api-key")).toBe("key-of-the-collector");
-  expect(resources).toMatchObject([{ "deployment.environment.name": "test", "service.name": "greenhouse" }]);
+  expect(resources).toMatchObject([
+    { "deployment.environment.name": "test", "service.name": "greenhouse" },
+  ]);
 });

@@ -9,7 +9,10 @@ export interface ContractCase {
   readonly run: () => Promise<void>;
 }
 
-/** Opens a new, empty database, or the parts of one that a contract needs. Each case disposes of its own. */
+/**
+ * Opens a new, empty database, or the parts of one that a contract needs. Each case disposes of its
+ * own.
+ */
 export type OpenDatabase<Part extends keyof Database = keyof Database> = () => Promise<
   Pick<Database, Part> & AsyncDisposable
 >;

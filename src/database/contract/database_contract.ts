@@ -1,7 +1,14 @@
 import assert from "node:assert/strict";
-import type { Database } from "../database.ts";
+
 import { INT64_MAX, INT64_MIN, type NewPlant, plantOf } from "../../plant/plant.ts";
-import { add, type Cases, type ContractCase, contractCases, type OpenDatabase } from "./contract_case.ts";
+import type { Database } from "../database.ts";
+import {
+  add,
+  type Cases,
+  type ContractCase,
+  contractCases,
+  type OpenDatabase,
+} from "./contract_case.ts";
 import { plantStoreContract } from "./plant_store_contract.ts";
 import { tokenStoreContract } from "./token_store_contract.ts";
 
@@ -54,13 +61,19 @@ const CASES: Cases<"plants" | "tokens" | "pages"> = {
   },
 
   async "pages() reads more plants than a page holds, each once"(database) {
-    const plants = Array.from({ length: 10_001 }, (_, index) => ({ id: BigInt(index * 3), name: `plant ${index}` }));
+    const plants = Array.from({ length: 10_001 }, (_, index) => ({
+      id: BigInt(index * 3),
+      name: `plant ${index}`,
+    }));
     await add(database, plants);
     assert.deepEqual(await allOf(database), plants);
   },
 
   async "pages() has what was stored when it began, while others are added"(database) {
-    const plants = Array.from({ length: 5_000 }, (_, index) => ({ id: BigInt(index * 2), name: "early" }));
+    const plants = Array.from({ length: 5_000 }, (_, index) => ({
+      id: BigInt(index * 2),
+      name: "early",
+    }));
     await add(database, plants);
     const seen: NewPlant[] = [];
     let late = 9_999n;

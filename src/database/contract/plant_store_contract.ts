@@ -1,7 +1,21 @@
 import assert from "node:assert/strict";
-import { INT64_MAX, INT64_MIN, isRequired, type NewPlant, type Plant, PLANT_FIELDS } from "../../plant/plant.ts";
+
+import {
+  INT64_MAX,
+  INT64_MIN,
+  isRequired,
+  type NewPlant,
+  type Plant,
+  PLANT_FIELDS,
+} from "../../plant/plant.ts";
 import type { Database } from "../database.ts";
-import { add, type Cases, type ContractCase, contractCases, type OpenDatabase } from "./contract_case.ts";
+import {
+  add,
+  type Cases,
+  type ContractCase,
+  contractCases,
+  type OpenDatabase,
+} from "./contract_case.ts";
 
 /**
  * The contract of a `PlantStore` as tests.
@@ -21,9 +35,16 @@ import { add, type Cases, type ContractCase, contractCases, type OpenDatabase } 
  * for (const { name, run } of plantStoreContract(open)) test(name, run);
  * ```
  */
-export function plantStoreContract(open: OpenDatabase<"plants">, reopen?: OpenDatabase<"plants">): ContractCase[] {
+export function plantStoreContract(
+  open: OpenDatabase<"plants">,
+  reopen?: OpenDatabase<"plants">,
+): ContractCase[] {
   const fields = Object.fromEntries(PLANT_FIELDS.map(caseOfField));
-  return contractCases("PlantStore", open, { ...CASES, ...fields, ...(reopen && casesOfTwo(reopen)) });
+  return contractCases("PlantStore", open, {
+    ...CASES,
+    ...fields,
+    ...(reopen && casesOfTwo(reopen)),
+  });
 }
 
 const FERN: NewPlant = { id: 1n, name: "Fern" };
@@ -61,14 +82,25 @@ const CASES: Cases<"plants"> = {
   },
 
   async "add() keeps every int64 exactly"(store) {
-    const ids = [INT64_MIN, INT64_MIN + 1n, -1n, 0n, 2n ** 53n, 2n ** 53n + 1n, INT64_MAX - 1n, INT64_MAX];
+    const ids = [
+      INT64_MIN,
+      INT64_MIN + 1n,
+      -1n,
+      0n,
+      2n ** 53n,
+      2n ** 53n + 1n,
+      INT64_MAX - 1n,
+      INT64_MAX,
+    ];
     const all = ids.map((id) => ({ id, name: `plant ${id}` }));
     assert.deepEqual(await add(store, all), filled(all, "added"));
     assert.deepEqual(await add(store, all), filled(all, "present"));
   },
 
   async "add() leaves the batch as it is"(store) {
-    const batch = [MOSS, { id: 3n, name: " Ivy " }, FERN, { ...MOSS, name: "Ivy" }].map((plant) => ({ ...plant }));
+    const batch = [MOSS, { id: 3n, name: " Ivy " }, FERN, { ...MOSS, name: "Ivy" }].map(
+      (plant) => ({ ...plant }),
+    );
     const before = batch.map((plant) => ({ ...plant }));
     await add(store, batch);
     assert.deepEqual(batch, before);
@@ -79,12 +111,17 @@ const CASES: Cases<"plants"> = {
   },
 
   async "add() takes 10,000 plants at once, as many as a full queue has"(store) {
-    const all = Array.from({ length: 10_000 }, (_, index) => ({ id: BigInt(index), name: `plant ${index}` }));
+    const all = Array.from({ length: 10_000 }, (_, index) => ({
+      id: BigInt(index),
+      name: `plant ${index}`,
+    }));
     assert.deepEqual(await add(store, all), filled(all, "added"));
     assert.deepEqual(await add(store, all), filled(all, "present"));
   },
 
-  async "add() lets one of many different plants have an id, when they are added at the same time"(store) {
+  async "add() lets one of many different plants have an id, when they are added at the same time"(
+    store,
+  ) {
     const rivals = Array.from({ length: 20 }, (_, index) => ({ ...FERN, name: `rival ${index}` }));
     const outcomes = (await Promise.all(rivals.map((rival) => add(store, [rival])))).flat();
     assert.deepEqual(outcomes.toSorted(), ["added", ...filled(rivals.slice(1), "conflict")]);
@@ -117,11 +154,16 @@ function caseOfField(field: keyof Plant): [name: string, check: Cases<"plants">[
 /** What shows on a database that is opened twice. */
 function casesOfTwo(reopen: OpenDatabase<"plants">): Cases<"plants"> {
   return {
-    async "add() has committed when it resolves: the same store, opened beside it, has the plants"(store) {
+    async "add() has committed when it resolves: the same store, opened beside it, has the plants"(
+      store,
+    ) {
       await using beside = await reopen();
       // At once, so that a late commit has no time.
       assert.deepEqual(await add(store, [FERN, MOSS]), ["added", "added"]);
-      assert.deepEqual(await add(beside, [FERN, { ...MOSS, name: "Ivy" }]), ["present", "conflict"]);
+      assert.deepEqual(await add(beside, [FERN, { ...MOSS, name: "Ivy" }]), [
+        "present",
+        "conflict",
+      ]);
     },
 
     async "add() compares with what the same store has added that is opened beside it"(store) {
@@ -170,7 +212,10 @@ async function assertDistinct(
 function shown(text: string | undefined): string {
   if (text === undefined) return "an absent one";
   const short = text.length > 20 ? `${text.slice(0, 3)}…${text.slice(-3)}` : text;
-  return JSON.stringify(short).replace(/[^ -~…]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return JSON.stringify(short).replace(
+    /[^ -~…]/g,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 }
 
 function filled<Outcome>(plants: readonly NewPlant[], outcome: Outcome): Outcome[] {

@@ -1,7 +1,13 @@
 import assert from "node:assert/strict";
+
 import { SCOPES } from "../../auth/authenticate.ts";
 import type { NewToken, TokenRecord, TokenStore } from "../../auth/token_store.ts";
-import { type Cases, type ContractCase, contractCases, type OpenDatabase } from "./contract_case.ts";
+import {
+  type Cases,
+  type ContractCase,
+  contractCases,
+  type OpenDatabase,
+} from "./contract_case.ts";
 
 /**
  * The contract of a {@linkcode TokenStore} as tests.
@@ -18,7 +24,10 @@ import { type Cases, type ContractCase, contractCases, type OpenDatabase } from 
  * for (const { name, run } of tokenStoreContract(async () => memoryDatabase())) test(name, run);
  * ```
  */
-export function tokenStoreContract(open: OpenDatabase<"tokens">, reopen?: OpenDatabase<"tokens">): ContractCase[] {
+export function tokenStoreContract(
+  open: OpenDatabase<"tokens">,
+  reopen?: OpenDatabase<"tokens">,
+): ContractCase[] {
   return contractCases("TokenStore", open, { ...CASES, ...(reopen && casesOfTwo(reopen)) });
 }
 
@@ -74,7 +83,9 @@ const CASES: Cases<"tokens"> = {
     await assertStored(tokens, [{ ...stored(GREENHOUSE), revokedAt: LATER }]);
   },
 
-  async "revoke() keeps the name and the digest taken, and leaves other tokens as they are"({ tokens }) {
+  async "revoke() keeps the name and the digest taken, and leaves other tokens as they are"({
+    tokens,
+  }) {
     await tokens.add(GREENHOUSE);
     await tokens.add(GARDEN);
     await tokens.revoke("greenhouse", LATER);
@@ -89,7 +100,9 @@ const CASES: Cases<"tokens"> = {
     await assertStored(tokens, [{ ...stored(GREENHOUSE), lastUsedAt: LATER }]);
   },
 
-  async "recordUses() records many uses at once, of a revoked token too, and none of nothing"({ tokens }) {
+  async "recordUses() records many uses at once, of a revoked token too, and none of nothing"({
+    tokens,
+  }) {
     await tokens.add(GREENHOUSE);
     await tokens.add(GARDEN);
     await tokens.revoke("garden", CREATED);
@@ -128,7 +141,9 @@ const CASES: Cases<"tokens"> = {
     await assertStored(tokens, [stored(GARDEN)]);
   },
 
-  async "revision() changes with tokens that are added, revoked and deleted, and not with uses"({ tokens }) {
+  async "revision() changes with tokens that are added, revoked and deleted, and not with uses"({
+    tokens,
+  }) {
     const revisions = [await tokens.revision()];
     const changes = [
       () => tokens.add(GREENHOUSE),

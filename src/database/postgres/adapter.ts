@@ -6,13 +6,15 @@ import type { PostgresUrl } from "./url.ts";
 
 /** Databases on a PostgreSQL server. */
 export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
-  const openForReading = (onWarning: (message: string) => void) => openPostgres(url, { access: "read", onWarning });
+  const openForReading = (onWarning: (message: string) => void) =>
+    openPostgres(url, { access: "read", onWarning });
   return {
     name: url.database,
     flag: '--database "$DATABASE_URL"',
     maxInFlight: MAX_IN_FLIGHT,
     openForServing: ({ onWarning }) => openPostgres(url, { isServing: true, onWarning }),
-    openForWriting: ({ create = false } = {}) => openPostgres(url, { access: create ? "create" : "write" }),
+    openForWriting: ({ create = false } = {}) =>
+      openPostgres(url, { access: create ? "create" : "write" }),
     openPlants: openForReading,
     openTokens: openForReading,
     async check() {

@@ -1,4 +1,5 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
+
 import { withDeadline } from "../../async/deadline.ts";
 import { codeOf, PostgresFailure, toFailure } from "./errors.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
@@ -28,17 +29,23 @@ export interface ConnectionOptions {
   readonly writable: boolean;
   /** When the server ends a statement, in milliseconds. @default {STATEMENT_TIMEOUT_MS} */
   readonly statementTimeoutMs?: number | undefined;
-  /** Gives the session its `search_path`, and verifies the tables there. @default uses the role's, and accepts all */
-  readonly tables?: { searchPath(): string | undefined; verify(connection: Connection): Promise<void> };
+  /**
+   * Gives the session its `search_path`, and verifies the tables there. @default uses the role's,
+   * and accepts all
+   */
+  readonly tables?: {
+    searchPath(): string | undefined;
+    verify(connection: Connection): Promise<void>;
+  };
 }
 
 /** When the server ends a statement, in milliseconds, unless it is about to commit. */
 export const STATEMENT_TIMEOUT_MS = 30_000;
 
 /**
- * How long a statement waits for a lock, in milliseconds, even for another transaction's row. Then it is repeated until its
- * deadline, so no statement is left waiting on the server. Another server's commit takes less, and the other plants of the
- * batch have most of their time left.
+ * How long a statement waits for a lock, in milliseconds, even for another transaction's row. Then
+ * it is repeated until its deadline, so no statement is left waiting on the server. Another
+ * server's commit takes less, and the other plants of the batch have most of their time left.
  */
 export const LOCK_TIMEOUT_MS = 250;
 
@@ -66,18 +73,24 @@ export async function connectTo(
     void client?.close({ timeout: 0 });
   };
   try {
-    client = new Bun.SQL({ ...clientOptions(host, url, session), onclose: () => void (isOpen = false) });
+    client = new Bun.SQL({
+      ...clientOptions(host, url, session),
+      onclose: () => void (isOpen = false),
+    });
     return await withDeadline(establish(client), url.connectTimeoutMs, () => {
       throw new PostgresFailure("DEADLINE");
     });
   } catch (error) {
     close();
     const failure = toFailure(error);
-    throw (codeOf(failure).startsWith("ERR_BORINGSSL") ? await keyFailure(url) : undefined) ?? failure;
+    throw (
+      (codeOf(failure).startsWith("ERR_BORINGSSL") ? await keyFailure(url) : undefined) ?? failure
+    );
   }
 
   async function establish(opened: Bun.SQL): Promise<Connection> {
-    // Without reserving it, the client would reconnect by itself, to a session that was not verified.
+    // Without reserving it, the client would reconnect by itself, to a session that was not
+    // verified.
     const reserved = await opened.reserve();
     const isStandby = await verifySession(reserved, writable, nonce);
     if (isStandby && !url.readsStandby) throw new PostgresFailure("25006");
@@ -109,7 +122,10 @@ export async function connectTo(
 async function keyFailure({ sslcert, sslkey }: PostgresUrl): Promise<PostgresFailure | undefined> {
   if (sslcert === undefined || sslkey === undefined) return undefined;
   try {
-    const [certificate, key] = await Promise.all([Bun.file(sslcert).text(), Bun.file(sslkey).text()]);
+    const [certificate, key] = await Promise.all([
+      Bun.file(sslcert).text(),
+      Bun.file(sslkey).text(),
+    ]);
     if (/\bENCRYPTED\b/.test(key)) return new PostgresFailure("KEY_ENCRYPTED");
     const fits = new X509Certificate(certificate).checkPrivateKey(createPrivateKey(key));
     return fits ? undefined : new PostgresFailure("KEY_MISMATCH");
@@ -154,7 +170,8 @@ function clientOptions(
       lock_timeout: LOCK_TIMEOUT_MS,
       ...session,
       ...SESSION_SETTINGS,
-      // The server closes the session of a dead client. While a reply is unacknowledged, only tcp_user_timeout applies.
+      // The server closes the session of a dead client. While a reply is unacknowledged, only
+      // tcp_user_timeout applies.
       tcp_keepalives_idle: 30,
       tcp_keepalives_interval: 10,
       tcp_keepalives_count: 3,
@@ -164,13 +181,14 @@ function clientOptions(
 }
 
 /**
- * A setting of our own. Only this connection's server process returns it: a pooler drops it, or returns another client's.
+ * A setting of our own. Only this connection's server process returns it: a pooler drops it, or
+ * returns another client's.
  */
 const NONCE = "plant_store.nonce";
 
 /**
- * Settings that change what statements store and return, or how the client reads it. Given when a connection starts, they
- * override those of the role, the database and `postgresql.conf`.
+ * Settings that change what statements store and return, or how the client reads it. Given when a
+ * connection starts, they override those of the role, the database and `postgresql.conf`.
  */
 const SESSION_SETTINGS = {
   // "off" stores an absent tag as the text 'NULL'.
@@ -179,7 +197,8 @@ const SESSION_SETTINGS = {
   bytea_output: "hex",
   // "on" quotes the names of types, which the verification of the tables compares.
   quote_all_identifiers: "off",
-  // "on" silently omits the rows that a policy hides. With "off" the statement fails, as in pg_dump.
+  // "on" silently omits the rows that a policy hides. With "off" the statement fails, as in
+  // pg_dump.
   row_security: "off",
 } as const;
 
@@ -189,12 +208,20 @@ const SESSION_SETTINGS = {
  * @returns Whether the server is a standby.
  * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session must accept writes and is read-only.
  */
-async function verifySession(session: Bun.ReservedSQL, writable: boolean, nonce: string): Promise<boolean> {
+async function verifySession(
+  session: Bun.ReservedSQL,
+  writable: boolean,
+  nonce: string,
+): Promise<boolean> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
-  const engine = found.is_citus ? "Citus" : ENGINES.find(([mark]) => found.version.includes(mark))?.[1];
+  const engine = found.is_citus
+    ? "Citus"
+    : ENGINES.find(([mark]) => found.version.includes(mark))?.[1];
   if (engine !== undefined) refuse(`it is ${engine}, which is untested: use PostgreSQL itself`);
-  if (found.encoding !== null && found.encoding !== "UTF8") refuse(`its encoding is ${found.encoding}, not UTF8`);
-  if (found.nonce !== nonce) refuse("a pooler in between drops session settings: connect to PostgreSQL itself");
+  if (found.encoding !== null && found.encoding !== "UTF8")
+    refuse(`its encoding is ${found.encoding}, not UTF8`);
+  if (found.nonce !== nonce)
+    refuse("a pooler in between drops session settings: connect to PostgreSQL itself");
   for (const [name, value] of Object.entries(SESSION_SETTINGS)) {
     const other = found[name as keyof typeof SESSION_SETTINGS] ?? value;
     if (other !== value) refuse(`${name} is ${other} despite the session's settings, not ${value}`);
@@ -210,7 +237,10 @@ const ENGINES = [
   ["-YB-", "YugabyteDB"],
 ] as const;
 
-/** With `data_sync_retry`, a failed fsync is retried, and may succeed without having written anything. */
+/**
+ * With `data_sync_retry`, a failed fsync is retried, and may succeed without having written
+ * anything.
+ */
 const UNSAFE_SETTINGS = {
   fsync: "off",
   full_page_writes: "off",
@@ -218,10 +248,16 @@ const UNSAFE_SETTINGS = {
   data_sync_retry: "on",
 } as const;
 
-/** The settings that decide whether a commit is durable. Null if the server does not know the setting. */
+/**
+ * The settings that decide whether a commit is durable. Null if the server does not know the
+ * setting.
+ */
 export type Durability = Readonly<Record<keyof typeof UNSAFE_SETTINGS, string | null>>;
 
-/** The columns of {@linkcode Durability}. With `true`, a setting that the server does not know is null. */
+/**
+ * The columns of {@linkcode Durability}. With `true`, a setting that the server does not know is
+ * null.
+ */
 export const DURABILITY = columnsOf(UNSAFE_SETTINGS);
 
 function columnsOf(settings: object): string {
@@ -243,8 +279,8 @@ function refuse(reason: string): never {
 }
 
 /**
- * Sets `synchronous_commit` for the session, so that no reload changes it: to `on`, which waits for the disk here and on
- * a synchronous standby, or `remote_apply`, which waits for more.
+ * Sets `synchronous_commit` for the session, so that no reload changes it: to `on`, which waits for
+ * the disk here and on a synchronous standby, or `remote_apply`, which waits for more.
  */
 const SESSION = `SELECT ${DURABILITY}, pg_is_in_recovery() AS is_standby,
   version() AS version, EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus') AS is_citus,
@@ -255,7 +291,8 @@ const SESSION = `SELECT ${DURABILITY}, pg_is_in_recovery() AS is_standby,
   FROM (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)) AS changed`;
 
-type SettingName = keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";
+type SettingName =
+  keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";
 type Session = Readonly<
   Record<SettingName, string | null> & { is_standby: boolean; is_citus: boolean; version: string }
 >;

@@ -25,17 +25,20 @@ export interface PostgresOptions {
 }
 
 /**
- * How many batches are in flight at once. More need more connections and make the batches smaller, and are hardly
- * faster.
+ * How many batches are in flight at once. More need more connections and make the batches smaller,
+ * and are hardly faster.
  */
 export const MAX_IN_FLIGHT = 4;
 
 /**
- * The time limit for migrating the schema when a database is opened, in milliseconds. Nothing else bounds the wait for a
- * missing synchronous standby.
+ * The time limit for migrating the schema when a database is opened, in milliseconds. Nothing else
+ * bounds the wait for a missing synchronous standby.
  */
 const SCHEMA_TIMEOUT_MS = 10_000;
-/** The time limit of `plant-store migrate`, in milliseconds. A change to a large table takes hours; a signal ends it. */
+/**
+ * The time limit of `plant-store migrate`, in milliseconds. A change to a large table takes hours;
+ * a signal ends it.
+ */
 const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 /** The time limit of a probe, in milliseconds: a verdict must not be older than a second. */
 const PROBE_TIMEOUT_MS = 1_000;
@@ -43,13 +46,22 @@ const PROBE_TIMEOUT_MS = 1_000;
 const READ_TIMEOUT_MS = 10_000;
 
 /**
- * Opens a database on PostgreSQL, and migrates its schema unless it is only read. Lost connections are replaced without a
- * log line. `failed` never resolves: what PostgreSQL acknowledged is durable.
+ * Opens a database on PostgreSQL, and migrates its schema unless it is only read. Lost connections
+ * are replaced without a log line. `failed` never resolves: what PostgreSQL acknowledged is
+ * durable.
  *
  * @throws {DatabaseError} If it cannot be used now. The message says why, in one line.
  */
-export async function openPostgres(url: PostgresUrl, options: PostgresOptions = {}): Promise<Database> {
-  const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false, onWarning = () => {} } = options;
+export async function openPostgres(
+  url: PostgresUrl,
+  options: PostgresOptions = {},
+): Promise<Database> {
+  const {
+    access = "create",
+    maxInFlight = MAX_IN_FLIGHT,
+    isServing = false,
+    onWarning = () => {},
+  } = options;
   const writable = access !== "read";
   const servers = failover(url, onWarning);
   const tables = tablesVerifier(writable, onWarning);
@@ -71,13 +83,19 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   if (isServing) {
     // Otherwise a client would be the first to see that one pool cannot connect.
     const timeoutMs = url.connectTimeoutMs * (url.hosts.length + 1);
-    const connect = () => Promise.all(pools.map((pool) => pool.run(({ query }) => query("SELECT 1"), timeoutMs)));
-    await translated("open", url, connect).catch((error: unknown) => (close(), Promise.reject(error)));
+    const connect = () =>
+      Promise.all(pools.map((pool) => pool.run(({ query }) => query("SELECT 1"), timeoutMs)));
+    await translated("open", url, connect).catch(
+      (error: unknown) => (close(), Promise.reject(error)),
+    );
   }
   return {
     plants: plantStore(plants),
     tokens: postgresTokens(reading, writing),
-    pages: () => keysetPages((from) => translated("read", url, () => reading.run(readPage(from), READ_TIMEOUT_MS))),
+    pages: () =>
+      keysetPages((from) =>
+        translated("read", url, () => reading.run(readPage(from), READ_TIMEOUT_MS)),
+      ),
     metrics: () => poolMetrics(pools),
     failed: new Promise(() => {}),
     async [Symbol.asyncDispose]() {
@@ -86,7 +104,10 @@ export async function openPostgres(url: PostgresUrl, options: PostgresOptions = 
   };
 }
 
-/** The plants' store on their pool. The probe uses the same pool, because whatever blocks that pool blocks every plant. */
+/**
+ * The plants' store on their pool. The probe uses the same pool, because whatever blocks that pool
+ * blocks every plant.
+ */
 export function plantStore(pool: Pool): PlantStore {
   const held = new HeldIds();
   return {
@@ -105,7 +126,11 @@ export function plantStore(pool: Pool): PlantStore {
  * @returns The pending migrations.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
-export function migratePostgres(url: PostgresUrl, dryRun: boolean, onWarning: (message: string) => void) {
+export function migratePostgres(
+  url: PostgresUrl,
+  dryRun: boolean,
+  onWarning: (message: string) => void,
+) {
   const options = { writable: !dryRun, timeoutMs: MIGRATE_TIMEOUT_MS };
   return connected(url, failover(url, onWarning), options, dryRun ? pendingMigrations : migrate);
 }
@@ -132,7 +157,11 @@ async function requireSchema(connection: Connection, access: Access): Promise<vo
   if (access !== "read" && pending.length > 0) await migrate(connection);
 }
 
-async function translated<Result>(action: string, url: PostgresUrl, run: () => Promise<Result>): Promise<Result> {
+async function translated<Result>(
+  action: string,
+  url: PostgresUrl,
+  run: () => Promise<Result>,
+): Promise<Result> {
   try {
     return await run();
   } catch (error) {

@@ -2,9 +2,10 @@ import { PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
 
 /**
- * A failure of PostgreSQL or of the connection to it. It has PostgreSQL's own message only if the user is refused: any
- * other may quote plants. Codes are SQLSTATEs (https://www.postgresql.org/docs/current/errcodes-appendix.html), Bun's
- * `ERR_POSTGRES_…`, those of the TLS library, or this program's own.
+ * A failure of PostgreSQL or of the connection to it. It has PostgreSQL's own message only if the
+ * user is refused: any other may quote plants. Codes are SQLSTATEs
+ * (https://www.postgresql.org/docs/current/errcodes-appendix.html), Bun's `ERR_POSTGRES_…`, those
+ * of the TLS library, or this program's own.
  */
 export class PostgresFailure extends Error {
   override readonly name = "PostgresFailure";
@@ -42,7 +43,10 @@ export function codeOf(error: unknown): string {
   return error instanceof PostgresFailure ? error.code : "";
 }
 
-/** What to do after a failure: repeat, repeat on a new connection, or answer that storage is unavailable. */
+/**
+ * What to do after a failure: repeat, repeat on a new connection, or answer that storage is
+ * unavailable.
+ */
 const REMEDIES = [
   [/^(?:40|55P03|57014)/, "repeat"],
   // 26000: the prepared statement is missing, because a pooler switched to another server process.
@@ -52,7 +56,10 @@ const REMEDIES = [
   [/^(?:53|58|DEADLINE|DISPOSED|UNSAFE|WRAPAROUND|XX)/, "refuse"],
 ] as const;
 
-/** What to do after an error: the first remedy whose codes fit. Any other error is a fault, which is a bug. */
+/**
+ * What to do after an error: the first remedy whose codes fit. Any other error is a fault, which is
+ * a bug.
+ */
 export function remedyFor(error: unknown): (typeof REMEDIES)[number][1] | "fault" {
   return REMEDIES.find(([codes]) => codes.test(codeOf(error)))?.[1] ?? "fault";
 }
@@ -83,7 +90,8 @@ const WORDS: Readonly<Record<string, string>> = {
   "28": "it rejects this user or password",
   "3D000": "it has no such database",
   "42501": "the user lacks a privilege",
-  "42703": "a table has the name of a plant-store table, but other columns: create a schema for plant-store",
+  "42703":
+    "a table has the name of a plant-store table, but other columns: create a schema for plant-store",
   "42710": NAME_TAKEN,
   "42P01": "a plant-store table is missing: restore the backup",
   "42P07": NAME_TAKEN,
@@ -95,7 +103,8 @@ const WORDS: Readonly<Record<string, string>> = {
   "57P03": "it is starting or stopping",
   DEADLINE: "it did not respond in time",
   DISPOSED: "it was closed",
-  WRAPAROUND: "it has no transaction ids left: end old transactions, then VACUUM the oldest database",
+  WRAPAROUND:
+    "it has no transaction ids left: end old transactions, then VACUUM the oldest database",
   ERR_POSTGRES_CONNECTION_CLOSED: "the connection was closed",
   ERR_POSTGRES_CONNECTION_REFUSED: "connection refused, or unknown host name",
   ERR_POSTGRES_CONNECTION_TIMEOUT: "it did not respond in time",
@@ -113,7 +122,8 @@ const WORDS: Readonly<Record<string, string>> = {
   UNABLE_TO_: NOT_TRUSTED,
   ERR_TLS_CERT_ALTNAME_INVALID: "its certificate is for another host",
   CERT_HAS_EXPIRED: "its certificate, or one above it, has expired: renew it",
-  CERT_NOT_YET_VALID: "its certificate, or one above it, is not valid yet: check the clocks of both machines",
+  CERT_NOT_YET_VALID:
+    "its certificate, or one above it, is not valid yet: check the clocks of both machines",
 };
 
 function forCode(words: Readonly<Record<string, string>>, code: string): string | undefined {
@@ -128,12 +138,15 @@ export function unavailable(cause: unknown): PlantStoreError {
 }
 
 /**
- * An error for the operator, in one line that names the database. Any other error is a bug, and is returned unchanged.
+ * An error for the operator, in one line that names the database. Any other error is a bug, and is
+ * returned unchanged.
  *
  * @param action What failed, such as `open`.
  */
 export function toDatabaseError(action: string, database: string, error: unknown): unknown {
   if (error instanceof PlantStoreError) return toDatabaseError(action, database, error.cause);
   if (!(error instanceof DatabaseError || error instanceof PostgresFailure)) return error;
-  return new DatabaseError(`Cannot ${action} database "${database}": ${error.message}`, { cause: error });
+  return new DatabaseError(`Cannot ${action} database "${database}": ${error.message}`, {
+    cause: error,
+  });
 }

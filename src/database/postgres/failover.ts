@@ -16,7 +16,10 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
 
   const rank = (host: PostgresHost) => (silent.has(host) ? 2 : host === lastUsed ? 0 : 1);
 
-  async function connectToHost(host: PostgresHost, options: ConnectionOptions): Promise<Connection> {
+  async function connectToHost(
+    host: PostgresHost,
+    options: ConnectionOptions,
+  ): Promise<Connection> {
     try {
       const connection = await connectTo(host, url, options);
       silent.delete(host);
@@ -30,11 +33,11 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
 
   return {
     /**
-     * Connects to the first available server. The one that was used last is tried first, silent ones last. A server
-     * that would break what a 200 promises is skipped, as if it were down.
+     * Connects to the first available server. The one that was used last is tried first, silent
+     * ones last. A server that would break what a 200 promises is skipped, as if it were down.
      *
-     * @throws {PostgresFailure} `NO_SERVER`; or, if it applies to every server, `UNSAFE` or 25006 (read-only). The
-     * message names each server and its reason.
+     * @throws {PostgresFailure} `NO_SERVER`; or, if it applies to every server, `UNSAFE` or 25006
+     *   (read-only). The message names each server and its reason.
      */
     async connect(options: ConnectionOptions): Promise<Connection> {
       const connection = await connectToFirst({
@@ -53,11 +56,15 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
   };
 }
 
-const LAGS = "is a standby, and no other server is available: it may lack the newest plants and tokens";
+const LAGS =
+  "is a standby, and no other server is available: it may lack the newest plants and tokens";
 
 /** How long a server may keep the next one from being tried, in milliseconds. It may respond later. */
 const HEAD_START_MS = 1_000;
-/** The longest pause before a server that refused is tried again, in milliseconds, give or take half of it. */
+/**
+ * The longest pause before a server that refused is tried again, in milliseconds, give or take half
+ * of it.
+ */
 const LONGEST_PAUSE_MS = 500;
 
 /** The servers to choose from. */
@@ -71,11 +78,16 @@ interface Candidates {
 }
 
 /**
- * Tries servers as in Happy Eyeballs (RFC 8305): one after another, each with a head start, and the first that accepts
- * wins. A silent one has no head start. While a slow one may still respond, the others are retried: one of them may be
- * promoted meanwhile.
+ * Tries servers as in Happy Eyeballs (RFC 8305): one after another, each with a head start, and the
+ * first that accepts wins. A silent one has no head start. While a slow one may still respond, the
+ * others are retried: one of them may be promoted meanwhile.
  */
-async function connectToFirst({ hosts, isSilent, connect, retryMs }: Candidates): Promise<Connection> {
+async function connectToFirst({
+  hosts,
+  isSilent,
+  connect,
+  retryMs,
+}: Candidates): Promise<Connection> {
   const found: { primary?: Connection; standby?: Connection; isOver: boolean } = { isOver: false };
   const accepted = Promise.withResolvers<void>();
   const attempts = new Map<PostgresHost, Promise<void>>();
@@ -92,7 +104,10 @@ async function connectToFirst({ hosts, isSilent, connect, retryMs }: Candidates)
       if (role === "primary") accepted.resolve();
     } catch (error) {
       if (!(error instanceof PostgresFailure)) return accepted.reject(error);
-      failures.set(host, new PostgresFailure(error.code, `${describeHost(host)}: ${error.message}`));
+      failures.set(
+        host,
+        new PostgresFailure(error.code, `${describeHost(host)}: ${error.message}`),
+      );
     } finally {
       attempts.delete(host);
     }
@@ -130,8 +145,13 @@ async function connectToFirst({ hosts, isSilent, connect, retryMs }: Candidates)
   return found.primary;
 }
 
-/** `UNSAFE` is final, and clients are told that storage is read-only: both are kept if every server has them. */
+/**
+ * `UNSAFE` is final, and clients are told that storage is read-only: both are kept if every server
+ * has them.
+ */
 function fail(failures: readonly PostgresFailure[]): never {
-  const code = ["UNSAFE", "25006"].find((each) => failures.every((failure) => failure.code === each)) ?? "NO_SERVER";
+  const code =
+    ["UNSAFE", "25006"].find((each) => failures.every((failure) => failure.code === each)) ??
+    "NO_SERVER";
   throw new PostgresFailure(code, failures.map(({ message }) => message).join("; "));
 }

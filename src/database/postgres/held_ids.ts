@@ -7,6 +7,7 @@ export interface HeldId {
 
 /**
  * What to do with a plant now:
+ *
  * - `insert`: insert it with its batch;
  * - `retry`: insert it apart from the batch, because its lock may not have ended;
  * - `refuse`: nothing, because it met the lock a moment ago.
@@ -17,7 +18,8 @@ export type HeldStep = "insert" | "retry" | "refuse";
  * Decides what to do with a plant.
  *
  * @param held What is remembered of its id.
- * @param releasedAt When a lock was last found to have ended: a transaction often holds many ids, and ends for all at once.
+ * @param releasedAt When a lock was last found to have ended: a transaction often holds many ids,
+ *   and ends for all at once.
  */
 export function heldStep(held: HeldId | undefined, now: number, releasedAt: number): HeldStep {
   if (held === undefined) return "insert";
@@ -26,7 +28,10 @@ export function heldStep(held: HeldId | undefined, now: number, releasedAt: numb
 
 /** As long as `Retry-After` says. */
 const REFUSED_MS = 1_000;
-/** A retry that fails holds up its batch, and is an error in PostgreSQL's log: about ten a second are enough. */
+/**
+ * A retry that fails holds up its batch, and is an error in PostgreSQL's log: about ten a second
+ * are enough.
+ */
 const REFUSED_MS_PER_ID = 100;
 const LONGEST_REFUSED_MS = 3_000;
 

@@ -10,14 +10,21 @@ const SQL: Readonly<Record<string, string>> = {
 };
 
 /** All migrations, in order. `when` is in milliseconds since 1970 UTC. */
-export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({ tag, when, sql: SQL[tag] as string }));
+export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({
+  tag,
+  when,
+  sql: SQL[tag] as string,
+}));
 
 type Migration = (typeof MIGRATIONS)[number];
 
 /** The table of applied migrations. It identifies a plant-store schema. */
 const LEDGER = "plant_store_migrations";
 
-/** What the current schema has, and another one with a ledger. The catalog shows even unreadable tables. */
+/**
+ * What the current schema has, and another one with a ledger. The catalog shows even unreadable
+ * tables.
+ */
 const CONTENTS = `SELECT current_schema() AS schema, count(*)::int AS tables,
   count(*) FILTER (WHERE tablename = '${LEDGER}') > 0 AS has_ledger,
   (SELECT min(schemaname) FROM pg_catalog.pg_tables WHERE tablename = '${LEDGER}') AS other,
@@ -36,11 +43,13 @@ interface Contents {
 /**
  * Returns the migrations to apply: all of them if the schema is empty.
  *
- * @throws {DatabaseError} If the schema belongs to another application or a newer plant-store, or another schema has the
- * tables.
+ * @throws {DatabaseError} If the schema belongs to another application or a newer plant-store, or
+ *   another schema has the tables.
  */
 export async function pendingMigrations(connection: Connection): Promise<readonly Migration[]> {
-  const [{ schema, tables, has_ledger, other, may_read }] = (await connection.query(CONTENTS)) as [Contents];
+  const [{ schema, tables, has_ledger, other, may_read }] = (await connection.query(CONTENTS)) as [
+    Contents,
+  ];
   if (schema === null) throw new DatabaseError("no schema in its search_path exists: create one");
   if (may_read === false) throw new DatabaseError(`the user lacks SELECT on ${LEDGER}: GRANT it`);
   if (has_ledger) return await unapplied(connection);
@@ -58,7 +67,8 @@ async function unapplied(connection: Connection): Promise<readonly Migration[]> 
   const rows = await connection.query<{ made_at: string }>(`SELECT made_at FROM ${LEDGER}`);
   const applied = new Set(rows.map(({ made_at }) => Number(made_at)));
   const known = MIGRATIONS.map(({ when }) => when);
-  if (Math.max(...applied) > Math.max(...known)) throw new DatabaseError("it was made by a newer plant-store");
+  if (Math.max(...applied) > Math.max(...known))
+    throw new DatabaseError("it was made by a newer plant-store");
   return MIGRATIONS.filter(({ when }) => !applied.has(when));
 }
 
@@ -78,8 +88,9 @@ COMMIT;
 }
 
 /**
- * Migrates the schema, with one transaction for each migration. Any number of servers may do so at once: the others wait,
- * up to the session's statement_timeout, and find it done. Closing the connection releases the lock.
+ * Migrates the schema, with one transaction for each migration. Any number of servers may do so at
+ * once: the others wait, up to the session's statement_timeout, and find it done. Closing the
+ * connection releases the lock.
  *
  * @returns The migrations that this server applied.
  * @throws {DatabaseError} As {@linkcode pendingMigrations}, or if the role may not create tables.
@@ -91,9 +102,12 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
     for (const migration of pending) await connection.script(scriptOf(migration));
   } catch (error) {
     if (codeOf(error) !== "42501") throw error;
-    throw new DatabaseError("the user may not create tables: run plant-store migrate once as a user who may", {
-      cause: error,
-    });
+    throw new DatabaseError(
+      "the user may not create tables: run plant-store migrate once as a user who may",
+      {
+        cause: error,
+      },
+    );
   }
   return pending;
 }

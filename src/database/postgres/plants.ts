@@ -1,8 +1,15 @@
 import { eq, getTableColumns, gte, lt, type SQL, sql, type SQLChunk } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
+
 import { type NewPlant, type Plant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
 import { PAGE_PLANTS, PAGE_TEXT, type StoreOutcome } from "../database.ts";
-import { type Connection, DURABILITY, type Durability, LOCK_TIMEOUT_MS, requireDurable } from "./connection.ts";
+import {
+  type Connection,
+  DURABILITY,
+  type Durability,
+  LOCK_TIMEOUT_MS,
+  requireDurable,
+} from "./connection.ts";
 import { codeOf } from "./errors.ts";
 import type { HeldIds } from "./held_ids.ts";
 import type { Work } from "./pool.ts";
@@ -15,7 +22,9 @@ const db = drizzle.mock();
 
 /** The columns, in the order of the statement that inserts rows. Each is sent as an array. */
 const COLUMNS = Object.keys(getTableColumns(plants)) as (keyof NewPlant)[];
-const ARRAYS = COLUMNS.map((column) => sql`${placeholder(column)}::${sql.raw(plants[column].getSQLType())}[]`);
+const ARRAYS = COLUMNS.map(
+  (column) => sql`${placeholder(column)}::${sql.raw(plants[column].getSQLType())}[]`,
+);
 
 /** The arrays are read side by side. In FROM, each would first be copied into a temporary store. */
 const INSERT = db
@@ -30,10 +39,11 @@ const INSERT = db
 const sent = sql`unnest(${list(ARRAYS)}) WITH ORDINALITY AS sent (${list(COLUMNS.map((column) => sql.identifier(column)))}, place)`;
 
 /**
- * Compares plants with the rows of their ids, byte by byte, and locks these. Locking writes, so the rows are durable and on
- * the synchronous standby when it returns. Otherwise a row may be visible before it is replicated: after a crash of the
- * primary that had committed it. It waits for no lock, and an ordinary UPDATE of a row does not conflict. Rows that another
- * transaction deletes are skipped. The texts stay on the server: those of a row may be far longer than what was sent.
+ * Compares plants with the rows of their ids, byte by byte, and locks these. Locking writes, so the
+ * rows are durable and on the synchronous standby when it returns. Otherwise a row may be visible
+ * before it is replicated: after a crash of the primary that had committed it. It waits for no
+ * lock, and an ordinary UPDATE of a row does not conflict. Rows that another transaction deletes
+ * are skipped. The texts stay on the server: those of a row may be far longer than what was sent.
  */
 const COMPARE = db
   .select({
@@ -54,10 +64,11 @@ function list(parts: SQLChunk[]): SQL {
 }
 
 /**
- * Adds a batch in one statement, which commits by itself. A second one compares the plants that were stored before: only a
- * later statement sees what a rival has committed meanwhile.
+ * Adds a batch in one statement, which commits by itself. A second one compares the plants that
+ * were stored before: only a later statement sees what a rival has committed meanwhile.
  *
- * Plants that another transaction locks are `unavailable`. Their ids are remembered, and kept out of the next batches.
+ * Plants that another transaction locks are `unavailable`. Their ids are remembered, and kept out
+ * of the next batches.
  *
  * @param deadline When the caller gives up, by `performance.now()`.
  */
@@ -67,9 +78,15 @@ export async function addPlants(
   held: HeldIds,
   deadline: number,
 ): Promise<readonly StoreOutcome[]> {
-  const items = batch.map((plant): Item => ({ ...plant, outcome: "unavailable", first: undefined }));
+  const items = batch.map((plant): Item => ({
+    ...plant,
+    outcome: "unavailable",
+    first: undefined,
+  }));
   // Overlapping batches in different orders would deadlock.
-  const sorted = items.toSorted((one, other) => (one.id < other.id ? -1 : Number(one.id > other.id)));
+  const sorted = items.toSorted((one, other) =>
+    one.id < other.id ? -1 : Number(one.id > other.id),
+  );
   for (const [index, item] of sorted.entries()) {
     const before = sorted[index - 1];
     if (before?.id === item.id) item.first = before.first ?? before;
@@ -85,21 +102,32 @@ export async function addPlants(
 }
 
 /** Adds plants whose ids met no lock before. */
-async function addAll(connection: Connection, items: readonly Item[], held: HeldIds, deadline: number): Promise<void> {
+async function addAll(
+  connection: Connection,
+  items: readonly Item[],
+  held: HeldIds,
+  deadline: number,
+): Promise<void> {
   if (items.length === 0) return;
   const isDone = await insert(connection, toAdd(items));
   await compare(connection, items);
   const open = toAdd(items);
   if (isDone || open.length === 0) return;
 
-  // Waits for a lock on the whole table. If that times out, the batch is repeated: no id is at fault.
+  // Waits for a lock on the whole table. If that times out, the batch is repeated: no id is at
+  // fault.
   await connection.query(INSERT, columnsOf([]));
   await insertBesideLocks(connection, open, held, { maxLocks: MAX_SEARCH_LOCKS, deadline });
   await compare(connection, items);
 }
 
 /** Adds plants whose ids met a lock before. It may have ended. */
-async function retry(connection: Connection, items: readonly Item[], held: HeldIds, deadline: number): Promise<void> {
+async function retry(
+  connection: Connection,
+  items: readonly Item[],
+  held: HeldIds,
+  deadline: number,
+): Promise<void> {
   if (items.length === 0) return;
   await insertBesideLocks(connection, toAdd(items), held, { maxLocks: MAX_RETRY_LOCKS, deadline });
   await compare(connection, items);
@@ -142,19 +170,26 @@ async function insert(connection: Connection, items: readonly Item[]): Promise<b
 async function compare(connection: Connection, items: readonly Item[]): Promise<void> {
   const open = items.filter((item) => (item.first ?? item).outcome === "unavailable");
   if (open.length === 0) return;
-  const rows = await connection.query<{ place: number; is_same: boolean }>(COMPARE, columnsOf(open));
-  for (const { place, is_same } of rows) (open[place - 1] as Item).outcome = is_same ? "present" : "conflict";
+  const rows = await connection.query<{ place: number; is_same: boolean }>(
+    COMPARE,
+    columnsOf(open),
+  );
+  for (const { place, is_same } of rows)
+    (open[place - 1] as Item).outcome = is_same ? "present" : "conflict";
 }
 
 function columnsOf(plants: readonly NewPlant[]): string[] {
   return COLUMNS.map((column) =>
-    column === "id" ? bigintArray(plants.map(({ id }) => id)) : textArray(plants.map((plant) => plant[column])),
+    column === "id"
+      ? bigintArray(plants.map(({ id }) => id))
+      : textArray(plants.map((plant) => plant[column])),
   );
 }
 
 /**
- * How long to wait for a lock while the locked plants of a batch are found, in milliseconds: the others wait as long. The
- * whole batch has waited before, so what still holds a lock seldom ends soon.
+ * How long to wait for a lock while the locked plants of a batch are found, in milliseconds: the
+ * others wait as long. The whole batch has waited before, so what still holds a lock seldom ends
+ * soon.
  */
 const PART_LOCK_TIMEOUT_MS = 5;
 /** How many parts a batch is split into. */
@@ -163,12 +198,16 @@ const PARTS = 16;
 const MAX_SEARCH_LOCKS = 200;
 /** How many locks the plants that are retried may meet: a quarter of a second of waiting. */
 const MAX_RETRY_LOCKS = 50;
-/** How long before the deadline to stop, in milliseconds, to leave time for reporting the stored plants. */
+/**
+ * How long before the deadline to stop, in milliseconds, to leave time for reporting the stored
+ * plants.
+ */
 const DEADLINE_MARGIN_MS = 100;
 
 /**
- * Inserts plants in one statement. If that meets a lock, it inserts them in parts, which are split likewise, down to the
- * locked plants. It remembers the ids of those. Each statement that a lock stops is an error in PostgreSQL's log.
+ * Inserts plants in one statement. If that meets a lock, it inserts them in parts, which are split
+ * likewise, down to the locked plants. It remembers the ids of those. Each statement that a lock
+ * stops is an error in PostgreSQL's log.
  */
 async function insertBesideLocks(
   connection: Connection,
@@ -220,11 +259,18 @@ const page = db
   .orderBy(plants.id)
   .limit(PAGE_PLANTS)
   .as("page");
-const SELECT_PAGE = db.select().from(page).where(lt(page.before, PAGE_TEXT)).orderBy(page.id).toSQL();
+const SELECT_PAGE = db
+  .select()
+  .from(page)
+  .where(lt(page.before, PAGE_TEXT))
+  .orderBy(page.id)
+  .toSQL();
 
 /** Reads a page of plants, ordered by id, from this id on. Bun returns a bigint as text. */
 export function readPage(from: bigint): Work<readonly NewPlant[]> {
-  const parameters = SELECT_PAGE.params.map((value) => String(typeof value === "number" ? value : from));
+  const parameters = SELECT_PAGE.params.map((value) =>
+    String(typeof value === "number" ? value : from),
+  );
   return async ({ query }) => {
     const rows = await query<Record<keyof NewPlant, string>>(SELECT_PAGE.sql, parameters);
     return rows.map((row) => plantOf(BigInt(row.id), (field) => row[field]));
@@ -232,8 +278,9 @@ export function readPage(from: bigint): Work<readonly NewPlant[]> {
 }
 
 /**
- * Commits a row to a separate table, with the locks and privileges that plants need, and adds no plant. It is one statement,
- * because on a slow network each round trip takes a share of the probe's time.
+ * Commits a row to a separate table, with the locks and privileges that plants need, and adds no
+ * plant. It is one statement, because on a slow network each round trip takes a share of the
+ * probe's time.
  */
 const PROBE = `WITH added AS (
     INSERT INTO plants (id, name) SELECT 0, '' WHERE false ON CONFLICT (id) DO NOTHING RETURNING id),
@@ -245,8 +292,13 @@ const PROBE = `WITH added AS (
 /** With this many rows, servers that probe at once seldom wait for each other's commit. */
 const PROBE_ROWS = 64;
 
-/** Verifies that plants can be stored now, and that the server's settings have not changed since the connection was opened. */
+/**
+ * Verifies that plants can be stored now, and that the server's settings have not changed since the
+ * connection was opened.
+ */
 export async function probe(connection: Connection): Promise<void> {
-  const [found] = await connection.query<Durability>(PROBE, [String(Math.floor(Math.random() * PROBE_ROWS))]);
+  const [found] = await connection.query<Durability>(PROBE, [
+    String(Math.floor(Math.random() * PROBE_ROWS)),
+  ]);
   if (found !== undefined) requireDurable(found);
 }

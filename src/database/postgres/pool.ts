@@ -1,11 +1,14 @@
-import { backoffMs, pause } from "../../async/timers.ts";
 import { startDeadline, withDeadline } from "../../async/deadline.ts";
+import { backoffMs, pause } from "../../async/timers.ts";
 import type { DatabaseMetric } from "../database.ts";
 import { type Connection, STATEMENT_TIMEOUT_MS } from "./connection.ts";
 import { codeOf, PostgresFailure, remedyFor, unavailable } from "./errors.ts";
 import type { PostgresHost } from "./url.ts";
 
-/** Work to run on a connection. `attempt` counts from 0; a later attempt may find the effects of an earlier one. */
+/**
+ * Work to run on a connection. `attempt` counts from 0; a later attempt may find the effects of an
+ * earlier one.
+ */
 export type Work<Result> = (connection: Connection, attempt: number) => Promise<Result>;
 
 /** How a {@linkcode Pool} connects. */
@@ -16,7 +19,11 @@ export interface PoolOptions {
   readonly connect: () => Promise<Connection>;
   /** Called with a server that did not reply to a statement within a second. @default does nothing */
   readonly onSilence?: (host: PostgresHost) => void;
-  /** The server ends every statement within this time, in milliseconds. No later reply comes. @default never */
+  /**
+   * The server ends every statement within this time, in milliseconds. No later reply comes.
+   *
+   * @default never
+   */
   readonly replyLimitMs?: number | undefined;
 }
 
@@ -24,7 +31,10 @@ export interface PoolOptions {
 const OVERDUE_MS = 1_000;
 /** How long after a reply a connection is used without checking it, in milliseconds. */
 const FRESH_MS = 5_000;
-/** The maximum age of a connection, in milliseconds: a new one sees changes of the server's settings and of DNS. */
+/**
+ * The maximum age of a connection, in milliseconds: a new one sees changes of the server's settings
+ * and of DNS.
+ */
 const MAX_AGE_MS = 600_000;
 /** The longest pause after a failure to connect, in milliseconds, give or take half of it. */
 const LONGEST_PAUSE_MS = 1_300;
@@ -58,17 +68,22 @@ function enter(slot: Slot, state: SlotState): void {
 type Waiting = PromiseWithResolvers<Slot>;
 
 /**
- * Connections to the database, each with one piece of work in flight. Waiting work takes the first idle connection: if the
- * server accepts no more of them, or a new one hangs, the open ones serve all.
+ * Connections to the database, each with one piece of work in flight. Waiting work takes the first
+ * idle connection: if the server accepts no more of them, or a new one hangs, the open ones serve
+ * all.
  *
- * No statement is cancelled: PostgreSQL would report success for a commit that waits for a synchronous standby. A
- * connection whose work timed out stays open, because the statement would continue on the server, uncounted. A pool has at
- * most twice as many connections as its size, which bounds the statements left behind on the server.
+ * No statement is cancelled: PostgreSQL would report success for a commit that waits for a
+ * synchronous standby. A connection whose work timed out stays open, because the statement would
+ * continue on the server, uncounted. A pool has at most twice as many connections as its size,
+ * which bounds the statements left behind on the server.
  *
  * Times are those of `performance.now()`.
  */
 export class Pool {
-  /** Connections opened to replace a lost one, further attempts at a piece of work, and those done with their duration. */
+  /**
+   * Connections opened to replace a lost one, further attempts at a piece of work, and those done
+   * with their duration.
+   */
   readonly counts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
   readonly #options: PoolOptions;
   readonly #slots = new Set<Slot>();
@@ -93,7 +108,8 @@ export class Pool {
   }
 
   /**
-   * Runs a piece of work. It is repeated if that is safe and time allows, on another connection if its own is lost.
+   * Runs a piece of work. It is repeated if that is safe and time allows, on another connection if
+   * its own is lost.
    *
    * @param timeoutMs The time limit, in milliseconds, including the wait for a connection.
    * @throws {PlantStoreError} `storage_unavailable`. The work may or may not have been committed.
@@ -109,7 +125,8 @@ export class Pool {
         const remedy = remedyFor(error);
         if (remedy === "fault") throw error;
         const pauseMs = backoffMs(attempt);
-        if (remedy === "refuse" || performance.now() + pauseMs >= deadline) throw unavailable(error);
+        if (remedy === "refuse" || performance.now() + pauseMs >= deadline)
+          throw unavailable(error);
         await pause(pauseMs);
       }
       this.counts.retries++;
@@ -170,7 +187,9 @@ export class Pool {
     const idle = [...this.#slots].filter(({ state }) => state === "idle");
     const freshSince = Math.max(this.#silentSince, performance.now() - FRESH_MS);
     // Most recently used first, so that the others can age.
-    for (const slot of idle.toSorted((one, other) => other.connection.repliedAt() - one.connection.repliedAt())) {
+    for (const slot of idle.toSorted(
+      (one, other) => other.connection.repliedAt() - one.connection.repliedAt(),
+    )) {
       const [next] = this.#waiting;
       if (next === undefined) break;
 
@@ -185,7 +204,8 @@ export class Pool {
     }
 
     const arriving = this.#count("checking") + this.#connecting;
-    for (let missing = this.#waiting.size - arriving; missing > 0 && this.#mayOpen(); missing--) void this.#open();
+    for (let missing = this.#waiting.size - arriving; missing > 0 && this.#mayOpen(); missing--)
+      void this.#open();
   }
 
   /** Whether to open another one: while connecting fails, one at a time. */
@@ -195,9 +215,9 @@ export class Pool {
   }
 
   /**
-   * Closes lost connections. It also closes a connection whose work timed out, if later work has succeeded and either its
-   * place is needed or the server would have ended the statement. Then no commit waits for a standby: only the reply was
-   * lost.
+   * Closes lost connections. It also closes a connection whose work timed out, if later work has
+   * succeeded and either its place is needed or the server would have ended the statement. Then no
+   * commit waits for a standby: only the reply was lost.
    */
   #closeUseless(): void {
     const { replyLimitMs = Number.POSITIVE_INFINITY } = this.#options;
@@ -207,7 +227,8 @@ export class Pool {
       if (!slot.connection.isOpen()) this.#close(slot);
       if (slot.state !== "timed out") continue;
       const { since } = slot;
-      const isLost = since < this.#lastSuccessBeganAt && (this.#isFull() || now - since > STATEMENT_TIMEOUT_MS);
+      const isLost =
+        since < this.#lastSuccessBeganAt && (this.#isFull() || now - since > STATEMENT_TIMEOUT_MS);
       if (isLost || now - since > replyLimitMs) this.#close(slot);
     }
   }
@@ -270,7 +291,12 @@ export class Pool {
     this.#slots.add({ connection, openedAt: now, state: "idle", since: now });
   }
 
-  async #attempt<Result>(slot: Slot, work: Work<Result>, attempt: number, deadline: number): Promise<Result> {
+  async #attempt<Result>(
+    slot: Slot,
+    work: Work<Result>,
+    attempt: number,
+    deadline: number,
+  ): Promise<Result> {
     const began = performance.now();
     if (began >= deadline) {
       this.#release(slot);
@@ -321,7 +347,10 @@ export class Pool {
     return () => stop();
   }
 
-  /** Makes room for another connection: this one may be dead, and so may all that have not replied since. */
+  /**
+   * Makes room for another connection: this one may be dead, and so may all that have not replied
+   * since.
+   */
   #becomeSilent(slot: Slot, began: number, state: "overdue" | "timed out"): void {
     if (!this.#slots.has(slot)) return;
 
@@ -332,7 +361,10 @@ export class Pool {
     if (state === "overdue") this.#openSpare();
   }
 
-  /** Opens a connection beside overdue ones, even if no other work waits: it may lead to a server that has taken over. */
+  /**
+   * Opens a connection beside overdue ones, even if no other work waits: it may lead to a server
+   * that has taken over.
+   */
   #openSpare(): void {
     const isRecent = performance.now() - this.#spareOpenedAt < SPARE_INTERVAL_MS;
     if (isRecent || this.#connecting > 0 || this.#isFull()) return;
@@ -375,8 +407,14 @@ const METRICS: Readonly<Record<string, readonly [value: (pool: Pool) => number, 
     (pool) => pool.busy,
     "Connections with a statement in flight, even if it timed out, or being opened",
   ],
-  reconnections_total: [({ counts }) => counts.reconnections, "Connections opened in place of a lost one"],
-  retries_total: [({ counts }) => counts.retries, "Further attempts at a piece of work after a failed one"],
+  reconnections_total: [
+    ({ counts }) => counts.reconnections,
+    "Connections opened in place of a lost one",
+  ],
+  retries_total: [
+    ({ counts }) => counts.retries,
+    "Further attempts at a piece of work after a failed one",
+  ],
   statements_total: [({ counts }) => counts.done, "Batches, probes and other pieces of work done"],
   statement_seconds_total: [({ counts }) => counts.durationMs / 1_000, "Total duration of those"],
 };

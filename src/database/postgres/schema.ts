@@ -1,4 +1,5 @@
 import { bigint, customType, integer, pgTable, text, timestamp } from "drizzle-orm/pg-core";
+
 import type { NewPlant } from "../../plant/plant.ts";
 
 const bytes = customType<{ data: Uint8Array; driverData: Uint8Array }>({ dataType: () => "bytea" });
@@ -25,7 +26,10 @@ export const tokens = pgTable("tokens", {
   scopes: text().notNull(),
 });
 
-/** One row, with a new number after each change of the tokens. Servers read it to learn whether to reload the tokens. */
+/**
+ * One row, with a new number after each change of the tokens. Servers read it to learn whether to
+ * reload the tokens.
+ */
 export const tokenRevision = pgTable("token_revision", {
   id: integer().primaryKey(),
   revision: bigint({ mode: "bigint" }).notNull(),
@@ -43,8 +47,8 @@ export function bigintArray(values: readonly bigint[]): string {
 }
 
 /**
- * An array of texts as a PostgreSQL literal; `undefined` is NULL. It is exact for every text, even "" and "NULL"
- * (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO).
+ * An array of texts as a PostgreSQL literal; `undefined` is NULL. It is exact for every text, even
+ * "" and "NULL" (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO).
  */
 export function textArray(values: readonly (string | undefined)[]): string {
   return `{${values.map((value) => (value === undefined ? "NULL" : quoted(value))).join(",")}}`;
@@ -52,7 +56,8 @@ export function textArray(values: readonly (string | undefined)[]): string {
 
 function quoted(text: string): string {
   if (!/["\\]/.test(text)) return `"${text}"`;
-  // JSON escapes the same two characters. It also escapes control characters, which PostgreSQL takes as they are.
+  // JSON escapes the same two characters. It also escapes control characters, which PostgreSQL
+  // takes as they are.
   return /\p{Cc}/u.test(text) ? `"${escaped(text)}"` : JSON.stringify(text);
 }
 

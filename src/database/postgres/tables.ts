@@ -1,4 +1,5 @@
 import { getTableColumns } from "drizzle-orm";
+
 import type { Connection } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 import { plants } from "./schema.ts";
@@ -7,7 +8,8 @@ import { plants } from "./schema.ts";
  * Creates a verifier, which verifies each server once.
  *
  * @param writable Whether plants are written: reading needs less of the tables.
- * @param onWarning Called once, with additions to the tables that are allowed, but may affect plants.
+ * @param onWarning Called once, with additions to the tables that are allowed, but may affect
+ *   plants.
  */
 export function tablesVerifier(writable: boolean, onWarning: (message: string) => void) {
   const verified = new Set<unknown>();
@@ -16,11 +18,13 @@ export function tablesVerifier(writable: boolean, onWarning: (message: string) =
     /** The `search_path` of every later session: the schema of the tables that were verified first. */
     searchPath: () => schema,
     /**
-     * Compares the tables of a server with the migrations, on the first connection to it. An unfinished restore or an
-     * operator may have left tables that would lose or change plants without an error. The lack of a privilege would show
-     * later, and only sometimes: a new plant needs fewer than a retry.
+     * Compares the tables of a server with the migrations, on the first connection to it. An
+     * unfinished restore or an operator may have left tables that would lose or change plants
+     * without an error. The lack of a privilege would show later, and only sometimes: a new plant
+     * needs fewer than a retry.
      *
-     * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong, and what to do.
+     * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong, and what to
+     *   do.
      */
     async verify({ query, host }: Connection): Promise<void> {
       if (verified.has(host)) return;
@@ -31,8 +35,11 @@ export function tablesVerifier(writable: boolean, onWarning: (message: string) =
         const problem = misplaced(table, expected) ?? (writable ? unsafe(table) : undefined);
         if (problem !== undefined) throw new PostgresFailure("UNSAFE", problem);
       }
-      const missing = tables.flatMap(({ missing_privileges }) => missing_privileges ?? []).join(", ");
-      if (writable && missing !== "") throw new PostgresFailure("UNSAFE", `the user lacks ${missing}: GRANT it`);
+      const missing = tables
+        .flatMap(({ missing_privileges }) => missing_privileges ?? [])
+        .join(", ");
+      if (writable && missing !== "")
+        throw new PostgresFailure("UNSAFE", `the user lacks ${missing}: GRANT it`);
       const extras = tables[0]?.extras ?? null;
       if (schema === undefined && extras !== null) {
         onWarning(`Not created by plant-store, and may reject or change plants: ${extras}`);
@@ -55,7 +62,9 @@ function unsafe({ name, is_table, unlogged, other_types, has_key }: Table): stri
     return `${unlogged} is UNLOGGED, so a crash of PostgreSQL would empty it: ALTER TABLE ${unlogged} SET LOGGED`;
   }
   if (other_types !== null) return `${other_types}: restore plant-store's type`;
-  return has_key ? undefined : `${name} has no valid primary key on id: ALTER TABLE ${name} ADD PRIMARY KEY (id)`;
+  return has_key
+    ? undefined
+    : `${name} has no valid primary key on id: ALTER TABLE ${name} ADD PRIMARY KEY (id)`;
 }
 
 /** A table of the migrations, as found. */

@@ -1,6 +1,19 @@
-import { and, asc, eq, getTableColumns, isNotNull, isNull, lte, or, type SQL, sql, type SQLWrapper } from "drizzle-orm";
+import {
+  and,
+  asc,
+  eq,
+  getTableColumns,
+  isNotNull,
+  isNull,
+  lte,
+  or,
+  type SQL,
+  sql,
+  type SQLWrapper,
+} from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 import { PgDialect } from "drizzle-orm/pg-core";
+
 import { formatScopes, parseScopes, type TokenStore } from "../../auth/token_store.ts";
 import type { Pool, Work } from "./pool.ts";
 import { textArray, tokenRevision, tokens } from "./schema.ts";
@@ -9,7 +22,10 @@ const { placeholder } = sql;
 const db = drizzle.mock();
 
 /** The columns by their names in the schema. */
-const COLUMNS = Object.entries(getTableColumns(tokens)).map(([name, column]) => [name, sql`${column}`.as(name)]);
+const COLUMNS = Object.entries(getTableColumns(tokens)).map(([name, column]) => [
+  name,
+  sql`${column}`.as(name),
+]);
 
 /** By bytes, as on SQLite. The database's own collation may differ. */
 const LIST = db
@@ -23,9 +39,10 @@ type TokenRow = typeof tokens.$inferSelect;
 const REVISION = db.select({ revision: tokenRevision.revision }).from(tokenRevision).toSQL().sql;
 
 /**
- * A statement that changes tokens and returns their names. If it changed any, it also changes the revision, which tells
- * every server. The revision is random: after a failover that lost the last change, a counter would repeat that change's
- * number, and a server that knows it would miss the next change.
+ * A statement that changes tokens and returns their names. If it changed any, it also changes the
+ * revision, which tells every server. The revision is random: after a failover that lost the last
+ * change, a counter would repeat that change's number, and a server that knows it would miss the
+ * next change.
  */
 function changing(statement: SQLWrapper): string {
   const revised = sql`INSERT INTO ${tokenRevision} (id, revision)
@@ -57,7 +74,12 @@ const REVOKE = changing(
   db
     .update(tokens)
     .set({ revokedAt: at })
-    .where(and(or(isNull(tokens.revokedAt), eq(tokens.revokedAt, at)), eq(tokens.name, placeholder("name"))))
+    .where(
+      and(
+        or(isNull(tokens.revokedAt), eq(tokens.revokedAt, at)),
+        eq(tokens.name, placeholder("name")),
+      ),
+    )
     .returning({ name: tokens.name }),
 );
 
@@ -71,7 +93,10 @@ function deletionOf(condition: SQL | undefined) {
   return [find, changing(db.delete(tokens).where(condition).returning({ name }))];
 }
 
-/** Finds tokens, deletes them, and counts both: if a reply was lost, nothing else shows what that attempt deleted. */
+/**
+ * Finds tokens, deletes them, and counts both: if a reply was lost, nothing else shows what that
+ * attempt deleted.
+ */
 function deleting(deletion: readonly string[], parameter: string): Work<number> {
   const names = new Set<string>();
   return async ({ query }) => {
@@ -88,19 +113,32 @@ const RECORD_USES = `UPDATE tokens SET last_used_at = uses.at
 
 /** The time limit for tokens, in milliseconds. */
 const TIMEOUT_MS = 10_000;
-/** The time limit for reading the revision of the tokens, in milliseconds: a revocation must take effect soon. */
+/**
+ * The time limit for reading the revision of the tokens, in milliseconds: a revocation must take
+ * effect soon.
+ */
 const REVISION_TIMEOUT_MS = 2_000;
 
-/** The tokens. Reads, which wait for no standby, have a pool of their own: they never wait for writes. */
+/**
+ * The tokens. Reads, which wait for no standby, have a pool of their own: they never wait for
+ * writes.
+ */
 export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
   const write = <Result>(work: Work<Result>) => writing.run(work, TIMEOUT_MS);
   return {
     async list() {
       const rows = await reading.run(({ query }) => query<TokenRow>(LIST), TIMEOUT_MS);
-      return rows.map((row) => ({ ...row, digest: new Uint8Array(row.digest), scopes: parseScopes(row.scopes) }));
+      return rows.map((row) => ({
+        ...row,
+        digest: new Uint8Array(row.digest),
+        scopes: parseScopes(row.scopes),
+      }));
     },
     async revision() {
-      const rows = await reading.run(({ query }) => query<{ revision: string }>(REVISION), REVISION_TIMEOUT_MS);
+      const rows = await reading.run(
+        ({ query }) => query<{ revision: string }>(REVISION),
+        REVISION_TIMEOUT_MS,
+      );
       return rows[0]?.revision ?? "";
     },
     add({ name, digest, createdAt, expiresAt, scopes }) {

@@ -31,9 +31,13 @@ type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>
  * ```
  */
 export function parsePostgresUrl(url: string) {
-  const match = /^postgres(?:ql)?:\/\/(?:([^:@/?#]+)(?::([^@/?#]*))?@)?([^@/?#]+)\/([^/?#]+)(?:\?([^#]*))?$/.exec(url);
+  const match =
+    /^postgres(?:ql)?:\/\/(?:([^:@/?#]+)(?::([^@/?#]*))?@)?([^@/?#]+)\/([^/?#]+)(?:\?([^#]*))?$/.exec(
+      url,
+    );
   const [, username, password = "", hostList = "", database = "", query = ""] = match ?? [];
-  if (username === undefined) throw new RangeError("expected postgres://USER:PASSWORD@HOST:PORT/DATABASE");
+  if (username === undefined)
+    throw new RangeError("expected postgres://USER:PASSWORD@HOST:PORT/DATABASE");
   const parameters = parseParameters(query);
   const hosts: readonly PostgresHost[] = hostList.split(",").map(parseHost);
   const secret = decode(password);
@@ -71,7 +75,8 @@ function decode(text: string): string {
 }
 
 function parseHost(text: string): PostgresHost {
-  const [, bracketed, plain, port = "5432"] = /^(?:\[([\dA-Fa-f:.]+)\]|([^:[\]]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
+  const [, bracketed, plain, port = "5432"] =
+    /^(?:\[([\dA-Fa-f:.]+)\]|([^:[\]]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
   const host = bracketed ?? decode(plain ?? "");
   // The client puts the host into a URL, where a character that ends a host would hide the sslmode.
   const isHost = bracketed !== undefined || host.startsWith("/") || /^[\w.-]+$/.test(host);
@@ -91,7 +96,10 @@ function parseParameters(query: string): Parameters {
   return Object.fromEntries(parameters);
 }
 
-/** After an unencoded `?` in a password, its rest looks like parameters. Then an `@` follows, and the name may be secret. */
+/**
+ * After an unencoded `?` in a password, its rest looks like parameters. Then an `@` follows, and
+ * the name may be secret.
+ */
 function unknownParameter(name: string, query: string): RangeError {
   const known = `there are ${PARAMETERS.join(", ")}`;
   if (/^\w{1,40}$/.test(name) && !query.includes("@")) {
@@ -106,12 +114,17 @@ function unknownParameter(name: string, query: string): RangeError {
 const SSL_MODES = ["disable", "require", "verify-ca", "verify-full"] as const;
 
 /** How to use TLS. PostgreSQL's own default would send plants and the password in plaintext. */
-function parseTls({ sslmode: mode, sslrootcert, sslcert, sslkey }: Parameters, hosts: readonly PostgresHost[]) {
+function parseTls(
+  { sslmode: mode, sslrootcert, sslcert, sslkey }: Parameters,
+  hosts: readonly PostgresHost[],
+) {
   const sslmode = SSL_MODES.find((known) => known === mode);
   if (mode !== sslmode) throw new RangeError(`expected sslmode to be ${SSL_MODES.join(", ")}`);
-  if ((sslcert === undefined) !== (sslkey === undefined)) throw new RangeError("expected sslcert and sslkey together");
+  if ((sslcert === undefined) !== (sslkey === undefined))
+    throw new RangeError("expected sslcert and sslkey together");
   const isSecure = sslmode !== undefined && sslmode !== "disable";
-  if (!isSecure && (sslrootcert ?? sslcert) !== undefined) throw new RangeError("certificates need an sslmode");
+  if (!isSecure && (sslrootcert ?? sslcert) !== undefined)
+    throw new RangeError("certificates need an sslmode");
   if (sslmode === undefined && !hosts.every(isLocal)) {
     throw new RangeError(
       "a host on a network needs sslmode: write ?sslmode=verify-full, or ?sslmode=disable to send all in plaintext",
@@ -129,7 +142,9 @@ function parseTls({ sslmode: mode, sslrootcert, sslcert, sslkey }: Parameters, h
 }
 
 function isLocal({ host }: PostgresHost): boolean {
-  return host.startsWith("/") || host === "localhost" || host === "::1" || /^127(?:\.\d+){3}$/.test(host);
+  return (
+    host.startsWith("/") || host === "localhost" || host === "::1" || /^127(?:\.\d+){3}$/.test(host)
+  );
 }
 
 /** In whole seconds, as in libpq. */

@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
+
 import { withAbort } from "../../async/deadline.ts";
 import { ConfigError } from "../../errors.ts";
 import type { DatabaseAdapter, ReadOptions, ServingOptions } from "../adapter.ts";
@@ -30,24 +31,33 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     // May write: a database of an older version has to be migrated first.
     openTokens: () => openHere(path, "write"),
     check: (options) => checkWithMarker(path, options),
-    backup: async (target, options) => (await import("./backup.ts")).backupSqlite(path, target, options),
-    restore: async (source, options) => (await import("./backup.ts")).restoreSqlite(path, source, options),
+    backup: async (target, options) =>
+      (await import("./backup.ts")).backupSqlite(path, target, options),
+    restore: async (source, options) =>
+      (await import("./backup.ts")).restoreSqlite(path, source, options),
     async migrate() {
-      throw new ConfigError("Cannot migrate a SQLite database: every command that writes to it migrates it");
+      throw new ConfigError(
+        "Cannot migrate a SQLite database: every command that writes to it migrates it",
+      );
     },
   };
 }
 
 /**
- * Opens a SQLite database in a Worker: bun:sqlite is synchronous, and a hanging disk must not keep the server's thread
- * from responding. Soon after, a check of the whole file for corruption begins in another Worker.
+ * Opens a SQLite database in a Worker: bun:sqlite is synchronous, and a hanging disk must not keep
+ * the server's thread from responding. Soon after, a check of the whole file for corruption begins
+ * in another Worker.
  *
  * @throws {DatabaseError} If the file cannot be used.
  */
-export async function openSqliteWorker(path: string, options: ServingOptions = {}): Promise<Database> {
+export async function openSqliteWorker(
+  path: string,
+  options: ServingOptions = {},
+): Promise<Database> {
   const { onWarning = () => {}, onInfo = () => {} } = options;
   let failures = 0;
-  // Inside the executable the URL of every file is in the root, where `--root` of the build puts the Worker.
+  // Inside the executable the URL of every file is in the root, where `--root` of the build puts
+  // the Worker.
   const worker = workerCalls<WorkerApi>(new Worker(new URL("./worker.js", import.meta.url)), {
     decode: decodeOutcomes,
     onNews(checkpointError: SerializedError) {
@@ -66,7 +76,8 @@ export async function openSqliteWorker(path: string, options: ServingOptions = {
 
   return {
     plants: {
-      add: (plants, { timeoutMs }) => send(encodeBatch(plants, timeoutMs)) as ReturnType<PlantStore["add"]>,
+      add: (plants, { timeoutMs }) =>
+        send(encodeBatch(plants, timeoutMs)) as ReturnType<PlantStore["add"]>,
       probe: () => call("probe"),
     },
     tokens: {
@@ -104,8 +115,8 @@ async function openHere(path: string, access: "create" | "write"): Promise<Datab
 }
 
 /**
- * Checks a file, and removes its corruption marker if the file is sound. A file that another process marks during the
- * check counts as corrupt.
+ * Checks a file, and removes its corruption marker if the file is sound. A file that another
+ * process marks during the check counts as corrupt.
  */
 async function checkWithMarker(path: string, { stop, onProgress }: ReadOptions) {
   const marker = withDatabaseError("open", path, () => corruptionMarker(path));

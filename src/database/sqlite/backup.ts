@@ -1,7 +1,19 @@
 import { dlopen, FFIType } from "bun:ffi";
 import { closeSync, constants, existsSync, openSync, statSync } from "node:fs";
-import { copyFile, link, lstat, mkdir, mkdtemp, open, readdir, realpath, rename, rm } from "node:fs/promises";
+import {
+  copyFile,
+  link,
+  lstat,
+  mkdir,
+  mkdtemp,
+  open,
+  readdir,
+  realpath,
+  rename,
+  rm,
+} from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
+
 import { withAbort } from "../../async/deadline.ts";
 import { reasonOf } from "../../errors.ts";
 import type { ReadOptions } from "../adapter.ts";
@@ -23,19 +35,25 @@ import { checkFile, startReader } from "./integrity.ts";
 import { reasonOf as reasonOfCall } from "./worker_calls.ts";
 
 /**
- * Copies a database, as it is at one moment after the call, into a new file, even while a server writes to it. The file
- * appears complete and fsynced, or not at all, and never replaces another one.
+ * Copies a database, as it is at one moment after the call, into a new file, even while a server
+ * writes to it. The file appears complete and fsynced, or not at all, and never replaces another
+ * one.
  *
- * Copies no file that is marked as corrupt: the copy could be sound, and lack plants. Copies to no path with the files
- * of another database beside it. Removes what killed backups left in the same directory once it is an hour old.
+ * Copies no file that is marked as corrupt: the copy could be sound, and lack plants. Copies to no
+ * path with the files of another database beside it. Removes what killed backups left in the same
+ * directory once it is an hour old.
  *
  * @param target An absolute path.
  * @returns How many plants the copy has; `undefined` if it was stopped: then there is no file.
- * @throws {DatabaseError} If the database cannot be read or copied, or is marked as corrupt; if the target's directory
- * has no hard links, or root makes a backup in another user's.
+ * @throws {DatabaseError} If the database cannot be read or copied, or is marked as corrupt; if the
+ *   target's directory has no hard links, or root makes a backup in another user's.
  * @throws {Error} The system's, if the file is there already or cannot be written.
  */
-export async function backupSqlite(path: string, target: string, options: ReadOptions): Promise<number | undefined> {
+export async function backupSqlite(
+  path: string,
+  target: string,
+  options: ReadOptions,
+): Promise<number | undefined> {
   connect(path, { access: "read" }).close();
   requireSource(path);
   // Without links, which could lead elsewhere in a moment.
@@ -67,9 +85,13 @@ function requireSource(path: string): void {
 
 /** SQLite would take the WAL of an earlier database for that of the copy, and read the older plants. */
 function requireNothingBeside(target: string): void {
-  const left = [`${target}-wal`, `${target}-journal`].find((file) => statSync(file, { throwIfNoEntry: false })?.size);
+  const left = [`${target}-wal`, `${target}-journal`].find(
+    (file) => statSync(file, { throwIfNoEntry: false })?.size,
+  );
   if (left === undefined) return;
-  throw new DatabaseError(`Cannot back up to "${target}": "${left}" of an earlier database is beside it: move it away`);
+  throw new DatabaseError(
+    `Cannot back up to "${target}": "${left}" of an earlier database is beside it: move it away`,
+  );
 }
 
 const PROGRESS_MS = 200;
@@ -92,22 +114,23 @@ async function vacuumInto(path: string, target: string, { stop, onProgress }: Re
 }
 
 /**
- * Replaces a database, which may be missing or corrupt, by a copy of a backup. Moves its files into a directory beside
- * it, and deletes none. Moves nothing before the copy is complete, fsynced and sound, nor while another process holds
- * SQLite's lock on the database.
+ * Replaces a database, which may be missing or corrupt, by a copy of a backup. Moves its files into
+ * a directory beside it, and deletes none. Moves nothing before the copy is complete, fsynced and
+ * sound, nor while another process holds SQLite's lock on the database.
  *
- * After a kill the next restore finishes the rest. Until then the old database is in its place; or the directory
- * `plants.db-replacing` has the old file, and no server starts; or the restored one is in place, and the directory has all
- * old files, but not its final name.
+ * After a kill the next restore finishes the rest. Until then the old database is in its place; or
+ * the directory `plants.db-replacing` has the old file, and no server starts; or the restored one
+ * is in place, and the directory has all old files, but not its final name.
  *
- * Every process that uses a database in WAL mode holds a lock on it, in whatever container it runs. A file that no
- * server has opened yet has no WAL: a command that only reads it locks it only during a page, and reads the old file to
- * its end.
+ * Every process that uses a database in WAL mode holds a lock on it, in whatever container it runs.
+ * A file that no server has opened yet has no WAL: a command that only reads it locks it only
+ * during a page, and reads the old file to its end.
  *
  * @param source The path of the backup, as messages have it.
  * @returns `undefined` if it was stopped.
- * @throws {DatabaseError} If the database is in use, or the backup is not sound or cannot be used as it is; or if
- * something failed after the first file was moved: then the message says what is where.
+ * @throws {DatabaseError} If the database is in use, or the backup is not sound or cannot be used
+ *   as it is; or if something failed after the first file was moved: then the message says what is
+ *   where.
  * @throws {Error} The system's, if something cannot be read or written: then nothing is changed.
  */
 export async function restoreSqlite(path: string, source: string, options: ReadOptions) {
@@ -151,17 +174,20 @@ async function copyAndCheck(source: string, draft: string, { onProgress }: ReadO
   // Absolute, as the path of the draft in a message is.
   const backup = resolve(source);
   // The two files share their blocks if the file system can do that.
-  await copyFile(backup, draft, constants.COPYFILE_FICLONE).catch((cause: NodeJS.ErrnoException) => {
-    if (cause.code !== "EACCES") throw cause;
-    throw new DatabaseError(`Cannot restore "${source}": ${UNREADABLE}`, { cause });
-  });
+  await copyFile(backup, draft, constants.COPYFILE_FICLONE).catch(
+    (cause: NodeJS.ErrnoException) => {
+      if (cause.code !== "EACCES") throw cause;
+      throw new DatabaseError(`Cannot restore "${source}": ${UNREADABLE}`, { cause });
+    },
+  );
   return checkFile(draft, "it", onProgress).catch(({ message }: Error) => {
     // The user knows the backup, not its copy.
     throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, backup)}`);
   });
 }
 
-const UNREADABLE = "the user who runs this may not read it; run chown, or make backups as this user";
+const UNREADABLE =
+  "the user who runs this may not read it; run chown, or make backups as this user";
 
 /** The mode of the database, even in the middle of a restore. */
 function modeOf(file: string): number {
@@ -170,8 +196,9 @@ function modeOf(file: string): number {
 }
 
 /**
- * Moves the old files aside, and the draft to their place. Moves the main file first: from then on no server starts.
- * All others follow, because SQLite would take the old WAL for that of the restored file.
+ * Moves the old files aside, and the draft to their place. Moves the main file first: from then on
+ * no server starts. All others follow, because SQLite would take the old WAL for that of the
+ * restored file.
  *
  * @returns The directory with the old files.
  * @throws {DatabaseError} If a step fails: the message says what is where.
@@ -185,7 +212,8 @@ async function replace(file: string, draft: string, source: string): Promise<str
 
   try {
     // An earlier restore was killed before its last step.
-    if (existsSync(file) && existsSync(join(aside, basename(file)))) await renameDurably(aside, `${kept}-before`);
+    if (existsSync(file) && existsSync(join(aside, basename(file))))
+      await renameDurably(aside, `${kept}-before`);
 
     const old = ["", ...BESIDE].map((suffix) => file + suffix).filter((name) => existsSync(name));
     if (old.length > 0 && !existsSync(aside)) {
@@ -226,8 +254,8 @@ const LOCK_BYTES = { from: 0x4000_0000, count: 512 };
 const [SEEK_SET, F_TLOCK] = [0, 2];
 
 /**
- * Takes SQLite's exclusive lock on a file without SQLite: this locks even a corrupt file, and changes nothing. Until it
- * is released, no process reads or writes the database.
+ * Takes SQLite's exclusive lock on a file without SQLite: this locks even a corrupt file, and
+ * changes nothing. Until it is released, no process reads or writes the database.
  *
  * @returns The lock, to be disposed of. Without a file it locks nothing.
  * @throws {DatabaseError} If another process has the database open.
@@ -242,10 +270,15 @@ function lockOf(file: string, path: string): Disposable {
   lseek(descriptor, LOCK_BYTES.from, SEEK_SET);
   if (lockf(descriptor, F_TLOCK, LOCK_BYTES.count) === 0) return lock;
   lock.dispose();
-  throw new DatabaseError(`Cannot replace database "${path}": a process has it open; stop the server, and try again`);
+  throw new DatabaseError(
+    `Cannot replace database "${path}": a process has it open; stop the server, and try again`,
+  );
 }
 
-/** The C library, because Bun and Node.js have no locks of ranges. Its name differs: glibc, musl, macOS. */
+/**
+ * The C library, because Bun and Node.js have no locks of ranges. Its name differs: glibc, musl,
+ * macOS.
+ */
 function systemLibrary() {
   const musl = `libc.musl-${process.arch === "arm64" ? "aarch64" : "x86_64"}.so.1`;
   for (const name of ["libc.so.6", musl, "libSystem.B.dylib"]) {
@@ -258,7 +291,9 @@ function systemLibrary() {
       // It is one of the others.
     }
   }
-  throw new DatabaseError("Cannot lock the database: this system has no known C library; restore on Linux or macOS");
+  throw new DatabaseError(
+    "Cannot lock the database: this system has no known C library; restore on Linux or macOS",
+  );
 }
 
 const PREFIX = ".plant-store-backup-";
@@ -289,16 +324,22 @@ async function draftIn(parent: string) {
 /** How a file system refuses a hard link that it has not: vfat, FUSE, and SMB. */
 const NO_HARD_LINKS = ["EPERM", "ENOSYS", "EOPNOTSUPP", "ENOTSUP"];
 
-/** Links a draft once, before a copy that may take minutes: the link that puts it in place comes last. */
+/**
+ * Links a draft once, before a copy that may take minutes: the link that puts it in place comes
+ * last.
+ */
 async function requireHardLinks(draft: string, parent: string): Promise<void> {
   try {
     await link(draft, `${draft}-link`);
     await rm(`${draft}-link`);
   } catch (cause) {
     if (!NO_HARD_LINKS.includes(String((cause as NodeJS.ErrnoException).code))) throw cause;
-    throw new DatabaseError(`Cannot write to "${parent}": its file system has no hard links; use another one`, {
-      cause,
-    });
+    throw new DatabaseError(
+      `Cannot write to "${parent}": its file system has no hard links; use another one`,
+      {
+        cause,
+      },
+    );
   }
 }
 
@@ -312,12 +353,16 @@ async function complete(draft: string, mode: number): Promise<void> {
 /** After how long without a write a private directory counts as abandoned by a killed backup. */
 const ABANDONED_AFTER_MS = 3_600_000;
 
-/** Removes the directories of killed backups and restores: an operator does not notice them, their names are hidden. */
+/**
+ * Removes the directories of killed backups and restores: an operator does not notice them, their
+ * names are hidden.
+ */
 async function removeAbandoned(parent: string): Promise<void> {
   for (const entry of await readdir(parent, { withFileTypes: true })) {
     // Not for a link: its target stays untouched.
     if (!entry.isDirectory() || !entry.name.startsWith(PREFIX)) continue;
-    // It may be another user's, or its own backup may remove it now: no reason for this backup to fail.
+    // It may be another user's, or its own backup may remove it now: no reason for this backup to
+    // fail.
     await removeIfAbandoned(join(parent, entry.name)).catch(() => {});
   }
 }
@@ -326,7 +371,9 @@ async function removeIfAbandoned(path: string): Promise<void> {
   const files = await readdir(path, { withFileTypes: true });
   // Ours has only the draft and its journal.
   if (!files.every((file) => file.isFile() && file.name.startsWith(DRAFT))) return;
-  const stats = await Promise.all([path, ...files.map(({ name }) => join(path, name))].map((entry) => lstat(entry)));
+  const stats = await Promise.all(
+    [path, ...files.map(({ name }) => join(path, name))].map((entry) => lstat(entry)),
+  );
   const touchedAt = Math.max(...stats.map(({ mtimeMs }) => mtimeMs));
   if (touchedAt < Date.now() - ABANDONED_AFTER_MS) await rm(path, { recursive: true });
 }

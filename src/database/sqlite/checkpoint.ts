@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+
 import { withDeadline } from "../../async/deadline.ts";
 import type { DatabaseMetric } from "../database.ts";
 import type { CheckpointApi } from "./checkpoint_worker.ts";
@@ -6,22 +7,31 @@ import type { FailStop } from "./fail_stop.ts";
 import { walBytes } from "./files.ts";
 import { workerCalls } from "./worker_calls.ts";
 
-/** At how many pages each kind of checkpoint was last begun; 0 if there was none since the WAL began anew. */
+/**
+ * At how many pages each kind of checkpoint was last begun; 0 if there was none since the WAL began
+ * anew.
+ */
 export type LastCheckpoints = Readonly<Record<"pass" | "reset" | "restart", number>>;
 
 /**
  * What to do after a commit:
- * - `pass`: move pages beside the writer, which goes on. The WAL does not begin anew by that while plants come.
- * - `reset`: move the few pages that are left on the writer's own thread, between two batches: the next commit begins the
- *   WAL anew.
- * - `restart`: move all while other processes wait. Beside a busy server the others never find the WAL moved.
+ *
+ * - `pass`: move pages beside the writer, which goes on. The WAL does not begin anew by that while
+ *   plants come.
+ * - `reset`: move the few pages that are left on the writer's own thread, between two batches: the
+ *   next commit begins the WAL anew.
+ * - `restart`: move all while other processes wait. Beside a busy server the others never find the
+ *   WAL moved.
  */
 export type Checkpoint = keyof LastCheckpoints | "none";
 
 /** From how many pages on the WAL is to begin anew, about 16 MB. */
 const PAGES = 4_000;
 
-/** How many pages gather for a pass: with random ids it takes 5 ms for a thousand in a file of a million plants. */
+/**
+ * How many pages gather for a pass: with random ids it takes 5 ms for a thousand in a file of a
+ * million plants.
+ */
 const PASS_PAGES = PAGES / 4;
 
 /** How many pages the writer's own thread may move while plants wait, once the WAL is to begin anew. */
@@ -30,11 +40,15 @@ const FEW_PAGES = PAGES / 20;
 /** From how many pages on other processes have to wait, about 65 MB. */
 const RESTART_PAGES = 4 * PAGES;
 
-/** How long that waits for readers, in milliseconds: a backup in progress holds the WAL, and plants wait. */
+/**
+ * How long that waits for readers, in milliseconds: a backup in progress holds the WAL, and plants
+ * wait.
+ */
 const RESTART_TIMEOUT_MS = 100;
 
 /**
- * Decides what to do. What a reader blocks, such as a backup, is tried again when more pages have come.
+ * Decides what to do. What a reader blocks, such as a backup, is tried again when more pages have
+ * come.
  *
  * @param pages How many pages the WAL has.
  * @param left How many of them are not in the database yet.
@@ -50,15 +64,22 @@ const NEVER: LastCheckpoints = { pass: 0, reset: 0, restart: 0 };
 
 /** Who makes the checkpoints of a database, and who hears of failures. */
 export interface CheckpointerOptions {
-  /** Called when a checkpoint failed, for example without space: the WAL grows until one succeeds. @default does nothing */
+  /**
+   * Called when a checkpoint failed, for example without space: the WAL grows until one succeeds.
+   *
+   * @default does nothing
+   */
   readonly onCheckpointFailed?: (error: Error) => void;
-  /** Makes checkpoints on another thread, and is closed with the database. @default this thread makes them */
+  /**
+   * Makes checkpoints on another thread, and is closed with the database. @default this thread
+   * makes them
+   */
   readonly checkpointWorker?: CheckpointWorker;
 }
 
 /**
- * Makes the checkpoints of a connection that has `wal_autocheckpoint` off: SQLite's own one hides a failed fsync, and holds
- * up the commit that made it due.
+ * Makes the checkpoints of a connection that has `wal_autocheckpoint` off: SQLite's own one hides a
+ * failed fsync, and holds up the commit that made it due.
  *
  * @param setBusyTimeout Sets how long the next statement waits for a lock, in milliseconds.
  */
@@ -152,7 +173,10 @@ export function startCheckpointWorker() {
     pass: () => call("pass"),
     /** Closes the connection, without a checkpoint. Resolves after a second even if the disk hangs. */
     close: () => (closed ??= close()),
-    /** Resolves after a failed fsync, corruption, or a crash of the Worker. The connection is closed then. */
+    /**
+     * Resolves after a failed fsync, corruption, or a crash of the Worker. The connection is closed
+     * then.
+     */
     failed,
   };
 }

@@ -1,6 +1,7 @@
 // The Worker that moves pages from the WAL into the database while the writer's Worker adds plants.
 import type { Database } from "bun:sqlite";
 import { fdatasyncSync, openSync } from "node:fs";
+
 import { connect } from "./connection.ts";
 import { FailedSyncError } from "./errors.ts";
 import { closeWithoutCheckpoint, type FailStop, failStopOf } from "./fail_stop.ts";
@@ -16,7 +17,8 @@ const api = {
   },
   pass: (): void => opened?.failStop.run(opened.pass),
   close(): void {
-    // After a failure of the writer this connection may be the last one, and SQLite would make a checkpoint.
+    // After a failure of the writer this connection may be the last one, and SQLite would make a
+    // checkpoint.
     if (opened !== undefined && !opened.failStop.isFailed()) closeWithoutCheckpoint(opened.client);
   },
 };
@@ -27,12 +29,13 @@ export type CheckpointApi = typeof api;
 serveCalls(api);
 
 /**
- * Moves pages and syncs the database. SQLite syncs it only in the checkpoint that moves the last page of the WAL: that is
- * the writer's, which would wait for all pages that were moved before.
+ * Moves pages and syncs the database. SQLite syncs it only in the checkpoint that moves the last
+ * page of the WAL: that is the writer's, which would wait for all pages that were moved before.
  */
 function passOf(client: Database): () => void {
   const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");
-  // Never closed: closing any descriptor of a file drops the process's locks on it, and so SQLite's own.
+  // Never closed: closing any descriptor of a file drops the process's locks on it, and so SQLite's
+  // own.
   const file = openSync(client.filename, "r");
   return () => {
     const [[busy] = []] = passive.values();

@@ -1,9 +1,15 @@
 import { constants, Database } from "bun:sqlite";
 import { existsSync, rmSync } from "node:fs";
+
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
-import { closeWithoutCheckpoint, markUnsynced, requireUnmarked, unsyncedMarker } from "./fail_stop.ts";
+import {
+  closeWithoutCheckpoint,
+  markUnsynced,
+  requireUnmarked,
+  unsyncedMarker,
+} from "./fail_stop.ts";
 import { databaseFile, requireFiles } from "./files.ts";
 import { checkOnOpening, firstOf } from "./integrity.ts";
 import { APPLICATION_ID, lastMigration, migrate, NEWEST } from "./migrations.ts";
@@ -14,23 +20,29 @@ export interface ConnectOptions {
   readonly access?: Access;
   /** How long to wait for the lock of another process, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;
-  /** Whether to reset the WAL, while other writers wait. After a failed fsync it is always reset. @default {false} */
+  /**
+   * Whether to reset the WAL, while other writers wait. After a failed fsync it is always reset.
+   *
+   * @default { false }
+   */
   readonly resetsWal?: boolean;
 }
 
 /**
  * Connects to a database file. Checks that it is a plant-store's, and unless it is only read, runs
- * {@linkcode checkOnOpening} and migrates it. Leaves a file that cannot be used as it was, with its WAL.
+ * {@linkcode checkOnOpening} and migrates it. Leaves a file that cannot be used as it was, with its
+ * WAL.
  *
- * @throws {DatabaseError} If the file cannot be opened, is not a database, is corrupt, or belongs to another
- * application or a newer plant-store; or if a file beside it cannot be trusted.
+ * @throws {DatabaseError} If the file cannot be opened, is not a database, is corrupt, or belongs
+ *   to another application or a newer plant-store; or if a file beside it cannot be trusted.
  */
 export function connect(path: string, options: ConnectOptions = {}): Database {
   const { access = "create" } = options;
   let client: Database | undefined;
   try {
     requireFiles(databaseFile(path), access);
-    if (access !== "read") requireUnmarked(path, "restore a backup, or check it: plant-store check");
+    if (access !== "read")
+      requireUnmarked(path, "restore a backup, or check it: plant-store check");
     const mode = access === "read" ? { readonly: true } : { readwrite: true };
     client = new Database(path, { ...mode, safeIntegers: true, strict: true });
     setUp(client, options);
@@ -50,7 +62,8 @@ function setUp(client: Database, options: ConnectOptions): void {
   const hasTables = firstOf(client, "SELECT count(*) FROM sqlite_schema") > 0;
   const isOurs = firstOf(client, "PRAGMA application_id") === APPLICATION_ID;
   if (access === "read") {
-    if (!hasTables) throw new DatabaseError("it is empty: no plant-store has created its tables yet");
+    if (!hasTables)
+      throw new DatabaseError("it is empty: no plant-store has created its tables yet");
     if (!isOurs) throw new DatabaseError("it is not a plant-store's database");
     return void lastMigration(client);
   }
@@ -62,8 +75,8 @@ function setUp(client: Database, options: ConnectOptions): void {
   set(client, "synchronous", "FULL", 2n);
   // SQLite's own checkpoint hides a failed fsync: `checkpointer` makes all checkpoints.
   set(client, "wal_autocheckpoint", 0, 0n);
-  // A connection in WAL mode holds a lock, and a restore needs that lock to move the file. If the file was moved before,
-  // this connection would write to it beside the WAL of the restored one.
+  // A connection in WAL mode holds a lock, and a restore needs that lock to move the file. If the
+  // file was moved before, this connection would write to it beside the WAL of the restored one.
   if (hasMoved(client)) throw new DatabaseError("it was replaced while it was opened; try again");
   if (existsSync(unsyncedMarker(client.filename))) resetUnsyncedWal(client);
   else if (resetsWal) tryToResetWal(client, busyTimeoutMs);
@@ -71,8 +84,8 @@ function setUp(client: Database, options: ConnectOptions): void {
 }
 
 /**
- * Whether the path leads to another file by now, or to none. SQLite compares with the file that it opened for writing: an
- * overlay has copied it out of a lower layer by then.
+ * Whether the path leads to another file by now, or to none. SQLite compares with the file that it
+ * opened for writing: an overlay has copied it out of a lower layer by then.
  */
 function hasMoved(client: Database): boolean {
   // SQLite writes four bytes, and bun:sqlite wants room for eight.
@@ -81,12 +94,15 @@ function hasMoved(client: Database): boolean {
   return moved[0] !== 0;
 }
 
-/** How long to wait before the next attempt, in milliseconds: another process creates the file with a few fsyncs. */
+/**
+ * How long to wait before the next attempt, in milliseconds: another process creates the file with
+ * a few fsyncs.
+ */
 const RETRY_MS = 5;
 
 /**
- * Switches to WAL mode. SQLite does not wait for a lock to begin the first WAL: of two processes that create a file
- * together, one would fail.
+ * Switches to WAL mode. SQLite does not wait for a lock to begin the first WAL: of two processes
+ * that create a file together, one would fail.
  */
 function beginWalMode(client: Database, busyTimeoutMs: number): void {
   const deadline = performance.now() + busyTimeoutMs;
@@ -104,28 +120,30 @@ function beginWalMode(client: Database, busyTimeoutMs: number): void {
 function set(client: Database, name: string, value: string | number, expected: unknown): void {
   client.query(`PRAGMA ${name} = ${value}`).all();
   const actual = client.query(`PRAGMA ${name}`).values()[0]?.[0];
-  if (actual !== expected) throw new DatabaseError(`it refuses ${name} = ${value} (it is ${actual})`);
+  if (actual !== expected)
+    throw new DatabaseError(`it refuses ${name} = ${value} (it is ${actual})`);
 }
 
 /**
- * Resets the WAL after a failed fsync. It has transactions that no later fsync writes to the disk, because the kernel
- * considers their pages clean. SQLite finds them valid in the page cache, and a 200 could rest on them. Waits for a
- * process that only reads: it may have read such transactions.
+ * Resets the WAL after a failed fsync. It has transactions that no later fsync writes to the disk,
+ * because the kernel considers their pages clean. SQLite finds them valid in the page cache, and a
+ * 200 could rest on them. Waits for a process that only reads: it may have read such transactions.
  */
 function resetUnsyncedWal(client: Database): void {
   if (!resetWal(client)) throw new DatabaseError(IN_USE);
   rmSync(unsyncedMarker(client.filename), { force: true });
 }
 
-const IN_USE = "an earlier fsync failed, and another process is reading the WAL; try again when that process has ended";
+const IN_USE =
+  "an earlier fsync failed, and another process is reading the WAL; try again when that process has ended";
 
 /** How long to wait for other users of the WAL, in milliseconds: meanwhile no process can write. */
 const RESET_TIMEOUT_MS = 100;
 
 /**
- * Resets the WAL if no other process uses it. A server that was killed during an fsync leaves transactions that were
- * never synced, and a 200 could rest on them. If another process uses the WAL, the checkpoint syncs it, which is
- * enough.
+ * Resets the WAL if no other process uses it. A server that was killed during an fsync leaves
+ * transactions that were never synced, and a 200 could rest on them. If another process uses the
+ * WAL, the checkpoint syncs it, which is enough.
  */
 function tryToResetWal(client: Database, busyTimeoutMs: number): void {
   client.run(`PRAGMA busy_timeout = ${RESET_TIMEOUT_MS}`);
@@ -140,14 +158,16 @@ function tryToResetWal(client: Database, busyTimeoutMs: number): void {
 }
 
 /**
- * Moves the WAL into the database, so that the next commit begins the WAL anew. Takes longer for a larger WAL.
+ * Moves the WAL into the database, so that the next commit begins the WAL anew. Takes longer for a
+ * larger WAL.
  *
  * @returns Whether it did: not if another process uses the WAL.
  */
 function resetWal(client: Database): boolean {
   const [[busy, pages] = []] = client.query<never, []>("PRAGMA wal_checkpoint(RESTART)").values();
   if (busy !== 0n) return false;
-  // This commit replaces the header of the WAL on the disk, which still has some of the transactions.
+  // This commit replaces the header of the WAL on the disk, which still has some of the
+  // transactions.
   if (Number(pages) > 0) client.run("PRAGMA user_version = 0");
   return true;
 }

@@ -1,8 +1,9 @@
 import type { Database as Client } from "bun:sqlite";
+
 import { backoffMs, pause } from "../../async/timers.ts";
 import { ADD_SHARE } from "../adapter.ts";
 import { type Database, keysetPages } from "../database.ts";
-import { checkpointer, checkpointMetrics, type CheckpointerOptions } from "./checkpoint.ts";
+import { checkpointer, type CheckpointerOptions, checkpointMetrics } from "./checkpoint.ts";
 import { CorruptError, isLocked } from "./errors.ts";
 import { closeWithoutCheckpoint, failStopOf } from "./fail_stop.ts";
 import { sameFilesCheck } from "./files.ts";
@@ -18,18 +19,25 @@ export interface SqliteDatabase extends Database {
 
 /** Options of {@linkcode sqliteDatabase}. */
 export interface SqliteDatabaseOptions extends CheckpointerOptions {
-  /** How long calls other than `add` wait for the lock of another process, in milliseconds. @default {5_000} */
+  /**
+   * How long calls other than `add` wait for the lock of another process, in milliseconds. @default
+   * {5_000}
+   */
   readonly busyTimeoutMs?: number;
 }
 
 /**
- * The database of a connection that may write. Disposing of it closes the connection. Every call blocks the thread
- * until the disk responds, but not while another process holds the lock.
+ * The database of a connection that may write. Disposing of it closes the connection. Every call
+ * blocks the thread until the disk responds, but not while another process holds the lock.
  *
- * After a failed fsync every call fails, for good: the page cache differs from the disk. The same is true once this
- * process or another finds the file corrupt: then it is marked, and nothing writes to it.
+ * After a failed fsync every call fails, for good: the page cache differs from the disk. The same
+ * is true once this process or another finds the file corrupt: then it is marked, and nothing
+ * writes to it.
  */
-export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = {}): SqliteDatabase {
+export function sqliteDatabase(
+  client: Client,
+  options: SqliteDatabaseOptions = {},
+): SqliteDatabase {
   const { busyTimeoutMs = 5_000, checkpointWorker: worker } = options;
   const requireSameFiles = sameFilesCheck(client.filename);
   const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
@@ -50,8 +58,9 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
   }
 
   /**
-   * Waits between two attempts while another process holds the lock. Waiting inside SQLite blocks the thread, and with it
-   * every other call: a server could not even read which tokens are revoked.
+   * Waits between two attempts while another process holds the lock. Waiting inside SQLite blocks
+   * the thread, and with it every other call: a server could not even read which tokens are
+   * revoked.
    */
   async function write<Result>(call: () => Result, timeoutMs = busyTimeoutMs): Promise<Result> {
     const deadline = performance.now() + timeoutMs;
@@ -73,8 +82,8 @@ export function sqliteDatabase(client: Client, options: SqliteDatabaseOptions = 
   return {
     plants: {
       add: (plants, { timeoutMs }) => write(() => addAll(plants), timeoutMs * ADD_SHARE),
-      // Commits a page, as adding a plant does. SQLite leaves this version to applications, and this one has no use for
-      // it.
+      // Commits a page, as adding a plant does. SQLite leaves this version to applications, and
+      // this one has no use for it.
       probe: () => write(() => void client.run("PRAGMA user_version = 0")),
     },
     tokens: sqliteTokens(client, { read: (call) => run(call, busyTimeoutMs), write }),
@@ -104,8 +113,8 @@ function busyTimeoutOf(client: Client): (timeoutMs: number) => void {
 }
 
 /**
- * Moves the WAL into the database, which leaves one file, and throws if that fails. If another process uses the
- * database, that one does it.
+ * Moves the WAL into the database, which leaves one file, and throws if that fails. If another
+ * process uses the database, that one does it.
  */
 function checkpointAndClose(client: Client): void {
   client.run("PRAGMA busy_timeout = 0");

@@ -1,6 +1,7 @@
 import { SQLiteError } from "bun:sqlite";
 import { existsSync } from "node:fs";
 import { dirname } from "node:path";
+
 import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
 import { canWrite, NOT_WRITABLE } from "./files.ts";
@@ -20,29 +21,39 @@ const UNAVAILABLE: Readonly<Record<string, string>> = {
 };
 
 /**
- * Translates an error of SQLite by its code: a state of the storage becomes `storage_unavailable`; anything else, such
- * as wrong SQL, is returned unchanged.
+ * Translates an error of SQLite by its code: a state of the storage becomes `storage_unavailable`;
+ * anything else, such as wrong SQL, is returned unchanged.
  */
 export function toPlantStoreError(error: unknown): unknown {
   // Extended codes continue the primary one: SQLITE_IOERR_FSYNC.
   const reason = UNAVAILABLE[codeOf(error).split("_", 2).join("_")];
   if (reason === undefined) return error;
-  return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, { cause: error });
+  return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, {
+    cause: error,
+  });
 }
 
 /**
- * Turns an error of SQLite, of the system or of our own checks into one line for the operator, which names the
- * database. Any other error is a bug, and is returned unchanged.
+ * Turns an error of SQLite, of the system or of our own checks into one line for the operator,
+ * which names the database. Any other error is a bug, and is returned unchanged.
  *
  * @param action What failed, such as `open`.
  */
 export function toDatabaseError(action: string, path: string, error: unknown): unknown {
-  if (!(error instanceof DatabaseError || error instanceof SQLiteError || isSystemError(error))) return error;
-  return new DatabaseError(`Cannot ${action} database "${path}": ${reasonOf(error as Error, path)}`, { cause: error });
+  if (!(error instanceof DatabaseError || error instanceof SQLiteError || isSystemError(error)))
+    return error;
+  return new DatabaseError(
+    `Cannot ${action} database "${path}": ${reasonOf(error as Error, path)}`,
+    { cause: error },
+  );
 }
 
 /** Runs a call, and translates what it throws as {@linkcode toDatabaseError} does. */
-export function withDatabaseError<Result>(action: string, path: string, call: () => Result): Result {
+export function withDatabaseError<Result>(
+  action: string,
+  path: string,
+  call: () => Result,
+): Result {
   try {
     return call();
   } catch (error) {
@@ -55,10 +66,13 @@ function reasonOf(error: Error, path: string): string {
   // For example because the file was just moved.
   if (isSystemError(error)) return `it cannot be reached (${code})`;
   // On a read-only file system SQLite cannot create the WAL, and does not say so.
-  if (code === "SQLITE_CANTOPEN" && existsSync(path)) return canWrite(dirname(path)) ? message : NOT_WRITABLE;
-  // The writer was killed before the file had a WAL: https://www.sqlite.org/lockingv3.html#hot_journals
+  if (code === "SQLITE_CANTOPEN" && existsSync(path))
+    return canWrite(dirname(path)) ? message : NOT_WRITABLE;
+  // The writer was killed before the file had a WAL:
+  // https://www.sqlite.org/lockingv3.html#hot_journals
   if (code === "SQLITE_READONLY_ROLLBACK") return INTERRUPTED;
-  // Even a reader must be able to create the WAL, which the last process that closed the database removed.
+  // Even a reader must be able to create the WAL, which the last process that closed the database
+  // removed.
   if (code.startsWith("SQLITE_READONLY")) return NOT_WRITABLE;
   return code.startsWith("SQLITE_CORRUPT") ? `it is corrupt (${message})` : message;
 }
@@ -67,8 +81,8 @@ const INTERRUPTED =
   "a write to it was interrupted, and only a process that writes can undo that: start a server, or list its tokens";
 
 /**
- * Whether an fsync failed. Then the page cache differs from the disk, and a second fsync would succeed without writing
- * the lost pages.
+ * Whether an fsync failed. Then the page cache differs from the disk, and a second fsync would
+ * succeed without writing the lost pages.
  */
 export function isFailedSync(error: unknown): boolean {
   return /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(codeOf(error));
@@ -76,7 +90,9 @@ export function isFailedSync(error: unknown): boolean {
 
 /** Whether another process holds the lock, which is not a failure of the storage. */
 export function isLocked(error: unknown): boolean {
-  return /^SQLITE_(?:BUSY|LOCKED)/.test(codeOf(error instanceof PlantStoreError ? error.cause : error));
+  return /^SQLITE_(?:BUSY|LOCKED)/.test(
+    codeOf(error instanceof PlantStoreError ? error.cause : error),
+  );
 }
 
 /**
@@ -86,19 +102,27 @@ export function isLocked(error: unknown): boolean {
  */
 export function corruptionIn(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
-  return /^SQLITE_(?:CORRUPT|NOTADB)/.test(codeOf(error)) ? error.message : corruptionIn(error.cause);
+  return /^SQLITE_(?:CORRUPT|NOTADB)/.test(codeOf(error))
+    ? error.message
+    : corruptionIn(error.cause);
 }
 
 function codeOf(error: unknown): string {
   return String((error as { readonly code?: unknown } | undefined)?.code);
 }
 
-/** We found a database to be corrupt, with the code that SQLite has for it. The message is the finding, in one line. */
+/**
+ * We found a database to be corrupt, with the code that SQLite has for it. The message is the
+ * finding, in one line.
+ */
 export class CorruptError extends DatabaseError {
   readonly code = "SQLITE_CORRUPT";
 }
 
-/** An fsync of ours failed, not one of SQLite's, with the code that SQLite has for it. The message is the system's. */
+/**
+ * An fsync of ours failed, not one of SQLite's, with the code that SQLite has for it. The message
+ * is the system's.
+ */
 export class FailedSyncError extends DatabaseError {
   readonly code = "SQLITE_IOERR_FSYNC";
 }

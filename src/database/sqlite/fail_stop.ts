@@ -1,12 +1,14 @@
 import { Database } from "bun:sqlite";
 import { renameSync, rmSync } from "node:fs";
+
 import { DatabaseError } from "../database.ts";
 import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
 import { createPrivateFile, databaseFile, identityOf, readTrusted, walBytes } from "./files.ts";
 
 /**
- * How long to wait between two looks at the corruption marker, in milliseconds. Another process needs seconds to find
- * corruption; a look before every batch takes a sixth of a lone client's time.
+ * How long to wait between two looks at the corruption marker, in milliseconds. Another process
+ * needs seconds to find corruption; a look before every batch takes a sixth of a lone client's
+ * time.
  */
 const LOOK_MS = 100;
 
@@ -14,9 +16,9 @@ const LOOK_MS = 100;
 export type FailStop = ReturnType<typeof failStopOf>;
 
 /**
- * Makes the fail-stop of a connection. After a failed fsync the page cache is not what the disk holds, and a corrupt file must
- * not be written to: the connection is closed at once, without a checkpoint. Bun makes one of what is open when a Worker or
- * the process ends.
+ * Makes the fail-stop of a connection. After a failed fsync the page cache is not what the disk
+ * holds, and a corrupt file must not be written to: the connection is closed at once, without a
+ * checkpoint. Bun makes one of what is open when a Worker or the process ends.
  *
  * @param onFailure Called once the connection is closed, before the call that failed throws.
  */
@@ -25,7 +27,10 @@ export function failStopOf(client: Database, onFailure: (failure: Error) => void
   let lookedAt = Number.NEGATIVE_INFINITY;
   let failure: unknown;
 
-  /** Takes what SQLite or a check says: a failed fsync and corruption are marked beside the file, and end all calls. */
+  /**
+   * Takes what SQLite or a check says: a failed fsync and corruption are marked beside the file,
+   * and end all calls.
+   */
   function fail(error: unknown): unknown {
     const [translated, finding] = [toPlantStoreError(error), corruptionIn(error)];
     if (finding !== undefined) marker.write(finding);
@@ -52,7 +57,8 @@ export function failStopOf(client: Database, onFailure: (failure: Error) => void
   }
 
   /**
-   * Runs a call of SQLite and translates what it throws. Throws the failure, without running it, once there is one.
+   * Runs a call of SQLite and translates what it throws. Throws the failure, without running it,
+   * once there is one.
    *
    * @throws {PlantStoreError} `storage_unavailable` for a state of the storage.
    */
@@ -73,8 +79,9 @@ export function failStopOf(client: Database, onFailure: (failure: Error) => void
 const MARKER_BYTES = 4_096;
 
 /**
- * A file beside a database, `plants.db-corrupt`, that marks the file which the path has now as corrupt: a corrupt file
- * cannot be trusted with that itself. A backup that is copied to the path later is not marked.
+ * A file beside a database, `plants.db-corrupt`, that marks the file which the path has now as
+ * corrupt: a corrupt file cannot be trusted with that itself. A backup that is copied to the path
+ * later is not marked.
  */
 export function corruptionMarker(path: string) {
   const [file, identity] = [databaseFile(path), identityOf(path)];
@@ -86,7 +93,10 @@ export function corruptionMarker(path: string) {
     /** The corruption that was found, in one line; `undefined` if none is known. Reads the disk. */
     finding(): string | undefined {
       try {
-        const marked = JSON.parse(content() ?? "{}") as { readonly file?: string; readonly finding?: string };
+        const marked = JSON.parse(content() ?? "{}") as {
+          readonly file?: string;
+          readonly finding?: string;
+        };
         return marked.file === identity ? marked.finding : undefined;
       } catch {
         // A crash cut it off: the next check finds the corruption again.
@@ -122,7 +132,8 @@ export function corruptionMarker(path: string) {
 }
 
 /**
- * Requires that a file is not marked as corrupt. Only a check of the whole file, or another file, ends that.
+ * Requires that a file is not marked as corrupt. Only a check of the whole file, or another file,
+ * ends that.
  *
  * @param advice What to do about it.
  * @throws {DatabaseError} If it is marked.
@@ -133,14 +144,18 @@ export function requireUnmarked(path: string, advice: string): void {
 }
 
 /**
- * A file beside a database, `plants.db-unsynced`: an fsync of the database or of its WAL failed, and nothing has been done
- * about it. What the next process finds there may be in the page cache only, and no later fsync brings it to the disk.
+ * A file beside a database, `plants.db-unsynced`: an fsync of the database or of its WAL failed,
+ * and nothing has been done about it. What the next process finds there may be in the page cache
+ * only, and no later fsync brings it to the disk.
  */
 export function unsyncedMarker(path: string): string {
   return `${databaseFile(path)}-unsynced`;
 }
 
-/** Writes the {@linkcode unsyncedMarker} if possible. Not synced itself: a power loss ends the page cache as well. */
+/**
+ * Writes the {@linkcode unsyncedMarker} if possible. Not synced itself: a power loss ends the page
+ * cache as well.
+ */
 export function markUnsynced(path: string): void {
   try {
     createPrivateFile(unsyncedMarker(path), "");
@@ -150,12 +165,14 @@ export function markUnsynced(path: string): void {
 }
 
 /**
- * Closes a connection and leaves its database as it is: the file, and the WAL beside it. Otherwise the last connection
- * to be closed moves the WAL into the file and removes it. What is in the WAL after a failed fsync is not on the disk,
- * and a corrupt file is evidence, and not to be written to.
+ * Closes a connection and leaves its database as it is: the file, and the WAL beside it. Otherwise
+ * the last connection to be closed moves the WAL into the file and removes it. What is in the WAL
+ * after a failed fsync is not on the disk, and a corrupt file is evidence, and not to be written
+ * to.
  *
- * That checkpoint needs an exclusive lock on the file, and SQLite gives none while another connection of the process
- * reads a WAL; one that is opened for reading only cannot take it itself. bun:sqlite has no setting for it.
+ * That checkpoint needs an exclusive lock on the file, and SQLite gives none while another
+ * connection of the process reads a WAL; one that is opened for reading only cannot take it itself.
+ * bun:sqlite has no setting for it.
  */
 export function closeWithoutCheckpoint(client: Database): void {
   let reader: Database | undefined;
@@ -163,13 +180,15 @@ export function closeWithoutCheckpoint(client: Database): void {
     // Without a WAL there is nothing to move, and the reader would leave an empty one.
     if (walBytes(client.filename) > 0) {
       reader = new Database(client.filename, { readonly: true });
-      // The first read takes the shared lock, which a connection to a WAL keeps. A page that is corrupt changes nothing.
+      // The first read takes the shared lock, which a connection to a WAL keeps. A page that is
+      // corrupt changes nothing.
       reader.query("PRAGMA application_id").values();
     }
   } catch {
     // Without a file, or a descriptor for it, SQLite closes as it always does.
   }
-  // `close(true)` finalizes statements; otherwise the connection stays open, and Bun checkpoints it when the Worker ends.
+  // `close(true)` finalizes statements; otherwise the connection stays open, and Bun checkpoints it
+  // when the Worker ends.
   client.close(true);
   reader?.close(true);
 }

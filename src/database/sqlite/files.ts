@@ -15,15 +15,17 @@ import {
   writeFileSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
+
 import { PlantStoreError } from "../../errors.ts";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 
 /**
- * The path of a database file without symbolic links, even if there is no file yet: SQLite follows links, and names the
- * files beside the database after the target.
+ * The path of a database file without symbolic links, even if there is no file yet: SQLite follows
+ * links, and names the files beside the database after the target.
  *
- * @throws {DatabaseError} If the path is a directory, or a link to a file that does not exist, or in no directory.
+ * @throws {DatabaseError} If the path is a directory, or a link to a file that does not exist, or
+ *   in no directory.
  * @throws {Error} The system's, if the path cannot be resolved.
  */
 export function databaseFile(path: string): string {
@@ -40,7 +42,8 @@ export function databaseFile(path: string): string {
     if (code !== "ENOENT") throw error;
   }
   const link = lstatSync(file, { throwIfNoEntry: false });
-  if (link?.isSymbolicLink()) throw new DatabaseError("it is a symbolic link to a file that is not there");
+  if (link?.isSymbolicLink())
+    throw new DatabaseError("it is a symbolic link to a file that is not there");
   // Another process has just created it.
   if (link !== undefined) return databaseFile(path);
   if (!existsSync(dirname(file))) throw new DatabaseError("there is no such directory");
@@ -48,7 +51,10 @@ export function databaseFile(path: string): string {
   return directory === undefined ? path : join(directory, basename(file));
 }
 
-/** `undefined` if the real path is not UTF-8, which a string cannot hold: then the given path has to do. */
+/**
+ * `undefined` if the real path is not UTF-8, which a string cannot hold: then the given path has to
+ * do.
+ */
 function realPath(path: string): string | undefined {
   const real = realpathSync.native(path, "buffer");
   return isUtf8(real) ? real.toString() : undefined;
@@ -72,8 +78,8 @@ export function walBytes(path: string): number {
 export const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
 
 /**
- * Requires that the files of a database can be used, before SQLite opens any. Creates the database file for the access
- * `create`.
+ * Requires that the files of a database can be used, before SQLite opens any. Creates the database
+ * file for the access `create`.
  *
  * @param file From {@linkcode databaseFile}.
  * @throws {DatabaseError} If one cannot be used: the message names it.
@@ -87,8 +93,8 @@ export function requireFiles(file: string, access: Access): void {
       `a restore was interrupted, and its old files are in "${basename(aside)}": run plant-store restore again`,
     );
   }
-  // SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only there. Looks at the
-  // WAL first: a process that creates a database writes to the file before.
+  // SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only
+  // there. Looks at the WAL first: a process that creates a database writes to the file before.
   if (walBytes(file) > 0 && !statSync(file, { throwIfNoEntry: false })?.size) {
     throw new DatabaseError(
       `"${basename(file)}-wal" holds plants of a file that is not there: put the file back beside it, or move it away`,
@@ -97,15 +103,19 @@ export function requireFiles(file: string, access: Access): void {
   if (access === "create") createDatabaseFile(file);
   const stats = statSync(file, { throwIfNoEntry: false });
   if (!stats?.isFile())
-    throw new DatabaseError(stats ? "it is not a file" : "there is no such file; choose another with --database");
+    throw new DatabaseError(
+      stats ? "it is not a file" : "there is no such file; choose another with --database",
+    );
   if (access === "read") return;
-  // Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first write.
-  if (!["", "-wal", "-shm"].every((suffix) => canWrite(file + suffix))) throw new DatabaseError(NOT_WRITABLE);
+  // Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first
+  // write.
+  if (!["", "-wal", "-shm"].every((suffix) => canWrite(file + suffix)))
+    throw new DatabaseError(NOT_WRITABLE);
 }
 
 /**
- * Requires that a database can be kept at a path: nobody else decides what this process finds there, and the WAL stays
- * with the file.
+ * Requires that a database can be kept at a path: nobody else decides what this process finds
+ * there, and the WAL stays with the file.
  *
  * @param file From {@linkcode databaseFile}.
  * @throws {DatabaseError} If it cannot: the message says why, and what to do.
@@ -117,11 +127,12 @@ export function requirePlace(file: string): void {
   if (isMountPoint(file)) throw new DatabaseError(MOUNTED_ALONE);
 }
 
-const MOUNTED_ALONE = "it is mounted without its directory, and its WAL would be lost: mount the directory";
+const MOUNTED_ALONE =
+  "it is mounted without its directory, and its WAL would be lost: mount the directory";
 
 /**
- * Whether something is mounted at exactly this path, as a container mounts one file. SQLite puts the WAL beside the path,
- * into what is gone with the container.
+ * Whether something is mounted at exactly this path, as a container mounts one file. SQLite puts
+ * the WAL beside the path, into what is gone with the container.
  */
 function isMountPoint(file: string): boolean {
   // The fifth field of a line, with three octal digits for some characters: proc_pid_mountinfo(5).
@@ -140,8 +151,8 @@ function octal(character: string): string {
 }
 
 /**
- * Refuses root what belongs to another user, who can put a link in the place of any file there: root may write to
- * whatever it leads to.
+ * Refuses root what belongs to another user, who can put a link in the place of any file there:
+ * root may write to whatever it leads to.
  *
  * @param name What a message calls it.
  * @throws {DatabaseError} If this process is root's, and the path another user's.
@@ -161,7 +172,9 @@ export function requireOwner(path: string, name: string): void {
   if (owner === undefined || owner === process.getuid?.()) return;
   const user = userName(owner);
   const command = user === undefined ? "" : `: runuser -u ${user} -- plant-store …`;
-  throw new DatabaseError(`${name} belongs to user ${user ?? owner}; run this as its owner${command}`);
+  throw new DatabaseError(
+    `${name} belongs to user ${user ?? owner}; run this as its owner${command}`,
+  );
 }
 
 /** `undefined` if the user is not in this system's own list. */
@@ -175,8 +188,9 @@ function userName(uid: number): string | undefined {
 }
 
 /**
- * Any user who may write to the directory can put files beside a database: a journal that SQLite rolls back into it, a
- * WAL that the user keeps open for writing, a pipe that blocks whoever opens it, or a link for a restore to follow.
+ * Any user who may write to the directory can put files beside a database: a journal that SQLite
+ * rolls back into it, a WAL that the user keeps open for writing, a pipe that blocks whoever opens
+ * it, or a link for a restore to follow.
  */
 function requireTrustedFiles(file: string): void {
   const aside = asideOf(file);
@@ -184,12 +198,21 @@ function requireTrustedFiles(file: string): void {
     const stats = lstatSync(path, { throwIfNoEntry: false });
     const fault = stats && distrust(stats, file, path === aside ? "directory" : "regular file");
     if (fault === undefined) continue;
-    throw new DatabaseError(`"${basename(path)}" beside it ${fault}: find out who put it there, and move it away`);
+    throw new DatabaseError(
+      `"${basename(path)}" beside it ${fault}: find out who put it there, and move it away`,
+    );
   }
 }
 
-/** Why something beside a database cannot be trusted, as the end of a sentence: one rule for all of it. */
-function distrust(stats: Stats, file: string, kind: "regular file" | "directory"): string | undefined {
+/**
+ * Why something beside a database cannot be trusted, as the end of a sentence: one rule for all of
+ * it.
+ */
+function distrust(
+  stats: Stats,
+  file: string,
+  kind: "regular file" | "directory",
+): string | undefined {
   const isOfKind = kind === "directory" ? stats.isDirectory() : stats.isFile();
   if (!isOfKind) return `is not a ${kind}`;
   return isTrusted(stats.uid, file) ? undefined : `belongs to another user (uid ${stats.uid})`;
@@ -208,7 +231,10 @@ function isTrusted(uid: number, file: string): boolean {
  */
 export function readTrusted(file: string, suffix: string, maxBytes: number): string | undefined {
   try {
-    const descriptor = openSync(file + suffix, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    const descriptor = openSync(
+      file + suffix,
+      constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK,
+    );
     try {
       if (distrust(fstatSync(descriptor), file, "regular file") !== undefined) return undefined;
       const bytes = Buffer.alloc(maxBytes);
@@ -254,7 +280,8 @@ function createDatabaseFile(file: string): void {
     createPrivateFile(file, "");
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    if (code === "EACCES" || code === "EPERM" || code === "EROFS") throw new DatabaseError(NOT_WRITABLE);
+    if (code === "EACCES" || code === "EPERM" || code === "EROFS")
+      throw new DatabaseError(NOT_WRITABLE);
     if (code !== "EEXIST") throw error;
   }
 }
@@ -283,11 +310,12 @@ export const NOT_WRITABLE =
   "SQLite must be able to write to the file and to its directory; run this as the user who runs the server";
 
 /**
- * Prepares a check that the files of a database are still those that were opened. SQLite would go on writing to files
- * that were removed or replaced, and those writes would be lost.
+ * Prepares a check that the files of a database are still those that were opened. SQLite would go
+ * on writing to files that were removed or replaced, and those writes would be lost.
  *
  * @param path The database, open and in WAL mode.
- * @returns The check, of two system calls. It throws `storage_unavailable` once a file is another one.
+ * @returns The check, of two system calls. It throws `storage_unavailable` once a file is another
+ *   one.
  */
 export function sameFilesCheck(path: string): () => void {
   // The WAL too: without it the plants that are not checkpointed would be lost.
@@ -295,18 +323,22 @@ export function sameFilesCheck(path: string): () => void {
   return () => {
     for (const { file, identity } of opened) {
       if (identityOf(file) !== identity) {
-        throw new PlantStoreError("storage_unavailable", "storage is gone; send the plant again later", {
-          cause: new Error(`"${file}" was removed or replaced while it was open`),
-        });
+        throw new PlantStoreError(
+          "storage_unavailable",
+          "storage is gone; send the plant again later",
+          {
+            cause: new Error(`"${file}" was removed or replaced while it was open`),
+          },
+        );
       }
     }
   };
 }
 
 /**
- * The identity of the file at this path; `undefined` if there is none. Writing does not change it. A new file may get
- * the inode of a deleted one, but not its birth time. The device number is not part of it: a boot or a mount may change
- * that, and a marker is on the same device as its file.
+ * The identity of the file at this path; `undefined` if there is none. Writing does not change it.
+ * A new file may get the inode of a deleted one, but not its birth time. The device number is not
+ * part of it: a boot or a mount may change that, and a marker is on the same device as its file.
  */
 export function identityOf(path: string): string | undefined {
   const stats = statSync(path, { bigint: true, throwIfNoEntry: false });

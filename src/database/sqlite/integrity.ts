@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+
 import { INT64_MAX, INT64_MIN, isRequired, PLANT_FIELDS } from "../../plant/plant.ts";
 import type { CheckResult, ReadOptions, ServingOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
@@ -8,17 +9,24 @@ import type { ReaderApi } from "./reader_worker.ts";
 import { reasonOf, workerCalls } from "./worker_calls.ts";
 
 /**
- * Looks for corruption in a time that does not depend on the number of plants: it reads the pages from the root of the
- * plants to their two ends, the tables that a server reads next, and the list of free pages, from which the next plants
- * take theirs. SQLite itself compares the size of the file with its header.
+ * Looks for corruption in a time that does not depend on the number of plants: it reads the pages
+ * from the root of the plants to their two ends, the tables that a server reads next, and the list
+ * of free pages, from which the next plants take theirs. SQLite itself compares the size of the
+ * file with its header.
  *
  * @throws {CorruptError | SQLiteError} If something is corrupt.
  */
 export function checkOnOpening(client: Database): void {
   client.run("PRAGMA cell_size_check = ON");
-  const tables = new Set(client.query("SELECT name FROM sqlite_schema WHERE type = 'table'").values().flat());
-  for (const [table, read] of Object.entries(READS)) if (tables.has(table)) client.query(read).values();
-  const [free, pages] = [firstOf(client, "PRAGMA freelist_count"), firstOf(client, "PRAGMA page_count")];
+  const tables = new Set(
+    client.query("SELECT name FROM sqlite_schema WHERE type = 'table'").values().flat(),
+  );
+  for (const [table, read] of Object.entries(READS))
+    if (tables.has(table)) client.query(read).values();
+  const [free, pages] = [
+    firstOf(client, "PRAGMA freelist_count"),
+    firstOf(client, "PRAGMA page_count"),
+  ];
   if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
   // The check of one table includes the free pages if that table is the schema.
   integrityCheck(client, '("sqlite_schema")');
@@ -46,19 +54,25 @@ function integrityCheck(client: Database, table = ""): void {
 }
 
 /**
- * Checks a database for corruption in short read transactions, so that a server beside it can go on moving its WAL:
- * the other tables with their indexes first, then the plants in ranges of their ids, and all pages together at the end.
- * The time grows with the number of plants: about a microsecond each.
+ * Checks a database for corruption in short read transactions, so that a server beside it can go on
+ * moving its WAL: the other tables with their indexes first, then the plants in ranges of their
+ * ids, and all pages together at the end. The time grows with the number of plants: about a
+ * microsecond each.
  *
- * @param options Whether to let SQLite check how all pages hang together as well: one read transaction over the `whole`
- * file, during which the WAL grows with every write.
+ * @param options Whether to let SQLite check how all pages hang together as well: one read
+ *   transaction over the `whole` file, during which the WAL grows with every write.
  * @returns How many plants are checked: yielded between two steps, and returned after the last one.
  * @throws {CorruptError} If it is corrupt: where, and what was found.
  */
-export function* checkIntegrity(client: Database, { whole }: { readonly whole: boolean }): Generator<number, number> {
+export function* checkIntegrity(
+  client: Database,
+  { whole }: { readonly whole: boolean },
+): Generator<number, number> {
   // Without it SQLite reads a page whose cells lie outside of it, and may not notice.
   client.run("PRAGMA cell_size_check = ON");
-  const tables = client.query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'plants'").values();
+  const tables = client
+    .query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'plants'")
+    .values();
   for (const table of ["sqlite_schema", ...tables.flat().map(String)]) {
     at(table, () => integrityCheck(client, `("${table.replaceAll('"', '""')}")`));
     yield 0;
@@ -76,9 +90,10 @@ const RANGE_MS = 5;
 const FIRST_RANGE_PLANTS = 1_000;
 
 /**
- * Reads each row to its end, and finds it again by its id. A row that is out of order, or behind a wrong key of an inner
- * page, is not found, and its plant could be stored twice. The order is descending because only then does SQLite search
- * each id from the root; ascending, it steps to the next row.
+ * Reads each row to its end, and finds it again by its id. A row that is out of order, or behind a
+ * wrong key of an inner page, is not found, and its plant could be stored twice. The order is
+ * descending because only then does SQLite search each id from the root; ascending, it steps to the
+ * next row.
  */
 function rangeOf(client: Database): string {
   // A database of an older version has fewer columns.
@@ -97,13 +112,18 @@ function* checkPlants(client: Database): Generator<number, number> {
   let [last, limit, checked] = [INT64_MAX + 1n, FIRST_RANGE_PLANTS, 0];
   for (;;) {
     const begin = performance.now();
-    const rows = at(`plants below id ${last}`, () => range.values(last - 1n, limit) as [bigint, bigint][]);
+    const rows = at(
+      `plants below id ${last}`,
+      () => range.values(last - 1n, limit) as [bigint, bigint][],
+    );
     const isLast = rows.length < limit;
     for (const [id, isSound] of rows) {
       // A page that two places of the tree lead to gives the same ids twice.
       if (id >= last) throw new CorruptError(`plants: id ${id} is out of order`);
       if (isSound !== 1n)
-        throw new CorruptError(`plants: the row of id ${id} is not found by its id, or holds no text`);
+        throw new CorruptError(
+          `plants: the row of id ${id} is not found by its id, or holds no text`,
+        );
       last = id;
     }
     checked += rows.length;
@@ -125,7 +145,8 @@ function at<Result>(where: string, read: () => Result): Result {
 }
 
 /** What a check found: corruption in one line, or a sound file; `undefined` if it was stopped. */
-export type Checked = { readonly finding: string } | (CheckResult & { readonly finding?: undefined }) | undefined;
+export type Checked =
+  { readonly finding: string } | (CheckResult & { readonly finding?: undefined }) | undefined;
 
 /** Starts the Worker that reads whole files. It keeps the process alive until it is terminated. */
 export function startReader(onProgress?: ReadOptions["onProgress"]) {
@@ -146,7 +167,8 @@ export async function checkFile(path: string, name: string, onProgress: ReadOpti
     throw new DatabaseError(reasonOf(error));
   };
   const checked = await reader.call("check", path).catch(failed).finally(reader.terminate);
-  if (checked?.finding !== undefined) throw new DatabaseError(`${name} is corrupt: ${checked.finding}`);
+  if (checked?.finding !== undefined)
+    throw new DatabaseError(`${name} is corrupt: ${checked.finding}`);
   return checked;
 }
 
@@ -154,8 +176,9 @@ export async function checkFile(path: string, name: string, onProgress: ReadOpti
 const DELAY_MS = 1_000;
 
 /**
- * Checks a database for corruption once, soon after a server has opened it. Resolves once the Worker that will do it runs:
- * Bun ends a process that has no file descriptors for a new Worker, and clients could take the last ones until then.
+ * Checks a database for corruption once, soon after a server has opened it. Resolves once the
+ * Worker that will do it runs: Bun ends a process that has no file descriptors for a new Worker,
+ * and clients could take the last ones until then.
  *
  * @param onCorrupt Called with what was found, when the file is corrupt.
  * @returns Ends the check, and resolves when its connection is closed.
@@ -179,7 +202,10 @@ export async function backgroundCheck(
       const checked = await reader.call("check", path, file).finally(reader.terminate);
       if (checked === undefined) return;
       if (checked.finding !== undefined) return onCorrupt(checked.finding);
-      onInfo("Integrity check passed", { ...checked, durationMs: Math.round(performance.now() - begin) });
+      onInfo("Integrity check passed", {
+        ...checked,
+        durationMs: Math.round(performance.now() - begin),
+      });
     } catch (error) {
       onWarning("Integrity check not finished", reasonOf(error as Error));
     }

@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+
 import plantsAndTokens from "../../../drizzle/sqlite/0000_plants_and_tokens.sql" with { type: "text" };
 import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" with { type: "text" };
 import tokenScopes from "../../../drizzle/sqlite/0002_token_scopes.sql" with { type: "text" };
@@ -14,7 +15,11 @@ const SQL: Readonly<Record<string, string>> = {
 };
 
 /** All migrations, in order. */
-export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({ tag, when, sql: SQL[tag] as string }));
+export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({
+  tag,
+  when,
+  sql: SQL[tag] as string,
+}));
 
 /** When the newest known migration was made, in milliseconds since 1970 UTC. */
 export const NEWEST = Math.max(...MIGRATIONS.map(({ when }) => when));
@@ -23,8 +28,9 @@ export const NEWEST = Math.max(...MIGRATIONS.map(({ when }) => when));
 export const APPLICATION_ID = 0x706c6e74;
 
 /**
- * Brings a database to the newest schema. Takes the write lock first: if two processes start together, one migrates and
- * the other finds it done. The table of applied migrations is drizzle-kit's own.
+ * Brings a database to the newest schema. Takes the write lock first: if two processes start
+ * together, one migrates and the other finds it done. The table of applied migrations is
+ * drizzle-kit's own.
  *
  * @throws {DatabaseError} If a newer plant-store made the file.
  */
@@ -39,7 +45,10 @@ export function migrate(client: Database): void {
         client.run(sql);
         client.run(`PRAGMA application_id = ${APPLICATION_ID}`);
         const hash = new Bun.CryptoHasher("sha256").update(sql).digest("hex");
-        client.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES (?, ?)", [hash, when]);
+        client.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES (?, ?)", [
+          hash,
+          when,
+        ]);
       }
     })
     .immediate();
@@ -48,7 +57,8 @@ export function migrate(client: Database): void {
 /**
  * When the last migration of a database was made, as {@linkcode NEWEST}; 0 if it has none.
  *
- * @throws {DatabaseError} If a newer plant-store made the file: it may store more of a plant than this one knows.
+ * @throws {DatabaseError} If a newer plant-store made the file: it may store more of a plant than
+ *   this one knows.
  */
 export function lastMigration(client: Database): number {
   const last = firstOf(client, "SELECT max(created_at) FROM __drizzle_migrations");

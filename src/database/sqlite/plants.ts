@@ -1,24 +1,33 @@
 import type { Database } from "bun:sqlite";
+
 import { eq, getTableColumns, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
+
 import { type NewPlant, plantOf, samePlant, textLength } from "../../plant/plant.ts";
 import type { PlantReader } from "../adapter.ts";
-import { type AddOutcome, DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
+import {
+  type AddOutcome,
+  DatabaseError,
+  keysetPages,
+  PAGE_PLANTS,
+  PAGE_TEXT,
+} from "../database.ts";
 import { connect } from "./connection.ts";
-import { corruptionMarker } from "./fail_stop.ts";
 import { withDatabaseError } from "./errors.ts";
+import { corruptionMarker } from "./fail_stop.ts";
 import { plants } from "./schema.ts";
 
 const { placeholder } = sql;
 
 /**
- * Prepares adding batches, each in one transaction. The connection may write. Each call blocks the thread until the
- * disk responds.
+ * Prepares adding batches, each in one transaction. The connection may write. Each call blocks the
+ * thread until the disk responds.
  */
 export function addPlants(client: Database): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
   const db = drizzle({ client });
   const insert = db.insert(plants).values(ROW).onConflictDoNothing();
-  // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more than the insert.
+  // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more
+  // than the insert.
   const insertOne = client.prepare<void, (bigint | string | null)[]>(insert.toSQL().sql);
   const select = db
     .select()
@@ -63,11 +72,13 @@ export function openPlants(path: string): PlantReader {
   return {
     async *pages() {
       yield* keysetPages(readPage(client));
-      // At the end: all that can be read was read, and a server may have found corruption meanwhile. A row that SQLite
-      // does not reach from the root is missing without an error.
+      // At the end: all that can be read was read, and a server may have found corruption
+      // meanwhile. A row that SQLite does not reach from the root is missing without an error.
       const finding = marker.finding();
       if (finding !== undefined) {
-        throw new DatabaseError(`Database "${path}" is corrupt (${finding}): plants may be missing`);
+        throw new DatabaseError(
+          `Database "${path}" is corrupt (${finding}): plants may be missing`,
+        );
       }
     },
     [Symbol.asyncDispose]: async () => client.close(),
@@ -86,14 +97,14 @@ export function readPage(client: Database): (from: bigint) => readonly NewPlant[
 }
 
 /**
- * A file that is only read may be older than a column. Drizzle would name every column in double quotes, and SQLite takes
- * an unknown name in double quotes for a text.
+ * A file that is only read may be older than a column. Drizzle would name every column in double
+ * quotes, and SQLite takes an unknown name in double quotes for a text.
  */
 const PAGE = "SELECT * FROM plants WHERE id >= ? ORDER BY id LIMIT ?";
 
 /**
- * A page also ends before a row that cannot be read: the next page begins there, and throws. Leaving the loop early
- * resets the statement, which ends its read transaction.
+ * A page also ends before a row that cannot be read: the next page begins there, and throws.
+ * Leaving the loop early resets the statement, which ends its read transaction.
  */
 function pageOf(rows: Iterable<PlantRow>): NewPlant[] {
   const page: NewPlant[] = [];

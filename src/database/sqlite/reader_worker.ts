@@ -1,5 +1,6 @@
 // The Worker that reads a whole file, to check or to copy it: SQLite blocks the thread for as long.
 import { Database } from "bun:sqlite";
+
 import { withDeadline } from "../../async/deadline.ts";
 import type { Progress } from "../adapter.ts";
 import { connect } from "./connection.ts";
@@ -9,12 +10,15 @@ import { type Checked, checkIntegrity, firstOf } from "./integrity.ts";
 import { reportNews, serveCalls } from "./worker_calls.ts";
 
 /**
- * How long the check beside a server rests after a step, in times of that step: it takes a fifth of a processor while
- * nothing is written, and a hundredth while plants are.
+ * How long the check beside a server rests after a step, in times of that step: it takes a fifth of
+ * a processor while nothing is written, and a hundredth while plants are.
  */
 const REST = { quiet: 4, writing: 99 };
 
-/** Up to how many pages are checked together beside a server: 100 MB, a third of a second in which the WAL grows. */
+/**
+ * Up to how many pages are checked together beside a server: 100 MB, a third of a second in which
+ * the WAL grows.
+ */
 const WHOLE_PAGES = 25_000;
 
 const stop = Promise.withResolvers<boolean>();
@@ -26,13 +30,16 @@ const api = {
   /**
    * Checks a database.
    *
-   * @param file The file that a server has open, as of `identityOf`. The server needs the processor, and the WAL short: the
-   * check rests between its steps, and checks how all pages hang together in small files only.
+   * @param file The file that a server has open, as of `identityOf`. The server needs the
+   *   processor, and the WAL short: the check rests between its steps, and checks how all pages
+   *   hang together in small files only.
    */
   check(path: string, file?: string): Promise<Checked> {
     checking = check(path, file !== undefined).finally(() => {
-      // What is found in another file at the path says nothing about the one that the server has open.
-      if (file !== undefined && identityOf(path) !== file) throw new Error("the file was removed or replaced");
+      // What is found in another file at the path says nothing about the one that the server has
+      // open.
+      if (file !== undefined && identityOf(path) !== file)
+        throw new Error("the file was removed or replaced");
     });
     return checking;
   },

@@ -1,4 +1,5 @@
 import { customType, integer, sqliteTable, text } from "drizzle-orm/sqlite-core";
+
 import type { NewPlant } from "../../plant/plant.ts";
 
 /** SQLite's INTEGER as an exact `bigint`. Needs a connection with `safeIntegers`. */
@@ -24,11 +25,17 @@ export const tokens = sqliteTable("tokens", {
   expiresAt: instant("expires_at"),
   revokedAt: instant("revoked_at"),
   lastUsedAt: instant("last_used_at"),
-  /** The scopes, separated by spaces (RFC 6749, section 3.3); `null` for all, in tokens that are older than scopes. */
+  /**
+   * The scopes, separated by spaces (RFC 6749, section 3.3); `null` for all, in tokens that are
+   * older than scopes.
+   */
   scopes: text(),
 });
 
-/** One row: how often tokens were added, revoked or deleted. Servers read it to know whether the tokens changed. */
+/**
+ * One row: how often tokens were added, revoked or deleted. Servers read it to know whether the
+ * tokens changed.
+ */
 export const tokenRevision = sqliteTable("token_revision", {
   id: integer().primaryKey(),
   revision: integer().notNull(),

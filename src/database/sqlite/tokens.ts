@@ -1,13 +1,18 @@
 import type { Changes, Database } from "bun:sqlite";
+
 import { and, eq, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
+
 import { formatScopes, type TokenStore, type TokenUse } from "../../auth/token_store.ts";
 import { tokenRevision, tokens } from "./schema.ts";
 import { allTokens, PAGE_TOKENS } from "./worker_messages.ts";
 
 /** The tokens, in the database of the plants. */
 export interface SqliteTokens extends TokenStore {
-  /** Resolves to the tokens after this row, in the order of the rows, as {@linkcode allTokens} reads them. */
+  /**
+   * Resolves to the tokens after this row, in the order of the rows, as {@linkcode allTokens} reads
+   * them.
+   */
   page(row: number): Promise<string>;
 }
 
@@ -28,7 +33,9 @@ export function sqliteTokens(client: Database, { read, write }: Run): SqliteToke
     .set({ revision: sql`${tokenRevision.revision} + 1` })
     .prepare();
   const recordUse = useRecorder(client);
-  const recordAll = client.transaction((uses: readonly TokenUse[]) => uses.forEach(recordUse)).immediate;
+  const recordAll = client.transaction((uses: readonly TokenUse[]) =>
+    uses.forEach(recordUse),
+  ).immediate;
   const runAndCount = client.transaction((statement: { run(): unknown }) => {
     // Drizzle declares void, but returns the result of bun:sqlite.
     const { changes } = statement.run() as Changes;
@@ -53,12 +60,16 @@ export function sqliteTokens(client: Database, { read, write }: Run): SqliteToke
       return (await change(db.update(tokens).set({ revokedAt: at }).where(isValid))) === 1;
     },
     delete: async (name) => (await change(db.delete(tokens).where(eq(tokens.name, name)))) === 1,
-    prune: (at) => change(db.delete(tokens).where(or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, at)))),
+    prune: (at) =>
+      change(db.delete(tokens).where(or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, at)))),
     recordUses: (uses) => write(() => recordAll(uses)),
   };
 }
 
-/** A page of tokens as {@linkcode allTokens} reads it. It takes a millisecond or two: all at once would delay plants. */
+/**
+ * A page of tokens as {@linkcode allTokens} reads it. It takes a millisecond or two: all at once
+ * would delay plants.
+ */
 const PAGE = `
   SELECT json_group_array(json_array(
     rowid, name, hex(digest), scopes, created_at, expires_at, revoked_at, last_used_at))

@@ -1,4 +1,5 @@
-// The Worker that holds the connection: it may hang in an fsync, and the server's own thread may not.
+// The Worker that holds the connection: it may hang in an fsync, and the server's own thread may
+// not.
 import { startCheckpointWorker } from "./checkpoint.ts";
 import { connect } from "./connection.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./database.ts";
@@ -11,7 +12,8 @@ const BUSY_TIMEOUT_MS = 1_000;
 let database: SqliteDatabase;
 
 async function open(path: string): Promise<void> {
-  // It starts while this thread connects, and before clients can take the file descriptors that it needs.
+  // It starts while this thread connects, and before clients can take the file descriptors that it
+  // needs.
   const checkpointWorker = startCheckpointWorker();
   const client = connect(path, { resetsWal: true });
   const ready = checkpointWorker.open(path);

@@ -28,7 +28,10 @@ export interface CallOptions {
 }
 
 /** Makes the calls of a Worker, whose methods {@linkcode serveCalls} serves. */
-export function workerCalls<Api extends Methods<Api>>(worker: Worker, { decode, onNews }: CallOptions = {}) {
+export function workerCalls<Api extends Methods<Api>>(
+  worker: Worker,
+  { decode, onNews }: CallOptions = {},
+) {
   const inFlight = new Map<number, PromiseWithResolvers<unknown>>();
   const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
   let crash: Error | undefined;
@@ -98,14 +101,18 @@ export function serveCalls(api: object, respondTo?: (text: string) => Promise<st
     try {
       if (text !== undefined) return `${id} ${await respondTo?.(text)}`;
       const { method, args } = request as Call;
-      const result = await (api as Record<string, (...args: readonly unknown[]) => unknown>)[method]?.(...args);
+      const result = await (api as Record<string, (...args: readonly unknown[]) => unknown>)[
+        method
+      ]?.(...args);
       return { type: "result", id, result };
     } catch (error) {
       return { type: "error", id, error: serializeError(error) };
     }
   }
 
-  self.addEventListener("message", async ({ data }: MessageEvent<Call | string>) => post(await respond(data)));
+  self.addEventListener("message", async ({ data }: MessageEvent<Call | string>) =>
+    post(await respond(data)),
+  );
 }
 
 /** In a Worker, reports that it can do nothing more. */
@@ -140,5 +147,7 @@ export function serializeError(error: unknown) {
 /** The inverse of {@linkcode serializeError}. */
 export function deserializeError({ name, message, code, cause }: SerializedError): Error {
   if (code !== undefined) return new PlantStoreError(code, message, { cause });
-  return name === "DatabaseError" ? new DatabaseError(message, { cause }) : new Error(message, { cause });
+  return name === "DatabaseError"
+    ? new DatabaseError(message, { cause })
+    : new Error(message, { cause });
 }

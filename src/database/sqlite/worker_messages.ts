@@ -2,10 +2,13 @@ import { parseScopes, type TokenRecord } from "../../auth/token_store.ts";
 import { type NewPlant, PLANT_FIELDS, plantOf } from "../../plant/plant.ts";
 import type { StoreOutcome } from "../database.ts";
 
-// Batches, outcomes and pages of tokens are strings, which Bun copies without a structured clone: a clone takes half of
-// the time of a batch of one plant.
+// Batches, outcomes and pages of tokens are strings, which Bun copies without a structured clone: a
+// clone takes half of the time of a batch of one plant.
 
-/** Writes a batch as a line of numbers, followed by all texts. For each plant: its id and the length of each text. */
+/**
+ * Writes a batch as a line of numbers, followed by all texts. For each plant: its id and the length
+ * of each text.
+ */
 export function encodeBatch(plants: readonly NewPlant[], timeoutMs: number): string {
   let numbers = `${timeoutMs}`;
   let texts = "";
@@ -45,7 +48,12 @@ export function encodeOutcomes(outcomes: readonly StoreOutcome[]): string {
   return letters;
 }
 
-const OUTCOMES: Readonly<Record<string, StoreOutcome>> = { a: "added", p: "present", c: "conflict", u: "unavailable" };
+const OUTCOMES: Readonly<Record<string, StoreOutcome>> = {
+  a: "added",
+  p: "present",
+  c: "conflict",
+  u: "unavailable",
+};
 
 /** The inverse of {@linkcode encodeOutcomes}. */
 export function decodeOutcomes(letters: string): readonly StoreOutcome[] {
@@ -72,7 +80,9 @@ export const PAGE_TOKENS = 1_000;
  *
  * @param pageAfter Reads the tokens after a row, as JSON.
  */
-export async function allTokens(pageAfter: (row: number) => Promise<string>): Promise<TokenRecord[]> {
+export async function allTokens(
+  pageAfter: (row: number) => Promise<string>,
+): Promise<TokenRecord[]> {
   const tokens: TokenRecord[] = [];
   // SQLite numbers rows from 1.
   let [rows, last]: [TokenRow[], number] = [[], 0];
@@ -83,10 +93,21 @@ export async function allTokens(pageAfter: (row: number) => Promise<string>): Pr
     last = rows.at(-1)?.[0] ?? last;
   } while (rows.length === PAGE_TOKENS);
 
-  return tokens.toSorted((one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1));
+  return tokens.toSorted(
+    (one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1),
+  );
 }
 
-function toRecord([, name, digest, scopes, createdAt, expiresAt, revokedAt, lastUsedAt]: TokenRow): TokenRecord {
+function toRecord([
+  ,
+  name,
+  digest,
+  scopes,
+  createdAt,
+  expiresAt,
+  revokedAt,
+  lastUsedAt,
+]: TokenRow): TokenRecord {
   const date = (time: number | null) => (time === null ? null : new Date(time));
   return {
     name,

@@ -1,21 +1,38 @@
 import { closeSync, copyFileSync, fsyncSync, openSync } from "node:fs";
 import { join } from "node:path";
+
 import { emptyDirectory } from "../../support/program.ts";
-import { BY_HAND, type Contender, ELYSIA_DRIZZLE, HONO, installPeers, ours, OURS_NAME } from "../contenders.ts";
+import {
+  BY_HAND,
+  type Contender,
+  ELYSIA_DRIZZLE,
+  HONO,
+  installPeers,
+  ours,
+  OURS_NAME,
+} from "../contenders.ts";
 import { GOALS } from "../goals.ts";
 import { makePlants } from "../prefilled.ts";
 import { costTable, type Outcome, outcome, type Section, thousands } from "../report.ts";
 import { compare, type Costs, figures, ratios, relative, type Rounds } from "../rounds.ts";
 import type { Cost } from "../servers.ts";
 
-/** What a plant of a random id costs, and how long it waits, over many stored plants and over ten times as many. */
+/**
+ * What a plant of a random id costs, and how long it waits, over many stored plants and over ten
+ * times as many.
+ */
 export async function growth(rounds: Rounds, plants: number): Promise<Section> {
   using stack = new DisposableStack();
   await installPeers();
   const sizes = [plants, 10 * plants];
   const contenders = sizes.flatMap((size) => contendersOver(size, stack));
   const costs = await compare(contenders, rounds, { connections: 64, ids: "random" });
-  const toTenth = relative(costs, "cpuMicros", over(10 * plants, OURS_NAME), over(plants, OURS_NAME));
+  const toTenth = relative(
+    costs,
+    "cpuMicros",
+    over(10 * plants, OURS_NAME),
+    over(plants, OURS_NAME),
+  );
   return {
     title: "Random ids over many stored plants",
     about:
@@ -31,7 +48,11 @@ export async function growth(rounds: Rounds, plants: number): Promise<Section> {
     ]),
     goals: [
       ...sizes.flatMap((size) => goalsOver(size, costs)),
-      outcome(`CPU of ten times as many plants / ${thousands(plants)} stored`, toTenth, GOALS.growth.cpuToTenth),
+      outcome(
+        `CPU of ten times as many plants / ${thousands(plants)} stored`,
+        toTenth,
+        GOALS.growth.cpuToTenth,
+      ),
     ],
   };
 }

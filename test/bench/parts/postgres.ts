@@ -14,12 +14,21 @@ const NAMES = {
   pool: POOL.name,
 } as const;
 
-/** What a plant costs on PostgreSQL, the servers and the database, beside SQLite and beside one INSERT a request. */
+/**
+ * What a plant costs on PostgreSQL, the servers and the database, beside SQLite and beside one
+ * INSERT a request.
+ */
 export async function postgres(rounds: Rounds): Promise<Section> {
   const title = "PostgreSQL beside SQLite";
   const about = "Random ids, fsync on; CPU of the servers, and of all processes of the database.";
   if (skipsCluster())
-    return { title, about, columns: [], rows: [], missing: ["PostgreSQL: npm has none for this system"] };
+    return {
+      title,
+      about,
+      columns: [],
+      rows: [],
+      missing: ["PostgreSQL: npm has none for this system"],
+    };
   await using cluster = await startCluster({
     disk: "disk",
     settings: { max_wal_size: "2GB", shared_buffers: "256MB" },
@@ -27,7 +36,10 @@ export async function postgres(rounds: Rounds): Promise<Section> {
   const costs = new Map<string, readonly Cost[]>();
   for (const connections of CONNECTIONS) {
     await using stack = new AsyncDisposableStack();
-    const all = await compare(await contenders(cluster, stack), rounds, { connections, ids: "random" });
+    const all = await compare(await contenders(cluster, stack), rounds, {
+      connections,
+      ids: "random",
+    });
     for (const [name, ofName] of all) costs.set(at(connections, name), ofName);
   }
   return {
@@ -45,10 +57,14 @@ export async function postgres(rounds: Rounds): Promise<Section> {
 
 const at = (connections: number, name: string) => `${name}, ${connections} connections`;
 
-async function contenders(cluster: PostgresCluster, stack: AsyncDisposableStack): Promise<Contender[]> {
+async function contenders(
+  cluster: PostgresCluster,
+  stack: AsyncDisposableStack,
+): Promise<Contender[]> {
   const onPostgres = async (contender: Contender): Promise<Contender> => {
     const { url, run } = stack.use(await cluster.newDatabase());
-    const count = async () => Number((await run("SELECT count(*) AS plants FROM plants"))[0]?.["plants"]);
+    const count = async () =>
+      Number((await run("SELECT count(*) AS plants FROM plants"))[0]?.["plants"]);
     // Of the program by hand, the server would get every parameter.
     const env = { DATABASE_URL: url.replace(/\?.*/, "") };
     return { ...contender, env, count, databaseProcesses: cluster.processes };

@@ -1,7 +1,7 @@
+import { TOKEN } from "../../support/client.ts";
 import { connect, goodRequest, wireBytes } from "../../support/load.ts";
 import type { WireRequest } from "../../support/oracle.ts";
 import { emptyDirectory, runToEnd } from "../../support/program.ts";
-import { TOKEN } from "../../support/client.ts";
 import { ours } from "../contenders.ts";
 import { GOALS } from "../goals.ts";
 import { costTable, outcome, type Section } from "../report.ts";
@@ -22,7 +22,8 @@ export async function refused({ rounds, warmUp, seconds }: Rounds): Promise<Sect
   using directory = emptyDirectory();
   const kinds = kindsOfRequests(await createMetricsToken(directory.path));
   await using server = await startContender(ours({ cwd: directory.path }));
-  for (const [name, kind] of kinds) if (name !== STORED) await requireStatus(server.url, name, kind);
+  for (const [name, kind] of kinds)
+    if (name !== STORED) await requireStatus(server.url, name, kind);
   const load = (kind: Kind, seconds: number) => server.load({ ...kind, connections: 64, seconds });
   await load(kinds.get(STORED) as Kind, warmUp);
   for (const kind of kinds.values()) await load(kind, 1);
@@ -30,7 +31,8 @@ export async function refused({ rounds, warmUp, seconds }: Rounds): Promise<Sect
   const names = [...kinds.keys()].filter((name) => name !== STORED);
   return {
     title: "A refused request",
-    about: "CPU of a request that is refused, beside that of a stored plant on the same server, at 64 connections.",
+    about:
+      "CPU of a request that is refused, beside that of a stored plant on the same server, at 64 connections.",
     ...costTable(costs, "request", [
       ["CPU µs", "cpuMicros", 1],
       ["a second", "perSecond", 0],
@@ -45,10 +47,14 @@ async function requireStatus(url: string, name: string, { request, status }: Kin
   const connection = await connect(url);
   const response = await connection.request(request);
   connection.close();
-  if (response?.status !== status) throw new Error(`${name}: expected status ${status}, got ${response?.status}`);
+  if (response?.status !== status)
+    throw new Error(`${name}: expected status ${status}, got ${response?.status}`);
 }
 
-/** What a request can have wrong, each in one thing. The bodies are about as long as that of a plant. */
+/**
+ * What a request can have wrong, each in one thing. The bodies are about as long as that of a
+ * plant.
+ */
 function kindsOfRequests(metricsToken: string): ReadonlyMap<string, Kind> {
   const kind = (status: number, body = PLANT, change: Partial<WireRequest> = {}): Kind => ({
     status,

@@ -23,7 +23,8 @@ export async function start({ rounds }: Rounds, plants: number): Promise<Section
   }
   return {
     title: "Start",
-    about: "Milliseconds from the start of the executable to its first 200. The files are in the page cache.",
+    about:
+      "Milliseconds from the start of the executable to its first 200. The files are in the page cache.",
     columns: ["database", "ms", "lowest", "highest"],
     rows: Array.from(taken, ([name, ms]) => [
       name,

@@ -1,5 +1,13 @@
 import { skipsShim } from "../../support/shim.ts";
-import { BY_HAND, CEILING, ELYSIA_DRIZZLE, HONO, installPeers, ours, OURS_NAME } from "../contenders.ts";
+import {
+  BY_HAND,
+  CEILING,
+  ELYSIA_DRIZZLE,
+  HONO,
+  installPeers,
+  ours,
+  OURS_NAME,
+} from "../contenders.ts";
 import { GOALS } from "../goals.ts";
 import { costTable, type Outcome, outcome, type Section } from "../report.ts";
 import { compare, type Costs, relative, type Rounds } from "../rounds.ts";
@@ -16,7 +24,8 @@ export async function stored(rounds: Rounds): Promise<Section> {
   const throughput = relative(costs, "perSecond", OURS_NAME, worker);
   return {
     title: "A stored plant",
-    about: "64 connections, ascending ids, an fsync before each 200 (plant-store and by hand: one for each batch).",
+    about:
+      "64 connections, ascending ids, an fsync before each 200 (plant-store and by hand: one for each batch).",
     ...costTable(costs, "program", [
       ["CPU µs/plant", "cpuMicros", 1],
       ["plants/s", "perSecond", 0],
@@ -24,8 +33,13 @@ export async function stored(rounds: Rounds): Promise<Section> {
       ["p99 ms", "p99Ms", 2],
       ["peak MB", "peakMB", 0],
     ]),
-    goals: [...cpuGoals(costs), outcome(`plants/s / ${worker}`, throughput, GOALS.throughputToLeanWorker, "least")],
-    missing: isUnchecked ? ["whether each program fsyncs before its 200: there is no C compiler (cc)"] : [],
+    goals: [
+      ...cpuGoals(costs),
+      outcome(`plants/s / ${worker}`, throughput, GOALS.throughputToLeanWorker, "least"),
+    ],
+    missing: isUnchecked
+      ? ["whether each program fsyncs before its 200: there is no C compiler (cc)"]
+      : [],
   };
 }
 
@@ -33,5 +47,8 @@ export async function stored(rounds: Rounds): Promise<Section> {
 export function cpuGoals(costs: Costs): Outcome[] {
   const goal = (base: string, limit: number) =>
     outcome(`CPU / ${base}`, relative(costs, "cpuMicros", OURS_NAME, base), limit);
-  return [goal(BY_HAND.leanWorker.name, GOALS.cpuToLeanWorker), goal(BY_HAND.lean.name, GOALS.cpuToLean)];
+  return [
+    goal(BY_HAND.leanWorker.name, GOALS.cpuToLeanWorker),
+    goal(BY_HAND.lean.name, GOALS.cpuToLean),
+  ];
 }

@@ -23,6 +23,8 @@ export async function tokens(rounds: Rounds): Promise<Section> {
       ["p99 ms", "p99Ms", 2],
       ["peak MB", "peakMB", 0],
     ]),
-    goals: [outcome(`CPU with ${many} / ${few}`, relative(costs, "cpuMicros", many, few), GOALS.tokens)],
+    goals: [
+      outcome(`CPU with ${many} / ${few}`, relative(costs, "cpuMicros", many, few), GOALS.tokens),
+    ],
   };
 }

@@ -2,6 +2,7 @@
 import { Hono } from "hono";
 import { bearerAuth } from "hono/bearer-auth";
 import { validator } from "hono/validator";
+
 import { isPlant } from "../by_hand_http.ts";
 import { openPlants } from "./sqlite.ts";
 

@@ -1,4 +1,5 @@
 import axios from "axios";
+
 import { allowBigInts } from "./allow_big_ints.ts";
 import { int64 } from "./int64.ts";
 

@@ -1,9 +1,14 @@
-import { createPlant as callCreatePlant, type CreatePlantErrors, type Error } from "../generated/hey_api";
+import {
+  createPlant as callCreatePlant,
+  type CreatePlantErrors,
+  type Error,
+} from "../generated/hey_api";
 import { client } from "../generated/hey_api/client.gen";
 import type { CreatePlant, ErrorStatus, Same } from "../generated_client.ts";
 
 export const createPlant: CreatePlant = async (plant, { baseUrl, token, headers = {}, fetch }) => {
-  // Not a client of its own in each call: it is handed on to `new Request()`, and Deno takes its `client` for its own.
+  // Not a client of its own in each call: it is handed on to `new Request()`, and Deno takes its
+  // `client` for its own.
   client.setConfig({ baseUrl, auth: token, fetch: fetch as typeof globalThis.fetch });
   const { data, error, response } = await callCreatePlant({ body: plant, headers });
   if (data !== undefined) return { status: 200, ...data };

@@ -1,4 +1,5 @@
 import createClient from "openapi-fetch";
+
 import type { Connection, CreatePlant, ErrorStatus, Same } from "../generated_client.ts";
 import type { components, paths } from "./plants.d.ts";
 
@@ -10,7 +11,11 @@ export const createPlant: CreatePlant = async (plant, connection) => {
 };
 
 function connect({ baseUrl, token, headers, fetch }: Connection) {
-  return createClient<paths>({ baseUrl, fetch, headers: { authorization: `Bearer ${token}`, ...headers } });
+  return createClient<paths>({
+    baseUrl,
+    fetch,
+    headers: { authorization: `Bearer ${token}`, ...headers },
+  });
 }
 
 true satisfies Same<Exclude<keyof paths["/plants"]["post"]["responses"], 200>, ErrorStatus>;

@@ -1,4 +1,8 @@
-import { createPlant as callCreatePlant, type createPlantResponse, type Error } from "../generated/orval.ts";
+import {
+  createPlant as callCreatePlant,
+  type createPlantResponse,
+  type Error,
+} from "../generated/orval.ts";
 import type { CreatePlant, ErrorStatus, Same } from "../generated_client.ts";
 
 export const createPlant: CreatePlant = async (plant, connection) => {

@@ -1,7 +1,13 @@
 import type { Connection } from "../generated_client.ts";
 
-/** What orval's functions send requests with: its `mutator`, which knows the server and the credentials. */
-export async function orvalFetch<T>(path: string, init: RequestInit & { connection?: Connection }): Promise<T> {
+/**
+ * What orval's functions send requests with: its `mutator`, which knows the server and the
+ * credentials.
+ */
+export async function orvalFetch<T>(
+  path: string,
+  init: RequestInit & { connection?: Connection },
+): Promise<T> {
   const { connection, ...request } = init;
   if (connection === undefined) throw new Error("There is no server to connect to");
   const { baseUrl, token, headers, fetch } = connection;

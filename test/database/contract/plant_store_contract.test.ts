@@ -1,14 +1,15 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { memoryDatabase } from "../../../src/database/memory.ts";
-import { type NewPlant, type Plant, samePlant } from "../../../src/plant/plant.ts";
-import type { AddOutcome, PlantStore } from "../../../src/database/database.ts";
-import { TEST_TIMEOUT_MS } from "../../support/program.ts";
+
 import {
   type ContractCase,
   databaseContract,
   plantStoreContract,
   tokenStoreContract,
 } from "../../../src/database/contract/mod.ts";
+import type { AddOutcome, PlantStore } from "../../../src/database/database.ts";
+import { memoryDatabase } from "../../../src/database/memory.ts";
+import { type NewPlant, type Plant, samePlant } from "../../../src/plant/plant.ts";
+import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -38,7 +39,8 @@ const ascii = (text: string) => text.replace(/[\u{10000}-\u{10FFFF}]/gu, "?");
 const NAMES = "add() keeps every name exactly";
 const TAGS = "add() keeps every tag exactly";
 const UNCHANGED = "add() leaves the batch as it is";
-const COMMITTED = "add() has committed when it resolves: the same store, opened beside it, has the plants";
+const COMMITTED =
+  "add() has committed when it resolves: the same store, opened beside it, has the plants";
 const COMPARED = "add() compares with what the same store has added that is opened beside it";
 
 test.each<[what: string, bug: Bug, failing: string[]]>([
@@ -76,12 +78,18 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
   ["a tag of undefined for none", { noTag: "undefined" }, [TAGS]],
   [
     "a batch sorted in place",
-    { change: (batch) => batch.splice(0, Infinity, ...batch.toSorted((one, other) => Number(one.id - other.id))) },
+    {
+      change: (batch) =>
+        batch.splice(0, Infinity, ...batch.toSorted((one, other) => Number(one.id - other.id))),
+    },
     [UNCHANGED],
   ],
   [
     "plants trimmed in place",
-    { change: (batch) => batch.forEach((plant, index) => (batch[index] = { ...plant, name: plant.name.trim() })) },
+    {
+      change: (batch) =>
+        batch.forEach((plant, index) => (batch[index] = { ...plant, name: plant.name.trim() })),
+    },
     [UNCHANGED, NAMES],
   ],
 ])("plantStoreContract() finds in a store with %s what is wrong", async (_what, bug, failing) => {
@@ -91,14 +99,20 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
     disk = new Map();
     return reopen();
   };
-  expect(await failingCases(plantStoreContract(open, reopen))).toEqual(failing.map((name) => `PlantStore.${name}`));
+  expect(await failingCases(plantStoreContract(open, reopen))).toEqual(
+    failing.map((name) => `PlantStore.${name}`),
+  );
 });
 
 test("without reopen() plantStoreContract() leaves out what only shows on a store that is opened twice", () => {
   const open = async () => ({ plants: storeWith({}), async [Symbol.asyncDispose]() {} });
   const names = (cases: readonly ContractCase[]) => cases.map(({ name }) => name);
   const once = names(plantStoreContract(open));
-  expect(names(plantStoreContract(open, open))).toEqual([...once, `PlantStore.${COMMITTED}`, `PlantStore.${COMPARED}`]);
+  expect(names(plantStoreContract(open, open))).toEqual([
+    ...once,
+    `PlantStore.${COMMITTED}`,
+    `PlantStore.${COMPARED}`,
+  ]);
 });
 
 test("tokenStoreContract() finds a store of tokens that never commits", async () => {
@@ -120,10 +134,13 @@ test("plantStoreContract() says which texts a store takes for each other", async
 test("databaseContract() finds a plant that a probe stored, whatever its id", async () => {
   const open = async () => {
     const database = memoryDatabase();
-    const probe = async () => void (await database.plants.add([{ id: 42n, name: "probe" }], { timeoutMs: 1_000 }));
+    const probe = async () =>
+      void (await database.plants.add([{ id: 42n, name: "probe" }], { timeoutMs: 1_000 }));
     return { ...database, plants: { ...database.plants, probe } };
   };
-  expect(await failingCases(databaseContract(open))).toEqual(["Database.pages() is empty after plants.probe()"]);
+  expect(await failingCases(databaseContract(open))).toEqual([
+    "Database.pages() is empty after plants.probe()",
+  ]);
 });
 
 async function failingCases(cases: readonly ContractCase[]): Promise<string[]> {
@@ -135,14 +152,28 @@ async function failingCases(cases: readonly ContractCase[]): Promise<string[]> {
 /** A store that has this bug, over what all stores of one disk see. */
 function storeWith(bug: Bug, disk = new Map<bigint, Plant>()): PlantStore {
   const same = (text: string) => text;
-  const { name = same, tag = same, noTag, maxBatch = Infinity, afterLookup, probe, change, commits, readsOnce } = bug;
+  const {
+    name = same,
+    tag = same,
+    noTag,
+    maxBatch = Infinity,
+    afterLookup,
+    probe,
+    change,
+    commits,
+    readsOnce,
+  } = bug;
   /** What it read when it was opened, and has written. */
   const own = new Map(readsOnce ? disk : []);
 
   async function addOne(plant: NewPlant): Promise<AddOutcome> {
     const { id, tag: given, ...others } = plant;
     const keptTag = given === undefined ? noTag : tag(given);
-    const kept = { ...others, name: name(plant.name), ...(keptTag !== undefined && { tag: keptTag }) };
+    const kept = {
+      ...others,
+      name: name(plant.name),
+      ...(keptTag !== undefined && { tag: keptTag }),
+    };
     const stored = own.get(id) ?? (readsOnce ? undefined : disk.get(id));
     if (stored !== undefined) return samePlant(stored, kept) ? "present" : "conflict";
     if (afterLookup !== undefined) await afterLookup();
@@ -154,7 +185,8 @@ function storeWith(bug: Bug, disk = new Map<bigint, Plant>()): PlantStore {
 
   return {
     async add(batch) {
-      if (batch.length > maxBatch) throw new RangeError(`Cannot add ${batch.length} plants: at most ${maxBatch}`);
+      if (batch.length > maxBatch)
+        throw new RangeError(`Cannot add ${batch.length} plants: at most ${maxBatch}`);
       const plants = [...batch];
       change?.(batch as NewPlant[]);
       const outcomes: AddOutcome[] = [];

@@ -2,10 +2,11 @@ import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { createPrivateKey } from "node:crypto";
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+
 import type { Connection } from "../../../src/database/postgres/connection.ts";
 import { openPostgres } from "../../../src/database/postgres/database.ts";
-import { failover } from "../../../src/database/postgres/failover.ts";
 import { PostgresFailure } from "../../../src/database/postgres/errors.ts";
+import { failover } from "../../../src/database/postgres/failover.ts";
 import { describeHost, parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { missing } from "../../support/missing.ts";
@@ -20,7 +21,10 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const TLS = join(ROOT, "test/support/tls");
 const FILES = "sslrootcert, sslcert or sslkey";
 
-/** Who has a password needs it, `tls` a connection with TLS, and who is named as a host is a certificate of that name. */
+/**
+ * Who has a password needs it, `tls` a connection with TLS, and who is named as a host is a
+ * certificate of that name.
+ */
 const HBA = `hostssl all localhost,example.org all cert
 host all localhost,example.org all reject
 host all secret 127.0.0.1/32 scram-sha-256
@@ -30,7 +34,10 @@ host all all all trust
 local all all trust
 `;
 
-/** Settings that a role may have otherwise than PostgreSQL, and that could change a value or its comparison. */
+/**
+ * Settings that a role may have otherwise than PostgreSQL, and that could change a value or its
+ * comparison.
+ */
 const STRANGE = {
   array_nulls: "off",
   backslash_quote: "on",
@@ -66,19 +73,28 @@ describe.skipIf(skipsCluster())("failover()", () => {
     },
   });
   beforeAll(async () => {
-    await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'pass word/%'", "CREATE ROLE strange SUPERUSER LOGIN");
-    for (const role of ["tls", "localhost", "example.org"]) await cluster.run(`CREATE ROLE "${role}" LOGIN`);
+    await cluster.run(
+      "CREATE ROLE secret LOGIN PASSWORD 'pass word/%'",
+      "CREATE ROLE strange SUPERUSER LOGIN",
+    );
+    for (const role of ["tls", "localhost", "example.org"])
+      await cluster.run(`CREATE ROLE "${role}" LOGIN`);
   });
 
   async function connect(url: string, writable = true): Promise<Disposable & Connection> {
     const parsed = parsePostgresUrl(url);
     // A busy machine needs more time than what is usual.
-    const patient = url.includes("connect_timeout") ? parsed : { ...parsed, connectTimeoutMs: TEST_TIMEOUT_MS };
+    const patient = url.includes("connect_timeout")
+      ? parsed
+      : { ...parsed, connectTimeoutMs: TEST_TIMEOUT_MS };
     const connection = await failover(patient).connect({ writable });
     return { ...connection, [Symbol.dispose]: connection.close };
   }
 
-  async function failureOf(url: string, writable = true): Promise<{ code: string; message: string }> {
+  async function failureOf(
+    url: string,
+    writable = true,
+  ): Promise<{ code: string; message: string }> {
     try {
       using connection = await connect(url, writable);
       throw new Error(`Connected to ${describeHost(connection.host)}`);
@@ -94,7 +110,9 @@ describe.skipIf(skipsCluster())("failover()", () => {
   });
 
   async function setting(connection: Connection, name: string): Promise<unknown> {
-    return (await connection.query<{ value: unknown }>("SELECT current_setting($1) AS value", [name]))[0]?.value;
+    return (
+      await connection.query<{ value: unknown }>("SELECT current_setting($1) AS value", [name])
+    )[0]?.value;
   }
 
   const at = (user: string, rest = "", host = "127.0.0.1") =>
@@ -104,7 +122,9 @@ describe.skipIf(skipsCluster())("failover()", () => {
     using connection = await connect(at("secret:pass%20word%2F%25"));
     expect(await setting(connection, "is_superuser")).toBe("off");
     for (const user of ["secret:wrong", "secret"]) {
-      expect(await failureOf(at(user))).toEqual(noServer("it rejects this user or password (28P01)"));
+      expect(await failureOf(at(user))).toEqual(
+        noServer("it rejects this user or password (28P01)"),
+      );
     }
     expect(await failureOf(at("nobody"))).toEqual(
       noServer('it refuses the user: role "nobody" does not exist (28000)'),
@@ -116,15 +136,27 @@ describe.skipIf(skipsCluster())("failover()", () => {
   test("connects through a unix socket, without TLS", async () => {
     using connection = await connect(at("tls", "", encodeURIComponent(cluster.data)));
     expect(await setting(connection, "is_superuser")).toBe("off");
-    expect([...(await connection.query("SELECT inet_client_addr() AS address"))]).toEqual([{ address: null }]);
+    expect([...(await connection.query("SELECT inet_client_addr() AS address"))]).toEqual([
+      { address: null },
+    ]);
     expect(await failureOf(at("tls", "", "%2Fmissing"))).toMatchObject({
       message: expect.stringContaining("/missing:"),
     });
   });
 
   test("goes to the URL's database, and trusts what sslmode says, whatever the environment says", async () => {
-    const other = { PGDATABASE: "missing", PGUSER: "nobody", PGHOST: "192.0.2.1", PGPORT: "1", PGPASSWORD: "no" };
-    const modes = { PGSSLMODE: "verify-full", PGCONNECT_TIMEOUT: "soon", PGCHANNELBINDING: "require" };
+    const other = {
+      PGDATABASE: "missing",
+      PGUSER: "nobody",
+      PGHOST: "192.0.2.1",
+      PGPORT: "1",
+      PGPASSWORD: "no",
+    };
+    const modes = {
+      PGSSLMODE: "verify-full",
+      PGCONNECT_TIMEOUT: "soon",
+      PGCHANNELBINDING: "require",
+    };
     const more = { DATABASE_URL: "postgres://192.0.2.1/a", PGOPTIONS: "-c role=tls" };
     const password = { PGPASSWORD: "pass word/%" };
     const insecure = { NODE_TLS_REJECT_UNAUTHORIZED: "0" };
@@ -134,7 +166,11 @@ describe.skipIf(skipsCluster())("failover()", () => {
       [{ ...other, ...modes, ...more }, secret, "postgres as secret"],
       [password, at("secret"), "it rejects this user or password (28"],
       [password, at("secret:"), "it rejects this user or password (28"],
-      [{ PGSSLMODE: "nonsense" }, secret, "PGSSLMODE in the environment is invalid: remove it (ERR_INVALID_ARG_VALUE)"],
+      [
+        { PGSSLMODE: "nonsense" },
+        secret,
+        "PGSSLMODE in the environment is invalid: remove it (ERR_INVALID_ARG_VALUE)",
+      ],
       [insecure, at("tls", "?sslmode=verify-ca", "localhost"), notTrusted],
       [insecure, at("tls", "?sslmode=verify-full", "localhost"), notTrusted],
       [insecure, at("tls", "?sslmode=require"), "postgres as tls"],
@@ -145,7 +181,10 @@ describe.skipIf(skipsCluster())("failover()", () => {
     }
   });
 
-  /** Connects in a process with an environment of its own; gives the database and the role, or the refusal. */
+  /**
+   * Connects in a process with an environment of its own; gives the database and the role, or the
+   * refusal.
+   */
   async function connectIn(env: Readonly<Record<string, string>>, url: string): Promise<string> {
     const script = `
       const { failover } = await import("./src/database/postgres/failover.ts");
@@ -169,7 +208,13 @@ describe.skipIf(skipsCluster())("failover()", () => {
   }
 
   test("turns synchronous_commit on where a role has less, and leaves it where it is more", async () => {
-    const modes = { off: "on", local: "on", remote_write: "on", on: "on", remote_apply: "remote_apply" };
+    const modes = {
+      off: "on",
+      local: "on",
+      remote_write: "on",
+      on: "on",
+      remote_apply: "remote_apply",
+    };
     for (const [set, found] of Object.entries(modes)) {
       await cluster.run(`ALTER ROLE tls SET synchronous_commit = ${set}`);
       using connection = await connect(at("tls", "?sslmode=require"));
@@ -177,26 +222,34 @@ describe.skipIf(skipsCluster())("failover()", () => {
     }
   });
 
-  test.each(Object.entries(STRANGE))("stores and returns the same as a role with %s = %s", async (name, value) => {
-    await cluster.run("ALTER ROLE strange RESET ALL", `ALTER ROLE strange SET ${name} = '${value}'`);
-    await using database = await openDatabase(cluster, { role: "strange" });
-    await using reader = await openPostgres(parsePostgresUrl(database.url), { access: "read" });
-    for (const outcome of ["added", "present"] as const) {
-      expect(new Set(await database.add(HOSTILE_PLANTS))).toEqual(new Set([outcome]));
-    }
-    const token = {
-      name: "gate",
-      digest: new Uint8Array(32).fill(0x5c),
-      createdAt: new Date("2026-02-01T00:00:00.001Z"),
-      expiresAt: new Date("2027-02-01T00:00:00.002Z"),
-      scopes: [],
-    };
-    await database.tokens.add(token);
-    expect(await database.tokens.list()).toEqual([{ ...token, revokedAt: null, lastUsedAt: null }]);
-    for (const { pages } of [database, reader]) {
-      expect((await Array.fromAsync(pages())).flat()).toEqual([...HOSTILE_PLANTS]);
-    }
-  });
+  test.each(Object.entries(STRANGE))(
+    "stores and returns the same as a role with %s = %s",
+    async (name, value) => {
+      await cluster.run(
+        "ALTER ROLE strange RESET ALL",
+        `ALTER ROLE strange SET ${name} = '${value}'`,
+      );
+      await using database = await openDatabase(cluster, { role: "strange" });
+      await using reader = await openPostgres(parsePostgresUrl(database.url), { access: "read" });
+      for (const outcome of ["added", "present"] as const) {
+        expect(new Set(await database.add(HOSTILE_PLANTS))).toEqual(new Set([outcome]));
+      }
+      const token = {
+        name: "gate",
+        digest: new Uint8Array(32).fill(0x5c),
+        createdAt: new Date("2026-02-01T00:00:00.001Z"),
+        expiresAt: new Date("2027-02-01T00:00:00.002Z"),
+        scopes: [],
+      };
+      await database.tokens.add(token);
+      expect(await database.tokens.list()).toEqual([
+        { ...token, revokedAt: null, lastUsedAt: null },
+      ]);
+      for (const { pages } of [database, reader]) {
+        expect((await Array.fromAsync(pages())).flat()).toEqual([...HOSTILE_PLANTS]);
+      }
+    },
+  );
 
   test("refuses a server that may lose what it has acknowledged, to write only", async () => {
     for (const name of ["fsync", "full_page_writes"]) {
@@ -216,7 +269,8 @@ describe.skipIf(skipsCluster())("failover()", () => {
   test.each([
     ["", "application_name", "plant-store"],
     ["?application_name=greenhouse%201", "application_name", "greenhouse 1"],
-    // When to give up a client that is gone: after a minute. While a reply is unacknowledged, no keepalive is sent.
+    // When to give up a client that is gone: after a minute. While a reply is unacknowledged, no
+    // keepalive is sent.
     ["", "tcp_keepalives_idle", "30"],
     ["", "tcp_keepalives_interval", "10"],
     ["", "tcp_keepalives_count", "3"],
@@ -236,7 +290,10 @@ describe.skipIf(skipsCluster())("failover()", () => {
       expect(connection.host.port).toBe(cluster.port);
     }
     const reason = `${bad}: data_sync_retry is on, so it may lose acknowledged plants`;
-    expect(await failureOf(through(bad, bad))).toEqual({ code: "UNSAFE", message: `${reason}; ${reason}` });
+    expect(await failureOf(through(bad, bad))).toEqual({
+      code: "UNSAFE",
+      message: `${reason}; ${reason}`,
+    });
     // The other one may be back in a moment.
     expect(await failureOf(through(bad, "127.0.0.1:1"))).toEqual({
       code: "NO_SERVER",
@@ -245,8 +302,14 @@ describe.skipIf(skipsCluster())("failover()", () => {
   });
 
   test.each([
-    ["CockroachDB CCL v23.1.11 (x86_64-pc-linux-gnu, built 2023/09/27 01:53:43, go1.19.10)", "CockroachDB"],
-    ["PostgreSQL 15.2-YB-2.25.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang version 17.0.6, 64-bit", "YugabyteDB"],
+    [
+      "CockroachDB CCL v23.1.11 (x86_64-pc-linux-gnu, built 2023/09/27 01:53:43, go1.19.10)",
+      "CockroachDB",
+    ],
+    [
+      "PostgreSQL 15.2-YB-2.25.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang version 17.0.6, 64-bit",
+      "YugabyteDB",
+    ],
   ])("refuses an engine that only speaks the protocol: %s", async (version, engine) => {
     const role = engine.toLowerCase();
     await cluster.run(
@@ -292,7 +355,9 @@ describe.skipIf(skipsCluster())("failover()", () => {
   });
 
   test("refuses a database that cannot keep every string", async () => {
-    await cluster.run("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'");
+    await cluster.run(
+      "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+    );
     expect(await failureOf(at("postgres").replace(/postgres$/, "latin"))).toEqual({
       code: "UNSAFE",
       message: `127.0.0.1:${cluster.port}: its encoding is LATIN1, not UTF8`,
@@ -310,20 +375,38 @@ describe.skipIf(skipsCluster())("failover()", () => {
       [`sslmode=verify-full&${root}`, "localhost"],
     ] as const) {
       using connection = await connect(at("tls", `?${mode}`, host));
-      const rows = await connection.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
+      const rows = await connection.query(
+        "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
+      );
       expect([...rows]).toEqual([{ ssl: true }]);
     }
     for (const [parameters, host, reason] of [
       // Its certificate is for localhost and 127.0.0.1.
-      [`verify-full&${root}`, "127.0.0.2", "its certificate is for another host (ERR_TLS_CERT_ALTNAME_INVALID)"],
-      ["verify-full", "localhost", "its certificate is not trusted: set sslrootcert to the CA's PEM file"],
+      [
+        `verify-full&${root}`,
+        "127.0.0.2",
+        "its certificate is for another host (ERR_TLS_CERT_ALTNAME_INVALID)",
+      ],
+      [
+        "verify-full",
+        "localhost",
+        "its certificate is not trusted: set sslrootcert to the CA's PEM file",
+      ],
       [
         "disable",
         "127.0.0.1",
         'it refuses the user: pg_hba.conf rejects connection for host "127.0.0.1", user "tls", database',
       ],
-      ["verify-full&sslrootcert=/missing.crt", "127.0.0.1", `${FILES} names a missing file (ENOENT)`],
-      [`verify-full&sslrootcert=${cluster.data}/empty.crt`, "127.0.0.1", `${FILES} names an empty file (ERR_INVALID_`],
+      [
+        "verify-full&sslrootcert=/missing.crt",
+        "127.0.0.1",
+        `${FILES} names a missing file (ENOENT)`,
+      ],
+      [
+        `verify-full&sslrootcert=${cluster.data}/empty.crt`,
+        "127.0.0.1",
+        `${FILES} names an empty file (ERR_INVALID_`,
+      ],
       ["verify-full&sslrootcert=/", "127.0.0.1", `${FILES} names a directory (EISDIR)`],
       [
         `verify-full&sslrootcert=${ROOT}/package.json`,
@@ -331,7 +414,9 @@ describe.skipIf(skipsCluster())("failover()", () => {
         `${FILES} names a file without a certificate or key`,
       ],
     ] as const) {
-      expect(await failureOf(at("tls", `?sslmode=${parameters}`, host))).toEqual(noServer(reason, host));
+      expect(await failureOf(at("tls", `?sslmode=${parameters}`, host))).toEqual(
+        noServer(reason, host),
+      );
     }
   });
 
@@ -339,52 +424,80 @@ describe.skipIf(skipsCluster())("failover()", () => {
     const own = (name: string, key = join(TLS, `${name}.key`)) =>
       `?sslmode=require&sslcert=${TLS}/${name}.crt&sslkey=${key}`;
     using connection = await connect(at("localhost", own("localhost")));
-    const rows = await connection.query("SELECT client_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
+    const rows = await connection.query(
+      "SELECT client_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
+    );
     expect([...rows]).toEqual([{ client_dn: "/CN=localhost" }]);
     using directory = emptyDirectory();
     const encrypted = join(directory.path, "encrypted.key");
     const key = createPrivateKey(readFileSync(join(TLS, "localhost.key")));
-    const pkcs8 = { format: "pem", type: "pkcs8", cipher: "aes-256-cbc", passphrase: "sesame" } as const;
+    const pkcs8 = {
+      format: "pem",
+      type: "pkcs8",
+      cipher: "aes-256-cbc",
+      passphrase: "sesame",
+    } as const;
     writeFileSync(encrypted, key.export(pkcs8));
     const mismatch = own("localhost", join(TLS, "renewed.key"));
     for (const [user, parameters, reason] of [
-      ["localhost", "?sslmode=require", "it refuses the user: connection requires a valid client certificate (28000)"],
+      [
+        "localhost",
+        "?sslmode=require",
+        "it refuses the user: connection requires a valid client certificate (28000)",
+      ],
       [
         "example.org",
         own("localhost"),
         'it refuses the user: certificate authentication failed for user "example.org" (28000)',
       ],
-      ["localhost", own("localhost", encrypted), "sslkey names an encrypted key: decrypt it with openssl pkey (KEY_"],
+      [
+        "localhost",
+        own("localhost", encrypted),
+        "sslkey names an encrypted key: decrypt it with openssl pkey (KEY_",
+      ],
       ["localhost", mismatch, "sslkey names a key that does not belong to sslcert (KEY_MISMATCH)"],
       // Nobody whom the server trusts has signed it.
-      ["localhost", own("renewed"), "the TLS handshake failed: the server may not trust sslcert (EPROTO)"],
+      [
+        "localhost",
+        own("renewed"),
+        "the TLS handshake failed: the server may not trust sslcert (EPROTO)",
+      ],
     ] as const) {
       expect(await failureOf(at(user, parameters))).toEqual(noServer(reason));
     }
   });
 
-  test.concurrent("refuses a server that does not respond within the time that is set", async () => {
-    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-    const url = `postgres://plants@127.0.0.1:${silent.port}/plants?connect_timeout=1`;
-    const { code, message } = await failureOf(url);
-    // On a busy machine our own deadline is extended, and Bun's for connecting is first.
-    expect([code, message.replace("ERR_POSTGRES_CONNECTION_TIMEOUT", "DEADLINE")]).toEqual([
-      "NO_SERVER",
-      `127.0.0.1:${silent.port}: it did not respond in time (DEADLINE)`,
-    ]);
-  });
+  test.concurrent(
+    "refuses a server that does not respond within the time that is set",
+    async () => {
+      using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+      const url = `postgres://plants@127.0.0.1:${silent.port}/plants?connect_timeout=1`;
+      const { code, message } = await failureOf(url);
+      // On a busy machine our own deadline is extended, and Bun's for connecting is first.
+      expect([code, message.replace("ERR_POSTGRES_CONNECTION_TIMEOUT", "DEADLINE")]).toEqual([
+        "NO_SERVER",
+        `127.0.0.1:${silent.port}: it did not respond in time (DEADLINE)`,
+      ]);
+    },
+  );
 
-  test.concurrent("tries the next host after a second, however long the one before it may take", async () => {
-    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-    const hosts = `127.0.0.1:${silent.port},127.0.0.1:${silent.port},127.0.0.1`;
-    using connection = await connect(at("postgres", "?connect_timeout=999", hosts));
-    expect(connection.host.port).toBe(cluster.port);
-  });
+  test.concurrent(
+    "tries the next host after a second, however long the one before it may take",
+    async () => {
+      using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+      const hosts = `127.0.0.1:${silent.port},127.0.0.1:${silent.port},127.0.0.1`;
+      using connection = await connect(at("postgres", "?connect_timeout=999", hosts));
+      expect(connection.host.port).toBe(cluster.port);
+    },
+  );
 
   test.concurrent("finds a host that is promoted while another one may still respond", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     using standby = startProxy(cluster.port);
-    await cluster.run("CREATE ROLE promoted LOGIN", "ALTER ROLE promoted SET default_transaction_read_only = on");
+    await cluster.run(
+      "CREATE ROLE promoted LOGIN",
+      "ALTER ROLE promoted SET default_transaction_read_only = on",
+    );
     const connecting = connect(
       `postgres://promoted@127.0.0.1:${silent.port},127.0.0.1:${standby.port}/postgres?connect_timeout=999`,
     );
@@ -402,7 +515,10 @@ describe.skipIf(skipsCluster())("failover()", () => {
       // What a session would have set is there without it.
       await cluster.set("statement_timeout", "30s");
       for (const [ignored, reason] of [
-        ["extra_float_digits", "it rejects session settings, as poolers do: connect to PostgreSQL itself (08P01)"],
+        [
+          "extra_float_digits",
+          "it rejects session settings, as poolers do: connect to PostgreSQL itself (08P01)",
+        ],
         [
           "plant_store.nonce,array_nulls,bytea_output,lock_timeout,options,quote_all_identifiers,row_security,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout",
           "a pooler in between drops session settings: connect to PostgreSQL itself",
@@ -414,7 +530,9 @@ describe.skipIf(skipsCluster())("failover()", () => {
           "[databases]",
           `postgres = host=127.0.0.1 port=${cluster.port} user=postgres`,
         ]);
-        const { message } = await failureOf(`postgres://postgres@127.0.0.1:${pooler.port}/postgres`);
+        const { message } = await failureOf(
+          `postgres://postgres@127.0.0.1:${pooler.port}/postgres`,
+        );
         expect(message).toBe(`127.0.0.1:${pooler.port}: ${reason}`);
       }
       await cluster.set("statement_timeout", "0");
@@ -426,7 +544,9 @@ describe.skipIf(skipsCluster())("failover()", () => {
 function skipsPooler(): boolean {
   const isRoot = process.getuid?.() === 0;
   if (!isRoot) console.warn("Skipped, a real pooler: it needs root");
-  return !isRoot || (Bun.which("pgbouncer") === null && missing("a real pooler: there is no pgbouncer"));
+  return (
+    !isRoot || (Bun.which("pgbouncer") === null && missing("a real pooler: there is no pgbouncer"))
+  );
 }
 
 /** Starts PgBouncer with a configuration of its own besides what each has. */
@@ -434,12 +554,21 @@ async function startPooler(directory: string, settings: readonly string[]) {
   const port = freePort();
   const file = join(directory, "pgbouncer.ini");
   chmodSync(directory, 0o755);
-  const common = ["[pgbouncer]", "auth_type=any", "listen_addr=127.0.0.1", `listen_port=${port}`, "unix_socket_dir="];
+  const common = [
+    "[pgbouncer]",
+    "auth_type=any",
+    "listen_addr=127.0.0.1",
+    `listen_port=${port}`,
+    "unix_socket_dir=",
+  ];
   writeFileSync(file, [...common, ...settings].join("\n"));
-  const child = Bun.spawn(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "pgbouncer", file], {
-    stdout: "ignore",
-    stderr: "pipe",
-  });
+  const child = Bun.spawn(
+    ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "pgbouncer", file],
+    {
+      stdout: "ignore",
+      stderr: "pipe",
+    },
+  );
   let log = "";
   for await (const chunk of child.stderr.pipeThrough(new TextDecoderStream())) {
     log += chunk;

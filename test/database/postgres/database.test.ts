@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe, setDefaultTimeout } from "bun:test";
+
+import type { Database } from "../../../src/database/database.ts";
 import { openPostgres } from "../../../src/database/postgres/database.ts";
 import { parsePostgresUrl, type PostgresUrl } from "../../../src/database/postgres/url.ts";
-import type { Database } from "../../../src/database/database.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
 import { skipsDatabase, startDatabase } from "../../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -22,7 +23,8 @@ describe.skipIf(skipsDatabase())("PostgreSQL", () => {
     await postgres[Symbol.asyncDispose]();
   });
 
-  // Opening one takes longer than most of what is tested: one that is empty again is as good as a new one.
+  // Opening one takes longer than most of what is tested: one that is empty again is as good as a
+  // new one.
   testDatabaseContract(
     "openPostgres()",
     async () => {

@@ -1,11 +1,20 @@
 import { expect, test } from "bun:test";
-import { type HeldId, HeldIds, heldStep, type HeldStep, refusedMs } from "../../../src/database/postgres/held_ids.ts";
+
+import {
+  type HeldId,
+  HeldIds,
+  type HeldStep,
+  heldStep,
+  refusedMs,
+} from "../../../src/database/postgres/held_ids.ts";
 import { range } from "../../support/scale.ts";
 
 const NEVER = Number.NEGATIVE_INFINITY;
 const HELD: HeldId = { metAt: 10_000, retryAt: 11_000 };
 
-test.each<[what: string, held: HeldId | undefined, now: number, releasedAt: number, step: HeldStep]>([
+test.each<
+  [what: string, held: HeldId | undefined, now: number, releasedAt: number, step: HeldStep]
+>([
   ["met no lock", undefined, 10_000, NEVER, "insert"],
   ["met no lock, after the end of another one's", undefined, 10_000, 9_999, "insert"],
   ["met a lock just now", HELD, 10_000, NEVER, "refuse"],
@@ -77,7 +86,8 @@ test("an id that meets a lock after others were released is not retried for each
 test("10,000 ids are remembered; of more, the oldest is forgotten", () => {
   using clock = stoppedClock();
   const held = new HeldIds();
-  const remembered = () => range(1, 10_002).filter((id) => held.stepFor(BigInt(id), clock.now) !== "insert");
+  const remembered = () =>
+    range(1, 10_002).filter((id) => held.stepFor(BigInt(id), clock.now) !== "insert");
   for (const id of range(1, 10_001)) held.met(BigInt(id));
   expect(remembered()).toEqual(range(2, 10_001));
   // Met again, it is the newest.

@@ -1,4 +1,5 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
+
 import { openPostgres } from "../../../src/database/postgres/database.ts";
 import { MIGRATIONS, scriptOf } from "../../../src/database/postgres/migrations.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
@@ -30,18 +31,24 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   test.each([
     ["others", "BEGIN; CREATE TABLE tokens (name text)", "ROLLBACK"],
     ["psql", MIGRATIONS.map(scriptOf).join("").replaceAll("COMMIT;\n", ""), "COMMIT"],
-  ])("waits for %s to make the tables, past the lock_timeout of its statements", async (_, statements, end) => {
-    await using rival = cluster.connect();
-    await rival.unsafe(statements).simple();
-    const opened = [open(), open()];
-    const waiting = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-    while ((await cluster.run(`${waiting} AND query_start < now() - interval '600ms'`)).length < 2) await Bun.sleep(20);
-    await rival.unsafe(end);
-    for (const opening of opened) {
-      await using database = await opening;
-      expect(await database.tokens.list()).toEqual([]);
-    }
-  });
+  ])(
+    "waits for %s to make the tables, past the lock_timeout of its statements",
+    async (_, statements, end) => {
+      await using rival = cluster.connect();
+      await rival.unsafe(statements).simple();
+      const opened = [open(), open()];
+      const waiting = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+      while (
+        (await cluster.run(`${waiting} AND query_start < now() - interval '600ms'`)).length < 2
+      )
+        await Bun.sleep(20);
+      await rival.unsafe(end);
+      for (const opening of opened) {
+        await using database = await opening;
+        expect(await database.tokens.list()).toEqual([]);
+      }
+    },
+  );
 
   test("says in words that something else has the name of a table", async () => {
     const lacksColumn =
@@ -51,7 +58,11 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     for (const [made, dropped, message] of [
       ["CREATE VIEW plants AS SELECT 1", "DROP VIEW plants", `${taken} (42P07)`],
       ["CREATE TYPE plants AS ENUM ()", "DROP TYPE plants", `${taken} (42710)`],
-      ["CREATE TABLE plant_store_migrations (id int)", "DROP TABLE plant_store_migrations", lacksColumn],
+      [
+        "CREATE TABLE plant_store_migrations (id int)",
+        "DROP TABLE plant_store_migrations",
+        lacksColumn,
+      ],
     ] as const) {
       await cluster.run(made);
       await expect(open()).rejects.toThrow(`Cannot open database "postgres": ${message}`);
@@ -61,9 +72,13 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
 
   test("makes no tables for who only reads or lists", async () => {
     for (const access of ["read", "write"] as const) {
-      await expect(open(access)).rejects.toThrow('Cannot open database "postgres": it has no plant-store tables');
+      await expect(open(access)).rejects.toThrow(
+        'Cannot open database "postgres": it has no plant-store tables',
+      );
     }
-    expect(await cluster.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")).toEqual([]);
+    expect(
+      await cluster.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"),
+    ).toEqual([]);
   });
 
   test("works as a role that may not create tables, where somebody else made them", async () => {

@@ -1,4 +1,5 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
+
 import type { StoreOutcome } from "../../../src/database/database.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
@@ -10,16 +11,24 @@ import { startProxy } from "../../support/tcp_proxy.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const insertOf = (ids: readonly number[]) => `INSERT INTO plants SELECT unnest('{${ids}}'::bigint[]), 'Ivy'`;
+const insertOf = (ids: readonly number[]) =>
+  `INSERT INTO plants SELECT unnest('{${ids}}'::bigint[]), 'Ivy'`;
 
-/** Of the ids 1 to 50, 1 to 25 are stored: what another transaction does, and the plants that it keeps from being added. */
+/**
+ * Of the ids 1 to 50, 1 to 25 are stored: what another transaction does, and the plants that it
+ * keeps from being added.
+ */
 const HELD: readonly (readonly [name: string, statement: string, held: readonly number[]])[] = [
   ["an INSERT of one", insertOf([37]), [37]],
   ["an INSERT of the last two", insertOf([49, 50]), [49, 50]],
   ["an INSERT of six", insertOf([26, 30, 35, 40, 45, 50]), [26, 30, 35, 40, 45, 50]],
   ["an INSERT of all that are new", insertOf(range(26, 50)), range(26, 50)],
   ["an ordinary UPDATE", "UPDATE plants SET tag = 'indoor' WHERE id < 10", []],
-  ["an UPDATE of every row, and an INSERT", `UPDATE plants SET tag = 'indoor'; ${insertOf([37])}`, [37]],
+  [
+    "an UPDATE of every row, and an INSERT",
+    `UPDATE plants SET tag = 'indoor'; ${insertOf([37])}`,
+    [37],
+  ],
   ["SELECT FOR UPDATE", "SELECT FROM plants WHERE id IN (3, 4) FOR UPDATE", [3, 4]],
   ["a DELETE", "DELETE FROM plants WHERE id = 20", [20]],
 ];
@@ -35,7 +44,8 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     const database = stack.use(await openDatabase(cluster, { proxies: [proxy] }));
     const rival = stack.use(database.connect());
     const fernOf = (id: number) => ({ id: BigInt(id), name: "Fern" });
-    const add = (ids: readonly number[], timeoutMs?: number) => database.add(ids.map(fernOf), timeoutMs);
+    const add = (ids: readonly number[], timeoutMs?: number) =>
+      database.add(ids.map(fernOf), timeoutMs);
 
     /** Adds plants, those that are unavailable again and again, and gives the outcomes in the end. */
     async function addAll(ids: readonly number[]): Promise<readonly StoreOutcome[]> {
@@ -43,7 +53,8 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       while (outcomes.includes("unavailable")) {
         await Bun.sleep(10);
         const left = ids.filter((_, index) => outcomes[index] === "unavailable");
-        for (const [index, outcome] of (await add(left)).entries()) outcomes[ids.indexOf(left[index] ?? 0)] = outcome;
+        for (const [index, outcome] of (await add(left)).entries())
+          outcomes[ids.indexOf(left[index] ?? 0)] = outcome;
       }
       return outcomes;
     }
@@ -53,71 +64,90 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     return { ...database, rival, add, addAll, [Symbol.asyncDispose]: () => opened.disposeAsync() };
   }
 
-  test.concurrent.each(HELD)("%s keeps only those plants from being added", async (_, statement, held) => {
-    await using server = await open();
-    const { rival, add, addAll } = server;
-    await rival.unsafe(`BEGIN; ${statement}`).simple();
-    const outcomes = range(1, 50).map((id) => (held.includes(id) ? "unavailable" : id <= 25 ? "present" : "added"));
-    expect(await add(range(1, 50))).toEqual(outcomes);
-    await rival.unsafe("ROLLBACK");
-    const later = range(1, 50).map((id) => (held.includes(id) && id > 25 ? "added" : "present"));
-    expect(await addAll(range(1, 50))).toEqual(later);
-  });
+  test.concurrent.each(HELD)(
+    "%s keeps only those plants from being added",
+    async (_, statement, held) => {
+      await using server = await open();
+      const { rival, add, addAll } = server;
+      await rival.unsafe(`BEGIN; ${statement}`).simple();
+      const outcomes = range(1, 50).map((id) =>
+        held.includes(id) ? "unavailable" : id <= 25 ? "present" : "added",
+      );
+      expect(await add(range(1, 50))).toEqual(outcomes);
+      await rival.unsafe("ROLLBACK");
+      const later = range(1, 50).map((id) => (held.includes(id) && id > 25 ? "added" : "present"));
+      expect(await addAll(range(1, 50))).toEqual(later);
+    },
+  );
 
   test.concurrent.each([
     ["INSERT INTO plants VALUES (98, 'Fern'), (99, 'Ivy'); COMMIT", ["present", "conflict"]],
     ["INSERT INTO plants VALUES (98, 'Fern'), (99, 'Ivy'); ROLLBACK", ["added", "added"]],
     ["DELETE FROM plants WHERE id = 1; COMMIT", ["added", "added"]],
-  ] as const)("a plant whose lock ends while it waits has its outcome: %s", async (script, outcomes) => {
-    await using server = await open();
-    const { rival, addAll, run } = server;
-    const [statement, end = ""] = script.split("; ");
-    await rival.unsafe(`BEGIN; ${statement}`).simple();
-    const adding = addAll(script.startsWith("DELETE") ? [1, 97] : [98, 99]);
-    const waits = "datname = current_database() AND wait_event = 'transactionid'";
-    while ((await run(`SELECT FROM pg_stat_activity WHERE ${waits}`)).length === 0) await Bun.sleep(1);
-    await rival.unsafe(end);
-    expect(await adding).toEqual([...outcomes]);
-  });
+  ] as const)(
+    "a plant whose lock ends while it waits has its outcome: %s",
+    async (script, outcomes) => {
+      await using server = await open();
+      const { rival, addAll, run } = server;
+      const [statement, end = ""] = script.split("; ");
+      await rival.unsafe(`BEGIN; ${statement}`).simple();
+      const adding = addAll(script.startsWith("DELETE") ? [1, 97] : [98, 99]);
+      const waits = "datname = current_database() AND wait_event = 'transactionid'";
+      while ((await run(`SELECT FROM pg_stat_activity WHERE ${waits}`)).length === 0)
+        await Bun.sleep(1);
+      await rival.unsafe(end);
+      expect(await adding).toEqual([...outcomes]);
+    },
+  );
 
   test.concurrent.each([
     ["INSERT INTO plants VALUES (98, 'Fern'), (99, 'Ivy'); COMMIT", ["present", "conflict"]],
     ["INSERT INTO plants VALUES (98, 'Fern'), (99, 'Ivy'); ROLLBACK", ["added", "added"]],
     ["DELETE FROM plants WHERE id IN (1, 2); COMMIT", ["added", "added"]],
     ["DELETE FROM plants WHERE id IN (1, 2); ROLLBACK", ["present", "present"]],
-  ] as const)("a plant that was refused has its outcome after the end of the lock: %s", async (script, outcomes) => {
-    await using server = await open();
-    const { rival, add, addAll } = server;
-    const [statement, end = ""] = script.split("; ");
-    const ids = script.startsWith("DELETE") ? [1, 2] : [98, 99];
-    await rival.unsafe(`BEGIN; ${statement}`).simple();
-    for (const _ of ["met", "refused"]) expect(await add(ids)).toEqual(["unavailable", "unavailable"]);
-    await rival.unsafe(end);
-    expect(await addAll(ids)).toEqual([...outcomes]);
-  });
+  ] as const)(
+    "a plant that was refused has its outcome after the end of the lock: %s",
+    async (script, outcomes) => {
+      await using server = await open();
+      const { rival, add, addAll } = server;
+      const [statement, end = ""] = script.split("; ");
+      const ids = script.startsWith("DELETE") ? [1, 2] : [98, 99];
+      await rival.unsafe(`BEGIN; ${statement}`).simple();
+      for (const _ of ["met", "refused"])
+        expect(await add(ids)).toEqual(["unavailable", "unavailable"]);
+      await rival.unsafe(end);
+      expect(await addAll(ids)).toEqual([...outcomes]);
+    },
+  );
 
-  test.concurrent("two plants with one held id are both unavailable, and then the first of them counts", async () => {
-    await using server = await open();
-    const { rival, plants } = server;
-    const names = ["Fern", "Moss", "Fern"];
-    const addAllNames = () =>
-      plants.add(
-        names.map((name) => ({ id: 98n, name })),
-        { timeoutMs: TEST_TIMEOUT_MS },
-      );
-    await rival.unsafe(`BEGIN; ${insertOf([98])}`).simple();
-    const refused = ["unavailable", "unavailable", "unavailable"] as const;
-    for (const _ of ["met", "refused"]) expect(await addAllNames()).toEqual([...refused]);
-    await rival.unsafe("ROLLBACK");
-    let outcomes = await addAllNames();
-    for (; outcomes.includes("unavailable"); outcomes = await addAllNames()) {
-      expect(outcomes).toEqual([...refused]);
-      await Bun.sleep(10);
-    }
-    expect(outcomes).toEqual(["added", "conflict", "present"]);
-  });
+  test.concurrent(
+    "two plants with one held id are both unavailable, and then the first of them counts",
+    async () => {
+      await using server = await open();
+      const { rival, plants } = server;
+      const names = ["Fern", "Moss", "Fern"];
+      const addAllNames = () =>
+        plants.add(
+          names.map((name) => ({ id: 98n, name })),
+          { timeoutMs: TEST_TIMEOUT_MS },
+        );
+      await rival.unsafe(`BEGIN; ${insertOf([98])}`).simple();
+      const refused = ["unavailable", "unavailable", "unavailable"] as const;
+      for (const _ of ["met", "refused"]) expect(await addAllNames()).toEqual([...refused]);
+      await rival.unsafe("ROLLBACK");
+      let outcomes = await addAllNames();
+      for (; outcomes.includes("unavailable"); outcomes = await addAllNames()) {
+        expect(outcomes).toEqual([...refused]);
+        await Bun.sleep(10);
+      }
+      expect(outcomes).toEqual(["added", "conflict", "present"]);
+    },
+  );
 
-  /** How many transactions of a database were rolled back, once it is not used any more: at least so many. */
+  /**
+   * How many transactions of a database were rolled back, once it is not used any more: at least so
+   * many.
+   */
   async function rollbacksIn(name: string, atLeast: number): Promise<number> {
     const statement = `SELECT xact_rollback AS count FROM pg_stat_database WHERE datname = '${name}'`;
     // A process of the server counts what happened to it when it ends.
@@ -135,7 +165,8 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     for (const id of range(100, 149)) expect(await add([37, id])).toEqual(["unavailable", "added"]);
     await rival.unsafe("ROLLBACK");
     await server[Symbol.asyncDispose]();
-    // The batch, what is missing, and the plant; the rival's own; and at most one for each batch of a later second.
+    // The batch, what is missing, and the plant; the rival's own; and at most one for each batch of
+    // a later second.
     expect(await rollbacksIn(name, 4)).toBeLessThan(4 + 50);
   });
 
@@ -145,37 +176,45 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     const { name, rival, add } = server;
     await rival.unsafe(`BEGIN; ${insertOf([617])}`).simple();
     const outcomes = await add(range(1, 1_000));
-    expect(outcomes.flatMap((outcome, index) => (outcome === "unavailable" ? [index + 1] : []))).toEqual([617]);
+    expect(
+      outcomes.flatMap((outcome, index) => (outcome === "unavailable" ? [index + 1] : [])),
+    ).toEqual([617]);
     await rival.unsafe("ROLLBACK");
     await server[Symbol.asyncDispose]();
     // The whole batch, what is missing, a part, a part of that, and the plant; and the rival's own.
     expect(await rollbacksIn(name, 6)).toBe(6);
   });
 
-  test.concurrent("if too many plants are locked, the others are added when they are sent again", async () => {
-    await using server = await open();
-    const { rival, add } = server;
-    const held = [...range(1_000, 1_150), ...range(1_851, 2_000)];
-    const others = range(1_151, 1_850);
-    await rival.unsafe(`BEGIN; ${insertOf(held)}`).simple();
-    for (let isDone = false; !isDone;) {
-      const outcomes = await add(range(1_000, 2_000));
-      expect(new Set(held.map((id) => outcomes[id - 1_000]))).toEqual(new Set(["unavailable"]));
-      isDone = others.every((id) => outcomes[id - 1_000] !== "unavailable");
-    }
-    expect(new Set(await add(others))).toEqual(new Set(["present"]));
-  });
+  test.concurrent(
+    "if too many plants are locked, the others are added when they are sent again",
+    async () => {
+      await using server = await open();
+      const { rival, add } = server;
+      const held = [...range(1_000, 1_150), ...range(1_851, 2_000)];
+      const others = range(1_151, 1_850);
+      await rival.unsafe(`BEGIN; ${insertOf(held)}`).simple();
+      for (let isDone = false; !isDone;) {
+        const outcomes = await add(range(1_000, 2_000));
+        expect(new Set(held.map((id) => outcomes[id - 1_000]))).toEqual(new Set(["unavailable"]));
+        isDone = others.every((id) => outcomes[id - 1_000] !== "unavailable");
+      }
+      expect(new Set(await add(others))).toEqual(new Set(["present"]));
+    },
+  );
 
-  test.concurrent("a lock on the whole table makes no plant unavailable, if it ends in time", async () => {
-    await using server = await open();
-    const { rival, add, metric } = server;
-    await rival.unsafe("BEGIN; LOCK TABLE plants IN SHARE MODE").simple();
-    const adding = add(range(26, 50));
-    const isRefused = adding.then(() => true);
-    while (metric("retries_total") === 0 && !(await Promise.race([isRefused, Bun.sleep(5)])));
-    await rival.unsafe("COMMIT");
-    expect(new Set(await adding)).toEqual(new Set(["added"]));
-  });
+  test.concurrent(
+    "a lock on the whole table makes no plant unavailable, if it ends in time",
+    async () => {
+      await using server = await open();
+      const { rival, add, metric } = server;
+      await rival.unsafe("BEGIN; LOCK TABLE plants IN SHARE MODE").simple();
+      const adding = add(range(26, 50));
+      const isRefused = adding.then(() => true);
+      while (metric("retries_total") === 0 && !(await Promise.race([isRefused, Bun.sleep(5)])));
+      await rival.unsafe("COMMIT");
+      expect(new Set(await adding)).toEqual(new Set(["added"]));
+    },
+  );
 
   test.concurrent.each(["ACCESS EXCLUSIVE", "SHARE"])(
     "a table locked in %s mode refuses all in time, the probe too, and takes all that still wait when it ends",
@@ -184,7 +223,9 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       const { rival, add, plants } = server;
       await plants.probe();
       await rival.unsafe(`BEGIN; LOCK TABLE plants IN ${mode} MODE`).simple();
-      const refused = await add(range(26, 50), 1_000).catch(({ code, message }) => [`${code}: ${message}`]);
+      const refused = await add(range(26, 50), 1_000).catch(({ code, message }) => [
+        `${code}: ${message}`,
+      ]);
       for (const outcome of refused)
         expect(outcome).toMatch(/^(?:unavailable|storage_unavailable: storage did not fin)/);
       await expect(plants.probe()).rejects.toMatchObject({ code: "storage_unavailable" });
@@ -195,29 +236,38 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     },
   );
 
-  test.concurrent.each(["INSERT", "UPDATE"])("the probe fails without the right to %s plants", async (right) => {
-    const role = `lacks_${right.toLowerCase()}`;
-    await cluster.run(`CREATE ROLE ${role} LOGIN`);
-    await using database = await openDatabase(cluster, { role });
-    await database.plants.probe();
-    await database.run(`REVOKE ${right} ON plants FROM ${role}`);
-    await expect(database.plants.probe()).rejects.toMatchObject({ code: "42501" });
-  });
+  test.concurrent.each(["INSERT", "UPDATE"])(
+    "the probe fails without the right to %s plants",
+    async (right) => {
+      const role = `lacks_${right.toLowerCase()}`;
+      await cluster.run(`CREATE ROLE ${role} LOGIN`);
+      await using database = await openDatabase(cluster, { role });
+      await database.plants.probe();
+      await database.run(`REVOKE ${right} ON plants FROM ${role}`);
+      await expect(database.plants.probe()).rejects.toMatchObject({ code: "42501" });
+    },
+  );
 
-  test.concurrent("after a reload with fsync off no plant is taken, until it is on again", async () => {
-    await using own = await startCluster();
-    await using database = await openDatabase(own);
-    const add = (id: bigint) => database.add([{ id, name: "Fern" }]);
-    // On connections of their own.
-    await Promise.all([10n, 11n, 12n, 13n].map(add));
-    await own.set("fsync", "off");
-    const refused = { code: "storage_unavailable", cause: { message: expect.stringContaining("fsync is off") } };
-    await expect(database.plants.probe()).rejects.toMatchObject(refused);
-    await expect(add(2n)).rejects.toMatchObject(refused);
-    await own.set("fsync", "on");
-    expect(await add(2n)).toEqual(["added"]);
-    await database.plants.probe();
-  });
+  test.concurrent(
+    "after a reload with fsync off no plant is taken, until it is on again",
+    async () => {
+      await using own = await startCluster();
+      await using database = await openDatabase(own);
+      const add = (id: bigint) => database.add([{ id, name: "Fern" }]);
+      // On connections of their own.
+      await Promise.all([10n, 11n, 12n, 13n].map(add));
+      await own.set("fsync", "off");
+      const refused = {
+        code: "storage_unavailable",
+        cause: { message: expect.stringContaining("fsync is off") },
+      };
+      await expect(database.plants.probe()).rejects.toMatchObject(refused);
+      await expect(add(2n)).rejects.toMatchObject(refused);
+      await own.set("fsync", "on");
+      expect(await add(2n)).toEqual(["added"]);
+      await database.plants.probe();
+    },
+  );
 
   test.concurrent("compares long texts exactly, and reads none of them back", async () => {
     using proxy = startProxy(cluster.port);
@@ -251,7 +301,8 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       ({ id, name, tag }) => (tag === undefined ? { id, name, tag: "" } : { id, name }),
       ({ id, name, tag = "x" }) => ({ id, name, tag: `${tag}y` }),
     ];
-    for (const other of others) expect(new Set(await add(stored.map(other)))).toEqual(new Set(["conflict"]));
+    for (const other of others)
+      expect(new Set(await add(stored.map(other)))).toEqual(new Set(["conflict"]));
     expect(proxy.replyBytes() - before).toBeLessThan(100_000);
   });
 });

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 
 const USER = "postgres://plants:p%40ss%2Fword@";
@@ -27,7 +28,8 @@ test("parsePostgresUrl() reads hosts, database, user and password", () => {
 });
 
 test("parsePostgresUrl() reads every parameter that it knows", () => {
-  const parameters = "sslmode=verify-ca&sslrootcert=/ca.pem&sslcert=/me.pem&sslkey=/me.key&connect_timeout=7";
+  const parameters =
+    "sslmode=verify-ca&sslrootcert=/ca.pem&sslcert=/me.pem&sslkey=/me.key&connect_timeout=7";
   const url = parsePostgresUrl(`${USER}db/plants?${parameters}&target_session_attrs=read-write`);
   expect(url).toMatchObject({
     sslmode: "verify-ca",
@@ -50,7 +52,11 @@ const PARAMETERS =
 
 /** URLs by what is said of them. */
 const REFUSED: Readonly<Record<string, readonly string[]>> = {
-  "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE": ["postgres://db/plants", `${USER}db`, `${USER}/plants`],
+  "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE": [
+    "postgres://db/plants",
+    `${USER}db`,
+    `${USER}/plants`,
+  ],
   "expected each host as HOST or HOST:PORT, and a comma between two":
     "db:0 db1,,db2 localhost%3F localhost%23 a%20b localhost%2F 127.0.0.1%40db [::1%3F] [::1%5D] %5B::1%5D"
       .split(" ")
@@ -62,20 +68,26 @@ const REFUSED: Readonly<Record<string, readonly string[]>> = {
     `${USER}localhost%00/plants`,
     `${USER}localhost/plants?sslmode=require&sslrootcert=%00`,
   ],
-  "expected % to be followed by two hexadecimal digits; a % itself is %25": [`${USER}127.0.0.1/pl%ants`],
-  "a host on a network needs sslmode: write ?sslmode=verify-full, or ?sslmode=disable to send all in plaintext": [
-    `${USER}db/plants`,
-    `${USER}localhost,db/plants`,
+  "expected % to be followed by two hexadecimal digits; a % itself is %25": [
+    `${USER}127.0.0.1/pl%ants`,
   ],
-  "expected sslmode to be disable, require, verify-ca, verify-full": [`${USER}db/plants?sslmode=prefer`],
+  "a host on a network needs sslmode: write ?sslmode=verify-full, or ?sslmode=disable to send all in plaintext":
+    [`${USER}db/plants`, `${USER}localhost,db/plants`],
+  "expected sslmode to be disable, require, verify-ca, verify-full": [
+    `${USER}db/plants?sslmode=prefer`,
+  ],
   "certificates need an sslmode": [`${USER}db/plants?sslmode=disable&sslrootcert=/ca.pem`],
   "expected sslcert and sslkey together": [`${USER}db/plants?sslmode=require&sslkey=/key`],
-  [`the parameter "search_path" is not known; ${PARAMETERS}`]: [`${USER}db/plants?sslmode=require&search_path=x`],
+  [`the parameter "search_path" is not known; ${PARAMETERS}`]: [
+    `${USER}db/plants?sslmode=require&search_path=x`,
+  ],
   [`a parameter is not known; ${PARAMETERS}; special characters of the password must be percent-encoded, such as ? as %3F`]:
     [
       "postgres://plants:p@ss/word?word@localhost/plants",
       "postgres://plants:p@ss/word?word=1@localhost/plants",
-      ...["\u001b[31mword", "a\nb=1", "x".repeat(41)].map((query) => `${USER}localhost/plants?${query}`),
+      ...["\u001b[31mword", "a\nb=1", "x".repeat(41)].map(
+        (query) => `${USER}localhost/plants?${query}`,
+      ),
     ],
   'expected the parameter "sslmode" once': [`${USER}db/plants?sslmode=verify-full&sslmode=disable`],
   "expected connect_timeout to be 1 to 999 seconds": [`${USER}127.0.0.1/plants?connect_timeout=0`],
@@ -84,10 +96,9 @@ const REFUSED: Readonly<Record<string, readonly string[]>> = {
   ],
 };
 
-test.each(Object.entries(REFUSED).flatMap(([message, urls]) => urls.map((url) => [url, message] as const)))(
-  "parsePostgresUrl() refuses %s, and says why without the password",
-  (url, message) => {
-    expect(() => parsePostgresUrl(url)).toThrow(new RangeError(message));
-    expect(message).not.toContain("p%40ss");
-  },
-);
+test.each(
+  Object.entries(REFUSED).flatMap(([message, urls]) => urls.map((url) => [url, message] as const)),
+)("parsePostgresUrl() refuses %s, and says why without the password", (url, message) => {
+  expect(() => parsePostgresUrl(url)).toThrow(new RangeError(message));
+  expect(message).not.toContain("p%40ss");
+});

@@ -1,8 +1,9 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { statSync } from "node:fs";
-import { type Checkpoint, nextCheckpoint } from "../../../src/database/sqlite/checkpoint.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
+
 import type { Database } from "../../../src/database/database.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
+import { type Checkpoint, nextCheckpoint } from "../../../src/database/sqlite/checkpoint.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -11,7 +12,13 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const WAL_BOUND = 128 * 2 ** 20;
 
 test.each<
-  [what: string, next: Checkpoint, pages: number, left: number, last?: [pass: number, reset: number, restart: number]]
+  [
+    what: string,
+    next: Checkpoint,
+    pages: number,
+    left: number,
+    last?: [pass: number, reset: number, restart: number],
+  ]
 >([
   ["an empty WAL", "none", 0, 0],
   ["fewer pages than a pass is worth", "none", 1_000, 1_000],
@@ -25,7 +32,13 @@ test.each<
   ["too many left, just tried", "none", 4_100, 201, [3_900, 0, 0]],
   ["a reset that a reader has blocked", "none", 4_900, 10, [4_800, 4_000, 0]],
   ["that reset a thousand pages later", "reset", 5_000, 10, [4_800, 4_000, 0]],
-  ["a WAL that another process keeps from beginning anew", "restart", 16_000, 900, [15_900, 15_500, 0]],
+  [
+    "a WAL that another process keeps from beginning anew",
+    "restart",
+    16_000,
+    900,
+    [15_900, 15_500, 0],
+  ],
   ["a restart that a reader has blocked", "none", 19_999, 200, [19_900, 19_900, 16_000]],
   ["that restart 4,000 pages later", "restart", 20_000, 20_000, [19_900, 19_900, 16_000]],
 ])("%s: %s", (_, next, pages, left, [pass, reset, restart] = [0, 0, 0]) => {
@@ -38,7 +51,9 @@ test("two servers that write to one file at once keep its WAL within the bound",
   await using one = await openSqliteWorker(path);
   await using other = await openSqliteWorker(path);
   const batches = 120;
-  const sizes = (await Promise.all([one, other].map((database) => addBatches(database, path, batches)))).flat();
+  const sizes = (
+    await Promise.all([one, other].map((database) => addBatches(database, path, batches)))
+  ).flat();
   expect(sizes.length).toBe(2 * batches);
   expect(Math.max(...sizes)).toBeLessThan(WAL_BOUND);
 });
@@ -52,7 +67,10 @@ test("asking whether it is ready does not grow the WAL without end", async () =>
   expect(statSync(`${path}-wal`).size).toBeLessThan(20 * 2 ** 20);
 });
 
-/** Adds plants under random ids, which change a page each, and resolves to the size of the WAL after each batch. */
+/**
+ * Adds plants under random ids, which change a page each, and resolves to the size of the WAL after
+ * each batch.
+ */
 async function addBatches({ plants }: Database, path: string, count: number): Promise<number[]> {
   const sizes: number[] = [];
   while (sizes.length < count) {

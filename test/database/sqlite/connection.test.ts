@@ -1,8 +1,9 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
-import { connect } from "../../../src/database/sqlite/connection.ts";
+
 import { DatabaseError } from "../../../src/database/database.ts";
+import { connect } from "../../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
 import { APPLICATION_ID, MIGRATIONS } from "../../../src/database/sqlite/migrations.ts";
 import { addPlants, readPage } from "../../../src/database/sqlite/plants.ts";
@@ -27,7 +28,10 @@ test("connect() makes strict tables: a column takes its own type only", () => {
   );
 });
 
-/** Takes the lock of writers in a file that has no WAL yet, and gives it back by itself: `connect()` holds the thread. */
+/**
+ * Takes the lock of writers in a file that has no WAL yet, and gives it back by itself: `connect()`
+ * holds the thread.
+ */
 const HOLD_LOCK = `
   import { Database } from "bun:sqlite";
   const database = new Database(process.argv[1], { create: true });
@@ -51,7 +55,9 @@ test("connect() of a file that another process does not let go of ends", () => {
   const path = directory.at("plants.db");
   using holder = new Database(path);
   holder.run("BEGIN IMMEDIATE");
-  expect(() => connect(path, { busyTimeoutMs: 50 })).toThrow(`Cannot open database "${path}": database is locked`);
+  expect(() => connect(path, { busyTimeoutMs: 50 })).toThrow(
+    `Cannot open database "${path}": database is locked`,
+  );
 });
 
 function databaseFrom(...statements: string[]): (path: string) => void {
@@ -68,14 +74,25 @@ function killedNewer(path: string): void {
   for (const suffix of ["", "-wal"]) copyFileSync(`${path}-newer${suffix}`, path + suffix);
 }
 
-/** Makes a database with free pages, and damages it. The header's fields: https://www.sqlite.org/fileformat2.html */
-function damagedBy(damage: (bytes: Buffer, rootOf: (table: string) => number) => void): (path: string) => void {
+/**
+ * Makes a database with free pages, and damages it. The header's fields:
+ * https://www.sqlite.org/fileformat2.html
+ */
+function damagedBy(
+  damage: (bytes: Buffer, rootOf: (table: string) => number) => void,
+): (path: string) => void {
   return (path) => {
     connect(path).close();
-    databaseFrom("CREATE TABLE some (text)", "INSERT INTO some VALUES (zeroblob(100000))", "DROP TABLE some")(path);
+    databaseFrom(
+      "CREATE TABLE some (text)",
+      "INSERT INTO some VALUES (zeroblob(100000))",
+      "DROP TABLE some",
+    )(path);
     using database = new Database(path);
     database.run("PRAGMA wal_checkpoint(TRUNCATE)");
-    const find = database.query<{ rootpage: number }, [string]>("SELECT rootpage FROM sqlite_schema WHERE name = ?");
+    const find = database.query<{ rootpage: number }, [string]>(
+      "SELECT rootpage FROM sqlite_schema WHERE name = ?",
+    );
     const bytes = readFileSync(path);
     damage(bytes, (table) => find.get(table)?.rootpage as number);
     database.close(true);
@@ -87,11 +104,21 @@ function damagedBy(damage: (bytes: Buffer, rootOf: (table: string) => number) =>
 const [FREE_LIST, FREE_COUNT, PAGE_BYTES] = [32, 36, 4_096];
 
 const zeroed = (table: string) =>
-  damagedBy((bytes, rootOf) => bytes.fill(0, (rootOf(table) - 1) * PAGE_BYTES, rootOf(table) * PAGE_BYTES));
+  damagedBy((bytes, rootOf) =>
+    bytes.fill(0, (rootOf(table) - 1) * PAGE_BYTES, rootOf(table) * PAGE_BYTES),
+  );
 
 const refused: [string, (path: string) => void, string][] = [
-  ["text", (path) => writeFileSync(path, "This is no database.".repeat(100)), "file is not a database"],
-  ["another application's database", databaseFrom("CREATE TABLE notes (text)"), "belongs to another application"],
+  [
+    "text",
+    (path) => writeFileSync(path, "This is no database.".repeat(100)),
+    "file is not a database",
+  ],
+  [
+    "another application's database",
+    databaseFrom("CREATE TABLE notes (text)"),
+    "belongs to another application",
+  ],
   [
     "another application's database with an id",
     databaseFrom("PRAGMA application_id = 42", "CREATE TABLE plants (id)"),
@@ -99,21 +126,39 @@ const refused: [string, (path: string) => void, string][] = [
   ],
   ["a newer plant-store's database, with its WAL,", killedNewer, "was made by a newer plant-store"],
   ["a damaged database", damagedBy((bytes) => bytes.fill(0xa5, PAGE_BYTES)), "is corrupt"],
-  ["a damaged table of tokens", zeroed("tokens"), "it is corrupt (database disk image is malformed)"],
-  ["a damaged table of their revision", zeroed("token_revision"), "it is corrupt (database disk image is malformed)"],
+  [
+    "a damaged table of tokens",
+    zeroed("tokens"),
+    "it is corrupt (database disk image is malformed)",
+  ],
+  [
+    "a damaged table of their revision",
+    zeroed("token_revision"),
+    "it is corrupt (database disk image is malformed)",
+  ],
   [
     "a migration that lies beyond its page",
     // Behind the header of the page are the places of its cells: those of the three migrations.
-    damagedBy((bytes, rootOf) => bytes.writeUInt16BE(4_094, (rootOf("__drizzle_migrations") - 1) * PAGE_BYTES + 12)),
+    damagedBy((bytes, rootOf) =>
+      bytes.writeUInt16BE(4_094, (rootOf("__drizzle_migrations") - 1) * PAGE_BYTES + 12),
+    ),
     "it is corrupt (database disk image is malformed)",
   ],
-  ["a damaged table of migrations", zeroed("__drizzle_migrations"), "it is corrupt (database disk image is malformed)"],
+  [
+    "a damaged table of migrations",
+    zeroed("__drizzle_migrations"),
+    "it is corrupt (database disk image is malformed)",
+  ],
   [
     "a list of free pages that begins beyond the end",
     damagedBy((bytes) => bytes.writeUInt32BE(9_999, FREE_LIST)),
     "Freelist: invalid page number 9999)",
   ],
-  ["a wrong number of free pages", damagedBy((bytes) => bytes.writeUInt32BE(5, FREE_COUNT)), "but should be 5)"],
+  [
+    "a wrong number of free pages",
+    damagedBy((bytes) => bytes.writeUInt32BE(5, FREE_COUNT)),
+    "but should be 5)",
+  ],
   [
     "more free pages than pages",
     damagedBy((bytes) => bytes.writeUInt32BE(1_000_000, FREE_COUNT)),
@@ -131,7 +176,9 @@ test.each(refused)("connect() refuses %s and leaves it as it was", (_what, make,
   expect(open).toThrow(DatabaseError);
   expect(open).toThrow(`Cannot open database "${path}": `);
   expect(open).toThrow(says);
-  expect(files.map((file, index) => readFileSync(file).equals(before[index] as Buffer))).not.toContain(false);
+  expect(
+    files.map((file, index) => readFileSync(file).equals(before[index] as Buffer)),
+  ).not.toContain(false);
 });
 
 test("connect() migrates: a token from before there were scopes keeps both of them", async () => {
@@ -148,7 +195,9 @@ test("connect() migrates: a token from before there were scopes keeps both of th
     "INSERT INTO tokens (name, digest, created_at) VALUES ('greenhouse', zeroblob(32), 0)",
   )(path);
   await using database = sqliteDatabase(connect(path));
-  expect(await database.tokens.list()).toMatchObject([{ name: "greenhouse", scopes: ["write", "metrics"] }]);
+  expect(await database.tokens.list()).toMatchObject([
+    { name: "greenhouse", scopes: ["write", "metrics"] },
+  ]);
 });
 
 /** A database with a plant in its WAL, as after an fsync that failed. */

@@ -1,8 +1,9 @@
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+
+import type { Database } from "../../../src/database/database.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
-import type { Database } from "../../../src/database/database.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -40,7 +41,10 @@ test("openSqliteWorker() reads the tokens while a plant waits for the lock of an
   expect(await adding).toEqual(["added"]);
 });
 
-/** The database of one Worker, without what was in it: a Worker starts in more time than most of the contract takes. */
+/**
+ * The database of one Worker, without what was in it: a Worker starts in more time than most of the
+ * contract takes.
+ */
 async function emptiedWorker(): Promise<Database> {
   worker ??= await openSqliteWorker(path);
   using client = connect(path);

@@ -1,9 +1,10 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, renameSync, writeFileSync } from "node:fs";
+
 import { DatabaseError } from "../../../src/database/database.ts";
+import { sqliteAdapter } from "../../../src/database/sqlite/adapter.ts";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../../src/database/sqlite/fail_stop.ts";
-import { sqliteAdapter } from "../../../src/database/sqlite/adapter.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -41,7 +42,9 @@ async function checkDuring(path: string, act: () => void) {
 test("a check that finds nothing removes the marker that was there before", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
   corruptionMarker(database.path).write("found before");
-  expect(await checkDuring(database.path, () => {})).toMatchObject({ plants: HOSTILE_PLANTS.length });
+  expect(await checkDuring(database.path, () => {})).toMatchObject({
+    plants: HOSTILE_PLANTS.length,
+  });
   expect(existsSync(`${database.path}-corrupt`)).toBe(false);
 });
 
@@ -49,7 +52,9 @@ test("a check that finds nothing keeps a marker that was written in the meantime
   using database = await databaseFixture(HOSTILE_PLANTS);
   for (const finding of ["found by a server", "found again"]) {
     const result = checkDuring(database.path, () => corruptionMarker(database.path).write(finding));
-    await expect(result).rejects.toEqual(new DatabaseError(`"${database.path}" is corrupt: ${finding}`));
+    await expect(result).rejects.toEqual(
+      new DatabaseError(`"${database.path}" is corrupt: ${finding}`),
+    );
     expect(corruptionMarker(database.path).finding()).toBe(finding);
   }
 });
@@ -60,7 +65,9 @@ test("a check that finds nothing keeps the marker of a file that has replaced th
   copyFileSync(database.path, `${database.path}-new`);
   corruptionMarker(`${database.path}-new`).write("found before");
   renameSync(`${database.path}-new-corrupt`, `${database.path}-corrupt`);
-  const result = await checkDuring(database.path, () => renameSync(`${database.path}-new`, database.path));
+  const result = await checkDuring(database.path, () =>
+    renameSync(`${database.path}-new`, database.path),
+  );
   expect(result).toMatchObject({ plants: HOSTILE_PLANTS.length });
   expect(corruptionMarker(database.path).finding()).toBe("found before");
 });

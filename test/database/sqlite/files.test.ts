@@ -14,11 +14,12 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+
 import { DatabaseError } from "../../../src/database/database.ts";
 import { openSqliteWorker, sqliteAdapter } from "../../../src/database/sqlite/adapter.ts";
 import { connect } from "../../../src/database/sqlite/connection.ts";
-import { corruptionMarker } from "../../../src/database/sqlite/fail_stop.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
+import { corruptionMarker } from "../../../src/database/sqlite/fail_stop.ts";
 import { addPlants, openPlants } from "../../../src/database/sqlite/plants.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -36,7 +37,9 @@ const PRELUDE = `
 /** Runs a script in another process, which is ended if it hangs. Returns what it prints. */
 function runApart(script: string, ...args: string[]): string {
   const command = [process.execPath, "-e", PRELUDE + script, ...args];
-  return Bun.spawnSync(command, { timeout: 10_000, killSignal: "SIGKILL" }).stdout.toString().trim();
+  return Bun.spawnSync(command, { timeout: 10_000, killSignal: "SIGKILL" })
+    .stdout.toString()
+    .trim();
 }
 
 /** Ends a script, and leaves its files as they are. */
@@ -47,22 +50,31 @@ function killed(path: string): void {
   runApart(`addPlants(connect(path))([{ id: 1n, name: "Fern" }]); ${KILL}`, path);
 }
 
-test.each(ACCESSES)("connect() for access to %s leaves the WAL of a file that is not there, or is empty", (access) => {
-  using directory = emptyDirectory();
-  const [path, moved, wal] = ["plants.db", "moved.db", "plants.db-wal"].map(directory.at) as [string, string, string];
-  killed(path);
-  const before = readFileSync(wal);
-  expect(before.length).toBeGreaterThan(0);
-  renameSync(path, moved);
-  for (const empty of [false, true]) {
-    if (empty) writeFileSync(path, "");
-    expect(() => connect(path, { access })).toThrow('"plants.db-wal" holds plants of a file that is not there');
-    expect([existsSync(path), readFileSync(wal).equals(before)]).toEqual([empty, true]);
-  }
-  renameSync(moved, path);
-  using database = connect(path);
-  expect(addPlants(database)([fern])).toEqual(["present"]);
-});
+test.each(ACCESSES)(
+  "connect() for access to %s leaves the WAL of a file that is not there, or is empty",
+  (access) => {
+    using directory = emptyDirectory();
+    const [path, moved, wal] = ["plants.db", "moved.db", "plants.db-wal"].map(directory.at) as [
+      string,
+      string,
+      string,
+    ];
+    killed(path);
+    const before = readFileSync(wal);
+    expect(before.length).toBeGreaterThan(0);
+    renameSync(path, moved);
+    for (const empty of [false, true]) {
+      if (empty) writeFileSync(path, "");
+      expect(() => connect(path, { access })).toThrow(
+        '"plants.db-wal" holds plants of a file that is not there',
+      );
+      expect([existsSync(path), readFileSync(wal).equals(before)]).toEqual([empty, true]);
+    }
+    renameSync(moved, path);
+    using database = connect(path);
+    expect(addPlants(database)([fern])).toEqual(["present"]);
+  },
+);
 
 /** A directory with ways to a file that is not there yet: `deep/data/plants.db`. */
 function waysToNoFile() {
@@ -84,16 +96,24 @@ test.each(WAYS)("connect() by %s makes a file that is not there yet, for its own
   expect((statSync(ways.file).mode & 0o777).toString(8)).toBe("600");
 });
 
-const REFUSED_WAYS = ["first", "none/../deep/data/plants.db", "deep/data/plants.db/", "deep/data/plants.db/."];
+const REFUSED_WAYS = [
+  "first",
+  "none/../deep/data/plants.db",
+  "deep/data/plants.db/",
+  "deep/data/plants.db/.",
+];
 
-test.each([...WAYS, ...REFUSED_WAYS])("connect() by %s leaves a WAL whose file is not there", (way) => {
-  using ways = waysToNoFile();
-  killed(ways.file);
-  const before = readFileSync(`${ways.file}-wal`);
-  rmSync(ways.file);
-  expect(() => connect(`${ways.path}/${way}`)).toThrow(DatabaseError);
-  expect(readFileSync(`${ways.file}-wal`).equals(before)).toBe(true);
-});
+test.each([...WAYS, ...REFUSED_WAYS])(
+  "connect() by %s leaves a WAL whose file is not there",
+  (way) => {
+    using ways = waysToNoFile();
+    killed(ways.file);
+    const before = readFileSync(`${ways.file}-wal`);
+    rmSync(ways.file);
+    expect(() => connect(`${ways.path}/${way}`)).toThrow(DatabaseError);
+    expect(readFileSync(`${ways.file}-wal`).equals(before)).toBe(true);
+  },
+);
 
 const REFUSED_PATHS: [name: string, says: string][] = [
   ["plants.db/", "it is not a file"],
@@ -117,9 +137,14 @@ test.each(REFUSED_PATHS)("connect() by %s is refused: %s; so is a check", async 
   symlinkSync("one.db", directory.at("other.db"));
   const path = `${directory.path}/${name}`;
   for (const access of ACCESSES) {
-    expect(() => connect(path, { access })).toThrow(new DatabaseError(`Cannot open database "${path}": ${says}`));
+    expect(() => connect(path, { access })).toThrow(
+      new DatabaseError(`Cannot open database "${path}": ${says}`),
+    );
   }
-  const check = sqliteAdapter(path).check({ stop: new AbortController().signal, onProgress: () => {} });
+  const check = sqliteAdapter(path).check({
+    stop: new AbortController().signal,
+    onProgress: () => {},
+  });
   await expect(check).rejects.toThrow(new DatabaseError(`Cannot open database "${path}": ${says}`));
   expect(existsSync(directory.at("none.db"))).toBe(false);
 });
@@ -138,7 +163,9 @@ test.each(LOSSES)("%s is noticed while the database is open", async (_what, lose
   await using database = sqliteDatabase(connect(directory.at("link.db")));
   const add = () => database.plants.add([fern], { timeoutMs: 1_000 });
   expect(await add()).toEqual(["added"]);
-  expect(database.metrics().find(({ name }) => name === "plant_store_wal_bytes")?.value).toBeGreaterThan(0);
+  expect(
+    database.metrics().find(({ name }) => name === "plant_store_wal_bytes")?.value,
+  ).toBeGreaterThan(0);
   lose(directory.at);
   await expect(add()).rejects.toMatchObject({ code: "storage_unavailable" });
 });
@@ -147,9 +174,19 @@ test("connect() in a directory whose name is not UTF-8 makes the file there", ()
   using directory = emptyDirectory();
   const script = `${PRELUDE} connect("plants.db").close(); connect("plants.db", { access: "read" }).close();`;
   const enter = 'cd "$1" && mkdir "$(printf "caf\\351")" && cd caf* && "$2" -e "$3"';
-  const { exitCode, stderr } = Bun.spawnSync(["sh", "-c", enter, "sh", directory.path, process.execPath, script]);
+  const { exitCode, stderr } = Bun.spawnSync([
+    "sh",
+    "-c",
+    enter,
+    "sh",
+    directory.path,
+    process.execPath,
+    script,
+  ]);
   expect([exitCode, stderr.toString()]).toEqual([0, ""]);
-  expect(readdirSync(directory.path, "buffer").map((name) => name.toString("latin1"))).toEqual(["caf\xe9"]);
+  expect(readdirSync(directory.path, "buffer").map((name) => name.toString("latin1"))).toEqual([
+    "caf\xe9",
+  ]);
 });
 
 test("a file's name may have the character that stands for what is not UTF-8: its marker is found by a link", () => {
@@ -161,7 +198,10 @@ test("a file's name may have the character that stands for what is not UTF-8: it
   expect(corruptionMarker(link).finding()).toBe("found before");
 });
 
-/** Makes and removes the files beside a database again and again, as processes do that open and close it. */
+/**
+ * Makes and removes the files beside a database again and again, as processes do that open and
+ * close it.
+ */
 const MAKE_AND_REMOVE = `
   import { closeSync, openSync, unlinkSync } from "node:fs";
   const files = ["-wal", "-shm"].map((suffix) => process.argv[1] + suffix);
@@ -179,7 +219,8 @@ test("connect() beside a process that removes the WAL just now says nothing of t
   await using other = Bun.spawn([process.execPath, "-e", MAKE_AND_REMOVE, path]);
   expect((await other.stdout.getReader().read()).value).toBeDefined();
   const refusal = new DatabaseError(`Cannot open database "${path}": file is not a database`);
-  for (let times = 0; times < 5_000; times++) expect(() => connect(path, { access: "write" })).toThrow(refusal);
+  for (let times = 0; times < 5_000; times++)
+    expect(() => connect(path, { access: "write" })).toThrow(refusal);
   other.kill("SIGKILL");
 });
 
@@ -188,7 +229,9 @@ const OTHER_USER = 65_534;
 
 const skipsOtherUser = process.getuid?.() !== 0;
 if (skipsOtherUser)
-  console.warn("Skipped, files that another user puts beside a database: giving files away needs root");
+  console.warn(
+    "Skipped, files that another user puts beside a database: giving files away needs root",
+  );
 
 /** A database of this user's in a directory that others may write to. */
 function sharedDirectory() {
@@ -202,7 +245,10 @@ function sharedDirectory() {
   return { ...directory, database: path };
 }
 
-/** A journal that SQLite rolls back into the database beside it, which has another plant under the same id then. */
+/**
+ * A journal that SQLite rolls back into the database beside it, which has another plant under the
+ * same id then.
+ */
 function plantJournal(file: string): void {
   using attacker = emptyDirectory();
   const script = `
@@ -219,7 +265,10 @@ function plantJournal(file: string): void {
 /** A marker as the program writes it. */
 function forgeMarker(file: string): void {
   const { ino, birthtimeNs } = statSync(file.replace(/-corrupt$/, ""), { bigint: true });
-  writeFileSync(file, JSON.stringify({ file: `${ino}:${birthtimeNs}`, finding: "forged", foundAt: "" }));
+  writeFileSync(
+    file,
+    JSON.stringify({ file: `${ino}:${birthtimeNs}`, finding: "forged", foundAt: "" }),
+  );
 }
 
 const makePipe = (file: string) => void Bun.spawnSync(["mkfifo", file]);
@@ -236,7 +285,12 @@ const ATTACKS: [what: string, suffix: string, attack: (file: string) => void, sa
   ["a pipe as marker", "-corrupt", makePipe, "is not a regular file"],
   ["an endless marker", "-corrupt", makeEndless, "is not a regular file"],
   ["a marker of a failed fsync", "-unsynced", makeEmpty, "belongs to another user (uid 65534)"],
-  ["a link as marker of a failed fsync", "-unsynced", (file) => symlinkSync("none", file), "is not a regular file"],
+  [
+    "a link as marker of a failed fsync",
+    "-unsynced",
+    (file) => symlinkSync("none", file),
+    "is not a regular file",
+  ],
 ];
 
 const CONNECT = `try { connect(path, { access }); console.log("connected"); } catch (error) { console.log(error.message); }`;
@@ -262,7 +316,9 @@ test.skipIf(skipsOtherUser).each(ATTACKS)(
   },
 );
 
-test.skipIf(skipsOtherUser).each(ATTACKS.filter(([what]) => /^a forged marker$|^a pipe as marker$/.test(what)))(
+test
+  .skipIf(skipsOtherUser)
+  .each(ATTACKS.filter(([what]) => /^a forged marker$|^a pipe as marker$/.test(what)))(
   "%s (%s) that another user puts beside the database of a server stops no plant",
   async (_what, suffix, attack) => {
     using directory = sharedDirectory();
@@ -287,7 +343,8 @@ test.each([
   const warnings: string[] = [];
   const options = { onWarning: (message: string) => void warnings.push(message) };
   await using _ = await openSqliteWorker(directory.at("plants.db"), options);
-  const warning = "Other users may write to the directory of the database, and so replace the database";
+  const warning =
+    "Other users may write to the directory of the database, and so replace the database";
   const isSafe = who === "only its owner may write to";
   expect(warnings).toEqual(isSafe ? [] : [expect.stringContaining(warning)]);
 });
@@ -299,7 +356,9 @@ test("a server on a file with two hard links warns of that", async () => {
   linkSync(path, directory.at("second.db"));
   const warnings: string[] = [];
 
-  await using _ = await openSqliteWorker(path, { onWarning: (message) => void warnings.push(message) });
+  await using _ = await openSqliteWorker(path, {
+    onWarning: (message) => void warnings.push(message),
+  });
 
   expect(warnings).toEqual([
     "The database file has several hard links, and SQLite keeps a WAL for each name: use one name, and remove the others",

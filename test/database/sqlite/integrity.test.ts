@@ -1,12 +1,13 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+
+import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { corruptionIn } from "../../../src/database/sqlite/errors.ts";
 import { checkIntegrity } from "../../../src/database/sqlite/integrity.ts";
 import { addPlants } from "../../../src/database/sqlite/plants.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
-import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
+import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -15,7 +16,10 @@ const PLANTS = 30_000;
 
 let bytesOfSound: Buffer | undefined;
 
-/** A directory with a large database without damage, which is made and checked once; gone at the end of the scope. */
+/**
+ * A directory with a large database without damage, which is made and checked once; gone at the end
+ * of the scope.
+ */
 function soundDatabase() {
   const directory = emptyDirectory(memoryDirectory());
   const path = directory.at("plants.db");
@@ -39,14 +43,17 @@ function findingIn(path: string, whole: boolean): string | undefined {
   }
 }
 
-test.each(Object.keys(DAMAGES) as Damage[])("checkIntegrity() finds %s without reading the whole at once", (what) => {
-  using sound = soundDatabase();
-  damage(sound.path, what);
-  // Which range of the plants it is depends on how fast the machine is.
-  const finding = what.includes("of tokens") ? /^token[^\n]*: [^\n]+$/ : /^plants[^\n]*: [^\n]+$/;
-  expect(findingIn(sound.path, false)).toMatch(finding);
-  expect(findingIn(sound.path, true)).toMatch(finding);
-});
+test.each(Object.keys(DAMAGES) as Damage[])(
+  "checkIntegrity() finds %s without reading the whole at once",
+  (what) => {
+    using sound = soundDatabase();
+    damage(sound.path, what);
+    // Which range of the plants it is depends on how fast the machine is.
+    const finding = what.includes("of tokens") ? /^token[^\n]*: [^\n]+$/ : /^plants[^\n]*: [^\n]+$/;
+    expect(findingIn(sound.path, false)).toMatch(finding);
+    expect(findingIn(sound.path, true)).toMatch(finding);
+  },
+);
 
 test("checkIntegrity() finds damage in the list of free pages without reading the whole at once", () => {
   using sound = soundDatabase();
@@ -58,7 +65,9 @@ test("checkIntegrity() finds damage in the list of free pages without reading th
   // The number of free pages: https://www.sqlite.org/fileformat.html#the_database_header
   bytes.writeUInt32BE(bytes.readUInt32BE(36) + 1, 36);
   writeFileSync(sound.path, bytes);
-  expect(findingIn(sound.path, false)).toMatch(/^sqlite_schema: .*Freelist: size is \d+ but should be \d+$/);
+  expect(findingIn(sound.path, false)).toMatch(
+    /^sqlite_schema: .*Freelist: size is \d+ but should be \d+$/,
+  );
 });
 
 test("checkIntegrity() counts every plant of a sound database once, in more than one range", () => {
@@ -73,7 +82,8 @@ test("checkIntegrity() counts every plant of a sound database once, in more than
 test("checkIntegrity() ends with its last step: beside a server it would rest once more", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
   using client = connect(database.path);
-  const yielded = (whole: boolean) => [...checkIntegrity(client, { whole })].filter((plants) => plants > 0);
+  const yielded = (whole: boolean) =>
+    [...checkIntegrity(client, { whole })].filter((plants) => plants > 0);
   expect(yielded(false)).toEqual([]);
   expect(yielded(true)).toEqual([HOSTILE_PLANTS.length]);
 });
@@ -98,24 +108,29 @@ const REPLACEMENTS: [string, (path: string) => void][] = [
   ["a sound one", () => {}],
 ];
 
-test.each(REPLACEMENTS)("the check beside a server says nothing of a file that was replaced by %s", async (_, make) => {
-  using sound = soundDatabase();
-  const other = `${sound.path}-other`;
-  copyFileSync(sound.path, other);
-  make(other);
-  const warning = Promise.withResolvers<unknown[]>();
-  const messages: string[] = [];
-  await using database = await openSqliteWorker(sound.path, {
-    onWarning: (...problem) => warning.resolve(problem),
-    onInfo: (message) => void messages.push(message),
-  });
-  renameSync(other, sound.path);
-  const failed = database.failed.then(({ message }) => [message]);
-  expect(await Promise.race([warning.promise, failed])).toEqual([
-    "Integrity check not finished",
-    "the file was removed or replaced",
-  ]);
-  expect(messages).toEqual(["Integrity check started"]);
-  await expect(database.plants.probe()).rejects.toThrow("storage is gone; send the plant again later");
-  expect(existsSync(`${sound.path}-corrupt`)).toBe(false);
-});
+test.each(REPLACEMENTS)(
+  "the check beside a server says nothing of a file that was replaced by %s",
+  async (_, make) => {
+    using sound = soundDatabase();
+    const other = `${sound.path}-other`;
+    copyFileSync(sound.path, other);
+    make(other);
+    const warning = Promise.withResolvers<unknown[]>();
+    const messages: string[] = [];
+    await using database = await openSqliteWorker(sound.path, {
+      onWarning: (...problem) => warning.resolve(problem),
+      onInfo: (message) => void messages.push(message),
+    });
+    renameSync(other, sound.path);
+    const failed = database.failed.then(({ message }) => [message]);
+    expect(await Promise.race([warning.promise, failed])).toEqual([
+      "Integrity check not finished",
+      "the file was removed or replaced",
+    ]);
+    expect(messages).toEqual(["Integrity check started"]);
+    await expect(database.plants.probe()).rejects.toThrow(
+      "storage is gone; send the plant again later",
+    );
+    expect(existsSync(`${sound.path}-corrupt`)).toBe(false);
+  },
+);

@@ -1,5 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+
 import * as fc from "fast-check";
+
 import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
 import { decodeBatch, encodeBatch } from "../../../src/database/sqlite/worker_messages.ts";
 import { makeTokens } from "../../bench/prefilled.ts";
