@@ -48,7 +48,7 @@ export const ERRORS = {
   insufficient_scope: {
     error: 4031,
     situation: "valid token without the required scope",
-    message: "the token lacks the required scope",
+    message: "the token does not have the required scope",
   },
   unknown_path: {
     error: 4041,
@@ -147,6 +147,16 @@ export class PlantStoreError extends Error {
   readonly code: ErrorCode;
   /** Why credentials were refused, in words for the log only. */
   readonly reason: string | undefined;
+
+  /**
+   * Recognises an error by its name and code: a program may have two copies of this module, and the
+   * class of the other copy is another one.
+   */
+  static override [Symbol.hasInstance](error: unknown): error is PlantStoreError {
+    if (!(error instanceof Error) || error.name !== "PlantStoreError") return false;
+
+    return Object.hasOwn(ERRORS, String((error as Partial<PlantStoreError>).code));
+  }
 
   /**
    * @param message A sentence for the client: what is wrong and where; never SQL, a path or a

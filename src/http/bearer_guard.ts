@@ -59,9 +59,13 @@ function requireAccepted(
   if (scope === undefined || !verdict.scopes.has(scope)) {
     // RFC 6750, section 3.1.
     const needed = `scope "${scope}"`;
-    throw new PlantStoreError("insufficient_scope", `the token does not have the ${needed}`, {
-      reason: `no ${needed}`,
-    });
+    throw new PlantStoreError(
+      "insufficient_scope",
+      `the token does not have the required ${needed}`,
+      {
+        reason: `no ${needed}`,
+      },
+    );
   }
 }
 

@@ -113,7 +113,7 @@ export function docs(files: DocsFiles) {
     const file = staticFile(type, load);
     app.get(path, ({ request }) => file(request.headers), { detail: { hide: true } });
   };
-  const home = { location: "/swagger", "x-content-type-options": "nosniff" };
+  const home = { location: "swagger", "x-content-type-options": "nosniff" };
   app.get("/", () => new Response(null, { status: 302, headers: home }), {
     detail: { hide: true },
   });

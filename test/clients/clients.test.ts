@@ -98,7 +98,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       { status: 200, name: "🌿", tag: "indoor" },
       { status: 400, error: 4002, message: "`name` must not contain U+0000 or a lone surrogate" },
       { status: 401, error: 4012, message: "the bearer token is not valid" },
-      { status: 403, error: 4031, message: 'the token does not have the scope "write"' },
+      { status: 403, error: 4031, message: 'the token does not have the required scope "write"' },
       {
         status: 409,
         error: 4091,

@@ -4,6 +4,7 @@ import { status } from "elysia";
 
 import { staticTokens } from "../../src/auth/static_tokens.ts";
 import type { AddOutcome } from "../../src/database/database.ts";
+import type * as errors from "../../src/errors.ts";
 import { ERRORS, PlantStoreError } from "../../src/errors.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { type AppOptions, createApp } from "../../src/http/app.ts";
@@ -120,6 +121,31 @@ test.each(FAULTS)(
       expect(await readError(response)).toMatchObject({ status: 500, error: 5001 });
       expect(faults).toEqual([{ cause, requestId: response.headers.get("x-request-id") ?? "" }]);
     }
+  },
+);
+
+test("an error of a second copy of the package has its own status", async () => {
+  const copy: typeof errors = await import(`../../src/errors.ts?${"copy"}`);
+  const cause = new copy.PlantStoreError("storage_unavailable", "storage is full");
+  expect(Object.getPrototypeOf(cause)).not.toBe(PlantStoreError.prototype);
+  const app = testApp({ plants: { add: () => Promise.reject(cause) } });
+  expect(await readError(await app.fetch(postPlant(FERN)))).toEqual({
+    status: 503,
+    error: 5032,
+    message: "storage is full",
+  });
+});
+
+test.each(["tea", "toString", undefined])(
+  "an error that only has the name of ours, and the code %p, is internal",
+  async (code) => {
+    const cause = Object.assign(new Error("tea"), { name: "PlantStoreError", code });
+    const { app, faults } = appWithFaults({ plants: { add: () => Promise.reject(cause) } });
+    expect(await readError(await app.fetch(postPlant(FERN)))).toMatchObject({
+      status: 500,
+      error: 5001,
+    });
+    expect(faults).toMatchObject([{ cause }]);
   },
 );
 

@@ -35,7 +35,7 @@ test("GET /metrics answers 403 to a token without the scope `metrics`, and 200 t
   expect(await readError(await appThatAsks(accepted(["write"])).app.fetch(get()))).toEqual({
     status: 403,
     error: 4031,
-    message: 'the token does not have the scope "metrics"',
+    message: 'the token does not have the required scope "metrics"',
   });
   expect((await appThatAsks(accepted(["metrics"])).app.fetch(get())).status).toBe(200);
 });

@@ -219,7 +219,7 @@ const CAUSES: Readonly<
   4011: ["Authorization", { "www-authenticate": 'Bearer realm="plant-store"' }],
   4012: ["not valid", { "www-authenticate": 'Bearer realm="plant-store", error="invalid_token"' }],
   4031: [
-    'the scope "write"',
+    'the required scope "write"',
     { "www-authenticate": 'Bearer realm="plant-store", error="insufficient_scope"' },
   ],
   4041: ["POST /plants"],

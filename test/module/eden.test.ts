@@ -5,6 +5,7 @@ import { treaty } from "@elysiajs/eden";
 import { createApp, groupCommit, memoryStore, type Plant, staticTokens } from "../../src/mod.ts";
 import type { Same } from "../clients/generated_client.ts";
 import { bearer, TOKEN } from "../support/client.ts";
+import { section } from "../support/guides.ts";
 
 type Client = ReturnType<typeof treaty<ReturnType<typeof createApp>>>;
 type CreatePlant = Client["plants"]["post"];
@@ -56,4 +57,16 @@ test("a client of Eden stores a plant, and gets the error of each status with it
     status: 401,
     error: { error: 4011, message: "the Authorization header must carry a bearer token" },
   });
+});
+
+test("with `parseDate: false`, as the guide says, a name that looks like a date stays a string", async () => {
+  expect(section("What the package exports")).toContain(
+    "treaty<ReturnType<typeof createApp>>(url, { parseDate: false })",
+  );
+  const store = memoryStore();
+  const authenticate = staticTokens([TOKEN]);
+  const app = createApp({ plants: groupCommit(store), ready: () => store.probe(), authenticate });
+  const { plants } = treaty(app, { parseDate: false });
+  const { data } = await plants.post({ id: 1, name: "2024-01-01" }, { headers: bearer() });
+  expect(data).toEqual({ name: "2024-01-01" });
 });
