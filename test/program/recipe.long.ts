@@ -127,7 +127,6 @@ const TESTS = [
   "test/database/sqlite/integrity.test.ts",
   "test/database/sqlite/worker_messages.test.ts",
   "test/database/postgres/database.test.ts",
-  "test/database/postgres/tables.test.ts",
 ];
 
 describe("Add a field", () => {
