@@ -2,8 +2,8 @@
  * What the service costs, beside programs by hand and on other frameworks: CPU from /proc (so Linux
  * only), on loopback, with fsync on. Prints tables, and writes JSON and the chart.
  *
- * `bun run bench [--part stored|refused|lone|start|growth|tokens|postgres]... [--quick] [--stored
- * 1000000] [--charts dist]`
+ * `bun run bench [--part stored|refused|lone|start|growth|bulk|tokens|postgres]... [--quick]
+ * [--stored 1000000] [--charts dist]`
  */
 import { closeSync, fdatasyncSync, mkdirSync, openSync, writeFileSync, writeSync } from "node:fs";
 import { availableParallelism, cpus, release } from "node:os";
@@ -13,6 +13,7 @@ import { parseArgs } from "node:util";
 import { emptyDirectory } from "../support/program.ts";
 import { chart } from "./chart.ts";
 import { BY_HAND, ELYSIA_DRIZZLE, HONO, OURS_NAME } from "./contenders.ts";
+import { bulk } from "./parts/bulk.ts";
 import { growth } from "./parts/growth.ts";
 import { lone } from "./parts/lone.ts";
 import { postgres } from "./parts/postgres.ts";
@@ -32,6 +33,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   lone,
   start,
   growth,
+  bulk,
   tokens,
   postgres,
 };

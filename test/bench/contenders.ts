@@ -60,6 +60,12 @@ export const CEILING: Contender = {
 /** What PostgreSQL is usually given: one INSERT a request, over a pool. */
 export const POOL = bun("one INSERT a request, pool of 10", "by_hand_pool.ts");
 
+/**
+ * The lean program with a Worker, on the packages of plant-store: Elysia, its schemas and parser,
+ * the bearer plugin.
+ */
+export const LEAN_ELYSIA = bun("lean, on Elysia", "peers/elysia_worker.ts");
+
 /** What its documentation shows, with one transaction a request. */
 export const ELYSIA_DRIZZLE = bun("Elysia + Drizzle", "peers/elysia_drizzle.ts");
 

@@ -1,10 +1,10 @@
 /**
- * Fails where CPU per stored plant, or of a refused request, is further above its goal than `GATE`
+ * Fails if CPU per stored plant, or of a refused request, is further above its goal than `GATE`
  * allows. Three attempts, of which the best counts: noise only ever adds.
  *
  * `bun run build && bun test/bench/gate.ts`
  */
-import { BY_HAND, ours } from "./contenders.ts";
+import { installPeers, LEAN_ELYSIA, ours } from "./contenders.ts";
 import { GATE } from "./goals.ts";
 import { refused } from "./parts/refused.ts";
 import { cpuGoals } from "./parts/stored.ts";
@@ -22,8 +22,8 @@ const refusals = await best(
 process.exitCode = stored && refusals ? 0 : 1;
 
 async function storedGoals(): Promise<readonly Outcome[]> {
-  const contenders = [ours(), BY_HAND.lean, BY_HAND.leanWorker];
-  return cpuGoals(await compare(contenders, ROUNDS, { connections: 64 }));
+  await installPeers();
+  return cpuGoals(await compare([ours(), LEAN_ELYSIA], ROUNDS, { connections: 64 }));
 }
 
 /** Whether each goal was met in some attempt, give or take its factor. */

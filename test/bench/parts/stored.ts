@@ -5,6 +5,7 @@ import {
   ELYSIA_DRIZZLE,
   HONO,
   installPeers,
+  LEAN_ELYSIA,
   ours,
   OURS_NAME,
 } from "../contenders.ts";
@@ -13,19 +14,22 @@ import { costTable, type Outcome, outcome, type Section } from "../report.ts";
 import { compare, type Costs, relative, type Rounds } from "../rounds.ts";
 import { requireFsync } from "../servers.ts";
 
-/** What a stored plant costs at 64 connections, beside the same by hand, and on other frameworks. */
+/**
+ * What a stored plant costs at 64 connections, beside lean programs with and without a framework,
+ * and usual ones.
+ */
 export async function stored(rounds: Rounds): Promise<Section> {
   await installPeers();
-  const contenders = [BY_HAND.lean, BY_HAND.leanWorker, ours(), ELYSIA_DRIZZLE, HONO];
+  const contenders = [BY_HAND.lean, BY_HAND.leanWorker, LEAN_ELYSIA, ours(), ELYSIA_DRIZZLE, HONO];
   const isUnchecked = skipsShim();
   if (!isUnchecked) for (const contender of contenders) await requireFsync(contender);
   const costs = await compare([CEILING, ...contenders], rounds, { connections: 64 });
-  const { name: worker } = BY_HAND.leanWorker;
-  const throughput = relative(costs, "perSecond", OURS_NAME, worker);
+  const { name: lean } = LEAN_ELYSIA;
+  const throughput = relative(costs, "perSecond", OURS_NAME, lean);
   return {
     title: "A stored plant",
     about:
-      "64 connections, ascending ids, an fsync before each 200 (plant-store and by hand: one for each batch).",
+      "64 connections, ascending ids, an fsync before each 200 (plant-store and the lean ones: one for each batch).",
     ...costTable(costs, "program", [
       ["CPU µs/plant", "cpuMicros", 1],
       ["plants/s", "perSecond", 0],
@@ -35,7 +39,7 @@ export async function stored(rounds: Rounds): Promise<Section> {
     ]),
     goals: [
       ...cpuGoals(costs),
-      outcome(`plants/s / ${worker}`, throughput, GOALS.throughputToLeanWorker, "least"),
+      outcome(`plants/s / ${lean}`, throughput, GOALS.throughputToLeanElysia, "least"),
     ],
     missing: isUnchecked
       ? ["whether each program fsyncs before its 200: there is no C compiler (cc)"]
@@ -43,12 +47,10 @@ export async function stored(rounds: Rounds): Promise<Section> {
   };
 }
 
-/** CPU of a stored plant beside the lean programs by hand. */
+/** CPU of a stored plant beside the lean program on Elysia. */
 export function cpuGoals(costs: Costs): Outcome[] {
-  const goal = (base: string, limit: number) =>
-    outcome(`CPU / ${base}`, relative(costs, "cpuMicros", OURS_NAME, base), limit);
+  const { name: lean } = LEAN_ELYSIA;
   return [
-    goal(BY_HAND.leanWorker.name, GOALS.cpuToLeanWorker),
-    goal(BY_HAND.lean.name, GOALS.cpuToLean),
+    outcome(`CPU / ${lean}`, relative(costs, "cpuMicros", OURS_NAME, lean), GOALS.cpuToLeanElysia),
   ];
 }
