@@ -21,7 +21,7 @@ export interface ReadinessOptions {
   /**
    * How long a verdict is fresh, in milliseconds: the path is public, and a probe costs an fsync.
    *
-   * @default { 500 }
+   * @default {500}
    */
   readonly maxAgeMs?: number;
   /**

@@ -23,7 +23,7 @@ export interface ConnectOptions {
   /**
    * Whether to reset the WAL, while other writers wait. After a failed fsync it is always reset.
    *
-   * @default { false }
+   * @default {false}
    */
   readonly resetsWal?: boolean;
 }
