@@ -1,8 +1,8 @@
 import type { Logger } from "@logtape/logtape";
 
 import { withAbort, withDeadline } from "../async/deadline.ts";
+import { adapterOf } from "../database/adapters.ts";
 import type { Database } from "../database/database.ts";
-import { adapterOf } from "../database/open_database.ts";
 import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import { HttpServer } from "../server/http_server.ts";
 import { beginLifetime, type Lifetime } from "../server/lifetime.ts";

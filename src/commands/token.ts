@@ -3,7 +3,7 @@ import { sha256 } from "../auth/sha256.ts";
 import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
 import { mintToken } from "../auth/tokens.ts";
 import type { TokenReader } from "../database/adapter.ts";
-import { type RefusedAction, toCommandError } from "../database/open_database.ts";
+import { type RefusedAction, toCommandError } from "../database/adapters.ts";
 import { CommandError, ConfigError } from "../errors.ts";
 import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
 import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";

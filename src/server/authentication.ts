@@ -7,7 +7,7 @@ import { jwtAuthenticator } from "../auth/jwt.ts";
 import { sha256 } from "../auth/sha256.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
 import type { TokenStore } from "../auth/token_store.ts";
-import { toCommandError } from "../database/open_database.ts";
+import { toCommandError } from "../database/adapters.ts";
 import { reasonOf } from "../errors.ts";
 import { isLoopback } from "../settings/parsers.ts";
 import type { Config } from "../settings/settings.ts";

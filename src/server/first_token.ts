@@ -5,7 +5,7 @@ import { sha256 } from "../auth/sha256.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { mintToken } from "../auth/tokens.ts";
 import type { DatabaseAdapter } from "../database/adapter.ts";
-import { reasonOfRefusal } from "../database/open_database.ts";
+import { reasonOfRefusal } from "../database/adapters.ts";
 import type { Config } from "../settings/settings.ts";
 
 /** What {@linkcode offerFirstToken} needs to know of the server. */

@@ -1,5 +1,5 @@
 import { staticTokenFault } from "../auth/tokens.ts";
-import type { DatabaseLocation } from "../database/open_database.ts";
+import type { DatabaseLocation } from "../database/adapters.ts";
 import { parsePostgresUrl } from "../database/postgres/url.ts";
 import { ConfigError } from "../errors.ts";
 
