@@ -41,7 +41,7 @@ export {
   type JwtOptions,
 } from "./auth/jwt.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
-export { type MintOptions, mintToken, type Sha256 } from "./auth/tokens.ts";
+export { type MintOptions, mintToken, type Sha256 } from "./auth/token_format.ts";
 export type { NewToken, TokenRecord, TokenStore, TokenUse } from "./auth/token_store.ts";
 export type { CompletedRequest, ObservedRequest, Observer } from "./http/observer.ts";
 export { readiness, type ReadinessOptions } from "./http/health.ts";

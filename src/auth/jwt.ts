@@ -14,7 +14,7 @@ import {
 import { semaphore } from "../async/semaphore.ts";
 import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
 import { ACCEPTED, accepted, type Authenticate, refused, type Verdict } from "./authenticate.ts";
-import { MAX_TOKEN_LENGTH, type Sha256 } from "./tokens.ts";
+import { MAX_TOKEN_LENGTH, type Sha256 } from "./token_format.ts";
 
 const RSA = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] as const;
 const ELLIPTIC_CURVES = ["ES256", "ES384", "ES512", "EdDSA", "Ed25519"] as const;

@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 
-import type { Sha256 } from "./tokens.ts";
+import type { Sha256 } from "./token_format.ts";
 
 /**
  * SHA-256 with `node:crypto`, which Bun, Deno and Node have: many times as fast as `crypto.subtle`

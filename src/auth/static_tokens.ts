@@ -1,6 +1,6 @@
 import { ACCEPTED, type Authenticate, refused } from "./authenticate.ts";
 import { sha256 } from "./sha256.ts";
-import { isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./tokens.ts";
+import { isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./token_format.ts";
 
 /**
  * Accepts these bearer tokens, each for everything, and no others. It compares digests, so a check

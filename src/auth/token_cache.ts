@@ -1,12 +1,12 @@
 import { ACCEPTED, accepted, refused, SCOPES, type Verdict } from "./authenticate.ts";
-import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
 import {
   digestKey,
   isMistyped,
   MAX_TOKEN_LENGTH,
   requireStaticTokens,
   type Sha256,
-} from "./tokens.ts";
+} from "./token_format.ts";
+import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
 
 /** The tokens in memory: validating one costs the same for any number of tokens. */
 export type TokenCache = Awaited<ReturnType<typeof tokenCache>>;

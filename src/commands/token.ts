@@ -1,7 +1,7 @@
 import { SCOPES } from "../auth/authenticate.ts";
 import { sha256 } from "../auth/sha256.ts";
+import { mintToken } from "../auth/token_format.ts";
 import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
-import { mintToken } from "../auth/tokens.ts";
 import type { TokenReader } from "../database/adapter.ts";
 import { type RefusedAction, toCommandError } from "../database/adapters.ts";
 import { CommandError, ConfigError } from "../errors.ts";

@@ -3,7 +3,7 @@ import type { Logger } from "@logtape/logtape";
 import { SCOPES } from "../auth/authenticate.ts";
 import { sha256 } from "../auth/sha256.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
-import { mintToken } from "../auth/tokens.ts";
+import { mintToken } from "../auth/token_format.ts";
 import type { DatabaseAdapter } from "../database/adapter.ts";
 import { reasonOfRefusal } from "../database/adapters.ts";
 import type { Config } from "../settings/settings.ts";

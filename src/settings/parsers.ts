@@ -1,4 +1,4 @@
-import { staticTokenFault } from "../auth/tokens.ts";
+import { staticTokenFault } from "../auth/token_format.ts";
 import type { DatabaseLocation } from "../database/adapters.ts";
 import { parsePostgresUrl } from "../database/postgres/url.ts";
 import { ConfigError } from "../errors.ts";

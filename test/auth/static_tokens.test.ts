@@ -3,7 +3,7 @@ import { expect, test } from "bun:test";
 import { ACCEPTED, refused } from "../../src/auth/authenticate.ts";
 import { sha256 } from "../../src/auth/sha256.ts";
 import { staticTokens } from "../../src/auth/static_tokens.ts";
-import { mintToken } from "../../src/auth/tokens.ts";
+import { mintToken } from "../../src/auth/token_format.ts";
 
 test("staticTokens() accepts its own tokens, one given twice too, and tells why it refuses others", () => {
   const [token, minted, longest] = [

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 
 import { sha256 } from "../../src/auth/sha256.ts";
-import { digestKey, isMistyped, mintToken } from "../../src/auth/tokens.ts";
+import { digestKey, isMistyped, mintToken } from "../../src/auth/token_format.ts";
 
 const ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
