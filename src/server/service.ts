@@ -17,7 +17,7 @@ import { errorResponse } from "../http/responses.ts";
 import { type Config, loggableSettings } from "../settings/settings.ts";
 import type { Logging } from "../telemetry/logging.ts";
 import { createMetrics, type Metrics } from "../telemetry/metrics.ts";
-import { createObserver } from "../telemetry/observer.ts";
+import { createObserver } from "../telemetry/request_log.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import { authenticator, keepFresh, loadTokens } from "./authentication.ts";
 import { type FirstTokenOptions, offerFirstToken } from "./first_token.ts";
