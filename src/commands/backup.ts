@@ -3,7 +3,8 @@ import { resolve } from "node:path";
 
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import type { Subcommand } from "./command.ts";
-import { counted, progressBar, sizeOf } from "./output.ts";
+import { counted, sizeOf } from "./messages.ts";
+import { progressBar } from "./progress_bar.ts";
 
 /** A path that ends with a slash, `.` or `..`: a directory. */
 const NO_FILE = /(?:^|\/)\.{0,2}$/;

@@ -1,6 +1,8 @@
 import { CommandError } from "../errors.ts";
 import type { Subcommand } from "./command.ts";
-import { counted, progressBar, writeOutput } from "./output.ts";
+import { counted } from "./messages.ts";
+import { writeOutput } from "./process.ts";
+import { progressBar } from "./progress_bar.ts";
 
 /**
  * `plant-store check`: a server does not start on a file that was found corrupt, until a check

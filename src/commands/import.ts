@@ -9,7 +9,9 @@ import { CommandError, ERRORS, PlantStoreError, reasonOf } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 import type { Call, Subcommand } from "./command.ts";
-import { grouped, type Io, progressBar } from "./output.ts";
+import { grouped } from "./messages.ts";
+import type { Io } from "./process.ts";
+import { progressBar } from "./progress_bar.ts";
 
 /**
  * `plant-store import`: a stored plant stays as it is. A refused line is reported, and the import

@@ -1,5 +1,5 @@
 import type { Subcommand } from "./command.ts";
-import { writeOutput } from "./output.ts";
+import { writeOutput } from "./process.ts";
 
 /** `plant-store licenses`. */
 export const licenses: Subcommand = {

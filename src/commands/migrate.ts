@@ -1,7 +1,7 @@
 import { withAbort } from "../async/deadline.ts";
 import { CommandError } from "../errors.ts";
 import type { Subcommand } from "./command.ts";
-import { writeOutput } from "./output.ts";
+import { writeOutput } from "./process.ts";
 
 /** `plant-store migrate`. */
 export const migrate: Subcommand = {

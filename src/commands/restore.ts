@@ -1,6 +1,7 @@
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import type { Subcommand } from "./command.ts";
-import { counted, progressBar, sizeOf } from "./output.ts";
+import { counted, sizeOf } from "./messages.ts";
+import { progressBar } from "./progress_bar.ts";
 
 /**
  * `plant-store restore`: changes nothing unless the whole backup is sound, and no process has the

@@ -9,7 +9,7 @@ import { beginLifetime, type Lifetime } from "../server/lifetime.ts";
 import { readStaticTokens } from "../settings/secret_files.ts";
 import { startLogging } from "../telemetry/logging.ts";
 import { type Call, settingsHelp, type Subcommand } from "./command.ts";
-import { QuietFailure } from "./output.ts";
+import { QuietFailure } from "./process.ts";
 
 /** `plant-store serve`: ends after a signal; fails if the storage failed, even during the stop. */
 export const serve: Subcommand = {

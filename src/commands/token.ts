@@ -7,7 +7,8 @@ import { type RefusedAction, toCommandError } from "../database/adapters.ts";
 import { CommandError, ConfigError } from "../errors.ts";
 import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
 import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
-import { counted, quoted, writeOutput } from "./output.ts";
+import { counted, quoted } from "./messages.ts";
+import { writeOutput } from "./process.ts";
 
 /** The commands of `plant-store token`. */
 export const TOKEN_COMMANDS: readonly Subcommand[] = [

@@ -3,7 +3,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 
 import { eventLoopTurn } from "../../src/async/timers.ts";
-import type { Io } from "../../src/commands/output.ts";
+import type { Io } from "../../src/commands/process.ts";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
 import { addPlants } from "../../src/database/sqlite/plants.ts";

@@ -1,6 +1,6 @@
 import { expect } from "bun:test";
 
-import type { Io } from "../../src/commands/output.ts";
+import type { Io } from "../../src/commands/process.ts";
 import { run } from "../../src/commands/program.ts";
 import { streamOf } from "./stream.ts";
 

@@ -1,0 +1,21 @@
+/** What was typed, in quotation marks; a very long text is cut. */
+export function quoted(text: string): string {
+  return text.length > 80 ? `"${text.slice(0, 80)}…"` : `"${text}"`;
+}
+
+/** A number for people: "400,000". */
+export function grouped(count: number): string {
+  return count.toLocaleString("en-US");
+}
+
+/** A number of things: "1 plant", "400,000 plants". */
+export function counted(count: number, thing: string): string {
+  return `${grouped(count)} ${thing}${count === 1 ? "" : "s"}`;
+}
+
+/** The size of a file for people: "12 kB", "1,200 MB". */
+export function sizeOf(bytes: number): string {
+  return bytes < 1e6
+    ? `${grouped(Math.ceil(bytes / 1e3))} kB`
+    : `${grouped(Math.round(bytes / 1e6))} MB`;
+}

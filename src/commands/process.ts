@@ -1,0 +1,48 @@
+import { CommandError, reasonOf } from "../errors.ts";
+
+/** The input and output of commands, and the signal that stops them. */
+export interface Io {
+  /**
+   * Writes a piece of a result. Resolves when it accepts more, and rejects with the system's error,
+   * which has the code `EPIPE` if the reader of a pipe has ended.
+   */
+  readonly write: (chunk: string) => Promise<void>;
+  /** Prints a message for people. */
+  readonly stderr: (text: string) => void;
+  /** Whether stderr is a terminal. */
+  readonly isTerminal: boolean;
+  /** Whether that terminal understands escape sequences (ECMA-48). */
+  readonly isAnsi: boolean;
+  /** https://no-color.org */
+  readonly hasColors: boolean;
+  /** Standard input. Call it once. */
+  readonly stdin: () => ReadableStream<Uint8Array>;
+  /** Aborted by the first SIGTERM, SIGINT or SIGQUIT, or by SIGHUP without a listener. */
+  readonly stop: AbortSignal;
+  /** Handles SIGHUP from then on, which asks a server to reload its certificate. */
+  readonly onHangup: (listener: () => void) => void;
+}
+
+/**
+ * A command failed, and there is nothing to print: it is logged, or the reader of the output has
+ * ended, as `head` does.
+ */
+export class QuietFailure extends Error {
+  override readonly name = "QuietFailure";
+}
+
+/**
+ * Writes a command's result, or a piece of it.
+ *
+ * @throws {QuietFailure} If the reader of a pipe has ended.
+ * @throws {CommandError} If writing fails otherwise, for example on a full disk.
+ */
+export async function writeOutput({ write }: Pick<Io, "write">, text: string): Promise<void> {
+  try {
+    await write(text);
+  } catch (cause) {
+    if (cause instanceof Error && "code" in cause && cause.code === "EPIPE")
+      throw new QuietFailure();
+    throw new CommandError(`Cannot write the output: ${reasonOf(cause)}`, { cause });
+  }
+}

@@ -1,0 +1,66 @@
+import type { Progress } from "../database/adapter.ts";
+import { counted, grouped } from "./messages.ts";
+import type { Io } from "./process.ts";
+
+const INTERVAL_MS = 100;
+/** Goes to the beginning of the line, and erases it (ECMA-48: CR, EL). */
+const ERASE = "\r\x1b[K";
+
+/**
+ * A line at the bottom of a terminal that shows how much is done, how many plants a second, and how
+ * much time is left. There is none unless the terminal understands escape sequences.
+ */
+export function progressBar(
+  { stderr, isAnsi }: Pick<Io, "stderr" | "isAnsi">,
+  now: () => number = () => performance.now(),
+) {
+  const begin = now();
+  let due = begin + INTERVAL_MS;
+  let line = "";
+
+  function draw(text: string): void {
+    if (text !== line) stderr(`${ERASE}${text}`);
+    line = text;
+  }
+
+  return {
+    /** Draws the line, ten times a second at most. */
+    update(state: Progress): void {
+      if (!isAnsi || now() < due) return;
+      due = now() + INTERVAL_MS;
+      draw(progressLine(state, (now() - begin) / 1000));
+    },
+    /** Prints a message above the line, where it stays. */
+    print(text: string): void {
+      if (text !== "") stderr(line === "" ? text : `${ERASE}${text}${line}`);
+    },
+    clear: () => draw(""),
+  };
+}
+
+/** @param elapsed In seconds. */
+function progressLine({ plants, done = plants ?? 0, total }: Progress, elapsed: number): string {
+  const rate = plants === undefined ? "" : rateOf(plants, elapsed);
+  if (total === undefined || done === 0) return rate;
+
+  const share = Math.min(1, done / total);
+  const bar = "#".repeat(Math.floor(share * BAR_WIDTH)).padEnd(BAR_WIDTH, "-");
+  const left = clock((elapsed * (1 - share)) / share);
+  return `[${bar}] ${Math.floor(share * 100)} % ${rate && `${rate}, `}${left} left`;
+}
+
+const BAR_WIDTH = 20;
+
+function rateOf(plants: number, elapsed: number): string {
+  return `${counted(plants, "plant")}, ${grouped(Math.round(plants / elapsed))}/s`;
+}
+
+/** Minutes and seconds; hours before them where there are any. */
+function clock(seconds: number): string {
+  const whole = Math.ceil(seconds);
+  const hours = Math.floor(whole / 3600);
+  const minutes = Math.floor(whole / 60) % 60;
+
+  const padded = [minutes, whole % 60].map((part) => String(part).padStart(2, "0")).join(":");
+  return hours === 0 ? padded : `${hours}:${padded}`;
+}
