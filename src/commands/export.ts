@@ -27,7 +27,7 @@ export const exportPlants: Subcommand = {
       "csv",
     ]);
     const { openPlants } = await adapter();
-    await using reader = await openPlants((message) => io.stderr(`${message}\n`));
+    await using reader = await openPlants();
     if (format === "csv") await write(io, `${["id", ...PLANT_FIELDS].join(",")}\r\n`);
     for await (const page of reader.pages()) {
       if (io.stop.aborted) break;

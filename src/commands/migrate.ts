@@ -16,11 +16,7 @@ export const migrate: Subcommand = {
   async run({ flags, adapter, io }) {
     const dryRun = flags["dryRun"] === true;
     const database = await adapter();
-    const migrating = database.migrate({
-      dryRun,
-      onWarning: (message) => io.stderr(`${message}\n`),
-    });
-    const migrations = await withAbort(migrating, io.stop);
+    const migrations = await withAbort(database.migrate({ dryRun }), io.stop);
     if (migrations === undefined)
       throw new CommandError("Stopped: the schema may or may not be up to date");
     if (dryRun) await writeOutput(io, migrations.map(({ script }) => script).join(""));

@@ -81,8 +81,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
     example: "token list --json",
     async run({ flags, adapter, io }) {
       const { name: database, openTokens } = await adapter();
-      const opening = () => openTokens((message) => io.stderr(`${message}\n`));
-      await withTokens(opening, { action: "list the tokens", database }, async (tokens) => {
+      await withTokens(openTokens, { action: "list the tokens", database }, async (tokens) => {
         const records = await tokens.list();
         if (flags["json"] === true)
           return writeOutput(io, `${JSON.stringify(records.map(toJson), null, 2)}\n`);

@@ -26,15 +26,11 @@ export interface DatabaseAdapter {
   /** Opens the database for a command that writes, even while a server runs. */
   openForWriting(options?: WritingOptions): Promise<Database>;
 
-  /**
-   * Opens the plants for a command that only reads: creates no database, and changes none.
-   *
-   * @param onWarning Takes a line for the user: plants may be missing.
-   */
-  openPlants(onWarning: OnWarning): Promise<PlantReader>;
+  /** Opens the plants for a command that only reads: creates no database, and changes none. */
+  openPlants(): Promise<PlantReader>;
 
   /** Opens the tokens for a command that only reads: creates no database. */
-  openTokens(onWarning: OnWarning): Promise<TokenReader>;
+  openTokens(): Promise<TokenReader>;
 
   /**
    * Reads the whole database for corruption, even while a server writes to it.
@@ -72,7 +68,6 @@ export interface DatabaseAdapter {
    */
   migrate(options: {
     readonly dryRun: boolean;
-    readonly onWarning: OnWarning;
   }): Promise<readonly { readonly tag: string; readonly script: string }[]>;
 }
 

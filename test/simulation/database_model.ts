@@ -188,7 +188,7 @@ export class DatabaseModel {
     if (inserted.size > 0 && !(await this.#replicated())) return ENDED;
     for (const row of inserted.values()) row.inProgress = false;
     this.#change();
-    return Array.from(inserted.keys(), (id) => ({ id }));
+    return Array.from(inserted, ([id, { name }]) => ({ id, name, tag: null }));
   }
 
   async #compare(ids: readonly string[], names: readonly string[]) {
@@ -237,7 +237,6 @@ type Send = (
 class ModelConnection implements Connection {
   /** After a failover, too: it is an address that moves. */
   readonly host = { host: "model", port: 5432 };
-  readonly isStandby = false;
   lockTimeoutMs = LOCK_TIMEOUT_MS;
   readonly #send: Send;
   readonly #closed = Promise.withResolvers<never>();

@@ -6,13 +6,13 @@ import type { PostgresUrl } from "./url.ts";
 
 /** Databases on a PostgreSQL server. */
 export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
-  const openForReading = (onWarning: (message: string) => void) =>
-    openPostgres(url, { access: "read", onWarning });
+  const openForReading = () => openPostgres(url, { access: "read" });
+
   return {
     name: url.database,
     flag: '--database "$DATABASE_URL"',
     maxInFlight: MAX_IN_FLIGHT,
-    openForServing: ({ onWarning }) => openPostgres(url, { isServing: true, onWarning }),
+    openForServing: () => openPostgres(url, { isServing: true }),
     openForWriting: ({ create = false } = {}) =>
       openPostgres(url, { access: create ? "create" : "write" }),
     openPlants: openForReading,
@@ -26,8 +26,8 @@ export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
     async restore() {
       throw new ConfigError("Cannot restore PostgreSQL: use pg_restore");
     },
-    async migrate({ dryRun, onWarning }) {
-      const migrations = await migratePostgres(url, dryRun, onWarning);
+    async migrate({ dryRun }) {
+      const migrations = await migratePostgres(url, dryRun);
       return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
     },
   };

@@ -14,8 +14,6 @@ export interface Connection {
   /** Runs statements without parameters, as one transaction. */
   script(statements: string): Promise<void>;
   readonly host: PostgresHost;
-  /** Whether it may lack the newest plants; true only on connections for reading. */
-  readonly isStandby: boolean;
   isOpen(): boolean;
   /** When the server last replied, by `performance.now()`. */
   repliedAt(): number;
@@ -25,18 +23,18 @@ export interface Connection {
 
 /** How to connect. */
 export interface ConnectionOptions {
-  /** Whether it must accept writes. If not, a standby is used when no other server is available. */
-  readonly writable: boolean;
   /** When the server ends a statement, in milliseconds. @default {STATEMENT_TIMEOUT_MS} */
   readonly statementTimeoutMs?: number | undefined;
   /**
    * Gives the session its `search_path`, and verifies the tables there. @default uses the role's,
    * and accepts all
    */
-  readonly tables?: {
-    searchPath(): string | undefined;
-    verify(connection: Connection): Promise<void>;
-  };
+  readonly tables?:
+    | {
+        searchPath(): string | undefined;
+        verify(connection: Connection): Promise<void>;
+      }
+    | undefined;
 }
 
 /** When the server ends a statement, in milliseconds, unless it is about to commit. */
@@ -57,7 +55,7 @@ export const LOCK_TIMEOUT_MS = 250;
 export async function connectTo(
   host: PostgresHost,
   url: PostgresUrl,
-  { writable, statementTimeoutMs = STATEMENT_TIMEOUT_MS, tables }: ConnectionOptions,
+  { statementTimeoutMs = STATEMENT_TIMEOUT_MS, tables }: ConnectionOptions = {},
 ): Promise<Connection> {
   let isOpen = true;
   const nonce = crypto.randomUUID();
@@ -92,8 +90,7 @@ export async function connectTo(
     // Without reserving it, the client would reconnect by itself, to a session that was not
     // verified.
     const reserved = await opened.reserve();
-    const isStandby = await verifySession(reserved, writable, nonce);
-    if (isStandby && !url.readsStandby) throw new PostgresFailure("25006");
+    await verifySession(reserved, nonce);
     let repliedAt = performance.now();
     const run = async <Result>(statement: () => Promise<Result>): Promise<Result> => {
       try {
@@ -108,7 +105,6 @@ export async function connectTo(
       query: (statement, parameters = []) => run(() => reserved.unsafe(statement, [...parameters])),
       script: (statements) => run(() => reserved.unsafe(statements).simple()),
       host,
-      isStandby,
       isOpen: () => isOpen,
       repliedAt: () => repliedAt,
       close,
@@ -195,8 +191,6 @@ const SESSION_SETTINGS = {
   array_nulls: "on",
   // The only one that the client can read.
   bytea_output: "hex",
-  // "on" quotes the names of types, which the verification of the tables compares.
-  quote_all_identifiers: "off",
   // "on" silently omits the rows that a policy hides. With "off" the statement fails, as in
   // pg_dump.
   row_security: "off",
@@ -205,14 +199,9 @@ const SESSION_SETTINGS = {
 /**
  * Reads back the settings that a 200 depends on, and refuses those that the session cannot change.
  *
- * @returns Whether the server is a standby.
- * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session must accept writes and is read-only.
+ * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session is read-only, as on a standby.
  */
-async function verifySession(
-  session: Bun.ReservedSQL,
-  writable: boolean,
-  nonce: string,
-): Promise<boolean> {
+async function verifySession(session: Bun.ReservedSQL, nonce: string): Promise<void> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
   const engine = found.is_citus
     ? "Citus"
@@ -226,9 +215,8 @@ async function verifySession(
     const other = found[name as keyof typeof SESSION_SETTINGS] ?? value;
     if (other !== value) refuse(`${name} is ${other} despite the session's settings, not ${value}`);
   }
-  if (writable && found.read_only === "on") throw new PostgresFailure("25006");
-  if (writable) requireDurable(found);
-  return found.is_standby;
+  if (found.read_only === "on") throw new PostgresFailure("25006");
+  requireDurable(found);
 }
 
 /** What `version()` contains on engines that only speak PostgreSQL's protocol. */
@@ -282,7 +270,7 @@ function refuse(reason: string): never {
  * Sets `synchronous_commit` for the session, so that no reload changes it: to `on`, which waits for
  * the disk here and on a synchronous standby, or `remote_apply`, which waits for more.
  */
-const SESSION = `SELECT ${DURABILITY}, pg_is_in_recovery() AS is_standby,
+const SESSION = `SELECT ${DURABILITY},
   version() AS version, EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus') AS is_citus,
   current_setting('transaction_read_only', true) AS read_only,
   current_setting('server_encoding', true) AS encoding,
@@ -294,5 +282,5 @@ const SESSION = `SELECT ${DURABILITY}, pg_is_in_recovery() AS is_standby,
 type SettingName =
   keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";
 type Session = Readonly<
-  Record<SettingName, string | null> & { is_standby: boolean; is_citus: boolean; version: string }
+  Record<SettingName, string | null> & { is_citus: boolean; version: string }
 >;

@@ -20,8 +20,6 @@ export interface PostgresOptions {
   readonly maxInFlight?: number;
   /** Whether a server opens it. Then every pool connects before the first plant. @default {false} */
   readonly isServing?: boolean;
-  /** Called with a problem that loses no data. @default does nothing */
-  readonly onWarning?: ((message: string) => void) | undefined;
 }
 
 /**
@@ -56,30 +54,29 @@ export async function openPostgres(
   url: PostgresUrl,
   options: PostgresOptions = {},
 ): Promise<Database> {
-  const {
-    access = "create",
-    maxInFlight = MAX_IN_FLIGHT,
-    isServing = false,
-    onWarning = () => {},
-  } = options;
-  const writable = access !== "read";
-  const servers = failover(url, onWarning);
-  const tables = tablesVerifier(writable, onWarning);
-  await connected(url, servers, { writable, timeoutMs: SCHEMA_TIMEOUT_MS }, async (connection) => {
+  const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false } = options;
+  const servers = failover(url);
+  // A role that only reads needs less of the tables. If one is missing, its statement fails.
+  const tables = access === "read" ? undefined : tablesVerifier();
+  await connected(url, servers, SCHEMA_TIMEOUT_MS, async (connection) => {
     await requireSchema(connection, access);
-    await tables.verify(connection);
+    await tables?.verify(connection);
   });
+
   const poolOf = (size: number, replyLimitMs?: number) =>
     new Pool({
       size,
-      connect: () => servers.connect({ writable, statementTimeoutMs: replyLimitMs, tables }),
+      connect: () => servers.connect({ statementTimeoutMs: replyLimitMs, tables }),
       onSilence: servers.suspect,
       replyLimitMs,
     });
   // Plants never wait for tokens. Reads, which wait for no standby, never wait for writes.
-  const [plants, writing, reading] = [poolOf(maxInFlight), poolOf(1), poolOf(1, READ_TIMEOUT_MS)];
+  const plants = poolOf(maxInFlight);
+  const writing = poolOf(1);
+  const reading = poolOf(1, READ_TIMEOUT_MS);
   const pools = [plants, writing, reading];
   const close = () => pools.forEach((pool) => pool.close());
+
   if (isServing) {
     // Otherwise a client would be the first to see that one pool cannot connect.
     const timeoutMs = url.connectTimeoutMs * (url.hosts.length + 1);
@@ -89,6 +86,7 @@ export async function openPostgres(
       (error: unknown) => (close(), Promise.reject(error)),
     );
   }
+
   return {
     plants: plantStore(plants),
     tokens: postgresTokens(reading, writing),
@@ -126,24 +124,20 @@ export function plantStore(pool: Pool): PlantStore {
  * @returns The pending migrations.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
-export function migratePostgres(
-  url: PostgresUrl,
-  dryRun: boolean,
-  onWarning: (message: string) => void,
-) {
-  const options = { writable: !dryRun, timeoutMs: MIGRATE_TIMEOUT_MS };
-  return connected(url, failover(url, onWarning), options, dryRun ? pendingMigrations : migrate);
+export function migratePostgres(url: PostgresUrl, dryRun: boolean) {
+  const use = dryRun ? pendingMigrations : migrate;
+  return connected(url, failover(url), MIGRATE_TIMEOUT_MS, use);
 }
 
 /** Uses one connection, for `timeoutMs` at most, and translates its failures for the operator. */
 function connected<Result>(
   url: PostgresUrl,
   servers: ReturnType<typeof failover>,
-  { writable, timeoutMs }: { readonly writable: boolean; readonly timeoutMs: number },
+  timeoutMs: number,
   use: (connection: Connection) => Promise<Result>,
 ): Promise<Result> {
   return translated("open", url, async () => {
-    const connection = await servers.connect({ writable });
+    const connection = await servers.connect();
     return await withDeadline(use(connection), timeoutMs, () => {
       throw new PostgresFailure("DEADLINE");
     }).finally(connection.close);

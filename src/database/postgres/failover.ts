@@ -4,21 +4,19 @@ import { type Connection, type ConnectionOptions, connectTo } from "./connection
 import { codeOf, PostgresFailure } from "./errors.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
-/**
- * Connects to the servers of a URL, and remembers which of them responded.
- *
- * @param onWarning Called once, when a standby is read from.
- */
-export function failover(url: PostgresUrl, onWarning: (message: string) => void = () => {}) {
+/** Connects to the servers of a URL, and remembers which of them responded. */
+export function failover(url: PostgresUrl) {
   const silent = new Set<PostgresHost>();
   let lastUsed: PostgresHost | undefined;
-  let hasWarned = false;
 
-  const rank = (host: PostgresHost) => (silent.has(host) ? 2 : host === lastUsed ? 0 : 1);
+  function rank(host: PostgresHost): number {
+    if (silent.has(host)) return 2;
+    return host === lastUsed ? 0 : 1;
+  }
 
   async function connectToHost(
     host: PostgresHost,
-    options: ConnectionOptions,
+    options?: ConnectionOptions,
   ): Promise<Connection> {
     try {
       const connection = await connectTo(host, url, options);
@@ -39,7 +37,7 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
      * @throws {PostgresFailure} `NO_SERVER`; or, if it applies to every server, `UNSAFE` or 25006
      *   (read-only). The message names each server and its reason.
      */
-    async connect(options: ConnectionOptions): Promise<Connection> {
+    async connect(options?: ConnectionOptions): Promise<Connection> {
       const connection = await connectToFirst({
         hosts: () => url.hosts.toSorted((one, other) => rank(one) - rank(other)),
         isSilent: (host) => silent.has(host),
@@ -47,17 +45,12 @@ export function failover(url: PostgresUrl, onWarning: (message: string) => void 
         retryMs: url.connectTimeoutMs,
       });
       lastUsed = connection.host;
-      if (connection.isStandby && !hasWarned) onWarning(`${describeHost(connection.host)} ${LAGS}`);
-      hasWarned ||= connection.isStandby;
       return connection;
     },
     /** Reports that a server did not reply to a statement: the others are tried before it. */
     suspect: (host: PostgresHost) => void silent.add(host),
   };
 }
-
-const LAGS =
-  "is a standby, and no other server is available: it may lack the newest plants and tokens";
 
 /** How long a server may keep the next one from being tried, in milliseconds. It may respond later. */
 const HEAD_START_MS = 1_000;
@@ -88,20 +81,18 @@ async function connectToFirst({
   connect,
   retryMs,
 }: Candidates): Promise<Connection> {
-  const found: { primary?: Connection; standby?: Connection; isOver: boolean } = { isOver: false };
-  const accepted = Promise.withResolvers<void>();
+  const accepted = Promise.withResolvers<Connection>();
+  let isOver = false;
   const attempts = new Map<PostgresHost, Promise<void>>();
   const failures = new Map<PostgresHost, PostgresFailure>();
 
   async function attempt(host: PostgresHost): Promise<void> {
     try {
       const connection = await connect(host);
-      const role = connection.isStandby ? "standby" : "primary";
-      if (found.isOver || found[role] !== undefined) return connection.close();
+      if (isOver) return connection.close();
 
-      found[role] = connection;
-      // Beside a standby, another host may be the primary, which has every plant.
-      if (role === "primary") accepted.resolve();
+      isOver = true;
+      accepted.resolve(connection);
     } catch (error) {
       if (!(error instanceof PostgresFailure)) return accepted.reject(error);
       failures.set(
@@ -113,36 +104,31 @@ async function connectToFirst({
     }
   }
 
-  async function attemptAll(): Promise<void> {
+  async function attemptAll(): Promise<Connection> {
     const end = performance.now() + retryMs;
 
-    for (let round = 0; !found.isOver; round++) {
+    for (let round = 0; !isOver; round++) {
       for (const host of hosts()) {
-        if (found.isOver || attempts.has(host)) continue;
+        if (isOver || attempts.has(host)) continue;
+
         const attempted = attempt(host);
         attempts.set(host, attempted);
         if (!isSilent(host)) await withDeadline(attempted, HEAD_START_MS, () => {});
       }
 
-      if (attempts.size === 0 || found.standby !== undefined || performance.now() >= end) break;
+      if (attempts.size === 0 || performance.now() >= end) break;
       await Promise.race([pause(backoffMs(round, LONGEST_PAUSE_MS)), ...attempts.values()]);
     }
 
     await Promise.all(attempts.values());
+    return isOver ? await accepted.promise : fail([...failures.values()]);
   }
 
   try {
-    await Promise.race([accepted.promise, attemptAll()]);
-  } catch (error) {
-    found.standby?.close();
-    throw error;
+    return await Promise.race([accepted.promise, attemptAll()]);
   } finally {
-    found.isOver = true;
+    isOver = true;
   }
-
-  if (found.primary === undefined) return found.standby ?? fail([...failures.values()]);
-  found.standby?.close();
-  return found.primary;
 }
 
 /**

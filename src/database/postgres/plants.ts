@@ -1,7 +1,7 @@
 import { eq, getTableColumns, gte, lt, type SQL, sql, type SQLChunk } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 
-import { type NewPlant, type Plant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
+import { type NewPlant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
 import { PAGE_PLANTS, PAGE_TEXT, type StoreOutcome } from "../database.ts";
 import {
   type Connection,
@@ -32,8 +32,10 @@ const INSERT = db
   .select(sql`SELECT ${list(ARRAYS.map((array) => sql`unnest(${array})`))}`)
   // On the id only: a conflict in an operator's own unique index is an error, not a stored plant.
   .onConflictDoNothing({ target: plants.id })
-  .returning({ id: plants.id })
+  .returning()
   .toSQL().sql;
+
+const SENT_COLUMNS = COLUMNS.map((column) => sql`sent.${sql.identifier(column)}`);
 
 /** What is sent to be compared. Its order gives each plant its place, from 1. */
 const sent = sql`unnest(${list(ARRAYS)}) WITH ORDINALITY AS sent (${list(COLUMNS.map((column) => sql.identifier(column)))}, place)`;
@@ -48,15 +50,18 @@ const sent = sql`unnest(${list(ARRAYS)}) WITH ORDINALITY AS sent (${list(COLUMNS
 const COMPARE = db
   .select({
     place: sql`sent.place::int`.as("place"),
-    isSame: sql.join(PLANT_FIELDS.map(isSame), sql` AND `).as("is_same"),
+    isSame: sql`${row(COLUMNS.map((column) => plants[column]))} = ${row(SENT_COLUMNS)}`.as(
+      "is_same",
+    ),
   })
   .from(sent)
   .innerJoin(plants, eq(plants.id, sql`sent.id`))
   .for("key share", { of: plants, skipLocked: true })
   .toSQL().sql;
 
-function isSame(field: keyof Plant): SQL {
-  return sql`${plants[field]} COLLATE "C" IS NOT DISTINCT FROM sent.${sql.identifier(field)}`;
+/** As text, a row is what a client reads of it, whatever types the columns have. */
+function row(columns: SQLChunk[]): SQL {
+  return sql`ROW(${list(columns)})::text COLLATE "C"`;
 }
 
 function list(parts: SQLChunk[]): SQL {
@@ -78,18 +83,18 @@ export async function addPlants(
   held: HeldIds,
   deadline: number,
 ): Promise<readonly StoreOutcome[]> {
-  const items = batch.map((plant): Item => ({
+  const entries = batch.map((plant): Entry => ({
     ...plant,
     outcome: "unavailable",
-    first: undefined,
+    duplicateOf: undefined,
   }));
   // Overlapping batches in different orders would deadlock.
-  const sorted = items.toSorted((one, other) =>
+  const sorted = entries.toSorted((one, other) =>
     one.id < other.id ? -1 : Number(one.id > other.id),
   );
-  for (const [index, item] of sorted.entries()) {
+  for (const [index, entry] of sorted.entries()) {
     const before = sorted[index - 1];
-    if (before?.id === item.id) item.first = before.first ?? before;
+    if (before?.id === entry.id) entry.duplicateOf = before.duplicateOf ?? before;
   }
 
   const now = performance.now();
@@ -97,85 +102,98 @@ export async function addPlants(
   await addAll(connection, steps.insert ?? [], held, deadline);
   await retry(connection, steps.retry ?? [], held, deadline);
 
-  for (const { id, outcome } of items) if (outcome !== "unavailable") held.released(id);
-  return items.map(outcomeOf);
+  for (const { id, outcome } of entries) if (outcome !== "unavailable") held.released(id);
+  return entries.map(outcomeOf);
 }
 
 /** Adds plants whose ids met no lock before. */
 async function addAll(
   connection: Connection,
-  items: readonly Item[],
+  entries: readonly Entry[],
   held: HeldIds,
   deadline: number,
 ): Promise<void> {
-  if (items.length === 0) return;
-  const isDone = await insert(connection, toAdd(items));
-  await compare(connection, items);
-  const open = toAdd(items);
-  if (isDone || open.length === 0) return;
+  if (entries.length === 0) return;
+
+  const isDone = await insert(connection, toInsert(entries));
+  await compare(connection, entries);
+  const rest = toInsert(entries);
+  if (isDone || rest.length === 0) return;
 
   // Waits for a lock on the whole table. If that times out, the batch is repeated: no id is at
   // fault.
   await connection.query(INSERT, columnsOf([]));
-  await insertBesideLocks(connection, open, held, { maxLocks: MAX_SEARCH_LOCKS, deadline });
-  await compare(connection, items);
+
+  await insertBesideLocks(connection, rest, held, { maxLocks: MAX_SEARCH_LOCKS, deadline });
+  await compare(connection, entries);
 }
 
 /** Adds plants whose ids met a lock before. It may have ended. */
 async function retry(
   connection: Connection,
-  items: readonly Item[],
+  entries: readonly Entry[],
   held: HeldIds,
   deadline: number,
 ): Promise<void> {
-  if (items.length === 0) return;
-  await insertBesideLocks(connection, toAdd(items), held, { maxLocks: MAX_RETRY_LOCKS, deadline });
-  await compare(connection, items);
+  if (entries.length === 0) return;
+
+  const limits = { maxLocks: MAX_RETRY_LOCKS, deadline };
+  await insertBesideLocks(connection, toInsert(entries), held, limits);
+  await compare(connection, entries);
 }
 
 /** A plant of a batch. Its outcome is `unavailable` until it is known. */
-interface Item extends NewPlant {
+interface Entry extends NewPlant {
   outcome: StoreOutcome;
-  /** If it is not the first plant with its id: that one, which counts. */
-  first: Item | undefined;
+  /** The first plant of the batch with the same id, if this is a later one. Only the first is inserted. */
+  duplicateOf: Entry | undefined;
 }
 
-/** The first plants of their ids that are neither added nor found. */
-function toAdd(items: readonly Item[]): readonly Item[] {
-  return items.filter(({ outcome, first }) => outcome === "unavailable" && first === undefined);
+/** The plants to insert: no duplicates, and none whose outcome is known. */
+function toInsert(entries: readonly Entry[]): readonly Entry[] {
+  return entries.filter(
+    ({ outcome, duplicateOf }) => outcome === "unavailable" && duplicateOf === undefined,
+  );
 }
 
-function outcomeOf(item: Item): StoreOutcome {
-  const { outcome, first } = item;
-  if (outcome !== "unavailable" || first?.outcome !== "added") return outcome;
-  return samePlant(first, item) ? "present" : "conflict";
+function outcomeOf(entry: Entry): StoreOutcome {
+  const { outcome, duplicateOf } = entry;
+  if (outcome !== "unavailable" || duplicateOf?.outcome !== "added") return outcome;
+  return samePlant(duplicateOf, entry) ? "present" : "conflict";
 }
 
 /** Inserts plants. Returns false if a lock timed out, which rolls the insert back. */
-async function insert(connection: Connection, items: readonly Item[]): Promise<boolean> {
+async function insert(connection: Connection, entries: readonly Entry[]): Promise<boolean> {
+  let rows: readonly PlantRow[];
   try {
-    const rows = await connection.query<{ id: string }>(INSERT, columnsOf(items));
-    const ids = new Set(rows.map(({ id }) => id));
-    const isWhole = ids.size === items.length;
-    for (const item of items) if (isWhole || ids.has(String(item.id))) item.outcome = "added";
-    return true;
+    rows = await connection.query<PlantRow>(INSERT, columnsOf(entries));
   } catch (error) {
     // lock_not_available
     if (codeOf(error) === "55P03") return false;
     throw error;
   }
+
+  const inserted = new Map(rows.map((row) => [String(row.id), row]));
+  for (const entry of entries) {
+    const row = inserted.get(String(entry.id));
+    if (row === undefined) continue;
+    // An operator's trigger or type may have changed the plant: then another one has the id.
+    entry.outcome = samePlant(plantFrom(row), entry) ? "added" : "conflict";
+  }
+  return true;
 }
 
-/** Compares the plants whose first is neither added nor found with the rows of their ids. */
-async function compare(connection: Connection, items: readonly Item[]): Promise<void> {
-  const open = items.filter((item) => (item.first ?? item).outcome === "unavailable");
-  if (open.length === 0) return;
+/** Compares the plants whose outcome is unknown with the rows of their ids. */
+async function compare(connection: Connection, entries: readonly Entry[]): Promise<void> {
+  const unknown = entries.filter((entry) => (entry.duplicateOf ?? entry).outcome === "unavailable");
+  if (unknown.length === 0) return;
+
   const rows = await connection.query<{ place: number; is_same: boolean }>(
     COMPARE,
-    columnsOf(open),
+    columnsOf(unknown),
   );
   for (const { place, is_same } of rows)
-    (open[place - 1] as Item).outcome = is_same ? "present" : "conflict";
+    (unknown[place - 1] as Entry).outcome = is_same ? "present" : "conflict";
 }
 
 function columnsOf(plants: readonly NewPlant[]): string[] {
@@ -184,6 +202,13 @@ function columnsOf(plants: readonly NewPlant[]): string[] {
       ? bigintArray(plants.map(({ id }) => id))
       : textArray(plants.map((plant) => plant[column])),
   );
+}
+
+/** A row as the client reads it: a bigint is text. */
+type PlantRow = Readonly<Record<keyof NewPlant, string | null>>;
+
+function plantFrom(row: PlantRow): NewPlant {
+  return plantOf(BigInt(row.id as string), (field) => row[field]);
 }
 
 /**
@@ -211,11 +236,11 @@ const DEADLINE_MARGIN_MS = 100;
  */
 async function insertBesideLocks(
   connection: Connection,
-  items: readonly Item[],
+  entries: readonly Entry[],
   held: HeldIds,
   { maxLocks, deadline }: { readonly maxLocks: number; readonly deadline: number },
 ): Promise<void> {
-  const parts = [items];
+  const parts = [entries];
   let locks = 0;
 
   await setLockTimeout(connection, PART_LOCK_TIMEOUT_MS);
@@ -234,10 +259,12 @@ async function insertBesideLocks(
   }
 }
 
-function split(items: readonly Item[]): readonly (readonly Item[])[] {
-  const size = Math.ceil(items.length / PARTS);
-  const count = Math.ceil(items.length / size);
-  return Array.from({ length: count }, (_, part) => items.slice(part * size, (part + 1) * size));
+function split(entries: readonly Entry[]): readonly (readonly Entry[])[] {
+  const partSize = Math.ceil(entries.length / PARTS);
+  const count = Math.ceil(entries.length / partSize);
+  return Array.from({ length: count }, (_, part) =>
+    entries.slice(part * partSize, (part + 1) * partSize),
+  );
 }
 
 /** For the session: a connection never changes its session. */
@@ -245,14 +272,16 @@ async function setLockTimeout(connection: Connection, timeoutMs: number): Promis
   await connection.query("SELECT set_config('lock_timeout', $1::text, false)", [String(timeoutMs)]);
 }
 
-const size = sql.join(
+const textBytes = sql.join(
   PLANT_FIELDS.map((field) => sql`coalesce(octet_length(${plants[field]}), 0)`),
   sql` + `,
 );
 const page = db
   .select({
     ...getTableColumns(plants),
-    before: sql<number>`sum(${size}) OVER (ORDER BY ${plants.id}) - (${size})`.as("before"),
+    before: sql<number>`sum(${textBytes}) OVER (ORDER BY ${plants.id}) - (${textBytes})`.as(
+      "before",
+    ),
   })
   .from(plants)
   .where(gte(plants.id, placeholder("from")))
@@ -266,14 +295,14 @@ const SELECT_PAGE = db
   .orderBy(page.id)
   .toSQL();
 
-/** Reads a page of plants, ordered by id, from this id on. Bun returns a bigint as text. */
+/** Reads a page of plants, ordered by id, from this id on. */
 export function readPage(from: bigint): Work<readonly NewPlant[]> {
   const parameters = SELECT_PAGE.params.map((value) =>
     String(typeof value === "number" ? value : from),
   );
   return async ({ query }) => {
-    const rows = await query<Record<keyof NewPlant, string>>(SELECT_PAGE.sql, parameters);
-    return rows.map((row) => plantOf(BigInt(row.id), (field) => row[field]));
+    const rows = await query<PlantRow>(SELECT_PAGE.sql, parameters);
+    return rows.map(plantFrom);
   };
 }
 

@@ -13,7 +13,6 @@ const PARAMETERS = [
   "sslcert",
   "sslkey",
   "connect_timeout",
-  "target_session_attrs",
   "application_name",
 ] as const;
 
@@ -51,8 +50,6 @@ export function parsePostgresUrl(url: string) {
     ...parseTls(parameters, hosts),
     /** The session's name, shown in `pg_stat_activity`. */
     applicationName: parameters.application_name ?? "plant-store",
-    /** Whether to read from a standby if no other server is available. */
-    readsStandby: parseReadsStandby(parameters.target_session_attrs),
     /** The time limit for connecting to one host, in milliseconds. */
     connectTimeoutMs: parseTimeout(parameters.connect_timeout),
   };
@@ -152,10 +149,4 @@ function parseTimeout(text = "2"): number {
   const seconds = /^\d{1,3}$/.test(text) ? Number(text) : 0;
   if (seconds >= 1) return seconds * 1_000;
   throw new RangeError("expected connect_timeout to be 1 to 999 seconds");
-}
-
-/** Writing never uses a read-only server, whatever the URL says. */
-function parseReadsStandby(target = "any"): boolean {
-  if (["read-write", "primary", "any"].includes(target)) return target === "any";
-  throw new RangeError("expected target_session_attrs to be read-write: plants are written");
 }

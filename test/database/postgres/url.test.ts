@@ -20,7 +20,6 @@ test("parsePostgresUrl() reads hosts, database, user and password", () => {
     sslrootcert: undefined,
     sslcert: undefined,
     sslkey: undefined,
-    readsStandby: true,
     applicationName: "plant-store",
     connectTimeoutMs: 2_000,
   });
@@ -30,13 +29,12 @@ test("parsePostgresUrl() reads hosts, database, user and password", () => {
 test("parsePostgresUrl() reads every parameter that it knows", () => {
   const parameters =
     "sslmode=verify-ca&sslrootcert=/ca.pem&sslcert=/me.pem&sslkey=/me.key&connect_timeout=7";
-  const url = parsePostgresUrl(`${USER}db/plants?${parameters}&target_session_attrs=read-write`);
+  const url = parsePostgresUrl(`${USER}db/plants?${parameters}`);
   expect(url).toMatchObject({
     sslmode: "verify-ca",
     sslrootcert: "/ca.pem",
     sslcert: "/me.pem",
     sslkey: "/me.key",
-    readsStandby: false,
     connectTimeoutMs: 7_000,
   });
 });
@@ -48,7 +46,7 @@ test("parsePostgresUrl() wants no sslmode where there is no network in between",
 });
 
 const PARAMETERS =
-  "there are sslmode, sslrootcert, sslcert, sslkey, connect_timeout, target_session_attrs, application_name";
+  "there are sslmode, sslrootcert, sslcert, sslkey, connect_timeout, application_name";
 
 /** URLs by what is said of them. */
 const REFUSED: Readonly<Record<string, readonly string[]>> = {
@@ -91,9 +89,6 @@ const REFUSED: Readonly<Record<string, readonly string[]>> = {
     ],
   'expected the parameter "sslmode" once': [`${USER}db/plants?sslmode=verify-full&sslmode=disable`],
   "expected connect_timeout to be 1 to 999 seconds": [`${USER}127.0.0.1/plants?connect_timeout=0`],
-  "expected target_session_attrs to be read-write: plants are written": [
-    `${USER}127.0.0.1/plants?target_session_attrs=standby`,
-  ],
 };
 
 test.each(
