@@ -220,27 +220,59 @@ test.each(["before", "meanwhile"])(
     if (when === "before") marker.write("found");
     let written = "";
     const write = async (chunk: string) => ((written += chunk), marker.write("found"));
-    const stderr = `Database "${database.path}" is corrupt (found): plants may be missing\n`;
+    const stderr = `Database "${database.path}" is corrupt (found): read 1 plants; some may be missing\n`;
     expect(await runExport(database.path, { write })).toEqual({ exitCode: 1, stdout: "", stderr });
     expect(written).toBe('{"id":1,"name":"Fern"}\n');
   },
 );
 
-test("export of a file with a damaged page writes every plant before it, and fails with one line", async () => {
-  using directory = emptyDirectory();
-  const path = directory.at("plants.db");
-  // All of them would be one page of the export.
-  makeLargeDatabase(path, 3_000);
-  const whole = await exported(path);
-  damage(path, "a zeroed page in the middle");
-  const { exitCode, stdout, stderr } = await runExport(path);
-  expect(whole.startsWith(stdout)).toBe(true);
-  expect(plantsOn(stdout).length).toBeWithin(1_000, 2_000);
-  expect({ exitCode, stderr }).toEqual({
-    exitCode: 1,
-    stderr: `Cannot read database "${path}": it is corrupt (database disk image is malformed)\n`,
-  });
-});
+/** The ids around each gap in an export of a damaged file: of the last plant before it, and of the next. */
+function gapsIn(whole: string, rest: string): string[] {
+  const kept = new Set(rest.split("\n"));
+  const gaps: string[] = [];
+  let before: NewPlant | undefined;
+  let isGap = false;
+  for (const line of whole.split("\n").slice(0, -1)) {
+    if (!kept.has(line)) {
+      isGap = true;
+      continue;
+    }
+    const [plant] = plantsOn(`${line}\n`);
+    if (isGap)
+      gaps.push(before ? `between ids ${before.id} and ${plant?.id}` : `below id ${plant?.id}`);
+    [before, isGap] = [plant, false];
+  }
+  return isGap ? [...gaps, `above id ${before?.id}`] : gaps;
+}
+
+test.each([
+  ["a zeroed page in the middle", 1],
+  ["zeroed pages at both ends and in the middle", 3],
+] as const)(
+  "export of a file with %s writes all other plants, and says between which ids some are missing",
+  async (what, count) => {
+    using directory = emptyDirectory();
+    const path = directory.at("plants.db");
+    makeLargeDatabase(path, 20_000);
+    const whole = await exported(path);
+    damage(path, what);
+
+    const { exitCode, stdout, stderr } = await runExport(path);
+
+    const plants = plantsOn(stdout);
+    // In their order, and as they were.
+    const kept = new Set(stdout.split("\n"));
+    expect(stdout).toBe(whole.replace(/.*\n/g, (line) => (kept.has(line.trimEnd()) ? line : "")));
+    // A page holds about a hundred.
+    expect(plants.length).toBeGreaterThan(20_000 - 150 * count);
+    const gaps = gapsIn(whole, stdout);
+    expect(gaps).toHaveLength(count);
+    expect({ exitCode, stderr }).toEqual({
+      exitCode: 1,
+      stderr: `Database "${path}" is corrupt (database disk image is malformed): read ${plants.length} plants; some are missing ${gaps.join(", ")}\n`,
+    });
+  },
+);
 
 const STOPS: [when: string, until: (stop: () => void) => Partial<Io>][] = [
   [

@@ -212,7 +212,11 @@ test.each([
     1,
     'Cannot open database "none.db": there is no such file; choose another with --database\n',
   ],
-  ["file:text.db", 1, '"text.db" is corrupt: file is not a database\n'],
+  [
+    "file:text.db",
+    1,
+    '"text.db" is corrupt: file is not a database; save what can be read: plant-store export; then restore a backup\n',
+  ],
   ["postgres://plants@localhost:5432/plants", 2, "Cannot check PostgreSQL: use pg_amcheck\n"],
 ])(
   "check of %s, which is no plant-store's database, fails with one line",

@@ -53,6 +53,8 @@ export const DAMAGES = {
   "a zeroed page in the middle": (pages) => pages.leaf.fill(0),
   "flipped bits in a page in the middle": (pages) => flip(pages.leaf, 8, 200),
   "a zeroed first page of plants": (pages) => pages.first.fill(0),
+  "zeroed pages at both ends and in the middle": ({ first, leaf, last }) =>
+    [first, leaf, last].forEach((page) => page.fill(0)),
   "a zeroed table of the revision of tokens": (pages) => pages.tokenRevision.fill(0),
   "a page in the place of another": (pages) => pages.leaf.set(pages.other),
   "an id that is out of order": ({ leaf }) => flip(leaf, cellOf(leaf, 0) + 2, 1),
@@ -81,6 +83,9 @@ function pagesOf(bytes: Buffer, path: string) {
   const page = (number: number) => bytes.subarray((number - 1) * PAGE_BYTES, number * PAGE_BYTES);
   const child = (inner: Buffer, index: number) => page(inner.readUInt32BE(cellOf(inner, index)));
   let inner = page(rootOf("plants"));
+  let last = inner;
+  // The right-most child is in the header of a page.
+  while (isInner(last)) last = page(last.readUInt32BE(8));
   while (isInner(child(inner, 0))) inner = child(inner, 0);
   const middle = Math.floor(inner.readUInt16BE(3) / 2);
   return {
@@ -90,6 +95,8 @@ function pagesOf(bytes: Buffer, path: string) {
     leaf: child(inner, middle),
     /** The one that holds the plants of the lowest ids. */
     first: child(inner, 0),
+    /** The one that holds the plants of the highest ids. */
+    last,
     /** The one before the leaf in the middle. */
     other: child(inner, middle - 1),
     /** The table that counts the changes of tokens. */

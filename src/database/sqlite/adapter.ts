@@ -120,12 +120,14 @@ async function openHere(path: string, access: "create" | "write"): Promise<Datab
  */
 async function checkWithMarker(path: string, { stop, onProgress }: ReadOptions) {
   const marker = withDatabaseError("open", path, () => corruptionMarker(path));
+  const corrupt = (finding: string) =>
+    `"${path}" is corrupt: ${finding}; save what can be read: plant-store export; then restore a backup`;
   const before = marker.content();
   // A step of SQLite can take seconds: after a signal the process does not wait for it.
-  const result = await withAbort(checkFile(path, `"${path}"`, onProgress), stop);
+  const result = await withAbort(checkFile(path, corrupt, onProgress), stop);
   if (result === undefined) return undefined;
   marker.clear(before);
   const finding = marker.finding();
-  if (finding !== undefined) throw new DatabaseError(`"${path}" is corrupt: ${finding}`);
+  if (finding !== undefined) throw new DatabaseError(corrupt(finding));
   return result;
 }

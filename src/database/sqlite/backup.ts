@@ -180,10 +180,12 @@ async function copyAndCheck(source: string, draft: string, { onProgress }: ReadO
       throw new DatabaseError(`Cannot restore "${source}": ${UNREADABLE}`, { cause });
     },
   );
-  return checkFile(draft, "it", onProgress).catch(({ message }: Error) => {
-    // The user knows the backup, not its copy.
-    throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, backup)}`);
-  });
+  return checkFile(draft, (finding) => `it is corrupt: ${finding}`, onProgress).catch(
+    ({ message }: Error) => {
+      // The user knows the backup, not its copy.
+      throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, backup)}`);
+    },
+  );
 }
 
 const UNREADABLE =

@@ -157,18 +157,21 @@ export function startReader(onProgress?: ReadOptions["onProgress"]) {
 /**
  * Checks a database once, in a Worker, even while a server writes to it.
  *
- * @param name What the message calls it if it is corrupt.
+ * @param corrupt The message if it is corrupt, made of what was found.
  * @param onProgress Called after each step.
  * @throws {DatabaseError} If it is corrupt, or the check itself failed.
  */
-export async function checkFile(path: string, name: string, onProgress: ReadOptions["onProgress"]) {
+export async function checkFile(
+  path: string,
+  corrupt: (finding: string) => string,
+  onProgress: ReadOptions["onProgress"],
+) {
   const reader = startReader(onProgress);
   const failed = (error: Error): never => {
     throw new DatabaseError(reasonOf(error));
   };
   const checked = await reader.call("check", path).catch(failed).finally(reader.terminate);
-  if (checked?.finding !== undefined)
-    throw new DatabaseError(`${name} is corrupt: ${checked.finding}`);
+  if (checked?.finding !== undefined) throw new DatabaseError(corrupt(checked.finding));
   return checked;
 }
 

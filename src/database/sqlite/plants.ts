@@ -3,7 +3,14 @@ import type { Database } from "bun:sqlite";
 import { eq, getTableColumns, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 
-import { type NewPlant, plantOf, samePlant, textLength } from "../../plant/plant.ts";
+import {
+  INT64_MAX,
+  INT64_MIN,
+  type NewPlant,
+  plantOf,
+  samePlant,
+  textLength,
+} from "../../plant/plant.ts";
 import type { PlantReader } from "../adapter.ts";
 import {
   type AddOutcome,
@@ -13,7 +20,7 @@ import {
   PAGE_TEXT,
 } from "../database.ts";
 import { connect } from "./connection.ts";
-import { withDatabaseError } from "./errors.ts";
+import { corruptionIn, withDatabaseError } from "./errors.ts";
 import { corruptionMarker } from "./fail_stop.ts";
 import { plants } from "./schema.ts";
 
@@ -69,28 +76,120 @@ function toPlant(row: PlantRow): NewPlant {
 export function openPlants(path: string): PlantReader {
   const client = connect(path, { access: "read" });
   const marker = corruptionMarker(path);
+
   return {
     async *pages() {
-      yield* keysetPages(readPage(client));
+      let plants = 0;
+      const gaps: Gap[] = [];
+
+      for await (const page of keysetPages(skippingGaps(readPage(client), gaps))) {
+        plants += page.length;
+        yield page;
+      }
+
       // At the end: all that can be read was read, and a server may have found corruption
       // meanwhile. A row that SQLite does not reach from the root is missing without an error.
-      const finding = marker.finding();
-      if (finding !== undefined) {
-        throw new DatabaseError(
-          `Database "${path}" is corrupt (${finding}): plants may be missing`,
-        );
-      }
+      const finding = gaps[0]?.finding ?? marker.finding();
+      if (finding === undefined) return;
+      throw new DatabaseError(
+        `Database "${path}" is corrupt (${finding}): read ${plants} plants; ${missingIn(gaps)}`,
+      );
     },
     [Symbol.asyncDispose]: async () => client.close(),
   };
 }
+
+/** Where plants cannot be read. */
+interface Gap {
+  readonly finding: string;
+  /** The first id of the gap. */
+  readonly from: bigint;
+  /** The id of the next plant; `undefined` if there is none. */
+  readonly next: bigint | undefined;
+}
+
+/**
+ * Goes on behind what cannot be read, and adds each gap. SQLite finds a page by the id that it
+ * searches for, so the pages behind a corrupt one can still be read.
+ */
+function skippingGaps(readFrom: PageReader, gaps: Gap[]): PageReader {
+  return (from) => {
+    try {
+      return readFrom(from);
+    } catch (error) {
+      const finding = corruptionIn(error);
+      if (finding === undefined) throw error;
+
+      const page = pageBehind(readFrom, from);
+      gaps.push({ finding, from, next: page[0]?.id });
+      return page;
+    }
+  };
+}
+
+/** The first page that can be read behind a corrupt one; empty if there is none. */
+function pageBehind(readFrom: PageReader, from: bigint): readonly NewPlant[] {
+  let page: readonly NewPlant[] | undefined;
+  const canRead = (id: bigint) => {
+    try {
+      page = readFrom(id);
+      return true;
+    } catch (error) {
+      if (corruptionIn(error) === undefined) throw error;
+      return false;
+    }
+  };
+
+  const ids = idsBehind(from);
+  const found = ids.findIndex(canRead);
+  if (found === -1) return [];
+
+  // Halves what lies between, to the first id from which a page can be read.
+  let [bad, next] = [ids[found - 1] ?? from, ids[found] as bigint];
+  while (next - bad > 1n) {
+    const middle = bad + (next - bad) / 2n;
+    if (canRead(middle)) next = middle;
+    else bad = middle;
+  }
+  return page ?? [];
+}
+
+/**
+ * Ids to search for behind one that cannot be read, ascending: near it and near zero densely, and
+ * ever more rarely further away. Some 200, however far the next page is.
+ */
+function idsBehind(from: bigint): readonly bigint[] {
+  const powers = Array.from({ length: 63 }, (_, exponent) => 1n << BigInt(exponent));
+  const ids = [...powers.flatMap((power) => [from + power, power, -power]), INT64_MAX];
+  return ids
+    .filter((id) => id > from && id <= INT64_MAX)
+    .toSorted((one, other) => (one < other ? -1 : 1));
+}
+
+/** How many gaps a message names. */
+const NAMED_GAPS = 10;
+
+/** Says where plants may be missing. */
+function missingIn(gaps: readonly Gap[]): string {
+  if (gaps.length === 0) return "some may be missing";
+
+  const named = gaps.slice(0, NAMED_GAPS).map(({ from, next }) => {
+    if (next === undefined) return from === INT64_MIN ? "everywhere" : `above id ${from - 1n}`;
+    return from === INT64_MIN ? `below id ${next}` : `between ids ${from - 1n} and ${next}`;
+  });
+  const others = gaps.length > NAMED_GAPS ? `, and in ${gaps.length - NAMED_GAPS} more gaps` : "";
+  return `some are missing ${named.join(", ")}${others}`;
+}
+
+/** Reads a page of plants from an id on, ordered by id. */
+type PageReader = (from: bigint) => readonly NewPlant[];
 
 /**
  * Prepares reading pages of plants: from an id on, ordered by id.
  *
  * @throws {DatabaseError} If the database cannot be read, now or by a later call.
  */
-export function readPage(client: Database): (from: bigint) => readonly NewPlant[] {
+export function readPage(client: Database): PageReader {
   const reading = <Result>(call: () => Result) => withDatabaseError("read", client.filename, call);
   const statement = reading(() => client.prepare<PlantRow, [bigint, number]>(PAGE));
   return (from) => reading(() => pageOf(statement.iterate(from, PAGE_PLANTS)));

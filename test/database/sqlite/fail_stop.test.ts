@@ -53,7 +53,9 @@ test("a check that finds nothing keeps a marker that was written in the meantime
   for (const finding of ["found by a server", "found again"]) {
     const result = checkDuring(database.path, () => corruptionMarker(database.path).write(finding));
     await expect(result).rejects.toEqual(
-      new DatabaseError(`"${database.path}" is corrupt: ${finding}`),
+      new DatabaseError(
+        `"${database.path}" is corrupt: ${finding}; save what can be read: plant-store export; then restore a backup`,
+      ),
     );
     expect(corruptionMarker(database.path).finding()).toBe(finding);
   }
