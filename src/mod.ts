@@ -42,6 +42,12 @@ export {
 } from "./auth/jwt.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
 export { type MintOptions, mintToken, type Sha256 } from "./auth/token_format.ts";
-export type { NewToken, TokenRecord, TokenStore, TokenUse } from "./auth/token_store.ts";
+export type {
+  NewToken,
+  TokenFilter,
+  TokenRecord,
+  TokenStore,
+  TokenUse,
+} from "./auth/token_store.ts";
 export type { CompletedRequest, ObservedRequest, Observer } from "./http/observer.ts";
 export { readiness, type ReadinessOptions } from "./http/health.ts";

@@ -45,10 +45,12 @@ export async function tokenCache(
   { staticTokens = [], sha256, now = Date.now }: TokenCacheOptions,
 ) {
   requireStaticTokens(staticTokens);
-  const staticKeys = staticTokens.map((token) => sha256(token, "base64"));
-  /** Of the tokens when they were read. */
+  /** A static token may be stored as well: if it was ever revoked, it stays refused. */
+  const digests = staticTokens.map((token) => sha256(token));
+  /** Of the tokens when they were read, and when that was. */
   let revision: string | undefined;
-  /** By digest; revoked and expired tokens too, so that the log can name the reason. */
+  let readAt = 0;
+  /** By digest; those that ended lately too, so that the log can name the reason. */
   let known = new Map<string, CachedToken>();
   /** The minute of the last use, by the token's name. */
   const unwrittenUses = new Map<string, number>();
@@ -88,10 +90,14 @@ export async function tokenCache(
     /** Reads the stored tokens again if they changed: other processes create and revoke tokens. */
     async refresh(): Promise<void> {
       const current = await store.revision();
-      if (current === revision) return;
-      const stored = await store.list();
-      known = new Map(staticKeys.map((key) => [key, STATIC_TOKEN]));
+      const time = now();
+      // If the clock was set back, tokens that were left out may not have expired yet.
+      if (current === revision && time >= readAt) return;
+
+      const stored = await store.list({ endedSince: new Date(time - ENDED_MS), digests });
+      known = new Map(digests.map((digest) => [digestKey(digest), STATIC_TOKEN]));
       for (const record of stored) known.set(digestKey(record.digest), cachedToken(record));
+      readAt = time;
       // Last: if a token cannot be read, the next refresh fails as well.
       revision = current;
     },
@@ -114,6 +120,9 @@ export async function tokenCache(
   await cache.refresh();
   return cache;
 }
+
+/** How long a server knows why a token is refused after it ended, in milliseconds: a week. */
+const ENDED_MS = 7 * 86_400_000;
 
 /** A use is recorded to the minute: one write a minute for each token. */
 const MINUTE_MS = 60_000;

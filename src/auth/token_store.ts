@@ -34,8 +34,8 @@ export type NewToken = Pick<TokenRecord, "name" | "digest" | "createdAt" | "expi
  * ```
  */
 export interface TokenStore {
-  /** Every token stored, revoked and expired ones too, oldest first. */
-  list(): Promise<readonly TokenRecord[]>;
+  /** Every token stored, revoked and expired ones too, oldest first; or those of a filter. */
+  list(filter?: TokenFilter): Promise<readonly TokenRecord[]>;
   /**
    * Changes when any process adds, revokes or deletes tokens, but not when plants or uses are
    * written. Servers read it every few seconds. Read it before {@linkcode list}: a change between
@@ -58,6 +58,14 @@ export interface TokenStore {
    * unknown names.
    */
   recordUses(uses: readonly TokenUse[]): Promise<void>;
+}
+
+/** The tokens that a server needs: those that ended long ago would only cost memory. */
+export interface TokenFilter {
+  /** Leaves out tokens that were revoked or expired before this time. */
+  readonly endedSince: Date;
+  /** Keeps tokens with these digests, whenever they ended. */
+  readonly digests: readonly Uint8Array[];
 }
 
 /** The last use of a token. */

@@ -1,4 +1,10 @@
-import type { NewToken, TokenRecord, TokenStore, TokenUse } from "../auth/token_store.ts";
+import type {
+  NewToken,
+  TokenFilter,
+  TokenRecord,
+  TokenStore,
+  TokenUse,
+} from "../auth/token_store.ts";
 import { type NewPlant, type Plant, samePlant } from "../plant/plant.ts";
 import {
   type AddOutcome,
@@ -80,9 +86,13 @@ function memoryTokens(): TokenStore {
   }
 
   function isTaken({ name, digest }: NewToken): boolean {
-    const isSame = (token: TokenRecord) =>
-      token.digest.every((byte, index) => byte === digest[index]);
-    return tokens.has(name) || tokens.values().some(isSame);
+    return tokens.has(name) || tokens.values().some((token) => isSame(token.digest, digest));
+  }
+
+  function isKept(token: TokenRecord, { endedSince, digests }: TokenFilter): boolean {
+    const ends = [token.revokedAt, token.expiresAt].filter((end) => end !== null);
+    if (ends.every((end) => end >= endedSince)) return true;
+    return digests.some((digest) => isSame(token.digest, digest));
   }
 
   function recordUse({ name, at }: TokenUse): void {
@@ -92,10 +102,12 @@ function memoryTokens(): TokenStore {
   }
 
   return {
-    list: async () =>
-      [...tokens.values()].toSorted(
-        (one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1),
-      ),
+    list: async (filter) =>
+      [...tokens.values()]
+        .filter((token) => filter === undefined || isKept(token, filter))
+        .toSorted(
+          (one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1),
+        ),
     revision: async () => String(revision),
     async add(token) {
       if (isTaken(token)) return false;
@@ -117,4 +129,8 @@ function memoryTokens(): TokenStore {
     },
     recordUses: async (uses) => uses.forEach(recordUse),
   };
+}
+
+function isSame(one: Uint8Array, other: Uint8Array): boolean {
+  return one.every((byte, index) => byte === other[index]);
 }

@@ -104,6 +104,35 @@ test("tokenCache() learns of tokens made and revoked elsewhere when it is refres
   expect(list).toHaveBeenCalledTimes(4);
 });
 
+test("tokenCache() knows for a week why a token is refused, and accepts none that it has forgotten", async () => {
+  const week = 7 * 86_400_000;
+  const fixture = await tokenFixture(
+    record("expiring", { expiresAt: after(1_000) }),
+    record("revoked"),
+    record("static-token-0123456789"),
+  );
+  await fixture.tokens.revoke("revoked", after(1_000));
+  await fixture.tokens.revoke("static-token-0123456789", after(1_000));
+  const cache = await fixture.cache(["static-token-0123456789"]);
+  const refusal = (token: string) => {
+    const verdict = cache.authenticate(token);
+    return verdict.ok ? "accepted" : verdict.reason;
+  };
+  const refusals = () => ["expiring", "revoked", "static-token-0123456789"].map(refusal);
+  for (const [milliseconds, expected] of [
+    [week + 1_000, ['"expiring" is expired', '"revoked" is revoked']],
+    [week + 1_001, ["unknown", "unknown"]],
+    // The clock was wrong.
+    [999, ["accepted", '"revoked" is revoked']],
+  ] as const) {
+    fixture.now = after(milliseconds).getTime();
+    // A change, except after the clock was set back.
+    if (milliseconds > week) await fixture.tokens.add(record(`added ${milliseconds}`));
+    await cache.refresh();
+    expect(refusals()).toEqual([...expected, '"static-token-0123456789" is revoked']);
+  }
+});
+
 test("tokenCache() reads nothing again when another process stores plants or uses in SQLite", async () => {
   using directory = emptyDirectory();
   const path = directory.at("plants.db");

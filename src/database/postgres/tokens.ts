@@ -31,6 +31,13 @@ const COLUMNS = Object.entries(getTableColumns(tokens)).map(([name, column]) => 
 const LIST = db
   .select(Object.fromEntries(COLUMNS))
   .from(tokens)
+  .where(
+    or(
+      // The lesser of the times that are not null.
+      sql`coalesce(least(${tokens.revokedAt}, ${tokens.expiresAt}), 'infinity') >= ${placeholder("endedSince")}::timestamptz`,
+      sql`${tokens.digest} = ANY(${placeholder("digests")}::bytea[])`,
+    ),
+  )
   .orderBy(asc(tokens.createdAt), sql`${tokens.name} COLLATE "C"`)
   .toSQL().sql;
 
@@ -126,8 +133,12 @@ const REVISION_TIMEOUT_MS = 2_000;
 export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
   const write = <Result>(work: Work<Result>) => writing.run(work, TIMEOUT_MS);
   return {
-    async list() {
-      const rows = await reading.run(({ query }) => query<TokenRow>(LIST), TIMEOUT_MS);
+    async list(filter) {
+      const endedSince = filter?.endedSince.toISOString() ?? "-infinity";
+      const digests = textArray(filter?.digests.map((digest) => `\\x${digest.toHex()}`) ?? []);
+      const list: Work<readonly TokenRow[]> = ({ query }) =>
+        query<TokenRow>(LIST, [endedSince, digests]);
+      const rows = await reading.run(list, TIMEOUT_MS);
       return rows.map((row) => ({
         ...row,
         digest: new Uint8Array(row.digest),

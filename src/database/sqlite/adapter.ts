@@ -81,7 +81,7 @@ export async function openSqliteWorker(
       probe: () => call("probe"),
     },
     tokens: {
-      list: () => allTokens((row) => call("page", row)),
+      list: (filter) => allTokens((row) => call("page", row, filter)),
       revision: () => call("revision"),
       add: (token) => call("add", token),
       revoke: (name, at) => call("revoke", name, at),

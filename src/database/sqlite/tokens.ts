@@ -3,7 +3,12 @@ import type { Changes, Database } from "bun:sqlite";
 import { and, eq, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 
-import { formatScopes, type TokenStore, type TokenUse } from "../../auth/token_store.ts";
+import {
+  formatScopes,
+  type TokenFilter,
+  type TokenStore,
+  type TokenUse,
+} from "../../auth/token_store.ts";
 import { tokenRevision, tokens } from "./schema.ts";
 import { allTokens, PAGE_TOKENS } from "./worker_messages.ts";
 
@@ -13,7 +18,7 @@ export interface SqliteTokens extends TokenStore {
    * Resolves to the tokens after this row, in the order of the rows, as {@linkcode allTokens} reads
    * them.
    */
-  page(row: number): Promise<string>;
+  page(row: number, filter?: TokenFilter): Promise<string>;
 }
 
 /** How calls of SQLite run. */
@@ -26,7 +31,7 @@ interface Run {
 /** Prepares the statements for tokens. */
 export function sqliteTokens(client: Database, { read, write }: Run): SqliteTokens {
   const db = drizzle({ client });
-  const readPage = client.prepare<never, [number]>(PAGE);
+  const readPage = client.prepare<never, [number, number, string]>(PAGE);
   const revision = db.select({ revision: tokenRevision.revision }).from(tokenRevision).prepare();
   const increment = db
     .update(tokenRevision)
@@ -45,11 +50,15 @@ export function sqliteTokens(client: Database, { read, write }: Run): SqliteToke
   /** Runs a statement, and changes the revision if it changed tokens. Returns how many. */
   const change = (statement: { run(): unknown }) => write(() => runAndCount(statement));
 
-  const page = async (row: number) => read(() => String(readPage.values(row)[0]?.[0]));
+  async function page(row: number, filter?: TokenFilter): Promise<string> {
+    const { endedSince = Number.MIN_SAFE_INTEGER, digests = [] } = filter ?? {};
+    const hex = JSON.stringify(digests.map((digest) => digest.toHex()));
+    return read(() => String(readPage.values(row, Number(endedSince), hex)[0]?.[0]));
+  }
 
   return {
     page,
-    list: () => allTokens(page),
+    list: (filter) => allTokens((row) => page(row, filter)),
     revision: async () => read(() => String(revision.get()?.revision)),
     async add(token) {
       const row = { ...token, scopes: formatScopes(token.scopes) };
@@ -73,7 +82,12 @@ export function sqliteTokens(client: Database, { read, write }: Run): SqliteToke
 const PAGE = `
   SELECT json_group_array(json_array(
     rowid, name, hex(digest), scopes, created_at, expires_at, revoked_at, last_used_at))
-  FROM (SELECT rowid, * FROM tokens WHERE rowid > ? ORDER BY rowid LIMIT ${PAGE_TOKENS})`;
+  FROM (
+    SELECT rowid, * FROM tokens
+    WHERE rowid > ?1 AND (
+      min(ifnull(revoked_at, ?2), ifnull(expires_at, ?2)) >= ?2
+      OR digest IN (SELECT unhex(value) FROM json_each(?3)))
+    ORDER BY rowid LIMIT ${PAGE_TOKENS})`;
 
 /** A use does not change the revision: every server would read all tokens every minute. */
 function useRecorder(client: Database): (use: TokenUse) => void {
