@@ -22,8 +22,9 @@ import { serve } from "./serve.ts";
 import { TOKEN_COMMANDS } from "./token.ts";
 
 /**
- * Runs the program with these arguments (without its own name), and resolves to the exit code: 0, 1
- * (it failed) or 2 (it was called wrongly).
+ * Runs the program with these arguments (without its own name).
+ *
+ * @returns The exit code: 0 success, 1 failure, 2 usage error.
  */
 export async function run(
   args: readonly string[],
@@ -65,7 +66,8 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
       "after",
       examples("--port 8080", "token create greenhouse --expires 90d", "export > plants.ndjson"),
     )
-    .addHelpText("after", "\nExit codes: 0, 1 (it failed), 2 (it was called wrongly).")
+    .addHelpText("after", "\nExit codes: 0 success, 1 failure, 2 usage error.")
+    .addHelpText("after", "Guide: src/commands/README.md, in the source and in the npm package.")
     .configureHelp({
       subcommandTerm(command) {
         if (command.name() === "token") return "token create|list|…";

@@ -46,7 +46,7 @@ function progressLine({ plants, done = plants ?? 0, total }: Progress, elapsed: 
   const share = Math.min(1, done / total);
   const bar = "#".repeat(Math.floor(share * BAR_WIDTH)).padEnd(BAR_WIDTH, "-");
   const left = clock((elapsed * (1 - share)) / share);
-  return `[${bar}] ${Math.floor(share * 100)} % ${rate && `${rate}, `}${left} left`;
+  return `[${bar}] ${Math.floor(share * 100)}% ${rate && `${rate}, `}${left} left`;
 }
 
 const BAR_WIDTH = 20;

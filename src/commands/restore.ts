@@ -3,6 +3,9 @@ import type { Subcommand } from "./command.ts";
 import { counted, sizeOf } from "./messages.ts";
 import { progressBar } from "./progress_bar.ts";
 
+const HELP = `
+Stop the server first: restore refuses a database that a process has open.`;
+
 /**
  * `plant-store restore`: changes nothing unless the whole backup is sound, and no process has the
  * database open.
@@ -10,6 +13,7 @@ import { progressBar } from "./progress_bar.ts";
 export const restore: Subcommand = {
   usage: "restore <backup>",
   description: "Put a backup in the place of the database, and keep the old files",
+  help: () => HELP,
   example: "restore plants-2026-11-20.db",
   async run({ argument: source, adapter, io }) {
     const database = await adapter();

@@ -14,7 +14,7 @@ import { QuietFailure } from "./process.ts";
 /** `plant-store serve`: ends after a signal; fails if the storage failed, even during the stop. */
 export const serve: Subcommand = {
   usage: "serve",
-  description: "Serve the API (also what happens without a command)",
+  description: "Serve the API; the default without a command",
   flags: [["--host <address>"], ["--port <number>"], ["--database <url>"]],
   help: settingsHelp,
   example: "serve --port 8080 --database /var/lib/plant-store/plants.db",
@@ -40,7 +40,7 @@ async function run({ io, ...call }: Call): Promise<void> {
   // Before the database: a start that is refused for one of these files makes none.
   const reading = Promise.all([readStaticTokens(config, log), server.loadCertificate()]);
   const [authTokens] = (await withAbort(reading, stop)) ?? [];
-  if (authTokens === undefined) return;
+  if (authTokens === undefined) return log.info("Stopped");
 
   const adapter = await adapterOf(config.database);
   const opening = adapter.openForServing({
@@ -52,7 +52,7 @@ async function run({ io, ...call }: Call): Promise<void> {
 
   // Opening may wait for a lock or a disk.
   const database = await withAbort(opening, stop);
-  if (database === undefined) return;
+  if (database === undefined) return log.info("Stopped");
 
   const failStorage = (cause: Error) =>
     lifetime.fail(new PlantStoreError("storage_unavailable", "the storage failed", { cause }));
@@ -69,6 +69,7 @@ async function run({ io, ...call }: Call): Promise<void> {
     failStorage(error);
   }
 
+  log.info("Stopped");
   if (lifetime.failure !== undefined) throw new QuietFailure();
 }
 

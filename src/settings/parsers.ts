@@ -17,7 +17,10 @@ export interface Input {
  */
 export function refusal(input: Input, expected: string, text = input.text): ConfigError {
   const typed = /^[\w.:/+-]+$/.test(text) ? text : `"${text}"`;
-  return new ConfigError(`Cannot use ${input.name} ${typed}: ${expected}`);
+  // As it is typed in a shell: PORT=8080, --port 8080.
+  const separator = /^[A-Z_]+$/.test(input.name) ? "=" : " ";
+
+  return new ConfigError(`Cannot use ${input.name}${separator}${typed}: ${expected}`);
 }
 
 /** Parses an integer in plain digits. */

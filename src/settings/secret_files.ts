@@ -77,7 +77,7 @@ export async function withDatabaseUrlFile(
   if (!/^(?:file|postgres(?:ql)?):[^\p{Cc}]*$/u.test(text)) {
     throw cannotUse(name, path, "expected one line, file:PATH or postgres://…");
   }
-  parseDatabaseUrl({ name, text });
+  parseDatabaseUrl({ name: `the URL in ${name}`, text });
   return { ...environment, DATABASE_URL: text };
 }
 

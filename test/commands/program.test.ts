@@ -63,6 +63,16 @@ test("--help lists the commands, and token --help its own", async () => {
   expect((await call("--help")).stdout).toContain("\n  token create|list|…  ");
 });
 
+test("--help ends with the exit codes and the guide", async () => {
+  expect((await call("--help")).stdout).toEndWith(
+    "\nExit codes: 0 success, 1 failure, 2 usage error.\nGuide: src/commands/README.md, in the source and in the npm package.\n",
+  );
+});
+
+test("restore --help says to stop the server first", async () => {
+  expect((await call("restore", "--help")).stdout).toContain("\nStop the server first");
+});
+
 test("serve --help tells every variable, in the order of the table", async () => {
   const { stdout } = await call("serve", "--help");
   const told = Array.from(

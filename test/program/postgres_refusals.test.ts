@@ -104,7 +104,10 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     await using rival = cluster.connect();
     await rival.unsafe("BEGIN; LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE").simple();
     const { exitCode, stderr } = await stopAtWait(SERVE, WAITS_FOR_LOCK);
-    expect([exitCode, stderr]).toEqual([0, expect.stringMatching(/^\{[^\n]*"Stopping: [^\n]*\n$/)]);
+    expect([exitCode, stderr]).toEqual([
+      0,
+      expect.stringMatching(/^\{[^\n]*"Stopping: [^\n]*\n[^\n]*"Stopped"[^\n]*\n$/),
+    ]);
     await rival.unsafe("ROLLBACK");
   });
 

@@ -142,7 +142,9 @@ test.concurrent.each(REFUSED)(
     const files = readdirSync(directory.path);
     const args = [variable === "AUTH_TOKENS_FILE" ? "serve" : "export"];
     const run = await runToEnd({ cwd: directory.path, args, env: { [variable]: file } });
-    expect(run).toEqual({ exitCode: 2, stdout: "", stderr: `Cannot use ${variable}${says}\n` });
+    // Its content is not the variable's value, so no "=" is between them.
+    const setting = file === "network" ? `the URL in ${variable}` : variable;
+    expect(run).toEqual({ exitCode: 2, stdout: "", stderr: `Cannot use ${setting}${says}\n` });
     expect(readdirSync(directory.path)).toEqual(files);
   },
 );

@@ -50,6 +50,7 @@ test.concurrent(
       "Plant",
       "Configuration",
       "Stopping:",
+      "Stopped",
     ]);
     const database = { adapter: "sqlite", path: "plants.db" };
     expect(lines[1]).toMatchObject({ queueLimit: 77, authTokens: 1, database });

@@ -39,7 +39,7 @@ test("parseConfig() prefers a flag to its variable, and names what was typed", (
     port: 2,
     host: "::1",
   });
-  expect(() => parseConfig({ PORT: "x" }, { host: "::1" })).toThrow("Cannot use PORT x: expected");
+  expect(() => parseConfig({ PORT: "x" }, { host: "::1" })).toThrow("Cannot use PORT=x: expected");
 });
 
 test("a flag is named like its setting, which has one variable", () => {
@@ -98,7 +98,7 @@ const refused: [values: string[], variable: string, says: string][] = [
     [["x", "-1", "1.5", "1e3", " 1", "0x10"], name, "expected an integer from"],
     [["99999999999999999999"], name, "expected"],
   ]),
-  [["65536"], "PORT", "Cannot use PORT 65536: expected 0 to 65535"],
+  [["65536"], "PORT", "Cannot use PORT=65536: expected 0 to 65535"],
   [["0"], "MAX_BODY_BYTES", "expected 1 to 9007199254740991"],
   [
     ["//host/plants.db", ":memory:", "plants.db?mode=memory", "file:", "file: "],
@@ -117,13 +117,13 @@ const refused: [values: string[], variable: string, says: string][] = [
   ],
   [["*", "null", "app.example.org", "https://app.example.org/"], "CORS_ORIGINS", NO_ORIGIN],
   [["https://app.example.org/x", "ftp://app.example.org"], "CORS_ORIGINS", NO_ORIGIN],
-  [["yes"], "DOCS", "expected on or off"],
+  [["no"], "DOCS", "Cannot use DOCS=no: expected on or off"],
   [["https://id.example.com/"], "AUTH_ISSUER", "without AUTH_JWKS_URL and AUTH_AUDIENCE"],
   [["https://id.example.com/jwks"], "AUTH_JWKS_URL", "without AUTH_ISSUER and AUTH_AUDIENCE"],
   [["plants:write plants:read", " "], "AUTH_SCOPE", "expected the name of one scope"],
-  [["HS256"], "AUTH_ALGORITHMS", "Cannot use AUTH_ALGORITHMS HS256: expected RS256, RS384"],
-  [["ES256,none"], "AUTH_ALGORITHMS", "Cannot use AUTH_ALGORITHMS none: expected RS256, RS384"],
-  [["ES256,"], "AUTH_ALGORITHMS", 'Cannot use AUTH_ALGORITHMS "": expected RS256, RS384'],
+  [["HS256"], "AUTH_ALGORITHMS", "Cannot use AUTH_ALGORITHMS=HS256: expected RS256, RS384"],
+  [["ES256,none"], "AUTH_ALGORITHMS", "Cannot use AUTH_ALGORITHMS=none: expected RS256, RS384"],
+  [["ES256,"], "AUTH_ALGORITHMS", 'Cannot use AUTH_ALGORITHMS="": expected RS256, RS384'],
   [["loud"], "LOG_LEVEL", "expected debug, info, warning or error"],
   [["xml"], "LOG_FORMAT", "expected pretty or json"],
   [["1"], "ACCESS_LOG", "expected on or off"],
@@ -163,7 +163,7 @@ test.each(UNSAFE)(
   (url) => {
     const settings = { ...IDENTITY_PROVIDER, AUTH_JWKS_URL: url };
     expect(() => parseConfig(settings)).toThrow(
-      `Cannot use AUTH_JWKS_URL ${url}: expected an https URL`,
+      `Cannot use AUTH_JWKS_URL=${url}: expected an https URL`,
     );
   },
 );
