@@ -43,6 +43,8 @@ const [app = "", ...others] = blocks("Embed the module", "ts");
 const serveOn = ({ kind }: ModuleRuntime) =>
   others.find((code) => code.toLowerCase().startsWith(`// ${kind}`)) ?? "";
 const [contract = ""] = blocks("Test your store", "ts");
+/** The line of the guide's example that differs with the runtime. */
+const IMPORT_TEST = 'import { test } from "node:test";';
 const [ownStore = ""] = blocks("A store of your own", "ts");
 
 test("the package has the module and the program as JavaScript, the guides, and no source and no tests", () => {
@@ -197,9 +199,8 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
     test.each(MODULE_RUNTIMES)(
       "$name tests a store by the README's example, with its own test runner",
       async (runtime) => {
-        const [importTest = ""] = contract.split("\n");
-        expect(importTest).toBe('import { test } from "node:test";');
-        expect(`${importTest} ${section("Test your store")}`).toContain(runtime.importTest);
+        expect(contract).toContain(IMPORT_TEST);
+        expect(`${IMPORT_TEST} ${section("Test your store")}`).toContain(runtime.importTest);
         const { exitCode, output } = await testStore(runtime, ownStore);
         expect({ exitCode, output }).toMatchObject({ exitCode: 0 });
         expect(output).toContain("PlantStore.add() keeps every int64 exactly");
@@ -301,7 +302,7 @@ function write(name: string, text: string): Promise<number> {
 /** Tests a store by the README's example, with the runtime's own test runner. */
 async function testStore({ test, importTest }: ModuleRuntime, store: string) {
   await write("own_store.ts", store);
-  await write("own_store.test.ts", [importTest, ...contract.split("\n").slice(1)].join("\n"));
+  await write("own_store.test.ts", contract.replace(IMPORT_TEST, importTest));
   return run([...test, "own_store.test.ts"]);
 }
 
