@@ -106,6 +106,6 @@ test.concurrent.skipIf(skipsShim())(
     expect((await send(server.url, server.ledger, { id: 1n, name: "Fern" })).status).toBe(200);
     server.disk.raise("fail-sync");
     expect(await stop(server)).toBe(1);
-    expect((await server.stderr.end).trimEnd().split("\n").at(-1)).toContain(FAILED);
+    expect((await server.stderr.end).trimEnd().split("\n").at(-2)).toContain(FAILED);
   },
 );

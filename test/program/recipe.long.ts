@@ -43,7 +43,7 @@ const STEPS: readonly Step[] = [
   },
   {
     file: "src/plant/plant.ts",
-    insert: { '{ name: "required", tag: "optional"': ', light: "optional"' },
+    insert: { 'tag: "optional",\n': '  light: "optional",\n' },
   },
   {
     file: "src/database/sqlite/schema.ts",
