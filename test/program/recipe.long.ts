@@ -211,6 +211,7 @@ test("Another record: the code passes its type check and its tests after the gui
   const [commands = ""] = blocks("Another record", "bash");
   await Bun.$`git init --quiet && git add --all -- ":!node_modules"`.cwd(copy.path).quiet();
   await Bun.$`bash -euo pipefail -c ${commands}`.cwd(copy.path).quiet();
+  symlinkSync(RUNTIMES_MODULES, copy.at("test/runtimes/node_modules"));
 
   const renamed = TESTS.map((path) => path.replace("plant", "seed"));
   expect(await typeErrors(copy.path)).toEqual([]);
