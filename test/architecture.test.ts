@@ -91,6 +91,14 @@ test("imports point one way: main, commands, server, http, the ports, plant, err
   );
 });
 
+/** Two files that import from each other are one file, or share something that belongs below both. */
+test("no file imports itself by way of others, for a type or not", () => {
+  const circles = sources.filter(({ path, imports }) =>
+    reachedFrom(imports).some((reached) => reached.path === path),
+  );
+  expect(circles.map(({ path }) => path).toSorted()).toEqual([]);
+});
+
 /** What `bun run check` compiles without the types of Bun and Node. */
 test("the core type-checks without a runtime", async () => {
   const { include, exclude } = await Bun.file(join(SRC, "tsconfig.core.json")).json();

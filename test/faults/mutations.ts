@@ -8,8 +8,8 @@ const change = (file: string, from: string, to: string): readonly [Mutation] => 
 /** Commits without waiting for the disk: the negative control of the power loss. */
 export const SYNCHRONOUS_NORMAL = change(
   "database/sqlite/connection.ts",
-  'set(client, "synchronous", "FULL", 2n);',
-  'set(client, "synchronous", "NORMAL", 1n);',
+  'setPragma(client, "synchronous", "FULL", 2n);',
+  'setPragma(client, "synchronous", "NORMAL", 1n);',
 );
 
 /**
@@ -60,8 +60,8 @@ export const CONTINUE_AFTER_FAILED_FSYNC = change(
 export const CHECKPOINT_INSIDE_SQLITE = [
   ...change(
     "database/sqlite/connection.ts",
-    'set(client, "wal_autocheckpoint", 0, 0n);',
-    'set(client, "wal_autocheckpoint", 1000, 1000n);',
+    'setPragma(client, "wal_autocheckpoint", 0, 0n);',
+    'setPragma(client, "wal_autocheckpoint", 1000, 1000n);',
   ),
   // The Worker's own fsync of the file would fail, too, and end the server.
   ...change("database/sqlite/worker.ts", "    checkpointWorker,\n", ""),
@@ -96,7 +96,7 @@ export const SYNCHRONOUS_COMMIT_OFF = [
 
 /** No bug: the check beside a server begins after an hour. */
 export const LATE_CHECK = change(
-  "database/sqlite/integrity.ts",
+  "database/sqlite/reader.ts",
   "const DELAY_MS = 1_000;",
   "const DELAY_MS = 3_600_000;",
 );

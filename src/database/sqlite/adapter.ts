@@ -9,7 +9,7 @@ import { checkpointMetrics } from "./checkpoint.ts";
 import { withDatabaseError } from "./errors.ts";
 import { corruptionMarker } from "./fail_stop.ts";
 import { warningsOf } from "./files.ts";
-import { backgroundCheck, checkFile } from "./integrity.ts";
+import { backgroundCheck, checkFile } from "./reader.ts";
 import type { WorkerApi } from "./worker.ts";
 import { deserializeError, type SerializedError, workerCalls } from "./worker_calls.ts";
 import { allTokens, decodeOutcomes, encodeBatch } from "./worker_messages.ts";
@@ -60,7 +60,7 @@ export async function openSqliteWorker(
   // the Worker.
   const worker = workerCalls<WorkerApi>(new Worker(new URL("./worker.js", import.meta.url)), {
     decode: decodeOutcomes,
-    onNews(checkpointError: SerializedError) {
+    onEvent(checkpointError: SerializedError) {
       failures++;
       onWarning("Checkpoint failed", deserializeError(checkpointError));
     },

@@ -31,7 +31,7 @@ import {
   requirePlace,
   walBytes,
 } from "./files.ts";
-import { checkFile, startReader } from "./integrity.ts";
+import { checkFile, startReader } from "./reader.ts";
 import { reasonOf as reasonOfCall } from "./worker_calls.ts";
 
 /**

@@ -1,8 +1,7 @@
-import type { Database } from "bun:sqlite";
-
 import { withDeadline } from "../../async/deadline.ts";
 import type { DatabaseMetric } from "../database.ts";
 import type { CheckpointApi } from "./checkpoint_worker.ts";
+import type { Client } from "./client.ts";
 import type { FailStop } from "./fail_stop.ts";
 import { walBytes } from "./files.ts";
 import { workerCalls } from "./worker_calls.ts";
@@ -84,7 +83,7 @@ export interface CheckpointerOptions {
  * @param setBusyTimeout Sets how long the next statement waits for a lock, in milliseconds.
  */
 export function checkpointer(
-  client: Database,
+  client: Client,
   failStop: FailStop,
   setBusyTimeout: (timeoutMs: number) => void,
   { checkpointWorker: worker, onCheckpointFailed }: CheckpointerOptions,

@@ -1,13 +1,13 @@
 // The Worker that moves pages from the WAL into the database while the writer's Worker adds plants.
-import type { Database } from "bun:sqlite";
 import { fdatasyncSync, openSync } from "node:fs";
 
+import type { Client } from "./client.ts";
 import { connect } from "./connection.ts";
 import { FailedSyncError } from "./errors.ts";
 import { closeWithoutCheckpoint, type FailStop, failStopOf } from "./fail_stop.ts";
 import { reportFailure, serveCalls } from "./worker_calls.ts";
 
-let opened: { client: Database; failStop: FailStop; pass: () => void } | undefined;
+let opened: { client: Client; failStop: FailStop; pass: () => void } | undefined;
 
 const api = {
   open(path: string): void {
@@ -32,7 +32,7 @@ serveCalls(api);
  * Moves pages and syncs the database. SQLite syncs it only in the checkpoint that moves the last
  * page of the WAL: that is the writer's, which would wait for all pages that were moved before.
  */
-function passOf(client: Database): () => void {
+function passOf(client: Client): () => void {
   const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");
   // Never closed: closing any descriptor of a file drops the process's locks on it, and so SQLite's
   // own.

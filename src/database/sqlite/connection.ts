@@ -1,8 +1,9 @@
-import { constants, Database } from "bun:sqlite";
+import { constants } from "bun:sqlite";
 import { existsSync, rmSync } from "node:fs";
 
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
+import { Client, numberFrom, setPragma } from "./client.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
 import {
   closeWithoutCheckpoint,
@@ -11,7 +12,7 @@ import {
   unsyncedMarker,
 } from "./fail_stop.ts";
 import { databaseFile, requireFiles } from "./files.ts";
-import { checkOnOpening, firstOf } from "./integrity.ts";
+import { checkOnOpening } from "./integrity.ts";
 import { APPLICATION_ID, lastMigration, migrate, NEWEST } from "./migrations.ts";
 
 /** How to connect. */
@@ -36,15 +37,17 @@ export interface ConnectOptions {
  * @throws {DatabaseError} If the file cannot be opened, is not a database, is corrupt, or belongs
  *   to another application or a newer plant-store; or if a file beside it cannot be trusted.
  */
-export function connect(path: string, options: ConnectOptions = {}): Database {
+export function connect(path: string, options: ConnectOptions = {}): Client {
   const { access = "create" } = options;
-  let client: Database | undefined;
+  let client: Client | undefined;
+
   try {
     requireFiles(databaseFile(path), access);
     if (access !== "read")
       requireUnmarked(path, "restore a backup, or check it: plant-store check");
+
     const mode = access === "read" ? { readonly: true } : { readwrite: true };
-    client = new Database(path, { ...mode, safeIntegers: true, strict: true });
+    client = new Client(path, { ...mode, safeIntegers: true, strict: true });
     setUp(client, options);
     return client;
   } catch (error) {
@@ -54,40 +57,53 @@ export function connect(path: string, options: ConnectOptions = {}): Database {
   }
 }
 
-function setUp(client: Database, options: ConnectOptions): void {
+/**
+ * Prepares a connection. The order matters: nothing is written to a file that is not ours or is
+ * corrupt, and no plant is compared with a WAL that is not trusted.
+ */
+function setUp(client: Client, options: ConnectOptions): void {
   const { access, busyTimeoutMs = 5_000, resetsWal = false } = options;
-  // First, so that everything after it waits for a lock.
+
+  // Wait for locks. This comes first, because each later statement may meet one.
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
-  // The tables first: another process may be creating them, and the id is part of that transaction.
-  const hasTables = firstOf(client, "SELECT count(*) FROM sqlite_schema") > 0;
-  const isOurs = firstOf(client, "PRAGMA application_id") === APPLICATION_ID;
-  if (access === "read") {
-    if (!hasTables)
-      throw new DatabaseError("it is empty: no plant-store has created its tables yet");
-    if (!isOurs) throw new DatabaseError("it is not a plant-store's database");
-    return void lastMigration(client);
-  }
+
+  // Refuse what is not ours before the first write: the WAL of a newer plant-store stays as it was.
+  // Count the tables before reading the id: another process may be creating both at this moment, in
+  // one transaction.
+  const hasTables = numberFrom(client, "SELECT count(*) FROM sqlite_schema") > 0;
+  const isOurs = numberFrom(client, "PRAGMA application_id") === APPLICATION_ID;
+  if (access === "read") return requireReadable(client, hasTables, isOurs);
   if (hasTables && !isOurs) throw new DatabaseError("it belongs to another application");
   if (hasTables) checkOnOpening(client);
-  // Before any write: the WAL of a newer plant-store stays as it was.
   const isUpToDate = hasTables && lastMigration(client) === NEWEST;
+
+  // Write through a WAL, with an fsync for each commit. SQLite's own checkpoint hides a failed
+  // fsync: `checkpointer` makes all checkpoints.
   beginWalMode(client, busyTimeoutMs);
-  set(client, "synchronous", "FULL", 2n);
-  // SQLite's own checkpoint hides a failed fsync: `checkpointer` makes all checkpoints.
-  set(client, "wal_autocheckpoint", 0, 0n);
-  // A connection in WAL mode holds a lock, and a restore needs that lock to move the file. If the
-  // file was moved before, this connection would write to it beside the WAL of the restored one.
+  setPragma(client, "synchronous", "FULL", 2n);
+  setPragma(client, "wal_autocheckpoint", 0, 0n);
+  // In WAL mode a connection holds a lock, and a restore needs that lock to move the file. A file
+  // that was moved earlier would be written to beside the WAL of the restored one.
   if (hasMoved(client)) throw new DatabaseError("it was replaced while it was opened; try again");
+
+  // Reset a WAL that is not trusted, and only then migrate.
   if (existsSync(unsyncedMarker(client.filename))) resetUnsyncedWal(client);
   else if (resetsWal) tryToResetWal(client, busyTimeoutMs);
   if (!isUpToDate) migrate(client);
+}
+
+/** Requires that a file which is only read has our tables, of no newer version. */
+function requireReadable(client: Client, hasTables: boolean, isOurs: boolean): void {
+  if (!hasTables) throw new DatabaseError("it is empty: no plant-store has created its tables yet");
+  if (!isOurs) throw new DatabaseError("it is not a plant-store's database");
+  lastMigration(client);
 }
 
 /**
  * Whether the path leads to another file by now, or to none. SQLite compares with the file that it
  * opened for writing: an overlay has copied it out of a lower layer by then.
  */
-function hasMoved(client: Database): boolean {
+function hasMoved(client: Client): boolean {
   // SQLite writes four bytes, and bun:sqlite wants room for eight.
   const moved = new Int32Array(2);
   client.fileControl(constants.SQLITE_FCNTL_HAS_MOVED, moved);
@@ -104,32 +120,29 @@ const RETRY_MS = 5;
  * Switches to WAL mode. SQLite does not wait for a lock to begin the first WAL: of two processes
  * that create a file together, one would fail.
  */
-function beginWalMode(client: Database, busyTimeoutMs: number): void {
+function beginWalMode(client: Client, busyTimeoutMs: number): void {
   const deadline = performance.now() + busyTimeoutMs;
+
   for (;;) {
     try {
-      return set(client, "journal_mode", "WAL", "wal");
+      return setPragma(client, "journal_mode", "WAL", "wal");
     } catch (error) {
       if (!isLocked(error) || performance.now() >= deadline) throw error;
     }
+
     Bun.sleepSync(RETRY_MS);
   }
 }
 
-/** Reads the setting back, because SQLite ignores one that it cannot apply. */
-function set(client: Database, name: string, value: string | number, expected: unknown): void {
-  client.query(`PRAGMA ${name} = ${value}`).all();
-  const actual = client.query(`PRAGMA ${name}`).values()[0]?.[0];
-  if (actual !== expected)
-    throw new DatabaseError(`it refuses ${name} = ${value} (it is ${actual})`);
-}
-
 /**
- * Resets the WAL after a failed fsync. It has transactions that no later fsync writes to the disk,
- * because the kernel considers their pages clean. SQLite finds them valid in the page cache, and a
- * 200 could rest on them. Waits for a process that only reads: it may have read such transactions.
+ * Resets the WAL after a failed fsync. The kernel considers the pages of that fsync clean, so no
+ * later one writes them to the disk. SQLite still finds their transactions in the page cache, and a
+ * 200 could rest on them.
+ *
+ * @throws {DatabaseError} If another process uses the WAL, even one that only reads: it may have
+ *   read such transactions.
  */
-function resetUnsyncedWal(client: Database): void {
+function resetUnsyncedWal(client: Client): void {
   if (!resetWal(client)) throw new DatabaseError(IN_USE);
   rmSync(unsyncedMarker(client.filename), { force: true });
 }
@@ -145,7 +158,7 @@ const RESET_TIMEOUT_MS = 100;
  * transactions that were never synced, and a 200 could rest on them. If another process uses the
  * WAL, the checkpoint syncs it, which is enough.
  */
-function tryToResetWal(client: Database, busyTimeoutMs: number): void {
+function tryToResetWal(client: Client, busyTimeoutMs: number): void {
   client.run(`PRAGMA busy_timeout = ${RESET_TIMEOUT_MS}`);
   try {
     resetWal(client);
@@ -161,13 +174,14 @@ function tryToResetWal(client: Database, busyTimeoutMs: number): void {
  * Moves the WAL into the database, so that the next commit begins the WAL anew. Takes longer for a
  * larger WAL.
  *
- * @returns Whether it did: not if another process uses the WAL.
+ * @returns False if another process uses the WAL: then it was not reset.
  */
-function resetWal(client: Database): boolean {
+function resetWal(client: Client): boolean {
   const [[busy, pages] = []] = client.query<never, []>("PRAGMA wal_checkpoint(RESTART)").values();
   if (busy !== 0n) return false;
-  // This commit replaces the header of the WAL on the disk, which still has some of the
-  // transactions.
+
+  // Any commit will do: it replaces the header of the WAL on the disk, and with it the transactions
+  // that the WAL still has.
   if (Number(pages) > 0) client.run("PRAGMA user_version = 0");
   return true;
 }

@@ -1,9 +1,8 @@
-import type { Database as Client } from "bun:sqlite";
-
 import { backoffMs, pause } from "../../async/timers.ts";
 import { ADD_SHARE } from "../adapter.ts";
 import { type Database, keysetPages } from "../database.ts";
 import { checkpointer, type CheckpointerOptions, checkpointMetrics } from "./checkpoint.ts";
+import type { Client } from "./client.ts";
 import { CorruptError, isLocked } from "./errors.ts";
 import { closeWithoutCheckpoint, failStopOf } from "./fail_stop.ts";
 import { sameFilesCheck } from "./files.ts";

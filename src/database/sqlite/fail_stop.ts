@@ -1,7 +1,7 @@
-import { Database } from "bun:sqlite";
 import { renameSync, rmSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
+import { Client } from "./client.ts";
 import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
 import { createPrivateFile, databaseFile, identityOf, readTrusted, walBytes } from "./files.ts";
 
@@ -22,7 +22,7 @@ export type FailStop = ReturnType<typeof failStopOf>;
  *
  * @param onFailure Called once the connection is closed, before the call that failed throws.
  */
-export function failStopOf(client: Database, onFailure: (failure: Error) => void) {
+export function failStopOf(client: Client, onFailure: (failure: Error) => void) {
   const marker = corruptionMarker(client.filename);
   let lookedAt = Number.NEGATIVE_INFINITY;
   let failure: unknown;
@@ -174,12 +174,12 @@ export function markUnsynced(path: string): void {
  * connection of the process reads a WAL; one that is opened for reading only cannot take it itself.
  * bun:sqlite has no setting for it.
  */
-export function closeWithoutCheckpoint(client: Database): void {
-  let reader: Database | undefined;
+export function closeWithoutCheckpoint(client: Client): void {
+  let reader: Client | undefined;
   try {
     // Without a WAL there is nothing to move, and the reader would leave an empty one.
     if (walBytes(client.filename) > 0) {
-      reader = new Database(client.filename, { readonly: true });
+      reader = new Client(client.filename, { readonly: true });
       // The first read takes the shared lock, which a connection to a WAL keeps. A page that is
       // corrupt changes nothing.
       reader.query("PRAGMA application_id").values();

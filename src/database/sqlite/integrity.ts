@@ -1,12 +1,6 @@
-import type { Database } from "bun:sqlite";
-
 import { INT64_MAX, INT64_MIN, isRequired, PLANT_FIELDS } from "../../plant/plant.ts";
-import type { CheckResult, ReadOptions, ServingOptions } from "../adapter.ts";
-import { DatabaseError } from "../database.ts";
+import { type Client, numberFrom } from "./client.ts";
 import { CorruptError, corruptionIn } from "./errors.ts";
-import { identityOf } from "./files.ts";
-import type { ReaderApi } from "./reader_worker.ts";
-import { reasonOf, workerCalls } from "./worker_calls.ts";
 
 /**
  * Looks for corruption in a time that does not depend on the number of plants: it reads the pages
@@ -16,7 +10,7 @@ import { reasonOf, workerCalls } from "./worker_calls.ts";
  *
  * @throws {CorruptError | SQLiteError} If something is corrupt.
  */
-export function checkOnOpening(client: Database): void {
+export function checkOnOpening(client: Client): void {
   client.run("PRAGMA cell_size_check = ON");
   const tables = new Set(
     client.query("SELECT name FROM sqlite_schema WHERE type = 'table'").values().flat(),
@@ -24,8 +18,8 @@ export function checkOnOpening(client: Database): void {
   for (const [table, read] of Object.entries(READS))
     if (tables.has(table)) client.query(read).values();
   const [free, pages] = [
-    firstOf(client, "PRAGMA freelist_count"),
-    firstOf(client, "PRAGMA page_count"),
+    numberFrom(client, "PRAGMA freelist_count"),
+    numberFrom(client, "PRAGMA page_count"),
   ];
   if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
   // The check of one table includes the free pages if that table is the schema.
@@ -42,13 +36,8 @@ const READS = {
   __drizzle_migrations: "SELECT max(created_at) FROM __drizzle_migrations",
 } as const;
 
-/** The number in the first row of a query. */
-export function firstOf(client: Database, query: string): number {
-  return Number(client.query(query).values()[0]?.[0]);
-}
-
 /** SQLite's own check, of one table or of all: throws what it finds. */
-function integrityCheck(client: Database, table = ""): void {
+function integrityCheck(client: Client, table = ""): void {
   const [result] = client.query(`PRAGMA integrity_check${table}`).values()[0] ?? [];
   if (result !== "ok") throw new CorruptError(String(result).replaceAll("\n", " "));
 }
@@ -65,7 +54,7 @@ function integrityCheck(client: Database, table = ""): void {
  * @throws {CorruptError} If it is corrupt: where, and what was found.
  */
 export function* checkIntegrity(
-  client: Database,
+  client: Client,
   { whole }: { readonly whole: boolean },
 ): Generator<number, number> {
   // Without it SQLite reads a page whose cells lie outside of it, and may not notice.
@@ -95,7 +84,7 @@ const FIRST_RANGE_PLANTS = 1_000;
  * descending because only then does SQLite search each id from the root; ascending, it steps to the
  * next row.
  */
-function rangeOf(client: Database): string {
+function rangeOf(client: Client): string {
   // A database of an older version has fewer columns.
   const columns = client.query("SELECT name FROM pragma_table_info('plants')").values().flat();
   const areTexts = PLANT_FIELDS.filter((field) => columns.includes(field)).map((field) => {
@@ -107,7 +96,7 @@ function rangeOf(client: Database): string {
     LEFT JOIN plants AS found ON found.id = stored.id`;
 }
 
-function* checkPlants(client: Database): Generator<number, number> {
+function* checkPlants(client: Client): Generator<number, number> {
   const range = client.prepare<unknown, [bigint, number]>(rangeOf(client));
   let [last, limit, checked] = [INT64_MAX + 1n, FIRST_RANGE_PLANTS, 0];
   for (;;) {
@@ -142,85 +131,4 @@ function at<Result>(where: string, read: () => Result): Result {
     const finding = corruptionIn(error);
     throw finding === undefined ? error : new CorruptError(`${where}: ${finding}`);
   }
-}
-
-/** What a check found: corruption in one line, or a sound file; `undefined` if it was stopped. */
-export type Checked =
-  { readonly finding: string } | (CheckResult & { readonly finding?: undefined }) | undefined;
-
-/** Starts the Worker that reads whole files. It keeps the process alive until it is terminated. */
-export function startReader(onProgress?: ReadOptions["onProgress"]) {
-  const worker = new Worker(new URL("./reader_worker.js", import.meta.url));
-  return workerCalls<ReaderApi>(worker, { onNews: onProgress });
-}
-
-/**
- * Checks a database once, in a Worker, even while a server writes to it.
- *
- * @param corrupt The message if it is corrupt, made of what was found.
- * @param onProgress Called after each step.
- * @throws {DatabaseError} If it is corrupt, or the check itself failed.
- */
-export async function checkFile(
-  path: string,
-  corrupt: (finding: string) => string,
-  onProgress: ReadOptions["onProgress"],
-) {
-  const reader = startReader(onProgress);
-  const failed = (error: Error): never => {
-    throw new DatabaseError(reasonOf(error));
-  };
-  const checked = await reader.call("check", path).catch(failed).finally(reader.terminate);
-  if (checked?.finding !== undefined) throw new DatabaseError(corrupt(checked.finding));
-  return checked;
-}
-
-/** When the check begins, in milliseconds: a start has the processors to itself. */
-const DELAY_MS = 1_000;
-
-/**
- * Checks a database for corruption once, soon after a server has opened it. Resolves once the
- * Worker that will do it runs: Bun ends a process that has no file descriptors for a new Worker,
- * and clients could take the last ones until then.
- *
- * @param onCorrupt Called with what was found, when the file is corrupt.
- * @returns Ends the check, and resolves when its connection is closed.
- */
-export async function backgroundCheck(
-  path: string,
-  { onInfo, onWarning }: Required<Pick<ServingOptions, "onInfo" | "onWarning">>,
-  onCorrupt: (finding: string) => void,
-): Promise<() => Promise<void>> {
-  // It was opened just now. Later there can be another one at the path, or none.
-  const file = identityOf(path) ?? "";
-  const reader = startReader();
-  // If the Worker has crashed, the check reports it.
-  await reader.call("start").catch(() => {});
-  let checking: Promise<void> | undefined;
-
-  async function check(): Promise<void> {
-    const begin = performance.now();
-    onInfo("Integrity check started", {});
-    try {
-      const checked = await reader.call("check", path, file).finally(reader.terminate);
-      if (checked === undefined) return;
-      if (checked.finding !== undefined) return onCorrupt(checked.finding);
-      onInfo("Integrity check passed", {
-        ...checked,
-        durationMs: Math.round(performance.now() - begin),
-      });
-    } catch (error) {
-      onWarning("Integrity check not finished", reasonOf(error as Error));
-    }
-  }
-
-  const timer = setTimeout(() => (checking = check()), DELAY_MS);
-  timer.unref();
-  return async () => {
-    clearTimeout(timer);
-    const stopped = reader.call("stop").catch(() => {});
-    // A Worker whose check has ended does not respond.
-    await (checking ?? stopped);
-    reader.terminate();
-  };
 }

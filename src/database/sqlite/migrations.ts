@@ -1,11 +1,9 @@
-import type { Database } from "bun:sqlite";
-
 import plantsAndTokens from "../../../drizzle/sqlite/0000_plants_and_tokens.sql" with { type: "text" };
 import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" with { type: "text" };
 import tokenScopes from "../../../drizzle/sqlite/0002_token_scopes.sql" with { type: "text" };
 import journal from "../../../drizzle/sqlite/meta/_journal.json";
 import { DatabaseError } from "../database.ts";
-import { firstOf } from "./integrity.ts";
+import { type Client, numberFrom } from "./client.ts";
 
 /** The migrations of drizzle-kit by journal tag, embedded: the executable has no folder to read. */
 const SQL: Readonly<Record<string, string>> = {
@@ -34,7 +32,7 @@ export const APPLICATION_ID = 0x706c6e74;
  *
  * @throws {DatabaseError} If a newer plant-store made the file.
  */
-export function migrate(client: Database): void {
+export function migrate(client: Client): void {
   client
     .transaction(() => {
       client.run(
@@ -60,8 +58,8 @@ export function migrate(client: Database): void {
  * @throws {DatabaseError} If a newer plant-store made the file: it may store more of a plant than
  *   this one knows.
  */
-export function lastMigration(client: Database): number {
-  const last = firstOf(client, "SELECT max(created_at) FROM __drizzle_migrations");
+export function lastMigration(client: Client): number {
+  const last = numberFrom(client, "SELECT max(created_at) FROM __drizzle_migrations");
   if (last > NEWEST) throw new DatabaseError("it was made by a newer plant-store");
   return last;
 }

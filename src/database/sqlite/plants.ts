@@ -1,5 +1,3 @@
-import type { Database } from "bun:sqlite";
-
 import { eq, getTableColumns, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 
@@ -19,6 +17,7 @@ import {
   PAGE_PLANTS,
   PAGE_TEXT,
 } from "../database.ts";
+import type { Client } from "./client.ts";
 import { connect } from "./connection.ts";
 import { corruptionIn, withDatabaseError } from "./errors.ts";
 import { corruptionMarker } from "./fail_stop.ts";
@@ -30,7 +29,7 @@ const { placeholder } = sql;
  * Prepares adding batches, each in one transaction. The connection may write. Each call blocks the
  * thread until the disk responds.
  */
-export function addPlants(client: Database): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
+export function addPlants(client: Client): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
   const db = drizzle({ client });
   const insert = db.insert(plants).values(ROW).onConflictDoNothing();
   // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more
@@ -189,7 +188,7 @@ type PageReader = (from: bigint) => readonly NewPlant[];
  *
  * @throws {DatabaseError} If the database cannot be read, now or by a later call.
  */
-export function readPage(client: Database): PageReader {
+export function readPage(client: Client): PageReader {
   const reading = <Result>(call: () => Result) => withDatabaseError("read", client.filename, call);
   const statement = reading(() => client.prepare<PlantRow, [bigint, number]>(PAGE));
   return (from) => reading(() => pageOf(statement.iterate(from, PAGE_PLANTS)));

@@ -1,13 +1,12 @@
 // The Worker that reads a whole file, to check or to copy it: SQLite blocks the thread for as long.
-import { Database } from "bun:sqlite";
-
 import { withDeadline } from "../../async/deadline.ts";
-import type { Progress } from "../adapter.ts";
+import type { CheckResult, Progress } from "../adapter.ts";
+import { Client, numberFrom } from "./client.ts";
 import { connect } from "./connection.ts";
 import { corruptionIn } from "./errors.ts";
 import { identityOf } from "./files.ts";
-import { type Checked, checkIntegrity, firstOf } from "./integrity.ts";
-import { reportNews, serveCalls } from "./worker_calls.ts";
+import { checkIntegrity } from "./integrity.ts";
+import { emit, serveCalls } from "./worker_calls.ts";
 
 /**
  * How long the check beside a server rests after a step, in times of that step: it takes a fifth of
@@ -52,10 +51,14 @@ const api = {
   copy(path: string, target: string): number {
     using client = connect(path, { access: "read" });
     client.run("VACUUM INTO ?", [target]);
-    using copied = new Database(target, { readonly: true });
-    return firstOf(copied, "SELECT count(*) FROM plants");
+    using copied = new Client(target, { readonly: true });
+    return numberFrom(copied, "SELECT count(*) FROM plants");
   },
 };
+
+/** What a check found: corruption in one line, or a sound file; `undefined` if it was stopped. */
+type Checked =
+  { readonly finding: string } | (CheckResult & { readonly finding?: undefined }) | undefined;
 
 /** The methods of this Worker. */
 export type ReaderApi = typeof api;
@@ -73,22 +76,26 @@ async function check(path: string, background: boolean): Promise<Checked> {
   }
 }
 
-async function checkSteps(client: Database, background: boolean): Promise<Checked> {
-  const pages = firstOf(client, "PRAGMA page_count");
+async function checkSteps(client: Client, background: boolean): Promise<Checked> {
+  const pages = numberFrom(client, "PRAGMA page_count");
   // Counting reads the whole file once more, for a share that only a person wants to see.
-  const total = background ? 0 : firstOf(client, "SELECT count(*) FROM plants");
+  const total = background ? 0 : numberFrom(client, "SELECT count(*) FROM plants");
   const steps = checkIntegrity(client, { whole: !background || pages <= WHOLE_PAGES });
   // Changes when another connection commits.
-  const dataVersion = () => firstOf(client, "PRAGMA data_version");
-  let version = dataVersion();
+  const dataVersion = () => numberFrom(client, "PRAGMA data_version");
+  let before = dataVersion();
+
   for (;;) {
     const begin = performance.now();
     const { done, value: plants } = steps.next();
-    if (!background) reportNews({ plants, total } satisfies Progress);
+    if (!background) emit({ plants, total } satisfies Progress);
     if (done) return { plants, pages };
-    const isWriting = version !== (version = dataVersion());
-    const rest = isWriting ? REST.writing : REST.quiet;
-    // At least a turn of the event loop: a request to stop ends the rest.
+
+    const after = dataVersion();
+    const rest = after === before ? REST.quiet : REST.writing;
+    before = after;
+
+    // Rests for a turn of the event loop at least: a request to stop ends the rest.
     const restMs = background ? rest * (performance.now() - begin) : 0;
     if (await withDeadline(stop.promise, restMs, () => false)) return undefined;
   }

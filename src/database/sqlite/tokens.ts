@@ -1,4 +1,4 @@
-import type { Changes, Database } from "bun:sqlite";
+import type { Changes } from "bun:sqlite";
 
 import { and, eq, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
@@ -9,6 +9,7 @@ import {
   type TokenStore,
   type TokenUse,
 } from "../../auth/token_store.ts";
+import type { Client } from "./client.ts";
 import { tokenRevision, tokens } from "./schema.ts";
 import { allTokens, PAGE_TOKENS } from "./worker_messages.ts";
 
@@ -29,7 +30,7 @@ interface Run {
 }
 
 /** Prepares the statements for tokens. */
-export function sqliteTokens(client: Database, { read, write }: Run): SqliteTokens {
+export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens {
   const db = drizzle({ client });
   const readPage = client.prepare<never, [number, number, string]>(PAGE);
   const revision = db.select({ revision: tokenRevision.revision }).from(tokenRevision).prepare();
@@ -90,7 +91,7 @@ const PAGE = `
     ORDER BY rowid LIMIT ${PAGE_TOKENS})`;
 
 /** A use does not change the revision: every server would read all tokens every minute. */
-function useRecorder(client: Database): (use: TokenUse) => void {
+function useRecorder(client: Client): (use: TokenUse) => void {
   const at = sql.placeholder("at");
   const isEarlier = or(isNull(tokens.lastUsedAt), lt(tokens.lastUsedAt, at));
   const update = drizzle({ client })

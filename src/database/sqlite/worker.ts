@@ -3,7 +3,8 @@
 import { startCheckpointWorker } from "./checkpoint.ts";
 import { connect } from "./connection.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./database.ts";
-import { reportFailure, reportNews, serializeError, serveCalls } from "./worker_calls.ts";
+import type { SqliteTokens } from "./tokens.ts";
+import { emit, reportFailure, serializeError, serveCalls } from "./worker_calls.ts";
 import { decodeBatch, encodeOutcomes } from "./worker_messages.ts";
 
 /** How long a probe, or a call for tokens, waits for the lock of another process, in milliseconds. */
@@ -11,35 +12,40 @@ const BUSY_TIMEOUT_MS = 1_000;
 
 let database: SqliteDatabase;
 
-async function open(path: string): Promise<void> {
-  // It starts while this thread connects, and before clients can take the file descriptors that it
-  // needs.
-  const checkpointWorker = startCheckpointWorker();
-  const client = connect(path, { resetsWal: true });
-  const ready = checkpointWorker.open(path);
-  database = sqliteDatabase(client, {
-    busyTimeoutMs: BUSY_TIMEOUT_MS,
-    onCheckpointFailed: (error) => reportNews(serializeError(error)),
-    checkpointWorker,
-  });
-  await ready;
-  void database.failed.then(reportFailure);
-  Object.assign(api, methodsOf(database));
-}
+type Args<Method extends keyof SqliteTokens> = Parameters<SqliteTokens[Method]>;
 
-function methodsOf(opened: SqliteDatabase) {
-  return {
-    ...opened.tokens,
-    probe: opened.plants.probe,
-    reportCorruption: opened.reportCorruption,
-    close: () => opened[Symbol.asyncDispose](),
-  };
-}
+const api = {
+  /** Opens the database. Called once, before all other methods. */
+  async open(path: string): Promise<void> {
+    // Starts while this thread connects, and before clients can take the file descriptors that the
+    // Worker needs.
+    const checkpointWorker = startCheckpointWorker();
+    const client = connect(path, { resetsWal: true });
+    const ready = checkpointWorker.open(path);
 
-const api = { open };
+    database = sqliteDatabase(client, {
+      busyTimeoutMs: BUSY_TIMEOUT_MS,
+      onCheckpointFailed: (error) => emit(serializeError(error)),
+      checkpointWorker,
+    });
+    await ready;
+    void database.failed.then(reportFailure);
+  },
+  probe: () => database.plants.probe(),
+  reportCorruption: (finding: string) => database.reportCorruption(finding),
+  close: () => database[Symbol.asyncDispose](),
 
-/** The methods of this Worker. `open` is called first. */
-export type WorkerApi = typeof api & ReturnType<typeof methodsOf>;
+  page: (...args: Args<"page">) => database.tokens.page(...args),
+  revision: () => database.tokens.revision(),
+  add: (...args: Args<"add">) => database.tokens.add(...args),
+  revoke: (...args: Args<"revoke">) => database.tokens.revoke(...args),
+  delete: (...args: Args<"delete">) => database.tokens.delete(...args),
+  prune: (...args: Args<"prune">) => database.tokens.prune(...args),
+  recordUses: (...args: Args<"recordUses">) => database.tokens.recordUses(...args),
+};
+
+/** The methods of this Worker. */
+export type WorkerApi = typeof api;
 
 serveCalls(api, async (batch) => {
   const { plants, timeoutMs } = decodeBatch(batch);

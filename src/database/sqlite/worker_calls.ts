@@ -10,27 +10,27 @@ interface Call {
   readonly args: readonly unknown[];
 }
 
-/** What a Worker posts: the response to a call, the news that it can do nothing more, or other news. */
+/** What a Worker posts: the response to a call, that it has failed for good, or an event. */
 type WorkerMessage =
   | { readonly type: "result"; readonly id: number; readonly result: unknown }
   | { readonly type: "error"; readonly id: number; readonly error: SerializedError }
   | { readonly type: "failed"; readonly error: SerializedError }
-  | { readonly type: "news"; readonly news: unknown };
+  | { readonly type: "event"; readonly event: unknown };
 
 type Methods<Api> = { readonly [Method in keyof Api]: (...args: never[]) => unknown };
 
-/** How to hear from a Worker. */
+/** How to read what a Worker posts. */
 export interface CallOptions {
   /** Reads the response to a text. @default no texts are sent */
   readonly decode?: (text: string) => unknown;
-  /** Called with what the Worker gives to {@linkcode reportNews}. @default does nothing */
-  readonly onNews?: ((news: never) => void) | undefined;
+  /** Called with each event that the Worker emits with {@linkcode emit}. @default does nothing */
+  readonly onEvent?: ((event: never) => void) | undefined;
 }
 
 /** Makes the calls of a Worker, whose methods {@linkcode serveCalls} serves. */
 export function workerCalls<Api extends Methods<Api>>(
   worker: Worker,
-  { decode, onNews }: CallOptions = {},
+  { decode, onEvent }: CallOptions = {},
 ) {
   const inFlight = new Map<number, PromiseWithResolvers<unknown>>();
   const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
@@ -42,11 +42,13 @@ export function workerCalls<Api extends Methods<Api>>(
       const [id, text] = parseText(data);
       return take(id)?.resolve(decode?.(text));
     }
+
     if (data.type === "failed") fail(deserializeError(data.error));
-    else if (data.type === "news") onNews?.(data.news as never);
+    else if (data.type === "event") onEvent?.(data.event as never);
     else if (data.type === "result") take(data.id)?.resolve(data.result);
     else take(data.id)?.reject(deserializeError(data.error));
   });
+
   worker.addEventListener("error", ({ message }) => {
     crash = new PlantStoreError("storage_unavailable", undefined, { cause: message });
     for (const { reject } of inFlight.values()) reject(crash);
@@ -62,6 +64,7 @@ export function workerCalls<Api extends Methods<Api>>(
 
   function post(message: Call | string): Promise<unknown> {
     if (crash !== undefined) return Promise.reject(crash);
+
     const response = Promise.withResolvers<unknown>();
     inFlight.set(lastId, response);
     worker.postMessage(message);
@@ -92,18 +95,19 @@ function parseText(message: string): [id: number, text: string] {
 /**
  * In a Worker, responds to the calls of {@linkcode workerCalls} in the order in which they end.
  *
- * @param api The methods. More may be added later.
+ * @param api The methods.
  * @param respondTo The method for texts.
  */
 export function serveCalls(api: object, respondTo?: (text: string) => Promise<string>): void {
+  const methods = api as Readonly<Record<string, (...args: readonly unknown[]) => unknown>>;
+
   async function respond(request: Call | string): Promise<WorkerMessage | string> {
     const [id, text] = typeof request === "string" ? parseText(request) : [request.id];
     try {
       if (text !== undefined) return `${id} ${await respondTo?.(text)}`;
+
       const { method, args } = request as Call;
-      const result = await (api as Record<string, (...args: readonly unknown[]) => unknown>)[
-        method
-      ]?.(...args);
+      const result = await methods[method]?.(...args);
       return { type: "result", id, result };
     } catch (error) {
       return { type: "error", id, error: serializeError(error) };
@@ -120,9 +124,9 @@ export function reportFailure(error: unknown): void {
   post({ type: "failed", error: serializeError(error) });
 }
 
-/** In a Worker, posts what belongs to no call. */
-export function reportNews(news: unknown): void {
-  post({ type: "news", news });
+/** In a Worker, posts an event: something that is not a response to a call. */
+export function emit(event: unknown): void {
+  post({ type: "event", event });
 }
 
 function post(message: WorkerMessage | string): void {
