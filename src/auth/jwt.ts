@@ -78,8 +78,9 @@ export interface JwtOptions {
  * An accepted token is remembered until it expires or the keys change. At most half of the
  * processors verify tokens.
  *
- * @returns A function that validates a token. It returns no promise if the token is remembered, or refused by its form. It
- * rejects only with a {@linkcode PlantStoreError} `queue_full`, if more than 1,000 tokens wait to be verified or for keys.
+ * @returns A function that validates a token. It returns no promise if the token is remembered, or
+ *   refused by its form. It rejects only with a {@linkcode PlantStoreError} `queue_full`, if more
+ *   than 1,000 tokens wait to be verified or for keys.
  * @throws {TypeError} If `issuer` or `audience` is missing: tokens for anybody would be accepted.
  *
  * @example
@@ -133,10 +134,12 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
   ): Promise<Verdict> {
     try {
       const { key, remembered } = await keys.find(header);
+
       if (verifying >= MAX_WAITING) throw tooMany("to be verified");
       verifying++;
       const verifySignature = () => jwtVerify(token, key, { ...rules, currentDate: clock() });
       const { payload } = await withPermit(verifySignature).finally(() => verifying--);
+
       const verdict = isGranted(payload, scope) ? ACCEPTED : WITHOUT_SCOPES;
       remembered.set(digest, {
         verdict,
@@ -144,6 +147,7 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
       });
       const [oldest = digest] = remembered.keys();
       if (remembered.size > MAX_REMEMBERED) remembered.delete(oldest);
+
       return verdict;
     } catch (error) {
       if (error instanceof PlantStoreError) throw error;
@@ -155,14 +159,18 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
 
   return (token) => {
     if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
+
     const digest = sha256(token, "base64");
     const known = keys.remembered().get(digest);
     if (known !== undefined && keys.areUsable() && clock().getTime() < known.expiresAt)
       return known.verdict;
+
     const waiting = inFlight.get(digest);
     if (waiting !== undefined) return waiting;
+
     const header = readHeader(token, algorithms);
     if (typeof header === "string") return refused(header);
+
     const verdict = verify(token, digest, header);
     inFlight.set(digest, verdict);
     return verdict;

@@ -59,11 +59,14 @@ export async function tokenCache(
     /** Validates a token, and records its use if it is accepted. */
     authenticate(token: string): Verdict {
       if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
+
       const found = known.get(sha256(token, "base64"));
       if (found === undefined) return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
       if (found.isRevoked) return refused(`"${found.name}" is revoked`);
+
       const time = now();
       if (found.expiresAt <= time) return refused(`"${found.name}" is expired`);
+
       const minute = time - (time % MINUTE_MS);
       if (found.usedAt < minute) {
         found.usedAt = minute;
@@ -71,6 +74,7 @@ export async function tokenCache(
       }
       return found.verdict;
     },
+
     /** How many tokens are accepted now. Goes through all of them. */
     size(): number {
       const time = now();
@@ -78,6 +82,7 @@ export async function tokenCache(
         ({ isRevoked, expiresAt }) => !isRevoked && expiresAt > time,
       ).length;
     },
+
     /**
      * Stores a new token, which is accepted from then on, and resolves to whether its name was
      * free.
@@ -87,6 +92,7 @@ export async function tokenCache(
       await cache.refresh();
       return added;
     },
+
     /** Reads the stored tokens again if they changed: other processes create and revoke tokens. */
     async refresh(): Promise<void> {
       const current = await store.revision();
@@ -97,10 +103,12 @@ export async function tokenCache(
       const stored = await store.list({ endedSince: new Date(time - ENDED_MS), digests });
       known = new Map(digests.map((digest) => [digestKey(digest), STATIC_TOKEN]));
       for (const record of stored) known.set(digestKey(record.digest), cachedToken(record));
+
       readAt = time;
       // Last: if a token cannot be read, the next refresh fails as well.
       revision = current;
     },
+
     /**
      * Writes when tokens were last used, some at a time. What cannot be written is kept for the
      * next call.
@@ -110,6 +118,7 @@ export async function tokenCache(
       for (let start = 0; start < uses.length; start += USES_PER_WRITE) {
         const written = uses.slice(start, start + USES_PER_WRITE);
         await store.recordUses(written);
+
         for (const { name, at } of written) {
           // There may be a later use by now.
           if (unwrittenUses.get(name) === at.getTime()) unwrittenUses.delete(name);
@@ -117,6 +126,7 @@ export async function tokenCache(
       }
     },
   };
+
   await cache.refresh();
   return cache;
 }

@@ -26,13 +26,16 @@ export const exportPlants: Subcommand = {
       "ndjson",
       "csv",
     ]);
+
     const { openPlants } = await adapter();
     await using reader = await openPlants();
     if (format === "csv") await write(io, `${["id", ...PLANT_FIELDS].join(",")}\r\n`);
+
     for await (const page of reader.pages()) {
       if (io.stop.aborted) break;
       await write(io, page.map(format === "csv" ? csvRecord : jsonLine).join(""));
     }
+
     if (io.stop.aborted) throw new CommandError("Stopped: the export is incomplete");
   },
 };

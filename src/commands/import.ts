@@ -33,16 +33,21 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
   const counts = { added: 0, present: 0, refused: 0 };
   // The last one that was committed or refused.
   let line = 0;
+
   try {
     const { openForWriting } = await adapterOf(database);
     await using opened = await openForWriting({ create: true });
+
     for await (const { lines, bytes } of batchesOf(input, maxLineBytes, io.stop)) {
       const plants = lines.flatMap(({ plant }) => plant ?? []);
       const adding = addAll(plants, opened.plants);
+      // After a stop, a batch that is being committed gets a moment more, so that it is counted.
       const added =
         (await withAbort(adding, io.stop)) ??
         (await withDeadline(adding, STOP_MS, () => undefined));
       if (added === undefined) break;
+
+      // There is an outcome for each line with a plant, in order.
       const outcomes = added.values();
       const reports: string[] = [];
       for (const { number, plant, fault = ERRORS.id_taken.message } of lines) {
@@ -52,6 +57,7 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
         line = number;
       }
       counts.refused += reports.length;
+
       progress.print(reports.join(""));
       progress.update({ done: bytes, total: input.size, plants: counts.added + counts.present });
       // Reading a file does not wait: signals are handled here.
@@ -65,8 +71,10 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
   } finally {
     progress.clear();
   }
+
   const { added, present, refused } = counts;
   const summary = `${grouped(added)} added, ${grouped(present)} already there, ${grouped(refused)} refused`;
+
   if (io.stop.aborted)
     throw new CommandError(`Stopped after line ${line}, import it again to go on: ${summary}`);
   if (refused > 0) throw new CommandError(summary);
@@ -114,17 +122,20 @@ async function addAll(
 ): Promise<readonly StoreOutcome[]> {
   const deadline = performance.now() + ADD_TIMEOUT_MS;
   let outcomes = await store.add(plants, { timeoutMs: ADD_TIMEOUT_MS });
+
   while (outcomes.includes("unavailable")) {
     const timeoutMs = deadline - performance.now();
     if (timeoutMs <= 0)
       throw new PlantStoreError("storage_unavailable", undefined, { cause: new Error(LOCKED) });
     await pause(LOCKED_PAUSE_MS);
+
     const locked = plants.filter((_, index) => outcomes[index] === "unavailable");
     const later = (await store.add(locked, { timeoutMs })).values();
     outcomes = outcomes.map((outcome) =>
       outcome === "unavailable" ? (later.next().value ?? outcome) : outcome,
     );
   }
+
   return outcomes;
 }
 
@@ -150,19 +161,27 @@ const BATCH_BYTES = 2 ** 22;
  */
 async function* batchesOf(input: Input, maxBytes: number, stop: AbortSignal) {
   let lines: Line[] = [];
-  let [number, bytes, begin] = [0, 0, 0];
+  let number = 0;
+  let bytes = 0;
+  /** How many bytes the batches before have. */
+  let before = 0;
+
   for await (const pieces of splitLines(input, maxBytes, stop)) {
     for (const { length, content } of pieces) {
       number++;
       bytes += length + 1;
       const checked = checkLine(content, maxBytes);
       if (checked === undefined) continue;
+
       lines.push({ number, ...checked });
-      if (lines.length < BATCH_LINES && bytes - begin < BATCH_BYTES) continue;
+      if (lines.length < BATCH_LINES && bytes - before < BATCH_BYTES) continue;
+
       yield { lines, bytes };
-      [lines, begin] = [[], bytes];
+      lines = [];
+      before = bytes;
     }
   }
+
   yield { lines, bytes };
 }
 
@@ -189,17 +208,22 @@ const NEWLINE = 0x0a;
  * limit: a line that is longer has no content.
  */
 async function* splitLines(input: Input, maxBytes: number, stop: AbortSignal) {
-  let [parts, length]: [Uint8Array[], number] = [[], 0];
+  /** Of the line that the chunks so far have not ended. */
+  let parts: Uint8Array[] = [];
+  let length = 0;
+
   try {
     for (;;) {
       const read = await withAbort(input.read(), stop);
       // The stop cuts the last line off: it does not count.
       if (read === undefined) return;
+
       // Ends the last line, which may have no newline. After one, another blank line changes
       // nothing.
       const chunk = read.value ?? Uint8Array.of(NEWLINE);
       const lines: { length: number; content: Uint8Array | undefined }[] = [];
       let start = 0;
+
       for (;;) {
         const end = chunk.indexOf(NEWLINE, start);
         const part = chunk.subarray(start, end === -1 ? chunk.length : end);
@@ -207,10 +231,14 @@ async function* splitLines(input: Input, maxBytes: number, stop: AbortSignal) {
         if (length > maxBytes) parts = [];
         else parts.push(part);
         if (end === -1) break;
+
         const content = parts.length === 1 ? parts[0] : Buffer.concat(parts);
         lines.push({ length, content: length > maxBytes ? undefined : content });
-        [parts, length, start] = [[], 0, end + 1];
+        parts = [];
+        length = 0;
+        start = end + 1;
       }
+
       yield lines;
       if (read.done) return;
       // A line can be longer than a batch, and reading a file does not wait.

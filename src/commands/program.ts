@@ -38,11 +38,13 @@ export async function run(
     const adapter = async () => adapterOf((await config()).database);
     await subcommand.run({ io, argument: parsed.args[0] ?? "", flags, config, adapter });
   };
+
   const program = declareProgram(action, {
     writeOut: (text) => (help += text),
     writeErr: io.stderr,
   });
   const { command, words } = normalizeArguments(program, args);
+
   try {
     await program.parseAsync(words, { from: "user" }).catch((error) => exceptHelp(error, command));
     if (help !== "") await writeOutput(io, help);
@@ -81,18 +83,23 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
     })
     .exitOverride()
     .configureOutput({ ...output, outputError: () => {} });
+
+  // In the order of the help.
   declare(program, [serve], action);
+
   const token = program
     .command("token")
     .description("Create, list, revoke, delete and prune bearer tokens")
     .helpCommand(false)
     .addHelpText("after", examples("token create greenhouse --expires 90d", "token list"));
   declare(token, TOKEN_COMMANDS, action);
+
   declare(
     program,
     [exportPlants, importPlants, backup, restore, check, migrate, openapi, licenses],
     action,
   );
+
   return program;
 }
 
@@ -131,26 +138,31 @@ function normalizeArguments(
   program: Command,
   args: readonly string[],
 ): { command: Command; words: string[] } {
-  let [command, asksForHelp] = [program, false];
+  let command = program;
+  let asksForHelp = false;
   let next = 0;
+
   for (; next < args.length && command.commands.length > 0; next++) {
     const subcommand = command.commands.find((known) => known.name() === args[next]);
     if (args[next] === "help") asksForHelp = true;
     else if (subcommand === undefined) break;
     else command = subcommand;
   }
+
   const path = args.slice(0, next).filter((word) => word !== "help");
   const rest = args.slice(next);
   const [first = "--"] = rest;
   const isMistyped = command.commands.length > 0 && !first.startsWith("-");
-  if (isMistyped)
-    return {
-      command,
-      words: [...path, ...rest.filter((word) => !/^(?:-h|--help|help)$/.test(word))],
-    };
+
+  if (isMistyped) {
+    // Without its words for help: Commander would print help in the place of the error.
+    const words = rest.filter((word) => !/^(?:-h|--help|help)$/.test(word));
+    return { command, words: [...path, ...words] };
+  }
   if (asksForHelp) return { command, words: [...path, "--help"] };
   if (command !== program || /^(?:-h|--help|-V|--version)$/.test(first))
     return { command, words: [...args] };
+
   const serve = program.commands.find((known) => known.name() === "serve") ?? program;
   return { command: serve, words: ["serve", ...args] };
 }

@@ -18,11 +18,13 @@ export const restore: Subcommand = {
   async run({ argument: source, adapter, io }) {
     const database = await adapter();
     const bar = progressBar(io);
+
     try {
       const result = await database
         .restore(source, { stop: io.stop, onProgress: bar.update })
         .finally(bar.clear);
       if (result === undefined) throw new CommandError("Stopped: nothing was restored");
+
       const size = `${counted(result.plants, "plant")}, ${sizeOf(result.bytes)}`;
       const old =
         result.replaced === undefined
