@@ -59,6 +59,7 @@ export async function withAbort<Value>(
   const onAbort = () => aborted.resolve(undefined);
   if (signal.aborted) onAbort();
   signal.addEventListener("abort", onAbort);
+
   try {
     return await Promise.race([aborted.promise, promise]);
   } finally {

@@ -11,6 +11,7 @@ export function semaphore(permits: number) {
   return async <Result>(task: () => Promise<Result>): Promise<Result> => {
     if (free > 0) free--;
     else await new Promise<void>((resolve) => waiting.push(resolve));
+
     try {
       return await task();
     } finally {

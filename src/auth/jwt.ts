@@ -332,6 +332,7 @@ function providerKeys(
   async function find(header: JWTHeaderParameters) {
     if (!areUsable()) await waitForKeys();
     if (age() >= STALE_IF_ERROR_MS) throw new KeysUnavailable();
+
     try {
       return await select(header);
     } catch (error) {
@@ -416,12 +417,14 @@ function remoteKeys({
     }
     const chunks: Uint8Array<ArrayBuffer>[] = [];
     let size = 0;
+
     for await (const chunk of body ?? []) {
       size += chunk.length;
       if (size > MAX_JWKS_BYTES)
         throw new Error(`The JWK Set has more than ${MAX_JWKS_BYTES} bytes`);
       chunks.push(chunk);
     }
+
     return new Response(new Blob(chunks));
   };
   return createRemoteJWKSet(jwksUrl, {

@@ -102,6 +102,7 @@ export async function tokenCache(
 
       const stored = await store.list({ endedSince: new Date(time - ENDED_MS), digests });
       known = new Map(digests.map((digest) => [digestKey(digest), STATIC_TOKEN]));
+
       for (const record of stored) known.set(digestKey(record.digest), cachedToken(record));
 
       readAt = time;

@@ -45,6 +45,7 @@ export function mintToken(
     // likely.
     characters += spell(bytes.filter((byte) => byte < 248));
   }
+
   const token = PREFIX + characters.slice(0, RANDOM_CHARACTERS);
   return token + checksum(token, sha256);
 }

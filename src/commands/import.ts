@@ -50,12 +50,14 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
       // There is an outcome for each line with a plant, in order.
       const outcomes = added.values();
       const reports: string[] = [];
+
       for (const { number, plant, fault = ERRORS.id_taken.message } of lines) {
         const outcome = plant && outcomes.next().value;
         if (outcome === "added" || outcome === "present") counts[outcome]++;
         else reports.push(`line ${number}: ${fault}\n`);
         line = number;
       }
+
       counts.refused += reports.length;
 
       progress.print(reports.join(""));
@@ -95,6 +97,7 @@ function openInput(source: string, { stdin }: Io) {
   const failed = (cause: unknown): never => {
     throw new CommandError(`Cannot read "${source}": ${reasonOf(cause)}`, { cause });
   };
+
   try {
     const stats = source === "-" ? undefined : statSync(source);
     const reader = (stats === undefined ? stdin() : streamOf(source, stats)).getReader();

@@ -75,6 +75,7 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
         if (command.name() === "token") return "token create|list|…";
         return Help.prototype.subcommandTerm(command).replace(" [options]", "");
       },
+
       formatHelp(command, help) {
         // It has its flags among the settings.
         if (command.name() === "serve") help.visibleOptions = () => [];
@@ -107,6 +108,7 @@ function declare(parent: Command, subcommands: readonly Subcommand[], action: Ac
   for (const subcommand of subcommands) {
     const { usage, description, flags = [DATABASE_FLAG], help, example } = subcommand;
     const command = parent.command(usage).description(description);
+
     for (const [flag, meaning, preset] of flags) command.option(flag, meaning, preset);
     if (help !== undefined) command.addHelpText("after", help);
     command.addHelpText("after", examples(example)).action(() => action(subcommand, command));
@@ -159,6 +161,7 @@ function normalizeArguments(
     const words = rest.filter((word) => !/^(?:-h|--help|help)$/.test(word));
     return { command, words: [...path, ...words] };
   }
+
   if (asksForHelp) return { command, words: [...path, "--help"] };
   if (command !== program || /^(?:-h|--help|-V|--version)$/.test(first))
     return { command, words: [...args] };
@@ -196,6 +199,7 @@ function complaintOf({ message }: CommanderError, command: Command): string {
     const advice = similar === undefined ? `See ${path} --help` : `Did you mean "${similar}"?`;
     return `Unknown ${unknown} ${quoted(name)}. ${advice}`;
   }
+
   const [, flag] = /^error: option '(--\w+).*' argument missing/.exec(message) ?? [];
   if (flag !== undefined) return `${flag} needs a value. See ${path} --help`;
   const [, argument] = /^error: missing required argument '(\w+)'/.exec(message) ?? [];

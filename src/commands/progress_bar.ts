@@ -30,6 +30,7 @@ export function progressBar(
       due = now() + INTERVAL_MS;
       draw(progressLine(state, (now() - begin) / 1000));
     },
+
     /** Prints a message above the line, where it stays. */
     print(text: string): void {
       if (text !== "") stderr(line === "" ? text : `${ERASE}${text}${line}`);

@@ -62,6 +62,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
             `Cannot ${action} in "${database}": ${isRevoked ? free : "the name is taken"}`,
           );
         }
+
         // A token that could not be printed is lost, but it would be accepted.
         await writeOutput(io, `${token}\n`).catch(async (error) => {
           await tokens.delete(name);

@@ -114,6 +114,7 @@ function memoryTokens(): TokenStore {
       tokens.set(token.name, { ...token, revokedAt: null, lastUsedAt: null });
       return changed(1) === 1;
     },
+
     async revoke(name, at) {
       const token = tokens.get(name);
       if (token?.revokedAt !== null) return false;

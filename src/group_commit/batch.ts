@@ -82,6 +82,7 @@ function checkOutcomes(outcomes: unknown, length: number): void {
       `The store must return an outcome for each of ${length} plants, but returned ${given}`,
     );
   }
+
   for (const outcome of outcomes) {
     if (!OUTCOMES.has(outcome))
       throw new TypeError(`The store returned an unknown outcome: ${String(outcome)}`);

@@ -319,6 +319,7 @@ class Batcher implements GroupCommit {
         "storage did not finish in time; the plant may or may not be stored, send it again",
       );
     }
+
     const kept = this.#pending.findIndex(({ deadline }) => deadline > now);
     const withdrawn = this.#pending.splice(0, kept === -1 ? this.#pending.length : kept);
     rejectAll(withdrawn, "storage did not take the plant in time; it is not stored, send it again");

@@ -123,6 +123,7 @@ export function createApp(options: AppOptions) {
       detail: { hide: true },
     });
   }
+
   const whole = app.use(plantsApi(options.plants, maxBodyBytes));
   const methods = new Map(
     whole.routes.map(({ path, method }) => [path, method === "GET" ? ["GET", "HEAD"] : [method]]),
@@ -177,6 +178,7 @@ function requireParts(options: AppOptions): void {
     ready: options.ready,
     authenticate: options.authenticate,
   };
+
   for (const [name, part] of Object.entries(parts)) {
     if (typeof part !== "function")
       throw new TypeError(`Cannot create the app: \`${name}\` must be a function`);

@@ -55,6 +55,7 @@ function requireAccepted(
       requireAccepted(settled, scope),
     );
   }
+
   if (!verdict.ok) throw invalidCredentials(verdict.reason);
   if (scope === undefined || !verdict.scopes.has(scope)) {
     // RFC 6750, section 3.1.

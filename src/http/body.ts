@@ -99,6 +99,7 @@ async function readCounted(
     await pause(0);
     pauseAt += Math.min(chunks, MAX_CHUNKS_A_TURN);
   }
+
   return bytes.subarray(0, size);
 }
 

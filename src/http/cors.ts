@@ -47,6 +47,7 @@ export function corsFor(origins: readonly string[]) {
         },
       });
     },
+
     addHeaders({ headers }: Response, request: Request): void {
       // Even without an Origin: a cache must not give this response to a page.
       headers.append("vary", "origin");

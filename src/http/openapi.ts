@@ -71,6 +71,7 @@ export async function openApiDocument(server: OpenAPIV3.ServerObject): Promise<O
   const generator = new Elysia().use(swagger({ documentation })).use(api);
   const response = await generator.handle(new Request("http://localhost/swagger/json"));
   const document: OpenAPIV3.Document = JSON.parse(await response.text(), withoutForeignKeys);
+
   for (const path of Object.values(document.paths)) if (path?.post) completeOperation(path.post);
   return document;
 }
@@ -137,6 +138,7 @@ function headersOf(codes: readonly ErrorCode[]): Record<string, OpenAPIV3.Header
       };
     }
   }
+
   return headers;
 }
 

@@ -120,6 +120,7 @@ export function respond(
       refusal.headers.set("allow", methods.join(", "));
       return refusal;
     }
+
     let response: Response | Promise<Response>;
     try {
       response = handle(request);

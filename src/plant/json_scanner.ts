@@ -132,6 +132,7 @@ class Scanner {
       );
       if (index >= 0) this.sources[index] = this.text.slice(valueStart, this.at);
     }
+
     return true;
   }
 
@@ -145,6 +146,7 @@ class Scanner {
   scalar(): boolean {
     const code = this.code();
     if (code === QUOTE) return this.string();
+
     for (const word of WORDS) if (word.charCodeAt(0) === code) return this.word(word);
     return this.number();
   }

@@ -29,6 +29,7 @@ export function parsePlant(bytes: Uint8Array, subject: Subject = "the body"): Ne
   if (bytes.length === 0)
     throw new PlantStoreError("malformed_json", `${subject} must not be empty`);
   let text: string;
+
   try {
     text = UTF8.decode(bytes);
   } catch {
@@ -54,6 +55,7 @@ function parseJson(text: string, subject: Subject): unknown {
       // response may.
     }
   }
+
   return scanPlant(text, subject);
 }
 
@@ -81,6 +83,7 @@ function scanPlant(text: string, subject: Subject): unknown {
     const members = PLANT_FIELDS.map((field, index) => [field, scalarOf(texts[index])]);
     return { id: idOf(id), ...Object.fromEntries(members) };
   }
+
   const fault = scan.isTooDeep
     ? `must not be nested deeper than ${MAX_DEPTH} levels`
     : `must be valid JSON; it ${scan.offset === text.length ? "ends too early, at" : "breaks at"} ${place(text, scan.offset)}`;
@@ -138,6 +141,7 @@ function checkPlant(value: unknown, subject: Subject): NewPlant {
       `${subject} must be a JSON object with \`id\` and \`name\``,
     );
   }
+
   const { id } = value;
   if (!isInt64(id) || !hasStorableTexts(value)) throw invalidPlant(value);
   return plantOf(BigInt(id), (field) => value[field]);
@@ -173,11 +177,13 @@ function invalidPlant(members: Record<string, unknown>): PlantStoreError {
   const faults = [];
   if (id === undefined) faults.push("`id` is missing");
   else if (!isInt64(id)) faults.push(NOT_INT64);
+
   for (const field of PLANT_FIELDS) {
     const text = members[field];
     if (text === undefined && isRequired(field)) faults.push(`\`${field}\` is missing`);
     if (text !== undefined && !isStorable(text)) faults.push(`\`${field}\` ${faultOfText(text)}`);
   }
+
   return new PlantStoreError("invalid_plant", faults.join("; "));
 }
 

@@ -38,6 +38,7 @@ export async function offerFirstToken(
   const createdAt = new Date();
   const expiresAt = terminal.isTerminal ? null : new Date(createdAt.getTime() + LIFETIME_MS);
   const record = { name: NAME, digest: sha256(token), createdAt, expiresAt, scopes: SCOPES };
+
   try {
     // Not added if a server that starts at the same time, or an old token, has the name.
     if (!production && (await tokens.add(record))) terminal.stderr(welcome(token, options));

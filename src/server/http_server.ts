@@ -109,6 +109,7 @@ export class HttpServer {
   #activity(): number {
     const servers = new Set([this.#current, ...this.#draining]);
     let pending = 0;
+
     for (const server of servers) pending += server?.pendingRequests ?? 0;
 
     return 2 * this.#received - pending;
@@ -226,6 +227,7 @@ async function readCertificate({ certFile, keyFile }: NonNullable<Config["tls"]>
     import("node:crypto"),
     import("node:tls"),
   ]);
+
   try {
     createSecureContext({ cert, key });
     return { cert, key, expires: new X509Certificate(cert).validToDate };

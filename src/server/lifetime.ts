@@ -51,6 +51,7 @@ export function beginLifetime({ signal, shutdownTimeoutMs, log }: LifetimeOption
     get failure() {
       return failure;
     },
+
     fail(cause) {
       failure ??= cause;
       const { message } = cause;
@@ -59,6 +60,7 @@ export function beginLifetime({ signal, shutdownTimeoutMs, log }: LifetimeOption
       });
       failed.abort();
     },
+
     timeoutMs(step) {
       const limitMs = failure === undefined ? Number.POSITIVE_INFINITY : FAILED_STOP_TIMEOUT_MS;
       return SHARES[step] * Math.min(shutdownTimeoutMs, limitMs);

@@ -88,6 +88,7 @@ export function parseDatabaseUrl(input: Input): DatabaseLocation {
       throw refusal(input, error.message, withoutSecrets(url));
     }
   }
+
   // Other texts with a colon or an at sign may be a mistyped URL with a password.
   const [, path] = /^(?:file:(?:\/\/(?=\/))?(?=[^?#]+$)|(?=[^:@?#]+$))(.+)$/s.exec(url) ?? [];
   const trimmed = path?.trim();

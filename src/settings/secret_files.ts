@@ -32,6 +32,7 @@ export async function readSecretFile(name: string, path: string): Promise<string
     const isPipe = (await file.stat()).isFIFO();
     const bytes = Buffer.alloc(MAX_BYTES + 1);
     let length = 0;
+
     while (length < bytes.length) {
       const read = await file.read(bytes, length, bytes.length - length, null).catch((error) => {
         // The writer of a pipe has not written yet.
@@ -45,6 +46,7 @@ export async function readSecretFile(name: string, path: string): Promise<string
         throw new Error(`it did not end within ${TIMEOUT_MS / 1_000} seconds`);
       if (!read?.bytesRead) await Bun.sleep(POLL_MS);
     }
+
     throw new Error(`expected at most ${MAX_BYTES} bytes`);
   } catch (cause) {
     throw cannotUse(name, path, reasonOf(cause));

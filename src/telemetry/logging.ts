@@ -48,6 +48,7 @@ export function startLogging({ level, format, colors, write }: LoggingOptions) {
   function endWindow(): void {
     const ended = [...kinds.values()];
     kinds.clear();
+
     for (const { record, count } of ended) {
       const suppressed = count - WRITTEN_PER_WINDOW;
       if (suppressed <= 0 || (record.level !== "warning" && record.level !== "error")) continue;
@@ -80,6 +81,7 @@ export function startLogging({ level, format, colors, write }: LoggingOptions) {
       kind.count++;
       return true;
     },
+
     [Symbol.dispose]() {
       clearInterval(timer);
       endWindow();

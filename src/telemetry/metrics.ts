@@ -33,23 +33,27 @@ export function createMetrics() {
         .value++;
       durations.getOrInsertComputed(path, () => histogram(BUCKETS_S)).observe(durationMs / 1_000);
     },
+
     countCommit({ outcomes, durationMs }: Commit): void {
       for (const outcome of outcomes) plants[outcome]++;
       batches.observe(outcomes.length);
       commits.observe(durationMs / 1_000);
     },
+
     /** Adds how many plants are pending or in flight. */
     registerQueue(size: () => number): void {
       registered.push(() => [
         gauge("plant_store_queue_plants", "Plants that are pending or in flight", size()),
       ]);
     },
+
     /** Adds the metrics of a database. */
     registerDatabase(read: () => readonly DatabaseMetric[]): void {
       registered.push(() =>
         read().map(({ name, help, type, value }) => metric(name, help, type, [{ value }])),
       );
     },
+
     /** Renders all in Prometheus' text format. */
     async render(): Promise<string> {
       const outcomes = Object.entries(plants).map(([outcome, value]) => ({
@@ -130,6 +134,7 @@ function histogram(bounds: readonly number[]) {
       counts[bucket] = (counts[bucket] ?? 0) + 1;
       sum += value;
     },
+
     /** The sample of a bucket includes the smaller buckets. */
     samples(labels: Labels = {}): Sample[] {
       let count = 0;

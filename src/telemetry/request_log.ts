@@ -32,6 +32,7 @@ export function createObserver(
       else if (level === "warning") log.warning(message, { requestId });
       else log.error(message, { cause, requestId });
     },
+
     onResponse(completed) {
       metrics.countResponse(completed);
       tracing?.onResponse(completed);
@@ -47,6 +48,7 @@ export function createObserver(
         client: clientAddress(),
       });
     },
+
     onCommit(commit) {
       metrics.countCommit(commit);
       const { outcomes, durationMs } = commit;

@@ -104,6 +104,7 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
       if (status >= 500)
         span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", String(status));
     },
+
     /** Sends the spans that are left, which takes as long as the collector does. Never rejects. */
     close: (): Promise<void> => provider.shutdown().catch(report),
   };

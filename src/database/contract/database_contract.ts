@@ -77,6 +77,7 @@ const CASES: Cases<"plants" | "tokens" | "pages"> = {
     await add(database, plants);
     const seen: NewPlant[] = [];
     let late = 9_999n;
+
     for await (const page of database.pages()) {
       seen.push(...page);
       // One id after those that were read, and one before: a later page may have the first.
@@ -84,6 +85,7 @@ const CASES: Cases<"plants" | "tokens" | "pages"> = {
       await add(database, others);
       late -= 2n;
     }
+
     const early = seen.filter(({ name }) => name === "early");
     assert.deepEqual(plain(early), plants);
   },

@@ -197,6 +197,7 @@ async function assertDistinct(
   const all = texts.map((text, id) => plantWith(BigInt(id), text));
   assert.deepEqual(await add(store, all), filled(all, "added"));
   assert.deepEqual(await add(store, all), filled(all, "present"));
+
   for (const [id, stored] of texts.entries()) {
     const others = texts.filter((text) => text !== stored);
     const outcomes = await add(

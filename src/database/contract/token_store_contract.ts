@@ -64,6 +64,7 @@ const CASES: Cases<"tokens"> = {
       createdAt: new Date(CREATED.getTime() + index),
       expiresAt: index % 3 === 0 ? null : new Date(LATER.getTime() + index * 1_000_003),
     }));
+
     for (const token of all.toReversed()) assert.equal(await tokens.add(token), true);
     await assertStored(tokens, all.map(stored));
   },
@@ -89,6 +90,7 @@ const CASES: Cases<"tokens"> = {
       createdAt: new Date(CREATED.getTime() + index),
       expiresAt,
     }));
+
     for (const token of all) await tokens.add(token);
     for (const [name, , revokedAt] of ends) if (revokedAt) await tokens.revoke(name, revokedAt);
 
@@ -193,6 +195,7 @@ const CASES: Cases<"tokens"> = {
       () => tokens.delete("greenhouse"),
       () => tokens.add(GARDEN),
     ];
+
     for (const change of changes) {
       await change();
       revisions.push(await tokens.revision());

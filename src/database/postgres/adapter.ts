@@ -20,12 +20,15 @@ export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
     async check() {
       throw new ConfigError("Cannot check PostgreSQL: use pg_amcheck");
     },
+
     async backup() {
       throw new ConfigError("Cannot back up PostgreSQL: use pg_dump");
     },
+
     async restore() {
       throw new ConfigError("Cannot restore PostgreSQL: use pg_restore");
     },
+
     async migrate({ dryRun }) {
       const migrations = await migratePostgres(url, dryRun);
       return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));

@@ -70,6 +70,7 @@ export async function connectTo(
     isOpen = false;
     void client?.close({ timeout: 0 });
   };
+
   try {
     client = new Bun.SQL({
       ...clientOptions(host, url, session),

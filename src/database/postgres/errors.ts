@@ -32,6 +32,7 @@ export function toFailure(error: unknown): unknown {
       ? new PostgresFailure(code, `it refuses the user: ${error.message} (${code})`)
       : new PostgresFailure(code);
   }
+
   // A rejected certificate has a code of the TLS library.
   if (error instanceof Error && "code" in error && typeof error.code === "string")
     return new PostgresFailure(error.code);

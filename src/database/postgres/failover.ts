@@ -47,6 +47,7 @@ export function failover(url: PostgresUrl) {
       lastUsed = connection.host;
       return connection;
     },
+
     /** Reports that a server did not reply to a statement: the others are tried before it. */
     suspect: (host: PostgresHost) => void silent.add(host),
   };

@@ -59,6 +59,7 @@ export async function pendingMigrations(connection: Connection): Promise<readonl
       `search_path leads to schema "${schema}", but the plant-store tables are in "${other}": set search_path to that schema`,
     );
   }
+
   if (tables > 0) throw new DatabaseError(`schema "${schema}" belongs to another application`);
   return MIGRATIONS;
 }
@@ -98,6 +99,7 @@ COMMIT;
 export async function migrate(connection: Connection): Promise<readonly Migration[]> {
   await connection.script(`SET lock_timeout = 0; SELECT pg_advisory_lock(${LOCK})`);
   const pending = await pendingMigrations(connection);
+
   try {
     for (const migration of pending) await connection.script(scriptOf(migration));
   } catch (error) {
@@ -109,5 +111,6 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
       },
     );
   }
+
   return pending;
 }

@@ -92,6 +92,7 @@ export async function addPlants(
   const sorted = entries.toSorted((one, other) =>
     one.id < other.id ? -1 : Number(one.id > other.id),
   );
+
   for (const [index, entry] of sorted.entries()) {
     const before = sorted[index - 1];
     if (before?.id === entry.id) entry.duplicateOf = before.duplicateOf ?? before;
@@ -180,6 +181,7 @@ async function insert(connection: Connection, entries: readonly Entry[]): Promis
     // An operator's trigger or type may have changed the plant: then another one has the id.
     entry.outcome = samePlant(plantFrom(row), entry) ? "added" : "conflict";
   }
+
   return true;
 }
 
@@ -192,6 +194,7 @@ async function compare(connection: Connection, entries: readonly Entry[]): Promi
     COMPARE,
     columnsOf(unknown),
   );
+
   for (const { place, is_same } of rows)
     (unknown[place - 1] as Entry).outcome = is_same ? "present" : "conflict";
 }

@@ -129,6 +129,7 @@ export class Pool {
           throw unavailable(error);
         await pause(pauseMs);
       }
+
       this.counts.retries++;
     }
   }
@@ -305,6 +306,7 @@ export class Pool {
 
     const done = this.#finish(slot, work(slot.connection, attempt), began);
     const stopWatching = this.#watch(slot, began);
+
     try {
       return await withDeadline(done, deadline - began, () => {
         this.#becomeSilent(slot, began, "timed out");

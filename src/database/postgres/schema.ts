@@ -65,11 +65,13 @@ function quoted(text: string): string {
 function escaped(text: string): string {
   const units = new Uint16Array(2 * text.length);
   let length = 0;
+
   for (let index = 0; index < text.length; index++) {
     const unit = text.charCodeAt(index);
     if (unit === QUOTE || unit === BACKSLASH) units[length++] = BACKSLASH;
     units[length++] = unit;
   }
+
   return Buffer.from(units.buffer, 0, 2 * length).toString("utf16le");
 }
 

@@ -26,6 +26,7 @@ export function tablesVerifier() {
 
       const tables = await query<Table>(TABLES);
       const expected = schema ?? tables[0]?.schema ?? "";
+
       for (const table of tables) {
         const problem = misplaced(table, expected) ?? unlogged(table);
         if (problem !== undefined) throw new PostgresFailure("UNSAFE", problem);

@@ -145,6 +145,7 @@ export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
         scopes: parseScopes(row.scopes),
       }));
     },
+
     async revision() {
       const rows = await reading.run(
         ({ query }) => query<{ revision: string }>(REVISION),
@@ -152,6 +153,7 @@ export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
       );
       return rows[0]?.revision ?? "";
     },
+
     add({ name, digest, createdAt, expiresAt, scopes }) {
       const moments = [createdAt.toISOString(), expiresAt?.toISOString() ?? null];
       const row = [name, digest, ...moments, formatScopes(scopes)];
@@ -161,6 +163,7 @@ export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
         return attempt > 0 && (await query(SAME, [name, digest])).length > 0;
       });
     },
+
     async revoke(name, revokedAt) {
       const moment = revokedAt.toISOString();
       return (await write(({ query }) => query(REVOKE, [moment, moment, name]))).length > 0;

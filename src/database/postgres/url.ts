@@ -90,6 +90,7 @@ function parseParameters(query: string): Parameters {
     if (parameters.has(name)) throw new RangeError(`expected the parameter "${name}" once`);
     parameters.set(name, decode(value.join("=")));
   }
+
   return Object.fromEntries(parameters);
 }
 
@@ -127,6 +128,7 @@ function parseTls(
       "a host on a network needs sslmode: write ?sslmode=verify-full, or ?sslmode=disable to send all in plaintext",
     );
   }
+
   return {
     /** `undefined` if every host is local and the URL has no `sslmode`. */
     sslmode,

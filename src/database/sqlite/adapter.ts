@@ -70,6 +70,7 @@ export async function openSqliteWorker(
     worker.terminate();
     throw error;
   });
+
   for (const warning of warningsOf(path)) onWarning(warning);
   const onCorrupt = (finding: string) => void call("reportCorruption", finding);
   const stopCheck = await backgroundCheck(path, { onInfo, onWarning }, onCorrupt);

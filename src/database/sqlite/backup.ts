@@ -102,6 +102,7 @@ async function vacuumInto(path: string, target: string, { stop, onProgress }: Re
   const copied = () => statSync(target, { throwIfNoEntry: false })?.size ?? 0;
   const reader = startReader();
   const timer = setInterval(() => onProgress({ done: copied(), total }), PROGRESS_MS);
+
   try {
     return await withAbort(reader.call("copy", path, target), stop);
   } catch (error) {
@@ -229,6 +230,7 @@ async function replace(file: string, draft: string, source: string): Promise<str
       // A power loss must not bring back the main file without the files beside it.
       if (name === file) await fsync(aside, parent);
     }
+
     if (existsSync(aside)) await fsync(aside, parent);
 
     // Unlike a rename, this fails if there is a file by now.
@@ -293,6 +295,7 @@ function systemLibrary() {
       // It is one of the others.
     }
   }
+
   throw new DatabaseError(
     "Cannot lock the database: this system has no known C library; restore on Linux or macOS",
   );

@@ -41,6 +41,7 @@ function passOf(client: Client): () => void {
     const [[busy] = []] = passive.values();
     // Another process that makes a checkpoint syncs what it moves.
     if (busy !== 0n) return;
+
     try {
       fdatasyncSync(file);
     } catch (cause) {

@@ -103,6 +103,7 @@ export function corruptionMarker(path: string) {
         return undefined;
       }
     },
+
     /** Marks the file if possible. Otherwise the next check finds the corruption again. */
     write(finding: string): void {
       if (identity === undefined) return;
@@ -110,6 +111,7 @@ export function corruptionMarker(path: string) {
       // As JSON, which an operator may read.
       const marked = { file: identity, finding: line, foundAt: new Date().toISOString() };
       const draft = `${file}${suffix}-new`;
+
       try {
         try {
           rmSync(draft, { force: true });
@@ -123,6 +125,7 @@ export function corruptionMarker(path: string) {
         // The disk may be full or read-only by now.
       }
     },
+
     /** Removes the marker if it still has this content, and the path still has the same file. */
     clear(before: string | undefined): void {
       if (before === undefined || content() !== before || identityOf(path) !== identity) return;

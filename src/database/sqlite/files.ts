@@ -33,6 +33,7 @@ export function databaseFile(path: string): string {
   const file = path.trim();
   // SQLite would ignore the slash.
   if (/\/\.?$/.test(file)) throw new DatabaseError("it is not a file");
+
   try {
     return realPath(file) ?? path;
   } catch (error) {
@@ -41,6 +42,7 @@ export function databaseFile(path: string): string {
     if (code === "ELOOP") throw new DatabaseError("its symbolic links lead to each other");
     if (code !== "ENOENT") throw error;
   }
+
   const link = lstatSync(file, { throwIfNoEntry: false });
   if (link?.isSymbolicLink())
     throw new DatabaseError("it is a symbolic link to a file that is not there");
@@ -93,6 +95,7 @@ export function requireFiles(file: string, access: Access): void {
       `a restore was interrupted, and its old files are in "${basename(aside)}": run plant-store restore again`,
     );
   }
+
   // SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only
   // there. Looks at the WAL first: a process that creates a database writes to the file before.
   if (walBytes(file) > 0 && !statSync(file, { throwIfNoEntry: false })?.size) {
@@ -100,6 +103,7 @@ export function requireFiles(file: string, access: Access): void {
       `"${basename(file)}-wal" holds plants of a file that is not there: put the file back beside it, or move it away`,
     );
   }
+
   if (access === "create") createDatabaseFile(file);
   const stats = statSync(file, { throwIfNoEntry: false });
   if (!stats?.isFile())
@@ -138,6 +142,7 @@ function isMountPoint(file: string): boolean {
   // The fifth field of a line, with three octal digits for some characters: proc_pid_mountinfo(5).
   const escaped = file.replace(/[ \t\n\\]/g, (character) => `\\${octal(character)}`);
   const line = new RegExp(`^(?:\\S+ ){4}${RegExp.escape(escaped)} `, "m");
+
   try {
     return line.test(readFileSync("/proc/self/mountinfo", "utf8"));
   } catch {
@@ -235,6 +240,7 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
       file + suffix,
       constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK,
     );
+
     try {
       if (distrust(fstatSync(descriptor), file, "regular file") !== undefined) return undefined;
       const bytes = Buffer.alloc(maxBytes);

@@ -15,6 +15,7 @@ export function checkOnOpening(client: Client): void {
   const tables = new Set(
     client.query("SELECT name FROM sqlite_schema WHERE type = 'table'").values().flat(),
   );
+
   for (const [table, read] of Object.entries(READS))
     if (tables.has(table)) client.query(read).values();
   const [free, pages] = [
@@ -99,6 +100,7 @@ function rangeOf(client: Client): string {
 function* checkPlants(client: Client): Generator<number, number> {
   const range = client.prepare<unknown, [bigint, number]>(rangeOf(client));
   let [last, limit, checked] = [INT64_MAX + 1n, FIRST_RANGE_PLANTS, 0];
+
   for (;;) {
     const begin = performance.now();
     const rows = at(
@@ -106,6 +108,7 @@ function* checkPlants(client: Client): Generator<number, number> {
       () => range.values(last - 1n, limit) as [bigint, bigint][],
     );
     const isLast = rows.length < limit;
+
     for (const [id, isSound] of rows) {
       // A page that two places of the tree lead to gives the same ids twice.
       if (id >= last) throw new CorruptError(`plants: id ${id} is out of order`);
@@ -115,6 +118,7 @@ function* checkPlants(client: Client): Generator<number, number> {
         );
       last = id;
     }
+
     checked += rows.length;
     // A plant can be of 10 bytes or of 60,000.
     limit = Math.ceil(limit * (performance.now() - begin < RANGE_MS ? 2 : 0.5));

@@ -39,6 +39,7 @@ export function migrate(client: Client): void {
         "CREATE TABLE IF NOT EXISTS __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
       );
       const applied = lastMigration(client);
+
       for (const { sql, when } of MIGRATIONS.filter((migration) => migration.when > applied)) {
         client.run(sql);
         client.run(`PRAGMA application_id = ${APPLICATION_ID}`);

@@ -94,6 +94,7 @@ export function openPlants(path: string): PlantReader {
         `Database "${path}" is corrupt (${finding}): read ${plants} plants; ${missingIn(gaps)}`,
       );
     },
+
     [Symbol.asyncDispose]: async () => client.close(),
   };
 }
@@ -145,11 +146,13 @@ function pageBehind(readFrom: PageReader, from: bigint): readonly NewPlant[] {
 
   // Halves what lies between, to the first id from which a page can be read.
   let [bad, next] = [ids[found - 1] ?? from, ids[found] as bigint];
+
   while (next - bad > 1n) {
     const middle = bad + (next - bad) / 2n;
     if (canRead(middle)) next = middle;
     else bad = middle;
   }
+
   return page ?? [];
 }
 
@@ -207,6 +210,7 @@ const PAGE = "SELECT * FROM plants WHERE id >= ? ORDER BY id LIMIT ?";
 function pageOf(rows: Iterable<PlantRow>): NewPlant[] {
   const page: NewPlant[] = [];
   let characters = 0;
+
   try {
     for (const row of rows) {
       const plant = toPlant(row);

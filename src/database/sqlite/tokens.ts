@@ -65,6 +65,7 @@ export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens
       const row = { ...token, scopes: formatScopes(token.scopes) };
       return (await change(db.insert(tokens).values(row).onConflictDoNothing())) === 1;
     },
+
     async revoke(name, at) {
       const isValid = and(eq(tokens.name, name), isNull(tokens.revokedAt));
       return (await change(db.update(tokens).set({ revokedAt: at }).where(isValid))) === 1;

@@ -12,6 +12,7 @@ import type { StoreOutcome } from "../database.ts";
 export function encodeBatch(plants: readonly NewPlant[], timeoutMs: number): string {
   let numbers = `${timeoutMs}`;
   let texts = "";
+
   for (const plant of plants) {
     numbers += ` ${plant.id}`;
     for (const field of PLANT_FIELDS) {
@@ -20,6 +21,7 @@ export function encodeBatch(plants: readonly NewPlant[], timeoutMs: number): str
       texts += text ?? "";
     }
   }
+
   return `${numbers}\n${texts}`;
 }
 
