@@ -415,6 +415,7 @@ function remoteKeys({
       await body?.cancel();
       throw new Error(`The JWKS URL answered ${status}`);
     }
+
     const chunks: Uint8Array<ArrayBuffer>[] = [];
     let size = 0;
 
@@ -427,6 +428,7 @@ function remoteKeys({
 
     return new Response(new Blob(chunks));
   };
+
   return createRemoteJWKSet(jwksUrl, {
     [customFetch]: boundedFetch,
     timeoutDuration: timeoutMs,

@@ -19,6 +19,7 @@ export const backup: Subcommand = {
   example: "backup plants-2026-11-20.db",
   async run({ argument: target, adapter, io }) {
     const database = await adapter();
+
     if (NO_FILE.test(target))
       throw new CommandError(`Cannot back up to "${target}": expected a file`);
     // The adapter checks this too, but only after copying everything.
@@ -26,11 +27,13 @@ export const backup: Subcommand = {
       throw new CommandError(
         `Cannot back up to "${target}": file already exists; choose another one`,
       );
+
     try {
       const bar = progressBar(io);
       const options = { stop: io.stop, onProgress: bar.update };
       const plants = await database.backup(resolve(target), options).finally(bar.clear);
       if (plants === undefined) throw new CommandError("Stopped: no backup was made");
+
       const size = `${counted(plants, "plant")}, ${sizeOf(statSync(target).size)}`;
       io.stderr(`Backed up "${database.name}" to "${target}": ${size}\n`);
     } catch (error) {

@@ -38,20 +38,24 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
         typeof scope === "string"
           ? [parseChoice({ name: "--scope", text: scope }, SCOPES)]
           : SCOPES;
+
       // People type names in shells, and read them in tables.
       if (!/^[\w.@-]{1,64}$/.test(name)) {
         const expected = 'expected 1 to 64 letters, digits, ".", "_", "@" or "-"';
         throw new ConfigError(`Cannot use token name ${quoted(name)}: ${expected}`);
       }
+
       const createdAt = new Date();
       const expiresAt =
         lifetimeMs === undefined ? null : new Date(createdAt.getTime() + lifetimeMs);
       const token = mintToken(sha256);
       const record = { name, digest: sha256(token), createdAt, expiresAt, scopes };
+
       const action = `create token "${name}"`;
       const advice = `a token of this name may exist now although its secret was not shown: remove it with plant-store token delete ${name}`;
       const onCreate = () => io.stderr(`Created database "${database}".\n`);
       const opening = () => openForWriting({ create: true, onCreate });
+
       await withTokens(opening, { action, database, advice }, async (tokens) => {
         if (!(await tokens.add(record))) {
           const isRevoked = (await tokens.list()).some(
@@ -68,6 +72,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
           await tokens.delete(name);
           throw error;
         });
+
         const end = expiresAt ? `It expires ${expiresAt.toISOString()}.` : "It does not expire.";
         io.stderr(
           `Created token "${name}" in "${database}". Save it: it cannot be shown again. ${end}\n`,

@@ -105,6 +105,7 @@ export function createApp(options: AppOptions) {
   } = options;
   requireParts(options);
   requireNumber("maxBodyBytes", maxBodyBytes);
+
   // A response is checked, not rewritten.
   const app = new Elysia({ normalize: false })
     // `respond` makes the response: Elysia would copy one with an error's status, body and all.
@@ -114,6 +115,7 @@ export function createApp(options: AppOptions) {
     .mapResponse({ as: "global" }, ({ response }) => successResponse(response))
     .use(health(options.ready));
   if (docsFiles !== undefined) app.use(docs(docsFiles));
+
   // Routes above are public, routes below need a token.
   app.use(bearerGuard(options.authenticate, REQUIRED_SCOPES));
   if (renderMetrics !== undefined) {
@@ -125,9 +127,12 @@ export function createApp(options: AppOptions) {
   }
 
   const whole = app.use(plantsApi(options.plants, maxBodyBytes));
+
+  // What each path allows, from the routes themselves: it is written once.
   const methods = new Map(
     whole.routes.map(({ path, method }) => [path, method === "GET" ? ["GET", "HEAD"] : [method]]),
   );
+
   const handle = whole.fetch;
   const cors = corsOrigins.length === 0 ? undefined : corsFor(corsOrigins);
   const fetch = respond({

@@ -57,15 +57,14 @@ function requireAccepted(
   }
 
   if (!verdict.ok) throw invalidCredentials(verdict.reason);
+
   if (scope === undefined || !verdict.scopes.has(scope)) {
     // RFC 6750, section 3.1.
     const needed = `scope "${scope}"`;
     throw new PlantStoreError(
       "insufficient_scope",
       `the token does not have the required ${needed}`,
-      {
-        reason: `no ${needed}`,
-      },
+      { reason: `no ${needed}` },
     );
   }
 }

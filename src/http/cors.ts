@@ -36,6 +36,7 @@ export function corsFor(origins: readonly string[]) {
     preflight({ method, headers }: Request, methods: readonly string[]): Response | undefined {
       if (method !== "OPTIONS" || !headers.has("access-control-request-method")) return undefined;
       if (!known.has(headers.get("origin") ?? "")) return undefined;
+
       return new Response(null, {
         status: 204,
         headers: {
@@ -51,6 +52,7 @@ export function corsFor(origins: readonly string[]) {
     addHeaders({ headers }: Response, request: Request): void {
       // Even without an Origin: a cache must not give this response to a page.
       headers.append("vary", "origin");
+
       const origin = request.headers.get("origin");
       if (origin === null || !known.has(origin)) return;
       headers.set("access-control-allow-origin", origin);

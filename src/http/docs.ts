@@ -113,10 +113,12 @@ export function docs(files: DocsFiles) {
     const file = staticFile(type, load);
     app.get(path, ({ request }) => file(request.headers), { detail: { hide: true } });
   };
+
   const home = { location: "swagger", "x-content-type-options": "nosniff" };
   app.get("/", () => new Response(null, { status: 302, headers: home }), {
     detail: { hide: true },
   });
+
   serve("/swagger", "text/html; charset=utf-8", async () => new Blob([PAGE]));
   serve("/swagger/page.css", "text/css; charset=utf-8", async () => new Blob([STYLE]));
   serve("/swagger/start.js", "text/javascript; charset=utf-8", async () => new Blob([START]));
@@ -132,6 +134,7 @@ export function docs(files: DocsFiles) {
     async () => files["swagger-ui-bundle.js"],
   );
   serve("/swagger/favicon-32x32.png", "image/png", async () => files["favicon-32x32.png"]);
+
   return app;
 }
 
@@ -148,6 +151,7 @@ function staticFile(type: string, load: () => Promise<Blob>) {
       throw error;
     });
     const { content, gzip, digest } = await prepared;
+
     const isGzip = gzip !== undefined && prefersGzip(shortHeader(requested, "accept-encoding"));
     // Two representations, two validators (RFC 9110, section 8.8.3.3).
     const etag = `"${digest}${isGzip ? "-gzip" : ""}"`;
@@ -157,9 +161,11 @@ function staticFile(type: string, load: () => Promise<Blob>) {
       "cache-control": "no-cache",
       ...(gzip && { vary: "accept-encoding" }),
     };
+
     if (isKnown(etag, shortHeader(requested, "if-none-match"))) {
       return new Response(null, { status: 304, headers: common });
     }
+
     const all = { ...common, "content-type": type, ...(isGzip && { "content-encoding": "gzip" }) };
     return new Response(isGzip ? gzip : content, { headers: all });
   };

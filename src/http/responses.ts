@@ -74,6 +74,7 @@ export function respond(
   options: RespondOptions,
 ): (request: Request) => Response | Promise<Response> {
   const { handle, observer, cors, maxBodyBytes, isShuttingDown } = options;
+
   return (request) => {
     const startedAt = performance.now();
     const path = normalizeUrl(request);
@@ -84,10 +85,12 @@ export function respond(
     const complete = (response: Response) => {
       response.headers.set(REQUEST_ID, requestId);
       cors?.addHeaders(response, request);
+
       // RFC 9112, section 9.6: the rest of the body would have to be read to its end. If the server
       // is shutting down, the client would send its next request to a server that has stopped.
       if (isShuttingDown() || hasUnreadBody(request, maxBodyBytes))
         response.headers.set("connection", "close");
+
       observer.onResponse({
         method: request.method,
         path: methods === undefined ? "other" : path,
@@ -98,12 +101,14 @@ export function respond(
       });
       return response;
     };
+
     const fail = (cause: unknown) => {
       const error =
         cause instanceof PlantStoreError
           ? cause
           : new PlantStoreError("internal", undefined, { cause });
       observer.onError(error, { requestId, clientAddress });
+
       const response = errorResponse(error);
       // RFC 9110, section 9.3.2.
       return complete(request.method === "HEAD" ? new Response(null, response) : response);
@@ -115,6 +120,7 @@ export function respond(
     if (!methods.includes(request.method)) {
       const preflight = cors?.preflight(request, methods);
       if (preflight !== undefined) return complete(preflight);
+
       const refusal = fail(new PlantStoreError("method_not_allowed"));
       // RFC 9110, section 15.5.6.
       refusal.headers.set("allow", methods.join(", "));

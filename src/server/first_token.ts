@@ -33,6 +33,7 @@ export async function offerFirstToken(
 ): Promise<void> {
   const { jwt, production, database, terminal, log } = options;
   if (jwt !== undefined || tokens.size() > 0) return;
+
   const create = `run plant-store token create NAME ${database.flag}`;
   const token = mintToken(sha256);
   const createdAt = new Date();
@@ -49,6 +50,7 @@ export async function offerFirstToken(
   } catch (error) {
     const reason = reasonOfRefusal(error);
     if (reason === undefined) throw error;
+
     const remove = `plant-store token delete ${NAME} ${database.flag}`;
     log.warning(
       `Cannot create the first token, so every call returns 401: ${create}. A token named ${NAME} may exist although its secret was not shown: remove it with ${remove}`,

@@ -70,10 +70,12 @@ export class HttpServer {
       this.#received++;
       return fetch(request);
     };
+
     if (this.#certificate === undefined) await this.loadCertificate();
     const server = startServer(this.#options, this.#certificate, { fetch: counted, error });
     const { hostname = host, port = this.#options.port } = server;
     this.#current = server;
+
     // Port 0 took a free one: the server keeps it.
     this.#listen = () => {
       this.#current = startServer({ ...this.#options, port }, this.#certificate, {
@@ -81,6 +83,7 @@ export class HttpServer {
         error,
       });
     };
+
     return `${tls ? "https" : "http"}://${connectable(hostname)}:${port}`;
   }
 

@@ -41,6 +41,7 @@ export async function readSecretFile(name: string, path: string): Promise<string
       // A pipe without a writer reads as if it had ended.
       if (read?.bytesRead === 0 && (length > 0 || !isPipe))
         return bytes.toString("utf8", 0, length);
+
       length += read?.bytesRead ?? 0;
       if (performance.now() > deadline)
         throw new Error(`it did not end within ${TIMEOUT_MS / 1_000} seconds`);

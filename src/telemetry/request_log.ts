@@ -23,9 +23,11 @@ export function createObserver(
     onError({ code, cause, reason = "none" }, { requestId, clientAddress }) {
       const line = LINES[code];
       if (line === undefined) return;
+
       const { level, message } = line;
       const isRefusal = line === REFUSED_CREDENTIALS;
       if (suppresses(level, message, isRefusal ? reason : undefined)) return;
+
       // A function, because a log of errors only leaves the line out, and looking up the client
       // costs.
       if (isRefusal) log.warning(message, () => ({ reason, requestId, client: clientAddress() }));
@@ -37,6 +39,7 @@ export function createObserver(
       metrics.countResponse(completed);
       tracing?.onResponse(completed);
       if (!accessLog) return;
+
       const { method, path, status, requestId, clientAddress } = completed;
       const durationMs = Math.round(completed.durationMs * 1_000) / 1_000;
       log.info("Request completed", {

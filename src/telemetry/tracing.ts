@@ -56,6 +56,7 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
   // The message only: the error has the whole response of the collector.
   const report = (error: unknown) => onFailure(reasonOf(error));
   setGlobalErrorHandler(report);
+
   // No variable sets these numbers: the exporter takes any, and a batch of no spans would never
   // end.
   const exporter = new OTLPTraceExporter({
@@ -63,17 +64,23 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
     timeoutMillis: 10_000,
   });
   const processor = new BatchSpanProcessor({ exporter });
+
+  // Later ones win: OTEL_RESOURCE_ATTRIBUTES over the host and the version, and the service's name
+  // over both.
   const resource = defaultResource()
     .merge(resourceFromAttributes({ "host.name": hostname(), "service.version": serviceVersion }))
     .merge(detectResources({ detectors: [envDetector] }))
     .merge(resourceFromAttributes({ "service.name": serviceName }));
+
   const provider = new TracerProvider({
     resource,
     sampler: sampler(),
     spanProcessors: [processor],
   });
   const tracer = provider.getTracer("plant-store");
+  /** The span of the request that is being handled. */
   const spans = new AsyncLocalStorage<Span>();
+
   return {
     /** Makes a span of each request to an app. */
     trace:
@@ -88,6 +95,7 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
           }
         });
       },
+
     /**
      * Gives the span of the current request its name, attributes and status. The error of a client
      * is not an error of the span (https://opentelemetry.io/docs/specs/semconv/http/http-spans).
@@ -95,6 +103,7 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
     onResponse({ method, path, status, requestId }: CompletedRequest): void {
       const span = spans.getStore();
       if (!span?.isRecording()) return;
+
       span.setAttributes({
         "http.request.method": method,
         "http.response.status_code": status,

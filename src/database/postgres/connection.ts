@@ -59,12 +59,14 @@ export async function connectTo(
 ): Promise<Connection> {
   let isOpen = true;
   const nonce = crypto.randomUUID();
+
   const schema = tables?.searchPath();
   const session = {
     [NONCE]: nonce,
     statement_timeout: statementTimeoutMs,
     ...(schema !== undefined && { search_path: schema }),
   };
+
   let client: Bun.SQL | undefined;
   const close = () => {
     isOpen = false;
@@ -92,6 +94,7 @@ export async function connectTo(
     // verified.
     const reserved = await opened.reserve();
     await verifySession(reserved, nonce);
+
     let repliedAt = performance.now();
     const run = async <Result>(statement: () => Promise<Result>): Promise<Result> => {
       try {
@@ -102,6 +105,7 @@ export async function connectTo(
         repliedAt = performance.now();
       }
     };
+
     const connection: Connection = {
       query: (statement, parameters = []) => run(() => reserved.unsafe(statement, [...parameters])),
       script: (statements) => run(() => reserved.unsafe(statements).simple()),
@@ -110,6 +114,7 @@ export async function connectTo(
       repliedAt: () => repliedAt,
       close,
     };
+
     await tables?.verify(connection);
     return connection;
   }

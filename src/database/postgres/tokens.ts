@@ -132,12 +132,14 @@ const REVISION_TIMEOUT_MS = 2_000;
  */
 export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
   const write = <Result>(work: Work<Result>) => writing.run(work, TIMEOUT_MS);
+
   return {
     async list(filter) {
       const endedSince = filter?.endedSince.toISOString() ?? "-infinity";
       const digests = textArray(filter?.digests.map((digest) => `\\x${digest.toHex()}`) ?? []);
       const list: Work<readonly TokenRow[]> = ({ query }) =>
         query<TokenRow>(LIST, [endedSince, digests]);
+
       const rows = await reading.run(list, TIMEOUT_MS);
       return rows.map((row) => ({
         ...row,
@@ -157,6 +159,7 @@ export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
     add({ name, digest, createdAt, expiresAt, scopes }) {
       const moments = [createdAt.toISOString(), expiresAt?.toISOString() ?? null];
       const row = [name, digest, ...moments, formatScopes(scopes)];
+
       return write(async ({ query }, attempt) => {
         if ((await query(ADD, row)).length > 0) return true;
         // An earlier attempt may have added it.
@@ -168,8 +171,11 @@ export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
       const moment = revokedAt.toISOString();
       return (await write(({ query }) => query(REVOKE, [moment, moment, name]))).length > 0;
     },
+
     delete: async (name) => (await write(deleting(DELETE, name))) > 0,
+
     prune: (at) => write(deleting(PRUNE, at.toISOString())),
+
     async recordUses(uses) {
       const columns = [uses.map(({ name }) => name), uses.map(({ at }) => at.toISOString())];
       await write(({ query }) => query(RECORD_USES, columns.map(textArray)));

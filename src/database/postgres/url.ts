@@ -120,9 +120,11 @@ function parseTls(
   if (mode !== sslmode) throw new RangeError(`expected sslmode to be ${SSL_MODES.join(", ")}`);
   if ((sslcert === undefined) !== (sslkey === undefined))
     throw new RangeError("expected sslcert and sslkey together");
+
   const isSecure = sslmode !== undefined && sslmode !== "disable";
   if (!isSecure && (sslrootcert ?? sslcert) !== undefined)
     throw new RangeError("certificates need an sslmode");
+
   if (sslmode === undefined && !hosts.every(isLocal)) {
     throw new RangeError(
       "a host on a network needs sslmode: write ?sslmode=verify-full, or ?sslmode=disable to send all in plaintext",

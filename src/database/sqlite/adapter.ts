@@ -20,6 +20,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     name: path,
     flag: `--database ${resolve(path)}`,
     maxInFlight: 1,
+
     openForServing: (options) => openSqliteWorker(path, options),
     async openForWriting({ create = false, onCreate } = {}) {
       const isNew = create && !existsSync(path);
@@ -27,9 +28,11 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
       if (isNew) onCreate?.();
       return database;
     },
+
     openPlants: async () => (await import("./plants.ts")).openPlants(path),
     // May write: a database of an older version has to be migrated first.
     openTokens: () => openHere(path, "write"),
+
     check: (options) => checkWithMarker(path, options),
     backup: async (target, options) =>
       (await import("./backup.ts")).backupSqlite(path, target, options),

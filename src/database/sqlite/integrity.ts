@@ -18,10 +18,8 @@ export function checkOnOpening(client: Client): void {
 
   for (const [table, read] of Object.entries(READS))
     if (tables.has(table)) client.query(read).values();
-  const [free, pages] = [
-    numberFrom(client, "PRAGMA freelist_count"),
-    numberFrom(client, "PRAGMA page_count"),
-  ];
+  const free = numberFrom(client, "PRAGMA freelist_count");
+  const pages = numberFrom(client, "PRAGMA page_count");
   if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
   // The check of one table includes the free pages if that table is the schema.
   integrityCheck(client, '("sqlite_schema")');
@@ -99,7 +97,9 @@ function rangeOf(client: Client): string {
 
 function* checkPlants(client: Client): Generator<number, number> {
   const range = client.prepare<unknown, [bigint, number]>(rangeOf(client));
-  let [last, limit, checked] = [INT64_MAX + 1n, FIRST_RANGE_PLANTS, 0];
+  let last = INT64_MAX + 1n;
+  let limit = FIRST_RANGE_PLANTS;
+  let checked = 0;
 
   for (;;) {
     const begin = performance.now();
@@ -120,6 +120,7 @@ function* checkPlants(client: Client): Generator<number, number> {
     }
 
     checked += rows.length;
+
     // A plant can be of 10 bytes or of 60,000.
     limit = Math.ceil(limit * (performance.now() - begin < RANGE_MS ? 2 : 0.5));
     if (isLast || last === INT64_MIN) return checked;

@@ -4,7 +4,10 @@ import { identityOf } from "./files.ts";
 import type { ReaderApi } from "./reader_worker.ts";
 import { reasonOf, workerCalls } from "./worker_calls.ts";
 
-/** Starts the Worker that reads whole files, to check or to copy them. It keeps the process alive until it is terminated. */
+/**
+ * Starts the Worker that reads whole files, to check or to copy them. It keeps the process alive
+ * until it is terminated.
+ */
 export function startReader(onProgress?: ReadOptions["onProgress"]) {
   const worker = new Worker(new URL("./reader_worker.js", import.meta.url));
   return workerCalls<ReaderApi>(worker, { onEvent: onProgress });
