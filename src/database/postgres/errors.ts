@@ -2,10 +2,11 @@ import { PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
 
 /**
- * A failure of PostgreSQL or of the connection to it. It has PostgreSQL's own message only if the
- * user is refused: any other may quote plants. Codes are SQLSTATEs
- * (https://www.postgresql.org/docs/current/errcodes-appendix.html), Bun's `ERR_POSTGRES_…`, those
- * of the TLS library, or this program's own.
+ * A failure of PostgreSQL or of the connection to it. It quotes PostgreSQL's own message only if
+ * PostgreSQL refuses the user: other messages may contain plants.
+ *
+ * `code` is a SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html), one of
+ * Bun's `ERR_POSTGRES_…`, a code of the TLS library, or one of this program's own.
  */
 export class PostgresFailure extends Error {
   override readonly name = "PostgresFailure";

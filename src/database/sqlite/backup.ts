@@ -44,7 +44,7 @@ import { reasonOf as reasonOfCall } from "./worker_calls.ts";
  * directory once it is an hour old.
  *
  * @param target An absolute path.
- * @returns How many plants the copy has; `undefined` if it was stopped: then there is no file.
+ * @returns The number of plants in the copy; `undefined` if stopped, which leaves no file.
  * @throws {DatabaseError} If the database cannot be read or copied, or is marked as corrupt; if the
  *   target's directory has no hard links, or root makes a backup in another user's.
  * @throws {Error} The system's, if the file is there already or cannot be written.

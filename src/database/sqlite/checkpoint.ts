@@ -13,14 +13,17 @@ import { workerCalls } from "./worker_calls.ts";
 export type LastCheckpoints = Readonly<Record<"pass" | "reset" | "restart", number>>;
 
 /**
- * What to do after a commit:
+ * What to do after a commit. Each kind moves pages from the WAL into the database:
  *
- * - `pass`: move pages beside the writer, which goes on. The WAL does not begin anew by that while
- *   plants come.
- * - `reset`: move the few pages that are left on the writer's own thread, between two batches: the
- *   next commit begins the WAL anew.
- * - `restart`: move all while other processes wait. Beside a busy server the others never find the
- *   WAL moved.
+ * - `pass`: a PASSIVE checkpoint on the Worker's own connection, from 1,000 new pages on. It blocks
+ *   nobody. But the WAL begins anew only if a commit finds every page moved, and while plants come
+ *   there are always newer ones.
+ * - `reset`: a PASSIVE checkpoint on the writer's thread, between two batches, from 4,000 pages on
+ *   and only for the last 200. Plants wait a moment, and the next commit begins the WAL anew.
+ * - `restart`: a RESTART checkpoint on the writer's thread, from 16,000 pages on. It is for several
+ *   servers on one file, where another process always commits in between. It holds the lock of
+ *   writers and waits for readers, for 100 ms at most: without a limit, such a checkpoint blocks
+ *   writers without end (https://github.com/benbjohnson/litestream/issues/724).
  */
 export type Checkpoint = keyof LastCheckpoints | "none";
 
@@ -61,7 +64,7 @@ export function nextCheckpoint(pages: number, left: number, last: LastCheckpoint
 
 const NEVER: LastCheckpoints = { pass: 0, reset: 0, restart: 0 };
 
-/** Who makes the checkpoints of a database, and who hears of failures. */
+/** Options of {@linkcode checkpointer}. */
 export interface CheckpointerOptions {
   /**
    * Called when a checkpoint failed, for example without space: the WAL grows until one succeeds.

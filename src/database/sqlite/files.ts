@@ -21,7 +21,7 @@ import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 
 /**
- * The path of a database file without symbolic links, even if there is no file yet: SQLite follows
+ * Resolves the symbolic links in the path of a database, which need not exist yet. SQLite follows
  * links, and names the files beside the database after the target.
  *
  * @throws {DatabaseError} If the path is a directory, or a link to a file that does not exist, or
@@ -118,11 +118,11 @@ export function requireFiles(file: string, access: Access): void {
 }
 
 /**
- * Requires that a database can be kept at a path: nobody else decides what this process finds
- * there, and the WAL stays with the file.
+ * Requires a safe place for a database: no other user can replace its files, and the WAL stays
+ * beside the database.
  *
  * @param file From {@linkcode databaseFile}.
- * @throws {DatabaseError} If it cannot: the message says why, and what to do.
+ * @throws {DatabaseError} If the place is not safe. The message says why, and what to do.
  */
 export function requirePlace(file: string): void {
   requireNotRoot(file, "it");
@@ -156,8 +156,8 @@ function octal(character: string): string {
 }
 
 /**
- * Refuses root what belongs to another user, who can put a link in the place of any file there:
- * root may write to whatever it leads to.
+ * Refuses to run as root on the files of another user. That user could put a link in the place of
+ * a file, and root would write to its target.
  *
  * @param name What a message calls it.
  * @throws {DatabaseError} If this process is root's, and the path another user's.
@@ -232,7 +232,7 @@ function isTrusted(uid: number, file: string): boolean {
  * Reads a file beside a database if it can be trusted. Never blocks, and follows no link.
  *
  * @param maxBytes How much to read.
- * @returns `undefined` if there is no such file, or it cannot be trusted or read.
+ * @returns Its content; `undefined` if the file is missing, cannot be read or cannot be trusted.
  */
 export function readTrusted(file: string, suffix: string, maxBytes: number): string | undefined {
   try {
