@@ -26,8 +26,8 @@ const BLOCKED_MS = 100;
 const MAX_EXTENSION_MS = 1_000;
 
 /**
- * Calls a function at a deadline. If the timer fires late, data of the other side may be unread: so
- * the deadline is extended once, by as much as the timer was late, and at most a second.
+ * Calls a function at a deadline. If the timer fires late, a response may have arrived unread. So
+ * the deadline is extended once, by as much as the timer was late, up to a second.
  *
  * @returns A function that clears the deadline.
  */

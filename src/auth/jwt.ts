@@ -67,13 +67,13 @@ export interface JwtOptions {
 }
 
 /**
- * Accepts the JSON Web Tokens (RFC 7519) that an identity provider signs for this service, by the
- * rules of RFC 8725: asymmetric signatures only, `iss`, `aud` and `exp` required, `nbf` honoured,
- * 30 seconds of clock skew.
+ * Accepts the JSON Web Tokens (RFC 7519) that an identity provider signs for this service. By the
+ * rules of RFC 8725, signatures are asymmetric, and `iss`, `aud` and `exp` are required. `nbf` is
+ * honoured. Clocks may differ by 30 seconds.
  *
- * The first token fetches the keys. They are fetched again in the background if they are more than
- * 5 minutes old, and at once for a key that is not cached, at most every 10 seconds. A withdrawn
- * key is accepted for at most 10 minutes, or 24 hours while the provider is unreachable.
+ * The first token fetches the keys. Keys older than 5 minutes are fetched again in the background.
+ * A key that is not cached is fetched at once, at most every 10 seconds. A withdrawn key is
+ * accepted for at most 10 minutes, or for 24 hours while the provider is unreachable.
  *
  * An accepted token is remembered until it expires or the keys change. At most half of the
  * processors verify tokens.

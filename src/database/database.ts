@@ -122,9 +122,10 @@ export interface PlantStore {
   /**
    * Stores a batch in one transaction, or in several if it is very large, and resolves to the
    * outcome of each plant, in order. Once it resolves, every plant that is `added` or `present`
-   * survives a crash of the process and of the machine. A plant whose row another transaction has
-   * locked is `unavailable`, even a few seconds after the lock's end, and delays the others
-   * briefly; a database without such locks never returns that.
+   * survives a crash of the process and of the machine.
+   *
+   * A plant whose row another transaction has locked is `unavailable`, even a few seconds after the
+   * lock's end. It delays the others briefly. A database without such locks never returns that.
    *
    * An id may occur in the batch more than once: the first plant counts, the others are compared
    * with it. A conflict is an outcome of one plant only. Several batches may be in flight at once,

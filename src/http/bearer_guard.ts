@@ -6,10 +6,10 @@ import type { Authenticate, Scope, Verdict } from "../auth/authenticate.ts";
 import { PlantStoreError } from "../errors.ts";
 
 /**
- * Guards every route that an app registers after it: a request needs a bearer token that
- * `authenticate` accepts, and that has the scope of the path (RFC 6750). The guard runs before
- * validation, so a caller without a token learns nothing about the body it sent. Use it once in an
- * app: the bearer plugin reads the header only where it is registered first.
+ * Guards every route that an app registers after it. A request needs a bearer token that
+ * `authenticate` accepts, with the scope of the path (RFC 6750). The guard runs before validation,
+ * so a caller without a token learns nothing about the body it sent. Use it once in an app: the
+ * bearer plugin reads the header only where it is registered first.
  *
  * @param requiredScopes The scope that each path needs. A path that is not listed returns 403.
  * @throws {PlantStoreError} `missing_credentials`, `invalid_credentials` or `insufficient_scope`.

@@ -38,8 +38,9 @@ export interface ReadinessOptions {
  * `timeoutMs`.
  *
  * @param probe Resolves when a plant could be stored now.
- * @returns The check. It rejects with the probe's `PlantStoreError`, or with `storage_unavailable` if the probe hangs
- * or rejects with anything else: a load balancer sends requests elsewhere, even after a bug.
+ * @returns The check. It rejects with the probe's `PlantStoreError`. If the probe hangs, or rejects
+ *   with anything else, it rejects with `storage_unavailable`: after a bug, too, a load balancer
+ *   sends requests elsewhere.
  * @throws {TypeError} If an option is not a number of milliseconds.
  *
  * @example

@@ -65,10 +65,10 @@ export function authenticator(
 }
 
 /**
- * Whoever changes keys on their way can sign tokens. So `NODE_TLS_REJECT_UNAUTHORIZED` does not
- * disable the check of the provider's certificate, and a provider on this machine, which may use
- * plain HTTP, is reached without the proxy that `HTTP_PROXY` names. Others are reached through the
- * proxy, which cannot change HTTPS.
+ * Fetches the keys of the provider. Whoever changes keys on their way can sign tokens. So
+ * `NODE_TLS_REJECT_UNAUTHORIZED` does not disable the check of the provider's certificate. A
+ * provider on this machine may use plain HTTP, and is reached without the proxy of `HTTP_PROXY`.
+ * Others are reached through that proxy, which cannot change HTTPS.
  */
 function fetchKeys(url: string, init: RequestInit): Promise<Response> {
   const direct = isLoopback(new URL(url)) ? { proxy: false as const } : {};

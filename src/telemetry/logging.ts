@@ -28,7 +28,7 @@ const WRITTEN_PER_WINDOW = 10;
 const WINDOW_MS = 10_000;
 
 /**
- * Starts the log of the process. Counts warnings and errors by message and reason: one that occurs
+ * Starts the log of the process. Counts warnings and errors by message and reason. One that occurs
  * a thousand times a second does not flood the log, and a flood of unknown tokens does not hide a
  * revoked one.
  */

@@ -273,8 +273,8 @@ function refuse(reason: string): never {
 }
 
 /**
- * Sets `synchronous_commit` for the session, so that no reload changes it: to `on`, which waits for
- * the disk here and on a synchronous standby, or `remote_apply`, which waits for more.
+ * Sets `synchronous_commit` for the session, so that no reload changes it. `on` waits for the disk
+ * here and on a synchronous standby; `remote_apply`, if it is set already, waits for more.
  */
 const SESSION = `SELECT ${DURABILITY},
   version() AS version, EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus') AS is_citus,

@@ -216,9 +216,9 @@ export class Pool {
   }
 
   /**
-   * Closes lost connections. It also closes a connection whose work timed out, if later work has
-   * succeeded and either its place is needed or the server would have ended the statement. Then no
-   * commit waits for a standby: only the reply was lost.
+   * Closes lost connections, and some whose work timed out. If later work has succeeded, no commit
+   * waits for a standby: only the reply was lost. Such a connection is closed once its place is
+   * needed, or once the server would have ended the statement.
    */
   #closeUseless(): void {
     const { replyLimitMs = Number.POSITIVE_INFINITY } = this.#options;

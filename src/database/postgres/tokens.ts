@@ -47,9 +47,8 @@ const REVISION = db.select({ revision: tokenRevision.revision }).from(tokenRevis
 
 /**
  * A statement that changes tokens and returns their names. If it changed any, it also changes the
- * revision, which tells every server. The revision is random: after a failover that lost the last
- * change, a counter would repeat that change's number, and a server that knows it would miss the
- * next change.
+ * revision, which tells every server. The revision is random. A failover may lose the last change:
+ * then a counter would repeat its number, and a server that knows it would miss the next change.
  */
 function changing(statement: SQLWrapper): string {
   const revised = sql`INSERT INTO ${tokenRevision} (id, revision)

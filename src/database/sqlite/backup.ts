@@ -119,13 +119,15 @@ async function vacuumInto(path: string, target: string, { stop, onProgress }: Re
  * a directory beside it, and deletes none. Moves nothing before the copy is complete, fsynced and
  * sound, nor while another process holds SQLite's lock on the database.
  *
- * After a kill the next restore finishes the rest. Until then the old database is in its place; or
- * the directory `plants.db-replacing` has the old file, and no server starts; or the restored one
- * is in place, and the directory has all old files, but not its final name.
+ * After a kill the next restore finishes the rest. Until then there are three states:
+ *
+ * - the old database is in its place;
+ * - the old file is in the directory `plants.db-replacing`, and no server starts;
+ * - the restored database is in place, and all old files are in that directory.
  *
  * Every process that uses a database in WAL mode holds a lock on it, in whatever container it runs.
- * A file that no server has opened yet has no WAL: a command that only reads it locks it only
- * during a page, and reads the old file to its end.
+ * A file that no server has opened yet has no WAL. A command that reads it locks it page by page,
+ * and reads the old file to its end.
  *
  * @param source The path of the backup, as messages have it.
  * @returns `undefined` if it was stopped.

@@ -29,8 +29,8 @@ export type CheckpointApi = typeof api;
 serveCalls(api);
 
 /**
- * Moves pages and syncs the database. SQLite syncs it only in the checkpoint that moves the last
- * page of the WAL: that is the writer's, which would wait for all pages that were moved before.
+ * Moves pages and syncs the database. SQLite itself syncs it only in the checkpoint that moves the
+ * last page of the WAL. That one is the writer's, and would wait for all pages moved before.
  */
 function passOf(client: Client): () => void {
   const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");

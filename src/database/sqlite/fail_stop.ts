@@ -16,9 +16,9 @@ const LOOK_MS = 100;
 export type FailStop = ReturnType<typeof failStopOf>;
 
 /**
- * Makes the fail-stop of a connection. After a failed fsync the page cache is not what the disk
- * holds, and a corrupt file must not be written to: the connection is closed at once, without a
- * checkpoint. Bun makes one of what is open when a Worker or the process ends.
+ * Makes the fail-stop of a connection. After a failed fsync, the page cache differs from the disk,
+ * and a corrupt file must not be written to. So the connection is closed at once, without a
+ * checkpoint: Bun would make one at the end of the Worker or the process.
  *
  * @param onFailure Called once the connection is closed, before the call that failed throws.
  */
@@ -168,14 +168,13 @@ export function markUnsynced(path: string): void {
 }
 
 /**
- * Closes a connection and leaves its database as it is: the file, and the WAL beside it. Otherwise
- * the last connection to be closed moves the WAL into the file and removes it. What is in the WAL
- * after a failed fsync is not on the disk, and a corrupt file is evidence, and not to be written
- * to.
+ * Closes a connection and leaves the file and its WAL as they are. Otherwise the last connection to
+ * close makes a checkpoint, and removes the WAL. After a failed fsync, the WAL in the page cache is
+ * not on the disk. A corrupt file is evidence, and must not be written to.
  *
- * That checkpoint needs an exclusive lock on the file, and SQLite gives none while another
- * connection of the process reads a WAL; one that is opened for reading only cannot take it itself.
- * bun:sqlite has no setting for it.
+ * bun:sqlite has no setting that prevents this checkpoint. It needs an exclusive lock on the file,
+ * which SQLite does not give while another connection of the process reads a WAL. That connection
+ * is opened for reading only, so it makes no checkpoint itself.
  */
 export function closeWithoutCheckpoint(client: Client): void {
   let reader: Client | undefined;

@@ -193,9 +193,13 @@ function userName(uid: number): string | undefined {
 }
 
 /**
- * Any user who may write to the directory can put files beside a database: a journal that SQLite
- * rolls back into it, a WAL that the user keeps open for writing, a pipe that blocks whoever opens
- * it, or a link for a restore to follow.
+ * Refuses files beside a database that another user put there. Whoever may write to the directory
+ * can put there:
+ *
+ * - a journal, which SQLite rolls back into the database;
+ * - a WAL, which that user keeps open for writing;
+ * - a pipe, which blocks the process that opens it;
+ * - a link, which a restore would follow.
  */
 function requireTrustedFiles(file: string): void {
   const aside = asideOf(file);

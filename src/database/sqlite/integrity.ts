@@ -3,10 +3,10 @@ import { type Client, numberFrom } from "./client.ts";
 import { CorruptError, corruptionIn } from "./errors.ts";
 
 /**
- * Looks for corruption in a time that does not depend on the number of plants: it reads the pages
- * from the root of the plants to their two ends, the tables that a server reads next, and the list
- * of free pages, from which the next plants take theirs. SQLite itself compares the size of the
- * file with its header.
+ * Looks for corruption in a time that does not depend on the number of plants. Reads the pages from
+ * the root of the plants to their two ends, and the tables that a server reads next. Reads the list
+ * of free pages, too: the next plants go there. SQLite itself compares the size of the file with
+ * its header.
  *
  * @throws {CorruptError | SQLiteError} If something is corrupt.
  */
@@ -42,13 +42,12 @@ function integrityCheck(client: Client, table = ""): void {
 }
 
 /**
- * Checks a database for corruption in short read transactions, so that a server beside it can go on
- * moving its WAL: the other tables with their indexes first, then the plants in ranges of their
- * ids, and all pages together at the end. The time grows with the number of plants: about a
- * microsecond each.
+ * Checks a database for corruption in short read transactions, between which a server can move its
+ * WAL. First come the other tables with their indexes, then the plants in ranges of their ids, and
+ * at the end all pages together. It takes about a microsecond for each plant.
  *
- * @param options Whether to let SQLite check how all pages hang together as well: one read
- *   transaction over the `whole` file, during which the WAL grows with every write.
+ * @param options With `whole`, SQLite also checks how all pages hang together. That is one read
+ *   transaction over the whole file, during which the WAL grows with every write.
  * @returns How many plants are checked: yielded between two steps, and returned after the last one.
  * @throws {CorruptError} If it is corrupt: where, and what was found.
  */

@@ -9,8 +9,8 @@ import { checkIntegrity } from "./integrity.ts";
 import { emit, serveCalls } from "./worker_calls.ts";
 
 /**
- * How long the check beside a server rests after a step, in times of that step: it takes a fifth of
- * a processor while nothing is written, and a hundredth while plants are.
+ * How long the check beside a server rests after a step, in times of that step. It uses a fifth of
+ * a processor on an idle server, and a hundredth while plants are written.
  */
 const REST = { quiet: 4, writing: 99 };
 
