@@ -1,10 +1,12 @@
 import type { AddOutcome, PlantStore, StoreOutcome } from "../database/database.ts";
 import { PlantStoreError } from "../errors.ts";
-import { type NewPlant, textLength } from "../plant/plant.ts";
+import type { NewPlant } from "../plant/plant.ts";
 
 /** A plant that has no outcome yet. */
 export interface PendingAdd {
   readonly plant: NewPlant;
+  /** How long its texts are, in UTF-16 code units. */
+  readonly units: number;
   /** When its caller gives up, on the clock of `performance.now()`. */
   readonly deadline: number;
   readonly resolve: (outcome: AddOutcome) => void;
@@ -27,9 +29,9 @@ const BATCH_UNITS = 2 ** 20;
  */
 export function takeBatch(pending: PendingAdd[]): Batch {
   let units = 0;
-  const end = pending.findIndex(({ plant }) => {
+  const end = pending.findIndex((add) => {
     const before = units;
-    units += textLength(plant);
+    units += add.units;
     return before > 0 && units > BATCH_UNITS;
   });
   return pending.splice(0, end === -1 ? pending.length : end);

@@ -145,12 +145,14 @@ class Batcher implements GroupCommit {
 
   add(plant: NewPlant): Promise<AddOutcome> {
     if (this.#drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
-    if (!this.#admit(plant)) return Promise.reject(new PlantStoreError("queue_full"));
+
+    const units = textLength(plant);
+    if (!this.#admit(units)) return Promise.reject(new PlantStoreError("queue_full"));
 
     return new Promise((resolve, reject) => {
       const { timeoutMs } = this.#options;
       const now = performance.now();
-      this.#pending.push({ plant, resolve, reject, deadline: now + timeoutMs });
+      this.#pending.push({ plant, units, resolve, reject, deadline: now + timeoutMs });
       this.#proceed(now);
       if (this.#expiry === undefined) this.#scheduleExpiry(timeoutMs);
     });
@@ -177,9 +179,8 @@ class Batcher implements GroupCommit {
    * Admission control: returns false if the queue is full. JavaScript needs up to two bytes for a
    * code unit.
    */
-  #admit(plant: NewPlant): boolean {
+  #admit(units: number): boolean {
     const { queueLimit, queueBytes } = this.#options;
-    const units = textLength(plant);
     if (this.#size >= queueLimit || (this.#size > 0 && 2 * (this.#units + units) > queueBytes))
       return false;
 
@@ -191,7 +192,7 @@ class Batcher implements GroupCommit {
   /** Makes room for others: these plants have their outcome. */
   #release(adds: Batch): void {
     this.#size -= adds.length;
-    for (const { plant } of adds) this.#units -= textLength(plant);
+    for (const { units } of adds) this.#units -= units;
     if (this.#size > 0) return;
 
     this.#drained?.resolve();
