@@ -66,8 +66,13 @@ const REQUIRED_SCOPES: Readonly<Record<string, Scope>> = {
 };
 
 /**
- * The Plant Store as an Elysia app: `fetch(Request)` is its whole interface, and it runs wherever
+ * The Plant Store as two functions: `fetch(Request)`, and `handle`, which Eden calls. It runs wherever
  * there are web standards.
+ *
+ * {@linkcode respond} surrounds an Elysia app. It checks Host, path and method, and makes every error
+ * response and every header that all responses have. Elysia runs the route: credentials, handler and
+ * the response of a success. Its `onError` only rethrows. The table of paths is made from Elysia's
+ * routes, so that each path is written once.
  *
  * @throws {TypeError} If an option is missing or cannot be used.
  *
@@ -144,15 +149,24 @@ export function createApp(options: AppOptions) {
     clientAddress,
     isShuttingDown,
   });
-  return withoutModels(Object.defineProperty(whole, "fetch", { value: fetch }));
+
+  return typedAs(whole, { fetch, handle: async (request) => fetch(request) });
+}
+
+/** The two functions of an app: all that keeps the promises of the API. */
+interface Handlers {
+  readonly fetch: (request: Request) => Response | Promise<Response>;
+  readonly handle: (request: Request) => Promise<Response>;
 }
 
 /**
- * The type without the models by which routes refer to schemas. Our declarations would name TypeBox
- * for them, and TypeScript's `nodenext` resolves that to other types than Elysia's declarations
- * do.
+ * Gives the functions the type of the Elysia app that they surround: Eden reads the routes from it.
+ * Every other member is `never`, because what Elysia does by itself bypasses {@linkcode respond}.
+ *
+ * The type has no models, by which routes refer to schemas. Our declarations would name TypeBox for
+ * them, and TypeScript's `nodenext` resolves that to other types than Elysia's declarations do.
  */
-function withoutModels<
+function typedAs<
   Path extends string,
   Singleton extends SingletonBase,
   Models extends DefinitionBase,
@@ -160,8 +174,11 @@ function withoutModels<
   Routes extends RouteBase,
   Ephemeral extends EphemeralType,
   Volatile extends EphemeralType,
->(app: Elysia<Path, Singleton, Models, Metadata, Routes, Ephemeral, Volatile>) {
-  return app as unknown as Elysia<
+>(
+  _app: Elysia<Path, Singleton, Models, Metadata, Routes, Ephemeral, Volatile>,
+  handlers: Handlers,
+) {
+  return Object.freeze(handlers) as unknown as Elysia<
     Path,
     Singleton,
     { typebox: {}; error: {} },
@@ -169,7 +186,9 @@ function withoutModels<
     Routes,
     Ephemeral,
     Volatile
-  >;
+  > & {
+    readonly [Name in Exclude<keyof Elysia & string, "fetch" | "handle" | `~${string}`>]: never;
+  };
 }
 
 /**

@@ -16,6 +16,8 @@ const AFTER_SCHEME = "https://".length;
  * - It is a bare path: Bun gives that if the Host header is empty or missing (HTTP/1.0).
  *
  * The URL is replaced in place, because a second request would share the body with the first.
+ * It stays configurable: a Proxy around a request, as in h3 and Next.js, must not report another
+ * value for a property that is fixed (ECMA-262, section 10.5.8).
  * Nothing here uses the host.
  */
 export function normalizeUrl(request: Request): string {
@@ -24,7 +26,7 @@ export function normalizeUrl(request: Request): string {
   const query = url.indexOf("?", start);
   const path = url.slice(start, query === -1 ? undefined : query);
   if (query !== -1 || start < SHORTEST_ORIGIN) {
-    Object.defineProperty(request, "url", { value: `http://localhost${path}` });
+    Object.defineProperty(request, "url", { value: `http://localhost${path}`, configurable: true });
   }
   return path;
 }

@@ -1,6 +1,6 @@
 import { expect, jest, spyOn, test } from "bun:test";
 
-import { status } from "elysia";
+import { Elysia, status } from "elysia";
 
 import { staticTokens } from "../../src/auth/static_tokens.ts";
 import type { AddOutcome } from "../../src/database/database.ts";
@@ -43,6 +43,48 @@ test("a query is not even parsed: Elysia would parse that of the request's URL",
   const request = new Request("http://localhost:3000/livez?id=2&name=Ivy");
   await testApp().fetch(request);
   expect(new URL(request.url).search).toBe("");
+});
+
+test("a request in a Proxy, as of h3 and Next.js, may have a query", async () => {
+  const proxied = new Proxy(postPlant(FERN, {}, "http://localhost:3000"), {
+    get(target, name) {
+      if (name === "url") return "http://localhost:3000/plants?source=form";
+      const value: unknown = Reflect.get(target, name, target);
+      return typeof value === "function" ? value.bind(target) : value;
+    },
+  });
+  expect((await testApp().fetch(proxied)).status).toBe(200);
+});
+
+// Wrong uses: only `fetch` and `handle` keep the promises of the API.
+
+test("handle() responds as fetch() does", async () => {
+  const app = testApp();
+  const refused = await app.handle(postPlant(FERN, { authorization: null }));
+  expect(await readError(refused)).toMatchObject({ status: 401, error: 4011 });
+  expect((await app.handle(postPlant(FERN))).status).toBe(200);
+});
+
+test.each<[what: string, use: (app: ReturnType<typeof testApp>) => unknown]>([
+  ["used by another app", (app) => new Elysia().use(app)],
+  ["mounted as a whole", (app) => new Elysia().mount("/garden", app)],
+  // @ts-expect-error It takes no more routes.
+  ["extended by a route", (app) => app.get("/own", () => "own")],
+  // @ts-expect-error It takes no plugin.
+  ["extended by a plugin", (app) => app.use(new Elysia())],
+  // @ts-expect-error It takes no group.
+  ["extended by a group", (app) => app.group("/garden", (group) => group)],
+  // @ts-expect-error It is no server.
+  ["started as a server", (app) => app.listen(0)],
+])("an app that is %s fails at once", (_what, use) => {
+  expect(() => use(testApp())).toThrow();
+});
+
+test("another app may mount fetch(), and keeps its own routes", async () => {
+  const outer = new Elysia().mount("/garden", testApp().fetch).get("/own", () => "own");
+  const refused = postPlant(FERN, { authorization: null }, "http://localhost:3000/garden");
+  expect(await readError(await outer.handle(refused))).toMatchObject({ status: 401, error: 4011 });
+  expect(await (await outer.handle(new Request("http://localhost:3000/own"))).text()).toBe("own");
 });
 
 // Health
