@@ -45,7 +45,13 @@ const REFUSED = {
   ),
 };
 
-/** A server starts on a damaged file, stores plants, and ends when its check has found the damage. */
+/**
+ * A server starts on a damaged file, stores plants, and ends when its check has found the damage.
+ *
+ * The check begins a second after the start, and plants are refused for a moment before the end. On
+ * a busy machine the client may miss either of them: no plant is stored, or none is refused. Then
+ * the run says nothing, and is repeated.
+ */
 async function serveUntilFound(store: Home, what: Damage): Promise<void> {
   for (let triesLeft = 5; ; triesLeft--) {
     damage(store.database, what);

@@ -134,7 +134,10 @@ test.concurrent(
 
 /**
  * Two servers on a damaged file that have stored plants before they find the damage, with the file
- * and its WAL.
+ * and its WAL as they are then.
+ *
+ * The servers have a second between their start and their check. On a busy machine that can be too
+ * short for storing anything: then both start again on a new file.
  */
 async function storedOnDamage() {
   for (let triesLeft = 5; ; triesLeft--) {

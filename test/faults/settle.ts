@@ -68,8 +68,9 @@ export function fill(file: string): void {
 }
 
 /**
- * Runs an experiment on a disk of its own for each number of what fails there. Ends once nothing
- * has failed.
+ * Runs an experiment on a disk of its own for each number of what fails there. A number past the
+ * end of a run fails nothing, and is the last one. With `endsEarly: false` all numbers are tried,
+ * because the runs differ in where they end.
  */
 export async function eachFault(
   experiment: string,

@@ -64,15 +64,17 @@ test("the drain notices a server that stops listening right at the signal", asyn
 });
 
 /**
- * How late the clients of a drain, which share this thread, may be, in milliseconds. A server that
+ * How late the clients of a drain may be, in milliseconds. They share this thread. A server that
  * stops closes a connection after a quarter of a second of silence (RFC 9112 section 9.5), and a
- * late client would send into it.
+ * client that was itself kept waiting that long sends into the closed connection.
  */
 const LATE_MS = 100;
 
 /**
- * Stops a server under load so many times: each request must get a response. Repeats a drain with
- * late clients.
+ * Stops a server by SIGTERM under load so many times: each request must get a response.
+ *
+ * On a busy machine clients can be late (see {@linkcode LATE_MS}). What they got no response to
+ * says nothing about the server then, and the drain is repeated.
  */
 async function drains(times: number, program?: readonly string[]): Promise<Verdict> {
   using disk = makeDisk({ shim: false });

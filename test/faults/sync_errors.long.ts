@@ -140,8 +140,9 @@ function plantsOf(
 }
 
 /**
- * Fails the n-th fsync of one of two servers on a file. It ends at once, the other one at its own
- * next fsync.
+ * Fails the n-th fsync of one of two servers on a file, for each n. That one must end. The other
+ * serves on until the kernel reports the failure to it, at its own next fsync of the file: then it
+ * must end, too.
  */
 function twoServerSyncErrors(numbers: Iterable<number>, program: readonly string[]) {
   const experiment = "a failed fsync, two servers on a file";
@@ -186,8 +187,8 @@ async function judgeAfter(
 type Program = ReturnType<typeof start>;
 
 /**
- * Loads a server until the first response about the fault. Resolves to nothing if it ends before it
- * listens.
+ * Loads a server until the first response about the fault: a request without a response was
+ * accepted before it. Resolves to nothing if the server ends before it listens.
  */
 async function loadOf(
   program: Program,
@@ -202,8 +203,8 @@ async function loadOf(
 }
 
 /**
- * Ends a server that its fault has not ended. After a failed fsync it must have an exit code of its
- * own.
+ * Ends a server that its fault has not ended. One that had a failed fsync, or was told of one, must
+ * end by itself with an exit code of its own, and leave no request without a true response.
  */
 async function requireEnd(
   { child, stderr }: Program,

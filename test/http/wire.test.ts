@@ -455,8 +455,9 @@ function aborts({ server }: Subject): void {
 // Hostile requests
 
 /**
- * How long one may be, in bytes: six times the limit in chunks of a byte takes Node 22 five seconds
- * of CPU.
+ * How long one may be, in bytes. A body of the limit in chunks of one byte is six times as long. It
+ * takes Node 22 five seconds of CPU, and on a busy machine that looks like a hang. The fuzz sends
+ * such bodies to the program, and each runtime gets chunks of one byte in a case of its own.
  */
 const MAX_HOSTILE_BYTES = 100_000;
 

@@ -36,8 +36,9 @@ interface Row {
 const ENDED = Symbol("the server's life has ended");
 
 /**
- * A primary with a synchronous standby. A commit is durable first, and acknowledged once the
- * standby has it.
+ * A primary with a synchronous standby, as far as a pool of connections can tell. A commit is
+ * durable on the primary first. It is visible and acknowledged once the standby has it. After a
+ * crash the primary shows everything it committed, replicated or not.
  */
 export class DatabaseModel {
   /** Those of the primary. */

@@ -7,8 +7,8 @@ interface Timer {
 }
 
 /**
- * Time that passes only when nothing else is left to do: that of all timers and
- * `performance.now()`.
+ * Time that passes only when nothing else is left to do, to the end of the scope. All timers and
+ * `performance.now()` follow it, so an hour takes as long as what happens in it.
  */
 export function virtualTime() {
   let now = 0;

@@ -52,12 +52,17 @@ export function bearer(token = TOKEN): { authorization: string } {
 }
 
 /**
- * How long a change of a token may take to reach a running server, in milliseconds: three times
- * what is promised.
+ * How long a change of a token may take to reach a running server, in milliseconds. Five seconds
+ * are promised. A busy machine may need more, and a server that reads tokens too rarely needs much
+ * more.
  */
 const TOKEN_CHANGE_MS = 15_000;
 
-/** Sends a plant with a token again and again, until the response has the status. */
+/**
+ * Sends a plant with a token again and again, until the response has the status.
+ *
+ * @throws {Error} If it never has within {@linkcode TOKEN_CHANGE_MS}.
+ */
 export async function untilTokenIs(status: 200 | 401, url: string, token: string): Promise<void> {
   const limit = performance.now() + TOKEN_CHANGE_MS;
   while ((await post(url, undefined, { token })).status !== status) {

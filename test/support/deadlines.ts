@@ -4,8 +4,8 @@ import { spyOn } from "bun:test";
 const LONG_MS = 5_000;
 
 /**
- * Ends timers of seconds after a tenth of their time, to the end of the scope; the clock passes as
- * the test says.
+ * For tests of what happens at a deadline of seconds, to the end of the scope. A timer that long
+ * ends after a tenth of its time, and `performance.now()` moves on by what the test says.
  */
 export function shortenDeadlines() {
   const { setTimeout } = globalThis;

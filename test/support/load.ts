@@ -88,7 +88,11 @@ export interface WireResponse {
 /** One connection; requests on it go one after the other. */
 export type Connection = Awaited<ReturnType<typeof connect>>;
 
-/** Connects to a server, over TLS without checking its certificate if the URL says so. */
+/**
+ * Connects to a server, over TLS without checking its certificate if the URL says so.
+ *
+ * @throws {Error} If nothing listens there.
+ */
 export async function connect(url: string) {
   const { hostname: host, port, protocol } = new URL(url);
   const address = { host, port: Number(port) };
@@ -353,8 +357,9 @@ export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"]
     /** How many responses came so far. */
     answered,
     /**
-     * Waits for so many more responses. The test's own time limit ends it, or the end of the
-     * clients.
+     * Waits for so many more responses. Nothing but the test's own time limit bounds it.
+     *
+     * @throws {Error} If all clients have ended before.
      */
     async answers(count: number): Promise<void> {
       const enough = answered() + count;

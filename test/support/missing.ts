@@ -1,6 +1,9 @@
 /**
- * Says what is not installed, and returns `true`, for `skipIf`. Throws in CI, which installs all of
- * it.
+ * Says what cannot be tested here because something is not installed. The tests of it skip
+ * themselves.
+ *
+ * @returns `true`, for `skipIf`.
+ * @throws {Error} In CI, which installs everything: nobody would notice a missing test.
  */
 export function missing(what: string): true {
   if (process.env["CI"]) throw new Error(`Cannot test ${what}`);

@@ -12,8 +12,9 @@ export interface Mutation {
 }
 
 /**
- * A copy of the repository with a bug in it, to the end of the scope. Throws if a mutation does not
- * fit the source.
+ * A copy of the repository with a bug in it, to the end of the scope.
+ *
+ * @throws {Error} If a mutation no longer fits the source.
  */
 export function mutant(mutations: readonly Mutation[]) {
   const directory = repositoryCopy();
@@ -38,7 +39,11 @@ function isOurs(path: string): boolean {
   return ![".git", "dist", "node_modules"].includes(basename(path));
 }
 
-/** Changes a file of a copy. Throws if the text does not occur exactly once. */
+/**
+ * Changes a file of a copy.
+ *
+ * @throws {Error} If the text does not occur exactly once.
+ */
 export function mutate(root: string, { file, from, to }: Mutation): void {
   const path = join(root, file);
   const source = readFileSync(path, "utf8");
@@ -52,8 +57,10 @@ export function mutate(root: string, { file, from, to }: Mutation): void {
 }
 
 /**
- * Runs the tests of one file of a copy whose names match a pattern. Resolves to the names of those
- * that failed.
+ * Runs one test file of a copy of the repository. Resolves to the names of the tests that failed.
+ *
+ * @param file From the repository's root.
+ * @param name A pattern: only tests whose names match it run.
  */
 export async function failingTests(root: string, file: string, name: string): Promise<string[]> {
   const run = Bun.spawn([process.execPath, "test", `./${file}`, "-t", name], {

@@ -132,8 +132,10 @@ export interface ClusterOptions {
   /** The cluster that this one is a standby of. */
   readonly primary?: PostgresCluster;
   /**
-   * Where it stores: in memory an fsync costs nothing, and a benchmark wants the disk. @default
-   * "memory"
+   * Where it stores. In memory an fsync costs nothing, and whatever kills processes only leaves the
+   * same behind. A benchmark wants the disk.
+   *
+   * @default "memory"
    */
   readonly disk?: "memory" | "disk";
   /**
@@ -271,7 +273,7 @@ const IN_MEMORY = { dynamic_shared_memory_type: "mmap" };
 
 /**
  * Programs and a data directory that was never started, made once for this version of PostgreSQL
- * and this user.
+ * and this user: `initdb` takes seconds, a copy of what it made a fraction of one.
  */
 function templateDirectory(): string {
   const { version } = JSON.parse(readFileSync(join(PACKAGE, "package.json"), "utf8")) as {
@@ -335,8 +337,10 @@ function linkLibraries(directory: string): void {
 }
 
 /**
- * Another test may take the port before it is listened on: then the next one is tried, or the same
- * one again.
+ * Between finding a port and listening on it, and while a cluster is down, another test may get the
+ * port. Then the next port is tried, or the same one again.
+ *
+ * @throws {Error} If PostgreSQL ends for any other reason.
  */
 async function startServer(template: string, data: string, findPort: () => number) {
   for (let triesLeft = 100; ; triesLeft--) {
@@ -401,8 +405,8 @@ done
 rm -rf "$0"`;
 
 /**
- * Starts a process that ends PostgreSQL and removes its directory when this process ends, however
- * it ends.
+ * Starts a process that ends PostgreSQL and removes its directory, when `end` is called or when
+ * this process ends, however it ends: a test run that is killed leaves nothing behind.
  */
 function startReaper(directory: string) {
   // In a session of its own: Ctrl-C ends the tests and not the reaper.

@@ -1,7 +1,10 @@
 import { Database } from "bun:sqlite";
 import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 
-/** Holds the lock of this file to the end of the scope. A lock of SQLite's ends with its process. */
+/**
+ * Waits until no other process holds the lock of this file, and holds it to the end of the scope:
+ * test files run in several processes. A lock of SQLite's ends with its process, however that ends.
+ */
 export function processLock(path: string): Disposable {
   const lock = new Database(path);
   lock.run("PRAGMA busy_timeout = 120000");

@@ -39,8 +39,8 @@ export function emptyDirectory(parent = tmpdir()) {
 }
 
 /**
- * A file system in memory, if it is large enough: an fsync costs nothing there. Otherwise that of
- * temporary files.
+ * A file system in memory, if it is large enough; otherwise that of temporary files. In memory an
+ * fsync costs nothing: use it in tests of what is stored, not of how durable it is.
  */
 export function memoryDirectory(): string {
   const path = "/dev/shm";
@@ -102,7 +102,12 @@ const SECRET = /plant_[0-9A-Za-z]{38}|-token-0123|\beyJ[\w-]{8}/;
 /** The names that the tests give their plants. */
 const BODY = /\b(?:Fern|Ivy|Monstera|Moss|plant \d+)\b/;
 
-/** Requires that a log holds no token of `authTokens`, and nothing of a body. */
+/**
+ * Requires that a log holds no token, and nothing of a body.
+ *
+ * @param authTokens The tokens that the program was given, as `AUTH_TOKENS` has them.
+ * @throws {Error} If it does; the message has the lines.
+ */
 function assertNoSecrets(log: string, authTokens = ""): void {
   const given = authTokens.split(",").filter((token) => token !== "");
   const leaks = log
@@ -122,7 +127,11 @@ export async function runToEnd(options: StartOptions) {
   return { exitCode, stdout: await program.stdout, stderr: await program.stderr.end };
 }
 
-/** Starts a server and waits until it listens. It takes a free port unless told otherwise. */
+/**
+ * Starts a server and waits until it listens. It takes a free port unless told otherwise.
+ *
+ * @throws {Error} If it ends before; the message has its log.
+ */
 export async function startServer({ args = [], ...options }: StartOptions = {}) {
   const program = start({ args: ["--port", "0", ...args], ...options });
   const [, url = ""] = await program.stderr.until(/listens on (https?:\/\/[^\s",]+)/);
@@ -130,14 +139,18 @@ export async function startServer({ args = [], ...options }: StartOptions = {}) 
 }
 
 /**
- * Whether a server logs this message on a slow machine only, on which it lives until its check
- * begins.
+ * Whether a server logs this message on a slow machine only, whatever a test does with it. There it
+ * lives long enough for its check to begin, and waits for the processor.
  */
 export function isFromSlowMachine(message: string): boolean {
   return message.startsWith("Integrity check ") || message === "Event loop blocked";
 }
 
-/** Waits for a program to end by itself. The limit is there for a program that never would. */
+/**
+ * Waits for a program to end by itself, and resolves to its exit code.
+ *
+ * @throws {Error} If it still runs after the limit.
+ */
 export function exitCodeOf(child: Bun.Subprocess, limitMs = 20_000): Promise<number> {
   return withDeadline(child.exited, limitMs, () => {
     throw new Error(`The program still runs after ${limitMs} ms`);
