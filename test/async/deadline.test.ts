@@ -33,7 +33,7 @@ test("withDeadline() settles as onTimeout() does, at the deadline and not before
   await expect(failing).rejects.toThrow("too late");
 });
 
-test("withDeadline() ends at once where the time is over, and sets no negative timer, which the runtime warns of", async () => {
+test("withDeadline() ends at once if the time is over, without the warning of a negative timer", async () => {
   using setTimeout = spyOn(globalThis, "setTimeout");
   const waiting = withDeadline(never(), -200, () => "late");
   jest.advanceTimersByTime(1);

@@ -68,7 +68,7 @@ test("a token that comes many times at once is verified once, and then never aga
   expect(verify).toHaveBeenCalledTimes(1);
 });
 
-test("a remembered token ends when it expires", async () => {
+test("a remembered token is refused once it expires", async () => {
   await using idp = await identityProvider();
   const token = await signed(idp.key, { ...CLAIMS, exp: NOW });
   expect(await idp.check(token)).toBe(true);
@@ -78,7 +78,7 @@ test("a remembered token ends when it expires", async () => {
   expect(await idp.check(token)).toBe("expired");
 });
 
-test("10,000 tokens are remembered: the one accepted first makes room for another, and is verified again", async () => {
+test("10,000 tokens are remembered; the oldest is evicted, and verified again when it returns", async () => {
   await using idp = await identityProvider();
   const tokens = Array.from({ length: 10_001 }, (_, i) =>
     signed(idp.key, { ...CLAIMS, jti: `${i}` }),
@@ -97,7 +97,7 @@ test("10,000 tokens are remembered: the one accepted first makes room for anothe
   expect(idp.check(first)).toBeInstanceOf(Promise);
 });
 
-test("a remembered token is accepted beside 1,000 forged ones, and any other is answered 503", async () => {
+test("a remembered token is accepted beside 1,000 forged ones, and any other gets 503", async () => {
   await using idp = await identityProvider();
   const app = testApp({ authenticate: idp.authenticate });
   const post = (token: string) =>
@@ -254,7 +254,7 @@ test.each(["null", "[]", '"text"', "{not json", "1"])(
   },
 );
 
-test("tokens end by the system's clock unless told otherwise", async () => {
+test("tokens expire by the system clock by default", async () => {
   await using idp = await identityProvider({ clock: undefined } as unknown as JwtOptions);
   const now = Math.floor(Date.now() / 1_000);
   expect(await idp.verdict(signed(idp.key, { ...CLAIMS, exp: now + 600 }))).toBe(true);
@@ -306,7 +306,7 @@ function headersWith(name: string, values: readonly unknown[], reason: string) {
   return values.map((value): [Record<string, unknown>, string] => [{ [name]: value }, reason]);
 }
 
-test("a token without `kid` is accepted while one key alone fits, and refused when several do", async () => {
+test("a token without `kid` is accepted if exactly one key fits, and refused if several do", async () => {
   await using idp = await identityProvider();
   const token = await signed(idp.key, CLAIMS, { kid: undefined });
   idp.provider.publish(idp.key, await signingKey("EdDSA"));
@@ -342,7 +342,7 @@ test.each([
   expect(idp.provider.requests()).toBe(0);
 });
 
-test("whatever is sent as a token is refused, and nothing is thrown", async () => {
+test("any text sent as a token is refused, and nothing is thrown", async () => {
   await using idp = await identityProvider();
   const json = fc.jsonValue().map((value) => base64url.encode(JSON.stringify(value)));
   const header = fc

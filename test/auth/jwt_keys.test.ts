@@ -145,7 +145,7 @@ test.each<[string, readonly (Step | readonly Step[])[]]>([
     ],
   ],
   [
-    "remembered tokens and keys go on for 24 hours while the provider is away, and no longer",
+    "remembered tokens and keys are used for 24 hours while the provider is down, and no longer",
     [
       [asks("a", true), leaves, passes(1 * HOURS), asks("a2", true)],
       // Known to be away: nothing waits for the next fetch.
@@ -155,7 +155,7 @@ test.each<[string, readonly (Step | readonly Step[])[]]>([
     ],
   ],
   [
-    "while nobody listens at the start, tokens are refused",
+    "tokens are refused while nothing listens at the start",
     [leaves, asks("a", "keys unavailable"), comesBack, passes(10 * SECONDS), asks("a", true)],
   ],
 ])("%s", async (_, steps) => {
@@ -163,7 +163,7 @@ test.each<[string, readonly (Step | readonly Step[])[]]>([
   for (const step of steps.flat()) await step(idp);
 });
 
-test("keys that are published in another order, with other members or spaces empty no memory", async () => {
+test("publishing the same keys in another order or notation forgets no token", async () => {
   await using idp = await world();
   await publishes("ab")(idp);
   await asks("a", true)(idp);
@@ -194,7 +194,7 @@ test("a fetch that takes longer than 10 seconds is still the only one", async ()
   expect(idp.check(token)).toBeInstanceOf(Promise);
 });
 
-test("1,000 tokens wait for a slow provider, and not a token whose key is known", async () => {
+test("1,000 tokens that wait for a slow provider do not delay one whose key is known", async () => {
   await using idp = await identityProvider({ timeoutMs: 600_000 });
   expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe(true);
   idp.advance(10 * SECONDS);
@@ -288,7 +288,7 @@ for (const [fails, failure, { slow = false } = {}] of FAILURES) {
   );
 
   testOf(
-    `when the provider ${fails} later, cached keys go on and new ones are refused until it recovers`,
+    `when the provider ${fails} later, cached keys stay in use and new ones are refused until it recovers`,
     async () => {
       await using idp = await identityProvider(timeout);
       const [next, token] = [await signingKey(), await signed(idp.key, CLAIMS)];
@@ -306,7 +306,7 @@ for (const [fails, failure, { slow = false } = {}] of FAILURES) {
   );
 }
 
-test("a redirection is not followed, wherever it leads", async () => {
+test("a redirect is not followed, wherever it leads", async () => {
   await using idp = await identityProvider();
   await using elsewhere = jwksServer(idp.key);
   idp.provider.responses(() => Response.redirect(elsewhere.url.href));
@@ -316,7 +316,7 @@ test("a redirection is not followed, wherever it leads", async () => {
 
 // Published keys
 
-test("a hundred keys with their certificates, in pieces cut inside a character, are no trouble", async () => {
+test("a hundred keys with their certificates are read, even from chunks that split a character", async () => {
   await using idp = await identityProvider();
   const key = await signingKey("ES256", "🌿");
   const old = Array.from({ length: 100 }, (_, i) => ({
@@ -348,7 +348,7 @@ test.each<[string, (idp: IdentityProvider) => Promise<JWK>, string]>([
   ["with a point off the curve", changed({ x: "A".repeat(43), y: "A".repeat(43) }), "unusable key"],
   ["with its private half", privateJwk, "unusable key"],
 ])(
-  "a published key %s makes its own tokens bad, remembered ones too, and no other",
+  "a published key %s invalidates its own tokens, even remembered ones, and no others",
   async (_, publish, reason) => {
     await using idp = await identityProvider();
     const [good, token] = [await signingKey(), await signed(idp.key, CLAIMS)];

@@ -5,7 +5,7 @@ import { sha256 } from "../../src/auth/sha256.ts";
 import { staticTokens } from "../../src/auth/static_tokens.ts";
 import { mintToken } from "../../src/auth/token_format.ts";
 
-test("staticTokens() accepts its own tokens, one given twice too, and tells why it refuses others", () => {
+test("staticTokens() accepts its own tokens, even one given twice, and says why it refuses others", () => {
   const [token, minted, longest] = [
     "a-token-of-the-greenhouse",
     mintToken(sha256),

@@ -44,7 +44,7 @@ async function tokenFixture(...records: readonly NewToken[]) {
   return fixture;
 }
 
-test("tokenCache() accepts a token for the scopes that it was stored with, a static one for all, and no other", async () => {
+test("tokenCache() accepts a stored token for its scopes, a static one for all, and no other", async () => {
   const { cache } = await tokenFixture(
     record("scraper", { scopes: ["metrics"] }),
     record("garden", { scopes: ["write"] }),
@@ -154,7 +154,7 @@ test("tokenCache() stores a new token that is accepted at once, and refuses a na
   expect(cache.authenticate("other")).toEqual(UNKNOWN);
 });
 
-test("tokenCache() follows the stored token if a static one is the same: revoking it ends both", async () => {
+test("tokenCache() prefers the stored token to an equal static one: revoking it ends both", async () => {
   const fixture = await tokenFixture(record("greenhouse-token"));
   const cache = await fixture.cache(["greenhouse-token"]);
   expect([cache.authenticate("greenhouse-token"), cache.size()]).toEqual([ACCEPTED, 1]);
@@ -205,7 +205,7 @@ test("tokenCache() records the last use to the minute", async () => {
   }
 });
 
-test("tokenCache() writes uses in pieces of at most 500, and keeps those that failed", async () => {
+test("tokenCache() writes uses in batches of at most 500, and keeps those that failed", async () => {
   const fixture = await tokenFixture(
     ...Array.from({ length: 1_100 }, (_, i) => record(`token-${i}`)),
   );

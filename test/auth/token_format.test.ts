@@ -5,7 +5,7 @@ import { digestKey, isMistyped, mintToken } from "../../src/auth/token_format.ts
 
 const ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-test("isMistyped() tells a token that was copied wrongly from one that is not known, or none of ours", () => {
+test("isMistyped() tells a mistyped token from an unknown one and from one of another format", () => {
   const token = mintToken(sha256);
   expect(isMistyped(token, sha256)).toBe(false);
   for (let i = "plant_".length; i < token.length; i++) {

@@ -20,7 +20,7 @@ const skipsGit =
   Bun.which("git") === null && missing("the versions of commits: apt-get install git");
 
 test.skipIf(skipsGit)(
-  "a build says its commit, and its version alone only at the tag of that version",
+  "a build names its commit, except at the tag of its version",
   async () => {
     using checkout = await checkoutOf("1.2.3-dev");
     await git(checkout.path, "init", "--quiet");

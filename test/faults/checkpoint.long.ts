@@ -16,7 +16,7 @@ const PLANTS = 300;
 const NAME = "x".repeat(60_000);
 
 test.skipIf(skipsShim())(
-  "a checkpoint that fails is logged and counted, loses no plant, and one after it succeeds",
+  "a failed checkpoint is logged and counted, loses no plant, and a later one succeeds",
   async () => {
     await using server = await startOnDisk({ shim: true, faults: { errno: "ENOSPC" } });
     const { url, stderr, disk, ledger } = server;

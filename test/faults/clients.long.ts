@@ -25,7 +25,7 @@ test("a server that listens has the file descriptors that its check for damage n
   expect(await stop(server)).toBe(0);
 });
 
-test("requests that a stopped process kept waiting are served, and the log blames nobody else", async () => {
+test("requests that waited for a stopped process are served, and the log blames nothing else", async () => {
   await using server = await startServer({ env: { ...env, REQUEST_TIMEOUT_MS: "1500" } });
   const next = newPlants("event loop");
   const load = startLoad({ url: server.url, connections: 32, ledger: makeLedger(), next });

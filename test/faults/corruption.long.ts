@@ -173,7 +173,7 @@ function damagedId({ database }: Home): number {
   throw new Error("Every page can be read");
 }
 
-test("a plant that meets damage before the check does ends the service, too", async () => {
+test("a plant that meets damage before the check does also ends the service", async () => {
   using store = home();
   damage(store.database, "a zeroed page in the middle");
   const plant = { id: damagedId(store), name: "Fern" };
@@ -200,7 +200,7 @@ test("a server that is stopped while its check rests closes its database", async
   expect(existsSync(`${store.database}-wal`)).toBe(false);
 });
 
-test("check says in one line that a database is sound, also beside a server, and changes nothing", async () => {
+test("check says in one line that a database is sound, even beside a server, and changes nothing", async () => {
   using store = home();
   const before = readFileSync(store.database);
   expect(await store.call("check")).toMatchObject({ ...SOUND, stderr: "" });
@@ -225,7 +225,7 @@ test.each([
   ],
   ["postgres://plants@localhost:5432/plants", 2, "Cannot check PostgreSQL: use pg_amcheck\n"],
 ])(
-  "check of %s, which is no plant-store's database, fails with one line",
+  "check of %s, which is not a database of plant-store, fails with one line",
   async (url, exitCode, stderr) => {
     using directory = emptyDirectory();
     writeFileSync(join(directory.path, "text.db"), "This is no database.".repeat(100));

@@ -107,7 +107,7 @@ function otherApplication(directory: string): string {
 }
 
 test.concurrent(
-  "a server that is asked to stop leaves one file, with what a killed one left in the WAL",
+  "a server that is asked to stop leaves one file, which holds what a killed server left in the WAL",
   async () => {
     using store = home();
     await killedServer(store);

@@ -13,7 +13,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const MEGABYTE = 2 ** 20;
 
 test.skipIf(skipsProc())(
-  "five times too many plants are stored or refused, in bounded memory",
+  "at five times its capacity a server stores or refuses every plant, in bounded memory",
   async () => {
     const { queueLimit, plants, restMs, mostMegabytes } = scaled(
       { queueLimit: 20, plants: 1_500, restMs: 0, mostMegabytes: 100 },

@@ -25,7 +25,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   });
 
   test.concurrent(
-    "whether tokens changed is asked again sooner than other reading is given up",
+    "asking whether tokens changed is retried before other reads time out",
     async () => {
       const { url, run } = await cluster.newDatabase();
       await using one = await openService(url);
@@ -48,7 +48,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   );
 
   test.concurrent(
-    "a host that is silent is asked once, as long as another one responds",
+    "a silent host is tried once, as long as another one responds",
     async () => {
       let asked = 0;
       const socket = { open: () => void asked++, data() {} };
@@ -64,7 +64,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     },
   );
 
-  test.concurrent("a database that stays read-only is asked less and less often", async () => {
+  test.concurrent("a database that stays read-only is tried less and less often", async () => {
     await using database = await openDatabase(cluster);
     const { name, run } = database;
     await database.add([FERN]);
@@ -89,7 +89,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   });
 
   test.concurrent(
-    "of plants that are too long for one batch those are stored that nothing holds up",
+    "of plants too long for one batch, those that nothing holds up are stored",
     async () => {
       const { url, connect } = await cluster.newDatabase();
       await using service = await openService(url, 3_000);
@@ -116,7 +116,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   );
 
   test.concurrent(
-    "a probe waits for no other server's, and costs the plants no connection where commits are slow",
+    "a probe does not wait for another server's, and takes no connection from plants if commits are slow",
     async () => {
       await using database = await openDatabase(cluster);
       const { plants, metric } = database;
@@ -143,7 +143,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     },
   );
 
-  test.concurrent("a lock on what the probe writes keeps no plant waiting", async () => {
+  test.concurrent("a lock on the table of probes delays no plant", async () => {
     await using database = await openDatabase(cluster);
     const { plants } = database;
     await using rival = database.connect();
@@ -267,7 +267,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     },
   );
 
-  test("a thousand long names that are nothing but quotes are stored in statements of a bounded size", async () => {
+  test("a thousand long names of quotes only are stored in statements of bounded size", async () => {
     const { url, run } = await cluster.newDatabase();
     await using service = await openService(url);
     const name = '"\\'.repeat(15_000);
@@ -287,7 +287,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
 const WAITING_FOR_STANDBY = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 test.skipIf(skipsCluster())(
-  "with its synchronous standby gone nothing is acknowledged, and promoting it loses nothing",
+  "without its synchronous standby nothing is acknowledged, and promoting the standby loses nothing",
   async () => {
     await using primary = await startCluster();
     await using standby = await startCluster({ primary });
@@ -308,7 +308,7 @@ test.skipIf(skipsCluster())(
     const waiting = addWithin(2_000, { id: 0n, name: "Moss" });
     while ((await primary.run(WAITING_FOR_STANDBY)).length === 0) await Bun.sleep(5);
     for (let round = 1n; round < 4n; round++) {
-      const ids = [0n, 1n, 2n, 3n].map((lane) => 10n * round + lane);
+      const ids = [0n, 1n, 2n, 3n].map((place) => 10n * round + place);
       const tried = await Promise.all(ids.map((id) => addWithin(100, { id, name: "Moss" })));
       expect(tried).toMatchObject([unavailable, unavailable, unavailable, unavailable]);
     }
@@ -334,7 +334,7 @@ test.skipIf(skipsCluster())(
     const [activity] = await primary.run(
       "SELECT count(*)::int AS connections FROM pg_stat_activity WHERE application_name = 'plant-store'",
     );
-    // Each of six lanes has one, and has left one behind at most.
+    // Each of six connections in use, and at most one that was abandoned for each.
     expect(activity?.["connections"]).toBeLessThanOrEqual(12);
 
     // The primary has committed one, and shows it: but no standby has it.

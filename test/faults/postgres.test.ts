@@ -15,7 +15,7 @@ describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
   let cluster: PostgresCluster;
   withCluster((started) => (cluster = started), { settings: { deadlock_timeout: "100ms" } });
 
-  test.concurrent("a commit whose reply is lost is sent again, and found", async () => {
+  test.concurrent("a commit whose reply is lost is sent again, and found to be stored", async () => {
     const { url, run } = await cluster.newDatabase();
     using proxy = startProxy(cluster.port);
     await using service = await openService(through(proxy, url));
@@ -30,7 +30,7 @@ describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
     expect(service.metric("reconnections_total")).toBeGreaterThan(0);
   });
 
-  test("overlapping batches never wait for each other in a circle, whatever the order of their plants", async () => {
+  test("overlapping batches never deadlock, whatever the order of their plants", async () => {
     const { url, run } = await cluster.newDatabase();
     await using one = await openService(url);
     await using other = await openService(url);

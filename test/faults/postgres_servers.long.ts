@@ -73,7 +73,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     async (victim) => expect(await kills(victim, 20)).toEqual(INTACT),
   );
 
-  test("with synchronous_commit off behind the check's back, kill -9 of the database loses acknowledged plants", async () => {
+  test("with synchronous_commit off, unnoticed by the check, kill -9 of the database loses acknowledged plants", async () => {
     using copy = mutant(SYNCHRONOUS_COMMIT_OFF);
     await cluster.set("wal_writer_delay", "10s");
     const { lost } = await kills("database", 3, copy.program);
@@ -82,7 +82,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
   });
 
   // Duplicates and conflicts among them.
-  test("three servers and 50,000 plants lose, invent and change none while the database and a server die", async () => {
+  test("three servers lose, invent and change none of 50,000 plants while the database and a server die", async () => {
     const ledger = makeLedger();
     const endless = randomPlants(randomFrom(printedSeed("three servers")), {
       ids: 50_000,
@@ -111,7 +111,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     expect(printed(experiment, size, await judge(url, ledger))).toEqual(INTACT);
   });
 
-  test.skipIf(skipsTmpfs())("a full disk is 503, and then 200 again by itself", async () => {
+  test.skipIf(skipsTmpfs())("a full disk is 503, and 200 again once there is space", async () => {
     using directory = emptyDirectory();
     const space = directory.path;
     using _ = smallDisk(space, "size=2m,mode=777");
@@ -143,7 +143,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
   });
 
   test.skipIf(skipsTmpfs())(
-    "no room for PostgreSQL's WAL is 503, and loses no plant; with room and a restart all is well again",
+    "a full disk under PostgreSQL's WAL is 503 and loses no plant; with space and a restart it is 200 again",
     async () => {
       await using own = await startCluster({
         settings: { min_wal_size: "32MB", max_wal_size: "32MB" },
@@ -213,7 +213,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     expect(await judge(url, ledger)).toEqual(INTACT);
   });
 
-  test("a million plants are exported from SQLite, imported into PostgreSQL, and come back byte for byte, in bounded memory", async () => {
+  test("a million plants move from SQLite to PostgreSQL and back byte for byte, in bounded memory", async () => {
     using directory = emptyDirectory();
     const pathOf = (name: string) => join(directory.path, name);
     const plantStore = async (args: string[], database: string, output?: string) => {
@@ -261,7 +261,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
 });
 
 test.skipIf(skipsCluster())(
-  "a server whose database is silent answers 503 in time, is not ready, and recovers by itself",
+  "a server whose database does not respond returns 503 in time, is not ready, and recovers by itself",
   async () => {
     await using primary = await startCluster();
     await using standby = await startCluster({ primary });
@@ -312,7 +312,7 @@ test.skipIf(skipsCluster()).each([
   ["a dead machine", (primary: PostgresCluster) => primary.signalAll("SIGSTOP")],
   ["a silent network", (_: PostgresCluster, proxy: TcpProxy) => proxy.set("black hole")],
 ])(
-  "a primary that is lost under load is succeeded by its synchronous standby, without a 503 or a lost plant: %s",
+  "failover under load to the synchronous standby has no 503 and loses no plant: %s",
   async (name, lose) => {
     for (let round = 0; round < 3; round++) {
       await using primary = await startCluster();

@@ -35,7 +35,7 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
     "SELECT FROM tokens FOR UPDATE",
     "LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE",
   ])(
-    "a server is ready and stores plants while the tokens are locked, and reads them once they are not: %s",
+    "a server is ready and stores plants while the tokens are locked, and reads them afterwards: %s",
     async (lock) => {
       await using database = await emptyDatabase();
       const token = (await database.plantStore("token", "create", "greenhouse")).stdout.trim();
@@ -108,7 +108,7 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
     ["between two statements", stopIdle],
     ["inside a statement", stopAtWork],
   ])(
-    "a revocation is known although the connection that tokens are read on hangs %s",
+    "a revocation takes effect even if the connection that reads tokens hangs %s",
     async (_, stopReading) => {
       await using database = await emptyDatabase();
       const token = (await database.plantStore("token", "create", "greenhouse")).stdout.trim();
@@ -130,7 +130,7 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
   );
 
   test.concurrent(
-    "clients are told of a database that is read-only, and no load balancer that a lost right is ready",
+    "clients are told that a database is read-only, and a server without its privilege is not ready",
     async () => {
       await using database = await emptyDatabase();
       await database.run("CREATE ROLE gardener LOGIN", "GRANT ALL ON SCHEMA public TO gardener");

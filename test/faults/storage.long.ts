@@ -44,7 +44,7 @@ test.skipIf(skipsTmpfs())(
   },
 );
 
-test("a lock that is held past the deadline is answered 503, and the next plant is stored without it", async () => {
+test("a plant that waits for a lock past its deadline gets 503, and the next one is stored", async () => {
   await using server = await startOnDisk({ env: { REQUEST_TIMEOUT_MS: "500" } });
   const { disk, ledger } = server;
   using other = new Database(disk.database);

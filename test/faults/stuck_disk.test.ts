@@ -35,7 +35,7 @@ async function stuckServer(env: Record<string, string>, clients: number) {
 }
 
 test.concurrent.skipIf(skipsShim())(
-  "while the disk hangs, what does not need it gets its response",
+  "while the disk hangs, requests that do not need it get their responses",
   async () => {
     await using stuck = await stuckServer({ QUEUE_LIMIT: "8" }, 8);
     const { url, disk, ledger, next } = stuck;
@@ -54,7 +54,7 @@ test.concurrent.skipIf(skipsShim())(
 );
 
 test.concurrent.skipIf(skipsShim())(
-  "requests that a hanging disk keeps waiting are answered at their deadline, and those that had not begun not stored later",
+  "plants that wait for a hanging disk get 503 at their deadline; those not yet begun are never stored",
   async () => {
     await using stuck = await stuckServer({ REQUEST_TIMEOUT_MS: "300" }, 20);
     const { url, disk, ledger } = stuck;
@@ -70,7 +70,7 @@ test.concurrent.skipIf(skipsShim())(
 );
 
 test.concurrent.skipIf(skipsShim())(
-  "SIGTERM while the disk hangs answers everybody and ends the server",
+  "SIGTERM while the disk hangs ends the server after a response to every request",
   async () => {
     await using stuck = await stuckServer({ SHUTDOWN_TIMEOUT_MS: "1000" }, 20);
     stuck.child.kill("SIGTERM");

@@ -36,7 +36,7 @@ test.skipIf(skipsShim()).each([
 });
 
 test.skipIf(skipsShim()).each(["killSync", "killPage"] as const)(
-  "a server that dies in any step of a checkpoint loses nothing, and a power loss there neither (%s)",
+  "neither a kill nor a power loss in any step of a checkpoint loses a plant (%s)",
   async (fault) => {
     using copy = mutant(FREQUENT_CHECKPOINTS);
     const { verdict, faults } = await syncErrors({
@@ -82,7 +82,7 @@ test.skipIf(skipsShim()).each([
 });
 
 test.skipIf(skipsShim())(
-  "a failed fsync in one of two servers on a file loses nothing of either",
+  "a failed fsync in one of two servers on a file loses no plant of either",
   async () => {
     using copy = mutant(FREQUENT_CHECKPOINTS);
     const { verdict, faults } = await twoServerSyncErrors(range(1, 40), copy.program);

@@ -22,7 +22,7 @@ test.skipIf(skipsShim()).each([
   { how: "failed", more: 0 },
   { how: "failed", more: 8 },
 ] as const)(
-  "what a server leaves unsynced is synced before the next one acknowledges it, or more ($how, $more more)",
+  "what a server leaves unsynced is synced before the next one acknowledges it or anything else ($how, $more more)",
   async (end) => {
     for (let run = 0; run < 10; run++) expect(await unsynced(end)).toEqual(INTACT);
   },

@@ -29,7 +29,7 @@ test.skipIf(skipsShim()).each([
   ["EIO", false, everyThird(3)],
   ["EROFS", true, range(20, 22)],
 ] as const)(
-  "%s of a write (lasting: %p) stops no server, and is over when it is over",
+  "%s of a write (lasting: %p) stops no server, which stores again once it is over",
   async (errno, lasting, numbers) => {
     const experiment = `${errno} ${lasting ? "from the n-th write on" : "at the n-th write"}`;
     const seed = printedSeed(experiment);

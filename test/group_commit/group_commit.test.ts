@@ -67,7 +67,7 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     "end-last; turns; size → 2 added; store 3; size 2",
   ],
   [
-    "a fast commit takes with the next batch what came meanwhile, and the timer for it ends",
+    "after a fast commit the next batch takes what came meanwhile, and its timer ends",
     { maxInFlight: 4 },
     "add 1; turns → store 1",
     "add 2; turns; timers → timers 2",
@@ -78,7 +78,7 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
   ],
   // Lingering
   [
-    "after a commit of several, the next batch lingers until as many more come; those that are pending already do not complete it",
+    "after a commit of several, the next batch lingers until as many more come; those already pending do not count",
     {},
     "add 1 2; turns → store 1 2",
     "add 3; end; turns → 1 added; 2 added",
@@ -87,7 +87,7 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     "tick 10; turns →",
   ],
   [
-    "if no client sends again, nothing is flushed, no timer is left, and a plant that comes later does not wait",
+    "if no further plant comes, no batch leaves, no timer is left, and a later plant does not wait",
     {},
     "add 1 2; turns; end → store 1 2; 1 added; 2 added",
     "tick 1; turns; timers → timers 0",
@@ -101,7 +101,7 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     "add 1 2; turns; end; add 3; tick 1 → store 1 2; 1 added; 2 added; store 3",
   ],
   [
-    "a batch that comes back during a linger makes it wait for more plants, and no longer",
+    "a batch that comes back during a linger makes it wait for more plants, but not for longer",
     { maxInFlight: 2 },
     "rounds 4; add 1 2; add 3; tick 3 → store 1 2; store 3",
     "end → 1 added; 2 added",
@@ -161,7 +161,7 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
   ],
   // Draining
   [
-    "add() rejects from the call of drain() on; what was taken before has its outcome",
+    "add() rejects once drain() is called; plants accepted before get their outcomes",
     {},
     "add 1; turns; add 2 → store 1",
     "drain 1000; add 3 → 3 shutting_down",
@@ -175,7 +175,7 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     "add 1; turns; drain 1000; fail → store 1; 1 out of order; drained",
   ],
   [
-    "drain() rejects after its timeout what a store that hangs leaves without an outcome, and resolves",
+    "after its timeout drain() rejects the plants that a hanging store holds, and resolves",
     {},
     "add 1; turns; add 2 → store 1",
     "drain 500; tick 499 →",
@@ -183,7 +183,7 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     "timers → timers 0",
   ],
   [
-    "drain() may be called twice, and the shorter timeout is that of both",
+    "drain() may be called twice, and the shorter timeout applies to both",
     {},
     "add 1; turns; drain 3000; drain 500 → store 1",
     "tick 500 → 1 unknown; drained; drained",
@@ -221,7 +221,7 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     "tick 1 → 2 unknown",
   ],
   [
-    "the store may try for as long as the newest plant of the batch has left",
+    "the store gets the time that the newest plant of the batch has left",
     { timeoutMs: 100 },
     "add 1; turns; add 2; tick 30; add 3; tick 60; end; turns → store 1 in 100; 1 added; store 2 3 in 40",
   ],
@@ -271,7 +271,7 @@ test.each<[returned: unknown, message: string]>([
   expect(onCommit).not.toHaveBeenCalled();
 });
 
-test("a store that throws instead of rejecting fails the batch, too", async () => {
+test("a store that throws instead of rejecting also fails the batch", async () => {
   const cause = new Error("out of order");
   const add = () => {
     throw cause;
@@ -287,7 +287,7 @@ test("the cause of an unavailable plant says that the store called it so", async
   await expect(commits.add(FERN)).rejects.toMatchObject({ code: "storage_unavailable", cause });
 });
 
-test("onCommit hears of outcomes with how long the commit took, and of no commit that stored nothing", async () => {
+test("onCommit is called with the outcomes and the duration, and not for a commit that stored nothing", async () => {
   const onCommit = jest.fn();
   const { after } = timeline({ onCommit });
   await after("add 1 2; turns; tick 7; end added unavailable; tick 1");
@@ -297,7 +297,7 @@ test("onCommit hears of outcomes with how long the commit took, and of no commit
 
 // Clocks
 
-test("an add() settles by its deadline, whatever the clock does from one reading to the next", async () => {
+test("add() settles by its deadline, whatever the clock does between two readings", async () => {
   // A timer may run a little early, and time goes on while its function runs.
   for (let timeoutMs = 10; timeoutMs < 14; timeoutMs += 0.25) {
     let now = 0;
@@ -308,7 +308,7 @@ test("an add() settles by its deadline, whatever the clock does from one reading
   }
 });
 
-test("the store may try for a millisecond at least, however late the timers are", async () => {
+test("the store gets at least one millisecond, however late the timers are", async () => {
   let now = 0;
   const clock = spyOn(performance, "now").mockImplementation(() => (now += 10));
   const events = await timeline({ timeoutMs: 1 }).after("add 1; turns");

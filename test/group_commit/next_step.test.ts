@@ -66,6 +66,6 @@ test.each<[settled: number, facts: Partial<Facts>, expected: number]>([
   },
 );
 
-test("four complete batches in a row let the next one linger a millisecond longer, up to three", () => {
+test("every four complete batches in a row let the next one linger a millisecond longer, up to three", () => {
   expect([0, 3, 4, 7, 8, 12, 1_000].map(lingerMsAfter)).toEqual([1, 1, 2, 2, 3, 3, 3]);
 });

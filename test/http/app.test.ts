@@ -74,7 +74,7 @@ test.each<[what: string, use: (app: ReturnType<typeof testApp>) => unknown]>([
   ["extended by a plugin", (app) => app.use(new Elysia())],
   // @ts-expect-error It takes no group.
   ["extended by a group", (app) => app.group("/garden", (group) => group)],
-  // @ts-expect-error It is no server.
+  // @ts-expect-error It is not a server.
   ["started as a server", (app) => app.listen(0)],
 ])("an app that is %s fails at once", (_what, use) => {
   expect(() => use(testApp())).toThrow();

@@ -16,7 +16,7 @@ test("authenticate() is asked for exactly the token, with every character that o
   expect(asked).toEqual([token]);
 });
 
-test("bad credentials of every kind have one response, byte for byte, and it does not quote them; authenticate() is asked about no malformed ones", async () => {
+test("bad credentials of every kind get the same bytes, which do not quote them; malformed ones never reach authenticate()", async () => {
   const { app, asked } = appThatAsks(refused("for a test"));
   const malformed = MALFORMED_CREDENTIALS.map(([, authorization]) => authorization);
   const responses = new Set<string>();
@@ -57,7 +57,7 @@ test("each of many concurrent requests waits for the verdict on its own token", 
   expect(statuses).toEqual(Array.from({ length: 100 }, (_, i) => [200, 403, 403, 401][i % 4] ?? 0));
 });
 
-test("an authenticate() that never settles is 503 with Retry-After after ten seconds", async () => {
+test("if authenticate() never settles, the response is 503 with Retry-After after ten seconds", async () => {
   jest.useFakeTimers();
   try {
     const response = testApp({ authenticate: () => new Promise(() => {}) }).fetch(postPlant(FERN));

@@ -50,7 +50,7 @@ test.each([
 );
 
 test.each([null, "-1", "x", "1e1", "0x10", "NaN", "", "9000, 9000", "10, 10"])(
-  "a Content-Length of %j does not switch off the limit: what comes is counted, up to it",
+  "a Content-Length of %j does not switch off the limit: the bytes that come are counted",
   async (length) => {
     const { stream, progress } = endless();
     const response = await smallApp().fetch(postPlant(stream, { "content-length": length }));
@@ -72,7 +72,7 @@ test.each(["9000, 9000", "x", "", "1e9", String(LIMIT + 1)])(
 
 // Chunks
 
-test("a body in many chunks lets the event loop turn, and ever less often", async () => {
+test("a body in many chunks lets the event loop turn, less and less often", async () => {
   const chunksAtTurn: number[] = [];
   let [chunks, isRead] = [0, false];
   const turn = () => void setTimeout(() => !isRead && (chunksAtTurn.push(chunks), turn()));

@@ -51,7 +51,7 @@ test.each([
   expect(await readError(response)).toMatchObject({ status: 405, error: 4051 });
 });
 
-test("OPTIONS that is no preflight is 405, a preflight to nowhere 404, and one without a valid Host 400, which the page may read", async () => {
+test("OPTIONS is 405 if it is not a preflight, 404 to an unknown path and 400 without a valid Host, and the page may read it", async () => {
   const options = new Request("http://localhost:3000/plants", {
     method: "OPTIONS",
     headers: { origin: ORIGIN },
@@ -84,7 +84,7 @@ test.each([
   });
 });
 
-test("without an origin, and of an unknown one, responses are as without CORS but for Vary", async () => {
+test("responses to no origin or an unknown one are as without CORS, except for Vary", async () => {
   for (const origin of [null, "https://evil.example.org"]) {
     const { status, headers } = await app().fetch(postPlant({ id: 1, name: "Fern" }, { origin }));
     const cors = [...headers.keys()].filter((name) => name.startsWith("access-control-"));
@@ -96,7 +96,7 @@ test("without an origin, and of an unknown one, responses are as without CORS bu
   }
 });
 
-test("with no origins set nothing of CORS is in a response", async () => {
+test("with no origins set, responses have no header of CORS", async () => {
   const response = await testApp().fetch(preflight("/plants"));
   expect([response.status, response.headers.get("vary")]).toEqual([405, null]);
   expect([...response.headers.keys()].filter((name) => name.startsWith("access-control-"))).toEqual(

@@ -17,7 +17,7 @@ function get(
   return Promise.resolve(app.fetch(new Request(`http://localhost${path}`, { method, headers })));
 }
 
-test("GET / redirects to the documentation, below a prefix of a proxy too", async () => {
+test("GET / redirects to the documentation, even below a prefix of a proxy", async () => {
   const { status, headers } = await get("/");
   expect([status, headers.get("vary")]).toEqual([302, null]);
   // A proxy serves `/` as `/garden/`, and a client resolves the location against that.

@@ -56,7 +56,7 @@ test("the observer is told method, path and status of every response, and no pat
   expect(new Set(responses.map(({ requestId }) => requestId)).size).toBe(responses.length);
 });
 
-test("the observer is told of a bad Host, and why credentials were refused, and nothing of them", async () => {
+test("the observer is told of a bad Host, and why credentials were refused, but not the credentials", async () => {
   const { app, errors } = watchedApp();
   const bad: Record<string, string | null>[] = [
     { host: "a#b" },

@@ -24,7 +24,7 @@ test("readiness() probes once for many who check at once, and again only when th
   expect(probes).toHaveLength(2);
 });
 
-test("readiness() keeps a probe's error no longer than its success; one that nobody foresaw is storage_unavailable", async () => {
+test("readiness() keeps a probe's error as long as its success; an unforeseen error is storage_unavailable", async () => {
   const { ready, probes } = deferredProbe();
   const first = outcome(ready());
   probes[0]?.reject(FULL);
@@ -38,7 +38,7 @@ test("readiness() keeps a probe's error no longer than its success; one that nob
   expect(await second).toMatchObject({ ...HANGS, cause });
 });
 
-test("readiness() waits a second for the probe when the verdict is stale, however good that was", async () => {
+test("readiness() waits a second for the probe when the verdict is stale, even a good one", async () => {
   const { ready, probes } = deferredProbe();
   const first = ready();
   probes[0]?.resolve();

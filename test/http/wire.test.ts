@@ -249,7 +249,7 @@ async function expectHeaders(wire: WireResponse, isHead = false): Promise<void> 
 // One connection
 
 function oneConnection({ runtime, server }: Subject): void {
-  test("a connection carries many requests, also after refusals of bodies that are not read", async () => {
+  test("a connection carries many requests, even after refusals of bodies that are not read", async () => {
     const connection = await connect(server().url);
     for (const [bytes, verdict] of [
       [postBytes({ id: 500n, name: "Fern" }), "200"],
@@ -299,7 +299,7 @@ function oneConnection({ runtime, server }: Subject): void {
     await connection.closed;
   });
 
-  test("a Host that is bad comes after a good one, and ends the connection", async () => {
+  test("a bad Host after a good one is refused, and ends the connection", async () => {
     const connection = await connect(server().url);
     expect(await connection.request(getBytes("/livez"))).toMatchObject({ status: 200 });
     const refused = await connection.request("GET /livez HTTP/1.1\r\nHost: localhost/\r\n\r\n");
@@ -479,7 +479,7 @@ function hostileRequests({ start }: Subject): void {
 // What a test tells the app to do
 
 function lostResponses({ server }: Subject): void {
-  test("a client that goes away before the response has its plant, and can send it again", async () => {
+  test("a plant is stored even if its client goes away before the response, and can be sent again", async () => {
     const { url, child, stderr } = server();
     const held = postBytes({ id: 600n, name: "held" });
     const connection = await connect(url);
@@ -496,7 +496,7 @@ function lostResponses({ server }: Subject): void {
 }
 
 function drains({ runtime, start }: Subject): void {
-  test("a drain refuses what is new with 503/5033, responds to what was accepted, and ends", async () => {
+  test("a drain refuses new requests with 503/5033, finishes those in flight, and ends", async () => {
     await using server = await start();
     const { url, child, stderr } = server;
     const [inFlight, idle, halfSent] = [await connect(url), await connect(url), await connect(url)];

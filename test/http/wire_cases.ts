@@ -108,7 +108,7 @@ const STORABLE_STRINGS: readonly (readonly [what: string, text: string])[] = [
   ["the name of a prototype", "__proto__"],
 ];
 
-/** What is no `name` and no `tag`, as JSON. */
+/** Values that are neither a `name` nor a `tag`, as JSON. */
 const UNSTORABLE_STRINGS: readonly (readonly [what: string, json: string])[] = [
   ["U+0000", String.raw`"\u0000"`],
   ["U+0000 inside", String.raw`"Fe\u0000rn"`],

@@ -125,7 +125,7 @@ test.each([
   ["elements", `[${"1,".repeat(LONG)}`],
   ["empty arrays", `[${"[],".repeat(LONG)}`],
   ["members", `{${'"a":1,'.repeat(LONG)}`],
-])("scanJson() comes to the end of very many %s", (_what, text) => {
+])("scanJson() reaches the end of very many %s", (_what, text) => {
   expect(syntaxErrorOffset(text) ?? text.length).toBe(text.length);
   expect(syntaxErrorOffset(`${text}\u0000`)).toBe(text.length);
 });

@@ -32,7 +32,7 @@ test.concurrent(
   },
 );
 
-test("the first token does not expire where it is printed on a terminal", async () => {
+test("the first token does not expire if it is printed on a terminal", async () => {
   using directory = emptyDirectory();
   const stop = new AbortController();
   let printed = "";
@@ -61,7 +61,7 @@ test.concurrent("two servers that start at once on one new file both serve", asy
 
 // Not beside the others: a server that stops refuses requests for a moment only.
 test.each(["SIGTERM", "SIGINT"] as const)(
-  "%s answers what was accepted, refuses the rest and exits 0",
+  "%s finishes requests in flight, refuses new ones and exits 0",
   async (signal) => {
     await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
     expect((await post(server.url, FERN)).status).toBe(200);
@@ -76,7 +76,7 @@ test.each(["SIGTERM", "SIGINT"] as const)(
 );
 
 test.concurrent(
-  "tokens that are revoked or expired are as none at all: no other one is made, and a warning says what to do",
+  "with revoked or expired tokens only, no other one is made, and a warning says what to do",
   async () => {
     using directory = emptyDirectory();
     const cwd = directory.path;
@@ -108,7 +108,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "in production there is no warning where a token is accepted, or JWTs are",
+  "in production there is no warning if a token or JWTs are accepted",
   async () => {
     const provider = {
       AUTH_JWKS_URL: "http://127.0.0.1:9/",

@@ -118,7 +118,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     expect(stderr).not.toMatch(NO_FIRST_TOKEN);
   });
 
-  test("lets a server go on without a first token, and a token whose secret was not shown be deleted", async () => {
+  test("lets a server run without a first token, and lets a token be deleted whose secret was not shown", async () => {
     using clock = shortenDeadlines();
     await cluster.set("synchronous_standby_names", "nobody");
     const stop = new AbortController();
@@ -145,7 +145,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     expect((await serving).exitCode).toBe(0);
   });
 
-  test("ends serve where it cannot make the schema, and migrate only at a signal", async () => {
+  test("ends serve if it cannot make the schema, and migrate only at a signal", async () => {
     using _ = shortenDeadlines();
     await cluster.emptyDatabase();
     {

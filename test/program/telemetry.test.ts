@@ -224,7 +224,7 @@ test.concurrent("what ended just before a stop is sent", async () => {
 });
 
 test.concurrent(
-  "OpenTelemetry's variables for batches and timeouts are ignored: none of them harms a server",
+  "OpenTelemetry's variables for batches and timeouts are ignored, so none of them harms a server",
   async () => {
     using collector = startCollector();
     const env = traced(collector.url, {
@@ -255,7 +255,7 @@ test.concurrent("a collector that never answers does not hold up the stop", asyn
 });
 
 test.concurrent(
-  "a collector that is gone or refuses costs a warning, and neither a plant nor the stop",
+  "a collector that is gone or refuses causes a warning, loses no plant, and delays no stop",
   async () => {
     using refusing = Bun.serve({
       port: 0,
@@ -272,7 +272,7 @@ test.concurrent(
   },
 );
 
-test.concurrent("the span of a client that went away is no error", async () => {
+test.concurrent("the span of a client that went away is not an error", async () => {
   using collector = startCollector();
   await using server = await startServer({ env: traced(collector.url) });
   // The server waits for the rest of the body when it has answered another request.

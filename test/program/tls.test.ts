@@ -80,7 +80,7 @@ test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host 
   }
 });
 
-test("TLS files that are missing, no PEM or not a pair stop the start with one line and exit code 2, and no file", async () => {
+test("TLS files that are missing, not PEM or not a pair stop the start with one line and exit code 2, and leave no file", async () => {
   using directory = emptyDirectory();
   const other = `${TLS}/renewed.key`;
   for (const [cert, key, says] of [
@@ -175,7 +175,7 @@ test("SIGHUP while the server starts does not stop it", async () => {
   await expectRenewal({ ...server, url, use: files.use });
 });
 
-test("SIGHUP with a bad certificate keeps the one before and says why, and a good one replaces it, even under nohup", async () => {
+test("SIGHUP with a bad certificate keeps the current one and says why; a good one replaces it, even under nohup", async () => {
   await using server = await tlsServer(underNohup());
   writeFileSync(server.cert, "no PEM");
   server.child.kill("SIGHUP");

@@ -42,7 +42,7 @@ async function halfSent(directory: string) {
 }
 
 test.each([1, 2])(
-  "after %d reloads of the certificate stop() waits for a request from before them",
+  "after %d reloads of the certificate, stop() waits for a request that came before them",
   async (reloads) => {
     using directory = emptyDirectory();
     const { server, address, connection, rest } = await halfSent(directory.path);
@@ -69,7 +69,7 @@ test.each([1, 2])(
   },
 );
 
-test("after a reload stop() closes a connection from before it when the time is over", async () => {
+test("after a reload, stop() closes an older connection when the time is over", async () => {
   using directory = emptyDirectory();
   const { server, connection } = await halfSent(directory.path);
   await server.reloadCertificate();
@@ -77,7 +77,7 @@ test("after a reload stop() closes a connection from before it when the time is 
   await connection.closed;
 });
 
-test("a certificate that is read when the server stops does not make it listen again", async () => {
+test("a certificate that is loaded while the server stops does not make it listen again", async () => {
   using directory = emptyDirectory();
   const { server, address, cert } = await echoServer(directory.path);
   rmSync(cert);
@@ -92,7 +92,7 @@ test("a certificate that is read when the server stops does not make it listen a
   await expect(connect(address)).rejects.toThrow();
 });
 
-test("a server that cannot listen with a new certificate, as on an address that is gone, says so", async () => {
+test("a server that cannot listen with a new certificate, for example on an address that is gone, says so", async () => {
   using directory = emptyDirectory();
   const { server } = await echoServer(directory.path);
   using _ = spyOn(Bun, "serve").mockImplementation(() => {

@@ -16,7 +16,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 /** Longer than a server that stops waits for requests. */
 const STALL_MS = 300;
 
-test("shutDown() of a server that stalls before its last response responds to the client's next request, too", async () => {
+test("shutDown() of a server that stalls before its last response still answers the client's next request", async () => {
   const [begun, stored] = [
     Promise.withResolvers<void>(),
     Promise.withResolvers<readonly ["added"]>(),

@@ -17,7 +17,7 @@ setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 // Each seed that fails is printed: SIMULATION_SEED runs that one alone.
 const { SIMULATION_SEED } = process.env;
 
-test("group commit and lanes lose, invent and change no plant, whatever the database does and when", async () => {
+test("group commit and the pool lose, invent and change no plant, whatever the database does and when", async () => {
   const first = printedSeed("simulation") % 1_000_000_000;
   const seeds =
     SIMULATION_SEED === undefined
@@ -42,11 +42,11 @@ test("group commit and lanes lose, invent and change no plant, whatever the data
   expect(failed).toEqual([]);
 });
 
-test("the same seed has the same end", async () => {
+test("the same seed gives the same result", async () => {
   expect(await simulate(7)).toEqual(await simulate(7));
 });
 
-test("a second statement that locks no row acknowledges, for some seed, what no standby has", async () => {
+test("if the second statement locks no row, some seed acknowledges what no standby has", async () => {
   let lost = 0;
   for (const seed of range(1, scaled(400, 2_000))) {
     lost += (await simulate(seed, { locksLosers: false })).verdict.lost;

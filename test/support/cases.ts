@@ -7,7 +7,7 @@ import { TOKEN } from "./client.ts";
 /** The largest integer that every number in JavaScript below it is exact, too: 2^53 - 1. */
 const SAFE = 9007199254740991n;
 
-/** Values of one Authorization header that are no bearer token. */
+/** Values of one Authorization header that are not a bearer token. */
 export const MALFORMED_CREDENTIALS: readonly (readonly [what: string, authorization: string])[] = [
   ["the scheme alone", "Bearer"],
   ["the scheme and a space", "Bearer "],
@@ -98,7 +98,7 @@ export const EXACT_IDS: readonly (readonly [source: string, id: bigint])[] = [
   [`${INT64_MIN}`, INT64_MIN],
 ];
 
-/** What is no id, as JSON. */
+/** Values that are not an id, as JSON. */
 export const NOT_IDS: readonly (readonly [what: string, source: string])[] = [
   ["a string", '"1"'],
   ["a string with a space", '" 1 "'],

@@ -380,7 +380,7 @@ function processesOf(postmaster: ChildProcess) {
     pid,
     children,
     signal: (signal: NodeJS.Signals) => postmaster.kill(signal),
-    /** Stops the postmaster first: so it makes no other child, and an id is no other process's. */
+    /** Stops the postmaster first: it starts no other child, and the ids stay those of its own. */
     signalChildren(signal: NodeJS.Signals): void {
       postmaster.kill("SIGSTOP");
       for (const child of children()) process.kill(child, signal);

@@ -55,7 +55,7 @@ function credentials(token: string): fc.Arbitrary<string[]> {
   const pieces = fc
     .array(around, { minLength: 1, maxLength: 4 })
     .map((parts) => parts.join(" ").trim());
-  // Empty: whether that is no credentials or bad ones is nowhere said.
+  // Not empty: no standard says whether that means none or bad ones.
   const bad = fc.oneof(headerValue(), pieces).filter((value) => value !== "");
   return oneOf<string[]>(
     [2, good.map((value) => [value])],
@@ -122,7 +122,7 @@ function cased(text: string): fc.Arbitrary<string> {
   return fc.mixedCase(fc.constant(text));
 }
 
-/** What HTTP lets through as a header's value, and is no media type and no credentials. */
+/** What HTTP accepts as a header's value, and is neither a media type nor credentials. */
 function headerValue(): fc.Arbitrary<string> {
   return fc
     .stringMatching(/^[\t\x20-\x7e\x80-\xff]{0,30}$/)

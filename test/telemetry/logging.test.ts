@@ -7,7 +7,7 @@ beforeEach(() => void jest.useFakeTimers());
 afterEach(() => void jest.useRealTimers());
 
 test.each(["warning", "error"] as const)(
-  "of a flood ten lines are written, and the others are counted at the end, even with the level %s",
+  "ten lines of a flood are written, and the others are counted at the end, even with the level %s",
   (level) => {
     const memory = memoryLog({ level });
     for (let i = 0; i < 50; i++) memory.log.error("Storage unavailable", { requestId: i });

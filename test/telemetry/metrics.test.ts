@@ -116,7 +116,7 @@ test("before the first request the outcomes and histograms are zero: a rate sees
   expect(samples.filter((sample) => !sample.endsWith(" 0"))).toEqual([]);
 });
 
-test("the process's metrics are those that cost microseconds: nothing of the heap's spaces", async () => {
+test("the process's metrics are those that cost microseconds, without the heap's spaces", async () => {
   const types = (await createMetrics().render()).match(/(?<=^# TYPE process_).*/gm);
   const descriptors = statSync("/proc/self/fd", { throwIfNoEntry: false })?.size
     ? ["open_fds", "max_fds"]

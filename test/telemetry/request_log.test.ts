@@ -55,7 +55,7 @@ test.each(Object.keys(ERRORS) as ErrorCode[])("what the log has of %s", (code) =
   );
 });
 
-test("a flood of refusals for one reason hides neither another one nor access, and only ten of its lines are made", () => {
+test("a flood of refusals for one reason hides no other line, and only ten of its lines are written", () => {
   const { observer, lines, [Symbol.dispose]: end } = observed({ accessLog: true });
   let lookedUp = 0;
   const clientAddress = () => `192.0.2.${++lookedUp}`;

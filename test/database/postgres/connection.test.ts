@@ -115,7 +115,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
   const at = (user: string, rest = "", host = "127.0.0.1") =>
     `postgres://${user}@${host}:${cluster.port}/postgres${rest}`;
 
-  test("connects with a password, and says in words of its own that one is wrong", async () => {
+  test("connects with a password, and says clearly that one is wrong", async () => {
     using connection = await connect(at("secret:pass%20word%2F%25"));
     expect(await setting(connection, "is_superuser")).toBe("off");
     for (const user of ["secret:wrong", "secret"]) {
@@ -141,7 +141,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     });
   });
 
-  test("goes to the URL's database, and trusts what sslmode says, whatever the environment says", async () => {
+  test("uses the URL's database and sslmode, whatever the environment says", async () => {
     const other = {
       PGDATABASE: "missing",
       PGUSER: "nobody",
@@ -204,7 +204,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     return (await new Response(child.stdout).text()).trim();
   }
 
-  test("turns synchronous_commit on where a role has less, and leaves it where it is more", async () => {
+  test("turns synchronous_commit on for a role that has less, and keeps it if it is more", async () => {
     const modes = {
       off: "on",
       local: "on",
@@ -275,7 +275,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     expect(await setting(connection, name)).toBe(value);
   });
 
-  test("passes a server by that may lose what it has acknowledged, where another one can be used", async () => {
+  test("skips a server that may lose what it has acknowledged, if another one is available", async () => {
     // It may take an fsync that failed for one that succeeded.
     await using unsafe = await startCluster({ settings: { data_sync_retry: "on" } });
     const [bad, good] = [`127.0.0.1:${unsafe.port}`, `127.0.0.1:${cluster.port}`];
@@ -333,7 +333,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     });
   });
 
-  test("passes a server by that is read-only, or where nothing listens", async () => {
+  test("skips a server that is read-only or does not listen", async () => {
     await cluster.run("ALTER ROLE tls SET default_transaction_read_only = on");
     const url = at("tls", "?sslmode=require");
     const reason = `127.0.0.1:${cluster.port}: it is read-only (25006)`;
@@ -413,7 +413,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     }
   });
 
-  test("shows a certificate of its own to a server that asks for one", async () => {
+  test("presents a client certificate to a server that asks for one", async () => {
     const own = (name: string, key = join(TLS, `${name}.key`)) =>
       `?sslmode=require&sslcert=${TLS}/${name}.crt&sslkey=${key}`;
     using connection = await connect(at("localhost", own("localhost")));
@@ -475,7 +475,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
   );
 
   test.concurrent(
-    "tries the next host after a second, however long the one before it may take",
+    "tries the next host after a second, however long the previous one takes",
     async () => {
       using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
       const hosts = `127.0.0.1:${silent.port},127.0.0.1:${silent.port},127.0.0.1`;
@@ -484,7 +484,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     },
   );
 
-  test.concurrent("finds a host that is promoted while another one may still respond", async () => {
+  test.concurrent("finds a host that was promoted while another one may still respond", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     using standby = startProxy(cluster.port);
     await cluster.run(
@@ -502,7 +502,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
   });
 
   test.skipIf(skipsPooler()).each(["transaction", "session", "statement"])(
-    "refuses a pooler, which does not hand on the session's settings, also one that hides it: pool_mode=%s",
+    "refuses a pooler, even one that hides that it drops the session's settings: pool_mode=%s",
     async (mode) => {
       using directory = emptyDirectory();
       // What a session would have set is there without it.

@@ -17,7 +17,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   const open = (access: "create" | "write" | "read" = "create", at = url) =>
     openPostgres(parsePostgresUrl(at), { access });
 
-  test("makes the tables once, however many start at the same time", async () => {
+  test("makes the tables once, however many servers start at the same time", async () => {
     for (let round = 0; round < 5; round++) {
       await cluster.emptyDatabase();
       const opened = await Promise.all(Array.from({ length: 10 }, () => open()));
@@ -50,7 +50,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     },
   );
 
-  test("says in words that something else has the name of a table", async () => {
+  test("says clearly that something else has the name of a table", async () => {
     const lacksColumn =
       "a table has the name of a plant-store table, but other columns: create a schema for plant-store (42703)";
     const taken =
@@ -70,7 +70,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     }
   });
 
-  test("makes no tables for who only reads or lists", async () => {
+  test("makes no tables for a command that only reads or lists", async () => {
     for (const access of ["read", "write"] as const) {
       await expect(open(access)).rejects.toThrow(
         'Cannot open database "postgres": it has no plant-store tables',
@@ -81,7 +81,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     ).toEqual([]);
   });
 
-  test("works as a role that may not create tables, where somebody else made them", async () => {
+  test("works as a role that may not create tables, once another role has made them", async () => {
     await cluster.run("CREATE ROLE gardener LOGIN");
     const asGardener = cluster.url("postgres", "gardener");
     await expect(open("create", asGardener)).rejects.toThrow(

@@ -65,7 +65,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
   }
 
   test.concurrent.each(HELD)(
-    "%s keeps only those plants from being added",
+    "%s makes only those plants unavailable",
     async (_, statement, held) => {
       await using server = await open();
       const { rival, add, addAll } = server;
@@ -121,7 +121,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
   );
 
   test.concurrent(
-    "two plants with one held id are both unavailable, and then the first of them counts",
+    "plants that share a held id are all unavailable, and then the first of them is added",
     async () => {
       await using server = await open();
       const { rival, plants } = server;
@@ -170,7 +170,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     expect(await rollbacksIn(name, 4)).toBeLessThan(4 + 50);
   });
 
-  test("few of many locked plants are few errors in the server's log", async () => {
+  test("one locked plant among many causes few errors in the server's log", async () => {
     // A statement for each of the others would take too long.
     await using server = await open({ delayMs: 2 });
     const { name, rival, add } = server;
@@ -217,7 +217,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
   );
 
   test.concurrent.each(["ACCESS EXCLUSIVE", "SHARE"])(
-    "a table locked in %s mode refuses all in time, the probe too, and takes all that still wait when it ends",
+    "while the table is locked in %s mode, plants and probes fail in time; those still waiting at its end succeed",
     async (mode) => {
       await using server = await open();
       const { rival, add, plants } = server;
@@ -249,7 +249,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
   );
 
   test.concurrent(
-    "after a reload with fsync off no plant is taken, until it is on again",
+    "after a reload with fsync off no plant is added, until it is on again",
     async () => {
       await using own = await startCluster();
       await using database = await openDatabase(own);

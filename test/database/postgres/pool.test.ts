@@ -98,13 +98,13 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   }
 
   test.concurrent(
-    "a statement that is stuck on the server keeps no other plant waiting",
+    "a statement that is stuck on the server delays no other plant",
     async () => {
       await using database = await openDatabase(cluster);
       await database.run(...BE_STUCK);
       await using rival = database.connect();
       await rival.unsafe(LOCK);
-      // The lane is connected by then: the time of the next plant is for its statement.
+      // Connected now: the whole time of the next plant is for its statement.
       expect(await addAtOnce(database, [4])).toEqual(["added"]);
       await expect(database.add([{ id: 5n, name: "stuck" }], 500)).rejects.toMatchObject(
         NOT_IN_TIME,
@@ -124,7 +124,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
 
   // A setting is for all databases of a cluster.
   test.concurrent(
-    "leaves twice as many connections waiting as it uses at most, and uses them again",
+    "has at most twice as many connections as it uses at once, and uses abandoned ones again",
     async () => {
       await using own = await startCluster();
       await using database = await openDatabase(own, { maxInFlight: 1 });
@@ -143,7 +143,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   );
 
   test.concurrent(
-    "a change of tokens after a failover has another revision than the one that was lost",
+    "a change of tokens after a failover gets another revision than the change that was lost",
     async () => {
       await using database = await openDatabase(cluster);
       const { tokens } = database;
@@ -159,7 +159,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     },
   );
 
-  test.concurrent("where the server takes one connection, that one serves all", async () => {
+  test.concurrent("if the server accepts only one connection, that one serves everything", async () => {
     await cluster.run(
       "CREATE ROLE single LOGIN CONNECTION LIMIT 1",
       "GRANT pg_read_all_settings TO single",
@@ -171,7 +171,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   });
 
   test.concurrent(
-    "a new connection that hangs keeps no plant waiting, and later ones are used",
+    "a new connection that hangs delays no plant, and later ones are used",
     async () => {
       const hanging: Bun.Socket[] = [];
       const socket = { open: (client: Bun.Socket) => void hanging.push(client), data() {} };
@@ -250,7 +250,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     ["the same host", 1],
     ["another host", 8],
   ])(
-    "idle connections that died silently are checked all at once, and %s takes the plants",
+    "idle connections that died silently are all checked at once, and %s takes the plants",
     async (host, batches) => {
       using dying = startProxy(cluster.port, { delayMs: COMMIT_MS });
       using other = startProxy(cluster.port);
@@ -292,7 +292,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   });
 
   test.concurrent(
-    "no work waits for a connection, or makes one, once the database is closed",
+    "once the database is closed, no work waits for a connection or opens one",
     async () => {
       using proxy = startProxy(cluster.port);
       const database = await openDatabase(cluster, { proxies: [proxy] });
@@ -324,7 +324,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     expect(database.metric("connections")).toBeLessThanOrEqual(2);
   });
 
-  test.concurrent("a statement that is given up at its deadline is not cancelled", async () => {
+  test.concurrent("a statement that is abandoned at its deadline is not cancelled", async () => {
     const first: Buffer[] = [];
     const socket = { data: (_: unknown, bytes: Buffer) => void first.push(Buffer.from(bytes)) };
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
@@ -345,7 +345,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   });
 
   test.concurrent.each(["disable", "require"])(
-    "a plant is sent again where the reply to it was damaged on the way: sslmode=%s",
+    "a plant is sent again if its reply was damaged on the way: sslmode=%s",
     async (mode) => {
       using proxy = startProxy(cluster.port);
       await using database = await openDatabase(cluster, {
@@ -361,7 +361,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
 
   // From here on not beside others: a connection that takes too long is a retry more.
 
-  test("sends again what an error of PostgreSQL did not store, and says what storage cannot do", async () => {
+  test("retries after an error that stored nothing, and says what storage cannot do", async () => {
     await using database = await openDatabase(cluster);
     const add = (id: bigint, name: string, tag = "once") => database.add([{ id, name, tag }]);
     await database.run(
@@ -404,7 +404,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     }
   });
 
-  test.concurrent("begins no batch that waited for a lane past its deadline", async () => {
+  test.concurrent("starts no batch that waited for a connection past its deadline", async () => {
     await using database = await openDatabase(cluster, { maxInFlight: 1 });
     await database.run(...BE_STUCK);
     await using rival = database.connect();
@@ -418,7 +418,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     expect(database.metric("reconnections_total")).toBe(0);
   });
 
-  test.concurrent("sends nothing again once it is disposed of", async () => {
+  test.concurrent("retries nothing once it is disposed of", async () => {
     const database = await openDatabase(cluster);
     await database.run(...BE_STUCK);
     await using rival = database.connect();
@@ -433,7 +433,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   });
 
   test.concurrent(
-    "tells whether tokens were changed, also where the reply to the change is lost",
+    "tells whether tokens were changed, even if the reply to the change is lost",
     async () => {
       using proxy = startProxy(cluster.port);
       await using database = await openDatabase(cluster, { proxies: [proxy] });

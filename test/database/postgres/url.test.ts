@@ -39,7 +39,7 @@ test("parsePostgresUrl() reads every parameter that it knows", () => {
   });
 });
 
-test("parsePostgresUrl() wants no sslmode where there is no network in between", () => {
+test("parsePostgresUrl() requires no sslmode if there is no network in between", () => {
   for (const host of ["localhost", "127.0.0.1", "[::1]:5433", "%2Fvar%2Frun%2Fpostgresql"]) {
     expect(parsePostgresUrl(`postgresql://plants@${host}/plants`).sslmode).toBeUndefined();
   }
