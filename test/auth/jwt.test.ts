@@ -60,7 +60,8 @@ test("a token that comes many times at once is verified once, and then never aga
   await using idp = await identityProvider();
   using verify = spyOn(crypto.subtle, "verify");
   const token = await signed(idp.key, CLAIMS);
-  const [first, second] = [idp.authenticate(token), idp.authenticate(token)];
+  const first = idp.authenticate(token);
+  const second = idp.authenticate(token);
   expect(second).toBe(first);
   expect(await first).toEqual(ACCEPTED);
   // A verdict, not a promise of one.
@@ -102,10 +103,8 @@ test("a remembered token is accepted beside 1,000 forged ones, and any other get
   const app = testApp({ authenticate: idp.authenticate });
   const post = (token: string) =>
     app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization: `Bearer ${token}` }));
-  const [token, other] = [
-    await signed(idp.key, CLAIMS),
-    await signed(idp.key, { ...CLAIMS, jti: "other" }),
-  ];
+  const token = await signed(idp.key, CLAIMS);
+  const other = await signed(idp.key, { ...CLAIMS, jti: "other" });
   expect((await post(token)).status).toBe(200);
   const forged = forgedTokens(idp.key, 1_000).map(idp.check);
   const response = await post(other);
@@ -121,7 +120,8 @@ test("a remembered token is accepted beside 1,000 forged ones, and any other get
 test("one token at a time is verified for every two processors", async () => {
   await using idp = await identityProvider();
   const { verify } = crypto.subtle;
-  let [running, most] = [0, 0];
+  let running = 0;
+  let most = 0;
   using _ = spyOn(crypto.subtle, "verify").mockImplementation(async (...parameters) => {
     most = Math.max(most, ++running);
     return verify.apply(crypto.subtle, parameters).finally(() => running--);

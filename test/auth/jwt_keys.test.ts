@@ -291,7 +291,8 @@ for (const [fails, failure, { slow = false } = {}] of FAILURES) {
     `when the provider ${fails} later, cached keys stay in use and new ones are refused until it recovers`,
     async () => {
       await using idp = await identityProvider(timeout);
-      const [next, token] = [await signingKey(), await signed(idp.key, CLAIMS)];
+      const next = await signingKey();
+      const token = await signed(idp.key, CLAIMS);
       expect(await idp.check(token)).toBe(true);
       idp.provider.responses(failure);
       idp.advance(15 * MINUTES);
@@ -351,7 +352,8 @@ test.each<[string, (idp: IdentityProvider) => Promise<JWK>, string]>([
   "a published key %s invalidates its own tokens, even remembered ones, and no others",
   async (_, publish, reason) => {
     await using idp = await identityProvider();
-    const [good, token] = [await signingKey(), await signed(idp.key, CLAIMS)];
+    const good = await signingKey();
+    const token = await signed(idp.key, CLAIMS);
     idp.provider.publish(idp.key, good);
     expect(await idp.check(token)).toBe(true);
     idp.provider.publish(await publish(idp), good);

@@ -44,7 +44,8 @@ async function startWithFew(connections: number) {
     program: shell('ulimit -n 128 && exec "$@"'),
     env: { AUTH_TOKENS: TOKEN },
   });
-  const [ledger, next] = [makeLedger(), newPlants("descriptors")];
+  const ledger = makeLedger();
+  const next = newPlants("descriptors");
   const load = startLoad({ url: server.url, connections, ledger, next });
   return {
     ...server,

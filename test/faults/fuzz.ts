@@ -60,7 +60,8 @@ const framing: fc.Arbitrary<Framing> = fc.record({
 const wholeCase: fc.Arbitrary<FuzzCase> = fc
   .tuple(anyRequest(OPTIONS), framing)
   .map(([request, framing]) => {
-    const [judged, plant] = [judgeRequest(request, OPTIONS), judgeBody(request.body)];
+    const judged = judgeRequest(request, OPTIONS);
+    const plant = judgeBody(request.body);
     return {
       bytes: wireBytes(request, framing),
       expected: "error" in judged ? `${judged.status}/${judged.error}` : "200",
@@ -99,10 +100,8 @@ const damagedCase: fc.Arbitrary<FuzzCase> = fc
   })
   .map(({ whole, at, kind, garbage, count, syntax }) => {
     const headBytes = whole.bytes.indexOf("\r\n\r\n") + 4;
-    const [before, after] = [
-      whole.bytes.subarray(0, at % headBytes),
-      whole.bytes.subarray(at % headBytes),
-    ];
+    const before = whole.bytes.subarray(0, at % headBytes);
+    const after = whole.bytes.subarray(at % headBytes);
     const parts = {
       insert: [before, garbage, after],
       overwrite: [before, garbage, after.subarray(garbage.length)],

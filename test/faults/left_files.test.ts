@@ -87,7 +87,8 @@ test.concurrent.skipIf(skipsShim())(
     // Later ones succeed: nothing but the server itself keeps the WAL from being moved.
     await using server = await startServer(disk.server({ faults: { failSync: 8 } }));
     const [file] = digests(disk.database);
-    let [id, response] = [1, await post(server.url)];
+    let id = 1;
+    let response = await post(server.url);
     while (response.ok) response = await post(server.url, { id: ++id, name: "Fern" });
     expect(await readError(response)).toMatchObject({ error: 5032 });
     expect(await exitCodeOf(server.child)).toBe(1);
@@ -98,7 +99,8 @@ test.concurrent.skipIf(skipsShim())(
 
 /** Leaves what another application does that was killed: a table in the WAL. */
 function otherApplication(directory: string): string {
-  const [open, killed] = [join(directory, "open.db"), join(directory, "plants.db")];
+  const open = join(directory, "open.db");
+  const killed = join(directory, "plants.db");
   using client = new Database(open);
   client.run("PRAGMA journal_mode = WAL");
   client.run("CREATE TABLE notes (text)");
@@ -151,7 +153,8 @@ async function storedOnDamage() {
       await Promise.allSettled(starts);
       const servers = await Promise.all(starts);
       await storeSome(servers[1]?.url ?? "");
-      const [before, opened] = [digests(database), stack.move()];
+      const before = digests(database);
+      const opened = stack.move();
       return { database, servers, before, [Symbol.asyncDispose]: () => opened.disposeAsync() };
     } catch (error) {
       if (triesLeft === 0 || !existsSync(`${database}-corrupt`)) throw error;

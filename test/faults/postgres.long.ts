@@ -241,10 +241,8 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
           const plant = next("the rival's");
           while (service.metric("retries_total") < deadlocks) {
             const { id, name } = plant();
-            const [low, high] = [
-              { id: id + 10_000n, name },
-              { id: id + 10_001n, name },
-            ];
+            const low = { id: id + 10_000n, name };
+            const high = { id: id + 10_001n, name };
             [low, high].forEach(ledger.attempt);
             const adds = [low, high].map(service.add);
             await rival.unsafe("BEGIN");

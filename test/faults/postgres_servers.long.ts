@@ -236,12 +236,11 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
       );
       expect(program.exitCode).toBe(0);
     };
-    const [file, back, again] = [
-      pathOf("plants.ndjson"),
-      pathOf("back.ndjson"),
-      pathOf("again.ndjson"),
-    ];
-    const [source, target] = [`file:${pathOf("source.db")}`, `file:${pathOf("target.db")}`];
+    const file = pathOf("plants.ndjson");
+    const back = pathOf("back.ndjson");
+    const again = pathOf("again.ndjson");
+    const source = `file:${pathOf("source.db")}`;
+    const target = `file:${pathOf("target.db")}`;
     const writer = Bun.file(file).writer();
     for (const plant of HOSTILE_PLANTS) await writer.write(`${bodyOf(plant)}\n`);
     for (let index = 0n; index < 1_000_000n; index++) {
@@ -333,7 +332,8 @@ test.skipIf(skipsCluster()).each([
       const promoted = performance.now();
       const before = ledger.acknowledgements();
       while (ledger.acknowledgements() <= before) await Bun.sleep(1);
-      const [back, gap] = [performance.now() - promoted, performance.now() - lost];
+      const back = performance.now() - promoted;
+      const gap = performance.now() - lost;
       while (ledger.acknowledgements() < before + 1_000) await Bun.sleep(1);
       server.child.kill("SIGTERM");
       const { responses } = await load.end;

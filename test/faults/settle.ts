@@ -78,7 +78,10 @@ export async function eachFault(
   run: (disk: Disk, ledger: Ledger, number: number) => Promise<Verdict>,
   { endsEarly = true } = {},
 ): Promise<{ readonly verdict: Verdict; readonly faults: number }> {
-  let [verdict, faults, told, acknowledged] = [INTACT, 0, 0, 0];
+  let verdict = INTACT;
+  let faults = 0;
+  let told = 0;
+  let acknowledged = 0;
   for (const number of numbers) {
     using disk = makeDisk({ shim: true });
     const ledger = makeLedger();

@@ -81,7 +81,9 @@ async function drains(times: number, program?: readonly string[]): Promise<Verdi
   const random = randomFrom(printedSeed("drain"));
   const next = randomPlants(random);
   const ledger = makeLedger();
-  let [verdict, answered, late] = [INTACT, 0, 0];
+  let verdict = INTACT;
+  let answered = 0;
+  let late = 0;
   for (let drain = 0; drain < times + late; drain++) {
     await using server = await startServer(disk.server({ program }));
     const load = startLoad({ url: server.url, connections: 64, ledger, next });

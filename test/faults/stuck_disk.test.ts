@@ -39,7 +39,8 @@ test.concurrent.skipIf(skipsShim())(
   async () => {
     await using stuck = await stuckServer({ QUEUE_LIMIT: "8" }, 8);
     const { url, disk, ledger, next } = stuck;
-    const [notJson, noToken] = [postBytes("{"), postBytes("{}", "unknown-token-0123456789")];
+    const notJson = postBytes("{");
+    const noToken = postBytes("{}", "unknown-token-0123456789");
     const requests = [getBytes("/livez"), getBytes("/readyz"), notJson, noToken];
     const seen = await Promise.all(requests.map(async (bytes) => verdictOf(await ask(url, bytes))));
     expect(seen).toEqual(["200", "503/5032", "400/4001", "401/4012"]);

@@ -383,7 +383,8 @@ function timeline(options: GroupCommitOptions = {}) {
   const commits = groupCommit({ ...memoryStore(), add }, { defer, ...options });
 
   function addOne(id: string, units: number): void {
-    const [name, tag] = ["x".repeat(Math.ceil(units / 2)), "y".repeat(units / 2)];
+    const name = "x".repeat(Math.ceil(units / 2));
+    const tag = "y".repeat(units / 2);
     commits.add({ id: BigInt(id), name, ...(tag !== "" && { tag }) }).then(
       (outcome) => events.push(`${id} ${outcome}`),
       (error: PlantStoreError) => events.push(`${id} ${wordFor(error)}`),

@@ -74,7 +74,8 @@ test.each(["9000, 9000", "x", "", "1e9", String(LIMIT + 1)])(
 
 test("a body in many chunks lets the event loop turn, less and less often", async () => {
   const chunksAtTurn: number[] = [];
-  let [chunks, isRead] = [0, false];
+  let chunks = 0;
+  let isRead = false;
   const turn = () => void setTimeout(() => !isRead && (chunksAtTurn.push(chunks), turn()));
   const body = new ReadableStream<Uint8Array>({
     pull(controller) {

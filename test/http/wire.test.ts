@@ -499,7 +499,9 @@ function drains({ runtime, start }: Subject): void {
   test("a drain refuses new requests with 503/5033, finishes those in flight, and ends", async () => {
     await using server = await start();
     const { url, child, stderr } = server;
-    const [inFlight, idle, halfSent] = [await connect(url), await connect(url), await connect(url)];
+    const inFlight = await connect(url);
+    const idle = await connect(url);
+    const halfSent = await connect(url);
     expect(await idle.request(getBytes("/livez"))).toMatchObject({ status: 200 });
     const held = inFlight.request(postBytes({ id: 620n, name: "held" }));
     await stderr.until(/holds 620\n/);

@@ -20,7 +20,8 @@ async function statusOf(url: string, token: string): Promise<number> {
 }
 
 test("the program follows AUTH_SCOPE and AUTH_ALGORITHMS", async () => {
-  const [key, other] = [await signingKey("EdDSA"), await signingKey("ES256")];
+  const key = await signingKey("EdDSA");
+  const other = await signingKey("ES256");
   await using provider = jwksServer(key, other);
   const env = {
     ...jwtSettings(provider.url.href),
@@ -44,7 +45,9 @@ test("the program accepts an identity provider's JWTs beside its own tokens, and
   const key = await signingKey();
   await using provider = jwksServer(key);
   const env = jwtSettings(provider.url.href);
-  const [own, dotted, claims] = ["own-token-0123456789", "own.token.0123456789", goodClaims()];
+  const own = "own-token-0123456789";
+  const dotted = "own.token.0123456789";
+  const claims = goodClaims();
   {
     await using server = await startServer({ env });
     expect(await statusOf(server.url, await signed(key, claims))).toBe(200);
@@ -77,7 +80,8 @@ test("no query of AUTH_JWKS_URL gets into the log, even if the keys cannot be re
 });
 
 test("keys of a provider on this machine pass no proxy, and those of any other do", async () => {
-  const [key, forged] = [await signingKey(), await signingKey()];
+  const key = await signingKey();
+  const forged = await signingKey();
   await using provider = jwksServer(key);
   await using proxy = jwksServer(forged);
   const proxies = { HTTP_PROXY: proxy.url.href, HTTPS_PROXY: proxy.url.href };

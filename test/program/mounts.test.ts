@@ -83,7 +83,8 @@ test.skipIf(skips).each(COMMANDS)(
   "a database that is mounted without its directory is refused: %s",
   async (command) => {
     using here = await volume();
-    const [path, copy] = [here.at("first one/plants.db"), here.at("saved.db")];
+    const path = here.at("first one/plants.db");
+    const copy = here.at("saved.db");
     writeFileSync(path, "");
     const saved = await runToEnd({ cwd: here.at("volume"), args: ["backup", copy] });
     expect(saved.exitCode).toBe(0);

@@ -166,10 +166,8 @@ describe("Add a field", () => {
     const withField = [process.execPath, copy.at("src/main.ts")];
     const run = (program: readonly string[], ...args: string[]) =>
       runToEnd({ program, args, cwd: home.path });
-    const [fern, ivy] = [
-      '{"id":1,"name":"Fern"}\n',
-      '{"id":2,"name":"Ivy","tag":"indoor","light":"bright"}\n',
-    ];
+    const fern = '{"id":1,"name":"Fern"}\n';
+    const ivy = '{"id":2,"name":"Ivy","tag":"indoor","light":"bright"}\n';
 
     await Bun.write(home.at("old.ndjson"), fern);
     expect(await run(FROM_SOURCE, "import", "old.ndjson")).toMatchObject({ exitCode: 0 });

@@ -29,7 +29,8 @@ const TLS = join(ROOT, "test/support/tls");
  */
 function tlsFiles() {
   const directory = emptyDirectory();
-  const [cert, key] = [directory.at("server.crt"), directory.at("server.key")];
+  const cert = directory.at("server.crt");
+  const key = directory.at("server.key");
   const use = (name: "localhost" | "renewed") => {
     copyFileSync(`${TLS}/${name}.crt`, cert);
     copyFileSync(`${TLS}/${name}.key`, key);

@@ -14,7 +14,8 @@ import { emptyDirectory, ROOT } from "../support/program.ts";
  * its own.
  */
 async function echoServer(directory: string) {
-  const [cert, key] = [join(directory, "server.crt"), join(directory, "server.key")];
+  const cert = join(directory, "server.crt");
+  const key = join(directory, "server.key");
   for (const path of [cert, key])
     copyFileSync(join(ROOT, `test/support/tls/localhost${path.slice(-4)}`), path);
   const server = new HttpServer(

@@ -17,10 +17,8 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const STALL_MS = 300;
 
 test("shutDown() of a server that stalls before its last response still answers the client's next request", async () => {
-  const [begun, stored] = [
-    Promise.withResolvers<void>(),
-    Promise.withResolvers<readonly ["added"]>(),
-  ];
+  const begun = Promise.withResolvers<void>();
+  const stored = Promise.withResolvers<readonly ["added"]>();
   const add = () => {
     begun.resolve();
     return stored.promise;

@@ -161,7 +161,8 @@ export class DatabaseModel {
       connection.lockTimeoutMs = Number(parameters[0]);
       return [{}];
     }
-    const [ids, names] = [listOf(parameters[0]), listOf(parameters[1])];
+    const ids = listOf(parameters[0]);
+    const names = listOf(parameters[1]);
     return statement.includes("insert into")
       ? this.#insert(ids, names, connection.lockTimeoutMs)
       : this.#compare(ids, names);

@@ -28,7 +28,8 @@ export function makeLargeDatabase(path: string, plants: number): void {
 export function largeDatabase(plants: number) {
   const directory = emptyDirectory();
   const file = (name: string) => join(directory.path, name);
-  const [database, backup] = [file("plants.db"), file("backup.db")];
+  const database = file("plants.db");
+  const backup = file("backup.db");
   makeLargeDatabase(database, plants);
   copyFileSync(database, backup);
   const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };

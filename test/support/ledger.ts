@@ -49,7 +49,9 @@ export function makeLedger() {
 
   /** Judges the plants of a database that says by itself whether it is intact. */
   function judgePlants(plants: Iterable<NewPlant>): Verdict {
-    let [found, invented, changed] = [0, 0, contradictions];
+    let found = 0;
+    let invented = 0;
+    let changed = contradictions;
     for (const stored of plants) {
       const variants = attempted.get(stored.id);
       const promised = acknowledged.get(stored.id);

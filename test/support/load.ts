@@ -195,7 +195,8 @@ function parseChunks(bytes: Buffer): { text: string; length: number } | undefine
     const lineEnd = bytes.indexOf("\r\n", at);
     if (lineEnd === -1) return undefined;
     const size = Number.parseInt(bytes.toString("latin1", at, lineEnd), 16);
-    const [begin, end] = [lineEnd + 2, lineEnd + 2 + size];
+    const begin = lineEnd + 2;
+    const end = lineEnd + 2 + size;
     if (bytes.length < end + 2) return undefined;
     if (size === 0) return { text: Buffer.concat(parts).toString(), length: end + 2 };
     parts.push(bytes.subarray(begin, end));
@@ -312,7 +313,8 @@ export interface LoadOptions {
  */
 export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"] }: LoadOptions) {
   const responses: Record<string, number> = {};
-  let [unanswered, wrong] = [0, 0];
+  let unanswered = 0;
+  let wrong = 0;
   const over = new AbortController();
 
   async function client(): Promise<void> {

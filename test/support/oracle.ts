@@ -168,7 +168,8 @@ const LEXEME =
 function parseJson(text: string): Json {
   // The last one is empty, if there is nothing between the others and the end.
   const lexemes = Array.from(text.matchAll(LEXEME), ([, lexeme = ""]) => lexeme);
-  let [at, depth] = [0, 0];
+  let at = 0;
+  let depth = 0;
 
   function take(expected: string): boolean {
     if (lexemes[at] !== expected) return false;

@@ -74,7 +74,9 @@ const LONG_DEADLINES = { REQUEST_TIMEOUT_MS: "60000", SHUTDOWN_TIMEOUT_MS: "6000
 export function makeDisk({ shim }: { readonly shim: boolean }) {
   const directory = emptyDirectory();
   const path = realpathSync(directory.path);
-  const [library, flags, data] = [join(path, "shim.so"), join(path, "flags"), join(path, "data")];
+  const library = join(path, "shim.so");
+  const flags = join(path, "flags");
+  const data = join(path, "data");
   if (shim) build(library);
   for (const folder of [flags, data]) mkdirSync(folder);
   const database = join(data, "plants.db");

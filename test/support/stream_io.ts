@@ -13,7 +13,8 @@ export async function runCommand(
   environment: Readonly<Record<string, string>>,
   options: Partial<Io> = {},
 ) {
-  let [stdout, stderr] = ["", ""];
+  let stdout = "";
+  let stderr = "";
   const exitCode = await run(args, environment, {
     write: async (chunk) => void (stdout += chunk),
     stderr: (text) => void (stderr += text),

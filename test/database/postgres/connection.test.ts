@@ -278,7 +278,8 @@ describe.skipIf(skipsCluster())("failover()", () => {
   test("skips a server that may lose what it has acknowledged, if another one is available", async () => {
     // It may take an fsync that failed for one that succeeded.
     await using unsafe = await startCluster({ settings: { data_sync_retry: "on" } });
-    const [bad, good] = [`127.0.0.1:${unsafe.port}`, `127.0.0.1:${cluster.port}`];
+    const bad = `127.0.0.1:${unsafe.port}`;
+    const good = `127.0.0.1:${cluster.port}`;
     const through = (...hosts: string[]) => `postgres://postgres@${hosts.join(",")}/postgres`;
     for (const url of [through(bad, good), through(good, bad)]) {
       using connection = await connect(url);

@@ -101,7 +101,9 @@ function damagedBy(
 }
 
 /** Where the header has the first page of the list of free pages, and how many are free. */
-const [FREE_LIST, FREE_COUNT, PAGE_BYTES] = [32, 36, 4_096];
+const FREE_LIST = 32;
+const FREE_COUNT = 36;
+const PAGE_BYTES = 4_096;
 
 const zeroed = (table: string) =>
   damagedBy((bytes, rootOf) =>

@@ -191,7 +191,8 @@ test("connect() in a directory whose name is not UTF-8 makes the file there", ()
 
 test("a file's name may have the character that stands for what is not UTF-8: its marker is found by a link", () => {
   using directory = emptyDirectory();
-  const [file, link] = [directory.at("\uFFFD.db"), directory.at("link.db")];
+  const file = directory.at("\uFFFD.db");
+  const link = directory.at("link.db");
   connect(file).close();
   symlinkSync(file, link);
   corruptionMarker(file).write("found before");
