@@ -22,6 +22,7 @@ const sources = await Promise.all(
       /^(?:import|export)\b[^;]*?\bfrom "([^"]+)"|\bimport[ (]"([^"]+)"/gm,
     );
     const imports = Array.from(names, ([, from, whole = ""]) => resolved(from ?? whole));
+
     return { path, text, imports, loads };
   }),
 );

@@ -22,14 +22,18 @@ test("withDeadline() settles as onTimeout() does, at the deadline and not before
   const waiting = withDeadline(never(), 100, onTimeout);
   jest.advanceTimersByTime(99);
   await promisesSettled();
+
   expect(onTimeout).not.toHaveBeenCalled();
+
   jest.advanceTimersByTime(1);
   expect(await waiting).toBe("late");
   expect([onTimeout.mock.calls.length, jest.getTimerCount()]).toEqual([1, 0]);
+
   const failing = withDeadline(never(), 100, () => {
     throw new Error("too late");
   });
   jest.advanceTimersByTime(100);
+
   await expect(failing).rejects.toThrow("too late");
 });
 
@@ -47,10 +51,13 @@ test("withDeadline() ignores a rejection after the deadline: it is not unhandled
   process.on("unhandledRejection", note);
   const { promise, reject } = Promise.withResolvers<string>();
   const waiting = withDeadline(promise, 100, () => "late");
+
   jest.advanceTimersByTime(100);
   expect(await waiting).toBe("late");
+
   reject(new Error("out of order"));
   jest.useRealTimers();
+
   // Unhandled rejections are reported after the microtasks.
   await new Promise((resolve) => setImmediate(resolve));
   process.off("unhandledRejection", note);

@@ -14,15 +14,20 @@ test("semaphore() runs as many tasks at once as there are permits, first come, f
     });
   const results = [0, 1, 2, 3].map(run);
   expect(running).toEqual([0, 1]);
+
   ends[1]?.reject("out of order");
   await expect(results[1]).rejects.toBe("out of order");
   expect(running).toEqual([0, 2]);
+
   ends[0]?.resolve();
   expect(await results[0]).toBe(0);
+
   results.push(run(4));
   expect(running).toEqual([2, 3]);
+
   for (const { resolve } of ends) resolve();
   expect(await Promise.all(results.slice(2))).toEqual([2, 3, 4]);
+
   // The permits are free again.
   void run(5);
   expect(running).toEqual([5]);

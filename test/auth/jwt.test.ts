@@ -62,6 +62,7 @@ test("a token that comes many times at once is verified once, and then never aga
   const token = await signed(idp.key, CLAIMS);
   const first = idp.authenticate(token);
   const second = idp.authenticate(token);
+
   expect(second).toBe(first);
   expect(await first).toEqual(ACCEPTED);
   // A verdict, not a promise of one.
@@ -87,11 +88,13 @@ test("10,000 tokens are remembered; the oldest is evicted, and verified again wh
   const [first = "", second = "", ...others] = await Promise.all(tokens);
   const last = others.pop() ?? "";
   for (const token of [first, second]) expect(await idp.check(token)).toBe(true);
+
   for (let i = 0; i < others.length; i += 500) {
     expect(new Set(await Promise.all(others.slice(i, i + 500).map(idp.check)))).toEqual(
       new Set([true]),
     );
   }
+
   expect(idp.check(first)).toBe(true);
   expect(await idp.check(last)).toBe(true);
   expect(idp.check(second)).toBe(true);
@@ -106,9 +109,11 @@ test("a remembered token is accepted beside 1,000 forged ones, and any other get
   const token = await signed(idp.key, CLAIMS);
   const other = await signed(idp.key, { ...CLAIMS, jti: "other" });
   expect((await post(token)).status).toBe(200);
+
   const forged = forgedTokens(idp.key, 1_000).map(idp.check);
   const response = await post(other);
   expect(response.headers.get("retry-after")).toBe("1");
+
   const message = "too many JWTs wait to be verified; send the plant again later";
   expect(await readError(response)).toEqual({ status: 503, error: 5031, message });
   expect(idp.check(token)).toBe(true);
@@ -122,10 +127,12 @@ test("one token at a time is verified for every two processors", async () => {
   const { verify } = crypto.subtle;
   let running = 0;
   let most = 0;
+
   using _ = spyOn(crypto.subtle, "verify").mockImplementation(async (...parameters) => {
     most = Math.max(most, ++running);
     return verify.apply(crypto.subtle, parameters).finally(() => running--);
   });
+
   await Promise.all(forgedTokens(idp.key, 50).map(idp.check));
   expect(most).toBe(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2)));
 });
@@ -150,6 +157,7 @@ test.each([
     await using idp = await identityProvider();
     const key = await signingKey(alg);
     const { alg: _, ...withoutAlg } = key.jwk;
+
     for (const [i, jwk] of [key.jwk, withoutAlg].entries()) {
       idp.provider.publish(jwk);
       expect(await idp.verdict(signed(key, { ...CLAIMS, jti: `${i}` }))).toBe(true);
@@ -162,9 +170,11 @@ test("only the algorithms that are asked for are accepted, and never one that is
   const algorithms = ["EdDSA", "HS256", "none"] as unknown as JwtAlgorithm[];
   await using idp = await identityProvider({ algorithms });
   const key = await signingKey("EdDSA");
+
   idp.provider.publish(key, idp.key, { kty: "oct", k: "c2VjcmV0", kid: "shared", alg: "HS256" });
   expect(await idp.verdict(signed(key, CLAIMS))).toBe(true);
   expect(idp.check(await signed(idp.key, CLAIMS))).toBe("algorithm not accepted");
+
   for (const alg of ["HS256", "none"]) {
     expect(idp.check(unsigned({ alg, kid: "shared" }))).toBe("algorithm not accepted");
   }
@@ -184,6 +194,7 @@ test("a token whose header, claims or signature was changed after signing is ref
   const retyped = base64url.encode(
     JSON.stringify({ alg: idp.key.alg, kid: idp.key.kid, typ: "JWT" }),
   );
+
   for (const bad of [other, signature.slice(4), `${signature}AAAA`, "A".repeat(86), ""]) {
     expect(await idp.check(`${header}.${payload}.${bad}`)).toBe("bad signature");
   }
@@ -203,6 +214,7 @@ test("a key that a token brings along is neither used nor fetched", async () => 
     x5u: attackerProvider.url.href,
     x5c: ["MIIB"],
   };
+
   expect(await idp.verdict(signed(attacker, CLAIMS, { ...brought, kid: idp.key.kid }))).toBe(
     "bad signature",
   );
@@ -354,6 +366,7 @@ test("any text sent as a token is refused, and nothing is thrown", async () => {
   const compact = fc
     .tuple(fc.oneof(json, header), json, fc.base64String())
     .map((parts) => parts.join("."));
+
   await fc.assert(
     fc.asyncProperty(fc.oneof(fc.string(), compact), async (token) => {
       expect(await idp.check(token)).toBeString();

@@ -33,11 +33,13 @@ async function world() {
   const idp = await identityProvider();
   const keys = new Map<string, SigningKey>([["a", idp.key]]);
   const tokens = new Map<string, string>();
+
   async function key(name: string): Promise<SigningKey> {
     const made = keys.get(name) ?? (await signingKey());
     keys.set(name, made);
     return made;
   }
+
   async function token(name: string): Promise<string> {
     const made =
       tokens.get(name) ??
@@ -45,6 +47,7 @@ async function world() {
     tokens.set(name, made);
     return made;
   }
+
   return Object.assign(idp, {
     ownRequests: 0,
     keys: (names: string) => Promise.all([...names].map(key)),
@@ -169,6 +172,7 @@ test("publishing the same keys in another order or notation forgets no token", a
   await asks("a", true)(idp);
   const jwks = (await idp.keys("ab")).map(({ jwk }) => jwk);
   const others = { at: NOW, keys: jwks.map((jwk) => ({ issued: NOW, ...jwk })) };
+
   for (const published of [{ keys: jwks.toReversed() }, others]) {
     idp.provider.responses(() => new Response(JSON.stringify(published, null, 2)));
     idp.advance(10 * MINUTES);
@@ -184,12 +188,15 @@ test("a fetch that takes longer than 10 seconds is still the only one", async ()
   const token = await signed(idp.key, CLAIMS);
   const { asked, release } = idp.provider.hold();
   const first = idp.check(token);
+
   await asked;
   idp.advance(10 * SECONDS);
   const second = idp.verdict(signed(idp.key, { ...CLAIMS, jti: "second" }));
   release();
+
   expect(await Promise.all([first, second])).toEqual([true, true]);
   expect(idp.provider.requests()).toBe(1);
+
   idp.advance(10 * MINUTES - 10 * SECONDS);
   expect(idp.check(token)).toBeInstanceOf(Promise);
 });
@@ -197,10 +204,12 @@ test("a fetch that takes longer than 10 seconds is still the only one", async ()
 test("1,000 tokens that wait for a slow provider do not delay one whose key is known", async () => {
   await using idp = await identityProvider({ timeoutMs: 600_000 });
   expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe(true);
+
   idp.advance(10 * SECONDS);
   const { asked, release } = idp.provider.hold();
   const [last = "", ...unknown] = tokensOfUnknownKeys(1_001);
   const waiting = unknown.map(idp.check);
+
   await asked;
   const full = new PlantStoreError(
     "queue_full",
@@ -208,8 +217,10 @@ test("1,000 tokens that wait for a slow provider do not delay one whose key is k
   );
   await expect(idp.check(last)).rejects.toEqual(full);
   expect(await idp.verdict(signed(idp.key, { ...CLAIMS, jti: "new" }))).toBe(true);
+
   release();
   expect(new Set(await Promise.all(waiting))).toEqual(new Set(["unknown key"]));
+
   // The next fetch has room for as many.
   idp.advance(10 * SECONDS);
   expect(new Set(await Promise.all(unknown.map(idp.check)))).toEqual(new Set(["unknown key"]));
@@ -278,10 +289,12 @@ for (const [fails, failure, { slow = false } = {}] of FAILURES) {
       idp.provider.responses(failure);
       const verdicts = await Promise.all([idp.check(token), idp.check(token)]);
       expect(verdicts).toEqual(["keys unavailable", "keys unavailable"]);
+
       idp.provider.publish(idp.key);
       idp.advance(10 * SECONDS - 1);
       expect(await idp.check(token)).toBe("keys unavailable");
       expect([idp.provider.requests(), idp.causes]).toEqual([1, [expect.any(Error)]]);
+
       idp.advance(1);
       expect(await idp.check(token)).toBe(true);
     },
@@ -294,11 +307,13 @@ for (const [fails, failure, { slow = false } = {}] of FAILURES) {
       const next = await signingKey();
       const token = await signed(idp.key, CLAIMS);
       expect(await idp.check(token)).toBe(true);
+
       idp.provider.responses(failure);
       idp.advance(15 * MINUTES);
       expect(await idp.check(token)).toBe(true);
       expect(await idp.verdict(signed(next, CLAIMS))).toBe("keys unavailable");
       expect([idp.provider.requests(), idp.causes.length]).toEqual([2, 1]);
+
       idp.provider.publish(next);
       idp.advance(10 * SECONDS);
       expect(await idp.verdict(signed(next, CLAIMS))).toBe(true);
@@ -327,12 +342,14 @@ test("a hundred keys with their certificates are read, even from chunks that spl
   }));
   const bytes = UTF8.encode(JSON.stringify({ keys: [...old, key.jwk] }));
   const cut = bytes.indexOf(0xf0) + 1;
+
   async function* pieces() {
     yield bytes.subarray(0, cut);
     // Pieces of one turn of the event loop would travel together.
     await Bun.sleep(1);
     yield bytes.subarray(cut);
   }
+
   idp.provider.responses(() => new Response(streamOf(pieces())));
   expect(await idp.verdict(signed(key, CLAIMS))).toBe(true);
 });
@@ -354,8 +371,10 @@ test.each<[string, (idp: IdentityProvider) => Promise<JWK>, string]>([
     await using idp = await identityProvider();
     const good = await signingKey();
     const token = await signed(idp.key, CLAIMS);
+
     idp.provider.publish(idp.key, good);
     expect(await idp.check(token)).toBe(true);
+
     idp.provider.publish(await publish(idp), good);
     idp.advance(5 * MINUTES);
     expect(idp.check(token)).toBe(true);
@@ -383,5 +402,6 @@ test("an RSA key of fewer than 2,048 bits is not used", async () => {
     n: base64url.encode(new Uint8Array(255).fill(255)),
     e: "AQAB",
   });
+
   expect(await idp.check(unsigned({ alg: "RS256", kid: "short" }))).toBe("unusable key");
 });

@@ -11,6 +11,7 @@ test("staticTokens() accepts its own tokens, even one given twice, and says why 
   const longest = "x".repeat(8_192);
   const authenticate = staticTokens([token, minted, longest, token]);
   for (const own of [token, minted, longest]) expect(authenticate(own)).toEqual(ACCEPTED);
+
   const similar = [
     "",
     `${token}x`,
@@ -19,6 +20,7 @@ test("staticTokens() accepts its own tokens, even one given twice, and says why 
     token.toUpperCase(),
     ` ${token}`,
   ];
+
   for (const unknown of [...similar, mintToken(sha256)])
     expect(authenticate(unknown)).toEqual(refused("unknown"));
   expect(authenticate(minted.slice(0, -1))).toEqual(refused("mistyped"));

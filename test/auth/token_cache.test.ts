@@ -41,6 +41,7 @@ async function tokenFixture(...records: readonly NewToken[]) {
     /** When each token was last used, as the store has it. */
     lastUses: async () => (await tokens.list()).map(({ lastUsedAt }) => lastUsedAt),
   };
+
   return fixture;
 }
 
@@ -73,6 +74,7 @@ test("tokenCache() takes tokens of up to 8,192 characters, and refuses longer on
 test("tokenCache() accepts and counts a token until the moment it expires, and again if the clock is set back", async () => {
   const fixture = await tokenFixture(record("greenhouse", { expiresAt: after(1_000) }));
   const cache = await fixture.cache();
+
   for (const [milliseconds, verdict, size] of [
     [999, ACCEPTED, 1],
     [1_000, refused('"greenhouse" is expired'), 0],
@@ -91,6 +93,7 @@ test("tokenCache() learns of tokens made and revoked elsewhere when it is refres
   const cache = await fixture.cache();
   cache.authenticate("first");
   await cache.writeUses();
+
   for (const [change, verdicts] of [
     [async () => {}, [ACCEPTED, UNKNOWN]],
     [() => fixture.tokens.add(record("second")), [ACCEPTED, ACCEPTED]],
@@ -101,6 +104,7 @@ test("tokenCache() learns of tokens made and revoked elsewhere when it is refres
     for (let i = 0; i < 3; i++) await cache.refresh();
     expect(["first", "second"].map(cache.authenticate)).toEqual([...verdicts]);
   }
+
   expect(list).toHaveBeenCalledTimes(4);
 });
 
@@ -113,11 +117,13 @@ test("tokenCache() knows for a week why a token is refused, and accepts none tha
   );
   await fixture.tokens.revoke("revoked", after(1_000));
   await fixture.tokens.revoke("static-token-0123456789", after(1_000));
+
   const cache = await fixture.cache(["static-token-0123456789"]);
   const refusal = (token: string) => {
     const verdict = cache.authenticate(token);
     return verdict.ok ? "accepted" : verdict.reason;
   };
+
   const refusals = () => ["expiring", "revoked", "static-token-0123456789"].map(refusal);
   for (const [milliseconds, expected] of [
     [week + 1_000, ['"expiring" is expired', '"revoked" is revoked']],
@@ -140,6 +146,7 @@ test("tokenCache() reads nothing again when another process stores plants or use
   using elsewhere = connect(path);
   const list = spyOn(database.tokens, "list");
   const cache = await tokenCache(database.tokens, { sha256 });
+
   elsewhere.run("INSERT INTO plants (id, name) VALUES (1, 'Fern')");
   elsewhere.run("UPDATE tokens SET last_used_at = 1");
   await cache.refresh();
@@ -158,6 +165,7 @@ test("tokenCache() prefers the stored token to an equal static one: revoking it 
   const fixture = await tokenFixture(record("greenhouse-token"));
   const cache = await fixture.cache(["greenhouse-token"]);
   expect([cache.authenticate("greenhouse-token"), cache.size()]).toEqual([ACCEPTED, 1]);
+
   await fixture.tokens.revoke("greenhouse-token", CREATED);
   await cache.refresh();
   expect([cache.authenticate("greenhouse-token"), cache.size()]).toEqual([
@@ -182,6 +190,7 @@ test.each([
   const list = spyOn(fixture.tokens, "list").mockImplementation(read);
   for (let refresh = 0; refresh < 2; refresh++)
     await expect(cache.refresh()).rejects.toThrow(TypeError);
+
   list.mockRestore();
   await cache.refresh();
   expect(cache.authenticate("greenhouse")).toEqual(ACCEPTED);
@@ -192,6 +201,7 @@ test.each([
 test("tokenCache() records the last use to the minute", async () => {
   const fixture = await tokenFixture(record("greenhouse"));
   const cache = await fixture.cache();
+
   for (const [minutes, token, lastUse] of [
     [0, "another", null],
     [1.5, "greenhouse", after(60_000)],
@@ -213,17 +223,21 @@ test("tokenCache() writes uses in batches of at most 500, and keeps those that f
   const pieces: number[] = [];
   const written = new Set<string>();
   let isFull = true;
+
   fixture.tokens.recordUses = async (uses) => {
     pieces.push(uses.length);
     if (isFull && pieces.length > 1) throw new Error("disk full");
     for (const { name } of uses) written.add(name);
   };
   for (let i = 0; i < 1_100; i++) cache.authenticate(`token-${i}`);
+
   await expect(cache.writeUses()).rejects.toThrow("disk full");
   expect([pieces, written.size]).toEqual([[500, 500], 500]);
+
   isFull = false;
   await cache.writeUses();
   expect([pieces, written.size]).toEqual([[500, 500, 500, 100], 1_100]);
+
   // In the same minute.
   cache.authenticate("token-0");
   await cache.writeUses();
@@ -235,9 +249,11 @@ test("tokenCache() keeps a use that comes while an earlier one is written", asyn
   const cache = await fixture.cache();
   cache.authenticate("greenhouse");
   const writing = cache.writeUses();
+
   fixture.now += 60_000;
   cache.authenticate("greenhouse");
   await writing;
   await cache.writeUses();
+
   expect(await fixture.lastUses()).toEqual([after(60_000)]);
 });

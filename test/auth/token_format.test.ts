@@ -8,10 +8,12 @@ const ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 test("isMistyped() tells a mistyped token from an unknown one and from one of another format", () => {
   const token = mintToken(sha256);
   expect(isMistyped(token, sha256)).toBe(false);
+
   for (let i = "plant_".length; i < token.length; i++) {
     const other = token[i] === "x" ? "y" : "x";
     expect(isMistyped(token.slice(0, i) + other + token.slice(i + 1), sha256)).toBe(true);
   }
+
   expect(isMistyped(token.slice(0, -1), sha256)).toBe(true);
   expect(isMistyped("plant_", sha256)).toBe(true);
   expect(isMistyped("static-token-0123456789", sha256)).toBe(false);
@@ -42,6 +44,7 @@ test("mintToken() drops the bytes that would make some characters likelier, and 
     bytes.set([248, 249, 250, 251, 252, 253, 254, 255, ...Array.from({ length: 16 }, () => 255)]);
     asked += bytes.length;
   };
+
   expect(mintToken(sha256, { random })).toStartWith(`plant_${"1".repeat(32)}`);
   expect(asked).toBe(4 * 32);
 });

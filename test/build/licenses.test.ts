@@ -16,6 +16,7 @@ test("the executable prints the license and the notices of every package that th
     ...(await packagesBundledBy(scripts["build:program"])),
     ...(await packagesBundledBy(scripts["build:module"])),
   ];
+
   const missing = packages.filter(({ directory, title }) => {
     const notices = readdirSync(directory).filter((name) => /^(?:licen[cs]e|notice)/i.test(name));
     const texts = notices.map((name) => readFileSync(join(directory, name), "utf8").trim());
@@ -24,6 +25,7 @@ test("the executable prints the license and the notices of every package that th
     );
     return own.length === 0 || texts.some((text) => !own.some((section) => section.includes(text)));
   });
+
   expect(missing.map(({ title }) => title)).toEqual([]);
   expect(packages.length).toBeGreaterThan(30);
 });
@@ -57,8 +59,10 @@ async function packagesBundledBy(script: string) {
     splitting: true,
     metafile: true,
   });
+
   const paths = Object.keys(metafile?.inputs ?? {});
   const directories = paths.map((path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0]);
+
   return [...new Set(directories)]
     .filter((directory) => directory !== undefined)
     .map((directory) => {

@@ -19,24 +19,21 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const skipsGit =
   Bun.which("git") === null && missing("the versions of commits: apt-get install git");
 
-test.skipIf(skipsGit)(
-  "a build names its commit, except at the tag of its version",
-  async () => {
-    using checkout = await checkoutOf("1.2.3-dev");
-    await git(checkout.path, "init", "--quiet");
-    const dev = await commitAll(checkout.path);
-    expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3-dev+${dev}`);
+test.skipIf(skipsGit)("a build names its commit, except at the tag of its version", async () => {
+  using checkout = await checkoutOf("1.2.3-dev");
+  await git(checkout.path, "init", "--quiet");
+  const dev = await commitAll(checkout.path);
+  expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3-dev+${dev}`);
 
-    await setVersion(checkout.path, "1.2.3");
-    expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3+${dev}.dirty`);
+  await setVersion(checkout.path, "1.2.3");
+  expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3+${dev}.dirty`);
 
-    const release = await commitAll(checkout.path);
-    expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3+${release}`);
+  const release = await commitAll(checkout.path);
+  expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3+${release}`);
 
-    await git(checkout.path, "tag", "-a", "v1.2.3", "-m", "Plant Store 1.2.3");
-    expect(await versionBuiltIn(checkout.path)).toBe("1.2.3");
-  },
-);
+  await git(checkout.path, "tag", "-a", "v1.2.3", "-m", "Plant Store 1.2.3");
+  expect(await versionBuiltIn(checkout.path)).toBe("1.2.3");
+});
 
 test.skipIf(skipsGit)(
   "an unpacked archive has the package's version, even inside another repository",
@@ -63,9 +60,11 @@ test.concurrent("--version, the log and the trace have the version of the build"
     });
     const [line] = await server.stderr.until(/^.*listens on.*$/m);
     expect(JSON.parse(line)).toMatchObject({ version: version() });
+
     await fetch(`${server.url}/livez`);
     expect(await server.stop()).toBe(0);
   }
+
   expect(collector.resources.map((resource) => resource["service.version"])).toEqual([
     version(),
     version(),
@@ -109,5 +108,6 @@ async function git(checkout: string, ...args: string[]): Promise<string> {
     GIT_COMMITTER_NAME: "Test",
     GIT_COMMITTER_EMAIL: "test@example.org",
   };
+
   return (await Bun.$`git -C ${checkout} ${args}`.env(env).text()).trim();
 }

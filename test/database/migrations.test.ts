@@ -32,6 +32,7 @@ describe.each([
   test("drizzle-kit finds nothing in the schema that none of them makes", async () => {
     using copy = emptyDirectory();
     cpSync(folder, join(copy.path, name), { recursive: true });
+
     // It takes `--out` as relative to where it runs.
     const options = [
       "--dialect",
@@ -41,6 +42,7 @@ describe.each([
       "--out",
       name,
     ];
+
     const drizzleKit = [process.execPath, "--bun", join(ROOT, "node_modules/.bin/drizzle-kit")];
     const generate = Bun.spawn([...drizzleKit, "generate", ...options], {
       cwd: copy.path,

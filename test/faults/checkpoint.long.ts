@@ -23,14 +23,17 @@ test.skipIf(skipsShim())(
     let id = 0n;
     const next = () => ({ id: id++, name: NAME });
     const store = () => startLoad({ url, connections: 8, ledger, next: limited(next, PLANTS) }).end;
+
     const failures = async () => {
       const metrics = await (await fetch(`${url}/metrics`, { headers: bearer() })).text();
       return Number(/^plant_store_checkpoint_failures_total (\d+)$/m.exec(metrics)?.[1]);
     };
 
     expect(await failures()).toBe(0);
+
     disk.raise("fail-checkpoint");
     expect(await store()).toMatchObject({ responses: { "200": PLANTS }, unanswered: 0 });
+
     await stderr.until(/"message":"Checkpoint failed".*"cause":".*database or disk is full/);
     // The test's own time limit ends it.
     while ((await failures()) === 0) await Bun.sleep(100);
@@ -60,18 +63,21 @@ test("an import beside a busy server keeps the WAL within its bound, and both st
     join(disk.path, "plants.ndjson"),
     Array.from({ length: LINES }, randomLine).join("\n"),
   );
+
   const ended = new AbortController();
   const importing = runToEnd({ cwd: disk.path, args: ["import", "plants.ndjson"] }).finally(() =>
     ended.abort(),
   );
   const sizes: number[] = [];
   const statuses = new Set<number>();
+
   const client = async () => {
     while (!ended.signal.aborted) {
       statuses.add((await post(server.url, randomLine())).status);
       sizes.push(statSync(`${disk.database}-wal`).size);
     }
   };
+
   await Promise.all(Array.from({ length: 8 }, client));
   expect(await importing).toMatchObject({
     exitCode: 0,

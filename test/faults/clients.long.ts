@@ -16,10 +16,12 @@ const env = { AUTH_TOKENS: TOKEN };
 test("a server that listens has the file descriptors that its check for damage needs", async () => {
   // The lowest limit with which it starts.
   let started: Awaited<ReturnType<typeof startServer>> | undefined;
+
   for (let limit = 10; started === undefined; limit++) {
     const program = shell(`ulimit -n ${limit} && exec "$@"`);
     started = await startServer({ program, env }).catch(() => undefined);
   }
+
   await using server = started;
   await server.stderr.until(/Integrity check (passed|not finished)/);
   expect(await stop(server)).toBe(0);
@@ -29,6 +31,7 @@ test("requests that waited for a stopped process are served, and the log blames 
   await using server = await startServer({ env: { ...env, REQUEST_TIMEOUT_MS: "1500" } });
   const next = newPlants("event loop");
   const load = startLoad({ url: server.url, connections: 32, ledger: makeLedger(), next });
+
   // A few times make sure that something is in flight at that moment.
   for (let times = 0; times < 2; times++) {
     server.child.kill("SIGSTOP");
@@ -36,6 +39,7 @@ test("requests that waited for a stopped process are served, and the log blames 
     server.child.kill("SIGCONT");
     await Bun.sleep(1_200);
   }
+
   await server.stderr.until(/"Event loop blocked".*"delayMs":\d+/);
   expect(await load.stop()).toEqual({
     responses: { "200": expect.any(Number) },
@@ -80,6 +84,7 @@ test.skipIf(skipsProc())("idle, slow and never-reading connections are closed", 
   const stalled = await connect(url);
   stalled.send(request.slice(0, -500));
   await neverReading(url);
+
   const clients = {
     "an idle connection": (await connect(url)).closed,
     "one with slow headers": sendSlowly(url, request, 1),
@@ -88,6 +93,7 @@ test.skipIf(skipsProc())("idle, slow and never-reading connections are closed", 
     // A client that does not read does not see the end: the server's own sockets show it.
     "one that never reads": serverClosesAll(5),
   };
+
   const began = performance.now();
   const open = Object.entries(clients).map(async ([name, closed]) => {
     const isOpen = await withDeadline(
@@ -98,8 +104,10 @@ test.skipIf(skipsProc())("idle, slow and never-reading connections are closed", 
     console.log(
       `${name} is ${isOpen ? "open" : "closed"} after ${Math.round((performance.now() - began) / 1_000)} s`,
     );
+
     return isOpen ? [name] : [];
   });
+
   expect((await Promise.all(open)).flat()).toEqual([]);
   expect(await get(url, "/livez")).toBe("200");
 

@@ -25,14 +25,17 @@ test.concurrent("idle, slow and never-reading clients do not hurt the others", a
   const notReading = await Promise.all(Array.from({ length: 10 }, () => neverReading(url)));
   const request = postBytes({ id: 0n, name: "incomplete" });
   let sent = 0;
+
   const timer = setInterval(() => {
     for (const connection of slow) connection.send(request[sent] ?? "");
     if (sent < request.length - 2) sent++;
   }, 5);
+
   const next = limited(newPlants("slow clients"), 500);
   const load = await startLoad({ url, connections: 16, ledger, next }).end;
   clearInterval(timer);
   expect(load).toEqual({ responses: { "200": 500 }, unanswered: 0, wrong: 0 });
+
   for (const connection of [...idle, ...slow, ...notReading]) connection.close("reset");
   // No plant of an incomplete request is stored: the ledger knows of none.
   expect(ledger.judge(disk.database)).toEqual(INTACT);
@@ -47,6 +50,7 @@ async function startWithFew(connections: number) {
   const ledger = makeLedger();
   const next = newPlants("descriptors");
   const load = startLoad({ url: server.url, connections, ledger, next });
+
   return {
     ...server,
     load,
@@ -68,6 +72,7 @@ test.concurrent(
   async () => {
     await using server = await startWithFew(8);
     await server.load.answers(100);
+
     // The system takes them all; the server has no descriptor for some of them.
     const silent = await Promise.all(Array.from({ length: 150 }, () => connect(server.url)));
     await server.stderr.until(/Out of file descriptors/);
@@ -76,6 +81,7 @@ test.concurrent(
     await server.requireReady();
     await server.load.answers(100);
     await server.stop();
+
     expect(server.stderr.text().match(/Out of file descriptors/g)).toHaveLength(1);
   },
 );

@@ -58,11 +58,14 @@ async function serveUntilFound(store: Home, what: Damage): Promise<void> {
     await using server = await startServer(store.options);
     const responses = await postUntilGone(server.url);
     expect(await exitCodeOf(server.child)).toBe(1);
+
     const errors = (await server.stderr.end).match(/^.*Stopping: the storage failed.*$/gm);
     expect(errors).toEqual([expect.stringContaining("storage is corrupt")]);
     expect(["200", "503/5032", "503/5033"]).toEqual(expect.arrayContaining(responses));
+
     if (responses[0] === "200" && responses.at(-1) !== "200") return;
     expect(triesLeft).toBeGreaterThan(0);
+
     store.restore();
   }
 }
@@ -116,6 +119,7 @@ test.each([
     copyFileSync(store.file("backup.db"), store.database);
     await using server = await startServer(store.options);
     await server.stderr.until(/"Integrity check passed".*"plants":60000,/);
+
     expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
   },
 );
@@ -124,12 +128,14 @@ test("a file that is marked and sound is refused until a check has read it", asy
   using store = home();
   const sound = readFileSync(store.database);
   await serveUntilFound(store, "a zeroed page in the middle");
+
   // The same file, with the content of before: its identity does not tell.
   writeFileSync(store.database, sound);
   moveAway(store, "plants.db-wal", "plants.db-shm");
   expect(await store.call()).toMatchObject(REFUSED);
   expect(await store.call("check")).toMatchObject(SOUND);
   expect(existsSync(store.file("plants.db-corrupt"))).toBe(false);
+
   await using server = await startServer(store.options);
   expect((await post(server.url)).status).toBe(200);
 });
@@ -138,6 +144,7 @@ test("damage that one server finds ends the others on the file", async () => {
   using store = home();
   await using other = await startServer(store.options);
   await other.stderr.until(/Integrity check passed/);
+
   // Damaged in place, while it is open: the second server reads it, the first one has checked it
   // before.
   damage(store.database, "a zeroed page in the middle");
@@ -162,6 +169,7 @@ test("a truncated file is refused at once, and left as it is", async () => {
 function damagedId({ database }: Home): number {
   using client = new Database(database, { readonly: true });
   let last = 0;
+
   try {
     for (const { id } of client
       .query<{ id: number }, []>("SELECT id FROM plants ORDER BY id")
@@ -170,6 +178,7 @@ function damagedId({ database }: Home): number {
   } catch {
     return last + 1_000;
   }
+
   throw new Error("Every page can be read");
 }
 
@@ -180,6 +189,7 @@ test("a plant that meets damage before the check does also ends the service", as
   using copy = mutant(LATE_CHECK);
   await using server = await startServer({ ...store.options, program: copy.program });
   const response = await post(server.url, plant);
+
   expect(response.status).toBe(503);
   expect(await response.json()).toEqual({
     error: 5032,
@@ -194,6 +204,7 @@ test("a server that is stopped while its check rests closes its database", async
   using copy = mutant(LONG_REST);
   await using server = await startServer({ ...store.options, program: copy.program });
   expect((await post(server.url)).status).toBe(200);
+
   await server.stderr.until(/Integrity check started/);
   expect(await stop(server)).toBe(0);
   expect(await server.stderr.end).not.toContain("Database not closed");
@@ -205,6 +216,7 @@ test("check says in one line that a database is sound, even beside a server, and
   const before = readFileSync(store.database);
   expect(await store.call("check")).toMatchObject({ ...SOUND, stderr: "" });
   expect(readFileSync(store.database).equals(before)).toBe(true);
+
   await using server = await startServer(store.options);
   expect((await post(server.url)).status).toBe(200);
   expect((await store.call("check")).stdout).toContain(

@@ -32,12 +32,15 @@ export async function crashes({
   using disk = makeDisk({ shim: power });
   const random = randomFrom(printedSeed(experiment));
   const ledger = makeLedger();
+
   // Two servers get many of the same plants and rivals for them.
   const next = randomPlants(random, { again: servers === 1 ? 0.1 : 0.4 });
+
   const options = () => {
     const faults = power ? { power, writeback: 100, seed: Math.floor(random() * 2 ** 31) } : {};
     return disk.server({ faults, program });
   };
+
   let verdict = INTACT;
   for (let crash = 1; crash <= times; crash++) {
     await using stack = new AsyncDisposableStack();
@@ -48,6 +51,7 @@ export async function crashes({
     if (power) disk.losePower();
     verdict = worse(verdict, ledger.judge(disk.database));
   }
+
   const size = `${times} crashes, ${ledger.attempts()} sent, ${ledger.acknowledgements()} acknowledged`;
   await settle(disk.server({ faults: { power }, program }), ledger);
   verdict = worse(verdict, ledger.judge(disk.database));
@@ -76,12 +80,14 @@ export async function crashes({
     await one.answers(20 + random() * 200);
     await other.answers(20);
     await Bun.sleep(random() * 30);
+
     if (killsOneFirst) {
       await one.kill();
       await other.answers(20 + random() * 100);
       one = await startLoaded(stack, 24);
       await one.answers(20 + random() * 100);
     }
+
     await Promise.all([one.kill(), other.kill()]);
   }
 
@@ -89,6 +95,7 @@ export async function crashes({
   async function startLoaded(stack: AsyncDisposableStack, connections: number) {
     const { url, child } = stack.use(await startServer(options()));
     const load = startLoad({ url, connections, ledger, next });
+
     return {
       answers: load.answers,
       async kill(): Promise<void> {

@@ -14,9 +14,11 @@ test("requests of every kind get the response of section 2, and the plants of a 
   await using server = await startOnDisk();
   const source = fuzzCases(printedSeed("fuzz")).take(cases);
   const { ledger, unexpected, counts, taken } = await sendFuzzCases(server.url, source);
+
   expect(unexpected).toEqual([]);
   expect(taken.filter((plant) => !ledger.hasRival(plant))).toEqual([]);
   expect(await stop(server)).toBe(0);
+
   const size = `${cases} cases, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(counts)}`;
   expect(printed("fuzz", size, ledger.judge(server.disk.database))).toEqual(INTACT);
 });

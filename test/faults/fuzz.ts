@@ -102,6 +102,7 @@ const damagedCase: fc.Arbitrary<FuzzCase> = fc
     const headBytes = whole.bytes.indexOf("\r\n\r\n") + 4;
     const before = whole.bytes.subarray(0, at % headBytes);
     const after = whole.bytes.subarray(at % headBytes);
+
     const parts = {
       insert: [before, garbage, after],
       overwrite: [before, garbage, after.subarray(garbage.length)],
@@ -111,6 +112,7 @@ const damagedCase: fc.Arbitrary<FuzzCase> = fc
       "replace all": [garbage, garbage, garbage],
       "insert syntax": [before, Buffer.from(syntax), after],
     };
+
     return { ...whole, expected: "any", bytes: Buffer.concat(parts[kind]) };
   });
 
@@ -139,14 +141,17 @@ export async function sendFuzzCases(url: string, cases: Iterator<FuzzCase>) {
       if (done === true) break;
       connection =
         connection === undefined || connection.isClosed() ? await connect(url) : connection;
+
       const { seen, isLast } = await respondTo(connection, fuzzCase);
       counts[seen] = (counts[seen] ?? 0) + 1;
       remember(fuzzCase, seen, ledger, taken);
       if (!isExpected(fuzzCase, seen)) unexpected.push(describe(fuzzCase, seen));
+
       // After damaged HTTP nobody knows where on the connection the next request would begin.
       if (fuzzCase.expected === "any") connection.close("reset");
       if (fuzzCase.expected === "any" || isLast) connection = undefined;
     }
+
     connection?.close();
   }
 
@@ -164,10 +169,12 @@ async function respondTo(connection: Connection, { bytes, expected, plant }: Fuz
     () => undefined,
   );
   const first = await Promise.race([response, limit]);
+
   if (first === undefined) return { seen: "none", isLast: true };
   // RFC 9112, section 2.2: Bun's own parser closes with a response that has no body. Nor has a
   // redirect: damage can shorten a path to "/".
   if (first.body === "") return { seen: `${first.status} without a body`, isLast: true };
+
   // Deno adds one of its own to ours: "close, close".
   const isLast = first.headers.get("connection")?.includes("close") === true;
   return { seen: verdictOf(first) + wrongEcho(first, plant), isLast };

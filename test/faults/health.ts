@@ -25,6 +25,7 @@ export async function startOnDisk({
   const disk = stack.use(makeDisk({ shim }));
   const server = stack.use(await startServer(disk.server(options)));
   const started = stack.move();
+
   return {
     ...server,
     disk,
@@ -80,6 +81,7 @@ export async function requireUnavailable(
     readyz: await get(url, "/readyz"),
   };
   expect(seen).toEqual({ plant: "503/5032", livez: "200", readyz: "503/5032" });
+
   return response.body;
 }
 

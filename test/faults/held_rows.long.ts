@@ -86,12 +86,14 @@ describe.skipIf(skipsCluster())("beside rows that a stranger's transaction holds
         heldRefused: stored.reduce((sum, { refused }) => sum + refused, 0),
         storedAfterMs,
       };
+
       console.log(`${count} ${how}: ${JSON.stringify(figures)}`);
 
       for (const plant of held) {
         others.ledger.attempt(plant);
         others.ledger.acknowledge(plant);
       }
+
       expect(await judge(url, others.ledger)).toEqual(INTACT);
 
       // A machine that runs other programs too is allowed twice the time, and half the rate.
@@ -129,11 +131,13 @@ async function startOthers(url: string, next: () => NewPlant) {
       if (response.status !== 200) counts.refused++;
       else stored(plant);
     }
+
     connection.close();
   }
 
   const connections = await Promise.all(range(1, 32).map(() => connect(url)));
   const ended = Promise.all(connections.map(client));
+
   return {
     ledger,
     /**
@@ -176,6 +180,7 @@ function watchReadiness(url: string) {
     }
     return verdicts.filter((verdict) => verdict !== "200");
   }
+
   const watching = watch();
   return {
     stop(): Promise<string[]> {

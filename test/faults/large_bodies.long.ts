@@ -37,6 +37,7 @@ test.skipIf(skipsProc()).each([
     };
     await using server = await startServer({ env });
     await server.stderr.until(/Integrity check passed/);
+
     const before = memoryOf(server.child.pid).now;
     const verdicts = await Promise.all(
       Array.from({ length: 4 }, async () => {
@@ -47,14 +48,18 @@ test.skipIf(skipsProc()).each([
         if (token !== "") connection.send(`Authorization: Bearer ${token}\r\n`);
         connection.send(framing);
         connection.send(body);
+
         const response = await connection.response();
         connection.close("reset");
+
         // The system may drop a response that arrives while the client still sends.
         return response === undefined ? verdict : verdictOf(response);
       }),
     );
+
     expect(verdicts).toEqual(Array(4).fill(verdict));
     expect((await fetch(`${server.url}/livez`)).status).toBe(200);
+
     const growth = Math.round((memoryOf(server.child.pid).most - before) / MEGABYTE);
     console.log(`large bodies, ${what}: ${growth} MB more at most`);
     expect(growth).toBeLessThan(50);

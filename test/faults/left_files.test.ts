@@ -72,6 +72,7 @@ test.concurrent.each(["plants.db", "link.db"])(
       env: { AUTH_TOKENS: TOKEN },
       args: ["--database", `file:${name}`],
     };
+
     expect(await runToEnd(onFreePort(options))).toMatchObject({
       exitCode: 1,
       stderr: `Cannot open database "${name}": it belongs to another application\n`,
@@ -89,6 +90,7 @@ test.concurrent.skipIf(skipsShim())(
     const [file] = digests(disk.database);
     let id = 1;
     let response = await post(server.url);
+
     while (response.ok) response = await post(server.url, { id: ++id, name: "Fern" });
     expect(await readError(response)).toMatchObject({ error: 5032 });
     expect(await exitCodeOf(server.child)).toBe(1);
@@ -146,15 +148,18 @@ async function storedOnDamage() {
     await using stack = new AsyncDisposableStack();
     const { database, options } = stack.use(home());
     damage(database, "a zeroed page in the middle");
+
     try {
       const starts = [startServer(options), startServer(options)].map(async (start) =>
         stack.use(await start),
       );
       await Promise.allSettled(starts);
+
       const servers = await Promise.all(starts);
       await storeSome(servers[1]?.url ?? "");
       const before = digests(database);
       const opened = stack.move();
+
       return { database, servers, before, [Symbol.asyncDispose]: () => opened.disposeAsync() };
     } catch (error) {
       if (triesLeft === 0 || !existsSync(`${database}-corrupt`)) throw error;

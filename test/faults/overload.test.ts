@@ -23,6 +23,7 @@ test.skipIf(skipsProc())(
     const { url, disk, ledger } = server;
     const { pid } = server.child;
     const next = randomPlants(randomFrom(printedSeed("overload")), { again: 0, longest: 60_000 });
+
     await startLoad({ url, connections: 16, ledger, next: limited(next, 1_000) }).end;
     const before = memoryOf(pid).now;
     const load = await startLoad({
@@ -32,13 +33,16 @@ test.skipIf(skipsProc())(
       next: limited(next, plants),
     }).end;
     await Bun.sleep(restMs);
+
     const memory = memoryOf(pid);
     const [most, after] = [memory.most - before, memory.now - before].map((bytes) =>
       Math.round(bytes / MEGABYTE),
     );
     await requireReady(url, ledger, next);
+
     const size = `${plants} sent, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(load.responses)}, memory ${most} MB more at most, ${after} after`;
     expect(printed("overload", size, ledger.judge(disk.database))).toEqual(INTACT);
+
     const responses = { "200": expect.any(Number), "503/5031": expect.any(Number) };
     expect(load).toEqual({ responses, unanswered: 0, wrong: 0 });
     expect(most).toBeLessThan(mostMegabytes);
@@ -58,6 +62,7 @@ test.skipIf(skipsProc())(
       const responses = await Promise.all(Array.from({ length: 20 }, () => post(server.url, body)));
       expect(responses.map(({ status }) => status)).toEqual(Array(20).fill(200));
     };
+
     await send("a");
     const { most } = memoryOf(server.child.pid);
     await send("999");

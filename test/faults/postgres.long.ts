@@ -35,6 +35,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       const rows = await run(`SELECT pid FROM pg_stat_activity WHERE ${reading}`);
       const pids = rows.map(({ pid }) => Number(pid));
       expect(pids).toHaveLength(2);
+
       for (const pid of pids) process.kill(pid, "SIGSTOP");
       try {
         const listed = one.tokens.list().catch((error) => error);
@@ -47,22 +48,20 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     },
   );
 
-  test.concurrent(
-    "a silent host is tried once, as long as another one responds",
-    async () => {
-      let asked = 0;
-      const socket = { open: () => void asked++, data() {} };
-      using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
-      await using database = await openDatabase(cluster, { proxies: [silent, cluster] });
-      const addFour = () =>
-        Promise.all([1n, 2n, 3n, 4n].map((id) => database.add([{ id, name: "Fern" }])));
-      expect(await addFour()).toEqual([["added"], ["added"], ["added"], ["added"]]);
-      // The first that connects may serve all, and one that cannot in time connects again for a
-      // later plant only.
-      while (database.metric("connections") !== 4) await addFour();
-      expect(asked).toBe(1);
-    },
-  );
+  test.concurrent("a silent host is tried once, as long as another one responds", async () => {
+    let asked = 0;
+    const socket = { open: () => void asked++, data() {} };
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
+    await using database = await openDatabase(cluster, { proxies: [silent, cluster] });
+    const addFour = () =>
+      Promise.all([1n, 2n, 3n, 4n].map((id) => database.add([{ id, name: "Fern" }])));
+    expect(await addFour()).toEqual([["added"], ["added"], ["added"], ["added"]]);
+
+    // The first that connects may serve all, and one that cannot in time connects again for a
+    // later plant only.
+    while (database.metric("connections") !== 4) await addFour();
+    expect(asked).toBe(1);
+  });
 
   test.concurrent("a database that stays read-only is tried less and less often", async () => {
     await using database = await openDatabase(cluster);
@@ -76,10 +75,12 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       );
     const others =
       "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()";
+
     await run(
       `ALTER DATABASE ${name} SET default_transaction_read_only = on`,
       `SELECT pg_terminate_backend(pid) ${others}`,
     );
+
     const before = await sessions();
     await expect(database.add([MOSS], 4_500)).rejects.toMatchObject({
       message: expect.stringContaining("storage is read-only"),
@@ -95,10 +96,12 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       await using service = await openService(url, 3_000);
       await using rival = connect();
       await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
+
       const name = "x".repeat(600_000);
       const adds = [0n, 1n, 2n, 3n].map((id) => service.add({ id, name }).catch((error) => error));
       const outcomes = await Promise.all(adds);
       expect(outcomes).toMatchObject(["added", { code: "storage_unavailable" }, "added", "added"]);
+
       await rival.unsafe("COMMIT");
       const addAgain = async (id: bigint): Promise<unknown> => {
         // An id that was held is refused for a second: its client sends it again.
@@ -107,6 +110,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
           if (outcome !== undefined) return outcome;
         }
       };
+
       expect(await Promise.all([0n, 1n, 2n].map(addAgain))).toEqual([
         "present",
         "conflict",
@@ -121,22 +125,27 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       await using database = await openDatabase(cluster);
       const { plants, metric } = database;
       expect(await database.add([FERN])).toEqual(["added"]);
+
       await using rival = database.connect();
       await rival.unsafe("BEGIN; INSERT INTO probes VALUES (1, now())").simple();
+
       // Each writes a row of 64 at random, which may be the rival's.
       await Promise.any([1, 2, 3].map(() => plants.probe()));
       await rival.unsafe("COMMIT");
+
       // Between the second that a probe has, which a busy machine extends, and the third, when its
       // connection is closed.
       await database.run(
         "CREATE OR REPLACE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN NEW; END'",
         "CREATE TRIGGER be_slow BEFORE INSERT ON probes FOR EACH ROW EXECUTE FUNCTION be_slow()",
       );
+
       await expect(plants.probe()).rejects.toMatchObject({
         code: "storage_unavailable",
         message:
           "storage did not finish in time; the plant may or may not be stored, send it again later",
       });
+
       while (metric("connections_busy") > 0) await Bun.sleep(5);
       expect(await database.add([MOSS])).toEqual(["added"]);
       expect(metric("reconnections_total")).toBe(0);
@@ -148,11 +157,14 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const { plants } = database;
     await using rival = database.connect();
     await rival.unsafe("BEGIN; LOCK TABLE probes").simple();
+
     const probes = await Promise.allSettled([1, 2, 3, 4].map(() => plants.probe()));
     for (const probe of probes)
       expect(probe).toMatchObject({ reason: { code: "storage_unavailable" } });
+
     const adds = [1n, 2n, 3n, 4n].map((id) => database.add([{ id, name: "Fern" }], 10_000));
     expect(await Promise.all(adds)).toEqual([["added"], ["added"], ["added"], ["added"]]);
+
     await rival.unsafe("COMMIT");
     await plants.probe();
   });
@@ -173,11 +185,13 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await using service = await openService(through(proxy, url), timeoutMs);
     const ledger = makeLedger();
     const load = startAdding(service, ledger, next(experiment));
+
     await disturb(load, proxy, service, ledger);
     const { acknowledged, unavailable } = await load.stop();
     expect(printed(experiment, `${acknowledged} acknowledged`, await judge(url, ledger))).toEqual(
       INTACT,
     );
+
     return { unavailable, reconnections: service.metric("reconnections_total") };
   }
 
@@ -186,6 +200,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const rounds = 10;
     const sessions =
       "FROM pg_stat_activity WHERE application_name = 'plant-store' AND datname = current_database()";
+
     const { unavailable, reconnections } = await underLoad(
       "pg_terminate_backend",
       database,
@@ -197,6 +212,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
         await load.more(50);
       },
     );
+
     expect(unavailable).toBe(0);
     expect(reconnections).toBeGreaterThan(rounds / 2);
   });
@@ -211,6 +227,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
         await load.more(50);
       }
     });
+
     expect(unavailable).toBe(0);
   });
 
@@ -224,6 +241,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       }
       await load.more(100);
     };
+
     await underLoad("black holes", await cluster.newDatabase(), disturb, 300);
   });
 
@@ -239,25 +257,31 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
           await using rival = database.connect();
           await rival.unsafe("SET deadlock_timeout = '1min'");
           const plant = next("the rival's");
+
           while (service.metric("retries_total") < deadlocks) {
             const { id, name } = plant();
             const low = { id: id + 10_000n, name };
             const high = { id: id + 10_001n, name };
+
             [low, high].forEach(ledger.attempt);
             const adds = [low, high].map(service.add);
             await rival.unsafe("BEGIN");
+
             for (const { id, name } of [high, low]) {
               await rival.unsafe("INSERT INTO plants VALUES ($1, $2) ON CONFLICT DO NOTHING", [
                 String(id),
                 name,
               ]);
             }
+
             await rival.unsafe("COMMIT");
             await Promise.all(adds);
           }
         },
       );
+
       expect(unavailable).toBe(0);
+
       // A process of the server counts what happened to it when it ends.
       const counted = `SELECT deadlocks::int FROM pg_stat_database WHERE datname = '${database.name}'`;
       while (Number((await database.run(counted))[0]?.["deadlocks"]) < deadlocks)
@@ -272,6 +296,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const adds = Array.from({ length: 1_000 }, (_, index) =>
       service.add({ id: BigInt(index), name }),
     );
+
     expect(new Set(await Promise.all(adds))).toEqual(new Set(["added"]));
     // A statement has a megabyte of text.
     expect(service.metric("statements_total")).toBeGreaterThanOrEqual(29);
@@ -290,28 +315,34 @@ test.skipIf(skipsCluster())(
     await using primary = await startCluster();
     await using standby = await startCluster({ primary });
     await primary.waitForStandby();
+
     // What a role would do without the standby it does with it.
     await primary.run("ALTER ROLE postgres SET synchronous_commit = local");
     const url = `postgres://postgres@127.0.0.1:${primary.port},127.0.0.1:${standby.port}/postgres`;
     await using service = await openService(url);
     const { plants, tokens } = service;
     const ledger = makeLedger();
+
     const addWithin = (timeoutMs: number, ...batch: NewPlant[]) => {
       batch.forEach(ledger.attempt);
       return plants.add(batch, { timeoutMs }).catch((error) => error);
     };
+
     const unavailable = { code: "storage_unavailable" };
 
     await standby.kill();
     const waiting = addWithin(2_000, { id: 0n, name: "Moss" });
     while ((await primary.run(WAITING_FOR_STANDBY)).length === 0) await Bun.sleep(5);
+
     for (let round = 1n; round < 4n; round++) {
       const ids = [0n, 1n, 2n, 3n].map((place) => 10n * round + place);
       const tried = await Promise.all(ids.map((id) => addWithin(100, { id, name: "Moss" })));
       expect(tried).toMatchObject([unavailable, unavailable, unavailable, unavailable]);
     }
+
     expect(await plants.probe().catch((error) => error)).toMatchObject(unavailable);
     expect(await waiting).toMatchObject(unavailable);
+
     // Who may call is still known: reading waits for no standby, and for nobody who writes.
     const createdAt = new Date("2026-01-01T00:00:00.001Z");
     const created = ["a", "b"].map((name) =>
@@ -323,15 +354,18 @@ test.skipIf(skipsCluster())(
         scopes: [],
       }),
     );
+
     void Promise.allSettled(created);
     while ((await primary.run(`${WAITING_FOR_STANDBY} AND query LIKE '%"tokens"%'`)).length === 0)
       await Bun.sleep(5);
     expect(await tokens.list()).toEqual([]);
     // So does an export, and it has none of what waits.
     expect(await Array.fromAsync(service.pages())).toEqual([]);
+
     const [activity] = await primary.run(
       "SELECT count(*)::int AS connections FROM pg_stat_activity WHERE application_name = 'plant-store'",
     );
+
     // Each of six connections in use, and at most one that was abandoned for each.
     expect(activity?.["connections"]).toBeLessThanOrEqual(12);
 
@@ -340,6 +374,7 @@ test.skipIf(skipsCluster())(
     await primary.restart();
     expect(await primary.run("SELECT name FROM plants WHERE id = 0")).toEqual([{ name: "Moss" }]);
     expect(await addWithin(1_000, { id: 0n, name: "Moss" })).toMatchObject(unavailable);
+
     await standby.restart();
     expect(await addWithin(LONG_TEST_TIMEOUT_MS, { id: 0n, name: "Moss" })).toEqual(["present"]);
 
@@ -348,6 +383,7 @@ test.skipIf(skipsCluster())(
     await primary.kill();
     await standby.run("SELECT pg_promote()");
     await load.more(200);
+
     const { gapMs, acknowledged } = await load.stop();
     const size = `${acknowledged} acknowledged, ${Math.round(gapMs)} ms without`;
     expect(printed("standby gone, failover", size, await judge(url, ledger))).toEqual(INTACT);

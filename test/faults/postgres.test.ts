@@ -15,26 +15,32 @@ describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
   let cluster: PostgresCluster;
   withCluster((started) => (cluster = started), { settings: { deadlock_timeout: "100ms" } });
 
-  test.concurrent("a commit whose reply is lost is sent again, and found to be stored", async () => {
-    const { url, run } = await cluster.newDatabase();
-    using proxy = startProxy(cluster.port);
-    await using service = await openService(through(proxy, url));
-    expect(await service.add(FERN)).toBe("added");
-    proxy.set("lose the reply");
-    const added = service.add(MOSS);
-    while (proxy.lost() === 0) await Bun.sleep(1);
-    expect(await run("SELECT name FROM plants WHERE id = 2")).toEqual([{ name: "Moss" }]);
-    proxy.set("forward");
-    expect(await added).toBe("present");
-    expect(service.metric("retries_total")).toBeGreaterThan(0);
-    expect(service.metric("reconnections_total")).toBeGreaterThan(0);
-  });
+  test.concurrent(
+    "a commit whose reply is lost is sent again, and found to be stored",
+    async () => {
+      const { url, run } = await cluster.newDatabase();
+      using proxy = startProxy(cluster.port);
+      await using service = await openService(through(proxy, url));
+      expect(await service.add(FERN)).toBe("added");
+
+      proxy.set("lose the reply");
+      const added = service.add(MOSS);
+      while (proxy.lost() === 0) await Bun.sleep(1);
+      expect(await run("SELECT name FROM plants WHERE id = 2")).toEqual([{ name: "Moss" }]);
+
+      proxy.set("forward");
+      expect(await added).toBe("present");
+      expect(service.metric("retries_total")).toBeGreaterThan(0);
+      expect(service.metric("reconnections_total")).toBeGreaterThan(0);
+    },
+  );
 
   test("overlapping batches never deadlock, whatever the order of their plants", async () => {
     const { url, run } = await cluster.newDatabase();
     await using one = await openService(url);
     await using other = await openService(url);
     const plants = Array.from({ length: 600 }, (_, index) => ({ id: BigInt(index), name: "Fern" }));
+
     for (let round = 0; round < 5; round++) {
       await run("TRUNCATE plants");
       const batches = [plants, plants.toReversed(), plants, plants.toReversed()];
@@ -45,6 +51,7 @@ describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
         (await Promise.all(adds)).flat().filter((outcome) => outcome === "added"),
       ).toHaveLength(600);
     }
+
     expect(one.metric("retries_total") + other.metric("retries_total")).toBe(0);
   });
 });

@@ -14,6 +14,7 @@ export function through(proxy: { readonly port: number }, url: string): string {
 export async function openService(url: string, timeoutMs = 20_000) {
   const database = await openPostgres(parsePostgresUrl(url));
   const commits = groupCommit(database.plants, { maxInFlight: MAX_IN_FLIGHT, timeoutMs });
+
   return {
     ...database,
     add: (plant: NewPlant) => commits.add(plant),
@@ -44,12 +45,14 @@ export function startAdding({ add }: Service, ledger: Ledger, next: () => NewPla
     while (!end.signal.aborted) {
       const plant = next();
       ledger.attempt(plant);
+
       // Anything but an outcome or `storage_unavailable` is an internal error.
       const outcome = await add(plant).catch((error: unknown) => {
         if (error instanceof PlantStoreError && error.code === "storage_unavailable")
           return error.code;
         throw error;
       });
+
       if (outcome === "storage_unavailable") report.unavailable++;
       if (outcome !== "added" && outcome !== "present") continue;
       ledger.acknowledge(plant);
@@ -84,6 +87,7 @@ export async function judge(url: string, ledger: Ledger): Promise<Verdict> {
     const outcome = await service.add(plant);
     if (outcome !== "conflict") ledger.acknowledge(plant);
   }
+
   const plants: NewPlant[] = [];
   for await (const page of service.pages()) plants.push(...page);
   return ledger.judgePlants(plants);

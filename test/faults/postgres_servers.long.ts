@@ -50,20 +50,24 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     const random = randomFrom(printedSeed(experiment));
     const ledger = makeLedger();
     const next = randomPlants(random, { longest: 2_000 });
+
     for (let kill = 1; kill <= times; kill++) {
       await using server = await startOn(url, 20_000, program);
       const load = startLoad({ url: server.url, connections: 48, ledger, next });
       await load.answers(50 + random() * 500);
       await Bun.sleep(random() * 30);
+
       if (victim === "database") {
         await cluster.kill();
         // What is acknowledged after a restart, by the same server, is to be as durable.
         await cluster.restart();
         await load.answers(100);
       }
+
       server.child.kill("SIGKILL");
       await load.end;
     }
+
     const size = `${times} kills, ${ledger.attempts()} sent, ${ledger.acknowledgements()} acknowledged`;
     return printed(experiment, size, await judge(url, ledger));
   }
@@ -92,10 +96,12 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     const source = { left: 50_000 };
     const next = () => (source.left-- > 0 ? endless() : undefined);
     await using stack = new AsyncDisposableStack();
+
     const startLoaded = async () => {
       const { url: serverUrl, child } = stack.use(await startOn(url));
       return { child, load: startLoad({ url: serverUrl, connections: 32, ledger, next }) };
     };
+
     const servers = [await startLoaded(), await startLoaded(), await startLoaded()];
     while (source.left > 35_000) await Bun.sleep(1);
     await cluster.kill();
@@ -103,6 +109,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     while (source.left > 20_000) await Bun.sleep(1);
     servers[0]?.child.kill("SIGKILL");
     servers.push(await startLoaded());
+
     const responses = await Promise.all(
       servers.map(async ({ load }) => (await load.end).responses),
     );
@@ -115,18 +122,22 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     using directory = emptyDirectory();
     const space = directory.path;
     using _ = smallDisk(space, "size=2m,mode=777");
+
     Bun.spawnSync(["chown", "65534:65534", space]);
     await using server = await startOn(url);
     await cluster.run(
       `CREATE TABLESPACE small LOCATION '${space}'`,
       "ALTER TABLE plants SET TABLESPACE small",
     );
+
     const ledger = makeLedger();
     const next = newPlants("full disk");
     const filler = join(space, "filler");
+
     fill(filler);
     // Until the pages that there are have no room left.
     while ((await send(server.url, ledger, { ...next(), name: "x".repeat(4_000) })).status === 200);
+
     // What cannot be compressed needs a new page.
     const name = Array.from({ length: 100 }, () => crypto.randomUUID()).join("");
     expect(await readError(await post(server.url, { id: 1, name }))).toEqual({
@@ -135,10 +146,12 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
       message: "storage is full; the plant may or may not be stored, send it again later",
     });
     expect(await get(server.url, "/livez")).toBe("200");
+
     Bun.spawnSync(["rm", filler]);
     await requireReady(server.url, ledger, next);
     expect(await judge(url, ledger)).toEqual(INTACT);
     expect(await stop(server)).toBe(0);
+
     await cluster.run("ALTER TABLE plants SET TABLESPACE pg_default", "DROP TABLESPACE small");
   });
 
@@ -150,24 +163,30 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
       });
       const wal = join(own.data, "pg_wal");
       await own.kill();
+
       using copy = emptyDirectory();
       const cp = (from: string, to: string) =>
         Bun.spawnSync(["cp", "-a", `${from}/.`, to]).exitCode;
       expect(cp(wal, copy.path)).toBe(0);
+
       // Four segments: the one that is written, and the next ones.
       using _ = smallDisk(wal, "size=64m,mode=700,uid=65534,gid=65534");
       expect(cp(copy.path, wal)).toBe(0);
+
       await own.restart();
       const ownUrl = own.url("postgres");
       await using server = await startOn(ownUrl, 2_000);
       const ledger = makeLedger();
       const small = newPlants("full WAL");
       await requireReady(server.url, ledger, small);
+
       const filler = join(wal, "filler");
       fill(filler);
+
       // What cannot be compressed fills it soon.
       const name = Array.from({ length: 800 }, () => crypto.randomUUID()).join("");
       const next = () => ({ ...small(), name });
+
       const load = startLoad({
         url: server.url,
         connections: 32,
@@ -175,13 +194,16 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
         next,
         endOn: ["503/5032"],
       });
+
       const { responses } = await load.end;
       expect(Object.keys(responses).toSorted()).toEqual(["200", "503/5032"]);
       expect(await get(server.url, "/livez")).toBe("200");
+
       Bun.spawnSync(["rm", filler]);
       await own.kill();
       await own.restart();
       await requireReady(server.url, ledger, small);
+
       const verdict = await judge(ownUrl, ledger);
       expect(printed("no room for the WAL", JSON.stringify(responses), verdict)).toEqual(INTACT);
       expect(await stop(server)).toBe(0);
@@ -193,16 +215,20 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     const cwd = directory.path;
     const ledger = makeLedger();
     const next = randomPlants(randomFrom(printedSeed("moving")), { longest: 500 });
+
     const move = async () => {
       const script = `set -o pipefail; "$@" export | "$@" import --database '${url}' -`;
       const ended = await runToEnd({ cwd, program: shell(script, "bash") });
       expect(ended).toMatchObject({ exitCode: 0, stderr: expect.stringContaining(" 0 refused") });
     };
+
     await using old = await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } });
     const oldLoad = startLoad({ url: old.url, connections: 32, ledger, next });
     await oldLoad.answers(3_000);
     await move();
+
     expect(await stop(old)).toBe(0);
+
     await oldLoad.end;
     await move();
     await using server = await startOn(url);
@@ -210,12 +236,14 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     await load.answers(3_000);
     server.child.kill("SIGTERM");
     await load.end;
+
     expect(await judge(url, ledger)).toEqual(INTACT);
   });
 
   test("a million plants move from SQLite to PostgreSQL and back byte for byte, in bounded memory", async () => {
     using directory = emptyDirectory();
     const pathOf = (name: string) => join(directory.path, name);
+
     const plantStore = async (args: string[], database: string, output?: string) => {
       const began = performance.now();
       const program = Bun.spawn([...executable(), ...args], {
@@ -226,9 +254,11 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
       });
       const peak = (await peakMemory(program)) / 1e6;
       const seconds = (performance.now() - began) / 1_000;
+
       console.log(
         `${args[0]} ${database.split(":")[0]}: ${seconds.toFixed(1)} s, ${peak.toFixed(0)} MB`,
       );
+
       // Measured: 95 to 107; an export that reads all of them at once has 836.
       expect(peak).toBeLessThan(200);
       expect(await new Response(program.stderr).text()).toMatch(
@@ -236,18 +266,21 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
       );
       expect(program.exitCode).toBe(0);
     };
+
     const file = pathOf("plants.ndjson");
     const back = pathOf("back.ndjson");
     const again = pathOf("again.ndjson");
     const source = `file:${pathOf("source.db")}`;
     const target = `file:${pathOf("target.db")}`;
     const writer = Bun.file(file).writer();
+
     for (const plant of HOSTILE_PLANTS) await writer.write(`${bodyOf(plant)}\n`);
     for (let index = 0n; index < 1_000_000n; index++) {
       await writer.write(
         `${bodyOf({ id: 1_000n + index * 7n, name: `plant ${index}`, tag: "indoor" })}\n`,
       );
     }
+
     await writer.end();
     await plantStore(["import", file], source);
     await plantStore(["export"], source, file);
@@ -255,6 +288,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     await plantStore(["export"], url, back);
     await plantStore(["import", back], target);
     await plantStore(["export"], target, again);
+
     for (const other of [back, again]) expect(Bun.spawnSync(["cmp", file, other]).exitCode).toBe(0);
   });
 });
@@ -270,16 +304,19 @@ test.skipIf(skipsCluster())(
     await using server = await startOn(url, 1_000);
     const ledger = makeLedger();
     const next = newPlants("silence");
+
     for (const [name, silence, end] of [
       ["no standby", () => standby.kill(), () => standby.restart()],
       ["a black hole", async () => proxy.set("black hole"), async () => proxy.set("forward")],
       ["no database", () => primary.kill(), () => primary.restart()],
     ] as const) {
       await requireReady(server.url, ledger, next);
+
       await silence();
       // The first question after a while may still have the verdict from before.
       await get(server.url, "/readyz");
       await Bun.sleep(1_500);
+
       const began = performance.now();
       const load = startLoad({
         url: server.url,
@@ -288,10 +325,12 @@ test.skipIf(skipsCluster())(
         next: limited(next, 640),
       });
       await requireUnavailable(server.url, ledger, next());
+
       const { responses } = await load.end;
       const seconds = ((performance.now() - began) / 1_000).toFixed(1);
       console.log(`| ${name} | ${JSON.stringify(responses)} in ${seconds} s |`);
       expect(Object.keys(responses)).toEqual(["503/5032"]);
+
       if (name !== "no database") {
         // Those included that the server left behind.
         const open = await primary.run(
@@ -299,9 +338,11 @@ test.skipIf(skipsCluster())(
         );
         expect(open.length).toBeLessThanOrEqual(12);
       }
+
       await end();
       await requireReady(server.url, ledger, next);
     }
+
     expect(await judge(url, ledger)).toEqual(INTACT);
   },
 );
@@ -325,23 +366,28 @@ test.skipIf(skipsCluster()).each([
       const load = startLoad({ url: server.url, connections: 48, ledger, next });
       await load.answers(2_000);
       await lose(primary, proxy);
+
       const lost = performance.now();
       // What watches over a pair of databases takes its time to notice.
       await Bun.sleep(1_000);
       await standby.run("SELECT pg_promote()");
+
       const promoted = performance.now();
       const before = ledger.acknowledgements();
       while (ledger.acknowledgements() <= before) await Bun.sleep(1);
       const back = performance.now() - promoted;
       const gap = performance.now() - lost;
+
       while (ledger.acknowledgements() < before + 1_000) await Bun.sleep(1);
       server.child.kill("SIGTERM");
       const { responses } = await load.end;
       const times = `200 again ${Math.round(back)} ms after the promotion, ${Math.round(gap)} ms after the loss`;
+
       // At the end the server is asked to stop, and refuses what comes after that.
       expect(["200", "409/4091", "503/5033"]).toEqual(
         expect.arrayContaining(Object.keys(responses)),
       );
+
       const size = `${times}, ${JSON.stringify(responses)}`;
       const verdict = await judge(standby.url("postgres"), ledger);
       expect(printed(`failover, ${name}`, size, verdict)).toEqual(INTACT);

@@ -19,6 +19,7 @@ const WAITS_FOR_LOCK =
 describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
   let cluster: PostgresCluster;
   withCluster((started) => (cluster = started));
+
   // Building it stops this process, where the deadlines of commands run.
   beforeAll(() => void executable());
 
@@ -44,19 +45,24 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
       const next = newPlants("locked tokens");
       await using rival = database.connect();
       await rival.unsafe(`BEGIN; ${lock}`).simple();
+
       // That it was used is to be recorded, and waits.
       expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
+
       while ((await database.run(WAITS_FOR_LOCK)).length === 0) await Bun.sleep(5);
       const probedAt = await lastProbe();
+
       while ((await lastProbe()) === probedAt) {
         expect(await get(server.url, "/readyz")).toBe("200");
         expect(verdictOf(await ask(server.url, postBytes(next())))).toBe("200");
         await Bun.sleep(20);
       }
+
       await rival.unsafe("COMMIT");
       expect(await database.plantStore("token", "revoke", "greenhouse")).toMatchObject({
         exitCode: 0,
       });
+
       await untilTokenIs(401, server.url, token);
       while ((await database.run("SELECT FROM tokens WHERE last_used_at IS NULL")).length > 0)
         await Bun.sleep(20);
@@ -92,6 +98,7 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
     await using rival = database.connect();
     await rival.unsafe("BEGIN; LOCK TABLE token_revision IN ACCESS EXCLUSIVE MODE").simple();
     const waits = `query ~ '^select "revision"' AND wait_event_type = 'Lock'`;
+
     for (;;) {
       const pid = await pidWhere(database, waits);
       process.kill(pid, "SIGSTOP");
@@ -99,6 +106,7 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
         `SELECT pid FROM pg_stat_activity WHERE pid = ${pid} AND ${waits}`,
       );
       if (still.length > 0) return pid;
+
       // It had waited for as long as it may, and the next one has begun.
       process.kill(pid, "SIGCONT");
     }
@@ -115,6 +123,7 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
       await using server = await startServer({ env: { DATABASE_URL: database.url } });
       const next = newPlants("a hanging connection");
       expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
+
       const pid = await stopReading(database);
       try {
         expect(await database.plantStore("token", "revoke", "greenhouse")).toMatchObject({
@@ -135,20 +144,25 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
       await using database = await emptyDatabase();
       await database.run("CREATE ROLE gardener LOGIN", "GRANT ALL ON SCHEMA public TO gardener");
       const url = database.url.replace("postgres@", "gardener@");
+
       // A tenth of it is for saying why: on a busy machine a tenth of a second is too short.
       const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, REQUEST_TIMEOUT_MS: "4000" };
       await using server = await startServer({ env });
       const endSessions =
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gardener'";
+
       await database.run("ALTER ROLE gardener SET default_transaction_read_only = on", endSessions);
       expect(await readError(await post(server.url))).toMatchObject({
         error: 5032,
         message: expect.stringContaining("storage is read-only"),
       });
+
       await database.run("ALTER ROLE gardener RESET default_transaction_read_only");
       expect((await post(server.url)).status).toBe(200);
+
       await database.run("ALTER TABLE plants OWNER TO postgres");
       expect(await get(server.url, "/readyz")).toBe("503/5032");
+
       await database.run("ALTER TABLE plants OWNER TO gardener");
       while ((await fetch(`${server.url}/readyz`)).status !== 200) await Bun.sleep(50);
     },

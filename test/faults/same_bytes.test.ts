@@ -37,6 +37,7 @@ test.skipIf(skipsDatabase())(
       seed: seed & 0x7fffffff,
     });
     const counts: Record<string, number> = {};
+
     for (const wave of wavesOf(requests)) {
       const [expected = [], ...others] = await Promise.all(
         services.map((serve) => Promise.all(wave.map(serve))),
@@ -44,10 +45,12 @@ test.skipIf(skipsDatabase())(
       for (const other of others) expect(other).toEqual(expected);
       for (const { status } of expected) counts[status] = (counts[status] ?? 0) + 1;
     }
+
     const [expected, ...others] = await Promise.all(
       databases.map(async (one) => Array.fromAsync(one.pages())),
     );
     for (const other of others) expect(other.flat()).toEqual(expected?.flat() ?? []);
+
     console.log(
       `same bytes: ${requests.length} requests, ${JSON.stringify(counts)}, ${expected?.flat().length} plants`,
     );
@@ -77,15 +80,19 @@ const WAVE = 64;
 function* wavesOf(requests: readonly WireRequest[]): Generator<readonly WireRequest[]> {
   let wave: WireRequest[] = [];
   let ids = new Set<bigint>();
+
   for (const request of requests) {
     const plant = judgeBody(request.body);
     const id = "error" in plant ? undefined : plant.id;
+
     if (wave.length === WAVE || (id !== undefined && ids.has(id))) {
       yield wave;
       [wave, ids] = [[], new Set()];
     }
+
     wave.push(request);
     if (id !== undefined) ids.add(id);
   }
+
   yield wave;
 }

@@ -82,6 +82,7 @@ export async function eachFault(
   let faults = 0;
   let told = 0;
   let acknowledged = 0;
+
   for (const number of numbers) {
     using disk = makeDisk({ shim: true });
     const ledger = makeLedger();
@@ -91,6 +92,7 @@ export async function eachFault(
     if (disk.isRaised("hit")) faults++;
     else if (endsEarly) break;
   }
+
   const size = `${faults} faults, ${told} told to another server, ${acknowledged} acknowledged`;
   return { verdict: printed(experiment, size, verdict), faults };
 }

@@ -26,6 +26,7 @@ test.concurrent.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"] as const)(
     await using server = await startOnDisk({ env: { SHUTDOWN_TIMEOUT_MS: "5000" } });
     const { disk, ledger } = server;
     expect((await send(server.url, ledger, fern)).status).toBe(200);
+
     await sendHalf(server.url);
     // Bun would wait half a minute for the rest of the body.
     expect(await stop(server, signal)).toBe(0);
@@ -51,6 +52,7 @@ test.concurrent.each([
       const usual = /^\{"@timestamp":.*"(?:level":"INFO|message":"Event loop blocked)".*\n/gm;
       expect((await starting.stderr.end).replaceAll(usual, "")).toBe("");
     }
+
     await using server = await startServer(disk.server());
     const ledger = makeLedger();
     expect((await send(server.url, ledger, fern)).status).toBe(200);
@@ -84,12 +86,14 @@ async function drains(times: number, program?: readonly string[]): Promise<Verdi
   let verdict = INTACT;
   let answered = 0;
   let late = 0;
+
   for (let drain = 0; drain < times + late; drain++) {
     await using server = await startServer(disk.server({ program }));
     const load = startLoad({ url: server.url, connections: 64, ledger, next });
     await Bun.sleep(50 + random() * 200);
     using delay = monitorEventLoopDelay();
     delay.enable();
+
     const [exitCode, { responses, unanswered, wrong }] = await Promise.all([
       stop(server),
       load.end,
@@ -97,13 +101,16 @@ async function drains(times: number, program?: readonly string[]): Promise<Verdi
     const context = `Drain ${drain}: ${unanswered} unanswered, ${JSON.stringify(responses)}`;
     if (unanswered > 0 && delay.max / 1e6 >= LATE_MS && late < times) late++;
     else expect(unanswered, context).toBe(0);
+
     expect({ exitCode, wrong }, context).toEqual({ exitCode: 0, wrong: 0 });
     expect(["200", "409/4091", "503/5033"], context).toEqual(
       expect.arrayContaining(Object.keys(responses)),
     );
+
     answered += load.answered();
     verdict = worse(verdict, ledger.judge(disk.database));
   }
+
   const size = `${times} drains with 0 unanswered, ${late} of late clients, ${answered} answered, ${ledger.acknowledgements()} acknowledged`;
   return printed("SIGTERM under 64-way load", size, verdict);
 }

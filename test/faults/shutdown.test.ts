@@ -19,19 +19,24 @@ test.concurrent(
     using other = new Database(disk.database);
     other.run("BEGIN IMMEDIATE");
     ledger.attempt(fern);
+
     const connection = await connect(server.url);
     connection.send(postBytes(fern));
     expect(await get(server.url, "/livez")).toBe("200");
+
     server.child.kill("SIGTERM");
     // No new connection is taken: whoever is connected then has a request in flight, or is closed.
     const connectOnce = () => connect(server.url).catch(() => undefined);
+
     for (let taken = await connectOnce(); taken !== undefined; taken = await connectOnce()) {
       taken.close();
       await Bun.sleep(10);
     }
+
     other.run("ROLLBACK");
     const response = await connection.response();
     expect([response?.status, response?.headers.get("connection")]).toEqual([200, "close"]);
+
     ledger.acknowledge(fern);
     expect(await exitCodeOf(server.child)).toBe(0);
     expect(ledger.judge(disk.database)).toEqual(INTACT);
@@ -46,10 +51,12 @@ test.concurrent.each([
   if (isUnderNohup && skipsProc()) return;
   await using server = await startOnDisk({ program: isUnderNohup ? underNohup() : undefined });
   const { disk, ledger } = server;
+
   for (const plant of [fern, { id: 2n, name: "Moss" }]) {
     server.child.kill(signal);
     expect((await send(server.url, ledger, plant)).status).toBe(200);
   }
+
   expect(await stop(server)).toBe(0);
   expect(ledger.judge(disk.database)).toEqual(INTACT);
 });

@@ -67,16 +67,19 @@ test.skipIf(skipsProc())(
     const { pid } = server.child;
     const random = randomFrom(printedSeed("soak"));
     const next = randomPlants(random, { again: 0.2 });
+
     const kinds = oddClients(url, ledger, next, random, (signer) => {
       const exp = Math.floor(Date.now() / 1_000) + 600;
       const claims = { iss: ISSUER, aud: AUDIENCE, exp, jti: crypto.randomUUID() };
       return signed(signer === "provider" ? key : forger, claims);
     });
+
     const descriptors = () => readdirSync(`/proc/${pid}/fd`).length;
     const before = descriptors();
 
     const over = new AbortController();
     const good = startLoad({ url, connections: 64, ledger, next, endOn: [] });
+
     const odd = kinds.map(async ([name, clients, pauseMs, expected, once]) => {
       const counts: Record<string, number> = {};
       const repeat = async () => {
@@ -86,27 +89,34 @@ test.skipIf(skipsProc())(
           await Bun.sleep(pauseMs);
         }
       };
+
       await Promise.all(Array.from({ length: clients }, repeat));
       console.log(`${name}: ${JSON.stringify(counts)}`);
       const unexpected = Object.keys(counts).filter(
         (seen) => !expected.test(seen) && !seen.startsWith("503/"),
       );
+
       return unexpected.map((seen) => `${name}: ${seen}`);
     });
+
     // A tenth of the time warms it up.
     await Bun.sleep(SECONDS * 100);
     const first = await meanMemory(pid, SECONDS * 100);
     await Bun.sleep(SECONDS * 800);
+
     const last = await meanMemory(pid, SECONDS * 100);
     over.abort();
     const { responses, unanswered, wrong } = await good.stop();
     expect((await Promise.all(odd)).flat()).toEqual([]);
+
     console.log(`good plants: ${JSON.stringify(responses)}`);
     const [firstMebibytes, lastMebibytes] = [first, last].map((bytes) =>
       Math.round(bytes / 2 ** 20),
     );
     console.log(`memory: ${firstMebibytes} MiB in the first tenth, ${lastMebibytes} in the last`);
+
     expect({ unanswered, wrong }).toEqual({ unanswered: 0, wrong: 0 });
+
     const { "200": stored = 0, "409/4091": taken = 0 } = responses;
     expect(
       Object.keys(responses).filter((seen) => !/^(?:200|409\/4091|503\/\d+)$/.test(seen)),
@@ -120,6 +130,7 @@ test.skipIf(skipsProc())(
     expect(last - first).toBeLessThanOrEqual(MEMORY_BOUND);
     expect(await stop(server)).toBe(0);
     expect(ledger.acknowledgements()).toBeGreaterThan(0);
+
     const size = `${SECONDS} s, ${ledger.attempts()} sent, ${ledger.acknowledgements()} acknowledged`;
     expect(printed("soak", size, ledger.judge(disk.database))).toEqual(INTACT);
   },
@@ -136,6 +147,7 @@ async function meanMemory(pid: number, milliseconds: number): Promise<number> {
   ) {
     samples.push(memoryOf(pid).now);
   }
+
   return samples.reduce((sum, sample) => sum + sample, 0) / samples.length;
 }
 
@@ -165,6 +177,7 @@ function oddClients(
   const ask = (bytes: string | Uint8Array) =>
     onConnection(url, (connection) => connection.request(bytes));
   const post = (body: string, token?: string) => ask(postBytes(body, token));
+
   /** Sends a plant, tells the ledger, and says what came of it. */
   const store = async (send: (plant: NewPlant) => Promise<string>) => {
     const plant = next();
@@ -173,6 +186,7 @@ function oddClients(
     if (seen === "200") ledger.acknowledge(plant);
     return seen === "409/4091" && !ledger.hasRival(plant) ? "409 without a rival" : seen;
   };
+
   const storeSlowly = (plant: NewPlant) =>
     onConnection(url, (connection) => sendSlowly(connection, postBytes(plant)));
   const authorized = `\r\nAuthorization: Bearer ${TOKEN}\r\n\r\n`;

@@ -22,10 +22,12 @@ test.skipIf(skipsTmpfs())(
     using disk = makeDisk({ shim: false });
     using _ = smallDisk(disk.path, "size=1m");
     const ballast = join(disk.path, "ballast");
+
     writeFileSync(ballast, new Uint8Array(400_000));
     await using server = await startServer(disk.server());
     const ledger = makeLedger();
     const next = newPlants("full disk");
+
     const load = startLoad({
       url: server.url,
       connections: 8,
@@ -33,11 +35,14 @@ test.skipIf(skipsTmpfs())(
       next: limited(next, 600),
       endOn: ["503/5032"],
     });
+
     expect(Object.keys((await load.end).responses).toSorted()).toEqual(["200", "503/5032"]);
+
     fill(join(disk.path, "filler"));
     // What is left of the WAL's last page may still take a commit or two.
     while ((await get(server.url, "/readyz")) === "200") await Bun.sleep(50);
     expect(await requireUnavailable(server.url, ledger, next())).toContain("storage is full");
+
     rmSync(ballast);
     await requireReady(server.url, ledger, next);
     expect(ledger.judge(disk.database)).toEqual(INTACT);
@@ -49,9 +54,11 @@ test("a plant that waits for a lock past its deadline gets 503, and the next one
   const { disk, ledger } = server;
   using other = new Database(disk.database);
   other.run("BEGIN IMMEDIATE");
+
   expect(await requireUnavailable(server.url, ledger, fern)).toMatch(
     /locked by another process|in time/,
   );
+
   other.run("ROLLBACK");
   await requireReady(server.url, ledger, () => fern);
   expect(ledger.judge(disk.database)).toEqual(INTACT);
@@ -81,6 +88,7 @@ test.each([0, 100_000])(
 
     const seen: { readonly sentMs: number; readonly status: number }[] = [];
     const sending: Promise<unknown>[] = [];
+
     for (let sentMs = 0; sentMs < 20_000; sentMs = performance.now() - revokedAt) {
       if (seen.some(({ status }) => status === 401)) break;
       const sent = post(server.url, undefined, { token: secret }).then(({ status }) =>
@@ -90,6 +98,7 @@ test.each([0, 100_000])(
       sending.push(sent, get(server.url, "/readyz"));
       await Bun.sleep(100);
     }
+
     await Promise.all(sending);
     holder.kill();
     const acceptedMs = Math.max(
@@ -99,6 +108,7 @@ test.each([0, 100_000])(
     console.log(
       `a revoked token beside ${others} others: accepted for ${Math.round(acceptedMs)} ms`,
     );
+
     expect(acceptedMs).toBeLessThan(5_000);
   },
 );
@@ -146,8 +156,10 @@ test.each([
     await startLoad({ url: server.url, connections: 4, ledger, next }).end;
   }
   change(disk.database);
+
   await using server = await startServer(disk.server());
   await requireReady(server.url, ledger, () => fern);
+
   const verdict = ledger.judge(disk.database);
   expect({ ...verdict, lost: 0 }).toEqual(INTACT);
   expect(verdict.lost).toBeLessThanOrEqual(mostLost);
@@ -163,10 +175,13 @@ test.skipIf(skipsTmpfs())(
       expect((await send(server.url, makeLedger(), fern)).status).toBe(200);
       expect(await stop(server)).toBe(0);
     }
+
     expect(Bun.spawnSync(["mount", "-o", "remount,ro", disk.path]).exitCode).toBe(0);
+
     const run = await runToEnd(onFreePort(disk.server()));
     expect(run.exitCode).toBe(1);
     expect(run.stderr).toMatch(/^Cannot open database "[^"]+": [^\n]*\n$/);
+
     for (const args of [["check"], ["export"], ["backup", "/dev/shm/backup.db"]]) {
       expect(await runToEnd({ ...disk.server(), args })).toEqual({
         exitCode: 1,

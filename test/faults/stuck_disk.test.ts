@@ -17,13 +17,16 @@ async function stuckServer(env: Record<string, string>, clients: number) {
   const next = newPlants("stuck disk");
   const load = (connections: number) =>
     startLoad({ url, connections, ledger, next: limited(next, connections) }).end;
+
   disk.raise("hang");
   const first = load(1);
   await disk.hit();
   const others = load(clients - 1);
   while (ledger.attempts() < clients) await Bun.sleep(1);
+
   // Behind the others: once it has its response, the server has read them.
   expect(await get(url, "/livez")).toBe("200");
+
   const opened = stack.move();
   return {
     ...server,
@@ -44,8 +47,10 @@ test.concurrent.skipIf(skipsShim())(
     const requests = [getBytes("/livez"), getBytes("/readyz"), notJson, noToken];
     const seen = await Promise.all(requests.map(async (bytes) => verdictOf(await ask(url, bytes))));
     expect(seen).toEqual(["200", "503/5032", "400/4001", "401/4012"]);
+
     const refused = await ask(url, postBytes(next()));
     expect([verdictOf(refused), refused.headers.get("retry-after")]).toEqual(["503/5031", "1"]);
+
     // The hang ends here: the responses above came in spite of it.
     disk.clear("hang");
     expect(await stuck.responses()).toEqual([{ "200": 1 }, { "200": 7 }]);
@@ -61,9 +66,11 @@ test.concurrent.skipIf(skipsShim())(
     const { url, disk, ledger } = stuck;
     expect(await stuck.responses()).toEqual([{ "503/5032": 1 }, { "503/5032": 19 }]);
     expect(await get(url, "/livez")).toBe("200");
+
     disk.clear("hang");
     await requireReady(url, ledger, () => ({ id: 1n, name: "Fern" }));
     expect(ledger.judge(disk.database)).toEqual(INTACT);
+
     // The Fern, and the one of the twenty that was being committed.
     using database = new Database(disk.database, { readonly: true });
     expect(database.query("SELECT count(*) FROM plants").values()).toEqual([[2]]);
@@ -94,6 +101,7 @@ test.concurrent.skipIf(skipsShim())(
     await stderr.until(/Stopping: finishing the requests in flight/);
     disk.raise("fail-sync");
     disk.clear("hang");
+
     expect(await stuck.responses()).toEqual([{ "503/5032": 1 }, {}]);
     expect(await exitCodeOf(child)).toBe(1);
     expect(await stderr.end).toContain(FAILED);

@@ -113,18 +113,21 @@ interface SyncErrorOptions {
 function syncErrors({ numbers, fault = "failSync", heavy = false, program }: SyncErrorOptions) {
   const experiment = `${heavy ? "checkpoints too, " : ""}${fault}`;
   const seed = printedSeed(experiment);
+
   return eachFault(experiment, numbers, async (disk, ledger, number) => {
     await using server = start(
       onFreePort(disk.server({ faults: { power: true, [fault]: number }, program })),
     );
     const plants = plantsOf(seed + number, { heavy, plants: fault === "failSync" ? 60 : 150 });
     const load = await loadOf(server, ledger, plants, heavy ? 32 : 8);
+
     if (fault === "failSync") await requireEnd(server, load, () => disk.isRaised("hit"), number);
     else {
       // A server that did not die may do so while it closes the database.
       await (disk.isRaised("hit") ? exitCodeOf(server.child) : stop(server));
       if (server.child.signalCode !== "SIGKILL") expect(server.child.exitCode).toBe(0);
     }
+
     return await judgeAfter(disk, ledger, { losesPower: true });
   });
 }
@@ -147,25 +150,30 @@ function plantsOf(
 function twoServerSyncErrors(numbers: Iterable<number>, program: readonly string[]) {
   const experiment = "a failed fsync, two servers on a file";
   const seed = printedSeed(experiment);
+
   const run = async (disk: Disk, ledger: Ledger, failSync: number) => {
     const next = randomPlants(randomFrom(seed + failSync), { again: 0.3 });
     await using one = start(
       onFreePort(disk.server({ faults: { power: true, failSync }, program })),
     );
     await using other = start(onFreePort(disk.server({ faults: { power: true }, program })));
+
     // Both listen before either is loaded, and each gets as many plants: the other could store all
     // of them otherwise.
     await Promise.all([urlOf(one), urlOf(other)]);
     const [load, otherLoad] = await Promise.all(
       [one, other].map((each) => loadOf(each, ledger, limited(next, 120), 6)),
     );
+
     // The fault may also come at the end, when the WAL is moved.
     await requireEnd(one, load, () => disk.isRaised("hit"), failSync);
     await requireEnd(other, otherLoad, () => disk.isRaised("told"), failSync);
+
     // Every second time the next server comes before the power loss, and finds what the page cache
     // has.
     return await judgeAfter(disk, ledger, { losesPower: failSync % 2 === 0 });
   };
+
   return eachFault(experiment, numbers, run, { endsEarly: false });
 }
 

@@ -76,6 +76,7 @@ async function unsynced({ how, more, program, reads = false }: UnsyncedOptions):
   const options = disk.server({ faults: { power: true, seed }, program });
   const ledger = makeLedger();
   const next = randomPlants(randomFrom(seed), { again: 0 });
+
   {
     await using server = await startServer(options);
     await startLoad({ url: server.url, connections: 8, ledger, next: limited(next, 100) }).end;
@@ -93,10 +94,12 @@ async function unsynced({ how, more, program, reads = false }: UnsyncedOptions):
     if (how === "killed") server.child.kill("SIGKILL");
     await Promise.all([load.end, exitCodeOf(server.child)]);
   }
+
   disk.clear(flag);
   if (reads) await requireRefused(options, disk.database);
   const unknown = ledger.unknown();
   const others = limited(next, more);
+
   {
     await using server = await startServer(options);
     await startLoad({
@@ -106,6 +109,7 @@ async function unsynced({ how, more, program, reads = false }: UnsyncedOptions):
       next: () => unknown.pop() ?? others(),
     }).end;
   }
+
   disk.losePower();
   return printed(
     experiment,

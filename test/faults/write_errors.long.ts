@@ -42,6 +42,7 @@ test.skipIf(skipsShim()).each([
         return ledger.judge(disk.database);
       },
     );
+
     expect(verdict).toEqual(INTACT);
     // Else the numbers are past the end of a run, and nothing was tried.
     expect(faults).toBeGreaterThanOrEqual(
@@ -60,6 +61,7 @@ async function runWith(
   const context = JSON.stringify(faults);
   await using program = start(onFreePort(disk.server({ faults })));
   const url = await urlOf(program);
+
   if (url === undefined) {
     // A server that cannot start says so in one line, and the next one can once the disk is well
     // again.
@@ -68,18 +70,21 @@ async function runWith(
     disk.clear("sick");
     return settle(disk.server(), ledger);
   }
+
   const next = limited(randomPlants(random), 60);
   const { responses, unanswered } = await startLoad({ url, connections: 4, ledger, next }).end;
   expect(unanswered, context).toBe(0);
   expect(["200", "409/4091", "503/5032"], context).toEqual(
     expect.arrayContaining(Object.keys(responses)),
   );
+
   // What is stored already needs no write, and is answered 200 also by a sick disk.
   const fresh = randomPlants(random, { again: 0 });
   const wasHit = disk.isRaised("hit");
   if (wasHit && disk.isRaised("sick")) await requireUnavailable(url, ledger, fresh());
   disk.clear("sick");
   if (wasHit) await requireReady(url, ledger, fresh);
+
   const exitCode = await stop(program);
   // A fault while the database is closed is told, and loses nothing: the WAL stays.
   expect(exitCode, context).toBe(wasHit === disk.isRaised("hit") ? 0 : 1);

@@ -263,6 +263,7 @@ test.each<[returned: unknown, message: string]>([
   const add = async () => returned as AddOutcome[];
   const commits = groupCommit({ ...memoryStore(), add }, { defer: queueMicrotask, onCommit });
   const rejected = { status: "rejected", reason: { name: "TypeError", message } };
+
   expect(await Promise.allSettled([commits.add(FERN), commits.add(MOSS)])).toMatchObject([
     rejected,
     rejected,
@@ -329,8 +330,10 @@ test("without setImmediate a lone plant waits for a timer", async () => {
   Reflect.deleteProperty(globalThis, "setImmediate");
   const outcome = groupCommit(memoryStore()).add(FERN);
   Object.assign(globalThis, { setImmediate });
+
   // The other one is for its deadline.
   expect(jest.getTimerCount()).toBe(2);
+
   jest.advanceTimersByTime(1);
   expect(await outcome).toBe("added");
 });
@@ -370,8 +373,10 @@ function timeline(options: GroupCommitOptions = {}) {
   const events: string[] = [];
   const inFlight: (PromiseWithResolvers<readonly StoreOutcome[]> & { readonly count: number })[] =
     [];
+
   /** What waits for the next turn. */
   const waiting: (() => void)[] = [];
+
   const add: PlantStore["add"] = (plants, { timeoutMs }) => {
     const ids = plants.map(({ id }) => id).join(" ");
     events.push(`store ${ids}${options.timeoutMs === undefined ? "" : ` in ${timeoutMs}`}`);
@@ -379,6 +384,7 @@ function timeline(options: GroupCommitOptions = {}) {
     inFlight.push(batch);
     return batch.promise;
   };
+
   const defer = (run: () => void) => void waiting.push(run);
   const commits = groupCommit({ ...memoryStore(), add }, { defer, ...options });
 
@@ -435,6 +441,7 @@ function timeline(options: GroupCommitOptions = {}) {
       await act(...words);
       await promisesSettled();
     }
+
     return events.splice(0).join("; ");
   }
 

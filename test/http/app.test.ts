@@ -23,6 +23,7 @@ test("createApp() prints internal errors by default, with the request's id and t
     authenticate: staticTokens([TOKEN]),
   });
   await app.fetch(postPlant("{"));
+
   const response = await app.fetch(postPlant(FERN, { "x-request-id": "request-1" }));
   expect(await readError(response)).toMatchObject({ status: 500, error: 5001 });
   expect(print.mock.calls).toEqual([["Request request-1 failed:", cause]]);
@@ -53,6 +54,7 @@ test("a request in a Proxy, as of h3 and Next.js, may have a query", async () =>
       return typeof value === "function" ? value.bind(target) : value;
     },
   });
+
   expect((await testApp().fetch(proxied)).status).toBe(200);
 });
 
@@ -100,14 +102,17 @@ test("/readyz answers 503 in the error shape while no plant could be stored, to 
   const check = (method: string) =>
     app.fetch(new Request("http://localhost:3000/readyz", { method }));
   const message = "storage is full; send the plant again later";
+
   ready.mockRejectedValue(new PlantStoreError("storage_unavailable", message));
   expect(await readError(await check("GET"))).toEqual({ status: 503, error: 5032, message });
+
   const head = await check("HEAD");
   expect([head.status, head.headers.get("cache-control"), await head.text()]).toEqual([
     503,
     "no-store",
     "",
   ]);
+
   ready.mockResolvedValue();
   expect((await check("GET")).status).toBe(200);
 });
@@ -118,6 +123,7 @@ test("while the server shuts down every response asks to close its connection, w
     isShuttingDown = true;
     return "added" as const;
   };
+
   const app = testApp({ plants: { add }, isShuttingDown: () => isShuttingDown });
   const responses = [
     await app.fetch(postPlant(FERN)),
@@ -170,6 +176,7 @@ test("an error of a second copy of the package has its own status", async () => 
   const copy: typeof errors = await import(`../../src/errors.ts?${"copy"}`);
   const cause = new copy.PlantStoreError("storage_unavailable", "storage is full");
   expect(Object.getPrototypeOf(cause)).not.toBe(PlantStoreError.prototype);
+
   const app = testApp({ plants: { add: () => Promise.reject(cause) } });
   expect(await readError(await app.fetch(postPlant(FERN)))).toEqual({
     status: 503,

@@ -20,10 +20,12 @@ test("bad credentials of every kind get the same bytes, which do not quote them;
   const { app, asked } = appThatAsks(refused("for a test"));
   const malformed = MALFORMED_CREDENTIALS.map(([, authorization]) => authorization);
   const responses = new Set<string>();
+
   for (const authorization of ["", ...malformed, "Bearer unknown", `Bearer ${TOKEN}`]) {
     const response = await app.fetch(postPlant(FERN, { authorization, "x-request-id": "same" }));
     responses.add(JSON.stringify([response.status, [...response.headers], await response.text()]));
   }
+
   expect([...responses]).toEqual([expect.stringMatching(/^\[401,/)]);
   expect([...responses].join()).not.toContain(TOKEN);
   expect(asked).toEqual(["unknown", TOKEN]);
@@ -54,6 +56,7 @@ test("each of many concurrent requests waits for the verdict on its own token", 
     app.fetch(postPlant({ id: i, name: "Fern" }, { authorization: `Bearer token${i % 4}` })),
   );
   const statuses = (await Promise.all(requests)).map(({ status }) => status);
+
   expect(statuses).toEqual(Array.from({ length: 100 }, (_, i) => [200, 403, 403, 401][i % 4] ?? 0));
 });
 

@@ -83,8 +83,10 @@ test("a body in many chunks lets the event loop turn, less and less often", asyn
       if (++chunks === 2_000) controller.close();
     },
   });
+
   turn();
   expect(await readError(await testApp().fetch(postPlant(body)))).toMatchObject({ error: 4001 });
+
   isRead = true;
   expect(chunksAtTurn[0]).toBeLessThan(100);
   // One for every 16 chunks would be 125.
@@ -94,6 +96,7 @@ test("a body in many chunks lets the event loop turn, less and less often", asyn
 test("a body that breaks off is 400, and stores nothing", async () => {
   const app = testApp();
   const half = new TextEncoder().encode(FERN);
+
   for (const [stream, headers] of [
     [streamOf(broken()), {}],
     [streamOf(broken(half)), {}],
@@ -105,6 +108,7 @@ test("a body that breaks off is 400, and stores nothing", async () => {
       message: "the body did not arrive completely",
     });
   }
+
   const other = await app.fetch(postPlant({ id: 1, name: "Ivy" }));
   expect(await readPlant(other)).toMatchObject({ status: 200 });
 });
@@ -131,5 +135,6 @@ function endless() {
     },
     { highWaterMark: 0 },
   );
+
   return { stream, progress };
 }

@@ -21,6 +21,7 @@ test("a preflight of a known origin is answered 204 without credentials, and nam
     "access-control-request-headers": "authorization,content-type",
   });
   const { status, headers } = await app().fetch(request);
+
   expect([status, Object.fromEntries(headers)]).toEqual([
     204,
     {
@@ -56,6 +57,7 @@ test("OPTIONS is 405 if it is not a preflight, 404 to an unknown path and 400 wi
     method: "OPTIONS",
     headers: { origin: ORIGIN },
   });
+
   for (const [request, status] of [
     [options, 405],
     [preflight("/nowhere"), 404],

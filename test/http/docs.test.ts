@@ -41,6 +41,7 @@ test.each(COMPRESSED)(
   async (path, type) => {
     const plain = await get(path);
     const gzip = await get(path, { "accept-encoding": "gzip, deflate, br, zstd" });
+
     for (const { status, headers } of [plain, gzip]) {
       expect(status).toBe(200);
       expect(headers.get("content-type")).toBe(type);
@@ -49,10 +50,12 @@ test.each(COMPRESSED)(
       expect(headers.get("x-content-type-options")).toBe("nosniff");
       expect(headers.get("content-security-policy")).toContain("default-src 'none'");
     }
+
     expect([plain.headers.get("content-encoding"), gzip.headers.get("content-encoding")]).toEqual([
       null,
       "gzip",
     ]);
+
     const whole = await plain.bytes();
     const compressed = await gzip.bytes();
     expect(compressed.length).toBeLessThan(whole.length);
@@ -104,6 +107,7 @@ test.each([...COMPRESSED.map(([path]) => path), "/swagger/favicon-32x32.png"])(
       const first = await get(path, { "accept-encoding": encoding });
       const etag = first.headers.get("etag") ?? "";
       expect(etag).toMatch(/^"[0-9a-f]{32}(-gzip)?"$/);
+
       for (const known of [etag, `W/${etag}`, `"x", ${etag}`, "*"]) {
         const again = await get(path, { "accept-encoding": encoding, "if-none-match": known });
         expect([again.status, await again.text()]).toEqual([304, ""]);
@@ -111,11 +115,13 @@ test.each([...COMPRESSED.map(([path]) => path), "/swagger/favicon-32x32.png"])(
           expect(again.headers.get(name)).toBe(first.headers.get(name));
         }
       }
+
       const long = await get(path, {
         "accept-encoding": encoding,
         "if-none-match": etag.padEnd(1_001, ","),
       });
       expect(long.status).toBe(200);
+
       const other = await get(path, { "accept-encoding": encoding, "if-none-match": '"x", W/"y"' });
       expect(other.status).toBe(200);
     }
@@ -127,10 +133,12 @@ test("a file has one ETag for each encoding, and HEAD tells what GET does", asyn
   const plain = await get("/swagger");
   const gzip = await get("/swagger", headers);
   expect(gzip.headers.get("etag")).not.toBe(plain.headers.get("etag"));
+
   const head = await get("/swagger", headers, "HEAD");
   for (const name of ["etag", "content-encoding", "content-type", "vary"]) {
     expect(head.headers.get(name)).toBe(gzip.headers.get(name));
   }
+
   expect(head.headers.get("content-length")).toBe(String((await gzip.bytes()).length));
 });
 
@@ -143,6 +151,7 @@ test("a file that could not be read once is read again", async () => {
       return swaggerUi["swagger-ui.css"];
     },
   };
+
   const unlucky = testApp({ docsFiles, observer: { onError() {}, onResponse() {} } });
   const request = () => unlucky.fetch(new Request("http://localhost/swagger/swagger-ui.css"));
   const statuses = [(await request()).status, (await request()).status, (await request()).status];

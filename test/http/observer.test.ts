@@ -13,6 +13,7 @@ function watchedApp() {
       void errors.push({ code, reason, requestId }),
     onResponse: (answered: CompletedRequest) => void responses.push(answered),
   };
+
   return { app: testApp({ observer }), responses, errors };
 }
 
@@ -45,6 +46,7 @@ test("the observer is told method, path and status of every response, and no pat
   await app.fetch(new Request("http://localhost/secret"));
   await app.fetch(new Request("http://a/livez"));
   await app.fetch(new Request("http://localhost/livez", { headers: { host: "a#b" } }));
+
   expect(responses.map(({ method, path, status }) => [method, path, status])).toEqual([
     ["POST", "/plants", 200],
     ["GET", "/plants", 405],
@@ -52,6 +54,7 @@ test("the observer is told method, path and status of every response, and no pat
     ["GET", "/livez", 200],
     ["GET", "/livez", 400],
   ]);
+
   for (const { durationMs } of responses) expect(durationMs).toBeGreaterThan(0);
   expect(new Set(responses.map(({ requestId }) => requestId)).size).toBe(responses.length);
 });
@@ -65,10 +68,12 @@ test("the observer is told of a bad Host, and why credentials were refused, but 
     { authorization: null },
   ];
   const requestIds: (string | null)[] = [];
+
   for (const headers of bad) {
     const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, headers));
     requestIds.push(response.headers.get("x-request-id"));
   }
+
   expect(errors.map(({ code, reason }) => [code, reason])).toEqual([
     ["malformed_request", undefined],
     ["invalid_credentials", "unknown"],

@@ -58,6 +58,7 @@ const offline = () => Promise.reject(new Error("the document must stand alone"))
 
 test("the document is OpenAPI 3.0, and passes Redocly's strict rules without a problem", async () => {
   expect(served.openapi).toStartWith("3.0.");
+
   const problems = await lintFromString({
     source: JSON.stringify(served, null, 2),
     config: await createConfig({ extends: ["recommended-strict"] }),
@@ -80,6 +81,7 @@ test("the OpenAPI document has the contract's version, a licence, whom to ask, a
   const rows = CODES.map(
     (code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |\n`,
   );
+
   expect(served.info).toEqual({
     title: "Plant Store",
     version: "1.0.0",
@@ -147,10 +149,12 @@ test.each(RESPONSES)(
     }));
     const { headers, ...response } = responses[status] ?? {};
     expect(Object.keys(headers ?? {})).toEqual([...names]);
+
     const examples = causes.map(({ code, error, message }) => [
       code,
       { summary: `${error}`, value: { error, message } },
     ]);
+
     expect<unknown>(response).toEqual({
       description:
         causes.map(({ error, situation }) => `${error}: ${situation}`).join("\n\n") || described,
@@ -208,6 +212,7 @@ test("the OpenAPI document has the contract's schemas, and nothing of Elysia's o
       },
     },
   });
+
   expect(NUMBERS.filter((number) => number < 4000 || number > 5999)).toEqual([]);
 });
 
@@ -216,12 +221,15 @@ test("each example of the operation's request is answered with the response's ex
     string,
     OpenAPIV3.ExampleObject
   >;
+
   const received = responses["200"]?.content?.["application/json"]?.examples;
   const app = testApp();
+
   for (const [name, { summary, value }] of Object.entries(sent)) {
     const response = await app.fetch(postPlant(value));
     expect(received?.[name]).toEqual({ summary: summary ?? "", value: await response.json() });
   }
+
   expect(Object.keys(sent)).toEqual(["with_tag", "without_tag"]);
 });
 

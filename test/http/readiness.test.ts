@@ -15,10 +15,13 @@ test("readiness() probes once for many who check at once, and again only when th
   const checks = Array.from({ length: 100 }, ready);
   probes[0]?.resolve();
   await Promise.all(checks);
+
   expect(jest.getTimerCount()).toBe(0);
+
   jest.advanceTimersByTime(499);
   await ready();
   expect(probes).toHaveLength(1);
+
   jest.advanceTimersByTime(1);
   void ready();
   expect(probes).toHaveLength(2);
@@ -29,12 +32,15 @@ test("readiness() keeps a probe's error as long as its success; an unforeseen er
   const first = outcome(ready());
   probes[0]?.reject(FULL);
   expect(await first).toBe(FULL);
+
   jest.advanceTimersByTime(499);
   expect(await outcome(ready())).toBe(FULL);
+
   jest.advanceTimersByTime(1);
   const second = outcome(ready());
   const cause = new Error("42501");
   probes[1]?.reject(cause);
+
   expect(await second).toMatchObject({ ...HANGS, cause });
 });
 
@@ -44,10 +50,12 @@ test("readiness() waits a second for the probe when the verdict is stale, even a
   probes[0]?.resolve();
   await first;
   await advance(60_000);
+
   let verdict: unknown = "none yet";
   void outcome(ready()).then((found) => (verdict = found));
   await advance(900);
   expect(verdict).toBe("none yet");
+
   await advance(100);
   expect(verdict).toMatchObject(HANGS);
 });
@@ -57,8 +65,10 @@ test("readiness() rejects at once while a probe hangs, starts no other, and reso
   const first = outcome(ready());
   await advance(100);
   expect(await first).toMatchObject(HANGS);
+
   await advance(60_000);
   expect(await outcome(ready())).toMatchObject(HANGS);
+
   probes[0]?.resolve();
   await promisesSettled();
   expect(await outcome(ready())).toBe("ready");

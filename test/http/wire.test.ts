@@ -101,6 +101,7 @@ for (const runtime of RUNTIMES) {
     let start: Subject["start"];
     let server: ReturnType<Subject["server"]>;
     const subject: Subject = { runtime, server: () => server, start: () => start() };
+
     beforeAll(async () => {
       start = await runtime.prepare(stack);
       server = stack.use(await start());
@@ -160,6 +161,7 @@ function onConnections({ runtime, server }: Subject): void {
     connection.close("reset");
     return response;
   };
+
   eachCase(isOwn, send, runtime.kind);
 }
 
@@ -187,6 +189,7 @@ function eachCase(
       const expected = own.map(
         ({ what, verdict, elsewhere }) => `${what}: ${(kind && elsewhere?.[kind]) ?? verdict}`,
       );
+
       expect(await Promise.all(seen)).toEqual(expected);
     },
   );
@@ -203,11 +206,13 @@ async function verdictOn(
   if (!isHead && body === "" && (status === 505 || Math.floor(status / 100) === 4)) return REFUSED;
   await expectHeaders(response, isHead);
   if (isHead) return String(status);
+
   if (status === 200 && request?.method === "POST") {
     const { name, tag } = JSON.parse(new TextDecoder().decode(request.body));
     expect(JSON.parse(body)).toEqual({ name, tag });
     expect(response.headers.get("connection")).not.toBe("close");
   }
+
   return verdictOf(response);
 }
 
@@ -235,6 +240,7 @@ const CAUSES: Readonly<
 async function expectHeaders(wire: WireResponse, isHead = false): Promise<void> {
   expect(wire.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
   expect(wire.headers.get("x-content-type-options")).toBe("nosniff");
+
   if (isHead) return expect(wire.body).toBe("");
   const response = new Response(wire.body, wire);
   if (wire.status === 200) return void (await readPlant(response));
@@ -265,6 +271,7 @@ function oneConnection({ runtime, server }: Subject): void {
       expect(response && verdictOf(response)).toBe(verdict);
       expect(response?.headers.get("connection")).not.toBe("close");
     }
+
     connection.close();
   });
 
@@ -276,6 +283,7 @@ function oneConnection({ runtime, server }: Subject): void {
     expect([headers.get("content-length"), headers.get("transfer-encoding")]).toEqual(
       runtime.kind === "node" ? [null, "chunked"] : [String('{"status":"ok"}'.length), null],
     );
+
     connection.close();
   });
 
@@ -329,6 +337,7 @@ function unreadBodies({ runtime, server }: Subject): void {
   // Node's parser refuses two lengths.
   const doubled =
     runtime.kind === "node" ? [] : ([["401/4011", "POST /plants", TWICE, []]] as const);
+
   test.each([
     ...doubled,
     ["401/4011", "POST /plants", LARGE, []],
@@ -346,8 +355,10 @@ function unreadBodies({ runtime, server }: Subject): void {
       const part = length === CHUNKED ? `11000\r\n${" ".repeat(0x1_0800)}` : " ".repeat(0x1_0800);
       const lines = [`${line} HTTP/1.1`, "Host: localhost", length, ...more];
       const response = await connection.request(`${lines.join("\r\n")}\r\n\r\n${part}`);
+
       expect(response && verdictOf(response)).toBe(verdict);
       expect(response?.headers.get("connection")).toStartWith("close");
+
       // Deno keeps it, and reads what the client goes on to send.
       if (runtime.kind === "deno") connection.close("reset");
       await connection.closed;
@@ -383,16 +394,19 @@ function hugeBodies({ server, start }: Subject): void {
   ])("a huge body with %s is refused, and is never in memory", async (_what, framing) => {
     await using server = await start();
     const before = memoryOf(server.child.pid).now;
+
     for (const authorization of ["", `${AUTHORIZATION}\r\n`]) {
       const connection = await connect(server.url);
       connection.send(
         `POST /plants HTTP/1.1\r\nHost: localhost\r\n${authorization}Content-Type: application/json\r\n`,
       );
       connection.send(Buffer.concat([Buffer.from(framing), Buffer.alloc(HUGE, " ")]));
+
       // The system may drop a response that arrives while the client still sends.
       await Promise.race([connection.response(), connection.closed]);
       connection.close("reset");
     }
+
     expect((await fetch(`${server.url}/livez`)).status).toBe(200);
     expect(memoryOf(server.child.pid).most - before).toBeLessThan(HUGE / 4);
   });
@@ -405,16 +419,19 @@ function pipelines({ runtime, server }: Subject): void {
   const outcome = isBun
     ? "end the connection, and a re-send is safe"
     : "get their responses, in their order";
+
   test(`pipelined requests ${outcome}`, async () => {
     const plants = [510n, 511n, 512n].map((id) => ({ id, name: `plant ${id}` }));
     const connection = await connect(server().url);
     connection.send(plants.map((plant) => postBytes(plant)).join(""));
     if (isBun) expect(await connection.response()).toBeUndefined();
+
     const resent = await connect(server().url);
     for (const plant of plants) {
       const response = await (isBun ? resent.request(postBytes(plant)) : connection.response());
       expect(response).toMatchObject({ status: 200, body: JSON.stringify({ name: plant.name }) });
     }
+
     resent.close();
     connection.close();
   });
@@ -437,16 +454,20 @@ function aborts({ server }: Subject): void {
           /Content-Length: \d+\r\n\r\n(.*)$/,
           `${CHUNKED}\r\n\r\n1f\r\n$1`,
         );
+
         // Within the head, within the body, and before the last chunk of a body that is a whole
         // plant already.
         connection.send([whole.slice(0, 60), whole.slice(0, -1), chunked][index % 3] ?? "");
       });
+
       const other = await connect(url);
       expect(await other.request(getBytes("/livez"))).toMatchObject({ status: 200 });
+
       for (const connection of connections) connection.close(how);
       // Were a plant stored, another one under its id would be refused.
       for (const id of ids)
         expect(await other.request(postBytes({ id, name: "Ivy" }))).toMatchObject({ status: 200 });
+
       other.close();
     },
   );
@@ -486,11 +507,14 @@ function lostResponses({ server }: Subject): void {
     connection.send(held);
     await stderr.until(/holds 600\n/);
     connection.close("reset");
+
     const other = await connect(url);
     expect(await other.request(getBytes("/livez"))).toMatchObject({ status: 200 });
+
     const rival = other.request(postBytes({ id: 600n, name: "rival" }));
     child.kill("SIGHUP");
     expect(await rival).toMatchObject({ status: 409 });
+
     other.close();
   });
 }
@@ -503,18 +527,22 @@ function drains({ runtime, start }: Subject): void {
     const idle = await connect(url);
     const halfSent = await connect(url);
     expect(await idle.request(getBytes("/livez"))).toMatchObject({ status: 200 });
+
     const held = inFlight.request(postBytes({ id: 620n, name: "held" }));
     await stderr.until(/holds 620\n/);
     const late = postBytes({ id: 621n, name: "Fern" });
     halfSent.send(late.slice(0, -5));
     child.kill("SIGUSR2");
     await stderr.until(/drains\n/);
+
     for (const refused of [await idle.request(late), await halfSent.request(late.slice(-5))]) {
       expect(refused && verdictOf(refused)).toBe("503/5033");
       if (refused !== undefined) await expectHeaders(refused);
     }
+
     child.kill("SIGHUP");
     expect(await held).toMatchObject({ status: 200, body: '{"name":"held"}' });
+
     await expectEnd(runtime, idle);
     child.kill("SIGTERM");
     await inFlight.closed;

@@ -110,6 +110,7 @@ test("scanJson() depends on nothing behind the place that it finds", () => {
     expect(syntaxErrorOffset(before) ?? offset).toBe(offset);
     if (offset < text.length) expect(syntaxErrorOffset(text.slice(0, offset + 1))).toBe(offset);
   });
+
   fc.assert(property, { numRuns: 2_000 });
 });
 

@@ -44,6 +44,7 @@ test.each<[what: string, requests: fc.Arbitrary<WireRequest>, runs: number]>([
         const plants = groupCommit(store, { defer: queueMicrotask });
         const app = testApp({ plants, maxBodyBytes: OPTIONS.maxBodyBytes });
         const { predict, stored } = oracle(OPTIONS);
+
         for (const [request, cuts] of requests) {
           const sent = fetchRequest(
             request,
@@ -51,10 +52,12 @@ test.each<[what: string, requests: fc.Arbitrary<WireRequest>, runs: number]>([
           );
           await compare(await app.fetch(sent), predict(request));
         }
+
         const kept = [...stored.values()];
         expect(await store.add(kept, { timeoutMs: 1_000 })).toEqual(kept.map(() => "present"));
       },
     );
+
     const numRuns = runs * Number(PROPERTY_RUNS);
     await fc.assert(property, {
       numRuns,

@@ -33,6 +33,7 @@ test.concurrent("the executable serves Swagger UI and its document from inside",
       true,
     );
   }
+
   const fromSource = await runToEnd({ program: FROM_SOURCE, args: ["openapi"] });
   // Only a served document can name its server by a relative URL.
   expect(await (await fetch(`${server.url}/swagger/json`)).json()).toEqual({
@@ -48,6 +49,7 @@ test.concurrent(
     writeFileSync(directory.at(".env"), "DOCS=off\nAUTH_TOKENS=from-dot-env-0123456789\n");
     writeFileSync(directory.at("bunfig.toml"), 'preload = ["./preload.ts"]\n');
     writeFileSync(directory.at("preload.ts"), 'await Bun.write("preloaded", "");\n');
+
     await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
     expect((await fetch(`${server.url}/swagger`)).status).toBe(200);
     expect((await post(server.url)).status).toBe(200);
@@ -63,6 +65,7 @@ test("from source the server serves and checks its database, with the settings o
   const options = { program: FROM_SOURCE, cwd: directory.path };
   writeFileSync(directory.at(".env"), "AUTH_TOKENS=from-dot-env-0123456789\n");
   const plant = '{"id":9223372036854775807,"name":"Fern"}';
+
   {
     await using server = await startServer(options);
     expect((await post(server.url, plant, { token: "from-dot-env-0123456789" })).status).toBe(200);
@@ -70,9 +73,11 @@ test("from source the server serves and checks its database, with the settings o
     await server.stderr.until(/"Integrity check passed"/);
     expect(await server.stop()).toBe(0);
   }
+
   expect(await runToEnd({ ...options, args: ["backup", "copy.db"] })).toMatchObject({
     exitCode: 0,
   });
+
   const exported = await runToEnd({ ...options, args: ["export", "--database", "file:copy.db"] });
   expect(exported).toEqual({ exitCode: 0, stdout: `${plant}\n`, stderr: "" });
 });

@@ -54,6 +54,7 @@ test.skipIf(skips)(
   async () => {
     const volume = await makeVolume("plants");
     expect(ownerOf(volume)).toEqual({ uid: USER, gid: USER });
+
     let token: string;
     {
       const program = await containerOn(volume);
@@ -75,6 +76,7 @@ test.skipIf(skips)(
       process.kill(pid, "SIGTERM");
       expect(await exitCodeOf(server.child)).toBe(0);
     }
+
     await using server = await startServer({ program: await containerOn(volume) });
     expect((await post(server.url, undefined, { token })).status).toBe(200);
     expect((await post(server.url, { id: 1, name: "Ivy" }, { token })).status).toBe(409);

@@ -27,6 +27,7 @@ const pages = guides.map(({ path, text }) => {
       const [file = "", anchor] = target.split("#");
       return { path: file === "" ? path : join(dirname(path), file), anchor };
     });
+
   return { path, links, anchors: Array.from(html.matchAll(/<h\d id="([^"]+)"/g), ([, id]) => id) };
 });
 
@@ -55,6 +56,7 @@ test("the API guide's table of responses is the program's", () => {
   expect(documented.map(([, status, error]) => [Number(status), Number(error)])).toEqual(
     errors.map(({ status, error }) => [status, error]),
   );
+
   // Where there is more to say, the table has the beginning.
   const others = documented.filter(
     ([situation = ""], index) => !errors[index]?.situation.startsWith(situation),
@@ -110,6 +112,7 @@ test("the container does not run as root", () => {
 const settings = Object.values(SETTINGS).map((setting) => {
   const presets = Object.values(setting.variables);
   const preset = presets.some(Boolean) ? presets.map((each) => each || "none").join(", ") : "none";
+
   return [
     Object.keys(setting.variables).join(", "),
     setting.flag?.split(" ")[0] ?? "",

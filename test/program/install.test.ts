@@ -15,6 +15,7 @@ test("bun install runs no script of a dependency", async () => {
   mkdirSync(bin);
   await Bun.write(join(bin, "node"), `#!/bin/sh\necho "$PWD: $*" >> "${directory.path}/ran"\n`);
   chmodSync(join(bin, "node"), 0o755);
+
   const env = { ...process.env, PATH: `${bin}:${process.env["PATH"]}` };
   await Bun.$`${process.execPath} install --frozen-lockfile`.cwd(directory.path).env(env).quiet();
   expect(existsSync(directory.at("node_modules/@scarf/scarf/report.js"))).toBe(true);

@@ -35,6 +35,7 @@ test.skipIf(skipsRuntimes("what package managers install")).each(managers)(
       project.at("package.json"),
       '{ "name": "project", "version": "1.0.0", "license": "MIT" }',
     );
+
     const path = `${join(RUNTIMES_MODULES, "node-22/bin")}:${process.env["PATH"]}`;
     const command = [...add, tarball];
     const env = { ...process.env, PATH: path };
@@ -45,13 +46,16 @@ test.skipIf(skipsRuntimes("what package managers install")).each(managers)(
       .quiet();
     const output = `${stdout}\n${stderr}`;
     expect({ exitCode, output }).toMatchObject({ exitCode: 0 });
+
     const warnings = output.match(/.*(?:\bwarn|peer|deprecated|script|blocked).*/gi) ?? [];
     // A machine's own settings are none of the package's business.
     expect(warnings.filter((line) => !/user config|No license field/.test(line))).toEqual([]);
+
     const { packages, bytes } = installed(project.at("node_modules"));
     console.log(
       `${basename(add.join(" "))}: ${packages.size} packages, ${(bytes / 1e6).toFixed(1)} MB`,
     );
+
     expect(packages).toContain(packageJson.name);
     expect(packages.size).toBeLessThanOrEqual(MAX_PACKAGES);
     expect(bytes).toBeLessThanOrEqual(MAX_BYTES);
@@ -68,5 +72,6 @@ function installed(modules: string): { packages: Set<string>; bytes: number } {
     (path) => /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\/package\.json$/.exec(path)?.[1],
   );
   const bytes = [...files].reduce((sum, path) => sum + statSync(path).size, 0);
+
   return { packages: new Set(names.filter((name) => name !== undefined)), bytes };
 }

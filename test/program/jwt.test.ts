@@ -30,14 +30,17 @@ test("the program follows AUTH_SCOPE and AUTH_ALGORITHMS", async () => {
   };
   const claims = goodClaims();
   await using server = await startServer({ env });
+
   expect(
     await statusOf(server.url, await signed(key, { ...claims, scope: "openid plants:write" })),
   ).toBe(200);
   expect(await statusOf(server.url, await signed(key, { ...claims, scope: "openid" }))).toBe(403);
+
   await server.stderr.until(/Refused credentials.*no scope/);
   expect(
     await statusOf(server.url, await signed(other, { ...claims, scope: "plants:write" })),
   ).toBe(401);
+
   await server.stderr.until(/algorithm not accepted/);
 });
 
@@ -48,6 +51,7 @@ test("the program accepts an identity provider's JWTs beside its own tokens, and
   const own = "own-token-0123456789";
   const dotted = "own.token.0123456789";
   const claims = goodClaims();
+
   {
     await using server = await startServer({ env });
     expect(await statusOf(server.url, await signed(key, claims))).toBe(200);
@@ -61,6 +65,7 @@ test("the program accepts an identity provider's JWTs beside its own tokens, and
     expect(Array.from(reasons, ([, reason]) => reason)).toEqual(expected);
     expect(server.stderr.text()).not.toContain("plant_");
   }
+
   await using server = await startServer({ env: { ...env, AUTH_TOKENS: `${own},${dotted}` } });
   for (const token of [own, dotted, await signed(key, claims)])
     expect(await statusOf(server.url, token)).toBe(200);
@@ -71,6 +76,7 @@ test("no query of AUTH_JWKS_URL gets into the log, even if the keys cannot be re
   const env = jwtSettings("http://127.0.0.1:9/jwks?key=query-secret");
   await using server = await startServer({ env });
   expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(401);
+
   const [line] = await server.stderr.until(/.*Keys of the identity provider not read.*\n/);
   expect(JSON.parse(line)).toMatchObject({
     level: "WARN",
@@ -85,6 +91,7 @@ test("keys of a provider on this machine pass no proxy, and those of any other d
   await using provider = jwksServer(key);
   await using proxy = jwksServer(forged);
   const proxies = { HTTP_PROXY: proxy.url.href, HTTPS_PROXY: proxy.url.href };
+
   for (const [url, requests] of [
     [provider.url.href, 0],
     [provider.url.href.replace("127.0.0.1", "localhost"), 0],
@@ -110,6 +117,7 @@ test("the certificate of a provider is checked, whatever NODE_TLS_REJECT_UNAUTHO
     fetch: () => Response.json({ keys: [key.jwk] }),
   });
   const settings = jwtSettings(`https://localhost:${provider.port}/jwks`);
+
   for (const [env, status] of [
     [{ NODE_TLS_REJECT_UNAUTHORIZED: "0" }, 401],
     [{ NODE_EXTRA_CA_CERTS: file("localhost.crt") }, 200],

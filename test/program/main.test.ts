@@ -36,11 +36,13 @@ test("the first token does not expire if it is printed on a terminal", async () 
   using directory = emptyDirectory();
   const stop = new AbortController();
   let printed = "";
+
   const stderr = (text: string) => {
     if (!text.includes("curl")) return;
     printed = text;
     stop.abort();
   };
+
   const environment = { PORT: "0", DATABASE_URL: directory.at("plants.db") };
   const options = { isTerminal: true, stop: stop.signal, stderr };
   expect(await runCommand([], environment, options)).toMatchObject({ exitCode: 0 });
@@ -65,6 +67,7 @@ test.each(["SIGTERM", "SIGINT"] as const)(
   async (signal) => {
     await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
     expect((await post(server.url, FERN)).status).toBe(200);
+
     server.child.kill(signal);
     await server.stderr.until(/Stopping/);
     const refused = await post(server.url, { id: 2, name: "Moss" });
@@ -82,10 +85,12 @@ test.concurrent(
     const cwd = directory.path;
     const token = (...args: string[]) => runToEnd({ cwd, args: ["token", ...args] });
     const tokens = [await token("create", "expired", "--expires", "1m")];
+
     {
       using database = new Database(join(cwd, "plants.db"));
       database.run("UPDATE tokens SET expires_at = created_at");
     }
+
     // Outside production, a token of this name is in the way of the first one.
     for (const [name, env] of [
       ["revoked", { NODE_ENV: "production" }],
@@ -93,6 +98,7 @@ test.concurrent(
     ] as const) {
       tokens.push(await token("create", name));
       expect(await token("revoke", name)).toMatchObject({ exitCode: 0 });
+
       await using server = await startServer({ cwd, env });
       const [warning] = await server.stderr.until(/.*(?:No token is accepted|Created token).*\n/);
       expect(JSON.parse(warning)).toMatchObject({
@@ -100,6 +106,7 @@ test.concurrent(
         message: `No token is accepted, so every call returns 401: run plant-store token create NAME --database ${join(cwd, "plants.db")}`,
       });
       expect(server.stderr.text()).not.toContain("plant_");
+
       for (const { stdout } of tokens) {
         expect((await post(server.url, FERN, { token: stdout.trim() })).status).toBe(401);
       }
@@ -107,30 +114,30 @@ test.concurrent(
   },
 );
 
-test.concurrent(
-  "in production there is no warning if a token or JWTs are accepted",
-  async () => {
-    const provider = {
-      AUTH_JWKS_URL: "http://127.0.0.1:9/",
-      AUTH_ISSUER: "me",
-      AUTH_AUDIENCE: "plant-store",
-    };
-    for (const settings of [{ AUTH_TOKENS: TOKEN }, provider]) {
-      await using server = await startServer({ env: { NODE_ENV: "production", ...settings } });
-      server.child.kill("SIGTERM");
-      expect(await server.stderr.end).not.toContain("No token");
-    }
-  },
-);
+test.concurrent("in production there is no warning if a token or JWTs are accepted", async () => {
+  const provider = {
+    AUTH_JWKS_URL: "http://127.0.0.1:9/",
+    AUTH_ISSUER: "me",
+    AUTH_AUDIENCE: "plant-store",
+  };
+
+  for (const settings of [{ AUTH_TOKENS: TOKEN }, provider]) {
+    await using server = await startServer({ env: { NODE_ENV: "production", ...settings } });
+    server.child.kill("SIGTERM");
+    expect(await server.stderr.end).not.toContain("No token");
+  }
+});
 
 test.concurrent("CORS_ORIGINS lets a page of another origin post", async () => {
   const origin = "https://app.example.org";
   const env = { AUTH_TOKENS: TOKEN, CORS_ORIGINS: `${origin},http://localhost:5173` };
   await using server = await startServer({ env });
   const headers = { origin, "access-control-request-method": "POST" };
+
   expect((await fetch(`${server.url}/plants?x=1`, { method: "OPTIONS", headers })).status).toBe(
     204,
   );
+
   const response = await post(server.url, undefined, { headers: { origin } });
   expect([response.status, response.headers.get("access-control-allow-origin")]).toEqual([
     200,

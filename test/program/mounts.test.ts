@@ -85,6 +85,7 @@ test.skipIf(skips).each(COMMANDS)(
     using here = await volume();
     const path = here.at("first one/plants.db");
     const copy = here.at("saved.db");
+
     writeFileSync(path, "");
     const saved = await runToEnd({ cwd: here.at("volume"), args: ["backup", copy] });
     expect(saved.exitCode).toBe(0);

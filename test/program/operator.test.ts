@@ -37,6 +37,7 @@ test.concurrent("the operator's chapters, followed in order", async () => {
       .replace(/\/var\/backups\/\S+/, "copy.db")
       .replaceAll(/^systemctl.*\n|^runuser .*-- |\/var\/lib\/plant-store\//gm, "");
   });
+
   {
     await using server = await serve();
     const [first] = await server.stderr.until(/plant_\w{38}/);
@@ -58,6 +59,7 @@ test.concurrent("the operator's chapters, followed in order", async () => {
   }
 
   expect(await follow(restore)).toMatchObject({ exitCode: 0 });
+
   await using server = await serve();
   expect((await follow("plant-store export")).stdout).toBe('{"id":1,"name":"plant 1"}\n');
   expect(await postNumbered(server.url, token, 2)).toBe(200);

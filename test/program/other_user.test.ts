@@ -36,6 +36,7 @@ function runAsOther(cwd: string, ...args: string[]) {
     gid: OTHER_USER,
     env: {},
   });
+
   return { exitCode: status, stdout: String(stdout), stderr: String(stderr) };
 }
 
@@ -97,6 +98,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
     const { cwd } = server;
     expect((await post(server.url)).status).toBe(200);
+
     chmodSync(cwd, 0o755);
     for (const name of readdirSync(cwd)) chmodSync(join(cwd, name), 0o644);
     writeFileSync(join(cwd, "plants.ndjson"), '{"id":2,"name":"Moss"}\n');
@@ -110,6 +112,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     const { path: cwd } = other;
     symlinkSync("plants.db", join(cwd, "link.db"));
     writeFileSync(`${other.database}-wal`, "", { mode: 0o644 });
+
     for (const name of ["plants.db", "link.db"]) {
       const ended = runAsOther(cwd, "token", "create", "gate", "--database", `file:${name}`);
       expect(ended).toEqual(refusal(NOT_THE_OWNER));
@@ -120,10 +123,12 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     using directory = emptyDirectory();
     const { path: cwd } = directory;
     expect((await runToEnd({ cwd, args: ["token", "create", "gate"] })).exitCode).toBe(0);
+
     writeFileSync(join(cwd, "plants.ndjson"), '{"id":2,"name":"Moss"}\n');
     writeFileSync(join(cwd, "plants.db-journal"), "");
     chownSync(join(cwd, "plants.db-journal"), OTHER_USER, OTHER_USER);
     const says = `"plants.db-journal" beside it belongs to another user (uid ${OTHER_USER}): find out who put it there, and move it away`;
+
     for (const command of ALL_COMMANDS) {
       const ended = await runToEnd({ cwd, args: command.split(" ") });
       expect(ended, command).toEqual(
@@ -137,10 +142,12 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     using elsewhere = emptyDirectory();
     const { database } = shared;
     const victim = elsewhere.at("victim");
+
     writeFileSync(victim, "root's own", { mode: 0o600 });
     for (const mark of [`${database}-corrupt`, `${database}-unsynced`]) symlinkSync(victim, mark);
     corruptionMarker(database).write("page 7 is gone");
     markUnsynced(database);
+
     expect(readFileSync(victim, "utf8")).toBe("root's own");
     expect(corruptionMarker(database).finding()).toBe("page 7 is gone");
   });
@@ -150,11 +157,13 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     using elsewhere = emptyDirectory();
     const { database } = shared;
     expect((await runToEnd({ cwd: shared.path, args: ["backup", "saved.db"] })).exitCode).toBe(0);
+
     const aside = `${database}-replacing`;
     const plants: [says: string, plant: () => void][] = [
       ["is not a directory", () => symlinkSync(elsewhere.path, aside)],
       ["belongs to another user (uid 65534)", () => mkdirSync(aside)],
     ];
+
     for (const [says, plant] of plants) {
       plant();
       if (lstatSync(aside).isDirectory()) chownSync(aside, OTHER_USER, OTHER_USER);
@@ -165,6 +174,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
       );
       expect(readdirSync(elsewhere.path)).toEqual([]);
       expect(filesIn(shared.path)).toEqual(["plants.db", "plants.db-replacing", "saved.db"]);
+
       rmSync(aside, { recursive: true });
     }
   });
@@ -180,6 +190,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     using directory = emptyDirectory();
     chownSync(directory.path, 1234, OTHER_USER);
     chmodSync(directory.path, 0o770);
+
     const program = [
       "setpriv",
       `--reuid=${OTHER_USER}`,
@@ -187,6 +198,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
       "--clear-groups",
       ...executable(),
     ];
+
     await using server = await startServer({
       cwd: directory.path,
       program,
@@ -216,6 +228,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
         'restore "saved.db": the user who runs this may not read it; run chown, or make backups as this user',
       ),
     );
+
     chownSync(other.at("saved.db"), OTHER_USER, OTHER_USER);
     expect(runAsOther(other.path, "restore", "saved.db").exitCode).toBe(0);
   });
@@ -245,6 +258,7 @@ describe.skipIf(skipsOtherUser())("root", () => {
     async (command) => {
       using other = otherDirectory();
       expect(runAsOther(other.path, "backup", "saved.db").exitCode).toBe(0);
+
       writeFileSync(other.at("plants.ndjson"), '{"id":2,"name":"Moss"}\n');
       const files = () => readdirSync(other.path).map((name) => stateOf(other.at(name)));
       const before = files();
@@ -264,12 +278,14 @@ describe.skipIf(skipsOtherUser())("root", () => {
     const { path: cwd } = directory;
     connect(directory.at("plants.db")).close(true);
     chownSync(cwd, OTHER_USER, OTHER_USER);
+
     for (const name of ["plants.db", "new.db"]) {
       const ended = await runToEnd({ cwd, args: ["token", "create", "gate", "--database", name] });
       expect(ended).toEqual(
         refusal(`open database "${name}": its directory belongs to ${RegExp.escape(RUN_AS_OTHER)}`),
       );
     }
+
     expect(readdirSync(cwd)).toEqual(["plants.db"]);
   });
 
@@ -279,12 +295,14 @@ describe.skipIf(skipsOtherUser())("root", () => {
     connect(own.at("plants.db")).close(true);
     chownSync(other.path, OTHER_USER, OTHER_USER);
     symlinkSync(other.path, own.at("backups"));
+
     for (const target of [other.at("copy.db"), own.at("backups/copy.db")]) {
       const ended = await runToEnd({ cwd: own.path, args: ["backup", target] });
       expect(ended).toEqual(
         refusal(`back up to "${target}": its directory belongs to ${RegExp.escape(RUN_AS_OTHER)}`),
       );
     }
+
     expect(readdirSync(other.path)).toEqual([]);
   });
 });

@@ -51,6 +51,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         exitCode: 0,
         stdout: "",
       });
+
     return {
       ...database,
       importLines,
@@ -68,6 +69,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, LOG_LEVEL: "debug" };
       await using server = await startServer({ env });
       const fern = { id: 2n ** 53n + 1n, name: "Fern", tag: "🌱" };
+
       for (const [name, status] of [
         ["Fern", 200],
         ["Fern", 200],
@@ -75,14 +77,18 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       ] as const) {
         expect((await post(server.url, bodyOf({ ...fern, name }))).status).toBe(status);
       }
+
       expect((await fetch(`${server.url}/readyz`)).status).toBe(200);
+
       const text = await (await fetch(`${server.url}/metrics`, { headers: bearer() })).text();
       // A plant that takes longer than a second has another one opened.
       expect(text).toMatch(/^plant_store_postgres_connections [3-6]$/m);
       expect(text).toContain("plant_store_postgres_reconnections_total 0\n");
+
       const namesIn = (document: string) => new Set(document.match(/\bplant_store_postgres_\w+/g));
       expect(namesIn(text)).toEqual(namesIn(section("Metrics")));
       expect(await server.stop()).toBe(0);
+
       const log = await server.stderr.end;
       expect(log).toContain(`"database":"${database.name}","username":"secret"`);
       expect(log).not.toContain("open-sesame");
@@ -101,9 +107,11 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         "ALTER TABLE plants ADD CHECK (name <> 'Fern')",
         "CREATE UNIQUE INDEX one_of_a_name ON plants (name)",
       );
+
       const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database.url, LOG_LEVEL: "debug" };
       await using server = await startServer({ env });
       expect((await post(server.url, { id: 1, name: "Moss" })).status).toBe(200);
+
       for (const [name, code] of [
         ["Fern", "23514"],
         ["Moss", "23505"],
@@ -113,10 +121,12 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
           500,
           expect.objectContaining({ error: 5001 }),
         ]);
+
         // PostgreSQL says more: "Failing row contains (2, Fern, null)". At the end of the scope no
         // plant may be in the log.
         await server.stderr.until(new RegExp(`"level":"ERROR".*${code}`));
       }
+
       expect(await database.importLines('{"id":1,"name":"Fern"}\n')).toEqual({
         exitCode: 1,
         stdout: "",
@@ -130,25 +140,31 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     async () => {
       using directory = emptyDirectory();
       await using database = await emptyDatabase();
+
       const move = async (args: string[], url: string) => {
         const { exitCode, stdout } = await plantStore(args, url);
         expect(exitCode).toBe(0);
         return stdout;
       };
+
       const first = `file:${directory.at("first.db")}`;
       const second = `file:${directory.at("second.db")}`;
       const more = range(1_000, 11_000).map((id) => ({ id: BigInt(id), name: `plant ${id}` }));
       const last = HOSTILE_PLANTS.findIndex(({ id }) => id > 11_000n);
       const plants = [...HOSTILE_PLANTS.slice(0, last), ...more, ...HOSTILE_PLANTS.slice(last)];
       const file = directory.at("plants.ndjson");
+
       await Bun.write(file, plants.map((plant) => `${bodyOf(plant)}\n`).join(""));
       await move(["import", file], first);
       const fromSqlite = await move(["export"], first);
       await Bun.write(file, fromSqlite);
       await move(["import", file], database.url);
+
       expect(await move(["export"], database.url)).toBe(fromSqlite);
+
       const csv = await move(["export", "--format", "csv"], database.url);
       expect(csv).toBe(await move(["export", "--format", "csv"], first));
+
       await move(["import", file], second);
       expect(await move(["export"], second)).toBe(fromSqlite);
       expect(fromSqlite.split("\n").length).toBe(plants.length + 1);
@@ -162,12 +178,14 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       await database.migrate();
       await using rival = database.connect();
       await rival.unsafe("BEGIN; INSERT INTO plants VALUES (2, 'Ivy')").simple();
+
       const imported = database.importLines(
         '{"id":1,"name":"Fern"}\n{"id":2,"name":"Moss"}\n{"id":3,"name":"Ivy"}\n',
       );
       const othersAreStored = "SELECT 1 AS one FROM plants WHERE id <> 2 HAVING count(*) = 2";
       while ((await database.run(othersAreStored)).length === 0) await Bun.sleep(5);
       await rival.unsafe("ROLLBACK");
+
       expect(await imported).toEqual({
         exitCode: 0,
         stdout: "",
@@ -185,6 +203,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       stdout: expect.stringContaining('CREATE TABLE "plants"'),
     });
     expect(await database.run(TABLES)).toEqual([]);
+
     const applied = {
       exitCode: 0,
       stdout: "",
@@ -211,17 +230,21 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       const { stdout: script } = await database.plantStore("migrate", "--dry-run");
       await using rival = database.connect();
       await rival.unsafe("BEGIN; CREATE TABLE tokens (name text)").simple();
+
       await using client = database.connect();
       await client.unsafe("SET statement_timeout = '300ms'");
+
       // On its one connection they run one after another; as with psql, those after one that fails,
       // too.
       const statements = script.split(/;$/m).map((statement) => client.unsafe(statement).simple());
       const applied = Promise.allSettled(statements);
       const waiting = `SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = '${database.name}'`;
       const isLong = `${waiting} AND query_start < now() - interval '${waitMs}ms'`;
+
       while ((await database.run(isLong)).length === 0) await Bun.sleep(20);
       await rival.unsafe(end);
       expect((await applied).every(({ status }) => status === "fulfilled")).toBe(isMade);
+
       if (isMade) expect(await database.plantStore("migrate")).toEqual(UP_TO_DATE);
       else expect(await database.run(TABLES)).toEqual([{ tablename: "tokens" }]);
     },
@@ -237,6 +260,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       await newer.run(
         "INSERT INTO plant_store_migrations VALUES (9999999999999, '9999_from_the_future')",
       );
+
       for (const [{ name, plantStore }, reason] of [
         [foreign, 'schema "public" belongs to another application'],
         [newer, "it was made by a newer plant-store"],
@@ -246,6 +270,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
           expect(await plantStore(...args)).toEqual({ exitCode: 1, stdout: "", stderr });
         }
       }
+
       expect(await foreign.run(TABLES)).toEqual([{ tablename: "orders" }]);
     },
   );
@@ -285,6 +310,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         "it did not respond in time",
       ],
     ] as const;
+
     await Promise.all(
       refused.map(async ([url, exitCode, line]) => {
         const { stderr, ...ended } = await plantStore(["serve", "--port", "0"], url);

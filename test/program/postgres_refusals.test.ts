@@ -74,11 +74,13 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     using clock = shortenDeadlines();
     await using rival = cluster.connect();
     await rival.unsafe("BEGIN; LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE").simple();
+
     const refused = LATE_COMMANDS.map(async ([args, action, advice]) => {
       const { stderr, ...ended } = await plantStore(args.split(" "));
       expect(ended).toEqual({ exitCode: 1, stdout: "" });
       expect(stderr.replace(CLOCK_PASSED, "")).toMatch(lateLine(action, advice));
     });
+
     await untilFound(WAITS_FOR_LOCK, LATE_COMMANDS.length);
     clock.pass(DEADLINE_MS);
     await Promise.all(refused);
@@ -108,6 +110,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
       0,
       expect.stringMatching(/^\{[^\n]*"Stopping: [^\n]*\n[^\n]*"Stopped"[^\n]*\n$/),
     ]);
+
     await rival.unsafe("ROLLBACK");
   });
 
@@ -126,19 +129,25 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     const io = { stop: stop.signal, stderr: (text: string) => void (log += text) };
     const serving = runCommand(SERVE, { DATABASE_URL: database }, io);
     const creating = plantStore(["token", "create", "new"]);
+
     // One waits for the standby, and the other one for the first's commit.
     await untilFound(WAITS_FOR_LOCK);
     clock.pass(DEADLINE_MS);
     while (!NO_FIRST_TOKEN.test(log)) await Bun.sleep(5);
+
     const [, url = ""] = /listens on (http:[^\s",]+)/.exec(log) ?? [];
     expect((await post(url)).status).toBe(401);
+
     const stderr = expect.stringMatching(lateLine('create token "new"', SECRET_NOT_SHOWN));
     expect(await creating).toEqual({ exitCode: 1, stdout: "", stderr });
+
     await cluster.set("synchronous_standby_names", "");
     // Its commit went on waiting, and was there after all.
     await untilFound("SELECT FROM tokens");
     await Promise.all(["new", "first-start"].map((name) => plantStore(["token", "delete", name])));
+
     expect(await plantStore(["token", "list", "--json"])).toMatchObject({ stdout: "[]\n" });
+
     const { stdout } = await plantStore(["token", "create", "new"]);
     await untilTokenIs(200, url, stdout.trim());
     stop.abort();
@@ -159,6 +168,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
       const late = 'Cannot open database "postgres": it did not respond in time (DEADLINE)\n';
       expect(await plantStore(SERVE)).toEqual({ exitCode: 1, stdout: "", stderr: late });
     }
+
     while ((await cluster.run(WAITS_FOR_STANDBY)).length > 0) await Bun.sleep(5);
     expect(await plantStore(["migrate"])).toMatchObject({
       stderr: "Nothing to do: the schema is up to date\n",
@@ -171,6 +181,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
       "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO keeper",
     );
     database = cluster.url("postgres", "keeper");
+
     expect(await plantStore(["token", "prune"])).toEqual({
       exitCode: 1,
       stdout: "",

@@ -100,6 +100,7 @@ test("the program of an archive runs in an empty directory", async () => {
   await unpack(title, directory.path);
   const program = [directory.at(`${title}/plant-store`)];
   const licenses = readFileSync(directory.at(`${title}/LICENSES.txt`), "utf8");
+
   expect(await runToEnd({ program, args: ["--version"] })).toEqual({
     exitCode: 0,
     stdout: `${version()}\n`,

@@ -26,12 +26,14 @@ test.concurrent(
       file,
       "one-token-0123456789\r\n\nsecond-token-0123456789,third-token-0123456789\n",
     );
+
     const env = { AUTH_TOKENS: `${TOKEN},another-token-0123456789`, AUTH_TOKENS_FILE: file };
     await using server = await startServer({ cwd: directory.path, env });
     const names = ["known", "another", "one", "second", "third", "unknown"];
     const responses = await Promise.all(
       names.map((name) => post(server.url, undefined, { token: `${name}-token-0123456789` })),
     );
+
     expect(responses.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200, 401]);
     expect(server.stderr.text()).not.toContain("plant_");
   },
@@ -49,6 +51,7 @@ test.concurrent.each([
     using directory = emptyDirectory();
     const file = directory.at("pipe");
     expect(Bun.spawnSync(["mkfifo", file]).exitCode).toBe(0);
+
     const pair = join(ROOT, "test/support/tls/localhost");
     const tls = setting.startsWith("TLS") && {
       TLS_CERT_FILE: `${pair}.crt`,
@@ -56,6 +59,7 @@ test.concurrent.each([
     };
     const env = { PORT: "0", ...tls, [setting]: file };
     await using program = start({ cwd: directory.path, args: [command], env });
+
     // A pipe opens when its reader is there.
     await (await open(file, "w")).close();
     expect(await program.stop()).toBe(exitCode);
@@ -68,6 +72,7 @@ test.concurrent(
     using directory = emptyDirectory();
     writeFileSync(directory.at("url"), "file:greenhouse.db\r\n\n");
     const env = { DATABASE_URL_FILE: "url" };
+
     {
       await using server = await startServer({
         cwd: directory.path,
@@ -81,6 +86,7 @@ test.concurrent(
         '"database":{"adapter":"sqlite","path":"greenhouse.db"},"databaseUrlFile":"url"',
       );
     }
+
     const call = (command: string, env: Record<string, string>) =>
       runToEnd({ cwd: directory.path, args: command.split(" "), env });
     expect(await call("export", env)).toMatchObject({
@@ -88,6 +94,7 @@ test.concurrent(
       stdout: expect.stringContaining("Fern"),
     });
     expect(await call("token create one", env)).toMatchObject({ exitCode: 0 });
+
     const others = { DATABASE_URL_FILE: "missing", DATABASE_URL: "file:other.db" };
     const listed = await call("token list --database file:greenhouse.db", others);
     expect(listed).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("one") });
@@ -142,6 +149,7 @@ test.concurrent.each(REFUSED)(
     const files = readdirSync(directory.path);
     const args = [variable === "AUTH_TOKENS_FILE" ? "serve" : "export"];
     const run = await runToEnd({ cwd: directory.path, args, env: { [variable]: file } });
+
     // Its content is not the variable's value, so no "=" is between them.
     const setting = file === "network" ? `the URL in ${variable}` : variable;
     expect(run).toEqual({ exitCode: 2, stdout: "", stderr: `Cannot use ${setting}${says}\n` });
@@ -161,6 +169,7 @@ test.concurrent(
     const env = { AUTH_TOKENS: `${TOKEN},changemechangeme,${"0123456789abcdef".repeat(2)}` };
     await using server = await startServer({ env });
     const warnings = server.stderr.text().match(/^.*easy to guess.*$/gm) ?? [];
+
     expect(warnings.map((line) => JSON.parse(line))).toMatchObject([
       {
         level: "WARN",
@@ -182,6 +191,7 @@ test.concurrent(
       readdirSync(directory.path).map((name) => {
         return `${name} ${(statSync(directory.at(name)).mode & 0o777).toString(8)}`;
       });
+
     {
       await using server = await startServer({
         program,
@@ -196,6 +206,7 @@ test.concurrent(
       ]);
       expect(await server.stop()).toBe(0);
     }
+
     chmodSync(directory.at("plants.db"), 0o640);
     await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
     expect((await post(server.url)).status).toBe(200);

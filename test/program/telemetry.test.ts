@@ -46,12 +46,14 @@ test.concurrent(
       expect(line["@timestamp"]).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
       expect(line.level).toBe("INFO");
     }
+
     expect(lines.map(({ message }) => message.split(" ")[0])).toEqual([
       "Plant",
       "Configuration",
       "Stopping:",
       "Stopped",
     ]);
+
     const database = { adapter: "sqlite", path: "plants.db" };
     expect(lines[1]).toMatchObject({ queueLimit: 77, authTokens: 1, database });
   },
@@ -67,6 +69,7 @@ test.concurrent(
         "Bearer unknown-token-0123",
         "Basic dXNlcjpwYXNz",
       ];
+
       for (const authorization of credentials) {
         ids.push(
           (await post(url, undefined, { headers: { authorization } })).headers.get(
@@ -74,10 +77,12 @@ test.concurrent(
           ) ?? "",
         );
       }
+
       for (let i = 0; i < 20; i++) {
         await Promise.all(Array.from({ length: 50 }, () => post(url, undefined, { token: null })));
       }
     });
+
     const refused = lines.filter(({ message }) => message === "Refused credentials");
     expect(refused.slice(0, 3).map(({ reason }) => reason)).toEqual([
       "mistyped",
@@ -87,6 +92,7 @@ test.concurrent(
     expect(refused.slice(0, 3).map(({ requestId }) => requestId)).toEqual(ids);
     expect(refused.length).toBeLessThan(100);
     expect(lines.filter(({ message }) => message === "Request completed")).toEqual([]);
+
     const counts = lines.filter(({ message }) =>
       /^Suppressed \d+ more lines: Refused credentials$/.test(message),
     );
@@ -110,6 +116,7 @@ test.concurrent.each([
       await post(url, undefined, { token: null, headers: { forwarded: 'for="[2001:db8::1]"' } });
       await post(url, undefined, { token: null });
     });
+
     const refused = lines.filter(({ message }) => message === "Refused credentials");
     expect(refused.map(({ client }) => client)).toEqual(clients);
   },
@@ -122,8 +129,10 @@ test.concurrent(
     await using server = await startServer({ env });
     await server.stderr.until(/Integrity check passed.*\n/);
     expect(server.stderr.text()).not.toMatch(/"level"|undefined/);
+
     const lines = server.stderr.text().split("\n");
     expect(lines.filter((line) => line.length > 160)).toEqual([]);
+
     const configuration = lines.find((line) => line.includes("Configuration in force"));
     expect(configuration).toContain(
       'database={ adapter: "sqlite", path: "plants.db" } authTokens=1 queueLimit=5000',
@@ -143,7 +152,9 @@ test.concurrent("no log holds a token or a body, however they came", async () =>
     await post(`${url}/path-secret-0123`);
     await fetch(`${url}/plants?access_token=query-secret-0123456789`, { method: "POST" });
   });
+
   expect(lines.filter(({ message }) => message === "Request completed")).toHaveLength(8);
+
   const text = JSON.stringify(lines);
   expect(text).not.toMatch(/(?:unknown|query|body|path)-secret/);
   expect(text).not.toContain(TOKEN);
@@ -158,10 +169,12 @@ test.each([
   const env = { AUTH_TOKENS: TOKEN, ACCESS_LOG: "on" };
   await using server = start({ program: shell(script), args: ["--port", String(port)], env });
   let response: Response | undefined;
+
   while (response === undefined) {
     response = await post(`http://127.0.0.1:${port}`).catch(() => undefined);
     await Bun.sleep(20);
   }
+
   expect(response.status).toBe(200);
   expect(await server.stop()).toBe(0);
 });
@@ -177,9 +190,11 @@ test.concurrent(
     expect((await post(server.url, { id: 1, name: "Ivy" })).status).toBe(409);
     expect((await post(server.url, "{")).status).toBe(400);
     expect((await fetch(`${server.url}/made-up-by-a-client`)).status).toBe(404);
+
     const response = await fetch(`${server.url}/metrics`, { headers: bearer() });
     expect(response.status).toBe(200);
     expect(response.headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
+
     const lines = (await response.text()).split("\n");
     for (const line of [
       'plant_store_requests_total{path="/plants",method="POST",status="200"} 2',
@@ -195,8 +210,10 @@ test.concurrent(
     ]) {
       expect(lines).toContain(line);
     }
+
     const memory = lines.find((line) => line.startsWith("process_resident_memory_bytes "));
     expect(Number(memory?.split(" ")[1])).toBeGreaterThan(1e6);
+
     for (const path of ["/metrics", `/metrics?access_token=${TOKEN}`]) {
       expect((await fetch(server.url + path)).status).toBe(401);
     }
@@ -218,6 +235,7 @@ test.concurrent("what ended just before a stop is sent", async () => {
     env: traced(collector.url, { OTEL_SERVICE_NAME: "greenhouse" }),
   });
   await fetch(`${server.url}/livez`);
+
   expect(await server.stop()).toBe(0);
   expect(collector.spans.map(({ name }) => name)).toEqual(["GET /livez"]);
   expect(collector.resources).toMatchObject([{ "service.name": "greenhouse" }]);
@@ -234,9 +252,11 @@ test.concurrent(
       OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "0",
       OTEL_EXPORTER_OTLP_TIMEOUT: "1e12",
     });
+
     await using server = await startServer({ env });
     await fetch(`${server.url}/livez`);
     expect(await server.stop()).toBe(0);
+
     const lines = (await server.stderr.end).trim().split("\n");
     for (const line of lines) expect(() => JSON.parse(line) as unknown).not.toThrow();
     expect(collector.spans.map(({ name }) => name)).toEqual(["GET /livez"]);
@@ -247,8 +267,10 @@ test.concurrent("a collector that never answers does not hold up the stop", asyn
   using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
   const env = traced(`http://127.0.0.1:${silent.port}`, { SHUTDOWN_TIMEOUT_MS: "5000" });
   await using server = await startServer({ env });
+
   await fetch(`${server.url}/livez`);
   server.child.kill("SIGTERM");
+
   // The exporter itself would wait for ten seconds, and try again.
   expect(await exitCodeOf(server.child, 8_000)).toBe(0);
   expect(await server.stderr.end).toContain("the collector did not accept the last spans in time");
@@ -261,6 +283,7 @@ test.concurrent(
       port: 0,
       fetch: () => new Response("a whole page", { status: 403 }),
     });
+
     for (const port of [CLOSED_PORT, refusing.port]) {
       await using server = await startServer({ env: traced(`http://127.0.0.1:${port}`) });
       expect((await post(server.url)).status).toBe(200);
@@ -275,9 +298,11 @@ test.concurrent(
 test.concurrent("the span of a client that went away is not an error", async () => {
   using collector = startCollector();
   await using server = await startServer({ env: traced(collector.url) });
+
   // The server waits for the rest of the body when it has answered another request.
   const client = await sendHalf(server.url);
   client.close("reset");
+
   // Without a stop, spans are sent too.
   await collector.until(2);
   expect(collector.spans.map(({ status }) => status)).toEqual([0, 0]);
@@ -297,10 +322,12 @@ test.concurrent(
         OTEL_EXPORTER_PROMETHEUS_PORT: String(metricsPort),
       }),
     });
+
     expect((await post(server.url)).status).toBe(200);
     await expect(fetch(`http://127.0.0.1:${metricsPort}/metrics`)).rejects.toThrow();
     expect(await server.stop()).toBe(0);
     expect(collector.spans).toHaveLength(1);
+
     const sent = collector.requests.map(({ text }) => text).join();
     for (const secret of ["secret", TOKEN, server.cwd]) expect(sent).not.toContain(secret);
   },

@@ -14,15 +14,18 @@ export async function terminalPicture(): Promise<string> {
   await using server = await startServer({ env: { LOG_FORMAT: "pretty", NO_COLOR: "1" } });
   const [printed, token = ""] = await server.stderr.until(/[^]*?^  (plant_\w{38})$/m);
   const lines = [`$ plant-store`, ...printed.split("\n")];
+
   for (const plant of [PLANT, PLANT, { id: 1, name: "Fern" }]) {
     const response = await post(server.url, plant, { token });
     lines.push("", `$ curl -w ' %{http_code}' … -d '${JSON.stringify(plant)}'`);
     lines.push(`${await response.text()} ${response.status}`);
   }
+
   const text = lines
     .join("\n")
     .replaceAll(token, "plant_…")
     .replaceAll(server.url, "http://127.0.0.1:3000");
+
   // The server's output goes to a pipe here. On a terminal, the token does not expire.
   return draw(
     text
@@ -37,10 +40,12 @@ export async function terminalPicture(): Promise<string> {
 function draw(text: string): string {
   const lines = text.split("\n");
   const height = lines.length * LINE + 56;
+
   const drawn = lines.map((line, index) => {
     const at = `x="20" y="${52 + index * LINE}" fill="${colorOf(line)}" xml:space="preserve"`;
     return `<text ${at}>${Bun.escapeHTML(line)}</text>`;
   });
+
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}"` +
       ` font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-size="13" role="img">`,

@@ -31,10 +31,12 @@ function tlsFiles() {
   const directory = emptyDirectory();
   const cert = directory.at("server.crt");
   const key = directory.at("server.key");
+
   const use = (name: "localhost" | "renewed") => {
     copyFileSync(`${TLS}/${name}.crt`, cert);
     copyFileSync(`${TLS}/${name}.key`, key);
   };
+
   use("localhost");
   return {
     ...directory,
@@ -66,12 +68,14 @@ function handshake(url: string, options: ConnectionOptions = {}): Promise<string
     socket.end();
   });
   socket.on("error", ({ message }) => resolve(message));
+
   return promise;
 }
 
 test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host of any length", async () => {
   await using server = await tlsServer();
   expect(server.url).toStartWith("https://127.0.0.1:");
+
   for (const host of [undefined, "a", "ab", "plants.example.org"]) {
     const response = await post(server.url, undefined, {
       tls: { ca: Bun.file(server.cert) },
@@ -84,6 +88,7 @@ test("with TLS_CERT_FILE and TLS_KEY_FILE the server speaks HTTPS, under a host 
 test("TLS files that are missing, not PEM or not a pair stop the start with one line and exit code 2, and leave no file", async () => {
   using directory = emptyDirectory();
   const other = `${TLS}/renewed.key`;
+
   for (const [cert, key, says] of [
     [
       "missing.pem",
@@ -114,6 +119,7 @@ test("SIGHUP changes the certificate under load: requests in flight get their re
   const plant = postBytes({ id: 1n, name: "Fern" });
   const seen = new Set<string>();
   const progress = { responses: 0, isOver: false };
+
   /** Sends without a pause, and begins anew whenever its connection has ended. */
   const client = async () => {
     for (let connection: Connection | undefined; !progress.isOver; progress.responses++) {
@@ -125,8 +131,10 @@ test("SIGHUP changes the certificate under load: requests in flight get their re
       if (response !== undefined) seen.add(verdictOf(response));
     }
   };
+
   const clients = Array.from({ length: 16 }, client);
   const inFlight = await sendHalf(server.url);
+
   for (const name of ["renewed", "localhost", "renewed"] as const) {
     server.use(name);
     const before = server.stderr.text().length;
@@ -136,8 +144,10 @@ test("SIGHUP changes the certificate under load: requests in flight get their re
     const goal = progress.responses + 200;
     while (progress.responses < goal) await Bun.sleep(1);
   }
+
   const response = await inFlight.request(postBytes({ id: 2n, name: "Moss" }).slice(-5));
   expect([response?.status, response?.headers.get("connection")]).toEqual([200, "close"]);
+
   progress.isOver = true;
   await Promise.all(clients);
   expect([...seen]).toEqual(["200"]);
@@ -162,16 +172,19 @@ test("SIGHUP while the server starts does not stop it", async () => {
   using files = tlsFiles();
   const tokens = files.at("tokens");
   expect(Bun.spawnSync(["mkfifo", tokens]).exitCode).toBe(0);
+
   await using server = start({
     args: ["--port", "0"],
     env: { ...files.env, AUTH_TOKENS_FILE: tokens },
   });
+
   // A pipe opens when its reader is there: the server reads its tokens, and waits for the end of
   // them.
   const pipe = await open(tokens, "w");
   server.child.kill("SIGHUP");
   await pipe.writeFile(TOKEN);
   await pipe.close();
+
   const [, url = ""] = await server.stderr.until(/listens on (https:\/\/[^\s",]+)/);
   await expectRenewal({ ...server, url, use: files.use });
 });
@@ -188,6 +201,7 @@ test("SIGHUP with a bad certificate keeps the current one and says why; a good o
     reason: expect.stringContaining("server.crt"),
   });
   expect(await handshake(server.url)).toBe("localhost");
+
   await expectRenewal(server);
 });
 

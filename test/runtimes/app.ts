@@ -55,6 +55,7 @@ export function underTest(address: string, stop: () => Promise<unknown>): void {
 function storeUnderTest() {
   const memory = memoryStore();
   let held = Promise.withResolvers<void>();
+
   const add: PlantStore["add"] = async (plants, options) => {
     for (const { id, name } of plants) {
       if (name === "broken") throw new Error("SELECT secret FROM /var/lib/plants.db");
@@ -63,11 +64,14 @@ function storeUnderTest() {
       console.error(`holds ${id}`);
       await held.promise;
     }
+
     return memory.add(plants, options);
   };
+
   const release = () => {
     held.resolve();
     held = Promise.withResolvers();
   };
+
   return { store: { ...memory, add }, release };
 }

@@ -18,10 +18,12 @@ async function echoServer(directory: string) {
   const key = join(directory, "server.key");
   for (const path of [cert, key])
     copyFileSync(join(ROOT, `test/support/tls/localhost${path.slice(-4)}`), path);
+
   const server = new HttpServer(
     parseConfig({ TLS_CERT_FILE: cert, TLS_KEY_FILE: key }, { port: "0" }),
   );
   const arrived = Promise.withResolvers<void>();
+
   const address = await server.listen({
     async fetch(request) {
       arrived.resolve();
@@ -29,6 +31,7 @@ async function echoServer(directory: string) {
     },
     error: () => new Response(null, { status: 500 }),
   });
+
   return { server, address, arrived: arrived.promise, cert };
 }
 
@@ -47,24 +50,30 @@ test.each([1, 2])(
   async (reloads) => {
     using directory = emptyDirectory();
     const { server, address, connection, rest } = await halfSent(directory.path);
+
     for (let done = 0; done < reloads; done++) {
       await server.reloadCertificate();
       expect(server.isDraining()).toBe(true);
+
       const other = await connect(address);
       expect(await other.request(getBytes("/"))).toMatchObject({
         status: 200,
         body: "127.0.0.1 sent ",
       });
+
       other.close();
     }
+
     const order: string[] = [];
     const stopped = server.stop(60_000).then(() => order.push("stopped"));
     await expect(connect(address)).rejects.toThrow();
+
     order.push("rest sent");
     expect(await connection.request(rest)).toMatchObject({
       status: 200,
       body: '127.0.0.1 sent {"id":1,"name":"Fern"}',
     });
+
     await stopped;
     expect(order).toEqual(["rest sent", "stopped"]);
   },
@@ -83,12 +92,14 @@ test("a certificate that is loaded while the server stops does not make it liste
   const { server, address, cert } = await echoServer(directory.path);
   rmSync(cert);
   expect(Bun.spawnSync(["mkfifo", cert]).exitCode).toBe(0);
+
   const reloaded = server.reloadCertificate();
   // A pipe opens when its reader is there.
   const pipe = await open(cert, "w");
   await server.stop(60_000);
   await pipe.writeFile(await Bun.file(join(ROOT, "test/support/tls/localhost.crt")).bytes());
   await pipe.close();
+
   expect(await reloaded).toBeUndefined();
   await expect(connect(address)).rejects.toThrow();
 });
@@ -122,6 +133,7 @@ test.each(["0.0.0.0", "*", "localhost"])(
 test("a server that cannot listen says what to do", async () => {
   const first = new HttpServer(parseConfig({}, { port: "0" }));
   const { port } = new URL(await first.listen(HERE));
+
   for (const [flags, says] of [
     [
       { port },
@@ -135,5 +147,6 @@ test("a server that cannot listen says what to do", async () => {
   ] as const) {
     await expect(new HttpServer(parseConfig({}, flags)).listen(HERE)).rejects.toThrow(says);
   }
+
   await first.stop(0);
 });

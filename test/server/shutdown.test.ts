@@ -19,10 +19,12 @@ const STALL_MS = 300;
 test("shutDown() of a server that stalls before its last response still answers the client's next request", async () => {
   const begun = Promise.withResolvers<void>();
   const stored = Promise.withResolvers<readonly ["added"]>();
+
   const add = () => {
     begun.resolve();
     return stored.promise;
   };
+
   const commits = groupCommit({ add, probe: async () => {} });
   const app = testApp({ plants: commits, isShuttingDown: () => true });
   const config = parseConfig({}, { port: "0" });
@@ -32,19 +34,23 @@ test("shutDown() of a server that stalls before its last response still answers 
     error: () => new Response(null, { status: 500 }),
   });
   const response = (await connect(address)).request(postBytes({ id: 1n, name: "Fern" }));
+
   await begun.promise;
   const tokens = { writeUses: async () => {} };
   const log = getLogger("test");
   const { signal } = new AbortController();
   const lifetime = beginLifetime({ signal, shutdownTimeoutMs: config.shutdownTimeoutMs, log });
   const stopped = shutDown({ server, commits, tokens, tracing: undefined }, lifetime, log);
+
   stored.resolve(["added"]);
   Bun.sleepSync(STALL_MS);
   expect((await response)?.status).toBe(200);
+
   const next = await (await connect(address)).request(postBytes({ id: 2n, name: "Moss" }));
   expect([next?.status, next?.headers.get("connection")]).toEqual([503, "close"]);
   expect(next?.body).toBe(
     '{"error":5033,"message":"the server is shutting down; send the plant again"}',
   );
+
   await stopped;
 });

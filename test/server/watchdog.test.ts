@@ -11,12 +11,14 @@ test("each check of the event loop that comes half a second late is logged, with
   using clock = spyOn(performance, "now").mockReturnValue(0);
   using _ = watchEventLoop(memory.log);
   let now = 0;
+
   for (const passedMs of [500, 999, 1_000, 500, 3_000, 500]) {
     clock.mockReturnValue((now += passedMs));
     jest.advanceTimersByTime(500);
     // The next check is set after this one, in a microtask.
     await Promise.resolve().then(() => {});
   }
+
   const late = (delayMs: number) => ({ level: "WARN", message: "Event loop blocked", delayMs });
   expect(memory.lines).toEqual([late(500), late(2_500)]);
 });

@@ -147,11 +147,13 @@ export class DatabaseModel {
     if (this.#happens(lostRequest)) return connection.close();
     if (this.#happens(aborted))
       throw new PostgresFailure(this.#options.random() < 0.5 ? "40001" : "40P01");
+
     const isSilent = this.#happens(blackHole);
     // Over there it goes on, whether anybody is still connected or not.
     const rows = this.#isUp ? await this.#execute(connection, statement, parameters) : ENDED;
     if (rows === ENDED || this.#happens(lostReply)) return connection.close();
     await this.#options.time.sleep(delayMs / 2);
+
     return isSilent ? await new Promise<never>(() => {}) : rows;
   }
 
@@ -161,6 +163,7 @@ export class DatabaseModel {
       connection.lockTimeoutMs = Number(parameters[0]);
       return [{}];
     }
+
     const ids = listOf(parameters[0]);
     const names = listOf(parameters[1]);
     return statement.includes("insert into")
@@ -171,25 +174,30 @@ export class DatabaseModel {
   async #insert(ids: readonly string[], names: readonly string[], lockTimeoutMs: number) {
     const life = this.#life;
     const inserted = new Map<string, Row>();
+
     for (const [index, id] of ids.entries()) {
       const isFree = () =>
         this.#rows.get(id)?.inProgress !== true && (this.#rows.has(id) || !this.#held.has(id));
       await this.#rivalsEnd(isFree, lockTimeoutMs);
       if (this.#life !== life) return ENDED;
+
       if (!isFree()) {
         for (const own of inserted.keys()) this.#rows.delete(own);
         this.#change();
         throw new PostgresFailure("55P03");
       }
+
       if (this.#rows.has(id)) continue;
       const row = { name: String(names[index]), inProgress: true, isReplicated: false };
       this.#rows.set(id, row);
       inserted.set(id, row);
     }
+
     // Committed there; a crash from now on loses none of it.
     if (inserted.size > 0 && !(await this.#replicated())) return ENDED;
     for (const row of inserted.values()) row.inProgress = false;
     this.#change();
+
     return Array.from(inserted, ([id, { name }]) => ({ id, name, tag: null }));
   }
 
@@ -201,6 +209,7 @@ export class DatabaseModel {
         ? []
         : [{ place: index + 1, is_same: row.name === names[index] }];
     });
+
     return !this.#options.locksLosers || (await this.#replicated()) ? found : ENDED;
   }
 

@@ -25,6 +25,7 @@ test("group commit and the pool lose, invent and change no plant, whatever the d
       : [Number(SIMULATION_SEED)];
   const sum = { acknowledged: 0, unavailable: 0, retries: 0, reconnections: 0 };
   const failed: object[] = [];
+
   for (const seed of seeds) {
     try {
       const { counts, ...ended } = await simulate(seed);
@@ -36,6 +37,7 @@ test("group commit and the pool lose, invent and change no plant, whatever the d
       failed.push({ seed, error: String(error) });
     }
   }
+
   console.log(
     `| simulation | ${seeds.length} seeds | ${JSON.stringify(sum)} | failed ${failed.length} |`,
   );
@@ -74,8 +76,10 @@ async function simulate(seed: number, { locksLosers = true } = {}) {
   const servers = Array.from({ length: SERVERS }, () => server(model, pools));
   const ledger = makeLedger();
   let unavailable = 0;
+
   /** Plants refused with 409 though nobody sent another one under their id. */
   let wrongConflicts = 0;
+
   /**
    * How late the latest response was, in milliseconds past the time that it has and what a
    * suspended machine took.
@@ -85,6 +89,7 @@ async function simulate(seed: number, { locksLosers = true } = {}) {
   async function add(commits: GroupCommit, plant: NewPlant): Promise<void> {
     ledger.attempt(plant);
     const began = time.now();
+
     try {
       const outcome = await commits.add(plant);
       if (outcome !== "conflict") ledger.acknowledge(plant);
@@ -93,21 +98,25 @@ async function simulate(seed: number, { locksLosers = true } = {}) {
       if (!(error instanceof PlantStoreError) || error.code !== "storage_unavailable") throw error;
       unavailable++;
     }
+
     latestMs = Math.max(latestMs, time.now() - began - TIMEOUT_MS);
   }
 
   async function run(): Promise<Verdict> {
     const adds: Promise<void>[] = [];
     const disasters = causeDisasters(model, time, random);
+
     for (let sent = 0; sent < PLANTS; sent++) {
       await time.sleep(random() ** 3 * 60);
       const plant = { id: BigInt(Math.floor(random() * IDS)), name: random() < 0.9 ? "a" : "b" };
       adds.push(add(servers[Math.floor(random() * SERVERS)] as GroupCommit, plant));
     }
+
     await Promise.all([...adds, disasters]);
     // If the primary is lost now, the standby has all that was acknowledged.
     model.faulty = false;
     await model.failOver(1);
+
     // What is unknown is sent again, to a server that knows nothing of it.
     const other = server(model, pools);
     for (const plant of ledger.unknown()) await add(other, plant);
@@ -125,6 +134,7 @@ async function simulate(seed: number, { locksLosers = true } = {}) {
     retries: sum("retries"),
     reconnections: sum("reconnections"),
   };
+
   return { verdict, wrongConflicts, latestMs, counts };
 }
 
@@ -160,6 +170,7 @@ async function causeDisasters(
     await time.sleep(random() * 600);
     const kind = random();
     if (random() < 0.4) await model.hold(someIds(random), random() * 1_500);
+
     if (kind < 0.3) await model.restart(random() * 800);
     else if (kind < 0.5) await model.failOver(random() * 800);
     else if (kind < 0.7) model.loseStandby();

@@ -27,6 +27,7 @@ export function virtualTime() {
     for (const timer of timers) if (next === undefined || timer[1].at < next[1].at) next = timer;
     if (next === undefined)
       throw new Error("Nothing is left to happen, and something is waited for");
+
     const [id, { at, run }] = next;
     timers.delete(id);
     now = Math.max(now, at);
@@ -39,6 +40,7 @@ export function virtualTime() {
     clearTimeout: (id: number) => void timers.delete(id),
   });
   performance.now = () => now;
+
   return {
     now: () => now,
     sleep: (delayMs: number) =>
@@ -55,6 +57,7 @@ export function virtualTime() {
       let isSettled = false;
       const settle = () => void (isSettled = true);
       promise.then(settle, settle);
+
       for (;;) {
         // Whatever follows from what happened so far.
         await new Promise<void>((resolve) => void setImmediate(resolve));

@@ -27,11 +27,13 @@ export function startBrokenGateway(url: string) {
     server.on("error", () => client.destroy());
     client.pipe(server);
     if (!isCut) return server.pipe(client);
+
     return server.once("data", (chunk) => {
       client.end(Buffer.from(chunk).subarray(0, -4));
       server.destroy();
     });
   });
+
   listener.listen(0, "127.0.0.1");
 
   return {

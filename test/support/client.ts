@@ -19,6 +19,7 @@ export function postPlant(
   const all = { ...bearer(), "content-type": "application/json", ...headers };
   const isRaw =
     typeof body === "string" || body instanceof Uint8Array || body instanceof ReadableStream;
+
   return new Request(`${url}/plants`, {
     method: "POST",
     headers: Object.entries(all).filter((header): header is [string, string] => header[1] !== null),

@@ -6,6 +6,7 @@ export function startCollector() {
   const spans: ReturnType<typeof toSpan>[] = [];
   const resources: ReturnType<typeof attributesOf>[] = [];
   const requests: { path: string; headers: Headers; text: string }[] = [];
+
   const server = Bun.serve({
     hostname: "127.0.0.1",
     port: 0,
@@ -17,6 +18,7 @@ export function startCollector() {
         headers: request.headers,
         text: new TextDecoder("latin1").decode(bytes),
       });
+
       // The numbers are those of the fields in opentelemetry/proto/trace/v1/trace.proto.
       for (const resourceSpans of pathname === "/v1/traces"
         ? decode(bytes).all(1).map(decode)
@@ -26,9 +28,11 @@ export function startCollector() {
         for (const scopeSpans of resourceSpans.all(2).map(decode))
           spans.push(...scopeSpans.all(2).map(toSpan));
       }
+
       return new Response();
     },
   });
+
   return {
     url: `http://127.0.0.1:${server.port}`,
     spans,
@@ -78,6 +82,7 @@ type Message = ReturnType<typeof decode>;
 function decode(message: Uint8Array) {
   const fields = new Map<number, (number | Uint8Array)[]>();
   let at = 0;
+
   const varint = () => {
     let value = 0;
     for (let factor = 1; ; factor *= 128) {
@@ -87,6 +92,7 @@ function decode(message: Uint8Array) {
       if (byte < 128) return value;
     }
   };
+
   const valueOf = (wireType: number) => {
     if (wireType === 0) return varint();
     const length = wireType === 1 ? 8 : wireType === 5 ? 4 : varint();
@@ -94,13 +100,16 @@ function decode(message: Uint8Array) {
     if (at > message.length) throw new Error(`Field of ${length} bytes ends after the message`);
     return message.subarray(at - length, at);
   };
+
   while (at < message.length) {
     const tag = varint();
     fields.getOrInsertComputed(tag >>> 3, () => []).push(valueOf(tag & 7));
   }
+
   const all = (field: number) =>
     (fields.get(field) ?? []).filter((value) => value instanceof Uint8Array);
   const bytes = (field: number) => all(field).at(-1) ?? new Uint8Array();
+
   return {
     has: (field: number) => fields.has(field),
     number: (field: number) => Number(fields.get(field)?.at(-1) ?? 0),

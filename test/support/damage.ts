@@ -30,9 +30,11 @@ export function largeDatabase(plants: number) {
   const file = (name: string) => join(directory.path, name);
   const database = file("plants.db");
   const backup = file("backup.db");
+
   makeLargeDatabase(database, plants);
   copyFileSync(database, backup);
   const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
+
   return {
     file,
     database,
@@ -85,10 +87,12 @@ function pagesOf(bytes: Buffer, path: string) {
   const child = (inner: Buffer, index: number) => page(inner.readUInt32BE(cellOf(inner, index)));
   let inner = page(rootOf("plants"));
   let last = inner;
+
   // The right-most child is in the header of a page.
   while (isInner(last)) last = page(last.readUInt32BE(8));
   while (isInner(child(inner, 0))) inner = child(inner, 0);
   const middle = Math.floor(inner.readUInt16BE(3) / 2);
+
   return {
     /** A page of plants that leads to pages, the first above those that hold plants. */
     inner,

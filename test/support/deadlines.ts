@@ -16,6 +16,7 @@ export function shortenDeadlines() {
     spyOn(globalThis, "setTimeout").mockImplementation(sooner as unknown as typeof setTimeout),
     spyOn(performance, "now").mockImplementation(() => now() + passedMs),
   ];
+
   return {
     /** Lets time pass at once, in milliseconds. */
     pass: (ms: number) => void (passedMs += ms),

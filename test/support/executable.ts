@@ -54,5 +54,6 @@ function digestOfSources(): string {
   ];
   for (const file of files.toSorted())
     hasher.update(`\n${file}\n`).update(readFileSync(join(ROOT, file)));
+
   return hasher.digest("hex").slice(0, 16);
 }

@@ -16,6 +16,7 @@ export async function installPackage() {
   await unpack(directory.path);
   await Bun.write(join(directory.path, "package.json"), '{ "type": "module" }');
   stack.move();
+
   return directory;
 }
 
@@ -28,16 +29,19 @@ const TARBALL = `${packageJson.name}-${packageJson.version}.tgz`;
 export async function packInto(directory: string): Promise<string> {
   using checkout = emptyDirectory();
   const built = ["src", "drizzle", "README.md", "LICENSE", "package.json", "tsconfig.json"];
+
   for (const name of [
     ...built,
     ...packageJson.files.filter((file) => /\.(?:md|svg)$/.test(file)),
   ]) {
     cpSync(join(ROOT, name), join(checkout.path, name), { recursive: true });
   }
+
   symlinkSync(join(ROOT, "node_modules"), join(checkout.path, "node_modules"));
   await Bun.$`${process.execPath} pm pack --quiet --destination ${directory}`
     .cwd(checkout.path)
     .quiet();
+
   return join(directory, TARBALL);
 }
 
@@ -58,6 +62,7 @@ async function unpack(directory: string): Promise<void> {
   mkdirSync(home);
   await Bun.$`tar -xzf ${TARBALL} -C ${home} --strip-components=1`.cwd(directory);
   mkdirSync(join(modules, ".bin"), { recursive: true });
+
   for (const [name, file] of Object.entries(packageJson.bin)) {
     chmodSync(join(home, file), 0o755);
     symlinkSync(join(home, file), join(modules, ".bin", name));

@@ -61,6 +61,7 @@ const respelled = fc
       exponent === 0
         ? ""
         : e + (exponent < 0 ? `-${padding}${-exponent}` : plus + padding + exponent);
+
     return (
       sign + shown.slice(0, at).replace(/^0+(?=\d)/, "") + (fraction && `.${fraction}`) + power
     );

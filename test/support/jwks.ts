@@ -38,6 +38,7 @@ export async function identityProvider(options: Partial<JwtOptions> = {}) {
   const causes: unknown[] = [];
   let now = NOW;
   let elapsed = 0;
+
   const authenticate = jwtAuthenticator({
     jwksUrl: provider.url,
     issuer: ISSUER,
@@ -48,11 +49,13 @@ export async function identityProvider(options: Partial<JwtOptions> = {}) {
     onKeysUnavailable: (cause) => causes.push(cause),
     ...options,
   });
+
   /** `true` for a token that is accepted, else why it is not; a promise only where there is one. */
   const check = (token: string) => {
     const verdict = authenticate(token);
     return verdict instanceof Promise ? verdict.then(reasonOf) : reasonOf(verdict);
   };
+
   return {
     key,
     provider,
@@ -84,11 +87,13 @@ export type SigningKey = Awaited<ReturnType<typeof signingKey>>;
 export async function signingKey(alg = "ES256", kid: string = crypto.randomUUID()) {
   const isRsa = /^[RP]S/.test(alg);
   const pair = isRsa ? await (rsa ??= newPair("RS256")) : await newPair(alg);
+
   // A CryptoKey of RSA is for one algorithm.
   const privateKey = isRsa
     ? await importJWK(await exportJWK(pair.privateKey), alg)
     : pair.privateKey;
   const jwk: JWK = { ...(await exportJWK(pair.publicKey)), kid, alg, use: "sig" };
+
   return { kid, alg, privateKey: privateKey as CryptoKey, jwk };
 }
 

@@ -44,6 +44,7 @@ export function printed(experiment: string, size: string, verdict: Verdict): Ver
 export function makeLedger() {
   const attempted = new Map<bigint, NewPlant[]>();
   const acknowledged = new Map<bigint, NewPlant>();
+
   /** Two different plants were acknowledged under one id: whatever is stored, one of them is not. */
   let contradictions = 0;
 
@@ -52,16 +53,19 @@ export function makeLedger() {
     let found = 0;
     let invented = 0;
     let changed = contradictions;
+
     for (const stored of plants) {
       const variants = attempted.get(stored.id);
       const promised = acknowledged.get(stored.id);
       if (promised !== undefined) found++;
+
       if (variants === undefined) invented++;
       else if (
         !(promised === undefined ? variants : [promised]).some((plant) => samePlant(plant, stored))
       )
         changed++;
     }
+
     return { lost: acknowledged.size - found, invented, changed, integrity: "ok" };
   }
 
@@ -103,6 +107,7 @@ export function makeLedger() {
       for (const suffix of ["", "-wal", "-journal"]) {
         if (existsSync(path + suffix)) copyFileSync(path + suffix, copy + suffix);
       }
+
       using database = new Database(copy, { create: true, readwrite: true, safeIntegers: true });
       const integrity = String(database.query("PRAGMA integrity_check").values()[0]?.[0]);
       return { ...judgePlants(plantsIn(database)), integrity };

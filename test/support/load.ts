@@ -100,21 +100,26 @@ export async function connect(url: string) {
   const socket = isTls
     ? connectTls({ ...address, rejectUnauthorized: false })
     : connectTcp(address);
+
   await once(socket, isTls ? "secureConnect" : "connect");
   let received: Buffer<ArrayBufferLike> = Buffer.alloc(0);
+
   /** Goes on with the response that is waited for. */
   let wake = () => {};
   const closed = Promise.withResolvers<void>();
   let isClosed = false;
+
   socket.on("data", (chunk) => {
     received = Buffer.concat([received, Buffer.from(chunk)]);
     wake();
   });
+
   const end = () => {
     isClosed = true;
     closed.resolve();
     wake();
   };
+
   for (const event of ["end", "error", "close"]) socket.on(event, end);
 
   async function response(method?: string): Promise<WireResponse | undefined> {
@@ -167,12 +172,14 @@ function parseResponse(
   );
   const rest = bytes.subarray(headEnd + 4);
   const body = hasBody ? parseBody(rest, headers, isEnded) : { text: "", length: 0 };
+
   if (body === undefined) return undefined;
   const response: WireResponse = {
     status: Number(statusLine.split(" ")[1]),
     headers,
     body: body.text,
   };
+
   return { response, length: headEnd + 4 + body.length };
 }
 
@@ -197,6 +204,7 @@ function parseChunks(bytes: Buffer): { text: string; length: number } | undefine
     const size = Number.parseInt(bytes.toString("latin1", at, lineEnd), 16);
     const begin = lineEnd + 2;
     const end = lineEnd + 2 + size;
+
     if (bytes.length < end + 2) return undefined;
     if (size === 0) return { text: Buffer.concat(parts).toString(), length: end + 2 };
     parts.push(bytes.subarray(begin, end));
@@ -244,6 +252,7 @@ export function wireBytes(request: WireRequest, framing: Partial<Framing> = {}):
     ([name = "", value]) => `${isLowerCase ? name.toLowerCase() : name}: ${value}`,
   );
   const head = [`${method} ${path} HTTP/1.1`, ...lines].join("\r\n");
+
   return Buffer.concat([
     Buffer.from(`${head}\r\n\r\n`, "latin1"),
     isChunked ? chunked(body, chunkSizes) : body,
@@ -263,6 +272,7 @@ function chunked(bytes: Uint8Array, sizes: readonly number[]): Buffer {
     );
     at += chunk.length;
   }
+
   return Buffer.concat([...parts, Buffer.from("0\r\n\r\n")]);
 }
 
@@ -328,12 +338,14 @@ export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"]
       const response = await connection.request(postBytes(plant));
       if (response === undefined) unanswered++;
       else if (endOn.includes(count(plant, response))) break;
+
       const isLast =
         response === undefined ||
         response.headers.get("connection") === "close" ||
         connection.isClosed();
       if (isLast) connection = await connect(url).catch(() => undefined);
     }
+
     connection?.close();
   }
 
@@ -342,6 +354,7 @@ export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"]
     responses[verdict] = (responses[verdict] ?? 0) + 1;
     if (response.status !== 200) return verdict;
     ledger.acknowledge(plant);
+
     const { name, tag } = plant;
     if (!Bun.deepEquals(JSON.parse(response.body), tag === undefined ? { name } : { name, tag }))
       wrong++;
@@ -352,6 +365,7 @@ export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"]
     over.abort();
     return { responses, unanswered, wrong };
   });
+
   const answered = () => Object.values(responses).reduce((sum, count) => sum + count, 0);
   return {
     /** Resolves once every client has ended: the server is gone, or there is nothing more to send. */

@@ -48,6 +48,7 @@ export function mutate(root: string, { file, from, to }: Mutation): void {
   const path = join(root, file);
   const source = readFileSync(path, "utf8");
   const times = source.split(from).length - 1;
+
   if (times !== 1)
     throw new Error(`Cannot mutate ${file}: expected once, found ${times} times: ${from}`);
   writeFileSync(
@@ -71,10 +72,12 @@ export async function failingTests(root: string, file: string, name: string): Pr
   });
   const output = await new Response(run.stderr).text();
   await run.exited;
+
   const passed = output.includes("(pass)");
   const failed = [...output.matchAll(/^\(fail\) (.*?)(?: \[[\d.]+ms\])?$/gm)].map(
     ([, test = ""]) => test,
   );
+
   // A copy that does not even load proves nothing.
   if (!passed && failed.length === 0)
     throw new Error(`No test ran of ${join(ROOT, file)}:\n${output}`);

@@ -66,6 +66,7 @@ export function judgeRequest(
   if (authorization.length === 0) return failure(4011);
   if (authorization.length > 1 || bearerToken(authorization.join()) !== token) return failure(4012);
   if (!isJsonInUtf8(contentType ?? "") || contentEncoding !== undefined) return failure(4151);
+
   return body.length > maxBodyBytes ? failure(4131) : judgeBody(body);
 }
 
@@ -80,10 +81,12 @@ export function judgeBody(body: Uint8Array): NewPlant | PredictedError {
   const [id, name, tag] = ["id", "name", "tag"].map((member) => value.get(member));
   const exact = id instanceof WrittenNumber ? int64(id.source) : undefined;
   const isTagGood = !value.has("tag") || isStorable(tag);
+
   if (exact !== undefined && isStorable(name) && isTagGood) {
     return isStorable(tag) ? { id: exact, name, tag } : { id: exact, name };
   }
   const faults = [exact === undefined && "id", !isStorable(name) && "name", !isTagGood && "tag"];
+
   return { ...failure(4002), faults: faults.filter((fault) => fault !== false) };
 }
 
@@ -116,6 +119,7 @@ function int64(source: string): bigint | undefined {
     /^(-?)(\d+)(?:\.(\d+))?(?:[eE](.+))?$/.exec(source) ?? [];
   const isPlain = /^-?\d+$/.test(source);
   const value = scaled(BigInt(whole + fraction), BigInt(exponent) - BigInt(fraction.length));
+
   if (value === undefined) return undefined;
   const signed = sign === "-" ? -value : value;
   const fits = isPlain ? BigInt.asIntN(64, signed) === signed : value <= MAX_SAFE;
@@ -153,6 +157,7 @@ function jsonOf(bytes: Uint8Array): Json | undefined {
   const text = Buffer.from(bytes).toString();
   // What is not UTF-8 was replaced, and does not come back.
   if (!Buffer.from(text).equals(bytes)) return undefined;
+
   try {
     return parseJson(text.replace(/^\uFEFF/, ""));
   } catch (error) {
@@ -198,6 +203,7 @@ function parseJson(text: string): Json {
     if (/^[-\d]/.test(source)) return new WrittenNumber(source);
     const items: Json[] = [];
     const members = new Map<string, Json>();
+
     if (source === "[") list("]", () => items.push(value()));
     else if (source === "{") list("}", () => member(members));
     else if (!LITERALS.has(source)) throw new SyntaxError("no value");
@@ -230,6 +236,7 @@ function unescaped(literal: string): string {
   const inner = literal.slice(1, -1);
   if (Array.from(inner).some((character) => character < " "))
     throw new SyntaxError("a control character");
+
   return inner.replace(
     /\\(?:u(.{4})|(.))/g,
     (_, unit: string | undefined, character: string = "") =>

@@ -25,6 +25,7 @@ test.skipIf(skipsCluster())(
         },
       },
     );
+
     expect([exitCode, stderr.toString()]).toEqual([0, expect.stringMatching(/^ *0 fail$/m)]);
     expect(await cluster.run("SELECT to_regclass('plants') IS NOT NULL AS is_used")).toEqual([
       { is_used: true },

@@ -42,6 +42,7 @@ describe.skipIf(skipsCluster())("a cluster leaves nothing behind", () => {
     const first = holds(cluster.data);
     await cluster.kill();
     expect(first.left()).not.toContain("a segment");
+
     await cluster.restart();
     const second = holds(cluster.data);
     await cluster[Symbol.asyncDispose]();
@@ -63,6 +64,7 @@ describe.skipIf(skipsCluster())("a cluster leaves nothing behind", () => {
     });
     const { value } = await run.stdout.getReader().read();
     const held = holds(new TextDecoder().decode(value).trim());
+
     run.kill("SIGKILL");
     const deadline = performance.now() + TEST_TIMEOUT_MS / 2;
     while (held.left().length > 0 && performance.now() < deadline) await Bun.sleep(10);
@@ -76,9 +78,11 @@ function holds(data: string) {
   const segment = memory?.trim().split(/ +/)[1];
   const mapped = readFileSync(`/proc/${pid}/maps`, "utf8").matchAll(/\/dev\/shm\/\S+/g);
   const files = [...new Set(Array.from(mapped, ([path]) => path))];
+
   // The first two columns are the key and the id.
   const hasSegment = () =>
     new RegExp(`^ *-?\\d+ +${segment} `, "m").test(readFileSync("/proc/sysvipc/shm", "utf8"));
+
   return {
     files,
     left: () => [

@@ -69,6 +69,7 @@ function ownDatabase(url: string) {
     join(tmpdir(), `plant-store-own-database-${process.getuid?.() ?? 0}.lock`),
   );
   const database = databaseAt(url);
+
   return {
     ...database,
     async [Symbol.asyncDispose]() {
@@ -113,8 +114,10 @@ function databaseAt(url: string) {
 function connectTo(url: string): SQL {
   const parsed = new URL(url);
   const { username, pathname, searchParams } = parsed;
+
   // Bun would send it to the server.
   searchParams.delete("connect_timeout");
+
   // Not prepared: a statement may be run again after the tables were made anew, with other columns.
   return new SQL({
     url: parsed.href,
@@ -164,6 +167,7 @@ export async function startCluster({
   );
   const reaper = startReaper(directory);
   const data = join(directory, "data");
+
   cpSync(join(template, "data"), data, { recursive: true });
   const standby = primary && {
     primary_conninfo: `host=127.0.0.1 port=${primary.port} user=${SUPERUSER} application_name=standby`,
@@ -180,6 +184,7 @@ export async function startCluster({
     ...(primary && { "standby.signal": "" }),
     ...files,
   };
+
   for (const [name, text] of Object.entries(written))
     writeFileSync(join(data, name), text, { mode: 0o600 });
   if (isRoot) spawnSync("chown", ["-R", `${NOBODY}:${NOBODY}`, directory]);
@@ -214,6 +219,7 @@ export async function startCluster({
           (await fresh.run(`SELECT current_setting('${name}') AS value`))[0]?.["value"] === value
         );
       };
+
       while (!(await isSet())) await Bun.sleep(5);
       await run("CHECKPOINT");
     },
@@ -281,6 +287,7 @@ function templateDirectory(): string {
   };
   const user = process.getuid?.() ?? 0;
   const path = join(tmpdir(), `plant-store-postgres-${version}-${user}`);
+
   makeOnce(path, makeTemplate);
   // Everybody may make files there: what somebody else made is not run.
   if (statSync(path).uid !== user) throw new Error(`${path} belongs to another user`);
@@ -293,9 +300,11 @@ function makeTemplate(directory: string): void {
   cpSync(join(PACKAGE, "native"), native, { recursive: true });
   chmodSync(directory, 0o755);
   linkLibraries(directory);
+
   const data = join(directory, "data");
   mkdirSync(data);
   if (isRoot) chownSync(data, NOBODY, NOBODY);
+
   const { status, stderr, error } = spawnSync(
     join(native, "bin/initdb"),
     [
@@ -313,6 +322,7 @@ function makeTemplate(directory: string): void {
     { ...asServer, env: {}, encoding: "utf8" },
   );
   if (status === 0) return;
+
   const cause =
     error === undefined
       ? stderr
@@ -329,6 +339,7 @@ function linkLibraries(directory: string): void {
     readonly source: string;
     readonly target: string;
   }[];
+
   for (const { source, target } of links) {
     if (dirname(source) !== dirname(target)) throw new Error(`A link from ${target} to ${source}`);
     if (!existsSync(join(directory, target)))
@@ -354,16 +365,20 @@ async function startServer(template: string, data: string, findPort: () => numbe
         stdio: ["ignore", "ignore", "pipe"],
       },
     );
+
     const exited = once(postmaster, "exit");
     let log = "";
     postmaster.stderr.on("data", (chunk) => (log += chunk));
+
     // The last line of this file says what state it is in.
     const status = Bun.file(join(data, "postmaster.pid"));
+
     while (postmaster.exitCode === null) {
       const isReady = /(?:ready|standby)\s*$/.test(await status.text().catch(() => ""));
       if (isReady) return { port, exited, ...processesOf(postmaster) };
       await Bun.sleep(10);
     }
+
     const isPortTaken = log.includes("could not create any TCP/IP sockets");
     if (triesLeft === 0 || !isPortTaken) throw new Error(`PostgreSQL did not start:\n${log}`);
     await Bun.sleep(100);
@@ -373,9 +388,11 @@ async function startServer(template: string, data: string, findPort: () => numbe
 function processesOf(postmaster: ChildProcess) {
   const pid = Number(postmaster.pid);
   const file = `/proc/${pid}/task/${pid}/children`;
+
   // A server without room for its WAL has ended by itself.
   const children = () =>
     (existsSync(file) ? (readFileSync(file, "utf8").match(/\d+/g) ?? []) : []).map(Number);
+
   return {
     pid,
     children,
@@ -414,9 +431,11 @@ function startReaper(directory: string) {
     detached: true,
     stdio: ["pipe", "ignore", "ignore"],
   });
+
   // A program that could not start its cluster ends with its error, and waits for nothing.
   reaper.unref();
   const exited = once(reaper, "exit");
+
   return {
     async end(): Promise<void> {
       reaper.ref();

@@ -28,14 +28,17 @@ export async function openDatabase(cluster: PostgresCluster, options: OpenOption
   const { role = "postgres", password = "" } = options;
   await using stack = new AsyncDisposableStack();
   const created = stack.use(await cluster.newDatabase());
+
   // The tables are there before: neither proxies nor the limits of a role are in the way of making
   // them.
   await (await openPostgres(parsePostgresUrl(created.url)))[Symbol.asyncDispose]();
   if (role !== "postgres") await created.run(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}`);
+
   const hosts = proxies.map(({ port }) => `${host}:${port}`).join();
   const url = `postgres://${role}:${password}@${hosts}/${created.name}${parameters}`;
   const database = stack.use(await openPostgres(parsePostgresUrl(url), rest));
   const opened = stack.move();
+
   return {
     ...created,
     ...database,

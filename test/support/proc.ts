@@ -20,6 +20,7 @@ export async function peakMemory(program: Bun.Subprocess): Promise<number> {
       peak = Math.max(peak, memoryOf(program.pid).most || 0);
     await Bun.sleep(5);
   }
+
   return peak;
 }
 

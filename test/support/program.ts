@@ -76,6 +76,7 @@ export function start({ program = executable(), args = [], cwd, env = {} }: Star
     stdout: "pipe",
     stderr: "pipe",
   });
+
   const stderr = collect(child.stderr);
   return {
     child,
@@ -160,11 +161,13 @@ export function exitCodeOf(child: Bun.Subprocess, limitMs = 20_000): Promise<num
 function collect(stream: ReadableStream<Uint8Array<ArrayBuffer>>) {
   let text = "";
   let isEnded = false;
+
   const end = (async () => {
     for await (const piece of stream.pipeThrough(new TextDecoderStream())) text += piece;
     isEnded = true;
     return text;
   })();
+
   return {
     end,
     /** What came so far. */

@@ -18,6 +18,7 @@ export function anyRequest({ token, maxBodyBytes }: OracleOptions): fc.Arbitrary
     contentEncoding: mostly<string | undefined>(undefined, wordOf("gzip identity br"), 30),
     body: bodyBytes,
   });
+
   return oneOf(
     [60, request],
     [1, requestAtLimit({ token, maxBodyBytes })],
@@ -43,6 +44,7 @@ function credentials(token: string): fc.Arbitrary<string[]> {
   const good = fc
     .tuple(cased("bearer"), fc.constantFrom(" ", "  ", "     "))
     .map(([scheme, space]) => scheme + space + token);
+
   const around = fc.oneof(
     wordOf(`Bearer Bearer, Basic bearer\t  = ==== é " x ${token} Bearer${token}`),
     fc.constantFrom(
@@ -52,11 +54,14 @@ function credentials(token: string): fc.Arbitrary<string[]> {
       `Bearer ${token.toUpperCase()}`,
     ),
   );
+
   const pieces = fc
     .array(around, { minLength: 1, maxLength: 4 })
     .map((parts) => parts.join(" ").trim());
+
   // Not empty: no standard says whether that means none or bad ones.
   const bad = fc.oneof(headerValue(), pieces).filter((value) => value !== "");
+
   return oneOf<string[]>(
     [2, good.map((value) => [value])],
     [1, bad.map((value) => [value])],

@@ -7,10 +7,12 @@ export async function readError(response: Response) {
   expect(headers.get("x-content-type-options")).toBe("nosniff");
   expect(headers.get("cache-control")).toBe("no-store");
   expect(headers.get("retry-after")).toBe(status === 503 ? "1" : null);
+
   const body = (await response.json()) as { readonly error: number; readonly message: string };
   expect(body).toEqual({ error: expect.any(Number), message: expect.stringMatching(/^[^\n]+$/) });
   // The status times ten plus a digit, so every number is an integer and belongs to its status.
   expect(Math.floor(body.error / 10)).toBe(status);
+
   return { status, ...body };
 }
 

@@ -77,11 +77,13 @@ export function makeDisk({ shim }: { readonly shim: boolean }) {
   const library = join(path, "shim.so");
   const flags = join(path, "flags");
   const data = join(path, "data");
+
   if (shim) build(library);
   for (const folder of [flags, data]) mkdirSync(folder);
   const database = join(data, "plants.db");
   const flagFile = (flag: Flag) => join(flags, flag);
   const preload = { LD_PRELOAD: library, SHIM_DATABASE: database, SHIM_FLAGS: flags };
+
   return {
     /** The directory of the database. */
     path: data,
@@ -134,6 +136,7 @@ function build(library: string): void {
     if (cc.exitCode !== 0) throw new Error(`Cannot build the shim: ${cc.stderr.toString()}`);
     built = readFileSync(library);
   }
+
   writeFileSync(library, built);
 }
 
@@ -157,5 +160,6 @@ function losePower(database: string): void {
     if (existsSync(`${file}.durable`)) copyFileSync(`${file}.durable`, file);
     else rmSync(file, { force: true });
   }
+
   rmSync(`${database}-shm`, { force: true });
 }

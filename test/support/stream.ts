@@ -4,6 +4,7 @@ export function streamOf(
 ): ReadableStream<Uint8Array> {
   const iterator =
     Symbol.asyncIterator in chunks ? chunks[Symbol.asyncIterator]() : chunks[Symbol.iterator]();
+
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller) {

@@ -26,6 +26,7 @@ export async function runCommand(
     hasColors: false,
     ...options,
   });
+
   return { exitCode, stdout, stderr };
 }
 

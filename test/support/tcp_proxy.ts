@@ -49,11 +49,13 @@ export function startProxy(target: number, { delayMs = 0 } = {}) {
   function reply(link: Link, chunk: Buffer): void {
     replyBytes += chunk.length;
     if (mode === "black hole" || link.isForgotten) return;
+
     if (mode === "lose the reply" || mode === "lose one reply") {
       if (mode === "lose one reply") mode = "forward";
       lost++;
       return cut(link);
     }
+
     const isDamaged = mode === "damage one reply";
     if (isDamaged) mode = "forward";
     const bytes = isDamaged ? Buffer.alloc(chunk.length) : Buffer.from(chunk);
@@ -73,12 +75,14 @@ export function startProxy(target: number, { delayMs = 0 } = {}) {
       if (mode === "black hole" || link.isForgotten) link.hasSwallowed = true;
       else link.server.write(chunk);
     });
+
     // A client that goes away in a black hole is not noticed at the other end.
     client.on("close", () => void (mode !== "black hole" && cut(link)));
     link.server.on("data", (chunk) => reply(link, Buffer.from(chunk)));
     link.server.on("close", () => cut(link));
     for (const socket of [client, link.server]) socket.on("error", () => cut(link));
   });
+
   listener.listen(0, "127.0.0.1");
 
   return {

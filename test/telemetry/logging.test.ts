@@ -48,6 +48,7 @@ test("for people, a line has its properties behind the message, except those wit
     origins: "",
     database: { path: "plants.db" },
   });
+
   expect(text).toMatch(
     /^[\d:.]+ INF Configuration in force port=0 database=\{ path: "plants.db" \}\n$/,
   );

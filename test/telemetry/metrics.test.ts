@@ -25,6 +25,7 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
     { name: "some_bytes", help: "Bytes of a \\ and a\nline", type: "gauge", value: 1.5 },
     { name: "some_total", help: "Large", type: "counter", value: 1e21 },
   ]);
+
   const parsed = await getMetricsFromIterator((await metrics.render()).split("\n").values());
   const service = Object.entries(parsed).filter(([name]) => !name.startsWith("process_"));
   expect(Object.fromEntries(service)).toEqual({

@@ -50,6 +50,7 @@ test.each(Object.keys(ERRORS) as ErrorCode[])("what the log has of %s", (code) =
     new PlantStoreError(code, undefined, { cause: "disk full", reason: "unknown" }),
     REQUEST,
   );
+
   expect(lines).toEqual(
     code in LOGGED ? [expect.objectContaining({ ...LOGGED[code], requestId: "1" })] : [],
   );
@@ -59,15 +60,19 @@ test("a flood of refusals for one reason hides no other line, and only ten of it
   const { observer, lines, [Symbol.dispose]: end } = observed({ accessLog: true });
   let lookedUp = 0;
   const clientAddress = () => `192.0.2.${++lookedUp}`;
+
   const refuse = (reason: string) => {
     const error = new PlantStoreError("invalid_credentials", undefined, { reason });
     observer.onError(error, { requestId: "1", clientAddress });
   };
+
   for (let i = 0; i < 50; i++) {
     refuse("unknown");
     observer.onResponse({ ...REQUEST, ...COMPLETED, durationMs: 1 });
   }
+
   expect(lookedUp).toBe(10);
+
   refuse("revoked");
   end();
   expect(lines.filter(({ reason }) => reason === "unknown")).toHaveLength(11);
@@ -81,6 +86,7 @@ test("every response is counted, and logged only if the access log is on", async
     using memory = observed({ accessLog });
     const { observer, metrics, lines } = memory;
     observer.onResponse({ ...REQUEST, ...COMPLETED, durationMs: 1.23456 });
+
     const line = {
       level: "INFO",
       message: "Request completed",
@@ -89,6 +95,7 @@ test("every response is counted, and logged only if the access log is on", async
       requestId: "1",
       client: "192.0.2.1",
     };
+
     expect(lines).toEqual(accessLog ? [line] : []);
     expect(await metrics.render()).toContain(
       'plant_store_requests_total{path="/plants",method="POST",status="200"} 1\n',

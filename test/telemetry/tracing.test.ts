@@ -26,9 +26,11 @@ async function traced(requests: readonly Request[], options: Partial<AppOptions>
     onFailure: (reason) => failures.push(reason),
   });
   const fetch = trace(testApp({ observer: { onError() {}, onResponse }, ...options }).fetch);
+
   await Promise.all(requests.map((request) => fetch(request)));
   await close();
   expect(failures).toEqual([]);
+
   return collector;
 }
 
@@ -47,10 +49,12 @@ test("each of many requests at once is a span of its own, with the response's st
     [get("/plants"), 405, "/plants"],
     [get("/readyz"), 503, "/readyz"],
   ];
+
   for (const [index, [request]] of cases.entries()) request.headers.set("x-request-id", `${index}`);
   const ready = async () => Promise.reject(new PlantStoreError("storage_unavailable"));
   const requests = cases.map(([request]) => request);
   const { spans } = await traced(requests, { ready });
+
   const expected = cases.map(([{ method }, status, route], index) => ({
     name: route === undefined ? method : `${method} ${route}`,
     status: status >= 500 ? ERROR : UNSET,
@@ -65,6 +69,7 @@ test("each of many requests at once is a span of its own, with the response's st
     traceId: expect.stringMatching(/^[\da-f]{32}$/),
     parentSpanId: "",
   }));
+
   const requestId = "plant_store.request_id";
   expect(
     spans.toSorted((a, b) => Number(a.attributes[requestId]) - Number(b.attributes[requestId])),
@@ -103,6 +108,7 @@ test("no token, plant, query, made-up path or other header leaves in a span, and
     tracestate: "a=secret",
     baggage: "a=secret",
   };
+
   const { requests, resources, spans } = await traced(
     [
       postPlant({ id: 1, name: "secret" }),
@@ -115,6 +121,7 @@ test("no token, plant, query, made-up path or other header leaves in a span, and
     ],
     { ready: async () => Promise.reject(new Error("secret cause")) },
   );
+
   expect(spans).toHaveLength(7);
   expect(resources).toEqual([
     {
@@ -126,6 +133,7 @@ test("no token, plant, query, made-up path or other header leaves in a span, and
       "telemetry.sdk.version": expect.any(String),
     },
   ]);
+
   expect(requests.map(({ path }) => path)).toEqual(["/v1/traces"]);
   for (const word of ["secret", TOKEN])
     expect(requests.map(({ text }) => text).join()).not.toContain(word);
@@ -147,6 +155,7 @@ test.each<{ sampler: string; ratio?: string; sampled: boolean[] }>([
       OTEL_TRACES_SAMPLER: sampler,
       OTEL_TRACES_SAMPLER_ARG: ratio ?? "",
     });
+
     const parents = [
       {},
       { traceparent: `00-${TRACE_ID}-${PARENT}-01` },
@@ -165,6 +174,7 @@ test("OTEL_RESOURCE_ATTRIBUTES and OTEL_EXPORTER_OTLP_HEADERS are sent", async (
     OTEL_RESOURCE_ATTRIBUTES: "deployment.environment.name=test,service.name=other",
     OTEL_EXPORTER_OTLP_HEADERS: "x-api-key=key-of-the-collector",
   });
+
   const { requests, resources } = await traced([get("/livez")]);
   expect(requests[0]?.headers.get("x-api-key")).toBe("key-of-the-collector");
   expect(resources).toMatchObject([

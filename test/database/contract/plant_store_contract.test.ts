@@ -95,10 +95,12 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
 ])("plantStoreContract() finds in a store with %s what is wrong", async (_what, bug, failing) => {
   let disk = new Map<bigint, Plant>();
   const reopen = async () => ({ plants: storeWith(bug, disk), async [Symbol.asyncDispose]() {} });
+
   const open = () => {
     disk = new Map();
     return reopen();
   };
+
   expect(await failingCases(plantStoreContract(open, reopen))).toEqual(
     failing.map((name) => `PlantStore.${name}`),
   );
@@ -138,6 +140,7 @@ test("databaseContract() finds a plant that a probe stored, whatever its id", as
       void (await database.plants.add([{ id: 42n, name: "probe" }], { timeoutMs: 1_000 }));
     return { ...database, plants: { ...database.plants, probe } };
   };
+
   expect(await failingCases(databaseContract(open))).toEqual([
     "Database.pages() is empty after plants.probe()",
   ]);
@@ -163,6 +166,7 @@ function storeWith(bug: Bug, disk = new Map<bigint, Plant>()): PlantStore {
     commits,
     readsOnce,
   } = bug;
+
   /** What it read when it was opened, and has written. */
   const own = new Map(readsOnce ? disk : []);
 
@@ -175,11 +179,13 @@ function storeWith(bug: Bug, disk = new Map<bigint, Plant>()): PlantStore {
       ...(keptTag !== undefined && { tag: keptTag }),
     };
     const stored = own.get(id) ?? (readsOnce ? undefined : disk.get(id));
+
     if (stored !== undefined) return samePlant(stored, kept) ? "present" : "conflict";
     if (afterLookup !== undefined) await afterLookup();
     own.set(id, kept);
     if (commits === undefined) disk.set(id, kept);
     if (commits === "later") setTimeout(() => disk.set(id, kept), 1);
+
     return "added";
   }
 

@@ -72,6 +72,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       "server.key": readFileSync(join(TLS, "localhost.key"), "utf8"),
     },
   });
+
   beforeAll(async () => {
     await cluster.run(
       "CREATE ROLE secret LOGIN PASSWORD 'pass word/%'",
@@ -118,14 +119,17 @@ describe.skipIf(skipsCluster())("failover()", () => {
   test("connects with a password, and says clearly that one is wrong", async () => {
     using connection = await connect(at("secret:pass%20word%2F%25"));
     expect(await setting(connection, "is_superuser")).toBe("off");
+
     for (const user of ["secret:wrong", "secret"]) {
       expect(await failureOf(at(user))).toEqual(
         noServer("it rejects this user or password (28P01)"),
       );
     }
+
     expect(await failureOf(at("nobody"))).toEqual(
       noServer('it refuses the user: role "nobody" does not exist (28000)'),
     );
+
     const missing = at("postgres").replace(/postgres$/, "missing");
     expect(await failureOf(missing)).toEqual(noServer("it has no such database (3D000)"));
   });
@@ -149,6 +153,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       PGPORT: "1",
       PGPASSWORD: "no",
     };
+
     const modes = {
       PGSSLMODE: "verify-full",
       PGCONNECT_TIMEOUT: "soon",
@@ -159,6 +164,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     const insecure = { NODE_TLS_REJECT_UNAUTHORIZED: "0" };
     const secret = at("secret:pass%20word%2F%25");
     const notTrusted = "its certificate is not trusted: set sslrootcert to the CA's PEM file";
+
     for (const [env, url, result] of [
       [{ ...other, ...modes, ...more }, secret, "postgres as secret"],
       [password, at("secret"), "it rejects this user or password (28"],
@@ -195,12 +201,14 @@ describe.skipIf(skipsCluster())("failover()", () => {
       } catch (error) {
         console.log(error.message);
       }`;
+
     const child = Bun.spawn([process.execPath, "-e", script, url], {
       cwd: ROOT,
       env: { PATH: process.env["PATH"] ?? "", ...env },
       // Bun warns of NODE_TLS_REJECT_UNAUTHORIZED.
       stderr: "ignore",
     });
+
     return (await new Response(child.stdout).text()).trim();
   }
 
@@ -212,6 +220,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       on: "on",
       remote_apply: "remote_apply",
     };
+
     for (const [set, found] of Object.entries(modes)) {
       await cluster.run(`ALTER ROLE tls SET synchronous_commit = ${set}`);
       using connection = await connect(at("tls", "?sslmode=require"));
@@ -226,11 +235,13 @@ describe.skipIf(skipsCluster())("failover()", () => {
         "ALTER ROLE strange RESET ALL",
         `ALTER ROLE strange SET ${name} = '${value}'`,
       );
+
       await using database = await openDatabase(cluster, { role: "strange" });
       await using reader = await openPostgres(parsePostgresUrl(database.url), { access: "read" });
       for (const outcome of ["added", "present"] as const) {
         expect(new Set(await database.add(HOSTILE_PLANTS))).toEqual(new Set([outcome]));
       }
+
       const token = {
         name: "gate",
         digest: new Uint8Array(32).fill(0x5c),
@@ -238,10 +249,12 @@ describe.skipIf(skipsCluster())("failover()", () => {
         expiresAt: new Date("2027-02-01T00:00:00.002Z"),
         scopes: [],
       };
+
       await database.tokens.add(token);
       expect(await database.tokens.list()).toEqual([
         { ...token, revokedAt: null, lastUsedAt: null },
       ]);
+
       for (const { pages } of [database, reader]) {
         expect((await Array.fromAsync(pages())).flat()).toEqual([...HOSTILE_PLANTS]);
       }
@@ -257,6 +270,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       });
       await cluster.set(name, "on");
     }
+
     using connection = await connect(at("postgres"));
     expect(await setting(connection, "fsync")).toBe("on");
   });
@@ -281,15 +295,18 @@ describe.skipIf(skipsCluster())("failover()", () => {
     const bad = `127.0.0.1:${unsafe.port}`;
     const good = `127.0.0.1:${cluster.port}`;
     const through = (...hosts: string[]) => `postgres://postgres@${hosts.join(",")}/postgres`;
+
     for (const url of [through(bad, good), through(good, bad)]) {
       using connection = await connect(url);
       expect(connection.host.port).toBe(cluster.port);
     }
+
     const reason = `${bad}: data_sync_retry is on, so it may lose acknowledged plants`;
     expect(await failureOf(through(bad, bad))).toEqual({
       code: "UNSAFE",
       message: `${reason}; ${reason}`,
     });
+
     // The other one may be back in a moment.
     expect(await failureOf(through(bad, "127.0.0.1:1"))).toEqual({
       code: "NO_SERVER",
@@ -315,6 +332,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       // Its own function comes before PostgreSQL's.
       `ALTER ROLE ${role} SET search_path = ${role}, pg_catalog`,
     );
+
     expect(await failureOf(at(role))).toEqual({
       code: "UNSAFE",
       message: `127.0.0.1:${cluster.port}: it is ${engine}, which is untested: use PostgreSQL itself`,
@@ -328,6 +346,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     await database.run(
       `INSERT INTO pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion) VALUES (${row})`,
     );
+
     expect(await failureOf(database.url)).toEqual({
       code: "UNSAFE",
       message: `127.0.0.1:${cluster.port}: it is Citus, which is untested: use PostgreSQL itself`,
@@ -343,6 +362,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       code: "NO_SERVER",
       message: `127.0.0.1:1: connection refused, or unknown host name (ERR_POSTGRES_CONNECTION_REFUSED); ${reason}`,
     });
+
     await cluster.run("ALTER ROLE tls RESET default_transaction_read_only");
     using connection = await connect(url.replace("127.0.0.1", "127.0.0.1:1,127.0.0.1"));
     expect(await setting(connection, "transaction_read_only")).toBe("off");
@@ -374,6 +394,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       );
       expect([...rows]).toEqual([{ ssl: true }]);
     }
+
     for (const [parameters, host, reason] of [
       // Its certificate is for localhost and 127.0.0.1.
       [
@@ -422,6 +443,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       "SELECT client_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
     );
     expect([...rows]).toEqual([{ client_dn: "/CN=localhost" }]);
+
     using directory = emptyDirectory();
     const encrypted = join(directory.path, "encrypted.key");
     const key = createPrivateKey(readFileSync(join(TLS, "localhost.key")));
@@ -431,8 +453,10 @@ describe.skipIf(skipsCluster())("failover()", () => {
       cipher: "aes-256-cbc",
       passphrase: "sesame",
     } as const;
+
     writeFileSync(encrypted, key.export(pkcs8));
     const mismatch = own("localhost", join(TLS, "renewed.key"));
+
     for (const [user, parameters, reason] of [
       [
         "localhost",
@@ -467,6 +491,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
       const url = `postgres://plants@127.0.0.1:${silent.port}/plants?connect_timeout=1`;
       const { code, message } = await failureOf(url);
+
       // On a busy machine our own deadline is extended, and Bun's for connecting is first.
       expect([code, message.replace("ERR_POSTGRES_CONNECTION_TIMEOUT", "DEADLINE")]).toEqual([
         "NO_SERVER",
@@ -485,22 +510,27 @@ describe.skipIf(skipsCluster())("failover()", () => {
     },
   );
 
-  test.concurrent("finds a host that was promoted while another one may still respond", async () => {
-    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-    using standby = startProxy(cluster.port);
-    await cluster.run(
-      "CREATE ROLE promoted LOGIN",
-      "ALTER ROLE promoted SET default_transaction_read_only = on",
-    );
-    const connecting = connect(
-      `postgres://promoted@127.0.0.1:${silent.port},127.0.0.1:${standby.port}/postgres?connect_timeout=999`,
-    );
-    // A session keeps what it has at its start.
-    while (standby.replyBytes() === 0) await Bun.sleep(1);
-    await cluster.run("ALTER ROLE promoted RESET default_transaction_read_only");
-    using connection = await connecting;
-    expect(connection.host.port).toBe(standby.port);
-  });
+  test.concurrent(
+    "finds a host that was promoted while another one may still respond",
+    async () => {
+      using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+      using standby = startProxy(cluster.port);
+      await cluster.run(
+        "CREATE ROLE promoted LOGIN",
+        "ALTER ROLE promoted SET default_transaction_read_only = on",
+      );
+
+      const connecting = connect(
+        `postgres://promoted@127.0.0.1:${silent.port},127.0.0.1:${standby.port}/postgres?connect_timeout=999`,
+      );
+
+      // A session keeps what it has at its start.
+      while (standby.replyBytes() === 0) await Bun.sleep(1);
+      await cluster.run("ALTER ROLE promoted RESET default_transaction_read_only");
+      using connection = await connecting;
+      expect(connection.host.port).toBe(standby.port);
+    },
+  );
 
   test.skipIf(skipsPooler()).each(["transaction", "session", "statement"])(
     "refuses a pooler, even one that hides that it drops the session's settings: pool_mode=%s",
@@ -508,6 +538,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       using directory = emptyDirectory();
       // What a session would have set is there without it.
       await cluster.set("statement_timeout", "30s");
+
       for (const [ignored, reason] of [
         [
           "extra_float_digits",
@@ -529,6 +560,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
         );
         expect(message).toBe(`127.0.0.1:${pooler.port}: ${reason}`);
       }
+
       await cluster.set("statement_timeout", "0");
     },
   );
@@ -548,6 +580,7 @@ async function startPooler(directory: string, settings: readonly string[]) {
   const port = freePort();
   const file = join(directory, "pgbouncer.ini");
   chmodSync(directory, 0o755);
+
   const common = [
     "[pgbouncer]",
     "auth_type=any",
@@ -555,6 +588,7 @@ async function startPooler(directory: string, settings: readonly string[]) {
     `listen_port=${port}`,
     "unix_socket_dir=",
   ];
+
   writeFileSync(file, [...common, ...settings].join("\n"));
   const child = Bun.spawn(
     ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "pgbouncer", file],
@@ -563,11 +597,13 @@ async function startPooler(directory: string, settings: readonly string[]) {
       stderr: "pipe",
     },
   );
+
   let log = "";
   for await (const chunk of child.stderr.pipeThrough(new TextDecoderStream())) {
     log += chunk;
     if (log.includes("process up")) break;
   }
+
   if (!log.includes("process up")) throw new Error(`PgBouncer did not start:\n${log}`);
   return {
     port,

@@ -13,6 +13,7 @@ describe.skipIf(skipsDatabase())("PostgreSQL", () => {
   let postgres: Awaited<ReturnType<typeof startDatabase>>;
   let url: PostgresUrl;
   let database: Database;
+
   beforeAll(async () => {
     postgres = await startDatabase();
     url = parsePostgresUrl(await postgres.emptyDatabase());

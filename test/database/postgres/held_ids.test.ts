@@ -47,12 +47,16 @@ test("an id that met a lock is refused, then retried, and inserted again once it
   const held = new HeldIds();
   const step = () => held.stepFor(1n, clock.now);
   expect(step()).toBe("insert");
+
   held.met(1n);
   expect(step()).toBe("refuse");
+
   clock.now += 1_000;
   expect(step()).toBe("retry");
+
   held.met(1n);
   expect(step()).toBe("refuse");
+
   held.released(1n);
   expect(step()).toBe("insert");
 });
@@ -63,7 +67,9 @@ test("once a held id is released, the others are retried; an id that met no lock
   for (const id of [1n, 2n]) held.met(id);
   clock.now++;
   held.released(3n);
+
   expect(held.stepFor(2n, clock.now)).toBe("refuse");
+
   held.released(1n);
   expect(held.stepFor(2n, clock.now)).toBe("retry");
 });
@@ -77,7 +83,9 @@ test("an id that meets a lock after others were released is not retried for each
   held.met(4n);
   clock.now++;
   held.released(2n);
+
   expect(held.stepFor(4n, clock.now)).toBe("refuse");
+
   clock.now += 998;
   held.released(3n);
   expect(held.stepFor(4n, clock.now)).toBe("refuse");
@@ -88,8 +96,10 @@ test("10,000 ids are remembered; of more, the oldest is forgotten", () => {
   const held = new HeldIds();
   const remembered = () =>
     range(1, 10_002).filter((id) => held.stepFor(BigInt(id), clock.now) !== "insert");
+
   for (const id of range(1, 10_001)) held.met(BigInt(id));
   expect(remembered()).toEqual(range(2, 10_001));
+
   // Met again, it is the newest.
   held.met(2n);
   held.met(10_002n);

@@ -38,10 +38,12 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       await rival.unsafe(statements).simple();
       const opened = [open(), open()];
       const waiting = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+
       while (
         (await cluster.run(`${waiting} AND query_start < now() - interval '600ms'`)).length < 2
       )
         await Bun.sleep(20);
+
       await rival.unsafe(end);
       for (const opening of opened) {
         await using database = await opening;
@@ -55,6 +57,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       "a table has the name of a plant-store table, but other columns: create a schema for plant-store (42703)";
     const taken =
       "another application's view, type or table has the name of a plant-store table: create a schema for plant-store";
+
     for (const [made, dropped, message] of [
       ["CREATE VIEW plants AS SELECT 1", "DROP VIEW plants", `${taken} (42P07)`],
       ["CREATE TYPE plants AS ENUM ()", "DROP TYPE plants", `${taken} (42710)`],
@@ -76,6 +79,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
         'Cannot open database "postgres": it has no plant-store tables',
       );
     }
+
     expect(
       await cluster.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"),
     ).toEqual([]);
@@ -87,22 +91,26 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     await expect(open("create", asGardener)).rejects.toThrow(
       'Cannot open database "postgres": the user may not create tables: run plant-store migrate once as a user who may',
     );
+
     await (await open())[Symbol.asyncDispose]();
     await expect(open("write", asGardener)).rejects.toThrow(
       "the user lacks SELECT on plant_store_migrations: GRANT it",
     );
+
     await cluster.run("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO gardener");
     for (const access of ["create", "write"] as const) {
       await expect(open(access, asGardener)).rejects.toThrow(
         'Cannot open database "postgres": the user lacks UPDATE on plants, UPDATE on probes, UPDATE on token_revision, UPDATE on tokens: GRANT it',
       );
     }
+
     await (await open("read", asGardener))[Symbol.asyncDispose]();
     await cluster.run("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO gardener");
     await using database = await open("create", asGardener);
     const fern = { id: 1n, name: "Fern" };
     expect(await database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
     expect(await database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
+
     await database.plants.probe();
   });
 

@@ -56,6 +56,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
         for (const [index, outcome] of (await add(left)).entries())
           outcomes[ids.indexOf(left[index] ?? 0)] = outcome;
       }
+
       return outcomes;
     }
 
@@ -74,6 +75,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
         held.includes(id) ? "unavailable" : id <= 25 ? "present" : "added",
       );
       expect(await add(range(1, 50))).toEqual(outcomes);
+
       await rival.unsafe("ROLLBACK");
       const later = range(1, 50).map((id) => (held.includes(id) && id > 25 ? "added" : "present"));
       expect(await addAll(range(1, 50))).toEqual(later);
@@ -90,12 +92,14 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       await using server = await open();
       const { rival, addAll, run } = server;
       const [statement, end = ""] = script.split("; ");
+
       await rival.unsafe(`BEGIN; ${statement}`).simple();
       const adding = addAll(script.startsWith("DELETE") ? [1, 97] : [98, 99]);
       const waits = "datname = current_database() AND wait_event = 'transactionid'";
       while ((await run(`SELECT FROM pg_stat_activity WHERE ${waits}`)).length === 0)
         await Bun.sleep(1);
       await rival.unsafe(end);
+
       expect(await adding).toEqual([...outcomes]);
     },
   );
@@ -112,9 +116,11 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       const { rival, add, addAll } = server;
       const [statement, end = ""] = script.split("; ");
       const ids = script.startsWith("DELETE") ? [1, 2] : [98, 99];
+
       await rival.unsafe(`BEGIN; ${statement}`).simple();
       for (const _ of ["met", "refused"])
         expect(await add(ids)).toEqual(["unavailable", "unavailable"]);
+
       await rival.unsafe(end);
       expect(await addAll(ids)).toEqual([...outcomes]);
     },
@@ -131,15 +137,19 @@ describe.skipIf(skipsCluster())("adding plants", () => {
           names.map((name) => ({ id: 98n, name })),
           { timeoutMs: TEST_TIMEOUT_MS },
         );
+
       await rival.unsafe(`BEGIN; ${insertOf([98])}`).simple();
       const refused = ["unavailable", "unavailable", "unavailable"] as const;
       for (const _ of ["met", "refused"]) expect(await addAllNames()).toEqual([...refused]);
+
       await rival.unsafe("ROLLBACK");
       let outcomes = await addAllNames();
+
       for (; outcomes.includes("unavailable"); outcomes = await addAllNames()) {
         expect(outcomes).toEqual([...refused]);
         await Bun.sleep(10);
       }
+
       expect(outcomes).toEqual(["added", "conflict", "present"]);
     },
   );
@@ -163,8 +173,10 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     const { name, rival, add } = server;
     await rival.unsafe(`BEGIN; ${insertOf([37])}`).simple();
     for (const id of range(100, 149)) expect(await add([37, id])).toEqual(["unavailable", "added"]);
+
     await rival.unsafe("ROLLBACK");
     await server[Symbol.asyncDispose]();
+
     // The batch, what is missing, and the plant; the rival's own; and at most one for each batch of
     // a later second.
     expect(await rollbacksIn(name, 4)).toBeLessThan(4 + 50);
@@ -175,12 +187,15 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     await using server = await open({ delayMs: 2 });
     const { name, rival, add } = server;
     await rival.unsafe(`BEGIN; ${insertOf([617])}`).simple();
+
     const outcomes = await add(range(1, 1_000));
     expect(
       outcomes.flatMap((outcome, index) => (outcome === "unavailable" ? [index + 1] : [])),
     ).toEqual([617]);
+
     await rival.unsafe("ROLLBACK");
     await server[Symbol.asyncDispose]();
+
     // The whole batch, what is missing, a part, a part of that, and the plant; and the rival's own.
     expect(await rollbacksIn(name, 6)).toBe(6);
   });
@@ -192,12 +207,14 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       const { rival, add } = server;
       const held = [...range(1_000, 1_150), ...range(1_851, 2_000)];
       const others = range(1_151, 1_850);
+
       await rival.unsafe(`BEGIN; ${insertOf(held)}`).simple();
       for (let isDone = false; !isDone;) {
         const outcomes = await add(range(1_000, 2_000));
         expect(new Set(held.map((id) => outcomes[id - 1_000]))).toEqual(new Set(["unavailable"]));
         isDone = others.every((id) => outcomes[id - 1_000] !== "unavailable");
       }
+
       expect(new Set(await add(others))).toEqual(new Set(["present"]));
     },
   );
@@ -210,6 +227,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       await rival.unsafe("BEGIN; LOCK TABLE plants IN SHARE MODE").simple();
       const adding = add(range(26, 50));
       const isRefused = adding.then(() => true);
+
       while (metric("retries_total") === 0 && !(await Promise.race([isRefused, Bun.sleep(5)])));
       await rival.unsafe("COMMIT");
       expect(new Set(await adding)).toEqual(new Set(["added"]));
@@ -223,15 +241,18 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       const { rival, add, plants } = server;
       await plants.probe();
       await rival.unsafe(`BEGIN; LOCK TABLE plants IN ${mode} MODE`).simple();
+
       const refused = await add(range(26, 50), 1_000).catch(({ code, message }) => [
         `${code}: ${message}`,
       ]);
       for (const outcome of refused)
         expect(outcome).toMatch(/^(?:unavailable|storage_unavailable: storage did not fin)/);
       await expect(plants.probe()).rejects.toMatchObject({ code: "storage_unavailable" });
+
       const added = add(range(26, 50));
       await rival.unsafe("COMMIT");
       for (const outcome of await added) expect(outcome).toMatch(/^(?:added|present)$/);
+
       await plants.probe();
     },
   );
@@ -254,6 +275,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       await using own = await startCluster();
       await using database = await openDatabase(own);
       const add = (id: bigint) => database.add([{ id, name: "Fern" }]);
+
       // On connections of their own.
       await Promise.all([10n, 11n, 12n, 13n].map(add));
       await own.set("fsync", "off");
@@ -263,8 +285,10 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       };
       await expect(database.plants.probe()).rejects.toMatchObject(refused);
       await expect(add(2n)).rejects.toMatchObject(refused);
+
       await own.set("fsync", "on");
       expect(await add(2n)).toEqual(["added"]);
+
       await database.plants.probe();
     },
   );
@@ -273,6 +297,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     using proxy = startProxy(cluster.port);
     await using database = await openDatabase(cluster, { proxies: [proxy] });
     const { add } = database;
+
     // Around the length from which on a text is long, in bytes of UTF-8, and far above.
     const texts = [
       "",
@@ -283,14 +308,18 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       "ü".repeat(129),
       "🌱".repeat(100_000),
     ];
+
     const stored = texts.flatMap((name, row) => [
       { id: BigInt(3 * row), name },
       ...texts.slice(0, 2).map((tag, column) => ({ id: BigInt(3 * row + column + 1), name, tag })),
     ]);
     stored.push(...texts.map((tag, row) => ({ id: BigInt(1_000 + row), name: "Fern", tag })));
+
     expect(new Set(await add(stored))).toEqual(new Set(["added"]));
+
     const before = proxy.replyBytes();
     expect(new Set(await add(stored))).toEqual(new Set(["present"]));
+
     const others: readonly ((plant: NewPlant) => NewPlant)[] = [
       ({ id, name, tag }) => ({ id, name: `${name}y`, ...(tag !== undefined && { tag }) }),
       ({ id, name, tag }) => ({
@@ -301,6 +330,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       ({ id, name, tag }) => (tag === undefined ? { id, name, tag: "" } : { id, name }),
       ({ id, name, tag = "x" }) => ({ id, name, tag: `${tag}y` }),
     ];
+
     for (const other of others)
       expect(new Set(await add(stored.map(other)))).toEqual(new Set(["conflict"]));
     expect(proxy.replyBytes() - before).toBeLessThan(100_000);

@@ -97,30 +97,29 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     while ((await run(`SELECT 1 AS one WHERE ${condition}`)).length === 0) await Bun.sleep(5);
   }
 
-  test.concurrent(
-    "a statement that is stuck on the server delays no other plant",
-    async () => {
-      await using database = await openDatabase(cluster);
-      await database.run(...BE_STUCK);
-      await using rival = database.connect();
-      await rival.unsafe(LOCK);
-      // Connected now: the whole time of the next plant is for its statement.
-      expect(await addAtOnce(database, [4])).toEqual(["added"]);
-      await expect(database.add([{ id: 5n, name: "stuck" }], 500)).rejects.toMatchObject(
-        NOT_IN_TIME,
-      );
-      await until(database.run, areStuck(1));
-      // What comes next waits for one of the others, and not behind it.
-      for (let id = 10; id < 100; id += 10) {
-        expect(new Set(await addAtOnce(database, range(id, id + 5)))).toEqual(new Set(["added"]));
-      }
-      // One may still connect that nobody waits for any more.
-      while (database.metric("connections_busy") !== 1) await Bun.sleep(5);
-      await rival.unsafe(UNLOCK);
-      while (database.metric("connections_busy") !== 0) await Bun.sleep(5);
-      expect(await database.add([{ id: 5n, name: "stuck" }])).toEqual(["present"]);
-    },
-  );
+  test.concurrent("a statement that is stuck on the server delays no other plant", async () => {
+    await using database = await openDatabase(cluster);
+    await database.run(...BE_STUCK);
+    await using rival = database.connect();
+    await rival.unsafe(LOCK);
+
+    // Connected now: the whole time of the next plant is for its statement.
+    expect(await addAtOnce(database, [4])).toEqual(["added"]);
+    await expect(database.add([{ id: 5n, name: "stuck" }], 500)).rejects.toMatchObject(NOT_IN_TIME);
+
+    await until(database.run, areStuck(1));
+    // What comes next waits for one of the others, and not behind it.
+    for (let id = 10; id < 100; id += 10) {
+      expect(new Set(await addAtOnce(database, range(id, id + 5)))).toEqual(new Set(["added"]));
+    }
+
+    // One may still connect that nobody waits for any more.
+    while (database.metric("connections_busy") !== 1) await Bun.sleep(5);
+    await rival.unsafe(UNLOCK);
+    while (database.metric("connections_busy") !== 0) await Bun.sleep(5);
+
+    expect(await database.add([{ id: 5n, name: "stuck" }])).toEqual(["present"]);
+  });
 
   // A setting is for all databases of a cluster.
   test.concurrent(
@@ -129,12 +128,15 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       await using own = await startCluster();
       await using database = await openDatabase(own, { maxInFlight: 1 });
       expect(await addAtOnce(database, [1])).toEqual(["added"]);
+
       await own.set("synchronous_standby_names", "nobody");
       // The second one takes another connection once the first is overdue.
       const adding = addAtOnce(database, [2, 3]);
       await until(database.run, waitForStandby(2));
+
       await expect(addAtOnce(database, [4], 300)).rejects.toMatchObject(NOT_IN_TIME);
       expect(database.metric("connections")).toBe(2);
+
       await own.set("synchronous_standby_names", "");
       expect(await adding).toEqual(["added", "added"]);
       expect(await addAtOnce(database, [3, 5])).toEqual(["present", "added"]);
@@ -149,26 +151,33 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       const { tokens } = database;
       await tokens.add(tokenNamed("a"));
       const [before] = await database.run("SELECT revision FROM token_revision");
+
       await tokens.add(tokenNamed("b"));
       const lost = await tokens.revision();
+
       // What a standby has that is promoted without the last change.
       const revert = `UPDATE token_revision SET revision = ${before?.["revision"]}`;
       await database.run("DELETE FROM tokens WHERE name = 'b'", revert);
       await tokens.revoke("a", NOW);
+
       expect(await tokens.revision()).not.toBe(lost);
     },
   );
 
-  test.concurrent("if the server accepts only one connection, that one serves everything", async () => {
-    await cluster.run(
-      "CREATE ROLE single LOGIN CONNECTION LIMIT 1",
-      "GRANT pg_read_all_settings TO single",
-    );
-    using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
-    await using database = await openDatabase(cluster, { proxies: [proxy], role: "single" });
-    expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
-    expect(database.metric("connections")).toBe(1);
-  });
+  test.concurrent(
+    "if the server accepts only one connection, that one serves everything",
+    async () => {
+      await cluster.run(
+        "CREATE ROLE single LOGIN CONNECTION LIMIT 1",
+        "GRANT pg_read_all_settings TO single",
+      );
+
+      using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
+      await using database = await openDatabase(cluster, { proxies: [proxy], role: "single" });
+      expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
+      expect(database.metric("connections")).toBe(1);
+    },
+  );
 
   test.concurrent(
     "a new connection that hangs delays no plant, and later ones are used",
@@ -179,14 +188,17 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
       await using database = await openDatabase(cluster, { proxies: [proxy] });
       expect(await addAtOnce(database, [1])).toEqual(["added"]);
+
       proxy.redirect(silent.port);
       expect(await addAtOnce(database, range(2, 20))).toEqual(range(2, 20).map(() => "added"));
       expect(database.metric("connections_busy")).toBeGreaterThan(0);
       expect(database.metric("connections")).toBe(1);
+
       proxy.redirect(cluster.port);
       for (const client of hanging) client.end();
       for (let id = 100; database.metric("connections") === 1; id += 10)
         await addAtOnce(database, range(id, id + 9));
+
       expect(database.metric("reconnections_total")).toBe(0);
     },
   );
@@ -199,6 +211,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     async (_, others) => {
       const role = `secret_${others.length}`;
       await cluster.run(`CREATE ROLE ${role} LOGIN PASSWORD 'sesame'`);
+
       // TCP, TLS, SCRAM and the verification of the session take six replies.
       using slow = startProxy(cluster.port, { delayMs: 200 });
       await using database = await openDatabase(cluster, {
@@ -208,6 +221,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
         parameters: `?sslmode=require&${CONNECT_TIMEOUT}`,
       });
       expect(await addAtOnce(database, [1])).toEqual(["added"]);
+
       slow.forget();
       // While nothing else waits: a server that is not ready is sent no plants.
       while (
@@ -216,6 +230,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
           () => true,
         )
       );
+
       expect(await addAtOnce(database, [2])).toEqual(["added"]);
     },
   );
@@ -227,6 +242,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
         "CREATE ROLE pair LOGIN CONNECTION LIMIT 2",
         "CREATE ROLE three LOGIN CONNECTION LIMIT 3",
       );
+
       using proxy = startProxy(cluster.port);
       const openAs = (role: string, parameters?: string) =>
         openDatabase(cluster, {
@@ -235,11 +251,14 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
           isServing: true,
           ...(parameters && { parameters }),
         });
+
       const refusal =
         /^Cannot open database "plants_\d+": 127\.0\.0\.1:\d+: it accepts no more connections \(53300\)$/;
       await expect(openAs("pair", "?connect_timeout=4")).rejects.toThrow(refusal);
+
       await using database = await openAs("three");
       expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
+
       await database.tokens.add(tokenNamed("garden"));
       expect(await database.tokens.list()).toMatchObject([{ name: "garden" }]);
       expect(database.metric("connections")).toBe(3);
@@ -258,13 +277,16 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       await using database = await openDatabase(cluster, {
         proxies: isSame ? [dying] : [dying, other],
       });
+
       await addAtOnce(database, range(1, 20));
       expect(database.metric("connections")).toBe(MAX_IN_FLIGHT);
+
       // Long enough for none of them to be fresh.
       using clock = monotonicClock();
       clock.advance(6_000);
       if (isSame) dying.forget();
       else dying.set("black hole");
+
       const adding = addAtOnce(database, range(101, 100 + batches));
       // A check ends after a second: one after another, they would never all be in flight.
       while (dying.unanswered() < MAX_IN_FLIGHT) await Bun.sleep(1);
@@ -281,10 +303,12 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^insert'";
       return (await database.run(pids))[0]?.["pid"];
     };
+
     const first = await next(1);
     using clock = monotonicClock();
     clock.advance(590_000);
     expect(await next(2)).toBe(first);
+
     clock.advance(20_000);
     await addAtOnce(database, [3]);
     expect(await next(4)).not.toBe(first);
@@ -299,12 +323,15 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       const connected: unknown[] = [];
       const socket = { open: (client: unknown) => void connected.push(client), data() {} };
       using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
+
       proxy.redirect(silent.port);
       const disposed = { code: "storage_unavailable", cause: { code: "DISPOSED" } };
       const waiting = addAtOnce(database, [1]).catch((error: unknown) => error);
       while (connected.length === 0) await Bun.sleep(1);
       await database[Symbol.asyncDispose]();
+
       expect(await waiting).toMatchObject(disposed);
+
       const before = connected.length;
       expect(await addAtOnce(database, [2]).catch((error: unknown) => error)).toMatchObject(
         disposed,
@@ -316,11 +343,13 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   test.concurrent("connections whose replies are lost, again and again, are replaced", async () => {
     using proxy = startProxy(cluster.port);
     await using database = await openDatabase(cluster, { proxies: [proxy], maxInFlight: 1 });
+
     for (let id = 10; id < 60; id += 10) {
       expect(await addAtOnce(database, [id])).toEqual(["added"]);
       proxy.forget();
       await expect(addAtOnce(database, [id + 1], 100)).rejects.toMatchObject(NOT_IN_TIME);
     }
+
     expect(database.metric("connections")).toBeLessThanOrEqual(2);
   });
 
@@ -330,16 +359,20 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
     using proxy = startProxy(cluster.port);
     await using database = await openDatabase(cluster, { proxies: [proxy] });
+
     await addAtOnce(database, [1]);
     await database.run(
       "CREATE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(5); RETURN NEW; END'",
       "CREATE TRIGGER be_slow BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION be_slow()",
     );
     proxy.redirect(silent.port);
+
     for (const id of [2, 3])
       await expect(addAtOnce(database, [id], 500)).rejects.toMatchObject(NOT_IN_TIME);
+
     // What comes first on a new connection.
     while (first.length === 0) await Bun.sleep(5);
+
     // https://www.postgresql.org/docs/current/protocol-message-formats.html#PROTOCOL-MESSAGE-FORMATS-CANCELREQUEST
     expect(first.map((bytes) => bytes.readInt32BE(4))).not.toContain(80_877_102);
   });
@@ -354,6 +387,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       });
       await addAtOnce(database, [1]);
       proxy.set("damage one reply");
+
       expect(await addAtOnce(database, [2])).toEqual(["present"]);
       expect(database.metric("reconnections_total")).toBe(1);
     },
@@ -369,6 +403,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       FAILING_FUNCTION,
       "ALTER TABLE plants ADD CHECK (fail(name, tag))",
     );
+
     const again = {
       0: ["40001", "40P01", "57014"],
       1: ["08006", "25006", "25P04", "57P01", "57P03", "26000", "53300"],
@@ -376,6 +411,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     const counts = () =>
       ["retries_total", "reconnections_total"].map((name) => database.metric(name));
     let id = 0n;
+
     for (const [reconnections, codes] of Object.entries(again)) {
       for (const code of codes) {
         const before = counts();
@@ -384,6 +420,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
         expect([code, more]).toEqual([code, [1, Number(reconnections)]]);
       }
     }
+
     for (const [code, reason] of [
       ["53100", "storage is full"],
       ["53200", "storage is gone"],
@@ -396,6 +433,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
         message: `${reason}; the plant may or may not be stored, send it again later`,
       });
     }
+
     for (const code of ["22012", "23505", "42883", "P0001"]) {
       await expect(add(100n, code, "always")).rejects.toMatchObject({
         name: "PostgresFailure",
@@ -409,8 +447,10 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await database.run(...BE_STUCK);
     await using rival = database.connect();
     await rival.unsafe(LOCK);
+
     const stuck = database.add([{ id: 2n, name: "stuck" }]);
     await expect(addAtOnce(database, [3], 10)).rejects.toMatchObject(NOT_IN_TIME);
+
     await rival.unsafe(UNLOCK);
     expect(await stuck).toEqual(["added"]);
     expect(await addAtOnce(database, [4])).toEqual(["added"]);
@@ -423,6 +463,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await database.run(...BE_STUCK);
     await using rival = database.connect();
     await rival.unsafe(LOCK);
+
     const added = database.add([{ id: 1n, name: "stuck" }]).catch((error) => error);
     await until(database.run, areStuck(1));
     await database[Symbol.asyncDispose]();
@@ -438,9 +479,11 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       using proxy = startProxy(cluster.port);
       await using database = await openDatabase(cluster, { proxies: [proxy] });
       const { tokens } = database;
+
       for (const name of ["a", "b"]) await tokens.add(tokenNamed(name));
       await tokens.add(tokenNamed("c", NOW));
       await database.run(...STICK_TOKENS);
+
       for (const [change, isDone, result] of [
         [
           () => tokens.revoke("a", NOW),
@@ -452,6 +495,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       ] as const) {
         expect(await losingReplyOf(change, isDone)).toBe(result);
       }
+
       for (const change of [() => tokens.revoke("a", LATER), () => tokens.delete("b")]) {
         const before = proxy.lost();
         proxy.set("lose the reply");
@@ -473,12 +517,14 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
         await client.unsafe(LOCK);
         const changed = change();
         await until(database.run, areStuck(1));
+
         const before = proxy.lost();
         proxy.set("lose the reply");
         await client.unsafe(UNLOCK);
         while (proxy.lost() === before) await Bun.sleep(1);
         await until(database.run, isDone);
         proxy.set("forward");
+
         return await changed;
       }
     },

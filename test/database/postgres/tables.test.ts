@@ -139,6 +139,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     const database = await openPostgres(parsePostgresUrl(url), options);
     const add = (...plants: NewPlant[]) =>
       database.plants.add(plants, { timeoutMs: TEST_TIMEOUT_MS });
+
     return {
       ...database,
       add,
@@ -189,6 +190,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     expect(await server.add(plant)).toEqual([outcome]);
     // Nor does a retry, which finds what was stored.
     expect(await server.add(plant)).toEqual([outcome]);
+
     const rows = await database.run("SELECT id::text, name, tag FROM plants");
     expect(rows).not.toContainEqual({ tag: null, ...plant, id: String(plant.id) });
   });
@@ -201,6 +203,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
       await using server = await open(database.url);
       const plant = { ...FERN, id: 40_000n };
       const error = await server.add(plant).catch((reason: unknown) => reason);
+
       expect(error).toMatchObject({ name: "PostgresFailure", code });
       expect(Bun.inspect(error)).not.toContain("Fern");
       expect(await database.run("SELECT id FROM plants WHERE id = 40000")).toEqual([]);
@@ -212,11 +215,14 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     for (const { url } of [cluster, other])
       await (await open(url("postgres")))[Symbol.asyncDispose]();
     await other.run("ALTER TABLE plants SET UNLOGGED");
+
     const hosts = [cluster, other].map(({ port }) => `127.0.0.1:${port}`).join();
     await using server = await open(`postgres://postgres@${hosts}/postgres`);
     expect(await server.add(FERN)).toEqual(["added"]);
+
     await cluster.run("ALTER DATABASE postgres SET default_transaction_read_only = on");
     await disconnect(cluster);
+
     // The first host may be back in a moment, so each try takes all of its time.
     const reason = `127.0.0.1:${other.port}: ${unlogged("plants")}`;
     while (!(await refusal()).includes(reason));
@@ -236,10 +242,12 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
         "CREATE ROLE mover SUPERUSER LOGIN",
         'ALTER ROLE mover SET search_path = "Moved"',
       );
+
       await using database = await cluster.newDatabase();
       await database.run('CREATE SCHEMA "Moved"', "CREATE SCHEMA moved");
       await using server = await open(as("mover", database.url));
       expect(await server.add(FERN)).toEqual(["added"]);
+
       await cluster.run("ALTER ROLE mover SET search_path = moved");
       await database.run('CREATE TABLE moved.plants (LIKE "Moved".plants)');
       await disconnect(database);
@@ -261,7 +269,9 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
         await expect(open(as("doubled", database.url), { access })).rejects.toThrow(refusal);
       }
       await database.run("CREATE TABLE doubled.orders (id int)");
+
       await expect(open(as("doubled", database.url))).rejects.toThrow(refusal);
+
       const tables = await database.run(
         "SELECT tablename FROM pg_tables WHERE schemaname = 'doubled'",
       );
@@ -277,11 +287,13 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
       await database.run("GRANT ALL ON SCHEMA public TO owner");
       await using server = await open(as("owner", database.url));
       expect(await server.add(FERN, { id: 9n, name: "Ivy" })).toEqual(["added", "added"]);
+
       await database.run(
         "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO reader",
         "ALTER TABLE plants ENABLE ROW LEVEL SECURITY",
         "CREATE POLICY small ON plants USING (id < 5)",
       );
+
       await using reader = await open(as("reader", database.url), { access: "read" });
       const refused = new Error(
         `Cannot read database "${database.name}": the user lacks a privilege (42501)`,
@@ -289,6 +301,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
       await expect(reader.stored()).rejects.toThrow(refused);
       // It does not apply to the owner,
       expect(await server.stored()).toHaveLength(2);
+
       await database.run("ALTER TABLE plants FORCE ROW LEVEL SECURITY");
       // nor, from now on, on the connection that was open, are rows left out.
       await expect(server.stored()).rejects.toThrow(refused);

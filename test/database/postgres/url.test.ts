@@ -8,6 +8,7 @@ test("parsePostgresUrl() reads hosts, database, user and password", () => {
   const { password, ...url } = parsePostgresUrl(
     `${USER}db1,db2:5433,[2001:db8::1]:5434/green%20house?sslmode=verify-full`,
   );
+
   expect(url).toEqual({
     hosts: [
       { host: "db1", port: 5432 },
@@ -23,6 +24,7 @@ test("parsePostgresUrl() reads hosts, database, user and password", () => {
     applicationName: "plant-store",
     connectTimeoutMs: 2_000,
   });
+
   expect(password()).toBe("p@ss/word");
 });
 
@@ -30,6 +32,7 @@ test("parsePostgresUrl() reads every parameter that it knows", () => {
   const parameters =
     "sslmode=verify-ca&sslrootcert=/ca.pem&sslcert=/me.pem&sslkey=/me.key&connect_timeout=7";
   const url = parsePostgresUrl(`${USER}db/plants?${parameters}`);
+
   expect(url).toMatchObject({
     sslmode: "verify-ca",
     sslrootcert: "/ca.pem",

@@ -54,6 +54,7 @@ test("two servers that write to one file at once keep its WAL within the bound",
   const sizes = (
     await Promise.all([one, other].map((database) => addBatches(database, path, batches)))
   ).flat();
+
   expect(sizes.length).toBe(2 * batches);
   expect(Math.max(...sizes)).toBeLessThan(WAL_BOUND);
 });

@@ -88,12 +88,14 @@ function damagedBy(
       "INSERT INTO some VALUES (zeroblob(100000))",
       "DROP TABLE some",
     )(path);
+
     using database = new Database(path);
     database.run("PRAGMA wal_checkpoint(TRUNCATE)");
     const find = database.query<{ rootpage: number }, [string]>(
       "SELECT rootpage FROM sqlite_schema WHERE name = ?",
     );
     const bytes = readFileSync(path);
+
     damage(bytes, (table) => find.get(table)?.rootpage as number);
     database.close(true);
     writeFileSync(path, bytes);
@@ -175,6 +177,7 @@ test.each(refused)("connect() refuses %s and leaves it as it was", (_what, make,
   const files = ["", "-wal"].map((suffix) => path + suffix).filter((file) => existsSync(file));
   const before = files.map((file) => readFileSync(file));
   const open = () => connect(path, { resetsWal: true });
+
   expect(open).toThrow(DatabaseError);
   expect(open).toThrow(`Cannot open database "${path}": `);
   expect(open).toThrow(says);
@@ -190,12 +193,14 @@ test("connect() migrates: a token from before there were scopes keeps both of th
     sql,
     `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('', ${when})`,
   ]);
+
   databaseFrom(
     "CREATE TABLE __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
     ...first,
     `PRAGMA application_id = ${APPLICATION_ID}`,
     "INSERT INTO tokens (name, digest, created_at) VALUES ('greenhouse', zeroblob(32), 0)",
   )(path);
+
   await using database = sqliteDatabase(connect(path));
   expect(await database.tokens.list()).toMatchObject([
     { name: "greenhouse", scopes: ["write", "metrics"] },
@@ -206,10 +211,12 @@ test("connect() migrates: a token from before there were scopes keeps both of th
 function unsynced() {
   const directory = emptyDirectory();
   const path = directory.at("plants.db");
+
   // While it is open, the WAL stays.
   const reader = connect(path);
   addPlants(reader)([{ id: 1n, name: "Fern" }]);
   writeFileSync(`${path}-unsynced`, "");
+
   return {
     path,
     reader,
@@ -237,6 +244,7 @@ test("after a failed fsync no process that may write begins beside one that read
     `Cannot open database "${database.path}": an earlier fsync failed, and another process is reading the WAL`,
   );
   expect(database.isMarked()).toBe(true);
+
   database.reader.run("COMMIT");
   connect(database.path, { access: "write" }).close(true);
   expect(database.isMarked()).toBe(false);

@@ -34,9 +34,11 @@ test("openSqliteWorker() reads the tokens while a plant waits for the lock of an
   using other = connect(path);
   other.run("BEGIN IMMEDIATE");
   const adding = plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: 10 * TEST_TIMEOUT_MS });
+
   // Both would wait for as long, behind the plant.
   expect(await tokens.revision()).toMatch(/^\d+$/);
   expect(await tokens.list()).toEqual([]);
+
   other.run("ROLLBACK");
   expect(await adding).toEqual(["added"]);
 });

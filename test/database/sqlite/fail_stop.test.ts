@@ -16,6 +16,7 @@ test("corruptionMarker() refuses the file that it is about, and no other at its 
   expect(() => connect(database.path)).toThrow(
     `Cannot open database "${database.path}": it is corrupt (a page is gone); restore a backup, or check it: plant-store check`,
   );
+
   // As an operator restores a backup.
   copyFileSync(database.path, `${database.path}-copy`);
   renameSync(`${database.path}-copy`, database.path);
@@ -67,6 +68,7 @@ test("a check that finds nothing keeps the marker of a file that has replaced th
   copyFileSync(database.path, `${database.path}-new`);
   corruptionMarker(`${database.path}-new`).write("found before");
   renameSync(`${database.path}-new-corrupt`, `${database.path}-corrupt`);
+
   const result = await checkDuring(database.path, () =>
     renameSync(`${database.path}-new`, database.path),
   );

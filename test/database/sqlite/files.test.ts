@@ -60,8 +60,10 @@ test.each(ACCESSES)(
       string,
     ];
     killed(path);
+
     const before = readFileSync(wal);
     expect(before.length).toBeGreaterThan(0);
+
     renameSync(path, moved);
     for (const empty of [false, true]) {
       if (empty) writeFileSync(path, "");
@@ -70,6 +72,7 @@ test.each(ACCESSES)(
       );
       expect([existsSync(path), readFileSync(wal).equals(before)]).toEqual([empty, true]);
     }
+
     renameSync(moved, path);
     using database = connect(path);
     expect(addPlants(database)([fern])).toEqual(["present"]);
@@ -135,12 +138,14 @@ test.each(REFUSED_PATHS)("connect() by %s is refused: %s; so is a check", async 
   symlinkSync("none.db", directory.at("dangling.db"));
   symlinkSync("other.db", directory.at("one.db"));
   symlinkSync("one.db", directory.at("other.db"));
+
   const path = `${directory.path}/${name}`;
   for (const access of ACCESSES) {
     expect(() => connect(path, { access })).toThrow(
       new DatabaseError(`Cannot open database "${path}": ${says}`),
     );
   }
+
   const check = sqliteAdapter(path).check({
     stop: new AbortController().signal,
     onProgress: () => {},
@@ -160,12 +165,14 @@ test.each(LOSSES)("%s is noticed while the database is open", async (_what, lose
   for (const name of ["real.db", "other.db"]) connect(directory.at(name)).close();
   symlinkSync("real.db", directory.at("link.db"));
   symlinkSync("other.db", directory.at("other-link.db"));
+
   await using database = sqliteDatabase(connect(directory.at("link.db")));
   const add = () => database.plants.add([fern], { timeoutMs: 1_000 });
   expect(await add()).toEqual(["added"]);
   expect(
     database.metrics().find(({ name }) => name === "plant_store_wal_bytes")?.value,
   ).toBeGreaterThan(0);
+
   lose(directory.at);
   await expect(add()).rejects.toMatchObject({ code: "storage_unavailable" });
 });
@@ -174,6 +181,7 @@ test("connect() in a directory whose name is not UTF-8 makes the file there", ()
   using directory = emptyDirectory();
   const script = `${PRELUDE} connect("plants.db").close(); connect("plants.db", { access: "read" }).close();`;
   const enter = 'cd "$1" && mkdir "$(printf "caf\\351")" && cd caf* && "$2" -e "$3"';
+
   const { exitCode, stderr } = Bun.spawnSync([
     "sh",
     "-c",
@@ -183,6 +191,7 @@ test("connect() in a directory whose name is not UTF-8 makes the file there", ()
     process.execPath,
     script,
   ]);
+
   expect([exitCode, stderr.toString()]).toEqual([0, ""]);
   expect(readdirSync(directory.path, "buffer").map((name) => name.toString("latin1"))).toEqual([
     "caf\xe9",
@@ -219,9 +228,11 @@ test("connect() beside a process that removes the WAL just now says nothing of t
   writeFileSync(path, "This is no database.".repeat(100));
   await using other = Bun.spawn([process.execPath, "-e", MAKE_AND_REMOVE, path]);
   expect((await other.stdout.getReader().read()).value).toBeDefined();
+
   const refusal = new DatabaseError(`Cannot open database "${path}": file is not a database`);
   for (let times = 0; times < 5_000; times++)
     expect(() => connect(path, { access: "write" })).toThrow(refusal);
+
   other.kill("SIGKILL");
 });
 
@@ -243,6 +254,7 @@ function sharedDirectory() {
     using client = connect(path);
     addPlants(client)([fern]);
   }
+
   return { ...directory, database: path };
 }
 
@@ -259,6 +271,7 @@ function plantJournal(file: string): void {
     client.run("PRAGMA cache_size = 1");
     client.run("BEGIN");
     for (let id = 2; id < 100; id++) client.run("INSERT INTO plants (id, name) VALUES (?, ?)", [id, "x".repeat(4_000)]);`;
+
   runApart(script + KILL, attacker.at("weeds.db"));
   writeFileSync(file, readFileSync(attacker.at("weeds.db-journal")));
 }
@@ -302,15 +315,18 @@ test.skipIf(skipsOtherUser).each(ATTACKS)(
     using directory = sharedDirectory();
     const { database } = directory;
     const file = database + suffix;
+
     attack(file);
     if (statSync(file, { throwIfNoEntry: false })?.isFile() && !says.includes("regular"))
       chownSync(file, OTHER_USER, OTHER_USER);
+
     for (const access of ACCESSES) {
       expect(runApart(CONNECT, database, access)).toBe(
         `Cannot open database "${database}": "plants.db${suffix}" beside it ${says}: ` +
           "find out who put it there, and move it away",
       );
     }
+
     rmSync(file);
     await using reader = openPlants(database);
     expect(await Array.fromAsync(reader.pages())).toEqual([[fern]]);
@@ -325,12 +341,15 @@ test
     using directory = sharedDirectory();
     await using database = await openSqliteWorker(directory.database);
     const file = directory.database + suffix;
+
     attack(file);
     if (attack === forgeMarker) chownSync(file, OTHER_USER, OTHER_USER);
+
     // A server looks ten times a second.
     for (const end = performance.now() + 250; performance.now() < end;) {
       expect(await database.plants.add([fern], { timeoutMs: 1_000 })).toEqual(["present"]);
     }
+
     rmSync(file);
   },
 );
@@ -347,6 +366,7 @@ test.each([
   const warning =
     "Other users may write to the directory of the database, and so replace the database";
   const isSafe = who === "only its owner may write to";
+
   expect(warnings).toEqual(isSafe ? [] : [expect.stringContaining(warning)]);
 });
 
@@ -355,6 +375,7 @@ test("a server on a file with two hard links warns of that", async () => {
   const path = directory.at("plants.db");
   connect(path).close();
   linkSync(path, directory.at("second.db"));
+
   const warnings: string[] = [];
 
   await using _ = await openSqliteWorker(path, {

@@ -23,11 +23,13 @@ let bytesOfSound: Buffer | undefined;
 function soundDatabase() {
   const directory = emptyDirectory(memoryDirectory());
   const path = directory.at("plants.db");
+
   if (bytesOfSound === undefined) {
     makeLargeDatabase(path, PLANTS);
     expect([findingIn(path, false), findingIn(path, true)]).toEqual([undefined, undefined]);
     bytesOfSound = readFileSync(path);
   }
+
   writeFileSync(path, bytesOfSound);
   return { path, [Symbol.dispose]: () => directory[Symbol.dispose]() };
 }
@@ -61,10 +63,12 @@ test("checkIntegrity() finds damage in the list of free pages without reading th
     using client = connect(sound.path);
     client.run("DELETE FROM plants");
   }
+
   const bytes = readFileSync(sound.path);
   // The number of free pages: https://www.sqlite.org/fileformat.html#the_database_header
   bytes.writeUInt32BE(bytes.readUInt32BE(36) + 1, 36);
   writeFileSync(sound.path, bytes);
+
   expect(findingIn(sound.path, false)).toMatch(
     /^sqlite_schema: .*Freelist: size is \d+ but should be \d+$/,
   );
@@ -94,11 +98,13 @@ test("checkIntegrity() holds no read transaction between its steps", () => {
   using reader = connect(sound.path, { access: "read" });
   const add = addPlants(writer);
   let id = 0n;
+
   for (const _ of checkIntegrity(reader, { whole: false })) {
     add([{ id: --id, name: "Fern" }]);
     // Not busy: all of the WAL is moved, and it begins anew.
     expect(writer.query("PRAGMA wal_checkpoint(TRUNCATE)").values()).toEqual([[0n, 0n, 0n]]);
   }
+
   expect(id).toBeLessThan(-3n);
 });
 
@@ -115,12 +121,14 @@ test.each(REPLACEMENTS)(
     const other = `${sound.path}-other`;
     copyFileSync(sound.path, other);
     make(other);
+
     const warning = Promise.withResolvers<unknown[]>();
     const messages: string[] = [];
     await using database = await openSqliteWorker(sound.path, {
       onWarning: (...problem) => warning.resolve(problem),
       onInfo: (message) => void messages.push(message),
     });
+
     renameSync(other, sound.path);
     const failed = database.failed.then(({ message }) => [message]);
     expect(await Promise.race([warning.promise, failed])).toEqual([

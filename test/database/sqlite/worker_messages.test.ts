@@ -34,6 +34,7 @@ test("a Worker's list has every token of several pages once, oldest first", asyn
   const tokens = await database.tokens.list();
   expect(new Set(tokens.map(({ name }) => name)).size).toBe(2_500);
   expect(tokens).toHaveLength(2_500);
+
   const times = tokens.map(({ createdAt }) => createdAt.getTime());
   expect(times).toEqual(times.toSorted((one, other) => one - other));
 });
