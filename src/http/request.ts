@@ -55,14 +55,8 @@ export function requestIdOf({ headers }: Request): string {
 /** The header with the id of a request, in the request and in its response. */
 export const REQUEST_ID = "x-request-id";
 
-/** The longest value of a header that is parsed: a longer one counts as absent. */
+/** The longest value of a header that is parsed for the log: a longer one counts as absent. */
 const MAX_HEADER_LENGTH = 1_000;
-
-/** A header whose value may be anything; `undefined` if it is absent or too long. */
-export function shortHeader(headers: Headers, name: string): string | undefined {
-  const value = headers.get(name);
-  return value === null || value.length > MAX_HEADER_LENGTH ? undefined : value;
-}
 
 /** A header in which a proxy names the client. */
 export type ForwardedHeader = "X-Forwarded-For" | "Forwarded";
@@ -76,7 +70,9 @@ export type ForwardedHeader = "X-Forwarded-For" | "Forwarded";
  *   `undefined` if the header has neither.
  */
 export function forwardedFor(headers: Headers, header: ForwardedHeader): string | undefined {
-  const value = shortHeader(headers, header) ?? "";
+  const value = headers.get(header) ?? "";
+  if (value.length > MAX_HEADER_LENGTH) return undefined;
+
   // No address has a comma: so a quote that a client left open does not matter.
   const last = value.slice(value.lastIndexOf(",") + 1);
   const node = header === "Forwarded" ? /(?:^|;) *for=([^;]*)/i.exec(last)?.[1] : last;
