@@ -2,9 +2,10 @@ import { existsSync, statSync } from "node:fs";
 import { resolve } from "node:path";
 
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
-import type { Subcommand } from "./command.ts";
+import { DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { counted, sizeOf } from "./messages.ts";
 import { progressBar } from "./progress_bar.ts";
+import { JSON_FLAG, printResult } from "./result.ts";
 
 /** A path that ends with a slash, `.` or `..`: a directory. */
 const NO_FILE = /(?:^|\/)\.{0,2}$/;
@@ -16,8 +17,9 @@ const NO_FILE = /(?:^|\/)\.{0,2}$/;
 export const backup: Subcommand = {
   usage: "backup <file>",
   description: "Copy the database into a new file, even while a server runs",
+  flags: [JSON_FLAG, DATABASE_FLAG],
   example: "backup plants-2026-11-20.db",
-  async run({ argument: target, adapter, io }) {
+  async run({ argument: target, flags, adapter, io }) {
     const database = await adapter();
 
     if (NO_FILE.test(target))
@@ -34,8 +36,13 @@ export const backup: Subcommand = {
       const plants = await database.backup(resolve(target), options).finally(bar.clear);
       if (plants === undefined) throw new CommandError("Stopped: no backup was made");
 
-      const size = `${counted(plants, "plant")}, ${sizeOf(statSync(target).size)}`;
-      io.stderr(`Backed up "${database.name}" to "${target}": ${size}\n`);
+      const { size: bytes } = statSync(target);
+      const result = { database: database.name, file: target, plants, bytes };
+
+      await printResult({ io, flags }, result, () => {
+        const size = `${counted(plants, "plant")}, ${sizeOf(bytes)}`;
+        io.stderr(`Backed up "${database.name}" to "${target}": ${size}\n`);
+      });
     } catch (error) {
       if (!isSystemError(error)) throw error;
       throw new CommandError(`Cannot back up to "${target}": ${reasonOf(error)}`, { cause: error });

@@ -1,8 +1,9 @@
 import { CommandError } from "../errors.ts";
-import type { Subcommand } from "./command.ts";
+import { DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { counted } from "./messages.ts";
 import { writeOutput } from "./process.ts";
 import { progressBar } from "./progress_bar.ts";
+import { JSON_FLAG, printResult } from "./result.ts";
 
 /**
  * `plant-store check`: a server does not start on a file that was found corrupt, until a check
@@ -11,15 +12,23 @@ import { progressBar } from "./progress_bar.ts";
 export const check: Subcommand = {
   usage: "check",
   description: "Read the whole database for corruption, even while a server runs",
+  flags: [JSON_FLAG, DATABASE_FLAG],
   example: "check",
-  async run({ adapter, io }) {
+  async run({ flags, adapter, io }) {
     const database = await adapter();
     const bar = progressBar(io);
-    const result = await database
+
+    const checked = await database
       .check({ stop: io.stop, onProgress: bar.update })
       .finally(bar.clear);
-    if (result === undefined) throw new CommandError("Stopped: the check is incomplete");
-    const size = `${counted(result.plants, "plant")}, ${counted(result.pages, "page")}`;
-    await writeOutput(io, `"${database.name}" is sound: ${size}\n`);
+    if (checked === undefined) throw new CommandError("Stopped: the check is incomplete");
+
+    const { plants, pages } = checked;
+    const result = { database: database.name, plants, pages };
+
+    await printResult({ io, flags }, result, async () => {
+      const size = `${counted(plants, "plant")}, ${counted(pages, "page")}`;
+      await writeOutput(io, `"${database.name}" is sound: ${size}\n`);
+    });
   },
 };

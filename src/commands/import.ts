@@ -8,10 +8,11 @@ import type { PlantStore, StoreOutcome } from "../database/database.ts";
 import { CommandError, ERRORS, PlantStoreError, reasonOf } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
-import type { Call, Subcommand } from "./command.ts";
+import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { grouped } from "./messages.ts";
-import type { Io } from "./process.ts";
+import { type Io, QuietFailure } from "./process.ts";
 import { progressBar } from "./progress_bar.ts";
+import { JSON_FLAG, printResult } from "./result.ts";
 
 /**
  * `plant-store import`: a stored plant stays as it is. A refused line is reported, and the import
@@ -20,12 +21,14 @@ import { progressBar } from "./progress_bar.ts";
 export const importPlants: Subcommand = {
   usage: "import <file>",
   description: 'Add plants from lines of JSON, as export prints them; "-" reads standard input',
+  flags: [JSON_FLAG, DATABASE_FLAG],
   example: "import plants.ndjson",
   run,
 };
 
-async function run({ argument: source, config, io }: Call): Promise<void> {
-  const { database, maxBodyBytes } = await config();
+async function run({ argument: source, flags, config, io }: Call): Promise<void> {
+  const { database: location, maxBodyBytes } = await config();
+  const { name: database, openForWriting } = await adapterOf(location);
   // A line must have room for any plant that the API accepts: its id may be written longer.
   const maxLineBytes = Math.max(2 ** 26, maxBodyBytes + 64);
   const input = openInput(source, io);
@@ -35,7 +38,6 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
   let line = 0;
 
   try {
-    const { openForWriting } = await adapterOf(database);
     await using opened = await openForWriting({ create: true });
 
     for await (const { lines, bytes } of batchesOf(input, maxLineBytes, io.stop)) {
@@ -79,8 +81,10 @@ async function run({ argument: source, config, io }: Call): Promise<void> {
 
   if (io.stop.aborted)
     throw new CommandError(`Stopped after line ${line}, import it again to go on: ${summary}`);
-  if (refused > 0) throw new CommandError(summary);
-  io.stderr(`${summary}\n`);
+
+  const result = { database, file: source, ...counts };
+  await printResult({ io, flags }, result, () => io.stderr(`${summary}\n`));
+  if (refused > 0) throw new QuietFailure();
 }
 
 /** How long a batch may take, in milliseconds: it may wait for the lock of another process. */

@@ -24,8 +24,8 @@ export interface Io {
 }
 
 /**
- * A command failed, and there is nothing to print: it is logged, or the reader of the output has
- * ended, as `head` does.
+ * A command failed, and there is nothing more to print: it was printed or logged, or the reader of
+ * the output has ended, as `head` does.
  */
 export class QuietFailure extends Error {
   override readonly name = "QuietFailure";

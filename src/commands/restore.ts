@@ -1,7 +1,8 @@
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
-import type { Subcommand } from "./command.ts";
+import { DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { counted, sizeOf } from "./messages.ts";
 import { progressBar } from "./progress_bar.ts";
+import { JSON_FLAG, printResult } from "./result.ts";
 
 const HELP = `
 Stop the server first: restore refuses a database that a process has open.`;
@@ -13,24 +14,27 @@ Stop the server first: restore refuses a database that a process has open.`;
 export const restore: Subcommand = {
   usage: "restore <backup>",
   description: "Put a backup in the place of the database, and keep the old files",
+  flags: [JSON_FLAG, DATABASE_FLAG],
   help: () => HELP,
   example: "restore plants-2026-11-20.db",
-  async run({ argument: source, adapter, io }) {
+  async run({ argument: source, flags, adapter, io }) {
     const database = await adapter();
     const bar = progressBar(io);
 
     try {
-      const result = await database
+      const restored = await database
         .restore(source, { stop: io.stop, onProgress: bar.update })
         .finally(bar.clear);
-      if (result === undefined) throw new CommandError("Stopped: nothing was restored");
+      if (restored === undefined) throw new CommandError("Stopped: nothing was restored");
 
-      const size = `${counted(result.plants, "plant")}, ${sizeOf(result.bytes)}`;
-      const old =
-        result.replaced === undefined
-          ? "there were no old files"
-          : `old files in "${result.replaced}"`;
-      io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
+      const { plants, bytes, replaced = null } = restored;
+      const result = { database: database.name, file: source, plants, bytes, replaced };
+
+      await printResult({ io, flags }, result, () => {
+        const size = `${counted(plants, "plant")}, ${sizeOf(bytes)}`;
+        const old = replaced === null ? "there were no old files" : `old files in "${replaced}"`;
+        io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
+      });
     } catch (error) {
       if (!isSystemError(error)) throw error;
       throw new CommandError(

@@ -9,6 +9,7 @@ import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
 import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { counted, quoted } from "./messages.ts";
 import { writeOutput } from "./process.ts";
+import { JSON_FLAG, printResult } from "./result.ts";
 
 /** The commands of `plant-store token`. */
 export const TOKEN_COMMANDS: readonly Subcommand[] = [
@@ -83,17 +84,17 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
   {
     usage: "list",
     description: "Print every token's name, status and times, but not the token",
-    flags: [["--json", "Print JSON"], DATABASE_FLAG],
+    flags: [JSON_FLAG, DATABASE_FLAG],
     example: "token list --json",
     async run({ flags, adapter, io }) {
       const { name: database, openTokens } = await adapter();
       await withTokens(openTokens, { action: "list the tokens", database }, async (tokens) => {
         const records = await tokens.list();
-        if (flags["json"] === true)
-          return writeOutput(io, `${JSON.stringify(records.map(toJson), null, 2)}\n`);
-        await writeOutput(io, table(records));
-        if (records.length === 0)
-          io.stderr(`No tokens in "${database}". Create one: plant-store token create NAME\n`);
+        await printResult({ io, flags }, records.map(toJson), async () => {
+          await writeOutput(io, table(records));
+          if (records.length === 0)
+            io.stderr(`No tokens in "${database}". Create one: plant-store token create NAME\n`);
+        });
       });
     },
   },
