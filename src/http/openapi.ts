@@ -1,3 +1,4 @@
+import type * as Generator from "@elysiajs/swagger";
 import { Elysia } from "elysia";
 import type { OpenAPIV3 } from "openapi-types";
 
@@ -55,20 +56,35 @@ function errorTable(): string {
   return ["| status | error | when |", "| --- | --- | --- |", ...rows].join("\n");
 }
 
+/** `build:module` puts the document in the place of this global, which nothing sets. */
+interface Built {
+  readonly OPENAPI_DOCUMENT?: OpenAPIV3.Document;
+}
+
 /**
- * The OpenAPI document, generated from the schemas of the routes. What `@elysiajs/swagger`
- * generates is not valid OpenAPI 3.0: the missing parts are filled in from the table of errors.
+ * The OpenAPI document. The module contains it, and the executable generates it: what that needs is
+ * larger than the rest of the module.
  *
  * @param server Where clients find the API; may be relative to the document (OpenAPI 3.0.4, section
  *   4.8.5).
  */
 export async function openApiDocument(server: OpenAPIV3.ServerObject): Promise<OpenAPIV3.Document> {
-  // It takes longer to load than the rest of the app, and only the document needs it.
-  const { swagger } = await import("@elysiajs/swagger");
-  const documentation = { ...DOCUMENTATION, servers: [server] };
+  // The generator takes longer to load than the rest of the app. A bundler leaves it out only if the
+  // import itself cannot be reached.
+  const document =
+    (globalThis as Built).OPENAPI_DOCUMENT ??
+    (await generateDocument(await import("@elysiajs/swagger")));
+  return { ...document, servers: [server] };
+}
+
+/**
+ * Generates the document from the schemas of the routes. What `@elysiajs/swagger` generates is not
+ * valid OpenAPI 3.0: the missing parts are filled in from the table of errors.
+ */
+async function generateDocument({ swagger }: typeof Generator): Promise<OpenAPIV3.Document> {
   // These routes are described, and never called.
   const api = plantsApi({ add: async () => "added" }, 0);
-  const generator = new Elysia().use(swagger({ documentation })).use(api);
+  const generator = new Elysia().use(swagger({ documentation: DOCUMENTATION })).use(api);
   const response = await generator.handle(new Request("http://localhost/swagger/json"));
   const document: OpenAPIV3.Document = JSON.parse(await response.text(), withoutForeignKeys);
 

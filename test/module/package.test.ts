@@ -81,13 +81,28 @@ test("the package has the licenses of what is bundled into it", async () => {
 });
 
 test("the source maps of the module have the sources", async () => {
-  const map = await Bun.file(
-    join(project.path, "node_modules/plant-store/dist/module/mod.js.map"),
-  ).json();
-  const { sources, sourcesContent } = map as { sources: string[]; sourcesContent: string[] };
-  const app = sources.findIndex((source) => source.endsWith("src/http/app.ts"));
-  expect(sourcesContent[app]).toBe(await Bun.file(join(ROOT, "src/http/app.ts")).text());
+  const sources = await mappedSources();
+  const apps = sources.filter(({ path }) => path.endsWith("src/http/app.ts"));
+  const app = await Bun.file(join(ROOT, "src/http/app.ts")).text();
+  expect(apps.map(({ text }) => text)).toEqual([app]);
 });
+
+test("the module contains one other package, and nothing of what generates the document", async () => {
+  const sources = await mappedSources();
+  const names = sources.flatMap(
+    ({ path }) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1] ?? [],
+  );
+  expect([...new Set(names)]).toEqual(["@elysiajs/bearer"]);
+});
+
+/** What the module is built from, by its source maps. */
+async function mappedSources() {
+  const maps = await builtFiles(/\.js\.map$/);
+  return maps.flatMap((file) => {
+    const { sources, sourcesContent } = JSON.parse(file.text) as Record<string, string[]>;
+    return sources?.map((path, index) => ({ path, text: sourcesContent?.[index] })) ?? [];
+  });
+}
 
 test("the dependencies are what the module imports, and the peers that Elysia asks for", async () => {
   const files = await builtFiles(/\.(?:js|d\.ts)$/);
@@ -214,6 +229,26 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
       expect(exitCode).toBe(1);
       expect(output).toContain("AssertionError");
     });
+
+    test.each(MODULE_RUNTIMES)(
+      "$name serves the very document that the executable generates",
+      async (runtime) => {
+        const exported = (await publicExports()).find(({ name }) => name === "DOCS_FILES");
+        const [docsFiles = ""] = exported?.examples ?? [];
+        const withDocs = app.replace("createApp({", "createApp({ docsFiles,");
+        const get = 'await app.fetch(new Request("http://localhost/swagger/json"))';
+        await write(
+          "document.ts",
+          `${docsFiles}\n${withDocs}\nconsole.log(await (${get}).text());`,
+        );
+        const flags = runtime.kind === "deno" ? ["--allow-read"] : [];
+        const { exitCode, output } = await run([...runtime.run, ...flags, "document.ts"]);
+
+        await using server = await startServer();
+        const generated = await (await fetch(`${server.url}/swagger/json`)).text();
+        expect({ exitCode, output }).toEqual({ exitCode: 0, output: `${generated}\n` });
+      },
+    );
 
     test.each(MODULE_RUNTIMES)("$name runs the example of every export", async (runtime) => {
       const files = await writeExamples();
