@@ -38,19 +38,26 @@ const FRESH_MS = 5_000;
 const MAX_AGE_MS = 600_000;
 /** The longest pause after a failure to connect, in milliseconds, give or take half of it. */
 const LONGEST_PAUSE_MS = 1_300;
-/** The time between two connections that are opened because others are overdue, in milliseconds. */
-const SPARE_INTERVAL_MS = 2_000;
+/** The time between two connections that are opened beside overdue ones, in milliseconds. */
+const BESIDE_INTERVAL_MS = 2_000;
 
 /**
- * What an open connection does.
+ * What an open connection does:
  *
- * - `checking`: it has been silent, and makes a round trip before it is used.
- * - `overdue`: the server has not replied to its work for a second.
- * - `timed out`: the caller of its work waits no longer. It stays open until the reply comes.
+ * - `idle`: it waits for work.
+ * - `checking`: it waited for long, or a server became silent meanwhile. It makes a round trip, and
+ *   is `idle` again or closed.
+ * - `busy`: it has work in flight, and the server replies to each statement within a second.
+ * - `overdue`: the server has not replied to its work for a second. Another connection may be opened
+ *   in its place.
+ * - `timed out`: the caller of its work waits no longer. The statement goes on, so the connection
+ *   stays open.
+ *
+ * When its work ends, in whatever state, it is `idle` or closed.
  */
 type SlotState = "idle" | "checking" | "busy" | "overdue" | "timed out";
 
-/** An open connection. */
+/** An open connection, and what it does. */
 interface Slot {
   readonly connection: Connection;
   readonly openedAt: number;
@@ -72,10 +79,18 @@ type Waiting = PromiseWithResolvers<Slot>;
  * idle connection: if the server accepts no more of them, or a new one hangs, the open ones serve
  * all.
  *
+ * A server that does not reply:
+ *
+ * 1. After a second the connection is `overdue`. The pool opens another one, which may lead to a
+ *    server that has taken over. Connections that have not replied since are checked before use.
+ * 2. If the new connection leads to another server, the pool closes those to the old one. Their work
+ *    is repeated on the new server.
+ * 3. At its deadline the work rejects, and the connection is `timed out`.
+ *
  * No statement is cancelled: PostgreSQL would report success for a commit that waits for a
- * synchronous standby. A connection whose work timed out stays open, because the statement would
- * continue on the server, uncounted. A pool has at most twice as many connections as its size,
- * which bounds the statements left behind on the server.
+ * synchronous standby. A connection whose work timed out stays open: the statement would continue
+ * on the server, and nothing would count it. A pool has at most twice as many connections as its
+ * size, which bounds the statements left behind on the server.
  *
  * Times are those of `performance.now()`.
  */
@@ -85,23 +100,26 @@ export class Pool {
    * with their duration.
    */
   readonly counts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
+
   readonly #options: PoolOptions;
   readonly #slots = new Set<Slot>();
   readonly #waiting = new Set<Waiting>();
+  #isClosed = false;
+
   /** How many connections are being opened. */
   #connecting = 0;
+  /** How often connecting failed since it last succeeded, and the last reason. */
+  #connectFailures = 0;
+  #lastConnectFailure: unknown;
   /** How many lost connections are not replaced yet. */
   #lost = 0;
-  /** How often connecting failed since it last succeeded, and the last reason. */
-  #failures = 0;
-  #lastFailure: unknown;
-  /** When a connection was last opened because another was overdue. */
-  #spareOpenedAt = Number.NEGATIVE_INFINITY;
+
   /** Since when a server is silent. A connection without a later reply is checked before it is used. */
   #silentSince = Number.NEGATIVE_INFINITY;
-  /** When the work began that has succeeded and began last. */
-  #lastSuccessBeganAt = Number.NEGATIVE_INFINITY;
-  #isClosed = false;
+  /** When a connection was last opened beside an overdue one. */
+  #openedBesideAt = Number.NEGATIVE_INFINITY;
+  /** When the newest piece of work began that has succeeded. */
+  #newestSuccessBeganAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: PoolOptions) {
     this.#options = options;
@@ -124,9 +142,10 @@ export class Pool {
       } catch (error) {
         const remedy = remedyFor(error);
         if (remedy === "fault") throw error;
+        if (remedy === "refuse") throw unavailable(error);
+
         const pauseMs = backoffMs(attempt);
-        if (remedy === "refuse" || performance.now() + pauseMs >= deadline)
-          throw unavailable(error);
+        if (performance.now() + pauseMs >= deadline) throw unavailable(error);
         await pause(pauseMs);
       }
 
@@ -148,7 +167,7 @@ export class Pool {
   close(): void {
     this.#isClosed = true;
     this.#closeAll();
-    this.#reject(new PostgresFailure("DISPOSED"));
+    this.#rejectWaiting(new PostgresFailure("DISPOSED"));
   }
 
   #count(wanted: SlotState): number {
@@ -176,7 +195,7 @@ export class Pool {
 
     return withDeadline(entry.promise, deadline - performance.now(), () => {
       this.#waiting.delete(entry);
-      throw unavailable(this.#lastFailure ?? new PostgresFailure("DEADLINE"));
+      throw unavailable(this.#lastConnectFailure ?? new PostgresFailure("DEADLINE"));
     });
   }
 
@@ -185,12 +204,13 @@ export class Pool {
     this.#closeUseless();
     if (this.#waiting.size === 0) return;
 
-    const idle = [...this.#slots].filter(({ state }) => state === "idle");
-    const freshSince = Math.max(this.#silentSince, performance.now() - FRESH_MS);
     // Most recently used first, so that the others can age.
-    for (const slot of idle.toSorted(
-      (one, other) => other.connection.repliedAt() - one.connection.repliedAt(),
-    )) {
+    const idle = [...this.#slots]
+      .filter(({ state }) => state === "idle")
+      .toSorted((one, other) => other.connection.repliedAt() - one.connection.repliedAt());
+    const freshSince = Math.max(this.#silentSince, performance.now() - FRESH_MS);
+
+    for (const slot of idle) {
       const [next] = this.#waiting;
       if (next === undefined) break;
 
@@ -199,6 +219,7 @@ export class Pool {
         void this.#check(slot);
         continue;
       }
+
       this.#waiting.delete(next);
       enter(slot, "busy");
       next.resolve(slot);
@@ -209,29 +230,33 @@ export class Pool {
       void this.#open();
   }
 
-  /** Whether to open another one: while connecting fails, one at a time. */
+  /** Whether to open another one for waiting work: while connecting fails, one at a time. */
   #mayOpen(): boolean {
-    const isFailing = this.#failures > 0 && this.#connecting > 0;
+    const isFailing = this.#connectFailures > 0 && this.#connecting > 0;
     return !isFailing && this.#usable() < this.#options.size && !this.#isFull();
   }
 
-  /**
-   * Closes lost connections, and some whose work timed out. If later work has succeeded, no commit
-   * waits for a standby: only the reply was lost. Such a connection is closed once its place is
-   * needed, or once the server would have ended the statement.
-   */
+  /** Closes connections that the server has closed, and those whose reply will not come. */
   #closeUseless(): void {
-    const { replyLimitMs = Number.POSITIVE_INFINITY } = this.#options;
-    const now = performance.now();
-
     for (const slot of this.#slots) {
-      if (!slot.connection.isOpen()) this.#close(slot);
-      if (slot.state !== "timed out") continue;
-      const { since } = slot;
-      const isLost =
-        since < this.#lastSuccessBeganAt && (this.#isFull() || now - since > STATEMENT_TIMEOUT_MS);
-      if (isLost || now - since > replyLimitMs) this.#close(slot);
+      if (!slot.connection.isOpen() || this.#hasLostReply(slot)) this.#close(slot);
     }
+  }
+
+  /**
+   * Whether the reply to work that timed out will not come. If later work has succeeded, no commit
+   * waits for a standby: only the reply was lost. Such a connection is kept until its place is
+   * needed, or until the server would have ended the statement.
+   */
+  #hasLostReply({ state, since }: Slot): boolean {
+    if (state !== "timed out") return false;
+
+    const { replyLimitMs = Number.POSITIVE_INFINITY } = this.#options;
+    const silentMs = performance.now() - since;
+    if (silentMs > replyLimitMs) return true;
+
+    const isOlder = since < this.#newestSuccessBeganAt;
+    return isOlder && (this.#isFull() || silentMs > STATEMENT_TIMEOUT_MS);
   }
 
   async #check(slot: Slot): Promise<void> {
@@ -255,15 +280,19 @@ export class Pool {
     while (this.#isWanted()) {
       const began = performance.now();
       try {
-        this.#admit(await this.#options.connect());
+        this.#add(await this.#options.connect());
         break;
       } catch (error) {
-        this.#lastFailure = error;
+        this.#lastConnectFailure = error;
+
         // A setting or a bug does not go away: without another connection, waiting is pointless.
         const isFinal = codeOf(error) === "UNSAFE" || remedyFor(error) === "fault";
-        if (isFinal && this.#usable() === this.#connecting) this.#reject(error);
+        const hasNoOther = this.#usable() === this.#connecting;
+        if (isFinal && hasNoOther) this.#rejectWaiting(error);
+
+        // Between the beginnings of two attempts: one that hung needs no pause after it.
         const elapsedMs = performance.now() - began;
-        await pause(Math.max(0, backoffMs(this.#failures++, LONGEST_PAUSE_MS) - elapsedMs));
+        await pause(Math.max(0, backoffMs(this.#connectFailures++, LONGEST_PAUSE_MS) - elapsedMs));
       }
     }
 
@@ -276,13 +305,17 @@ export class Pool {
     return !this.#isClosed && (this.#waiting.size > 0 || this.#count("overdue") > 0);
   }
 
-  #admit(connection: Connection): void {
+  #add(connection: Connection): void {
     if (this.#isClosed) return connection.close();
 
-    this.#failures = 0;
-    this.#lastFailure = undefined;
+    this.#connectFailures = 0;
+    this.#lastConnectFailure = undefined;
+
     // Another server has taken over: work in flight on the old one is repeated here.
-    for (const slot of this.#slots) if (slot.connection.host !== connection.host) this.#close(slot);
+    for (const slot of this.#slots) {
+      if (slot.connection.host !== connection.host) this.#close(slot);
+    }
+
     if (this.#lost > 0) {
       this.#lost--;
       this.counts.reconnections++;
@@ -292,6 +325,7 @@ export class Pool {
     this.#slots.add({ connection, openedAt: now, state: "idle", since: now });
   }
 
+  /** Runs a piece of work on a connection, once. */
   async #attempt<Result>(
     slot: Slot,
     work: Work<Result>,
@@ -309,7 +343,7 @@ export class Pool {
 
     try {
       return await withDeadline(done, deadline - began, () => {
-        this.#becomeSilent(slot, began, "timed out");
+        this.#noteSilence(slot, began, "timed out");
         throw new PostgresFailure("DEADLINE");
       });
     } finally {
@@ -321,7 +355,8 @@ export class Pool {
   async #finish<Result>(slot: Slot, working: Promise<Result>, began: number): Promise<Result> {
     try {
       const result = await working;
-      this.#lastSuccessBeganAt = Math.max(this.#lastSuccessBeganAt, began);
+
+      this.#newestSuccessBeganAt = Math.max(this.#newestSuccessBeganAt, began);
       this.counts.done++;
       this.counts.durationMs += performance.now() - began;
       return result;
@@ -343,7 +378,7 @@ export class Pool {
         stop = startDeadline(Math.ceil(OVERDUE_MS - silentMs), check);
         return;
       }
-      this.#becomeSilent(slot, began, "overdue");
+      this.#noteSilence(slot, began, "overdue");
     };
     let stop = startDeadline(OVERDUE_MS, check);
     return () => stop();
@@ -353,31 +388,35 @@ export class Pool {
    * Makes room for another connection: this one may be dead, and so may all that have not replied
    * since.
    */
-  #becomeSilent(slot: Slot, began: number, state: "overdue" | "timed out"): void {
+  #noteSilence(slot: Slot, began: number, state: "overdue" | "timed out"): void {
     if (!this.#slots.has(slot)) return;
 
     enter(slot, state);
     this.#silentSince = Math.max(this.#silentSince, began, slot.connection.repliedAt());
     this.#options.onSilence?.(slot.connection.host);
+
     this.#assign();
-    if (state === "overdue") this.#openSpare();
+    if (state === "overdue") this.#openBeside();
   }
 
   /**
    * Opens a connection beside overdue ones, even if no other work waits: it may lead to a server
    * that has taken over.
    */
-  #openSpare(): void {
-    const isRecent = performance.now() - this.#spareOpenedAt < SPARE_INTERVAL_MS;
+  #openBeside(): void {
+    const isRecent = performance.now() - this.#openedBesideAt < BESIDE_INTERVAL_MS;
     if (isRecent || this.#connecting > 0 || this.#isFull()) return;
 
-    this.#spareOpenedAt = performance.now();
+    this.#openedBesideAt = performance.now();
     void this.#open();
   }
 
+  /** Takes a connection back whose work has ended. */
   #release(slot: Slot): void {
+    // It was replaced while its server was silent.
     const isSpare = slot.state !== "busy" && this.#usable() >= this.#options.size;
     const isOld = performance.now() - slot.openedAt > MAX_AGE_MS;
+
     enter(slot, "idle");
     if (isSpare || isOld) this.#close(slot, { isLost: false });
     this.#assign();
@@ -395,7 +434,8 @@ export class Pool {
     for (const slot of this.#slots) this.#close(slot);
   }
 
-  #reject(error: unknown): void {
+  /** Rejects the work that waits for a connection. */
+  #rejectWaiting(error: unknown): void {
     const reason = remedyFor(error) === "fault" ? error : unavailable(error);
     for (const { reject } of this.#waiting) reject(reason);
     this.#waiting.clear();
