@@ -83,10 +83,10 @@ export async function connectTo(
     });
   } catch (error) {
     close();
+
     const failure = toFailure(error);
-    throw (
-      (codeOf(failure).startsWith("ERR_BORINGSSL") ? await keyFailure(url) : undefined) ?? failure
-    );
+    const isOfTls = codeOf(failure).startsWith("ERR_BORINGSSL");
+    throw isOfTls ? ((await keyFailure(url)) ?? failure) : failure;
   }
 
   async function establish(opened: Bun.SQL): Promise<Connection> {
@@ -123,12 +123,14 @@ export async function connectTo(
 /** What is wrong with the client's own key: the TLS library does not say. */
 async function keyFailure({ sslcert, sslkey }: PostgresUrl): Promise<PostgresFailure | undefined> {
   if (sslcert === undefined || sslkey === undefined) return undefined;
+
   try {
     const [certificate, key] = await Promise.all([
       Bun.file(sslcert).text(),
       Bun.file(sslkey).text(),
     ]);
     if (/\bENCRYPTED\b/.test(key)) return new PostgresFailure("KEY_ENCRYPTED");
+
     const fits = new X509Certificate(certificate).checkPrivateKey(createPrivateKey(key));
     return fits ? undefined : new PostgresFailure("KEY_MISMATCH");
   } catch {
@@ -143,7 +145,9 @@ function clientOptions(
   session: Readonly<Record<string, string | number>>,
 ): Bun.SQL.PostgresOrMySQLOptions {
   const { sslmode = "disable", sslrootcert, sslcert, sslkey } = url;
-  const name = host.startsWith("/") ? "localhost" : describeHost({ host, port });
+  const isSocket = host.startsWith("/");
+  const name = isSocket ? "localhost" : describeHost({ host, port });
+
   // As for libpq, `require` with certificates to trust is `verify-ca`.
   const mode = sslmode === "require" && sslrootcert ? "verify-ca" : sslmode;
   const tls = {
@@ -152,11 +156,12 @@ function clientOptions(
     // Overrides NODE_TLS_REJECT_UNAUTHORIZED.
     ...(mode.startsWith("verify-") && { rejectUnauthorized: true }),
   };
+
   return {
     adapter: "postgres",
     // A URL overrides DATABASE_URL, and the options beside it override PGDATABASE and the like.
     url: `postgres://${name}/?sslmode=${mode}`,
-    ...(host.startsWith("/") && { path: host, port }),
+    ...(isSocket && { path: host, port }),
     ...(Object.keys(tls).length > 0 && { tls }),
     database: url.database,
     username: url.username,
@@ -209,18 +214,21 @@ const SESSION_SETTINGS = {
  */
 async function verifySession(session: Bun.ReservedSQL, nonce: string): Promise<void> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
-  const engine = found.is_citus
-    ? "Citus"
-    : ENGINES.find(([mark]) => found.version.includes(mark))?.[1];
+
+  const byVersion = ENGINES.find(([mark]) => found.version.includes(mark))?.[1];
+  const engine = found.is_citus ? "Citus" : byVersion;
   if (engine !== undefined) refuse(`it is ${engine}, which is untested: use PostgreSQL itself`);
+
   if (found.encoding !== null && found.encoding !== "UTF8")
     refuse(`its encoding is ${found.encoding}, not UTF8`);
   if (found.nonce !== nonce)
     refuse("a pooler in between drops session settings: connect to PostgreSQL itself");
+
   for (const [name, value] of Object.entries(SESSION_SETTINGS)) {
     const other = found[name as keyof typeof SESSION_SETTINGS] ?? value;
     if (other !== value) refuse(`${name} is ${other} despite the session's settings, not ${value}`);
   }
+
   if (found.read_only === "on") throw new PostgresFailure("25006");
   requireDurable(found);
 }
@@ -248,13 +256,11 @@ const UNSAFE_SETTINGS = {
  */
 export type Durability = Readonly<Record<keyof typeof UNSAFE_SETTINGS, string | null>>;
 
-/**
- * The columns of {@linkcode Durability}. With `true`, a setting that the server does not know is
- * null.
- */
-export const DURABILITY = columnsOf(UNSAFE_SETTINGS);
+/** The columns of {@linkcode Durability}. */
+export const DURABILITY = settingColumns(UNSAFE_SETTINGS);
 
-function columnsOf(settings: object): string {
+/** Reads each of these settings; null if the server does not know it. */
+function settingColumns(settings: object): string {
   return Object.keys(settings)
     .map((name) => `current_setting('${name}', true) AS ${name}`)
     .join(", ");
@@ -273,20 +279,23 @@ function refuse(reason: string): never {
 }
 
 /**
- * Sets `synchronous_commit` for the session, so that no reload changes it. `on` waits for the disk
- * here and on a synchronous standby; `remote_apply`, if it is set already, waits for more.
+ * Sets `synchronous_commit` for the session, so that no reload changes it, and reads everything
+ * that {@linkcode verifySession} needs. `on` waits for the disk here and on a synchronous standby;
+ * `remote_apply`, if it is set already, waits for more.
  */
 const SESSION = `SELECT ${DURABILITY},
   version() AS version, EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus') AS is_citus,
   current_setting('transaction_read_only', true) AS read_only,
   current_setting('server_encoding', true) AS encoding,
-  ${columnsOf(SESSION_SETTINGS)},
+  ${settingColumns(SESSION_SETTINGS)},
   current_setting('${NONCE}', true) AS nonce
   FROM (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)) AS changed`;
 
-type SettingName =
-  keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";
+/** The row of {@linkcode SESSION}. */
 type Session = Readonly<
   Record<SettingName, string | null> & { is_citus: boolean; version: string }
 >;
+
+type SettingName =
+  keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";

@@ -41,11 +41,15 @@ const SENT_COLUMNS = COLUMNS.map((column) => sql`sent.${sql.identifier(column)}`
 const sent = sql`unnest(${list(ARRAYS)}) WITH ORDINALITY AS sent (${list(COLUMNS.map((column) => sql.identifier(column)))}, place)`;
 
 /**
- * Compares plants with the rows of their ids, byte by byte, and locks these. Locking writes, so the
- * rows are durable and on the synchronous standby when it returns. Otherwise a row may be visible
- * before it is replicated: after a crash of the primary that had committed it. It waits for no
- * lock, and an ordinary UPDATE of a row does not conflict. Rows that another transaction deletes
- * are skipped. The texts stay on the server: those of a row may be far longer than what was sent.
+ * Compares plants with the rows of their ids, byte by byte, on the server: the texts of a row may be
+ * far longer than what was sent.
+ *
+ * It also locks the rows. A lock is a write, so the statement returns once the rows are on the disk
+ * and on the synchronous standby. Without it, a restarted primary shows rows that it had committed
+ * before its crash, and that are on no standby yet.
+ *
+ * `FOR KEY SHARE` conflicts with no ordinary UPDATE. `SKIP LOCKED` leaves out the rows that another
+ * transaction is deleting, so the statement waits for no lock.
  */
 const COMPARE = db
   .select({
@@ -93,6 +97,7 @@ export async function addPlants(
     one.id < other.id ? -1 : Number(one.id > other.id),
   );
 
+  // Plants of the same id keep their order, so the first of them is the first of the batch.
   for (const [index, entry] of sorted.entries()) {
     const before = sorted[index - 1];
     if (before?.id === entry.id) entry.duplicateOf = before.duplicateOf ?? before;
@@ -116,14 +121,15 @@ async function addAll(
 ): Promise<void> {
   if (entries.length === 0) return;
 
-  const isDone = await insert(connection, toInsert(entries));
+  const isInserted = await insert(connection, toInsert(entries));
   await compare(connection, entries);
+
   const rest = toInsert(entries);
-  if (isDone || rest.length === 0) return;
+  if (isInserted || rest.length === 0) return;
 
   // Waits for a lock on the whole table. If that times out, the batch is repeated: no id is at
   // fault.
-  await connection.query(INSERT, columnsOf([]));
+  await connection.query(INSERT, arraysOf([]));
 
   await insertBesideLocks(connection, rest, held, { maxLocks: MAX_SEARCH_LOCKS, deadline });
   await compare(connection, entries);
@@ -150,13 +156,14 @@ interface Entry extends NewPlant {
   duplicateOf: Entry | undefined;
 }
 
-/** The plants to insert: no duplicates, and none whose outcome is known. */
+/** Those to insert: no duplicates, and none whose outcome is known. */
 function toInsert(entries: readonly Entry[]): readonly Entry[] {
   return entries.filter(
     ({ outcome, duplicateOf }) => outcome === "unavailable" && duplicateOf === undefined,
   );
 }
 
+/** A duplicate of a plant that was added has no outcome of its own. */
 function outcomeOf(entry: Entry): StoreOutcome {
   const { outcome, duplicateOf } = entry;
   if (outcome !== "unavailable" || duplicateOf?.outcome !== "added") return outcome;
@@ -167,7 +174,7 @@ function outcomeOf(entry: Entry): StoreOutcome {
 async function insert(connection: Connection, entries: readonly Entry[]): Promise<boolean> {
   let rows: readonly PlantRow[];
   try {
-    rows = await connection.query<PlantRow>(INSERT, columnsOf(entries));
+    rows = await connection.query<PlantRow>(INSERT, arraysOf(entries));
   } catch (error) {
     // lock_not_available
     if (codeOf(error) === "55P03") return false;
@@ -178,6 +185,7 @@ async function insert(connection: Connection, entries: readonly Entry[]): Promis
   for (const entry of entries) {
     const row = inserted.get(String(entry.id));
     if (row === undefined) continue;
+
     // An operator's trigger or type may have changed the plant: then another one has the id.
     entry.outcome = samePlant(plantFrom(row), entry) ? "added" : "conflict";
   }
@@ -192,14 +200,15 @@ async function compare(connection: Connection, entries: readonly Entry[]): Promi
 
   const rows = await connection.query<{ place: number; is_same: boolean }>(
     COMPARE,
-    columnsOf(unknown),
+    arraysOf(unknown),
   );
 
   for (const { place, is_same } of rows)
     (unknown[place - 1] as Entry).outcome = is_same ? "present" : "conflict";
 }
 
-function columnsOf(plants: readonly NewPlant[]): string[] {
+/** The parameters of {@linkcode INSERT} and {@linkcode COMPARE}: an array for each column. */
+function arraysOf(plants: readonly NewPlant[]): string[] {
   return COLUMNS.map((column) =>
     column === "id"
       ? bigintArray(plants.map(({ id }) => id))
@@ -254,8 +263,11 @@ async function insertBesideLocks(
       if (await insert(connection, part)) continue;
 
       locks++;
-      if (part.length > 1) parts.push(...split(part));
-      else for (const { id } of part) held.met(id);
+      if (part.length > 1) {
+        parts.push(...split(part));
+        continue;
+      }
+      for (const { id } of part) held.met(id);
     }
   } finally {
     await setLockTimeout(connection, LOCK_TIMEOUT_MS);
@@ -275,10 +287,13 @@ async function setLockTimeout(connection: Connection, timeoutMs: number): Promis
   await connection.query("SELECT set_config('lock_timeout', $1::text, false)", [String(timeoutMs)]);
 }
 
+/** How long the texts of a row are, in bytes. */
 const textBytes = sql.join(
   PLANT_FIELDS.map((field) => sql`coalesce(octet_length(${plants[field]}), 0)`),
   sql` + `,
 );
+
+/** The next rows, each with how long the texts of those before it are. */
 const page = db
   .select({
     ...getTableColumns(plants),
@@ -291,6 +306,8 @@ const page = db
   .orderBy(plants.id)
   .limit(PAGE_PLANTS)
   .as("page");
+
+/** A page ends after the plant that makes it long enough. */
 const SELECT_PAGE = db
   .select()
   .from(page)
@@ -300,9 +317,11 @@ const SELECT_PAGE = db
 
 /** Reads a page of plants, ordered by id, from this id on. */
 export function readPage(from: bigint): Work<readonly NewPlant[]> {
+  // The limits of a page are numbers; the other parameter is the placeholder.
   const parameters = SELECT_PAGE.params.map((value) =>
     String(typeof value === "number" ? value : from),
   );
+
   return async ({ query }) => {
     const rows = await query<PlantRow>(SELECT_PAGE.sql, parameters);
     return rows.map(plantFrom);
