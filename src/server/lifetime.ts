@@ -5,7 +5,9 @@ export interface Lifetime {
   /** Aborted when the server has to stop: by a signal, or because it failed. */
   readonly stop: AbortSignal;
 
-  /** Why the server cannot go on; `undefined` after a signal. A failure during the stop counts, too. */
+  /**
+   * Why the server cannot go on; `undefined` after a signal. A failure during the stop counts, too.
+   */
   readonly failure: Error | undefined;
 
   /** Logs a failure, and stops the server because of it. */
@@ -38,8 +40,8 @@ export interface LifetimeOptions {
 
 /** Begins the lifetime of a server, and logs why it ends. */
 export function beginLifetime({ signal, shutdownTimeoutMs, log }: LifetimeOptions): Lifetime {
-  const failed = new AbortController();
-  const stop = AbortSignal.any([signal, failed.signal]);
+  const byFailure = new AbortController();
+  const stop = AbortSignal.any([signal, byFailure.signal]);
   let failure: Error | undefined;
 
   stop.addEventListener("abort", () => {
@@ -58,7 +60,7 @@ export function beginLifetime({ signal, shutdownTimeoutMs, log }: LifetimeOption
       log.error(stop.aborted ? `Failed while stopping: ${message}` : `Stopping: ${message}`, {
         cause: cause.cause,
       });
-      failed.abort();
+      byFailure.abort();
     },
 
     timeoutMs(step) {

@@ -39,15 +39,18 @@ export function sqliteDatabase(
 ): SqliteDatabase {
   const { busyTimeoutMs = 5_000, checkpointWorker: worker } = options;
   const requireSameFiles = sameFilesCheck(client.filename);
+
   const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
   const failStop = failStopOf(client, async (failure) => {
     await worker?.close();
     fail(failure);
   });
-  void worker?.failed.then(failStop.stop);
+  void worker?.failed.then(failStop.fail);
+
   const setBusyTimeout = busyTimeoutOf(client);
   const checkpoint = checkpointer(client, failStop, setBusyTimeout, options);
-  const [addAll, pageFrom] = [addPlants(client), readPage(client)];
+  const addAll = addPlants(client);
+  const pageFrom = readPage(client);
 
   function run<Result>(call: () => Result, timeoutMs: number): Result {
     return failStop.run(() => {
@@ -86,7 +89,7 @@ export function sqliteDatabase(
       probe: () => write(() => void client.run("PRAGMA user_version = 0")),
     },
     tokens: sqliteTokens(client, { read: (call) => run(call, busyTimeoutMs), write }),
-    reportCorruption: (finding) => void failStop.fail(new CorruptError(finding)),
+    reportCorruption: (finding) => void failStop.report(new CorruptError(finding)),
     pages: () => keysetPages(pageFrom),
     metrics: () => checkpointMetrics(client.filename, checkpoint.failures()),
     failed,

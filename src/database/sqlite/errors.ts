@@ -26,7 +26,7 @@ const UNAVAILABLE: Readonly<Record<string, string>> = {
  */
 export function toPlantStoreError(error: unknown): unknown {
   // Extended codes continue the primary one: SQLITE_IOERR_FSYNC.
-  const reason = UNAVAILABLE[codeOf(error).split("_", 2).join("_")];
+  const reason = UNAVAILABLE[resultCodeOf(error).split("_", 2).join("_")];
   if (reason === undefined) return error;
   return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, {
     cause: error,
@@ -43,7 +43,7 @@ export function toDatabaseError(action: string, path: string, error: unknown): u
   if (!(error instanceof DatabaseError || error instanceof SQLiteError || isSystemError(error)))
     return error;
   return new DatabaseError(
-    `Cannot ${action} database "${path}": ${reasonOf(error as Error, path)}`,
+    `Cannot ${action} database "${path}": ${operatorReason(error as Error, path)}`,
     { cause: error },
   );
 }
@@ -61,19 +61,26 @@ export function withDatabaseError<Result>(
   }
 }
 
-function reasonOf(error: Error, path: string): string {
-  const [code, { message }] = [codeOf(error), error];
+/** Why SQLite or the system refused, in words that say what to do. */
+function operatorReason(error: Error, path: string): string {
+  const { message } = error;
+  const code = resultCodeOf(error);
+
   // For example because the file was just moved.
   if (isSystemError(error)) return `it cannot be reached (${code})`;
+
   // On a read-only file system SQLite cannot create the WAL, and does not say so.
   if (code === "SQLITE_CANTOPEN" && existsSync(path))
     return canWrite(dirname(path)) ? message : NOT_WRITABLE;
+
   // The writer was killed before the file had a WAL:
   // https://www.sqlite.org/lockingv3.html#hot_journals
   if (code === "SQLITE_READONLY_ROLLBACK") return INTERRUPTED;
+
   // Even a reader must be able to create the WAL, which the last process that closed the database
   // removed.
   if (code.startsWith("SQLITE_READONLY")) return NOT_WRITABLE;
+
   return code.startsWith("SQLITE_CORRUPT") ? `it is corrupt (${message})` : message;
 }
 
@@ -85,13 +92,13 @@ const INTERRUPTED =
  * succeed without writing the lost pages.
  */
 export function isFailedSync(error: unknown): boolean {
-  return /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(codeOf(error));
+  return /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(resultCodeOf(error));
 }
 
 /** Whether another process holds the lock, which is not a failure of the storage. */
 export function isLocked(error: unknown): boolean {
   return /^SQLITE_(?:BUSY|LOCKED)/.test(
-    codeOf(error instanceof PlantStoreError ? error.cause : error),
+    resultCodeOf(error instanceof PlantStoreError ? error.cause : error),
   );
 }
 
@@ -102,12 +109,13 @@ export function isLocked(error: unknown): boolean {
  */
 export function corruptionIn(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
-  return /^SQLITE_(?:CORRUPT|NOTADB)/.test(codeOf(error))
+  return /^SQLITE_(?:CORRUPT|NOTADB)/.test(resultCodeOf(error))
     ? error.message
     : corruptionIn(error.cause);
 }
 
-function codeOf(error: unknown): string {
+/** SQLite's result code, or that of the system. */
+function resultCodeOf(error: unknown): string {
   return String((error as { readonly code?: unknown } | undefined)?.code);
 }
 

@@ -28,29 +28,35 @@ export function failStopOf(client: Client, onFailure: (failure: Error) => void) 
   let failure: unknown;
 
   /**
-   * Takes what SQLite or a check says: a failed fsync and corruption are marked beside the file,
-   * and end all calls.
+   * Takes what SQLite or a check says, and returns it in words for clients. A failed fsync and
+   * corruption are marked beside the file, and end all calls.
    */
-  function fail(error: unknown): unknown {
-    const [translated, finding] = [toPlantStoreError(error), corruptionIn(error)];
+  function report(error: unknown): unknown {
+    const translated = toPlantStoreError(error);
+    const finding = corruptionIn(error);
+    const isUnsynced = isFailedSync(error);
+
     if (finding !== undefined) marker.write(finding);
-    if (isFailedSync(error)) markUnsynced(client.filename);
-    if (finding !== undefined || isFailedSync(error)) stop(translated);
+    if (isUnsynced) markUnsynced(client.filename);
+    if (finding !== undefined || isUnsynced) fail(translated);
+
     return translated;
   }
 
   /** Ends all calls with a failure that is marked already, or needs no marker. */
-  function stop(reason: unknown): void {
+  function fail(reason: unknown): void {
     if (failure !== undefined) return;
+
     failure = reason;
     closeWithoutCheckpoint(client);
     onFailure(reason as Error);
   }
 
   /** Another process may have found the file to be corrupt. */
-  function look(): void {
+  function requireStillUnmarked(): void {
     const now = performance.now();
     if (now - lookedAt < LOOK_MS) return;
+
     lookedAt = now;
     const finding = marker.finding();
     if (finding !== undefined) throw new CorruptError(finding);
@@ -64,15 +70,16 @@ export function failStopOf(client: Client, onFailure: (failure: Error) => void) 
    */
   function run<Result>(call: () => Result): Result {
     if (failure !== undefined) throw failure;
+
     try {
-      look();
+      requireStillUnmarked();
       return call();
     } catch (error) {
-      throw fail(error);
+      throw report(error);
     }
   }
 
-  return { run, fail, stop, isFailed: () => failure !== undefined };
+  return { run, report, fail, isFailed: () => failure !== undefined };
 }
 
 /** How much of a corruption marker is read, in bytes. */
@@ -84,7 +91,8 @@ const MARKER_BYTES = 4_096;
  * later is not marked.
  */
 export function corruptionMarker(path: string) {
-  const [file, identity] = [databaseFile(path), identityOf(path)];
+  const file = databaseFile(path);
+  const identity = identityOf(path);
   const suffix = "-corrupt";
   const content = () => readTrusted(file, suffix, MARKER_BYTES);
   return {
@@ -107,6 +115,7 @@ export function corruptionMarker(path: string) {
     /** Marks the file if possible. Otherwise the next check finds the corruption again. */
     write(finding: string): void {
       if (identity === undefined) return;
+
       const line = finding.replaceAll("\n", " ").slice(0, MARKER_BYTES / 8);
       // As JSON, which an operator may read.
       const marked = { file: identity, finding: line, foundAt: new Date().toISOString() };
@@ -189,6 +198,7 @@ export function closeWithoutCheckpoint(client: Client): void {
   } catch {
     // Without a file, or a descriptor for it, SQLite closes as it always does.
   }
+
   // `close(true)` finalizes statements; otherwise the connection stays open, and Bun checkpoints it
   // when the Worker ends.
   client.close(true);

@@ -2,7 +2,7 @@ import type { ReadOptions, ServingOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { identityOf } from "./files.ts";
 import type { ReaderApi } from "./reader_worker.ts";
-import { reasonOf, workerCalls } from "./worker_calls.ts";
+import { reasonOfCall, workerCalls } from "./worker_calls.ts";
 
 /**
  * Starts the Worker that reads whole files, to check or to copy them. It keeps the process alive
@@ -26,11 +26,13 @@ export async function checkFile(
   onProgress: ReadOptions["onProgress"],
 ) {
   const reader = startReader(onProgress);
-  const failed = (error: Error): never => {
-    throw new DatabaseError(reasonOf(error));
-  };
+  const checked = await reader
+    .call("check", path)
+    .catch((error: Error) => {
+      throw new DatabaseError(reasonOfCall(error));
+    })
+    .finally(reader.terminate);
 
-  const checked = await reader.call("check", path).catch(failed).finally(reader.terminate);
   if (checked?.finding !== undefined) throw new DatabaseError(corrupt(checked.finding));
   return checked;
 }
@@ -54,9 +56,10 @@ export async function backgroundCheck(
   // It was opened just now. Later there can be another one at the path, or none.
   const file = identityOf(path) ?? "";
   const reader = startReader();
+  let checking: Promise<void> | undefined;
+
   // If the Worker has crashed, the check reports it.
   await reader.call("start").catch(() => {});
-  let checking: Promise<void> | undefined;
 
   async function check(): Promise<void> {
     const begin = performance.now();
@@ -71,7 +74,7 @@ export async function backgroundCheck(
         durationMs: Math.round(performance.now() - begin),
       });
     } catch (error) {
-      onWarning("Integrity check not finished", reasonOf(error as Error));
+      onWarning("Integrity check not finished", reasonOfCall(error as Error));
     }
   }
 

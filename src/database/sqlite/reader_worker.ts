@@ -20,7 +20,8 @@ const REST = { quiet: 4, writing: 99 };
  */
 const WHOLE_PAGES = 25_000;
 
-const stop = Promise.withResolvers<boolean>();
+/** Resolves once the check is to end. */
+const stopped = Promise.withResolvers<boolean>();
 let checking: Promise<Checked> | undefined;
 
 const api = {
@@ -44,7 +45,7 @@ const api = {
   },
   /** Ends the check after the step it is in. Resolves when its connection is closed. */
   async stop(): Promise<void> {
-    stop.resolve(true);
+    stopped.resolve(true);
     await checking?.catch(() => {});
   },
   /** Copies a database into a new file. Returns how many plants the copy has. */
@@ -97,6 +98,6 @@ async function checkSteps(client: Client, background: boolean): Promise<Checked>
 
     // Rests for a turn of the event loop at least: a request to stop ends the rest.
     const restMs = background ? rest * (performance.now() - begin) : 0;
-    if (await withDeadline(stop.promise, restMs, () => false)) return undefined;
+    if (await withDeadline(stopped.promise, restMs, () => false)) return undefined;
   }
 }

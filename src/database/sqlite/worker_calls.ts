@@ -134,7 +134,7 @@ function post(message: WorkerMessage | string): void {
 }
 
 /** Why a call failed, in words: what its method threw, or why the Worker crashed. */
-export function reasonOf(error: Error): string {
+export function reasonOfCall(error: Error): string {
   return error instanceof PlantStoreError ? String(error.cause) : error.message;
 }
 
