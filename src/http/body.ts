@@ -11,7 +11,7 @@ import { PlantStoreError } from "../errors.ts";
  * plant.
  *
  * @param headers From Elysia's context: reading `request.headers` costs more.
- * @param maxBytes The most a body may have, in bytes.
+ * @param maxBytes The maximum size of a body, in bytes.
  * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large`, or `malformed_json` if the
  *   body breaks off.
  */
@@ -24,6 +24,7 @@ export function readJsonBody(
   const length =
     headers["transfer-encoding"] === undefined ? bodyLength(headers["content-length"]) : Number.NaN;
   if (length > maxBytes) throw tooLarge(maxBytes);
+
   // Reading at once is several times cheaper than a stream, and safe if the length is known to be
   // within the limit. Otherwise the bytes are counted as they arrive: a chunked body has no length,
   // and two lengths count as none. `arrayBuffer()` would work in more bridges to Node, and costs a
@@ -72,7 +73,7 @@ function bodyLength(contentLength = ""): number {
  * Whether more of a body may still arrive than the service would read. Otherwise the connection
  * stays open: the server reads the rest by itself.
  *
- * @param maxBytes The most a body may have, in bytes.
+ * @param maxBytes The maximum size of a body, in bytes.
  */
 export function hasUnreadBody({ bodyUsed, headers }: Request, maxBytes: number): boolean {
   if (bodyUsed) return false;
@@ -80,22 +81,29 @@ export function hasUnreadBody({ bodyUsed, headers }: Request, maxBytes: number):
   return (length !== null && !(bodyLength(length) <= maxBytes)) || headers.has("transfer-encoding");
 }
 
+/** Reads a body of unknown length, and counts its bytes as they arrive. */
 async function readCounted(
   body: ReadableStream<Uint8Array> | null,
   maxBytes: number,
 ): Promise<Uint8Array> {
   let bytes = new Uint8Array(1_024);
-  let [size, chunks, pauseAt] = [0, 0, FIRST_CHUNKS];
+  let size = 0;
+  let chunks = 0;
+  let pauseAt = FIRST_CHUNKS;
+
   // Leaving the loop must not cancel the body: Node's adapter still fills it, and a cancelled
   // stream would throw.
   for await (const chunk of body?.values({ preventCancel: true }) ?? []) {
     const end = size + chunk.length;
     if (end > maxBytes) throw tooLarge(maxBytes);
+
     if (end > bytes.length)
       bytes = new Uint8Array(bytes.buffer.transfer(Math.min(2 * end, maxBytes)));
     bytes.set(chunk, size);
     size = end;
-    if (++chunks < pauseAt) continue;
+
+    chunks++;
+    if (chunks < pauseAt) continue;
     await pause(0);
     pauseAt += Math.min(chunks, MAX_CHUNKS_A_TURN);
   }

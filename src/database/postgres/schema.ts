@@ -75,4 +75,5 @@ function escaped(text: string): string {
   return Buffer.from(units.buffer, 0, 2 * length).toString("utf16le");
 }
 
-const [QUOTE, BACKSLASH] = [0x22, 0x5c];
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;

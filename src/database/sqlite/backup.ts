@@ -32,7 +32,7 @@ import {
   walBytes,
 } from "./files.ts";
 import { checkFile, startReader } from "./reader.ts";
-import { reasonOf as reasonOfCall } from "./worker_calls.ts";
+import { reasonOfCall } from "./worker_calls.ts";
 
 /**
  * Copies a database, as it is at one moment after the call, into a new file, even while a server
@@ -56,6 +56,7 @@ export async function backupSqlite(
 ): Promise<number | undefined> {
   connect(path, { access: "read" }).close();
   requireSource(path);
+
   // Without links, which could lead elsewhere in a moment.
   const directory = await realpath(dirname(target));
   const file = join(directory, basename(target));
@@ -68,6 +69,7 @@ export async function backupSqlite(
 
   // A server may have found corruption during the copy.
   requireSource(path);
+
   // The backup has the permissions of the database.
   await complete(draft.path, statSync(path).mode);
   requireNothingBeside(file);
@@ -83,7 +85,9 @@ function requireSource(path: string): void {
   withDatabaseError("copy", path, () => requireUnmarked(path, advice));
 }
 
-/** SQLite would take the WAL of an earlier database for that of the copy, and read the older plants. */
+/**
+ * SQLite would take the WAL of an earlier database for that of the copy, and read the older plants.
+ */
 function requireNothingBeside(target: string): void {
   const left = [`${target}-wal`, `${target}-journal`].find(
     (file) => statSync(file, { throwIfNoEntry: false })?.size,
@@ -96,7 +100,9 @@ function requireNothingBeside(target: string): void {
 
 const PROGRESS_MS = 200;
 
-/** Copies in a Worker, because VACUUM blocks its thread, and the main thread must receive signals. */
+/**
+ * Copies in a Worker, because VACUUM blocks its thread, and the main thread must receive signals.
+ */
 async function vacuumInto(path: string, target: string, { stop, onProgress }: ReadOptions) {
   const total = statSync(path).size;
   const copied = () => statSync(target, { throwIfNoEntry: false })?.size ?? 0;
@@ -144,6 +150,7 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
   await using draft = await draftIn(dirname(file));
   const result = await withAbort(copyAndCheck(source, draft.path, options), options.stop);
   if (result === undefined) return undefined;
+
   await complete(draft.path, modeOf(file));
   const bytes = statSync(draft.path).size;
 
@@ -160,11 +167,13 @@ function requireUsable(path: string, source: string): string {
       throw new DatabaseError(`it has a WAL beside it ("${basename(source)}-wal"); ${MAKE_BACKUP}`);
     requireUnmarked(source, "use an older backup, or check it: plant-store check");
   });
+
   return withDatabaseError("replace", path, () => {
     const file = databaseFile(path);
     requirePlace(file);
     // The new file will belong to this user.
     requireOwner(file, "it");
+
     if (existsSync(source) && databaseFile(source) === file)
       throw new DatabaseError("the backup is the database itself");
     return file;
@@ -176,6 +185,7 @@ const MAKE_BACKUP = "make a backup of that database: plant-store backup";
 async function copyAndCheck(source: string, draft: string, { onProgress }: ReadOptions) {
   // Absolute, as the path of the draft in a message is.
   const backup = resolve(source);
+
   // The two files share their blocks if the file system can do that.
   await copyFile(backup, draft, constants.COPYFILE_FICLONE).catch(
     (cause: NodeJS.ErrnoException) => {
@@ -183,6 +193,7 @@ async function copyAndCheck(source: string, draft: string, { onProgress }: ReadO
       throw new DatabaseError(`Cannot restore "${source}": ${UNREADABLE}`, { cause });
     },
   );
+
   return checkFile(draft, (finding) => `it is corrupt: ${finding}`, onProgress).catch(
     ({ message }: Error) => {
       // The user knows the backup, not its copy.
@@ -209,7 +220,8 @@ function modeOf(file: string): number {
  * @throws {DatabaseError} If a step fails: the message says what is where.
  */
 async function replace(file: string, draft: string, source: string): Promise<string | undefined> {
-  const [parent, aside] = [dirname(file), asideOf(file)];
+  const parent = dirname(file);
+  const aside = asideOf(file);
   const kept = `${file}-replaced-${new Date().toISOString().replaceAll(":", "-")}`;
   const moved = `the old files are in "${aside}", and no server starts: run plant-store restore again`;
   let outcome = `Cannot restore "${source}"`;
@@ -257,7 +269,8 @@ async function renameDurably(from: string, to: string): Promise<void> {
 /** The bytes of a file that SQLite locks: https://www.sqlite.org/fileformat2.html#the_lock_byte_page */
 const LOCK_BYTES = { from: 0x4000_0000, count: 512 };
 /** From `unistd.h`, on Linux and macOS. */
-const [SEEK_SET, F_TLOCK] = [0, 2];
+const SEEK_SET = 0;
+const F_TLOCK = 2;
 
 /**
  * Takes SQLite's exclusive lock on a file without SQLite: this locks even a corrupt file, and
@@ -269,12 +282,15 @@ const [SEEK_SET, F_TLOCK] = [0, 2];
 function lockOf(file: string, path: string): Disposable {
   const lock = new DisposableStack();
   if (!existsSync(file)) return lock;
+
   const { lseek, lockf } = systemLibrary();
   const descriptor = openSync(file, "r+");
   // Closing a descriptor releases all locks of the process on the file.
   lock.defer(() => closeSync(descriptor));
+
   lseek(descriptor, LOCK_BYTES.from, SEEK_SET);
   if (lockf(descriptor, F_TLOCK, LOCK_BYTES.count) === 0) return lock;
+
   lock.dispose();
   throw new DatabaseError(
     `Cannot replace database "${path}": a process has it open; stop the server, and try again`,
@@ -315,6 +331,7 @@ const DRAFT = "plants.db";
  */
 async function draftIn(parent: string) {
   await removeAbandoned(parent);
+
   await using stack = new AsyncDisposableStack();
   const directory = await mkdtemp(join(parent, PREFIX));
   // One that cannot be removed fails nothing: the next backup or restore removes it.
@@ -324,6 +341,7 @@ async function draftIn(parent: string) {
   createPrivateFile(path, "");
   await requireHardLinks(path, parent);
 
+  // The caller disposes of it from now on.
   const made = stack.move();
   return { path, [Symbol.asyncDispose]: () => made.disposeAsync() };
 }
@@ -378,6 +396,7 @@ async function removeIfAbandoned(path: string): Promise<void> {
   const files = await readdir(path, { withFileTypes: true });
   // Ours has only the draft and its journal.
   if (!files.every((file) => file.isFile() && file.name.startsWith(DRAFT))) return;
+
   const stats = await Promise.all(
     [path, ...files.map(({ name }) => join(path, name))].map((entry) => lstat(entry)),
   );

@@ -129,6 +129,7 @@ function skippingGaps(readFrom: PageReader, gaps: Gap[]): PageReader {
 
 /** The first page that can be read behind a corrupt one; empty if there is none. */
 function pageBehind(readFrom: PageReader, from: bigint): readonly NewPlant[] {
+  /** What was read last. */
   let page: readonly NewPlant[] | undefined;
   const canRead = (id: bigint) => {
     try {
@@ -145,7 +146,8 @@ function pageBehind(readFrom: PageReader, from: bigint): readonly NewPlant[] {
   if (found === -1) return [];
 
   // Halves what lies between, to the first id from which a page can be read.
-  let [bad, next] = [ids[found - 1] ?? from, ids[found] as bigint];
+  let bad = ids[found - 1] ?? from;
+  let next = ids[found] as bigint;
 
   while (next - bad > 1n) {
     const middle = bad + (next - bad) / 2n;

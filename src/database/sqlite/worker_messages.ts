@@ -86,8 +86,9 @@ export async function allTokens(
   pageAfter: (row: number) => Promise<string>,
 ): Promise<TokenRecord[]> {
   const tokens: TokenRecord[] = [];
+  let rows: TokenRow[];
   // SQLite numbers rows from 1.
-  let [rows, last]: [TokenRow[], number] = [[], 0];
+  let last = 0;
 
   do {
     rows = JSON.parse(await pageAfter(last)) as TokenRow[];
