@@ -99,20 +99,15 @@ export interface JwtOptions {
  * ```
  */
 export function jwtAuthenticator(options: JwtOptions): Authenticate {
-  const {
-    algorithms: asked = JWT_ALGORITHMS,
-    audience,
-    clock = () => new Date(),
-    issuer,
-    scope,
-    sha256,
-  } = options;
+  const { audience, clock = () => new Date(), issuer, scope, sha256 } = options;
+
   // JavaScript has no types, and jose skips the check of a claim whose value is undefined.
   for (const [name, value] of Object.entries({ issuer, audience })) {
     if (typeof value !== "string" || value === "")
       throw new TypeError(`Cannot accept JWTs: \`${name}\` is missing`);
   }
 
+  const { algorithms: asked = JWT_ALGORITHMS } = options;
   const algorithms = JWT_ALGORITHMS.filter((algorithm) => asked.includes(algorithm));
   const rules = {
     algorithms,
@@ -121,6 +116,7 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
     requiredClaims: ["exp"],
     clockTolerance: CLOCK_SKEW_SECONDS,
   };
+
   const keys = providerKeys(remoteKeys(options), options);
   const withPermit = semaphore(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2)));
   /** Tokens that wait for keys, or to be verified, by digest. */
@@ -133,21 +129,17 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
     header: JWTHeaderParameters,
   ): Promise<Verdict> {
     try {
-      const { key, remembered } = await keys.find(header);
+      const found = await keys.find(header);
+      if (found === undefined) return refused("keys unavailable");
 
       if (verifying >= MAX_WAITING) throw tooMany("to be verified");
       verifying++;
-      const verifySignature = () => jwtVerify(token, key, { ...rules, currentDate: clock() });
+      const verifySignature = () => jwtVerify(token, found.key, { ...rules, currentDate: clock() });
       const { payload } = await withPermit(verifySignature).finally(() => verifying--);
 
       const verdict = isGranted(payload, scope) ? ACCEPTED : WITHOUT_SCOPES;
-      remembered.set(digest, {
-        verdict,
-        expiresAt: ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000,
-      });
-      const [oldest = digest] = remembered.keys();
-      if (remembered.size > MAX_REMEMBERED) remembered.delete(oldest);
-
+      const expiresAt = ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000;
+      remember(found.remembered, digest, { verdict, expiresAt });
       return verdict;
     } catch (error) {
       if (error instanceof PlantStoreError) throw error;
@@ -185,6 +177,7 @@ function readHeader(token: string, algorithms: readonly string[]): JWTHeaderPara
   if (!COMPACT.test(token)) return "not a JWT";
   const header = parseHeader(token.slice(0, token.indexOf(".")));
   if (header === undefined) return "malformed";
+
   const { alg, crit, kid, typ } = header;
   if (typeof alg !== "string" || !algorithms.includes(alg)) return "algorithm not accepted";
   if (typ !== undefined && !(typeof typ === "string" && TYPE.test(typ))) return "type not accepted";
@@ -252,7 +245,6 @@ function isGranted({ scope, scp }: JWTPayload, required: string | undefined): bo
 }
 
 function refusalOf(error: unknown): string {
-  if (error instanceof KeysUnavailable) return "keys unavailable";
   // A TypeError or DOMException of Web Cryptography.
   if (!(error instanceof errors.JOSEError)) return "unusable key";
   const isOfClaim = error instanceof errors.JWTClaimValidationFailed && error.reason !== "invalid";
@@ -291,14 +283,22 @@ const STALE_IF_ERROR_MS = 24 * 3_600_000;
  */
 const COOLDOWN_MS = 10_000;
 
-/** The provider's keys could not be fetched, and the cached ones do not have the key. */
-class KeysUnavailable extends Error {}
+/** Accepted tokens by their digest, the oldest first. */
+type Remembered = Map<string, RememberedToken>;
 
-/**
- * Accepted tokens by their digest, the oldest first, with the end of each in milliseconds since
- * 1970 UTC.
- */
-type Remembered = Map<string, { readonly verdict: Verdict; readonly expiresAt: number }>;
+/** What is remembered of an accepted token. */
+interface RememberedToken {
+  readonly verdict: Verdict;
+  /** In milliseconds since 1970 UTC. */
+  readonly expiresAt: number;
+}
+
+function remember(remembered: Remembered, digest: string, token: RememberedToken): void {
+  remembered.set(digest, token);
+
+  const [oldest = digest] = remembered.keys();
+  if (remembered.size > MAX_REMEMBERED) remembered.delete(oldest);
+}
 
 /**
  * The keys of an identity provider. jose fetches, parses and selects them, but never uses old ones,
@@ -308,14 +308,17 @@ function providerKeys(
   jwks: RemoteJWKSet,
   { monotonic = () => performance.now(), onKeysUnavailable }: JwtOptions,
 ) {
+  /** Of the cached keys. */
   let fingerprint: string | undefined;
   /** What these keys have verified. */
   let remembered: Remembered = new Map();
+
   /** When the fetch of the cached keys began, by `monotonic`. */
   let confirmedAt = -Infinity;
   /** When the last fetch began, by `monotonic`. */
   let fetchedAt = -Infinity;
   let fetching: Promise<void> | undefined;
+  /** How many tokens wait for the fetch. */
   let waiting = 0;
   /** Whether the last fetch failed. */
   let isFailing = false;
@@ -328,32 +331,39 @@ function providerKeys(
     return age() < (isFailing ? STALE_IF_ERROR_MS : STALE_WHILE_REVALIDATE_MS);
   }
 
-  /** Finds the key that a token's header names, after a fetch if one is necessary. */
+  /**
+   * Finds the key that a token's header names, after a fetch if one is necessary.
+   *
+   * @returns `undefined` if keys could not be fetched, and the cached ones do not have the key.
+   */
   async function find(header: JWTHeaderParameters) {
     if (!areUsable()) await waitForKeys();
-    if (age() >= STALE_IF_ERROR_MS) throw new KeysUnavailable();
+    if (age() >= STALE_IF_ERROR_MS) return undefined;
 
     try {
       return await select(header);
     } catch (error) {
       if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
     }
+
+    // The provider may sign with a new key.
     await waitForKeys();
-    if (isFailing) throw new KeysUnavailable();
-    return select(header);
+    return isFailing ? undefined : await select(header);
   }
 
   async function select(header: JWTHeaderParameters) {
-    // Before the key: a fetch that ends meanwhile may withdraw it.
-    const ofThisKey = remembered;
-    return { key: await jwks(header), remembered: ofThisKey };
+    // Take the map before awaiting the key: a reload meanwhile may withdraw the key, and starts a
+    // new map.
+    const ofTheseKeys = remembered;
+    const key = await jwks(header);
+    return { key, remembered: ofTheseKeys };
   }
 
   async function waitForKeys(): Promise<void> {
-    const reading = revalidate();
-    if (reading !== undefined && ++waiting > MAX_WAITING)
+    const reloading = revalidate();
+    if (reloading !== undefined && ++waiting > MAX_WAITING)
       throw tooMany("for the identity provider's keys");
-    await reading;
+    await reloading;
   }
 
   /** Begins a fetch, unless one is in flight or the last one began within the cooldown. */
@@ -369,9 +379,11 @@ function providerKeys(
   async function reload(): Promise<void> {
     try {
       await jwks.reload();
+
       const published = fingerprintOf(jwks.jwks()?.keys ?? []);
       if (published !== fingerprint) remembered = new Map();
       fingerprint = published;
+
       // A key that was withdrawn while the response was on its way may still be in it.
       confirmedAt = fetchedAt;
       isFailing = false;
