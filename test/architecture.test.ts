@@ -263,3 +263,12 @@ test("every room is on the map of the code", () => {
   );
   expect([...rooms].filter((room) => !named.includes(room))).toEqual([]);
 });
+
+test("every class of errors is in the table of the map", () => {
+  const classes = sources.flatMap(({ text }) =>
+    Array.from(text.matchAll(/\bclass (\w+) extends \w*Error\b/g), ([, name = ""]) => name),
+  );
+  const rows = /^## Errors$.*?^## /ms.exec(map)?.[0].match(/^\| `[^|]*/gm) ?? [];
+  const listed = rows.join().match(/\w+/g) ?? [];
+  expect(listed.toSorted()).toEqual(classes.toSorted());
+});
