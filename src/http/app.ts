@@ -34,7 +34,7 @@ export interface AppOptions {
    * and nothing else
    */
   readonly observer?: Observer | undefined;
-  /** The most a body may have, in bytes. @default {65_536} */
+  /** The maximum size of a body, in bytes. @default {65_536} */
   readonly maxBodyBytes?: number | undefined;
   /** The origins whose pages may call, such as `https://app.example.org`. @default none */
   readonly corsOrigins?: readonly string[] | undefined;
@@ -66,13 +66,18 @@ const REQUIRED_SCOPES: Readonly<Record<string, Scope>> = {
 };
 
 /**
- * The Plant Store as two functions: `fetch(Request)`, and `handle`, which Eden calls. It runs wherever
- * there are web standards.
+ * The Plant Store as two functions: `fetch(Request)`, and `handle`, which Eden calls. It runs
+ * wherever there are web standards.
  *
- * {@linkcode respond} surrounds an Elysia app. It checks Host, path and method, and makes every error
- * response and every header that all responses have. Elysia runs the route: credentials, handler and
- * the response of a success. Its `onError` only rethrows. The table of paths is made from Elysia's
- * routes, so that each path is written once.
+ * Who owns what:
+ *
+ * - {@linkcode respond} surrounds everything. It checks Host, path and method, makes every error
+ *   response, and adds the headers that depend on the request: its id, CORS, `Connection`.
+ * - Elysia runs the route: credentials, the handler, and the response of a success.
+ * - An error has one way: a hook or a handler throws it, Elysia's `onError` throws it again, and
+ *   `respond` turns it into a response.
+ * - The table of paths that `respond` checks is made from Elysia's routes, so that each path is
+ *   written once.
  *
  * @throws {TypeError} If an option is missing or cannot be used.
  *
@@ -133,7 +138,7 @@ export function createApp(options: AppOptions) {
 
   const whole = app.use(plantsApi(options.plants, maxBodyBytes));
 
-  // What each path allows, from the routes themselves: it is written once.
+  // What each path allows, from the routes themselves.
   const methods = new Map(
     whole.routes.map(({ path, method }) => [path, method === "GET" ? ["GET", "HEAD"] : [method]]),
   );

@@ -55,7 +55,7 @@ export interface RespondOptions {
   readonly methods: ReadonlyMap<string, readonly string[]>;
   readonly observer: Observer;
   readonly cors: Cors | undefined;
-  /** The most a body may have, in bytes. */
+  /** The maximum size of a body, in bytes. */
   readonly maxBodyBytes: number;
   readonly clientAddress: (request: Request) => string | undefined;
   /** Whether every response is to close its connection. */
