@@ -1,6 +1,8 @@
 /** One row of the response table. */
 export interface ErrorRow {
-  /** The number on the wire: the HTTP status times ten, plus a digit for the cause. Fits an int32. */
+  /**
+   * The number on the wire: the HTTP status times ten, plus a digit for the cause. Fits an int32.
+   */
   readonly error: number;
   /** When this response is returned, for the readers of the OpenAPI document. */
   readonly situation: string;

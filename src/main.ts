@@ -11,10 +11,12 @@ for (const signal of ["SIGTERM", "SIGINT", "SIGQUIT"] as const) {
     stop.abort();
   });
 }
+
 // The terminal was closed, which `nohup` ignores. A server with TLS reloads its certificate
 // instead.
 let onHangup = isHangupIgnored() ? () => {} : () => stop.abort();
 process.on("SIGHUP", () => onHangup());
+
 // Without a listener they end the process at once, and requests in flight get no response.
 for (const signal of ["SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {});
 

@@ -4,8 +4,10 @@ import { MAX_TIMER_MS } from "../errors.ts";
  * Waits for a promise until a deadline. Clears the timer either way. Ignores how the promise
  * settles after the deadline, even if it rejects.
  *
- * @param timeoutMs How long to wait, in milliseconds. A negative value counts as 0, and `Infinity` as 25 days.
- * @param onTimeout Called at the deadline: what it returns takes the promise's place, what it throws rejects.
+ * @param timeoutMs How long to wait, in milliseconds. A negative value counts as 0, and `Infinity`
+ *   as 25 days.
+ * @param onTimeout Called at the deadline: what it returns takes the promise's place, what it
+ *   throws rejects.
  * @throws Whatever the promise rejects with, or `onTimeout` throws.
  * @example
  * await withDeadline(server.stop(), 10_000, () => log("Connections are left"));

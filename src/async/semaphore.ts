@@ -8,6 +8,7 @@
 export function semaphore(permits: number) {
   const waiting: (() => void)[] = [];
   let free = permits;
+
   return async <Result>(task: () => Promise<Result>): Promise<Result> => {
     if (free > 0) free--;
     else await new Promise<void>((resolve) => waiting.push(resolve));

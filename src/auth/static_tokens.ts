@@ -6,8 +6,10 @@ import { isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./token_forma
  * Accepts these bearer tokens, each for everything, and no others. It compares digests, so a check
  * costs the same for any number of tokens, and takes no longer for one that is nearly right.
  *
- * @param tokens At least one. Each has 16 to 8,192 characters, of those that RFC 6750 allows (section 2.1).
- * @throws {TypeError} If there is none, or one cannot be used. The message has its place in the list, not the token.
+ * @param tokens At least one. Each has 16 to 8,192 characters, of those that RFC 6750 allows
+ *   (section 2.1).
+ * @throws {TypeError} If there is none, or one cannot be used. The message has its place in the
+ *   list, not the token.
  *
  * @example
  * ```ts
@@ -23,7 +25,9 @@ import { isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./token_forma
 export function staticTokens(tokens: readonly string[]): Authenticate {
   if (tokens.length === 0) throw new TypeError("Cannot use static tokens: expected at least one");
   requireStaticTokens(tokens);
+
   const accepted = new Set(tokens.map((token) => sha256(token, "base64")));
+
   return (token) => {
     if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
     if (accepted.has(sha256(token, "base64"))) return ACCEPTED;

@@ -13,7 +13,11 @@ export type TokenCache = Awaited<ReturnType<typeof tokenCache>>;
 
 /** What {@linkcode tokenCache} needs. */
 export interface TokenCacheOptions {
-  /** Tokens that are accepted without being stored, each as `staticTokens()` takes it. @default none */
+  /**
+   * Tokens that are accepted without being stored, each as `staticTokens()` takes it.
+   *
+   * @default none
+   */
   readonly staticTokens?: readonly string[];
   readonly sha256: Sha256;
   /** Milliseconds since 1970 UTC. @default `Date.now` */
@@ -45,12 +49,14 @@ export async function tokenCache(
   { staticTokens = [], sha256, now = Date.now }: TokenCacheOptions,
 ) {
   requireStaticTokens(staticTokens);
+
   /** A static token may be stored as well: if it was ever revoked, it stays refused. */
   const digests = staticTokens.map((token) => sha256(token));
-  /** Of the tokens when they were read, and when that was. */
+
+  /** The revision of the tokens when they were read, and when that was. */
   let revision: string | undefined;
   let readAt = 0;
-  /** By digest; those that ended lately too, so that the log can name the reason. */
+  /** The tokens by digest; those that ended lately too, so that the log can name the reason. */
   let known = new Map<string, CachedToken>();
   /** The minute of the last use, by the token's name. */
   const unwrittenUses = new Map<string, number>();

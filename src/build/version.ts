@@ -9,7 +9,8 @@ const GIT_DIR = join(import.meta.dir, "../../.git");
  * (https://bun.com/docs/bundler/macros):
  *
  * - At the tag of the package's version: `1.0.0`;
- * - At any other commit, that too, with `.dirty` for uncommitted changes: `1.0.0-dev+de376be.dirty`;
+ * - At any other commit, that too, with `.dirty` for uncommitted changes:
+ *   `1.0.0-dev+de376be.dirty`;
  * - Without Git, the package's version.
  */
 export function version(): string {

@@ -35,7 +35,7 @@ export interface DatabaseAdapter {
   /**
    * Reads the whole database for corruption, even while a server writes to it.
    *
-   * @returns What is sound; `undefined` if it was stopped.
+   * @returns How much was read, all of it sound; `undefined` if it was stopped.
    * @throws {DatabaseError} If the database is corrupt, or the check itself failed: then it may be
    *   sound or corrupt.
    * @throws {ConfigError} If another program does this for the database: the message names it. So
@@ -125,7 +125,7 @@ export interface Progress {
   readonly total?: number | undefined;
 }
 
-/** What a check read of a sound database. */
+/** How many plants and pages a check read in a sound database. */
 export interface CheckResult {
   readonly plants: number;
   readonly pages: number;

@@ -24,7 +24,9 @@ export interface Facts {
  */
 export type Step = "wait" | "gather" | "flush" | { readonly flushAfterMs: number };
 
-/** The time between two batches while one is in flight, in milliseconds: a fast commit ends before. */
+/**
+ * The time between two batches while one is in flight, in milliseconds: a fast commit ends before.
+ */
 const SPACING_MS = 3;
 
 /** Decides the next step after a change. */
@@ -55,7 +57,9 @@ export function expectedAfter(
 const MIN_LINGER_MS = 1;
 const MAX_LINGER_MS = 3;
 
-/** How many batches in a row have to be complete before the next one lingers a millisecond longer. */
+/**
+ * How many batches in a row have to be complete before the next one lingers a millisecond longer.
+ */
 const BATCHES_PER_MS = 4;
 
 /**

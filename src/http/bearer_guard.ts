@@ -36,7 +36,9 @@ export function bearerGuard(
     });
 }
 
-/** How long `authenticate` may take, in milliseconds: longer than fetching the keys of a provider. */
+/**
+ * How long `authenticate` may take, in milliseconds: longer than fetching the keys of a provider.
+ */
 const TIMEOUT_MS = 10_000;
 
 /** Returns a promise only for a promise: a cached token needs none. */

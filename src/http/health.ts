@@ -11,6 +11,7 @@ import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
  */
 export function health(ready: () => Promise<void>) {
   const hidden = { detail: { hide: true } };
+
   return new Elysia({ name: "health" })
     .get("/livez", () => ({ status: "ok" }), hidden)
     .get("/readyz", () => ready().then(() => ({ status: "ok" })), hidden);
@@ -60,6 +61,7 @@ export function readiness(
   const { maxAgeMs = 500, timeoutMs = 1_000 } = options;
   requireNumber("maxAgeMs", maxAgeMs, { min: 0, max: MAX_TIMER_MS });
   requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
+
   let verdict: Promise<void>;
   let staleAt = Number.NEGATIVE_INFINITY;
 
@@ -69,10 +71,13 @@ export function readiness(
         ? cause
         : new PlantStoreError("storage_unavailable", undefined, { cause });
     });
+
+    // No other probe begins until this one ends.
+    staleAt = Number.POSITIVE_INFINITY;
     verdict = withDeadline(probing, timeoutMs, () => {
       throw new PlantStoreError("storage_unavailable");
     });
-    staleAt = Number.POSITIVE_INFINITY;
+
     const end = () => {
       // It may end after the deadline: then its own verdict counts.
       verdict = probing;

@@ -25,13 +25,17 @@ export function normalizeUrl(request: Request): string {
   const start = url.startsWith("/") ? 0 : url.indexOf("/", AFTER_SCHEME);
   const query = url.indexOf("?", start);
   const path = url.slice(start, query === -1 ? undefined : query);
+
   if (query !== -1 || start < SHORTEST_ORIGIN) {
     Object.defineProperty(request, "url", { value: `http://localhost${path}`, configurable: true });
   }
+
   return path;
 }
 
-/** RFC 3986, section 3.2: a name, an IPv4 address or an IP literal, and a port; a name may be empty. */
+/**
+ * RFC 3986, section 3.2: a name, an IPv4 address or an IP literal, and a port; a name may be empty.
+ */
 const HOST = /^(?:[\w.~!$&'()*+,;=%-]*|\[[\da-f:.]+\])(?::\d*)?$/i;
 
 /**
@@ -76,9 +80,11 @@ export function forwardedFor(headers: Headers, header: ForwardedHeader): string 
   // No address has a comma: so a quote that a client left open does not matter.
   const last = value.slice(value.lastIndexOf(",") + 1);
   const node = header === "Forwarded" ? /(?:^|;) *for=([^;]*)/i.exec(last)?.[1] : last;
+
   const { ipv4, bracketed, ipv6 = bracketed, name } = NODE.exec(node?.trim() ?? "")?.groups ?? {};
   if (ipv6 !== undefined) return URL.canParse(`http://[${ipv6}]`) ? ipv6 : undefined;
   if (ipv4?.split(".").some((octet) => Number(octet) > 255)) return undefined;
+
   return ipv4 ?? name;
 }
 

@@ -104,35 +104,39 @@ class Scanner {
   container(open: typeof OPEN_ARRAY | typeof OPEN_OBJECT, depth: number): boolean {
     this.isTooDeep = depth === this.options.maxDepth;
     if (this.isTooDeep) return false;
+
     const isObject = open === OPEN_OBJECT;
     if (depth === 0) this.isObject = isObject;
+
     // In ASCII each closing bracket is two after its opening one.
     const closer = open + 2;
     this.at++;
     if (this.punctuation(closer)) return true;
+
     do {
       if (!(isObject ? this.member(depth) : this.value(depth + 1))) return false;
     } while (this.punctuation(COMMA));
+
     return this.punctuation(closer);
   }
 
   member(depth: number): boolean {
     this.space();
-    const start = this.at;
+    const nameStart = this.at;
     if (!this.string()) return false;
-    const end = this.at;
+    const nameEnd = this.at;
     if (!this.punctuation(COLON)) return false;
+
     this.space();
     const valueStart = this.at;
     if (!this.value(depth + 1)) return false;
-    if (depth === 0) {
-      const name = this.text.slice(start + 1, end - 1);
-      const index = this.options.names.indexOf(
-        name.includes("\\") ? JSON.parse(`"${name}"`) : name,
-      );
-      if (index >= 0) this.sources[index] = this.text.slice(valueStart, this.at);
-    }
+    if (depth > 0) return true;
 
+    // Only a name with an escape has to be decoded.
+    const raw = this.text.slice(nameStart + 1, nameEnd - 1);
+    const name = raw.includes("\\") ? JSON.parse(`"${raw}"`) : raw;
+    const index = this.options.names.indexOf(name);
+    if (index >= 0) this.sources[index] = this.text.slice(valueStart, this.at);
     return true;
   }
 
@@ -161,8 +165,10 @@ class Scanner {
   string(): boolean {
     if (this.code() !== QUOTE) return false;
     this.at++;
+
     do this.match(UNESCAPED);
     while (this.match(ESCAPE));
+
     if (this.code() !== QUOTE) {
       this.match(BROKEN_ESCAPE);
       return false;

@@ -75,7 +75,9 @@ function fetchKeys(url: string, init: RequestInit): Promise<Response> {
   return fetch(url, { ...init, ...direct, tls: { rejectUnauthorized: true } });
 }
 
-/** How often to refresh the token cache, in milliseconds: other processes create and revoke tokens. */
+/**
+ * How often to refresh the token cache, in milliseconds: other processes create and revoke tokens.
+ */
 const REFRESH_MS = 2_000;
 
 /** Two loops: reading revocations does not depend on writing uses, nor on how long that takes. */

@@ -37,7 +37,9 @@ export class HttpServer {
   #certificate: Certificate | undefined;
   /** The server that listens, or did before the stop. */
   #current: BunServer | undefined;
-  /** Listens again, as before but with the newest certificate; `undefined` if it does not listen. */
+  /**
+   * Listens again, as before but with the newest certificate; `undefined` if it does not listen.
+   */
   #listen: (() => void) | undefined;
   /** Stopped servers with requests in flight. */
   readonly #draining = new Set<BunServer>();
@@ -210,7 +212,9 @@ const ADVICE: Readonly<Record<string, string>> = {
   EADDRNOTAVAIL: "this machine does not have that address; choose another with --host",
 };
 
-/** Clients cannot connect to the unspecified address (RFC 4291 section 2.5.2): loopback replaces it. */
+/**
+ * Clients cannot connect to the unspecified address (RFC 4291 section 2.5.2): loopback replaces it.
+ */
 function connectable(hostname: string): string {
   const host = { "0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1" }[hostname] ?? hostname;
   return host.includes(":") ? `[${host}]` : host;

@@ -9,7 +9,9 @@ const CHECK_MS = 500;
 /** From which delay of a timer on the event loop counts as blocked, in milliseconds. */
 const BLOCKED_MS = 500;
 
-/** Logs that the event loop was blocked: by too little CPU, a stopped process or machine, or a bug. */
+/**
+ * Logs that the event loop was blocked: by too little CPU, a stopped process or machine, or a bug.
+ */
 export function watchEventLoop(log: Logger): Disposable {
   let expectedAt = performance.now() + CHECK_MS;
   return repeat(CHECK_MS, async () => {

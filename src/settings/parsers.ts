@@ -28,6 +28,7 @@ export function parseInteger(input: Input, min: number, max = Number.MAX_SAFE_IN
   const isDigits = /^\d+$/.test(input.text);
   const value = Number(input.text);
   if (isDigits && value >= min && value <= max) return value;
+
   throw refusal(input, `expected ${isDigits ? "" : "an integer from "}${min} to ${max}`);
 }
 
@@ -70,6 +71,7 @@ export function isComplete(inputs: readonly Input[]): boolean {
     text === "" ? "missing" : "given",
   );
   if (given.length === 0 || missing.length === 0) return missing.length === 0;
+
   const namesOf = (group: readonly Input[]) => group.map(({ name }) => name).join(" and ");
   throw new ConfigError(`Cannot use ${namesOf(given)} without ${namesOf(missing)}`);
 }
@@ -89,14 +91,20 @@ export function parseDatabaseUrl(input: Input): DatabaseLocation {
     }
   }
 
-  // Other texts with a colon or an at sign may be a mistyped URL with a password.
-  const [, path] = /^(?:file:(?:\/\/(?=\/))?(?=[^?#]+$)|(?=[^:@?#]+$))(.+)$/s.exec(url) ?? [];
+  const [, path] = FILE.exec(url) ?? [];
   const trimmed = path?.trim();
   // A database in memory would lose every plant, and two slashes name a host.
   if (trimmed && !trimmed.startsWith("//") && trimmed !== ":memory:")
     return { adapter: "sqlite", path: trimmed };
+
   throw refusal(input, "expected file:PATH or postgres://…", withoutSecrets(url));
 }
+
+/**
+ * `file:PATH`, `file:///PATH`, or a bare path. A bare text with a colon or an at sign may be a
+ * mistyped URL with a password.
+ */
+const FILE = /^(?:file:(?:\/\/(?=\/))?(?=[^?#]+$)|(?=[^:@?#]+$))(.+)$/s;
 
 /**
  * Parses the URL of keys. Plain HTTP is for this machine only: whoever changes keys on the network
@@ -123,7 +131,7 @@ export function parseBaseUrl(input: Input): URL {
   );
 }
 
-/** Logs and messages have the URL: so it must not have a password. */
+/** Parses a URL without a password: logs and messages have it. */
 function parseUrl(input: Input, isUsable: (url: URL) => boolean, expected: string): URL {
   const url = URL.parse(input.text);
   if (url !== null && isUsable(url) && url.username === "" && url.password === "") return url;
@@ -140,11 +148,14 @@ export function parseOrigins(input: Input): string[] {
     (origin) => !/^https?:/.test(origin) || URL.parse(origin)?.origin !== origin,
   );
   if (wrong === undefined) return origins;
+
   const expected = "expected origins such as https://app.example.org, without a path";
   throw refusal(input, expected, withoutSecrets(wrong));
 }
 
-/** A URL for a message: only its scheme if it may have a password, which can contain any character. */
+/**
+ * A URL for a message: only its scheme if it may have a password, which can contain any character.
+ */
 function withoutSecrets(url: string): string {
   const [scheme = ""] = /^[a-z][\w+.-]*:(?:\/\/)?/i.exec(url) ?? [];
   if (url.includes("@") || /^postgres/i.test(scheme)) return `${scheme}…`;
@@ -162,6 +173,7 @@ export function parseTokens({ name, text }: Input): string[] {
   return tokens;
 }
 
+/** The words between separators, without white space around them; none for an empty text. */
 function wordsOf(text: string, separator: string | RegExp): string[] {
   return text
     .split(separator)

@@ -95,15 +95,11 @@ export const SETTINGS = {
     meaning: "where plants are kept: `file:PATH` of a SQLite database, or `postgres://…`",
     parse: parseDatabaseUrl,
     log(location) {
-      if (location.adapter === "sqlite") return { adapter: location.adapter, path: location.path };
+      const { adapter } = location;
+      if (adapter === "sqlite") return { adapter, path: location.path };
+
       const { hosts, database, username, sslmode } = location.url;
-      return {
-        adapter: location.adapter,
-        hosts: hosts.map(describeHost),
-        database,
-        username,
-        sslmode,
-      };
+      return { adapter, hosts: hosts.map(describeHost), database, username, sslmode };
     },
   }),
   databaseUrlFile: setting("Database", {
@@ -229,7 +225,8 @@ export type Flags = Readonly<Record<string, unknown>>;
  * Parses the configuration. An empty variable counts as unset, like a line `PORT=` in a file. An
  * empty flag is refused, because a shell makes one from an unset variable.
  *
- * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and no secret.
+ * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and
+ *   no secret.
  *
  * @example
  * ```ts
@@ -239,17 +236,18 @@ export type Flags = Readonly<Record<string, unknown>>;
 export function parseConfig(environment: Environment, flags: Flags = {}): Config {
   const values = Object.entries(SETTINGS).map(([name, { flag, variables, parse }]) => {
     const typed = flag === undefined ? undefined : flags[name];
-    if (typed === "")
-      throw refusal(
-        { name: `--${name}`, text: "" },
-        "expected a value, or no flag for the default",
-      );
+    if (typed === "") {
+      const expected = "expected a value, or no flag for the default";
+      throw refusal({ name: `--${name}`, text: "" }, expected);
+    }
+
     const inputs = Object.entries(variables).map(([variable, preset]): Input => {
       if (typeof typed === "string") return { name: `--${name}`, text: typed };
       return { name: variable, text: environment[variable] || preset };
     });
     return [name, parse(...inputs)];
   });
+
   return Object.fromEntries(values) as Config;
 }
 
@@ -260,15 +258,16 @@ export function parseConfig(environment: Environment, flags: Flags = {}): Config
 export function loggableSettings(config: Config): Record<string, unknown> {
   const logged = loggable(config);
   if (config.logFormat !== "pretty") return Object.fromEntries(logged);
+
   const defaults = new Map(loggable(parseConfig({})));
-  return Object.fromEntries(
-    logged.filter(
-      ([name, value]) =>
-        name === "database" || (value !== defaults.get(name) && name !== "logFormat"),
-    ),
-  );
+  const forPeople = logged.filter(([name, value]) => {
+    if (name === "database") return true;
+    return name !== "logFormat" && value !== defaults.get(name);
+  });
+  return Object.fromEntries(forPeople);
 }
 
+/** What each setting has for the log. */
 function loggable(config: Config): [name: string, value: unknown][] {
   const settings: [string, Setting<unknown>][] = Object.entries(SETTINGS);
   // Of an object, the setting names each member that is logged.

@@ -34,17 +34,20 @@ const WINDOW_MS = 10_000;
  */
 export function startLogging({ level, format, colors, write }: LoggingOptions) {
   const log = getLogger("plant-store");
+  /** The lines of this window by their kind: the first, and how many there were. */
   const kinds = new Map<string, { readonly record: LogRecord; count: number }>();
 
   function admits(record: LogRecord): boolean {
     const { level, rawMessage, properties } = record;
     if (level === "debug" || level === "info") return true;
+
     const kind = kindOf(level, String(rawMessage), properties["reason"]);
-    return (
-      ++kinds.getOrInsertComputed(kind, () => ({ record, count: 0 })).count <= WRITTEN_PER_WINDOW
-    );
+    const counter = kinds.getOrInsertComputed(kind, () => ({ record, count: 0 }));
+    counter.count++;
+    return counter.count <= WRITTEN_PER_WINDOW;
   }
 
+  /** Logs how many lines were suppressed. */
   function endWindow(): void {
     const ended = [...kinds.values()];
     kinds.clear();
@@ -69,6 +72,7 @@ export function startLogging({ level, format, colors, write }: LoggingOptions) {
     ],
   });
   const timer = setInterval(endWindow, WINDOW_MS).unref();
+
   return {
     log,
     /**
@@ -89,6 +93,7 @@ export function startLogging({ level, format, colors, write }: LoggingOptions) {
   };
 }
 
+/** What a flood is counted by. */
 function kindOf(level: string, message: string, reason: unknown): string {
   return `${level} ${message} ${String(reason)}`;
 }
@@ -104,5 +109,7 @@ function pretty(colors: boolean): TextFormatter {
 
 function property([name, value]: [string, unknown]): string {
   if (value === undefined || value === "") return "";
-  return ` ${name}=${typeof value === "object" ? Bun.inspect(value, { compact: true }) : String(value)}`;
+
+  const text = typeof value === "object" ? Bun.inspect(value, { compact: true }) : String(value);
+  return ` ${name}=${text}`;
 }

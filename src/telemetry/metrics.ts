@@ -6,7 +6,7 @@ import type { CompletedRequest } from "../http/observer.ts";
 
 /** The upper bounds of the buckets of durations, in seconds. */
 const BUCKETS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
-/** The upper bounds of the buckets of plants a commit. */
+/** The upper bounds of the buckets of plants per commit. */
 const BUCKETS_PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384];
 
 /** The metrics of the service. */
@@ -29,8 +29,9 @@ export function createMetrics() {
   return {
     countResponse({ path, method, status, durationMs }: CompletedRequest): void {
       const labels = { path, method, status };
-      requests.getOrInsertComputed(`${path} ${method} ${status}`, () => ({ labels, value: 0 }))
-        .value++;
+      const key = `${path} ${method} ${status}`;
+      requests.getOrInsertComputed(key, () => ({ labels, value: 0 })).value++;
+
       durations.getOrInsertComputed(path, () => histogram(BUCKETS_S)).observe(durationMs / 1_000);
     },
 
@@ -61,6 +62,7 @@ export function createMetrics() {
         value,
       }));
       const byPath = [...durations].flatMap(([path, duration]) => duration.samples({ path }));
+
       return [
         ...processMetrics(),
         metric(
@@ -91,6 +93,7 @@ export function createMetrics() {
   };
 }
 
+/** One line of a metric. */
 interface Sample {
   /** A histogram appends this to the name of the metric. */
   readonly suffix?: string;
@@ -119,7 +122,7 @@ function escaped(value: string | number): string {
   return String(value).replaceAll("\\", "\\\\").replaceAll("\n", "\\n");
 }
 
-/** Counts values by size. */
+/** Counts values by size, as Prometheus' histograms do. */
 function histogram(bounds: readonly number[]) {
   /**
    * The number of values in each bucket, without those of smaller buckets. The last bucket has no
@@ -127,6 +130,7 @@ function histogram(bounds: readonly number[]) {
    */
   const counts: number[] = Array(bounds.length + 1).fill(0);
   let sum = 0;
+
   return {
     observe(value: number): void {
       let bucket = 0;
@@ -146,6 +150,7 @@ function histogram(bounds: readonly number[]) {
           value: count,
         };
       });
+
       return [
         ...buckets,
         { suffix: "_sum", labels, value: sum },
@@ -169,14 +174,17 @@ function processMetrics(): string[] {
       { value: (user + system) / 1e6 },
     ]),
   ];
+
   // Since Linux 6.2 the size is the number of entries. Listing 70 of them takes a millisecond.
   const open = statSync("/proc/self/fd", { throwIfNoEntry: false })?.size;
   if (!open) return metrics;
   metrics.push(gauge("process_open_fds", "File descriptors that are open", open));
+
   // The soft limit, unless it is `unlimited`.
   const [, max] = /^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
   if (max !== undefined)
     metrics.push(gauge("process_max_fds", "File descriptors that may be open", Number(max)));
+
   return metrics;
 }
 

@@ -132,19 +132,26 @@ const MAX_TRACEPARENT_LENGTH = 128;
 function parentOf({ headers }: Request): Context {
   const header = headers.get("traceparent");
   if (header === null || header.length > MAX_TRACEPARENT_LENGTH) return ROOT_CONTEXT;
+
   const parent = parseTraceParent(header);
   return parent === null
     ? ROOT_CONTEXT
     : traceApi.setSpanContext(ROOT_CONTEXT, { ...parent, isRemote: true });
 }
 
-/** https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#general-sdk-configuration */
+/**
+ * Which requests get a span, as the environment says. Without a known name, it is all of them,
+ * unless the client's span says otherwise
+ * (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#general-sdk-configuration).
+ */
 function sampler(): Sampler {
   const name = getStringFromEnv("OTEL_TRACES_SAMPLER") ?? "";
   const traceidratio = getNumberFromEnv("OTEL_TRACES_SAMPLER_ARG") ?? 1;
+
   const ratios: Partial<Record<string, number>> = { always_on: 1, always_off: 0, traceidratio };
   const ratio = ratios[name.replace(/^parentbased_/, "")];
   const root = new TraceIdRatioBasedSampler(ratio ?? 1);
+
   return ratio === undefined || name.startsWith("parentbased_")
     ? new ParentBasedSampler({ root })
     : root;

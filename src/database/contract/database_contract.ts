@@ -16,7 +16,8 @@ import { tokenStoreContract } from "./token_store_contract.ts";
  * The contract of a {@linkcode Database} as tests, including its plants and its tokens.
  *
  * @param open Opens a new, empty database. Each test disposes of its own.
- * @param reopen Opens the database of the last `open` again, while it is open, as another process would.
+ * @param reopen Opens the database of the last `open` again, while it is open, as another process
+ *   would.
  *
  * @example
  * ```ts

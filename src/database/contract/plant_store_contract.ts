@@ -21,8 +21,9 @@ import {
  * The contract of a `PlantStore` as tests.
  *
  * @param open Opens a new, empty store as `plants`. Each test disposes of its own.
- * @param reopen Opens the store of the last `open` again, while it is open, as another process would. Tests of what
- * only another process sees, such as a missing or late commit, need it. A store that keeps nothing has none.
+ * @param reopen Opens the store of the last `open` again, while it is open, as another process
+ *   would. Tests of what only another process sees, such as a missing or late commit, need it. A
+ *   store that keeps nothing has none.
  *
  * @example
  * ```ts
@@ -185,7 +186,9 @@ const LINES = ["\n", "\r", "\r\n", "\n\n"];
 const WORDS = ["null", "NULL", "undefined", "\\N", "0", "00", "true"];
 const UNICODE = ["é", "e\u0301", "\uFF45", "\uFEFF", "\u200B", "\uFFFD", "\u{10FFFF}", "🌱", "🌿"];
 
-/** All different. Each is easily altered on its way, and some are equal by an inexact comparison. */
+/**
+ * All different. Each is easily altered on its way, and some are equal by an inexact comparison.
+ */
 const TEXTS = [...ASCII, ...QUOTES, ...LINES, ...WORDS, ...UNICODE];
 
 /** Stores each text under an id of its own, and then adds every other text under that id. */

@@ -13,7 +13,8 @@ import {
  * The contract of a {@linkcode TokenStore} as tests.
  *
  * @param open Opens a new, empty store as `tokens`. Each test disposes of its own.
- * @param reopen Opens the store of the last `open` again, while it is open, as another process would.
+ * @param reopen Opens the store of the last `open` again, while it is open, as another process
+ *   would.
  *
  * @example
  * ```ts

@@ -16,9 +16,17 @@ import type { PostgresUrl } from "./url.ts";
 export interface PostgresOptions {
   /** `create` creates missing tables; `write` and `read` need them. @default {"create"} */
   readonly access?: Access;
-  /** How many batches may be in flight at once, each on its own connection. @default {MAX_IN_FLIGHT} */
+  /**
+   * How many batches may be in flight at once, each on its own connection.
+   *
+   * @default {MAX_IN_FLIGHT}
+   */
   readonly maxInFlight?: number;
-  /** Whether a server opens it. Then every pool connects before the first plant. @default {false} */
+  /**
+   * Whether a server opens it. Then every pool connects before the first plant.
+   *
+   * @default {false}
+   */
   readonly isServing?: boolean;
 }
 
@@ -56,6 +64,7 @@ export async function openPostgres(
 ): Promise<Database> {
   const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false } = options;
   const servers = failover(url);
+
   // A role that only reads needs less of the tables. If one is missing, its statement fails.
   const tables = access === "read" ? undefined : tablesVerifier();
   await connected(url, servers, SCHEMA_TIMEOUT_MS, async (connection) => {
@@ -70,6 +79,7 @@ export async function openPostgres(
       onSilence: servers.suspect,
       replyLimitMs,
     });
+
   // Plants never wait for tokens. Reads, which wait for no standby, never wait for writes.
   const plants = poolOf(maxInFlight);
   const writing = poolOf(1);
@@ -82,9 +92,13 @@ export async function openPostgres(
     const timeoutMs = url.connectTimeoutMs * (url.hosts.length + 1);
     const connect = () =>
       Promise.all(pools.map((pool) => pool.run(({ query }) => query("SELECT 1"), timeoutMs)));
-    await translated("open", url, connect).catch(
-      (error: unknown) => (close(), Promise.reject(error)),
-    );
+
+    try {
+      await translated("open", url, connect);
+    } catch (error) {
+      close();
+      throw error;
+    }
   }
 
   return {
@@ -108,6 +122,7 @@ export async function openPostgres(
  */
 export function plantStore(pool: Pool): PlantStore {
   const held = new HeldIds();
+
   return {
     add: (batch, { timeoutMs }) => {
       const limitMs = timeoutMs * ADD_SHARE;
@@ -144,13 +159,16 @@ function connected<Result>(
   });
 }
 
+/** Requires the tables, and migrates them unless the database is only read. */
 async function requireSchema(connection: Connection, access: Access): Promise<void> {
   const pending = await pendingMigrations(connection);
   if (access !== "create" && pending.length === MIGRATIONS.length)
     throw new DatabaseError("it has no plant-store tables");
+
   if (access !== "read" && pending.length > 0) await migrate(connection);
 }
 
+/** Runs something, and translates what it throws as {@linkcode toDatabaseError} does. */
 async function translated<Result>(
   action: string,
   url: PostgresUrl,

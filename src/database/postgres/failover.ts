@@ -53,7 +53,9 @@ export function failover(url: PostgresUrl) {
   };
 }
 
-/** How long a server may keep the next one from being tried, in milliseconds. It may respond later. */
+/**
+ * How long a server may keep the next one from being tried, in milliseconds. It may respond later.
+ */
 const HEAD_START_MS = 1_000;
 /**
  * The longest pause before a server that refused is tried again, in milliseconds, give or take half

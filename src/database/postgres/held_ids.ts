@@ -45,7 +45,9 @@ const MAX_HELD = 10_000;
 /** How long an id is remembered that is not sent again, in milliseconds. */
 const REMEMBERED_MS = 30_000;
 
-/** Remembers the ids that other transactions hold, so that a batch waits for each of them only once. */
+/**
+ * Remembers the ids that other transactions hold, so that a batch waits for each of them only once.
+ */
 export class HeldIds {
   /** In the order of `metAt`. */
   readonly #held = new Map<bigint, HeldId>();

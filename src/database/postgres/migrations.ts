@@ -53,6 +53,7 @@ export async function pendingMigrations(connection: Connection): Promise<readonl
   if (schema === null) throw new DatabaseError("no schema in its search_path exists: create one");
   if (may_read === false) throw new DatabaseError(`the user lacks SELECT on ${LEDGER}: GRANT it`);
   if (has_ledger) return await unapplied(connection);
+
   // A second, empty set of tables would accept every id again.
   if (other !== null) {
     throw new DatabaseError(
@@ -64,12 +65,15 @@ export async function pendingMigrations(connection: Connection): Promise<readonl
   return MIGRATIONS;
 }
 
+/** The migrations that are not in the ledger. */
 async function unapplied(connection: Connection): Promise<readonly Migration[]> {
   const rows = await connection.query<{ made_at: string }>(`SELECT made_at FROM ${LEDGER}`);
   const applied = new Set(rows.map(({ made_at }) => Number(made_at)));
   const known = MIGRATIONS.map(({ when }) => when);
+
   if (Math.max(...applied) > Math.max(...known))
     throw new DatabaseError("it was made by a newer plant-store");
+
   return MIGRATIONS.filter(({ when }) => !applied.has(when));
 }
 
@@ -103,13 +107,10 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
   try {
     for (const migration of pending) await connection.script(scriptOf(migration));
   } catch (error) {
+    // insufficient_privilege
     if (codeOf(error) !== "42501") throw error;
-    throw new DatabaseError(
-      "the user may not create tables: run plant-store migrate once as a user who may",
-      {
-        cause: error,
-      },
-    );
+    const advice = "run plant-store migrate once as a user who may";
+    throw new DatabaseError(`the user may not create tables: ${advice}`, { cause: error });
   }
 
   return pending;

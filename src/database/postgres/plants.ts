@@ -41,8 +41,8 @@ const SENT_COLUMNS = COLUMNS.map((column) => sql`sent.${sql.identifier(column)}`
 const sent = sql`unnest(${list(ARRAYS)}) WITH ORDINALITY AS sent (${list(COLUMNS.map((column) => sql.identifier(column)))}, place)`;
 
 /**
- * Compares plants with the rows of their ids, byte by byte, on the server: the texts of a row may be
- * far longer than what was sent.
+ * Compares plants with the rows of their ids, byte by byte, on the server: the texts of a row may
+ * be far longer than what was sent.
  *
  * It also locks the rows. A lock is a write, so the statement returns once the rows are on the disk
  * and on the synchronous standby. Without it, a restarted primary shows rows that it had committed
@@ -152,7 +152,10 @@ async function retry(
 /** A plant of a batch. Its outcome is `unavailable` until it is known. */
 interface Entry extends NewPlant {
   outcome: StoreOutcome;
-  /** The first plant of the batch with the same id, if this is a later one. Only the first is inserted. */
+  /**
+   * The first plant of the batch with the same id, if this is a later one. Only the first is
+   * inserted.
+   */
   duplicateOf: Entry | undefined;
 }
 

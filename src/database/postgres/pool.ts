@@ -17,7 +17,11 @@ export interface PoolOptions {
   readonly size: number;
   /** Opens a connection. It settles in any case: whoever connects has a time limit. */
   readonly connect: () => Promise<Connection>;
-  /** Called with a server that did not reply to a statement within a second. @default does nothing */
+  /**
+   * Called with a server that did not reply to a statement within a second.
+   *
+   * @default does nothing
+   */
   readonly onSilence?: (host: PostgresHost) => void;
   /**
    * The server ends every statement within this time, in milliseconds. No later reply comes.
@@ -48,8 +52,8 @@ const BESIDE_INTERVAL_MS = 2_000;
  * - `checking`: it waited for long, or a server became silent meanwhile. It makes a round trip, and
  *   is `idle` again or closed.
  * - `busy`: it has work in flight, and the server replies to each statement within a second.
- * - `overdue`: the server has not replied to its work for a second. Another connection may be opened
- *   in its place.
+ * - `overdue`: the server has not replied to its work for a second. Another connection may be
+ *   opened in its place.
  * - `timed out`: the caller of its work waits no longer. The statement goes on, so the connection
  *   stays open.
  *
@@ -83,8 +87,8 @@ type Waiting = PromiseWithResolvers<Slot>;
  *
  * 1. After a second the connection is `overdue`. The pool opens another one, which may lead to a
  *    server that has taken over. Connections that have not replied since are checked before use.
- * 2. If the new connection leads to another server, the pool closes those to the old one. Their work
- *    is repeated on the new server.
+ * 2. If the new connection leads to another server, the pool closes those to the old one. Their
+ *    work is repeated on the new server.
  * 3. At its deadline the work rejects, and the connection is `timed out`.
  *
  * No statement is cancelled: PostgreSQL would report success for a commit that waits for a
@@ -114,7 +118,9 @@ export class Pool {
   /** How many lost connections are not replaced yet. */
   #lost = 0;
 
-  /** Since when a server is silent. A connection without a later reply is checked before it is used. */
+  /**
+   * Since when a server is silent. A connection without a later reply is checked before it is used.
+   */
   #silentSince = Number.NEGATIVE_INFINITY;
   /** When a connection was last opened beside an overdue one. */
   #openedBesideAt = Number.NEGATIVE_INFINITY;

@@ -8,11 +8,13 @@ export function tablesVerifier() {
   let schema: string | undefined;
 
   return {
-    /** The `search_path` of every later session: the schema of the tables that were verified first. */
+    /**
+     * The `search_path` of every later session: the schema of the tables that were verified first.
+     */
     searchPath: () => schema,
     /**
-     * Verifies what no statement would report: that the tables are those of the start, and survive a
-     * crash. The lack of a privilege would show late, and only sometimes: a new plant needs fewer
+     * Verifies what no statement would report: that the tables are those of the start, and survive
+     * a crash. The lack of a privilege would show late, and only sometimes: a new plant needs fewer
      * than a retry.
      *
      * Other changes of an operator are not looked for. A statement fails because of them, or its

@@ -22,7 +22,8 @@ type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>
  * Parses a connection URI of libpq, with one host or several
  * (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS).
  *
- * @throws {RangeError} If it is invalid. The message says what was expected, and never quotes the password.
+ * @throws {RangeError} If it is invalid. The message says what was expected, and never quotes the
+ *   password.
  *
  * @example
  * ```ts
@@ -30,16 +31,14 @@ type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>
  * ```
  */
 export function parsePostgresUrl(url: string) {
-  const match =
-    /^postgres(?:ql)?:\/\/(?:([^:@/?#]+)(?::([^@/?#]*))?@)?([^@/?#]+)\/([^/?#]+)(?:\?([^#]*))?$/.exec(
-      url,
-    );
-  const [, username, password = "", hostList = "", database = "", query = ""] = match ?? [];
+  const [, username, password = "", hostList = "", database = "", query = ""] = URI.exec(url) ?? [];
   if (username === undefined)
     throw new RangeError("expected postgres://USER:PASSWORD@HOST:PORT/DATABASE");
+
   const parameters = parseParameters(query);
   const hosts: readonly PostgresHost[] = hostList.split(",").map(parseHost);
   const secret = decode(password);
+
   return {
     /** Tried in turn. */
     hosts,
@@ -54,6 +53,10 @@ export function parsePostgresUrl(url: string) {
     connectTimeoutMs: parseTimeout(parameters.connect_timeout),
   };
 }
+
+/** User, password, hosts, database and parameters. */
+const URI =
+  /^postgres(?:ql)?:\/\/(?:([^:@/?#]+)(?::([^@/?#]*))?@)?([^@/?#]+)\/([^/?#]+)(?:\?([^#]*))?$/;
 
 /** A server as `HOST:PORT`. */
 export function describeHost({ host, port }: PostgresHost): string {
@@ -75,15 +78,18 @@ function parseHost(text: string): PostgresHost {
   const [, bracketed, plain, port = "5432"] =
     /^(?:\[([\dA-Fa-f:.]+)\]|([^:[\]]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
   const host = bracketed ?? decode(plain ?? "");
+
   // The client puts the host into a URL, where a character that ends a host would hide the sslmode.
   const isHost = bracketed !== undefined || host.startsWith("/") || /^[\w.-]+$/.test(host);
   const number = Number(port);
   if (isHost && number >= 1 && number <= 65_535) return { host, port: number };
+
   throw new RangeError("expected each host as HOST or HOST:PORT, and a comma between two");
 }
 
 function parseParameters(query: string): Parameters {
   const parameters = new Map<string, string>();
+
   for (const pair of query.split("&").filter((text) => text !== "")) {
     const [name = "", ...value] = pair.split("=");
     if (!PARAMETERS.some((known) => known === name)) throw unknownParameter(name, query);

@@ -59,6 +59,7 @@ export async function openSqliteWorker(
 ): Promise<Database> {
   const { onWarning = () => {}, onInfo = () => {} } = options;
   let failures = 0;
+
   // Inside the executable the URL of every file is in the root, where `--root` of the build puts
   // the Worker.
   const worker = workerCalls<WorkerApi>(new Worker(new URL("./worker.js", import.meta.url)), {
@@ -69,6 +70,7 @@ export async function openSqliteWorker(
     },
   });
   const { call, send } = worker;
+
   await call("open", path).catch((error) => {
     worker.terminate();
     throw error;
@@ -127,9 +129,11 @@ async function checkWithMarker(path: string, { stop, onProgress }: ReadOptions) 
   const corrupt = (finding: string) =>
     `"${path}" is corrupt: ${finding}; save what can be read: plant-store export; then restore a backup`;
   const before = marker.content();
+
   // A step of SQLite can take seconds: after a signal the process does not wait for it.
   const result = await withAbort(checkFile(path, corrupt, onProgress), stop);
   if (result === undefined) return undefined;
+
   marker.clear(before);
   const finding = marker.finding();
   if (finding !== undefined) throw new DatabaseError(corrupt(finding));

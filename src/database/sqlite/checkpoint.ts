@@ -36,7 +36,9 @@ const PAGES = 4_000;
  */
 const PASS_PAGES = PAGES / 4;
 
-/** How many pages the writer's own thread may move while plants wait, once the WAL is to begin anew. */
+/**
+ * How many pages the writer's own thread may move while plants wait, once the WAL is to begin anew.
+ */
 const FEW_PAGES = PAGES / 20;
 
 /** From how many pages on other processes have to wait, about 65 MB. */
@@ -94,14 +96,16 @@ export function checkpointer(
   const measure = client.prepare("PRAGMA wal_checkpoint(NOOP)");
   const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");
   const restart = client.prepare("PRAGMA wal_checkpoint(RESTART)");
+
   let scheduled: NodeJS.Immediate | undefined;
   let failures = 0;
   let isPassing = false;
   let last = NEVER;
+  /** How many pages the WAL had at the last look. */
   let lastPages = 0;
 
-  function count(error: unknown): void {
-    // After a failed fsync the whole database is failed.
+  /** A failed fsync has also failed the whole database by then. */
+  function countFailure(error: unknown): void {
     failures++;
     onCheckpointFailed?.(error as Error);
   }
@@ -110,7 +114,7 @@ export function checkpointer(
     pass() {
       isPassing = true;
       const end = () => (isPassing = false);
-      worker?.pass().catch(count).finally(end);
+      worker?.pass().catch(countFailure).finally(end);
     },
     reset: () => void passive.values(),
     restart() {
@@ -120,14 +124,21 @@ export function checkpointer(
   };
 
   function checkpoint(): void {
-    // Two checkpoints at once are one too many: SQLite has a lock for one.
+    // SQLite allows one checkpoint at a time.
     if (isPassing) return;
+
     const [[, inWal, moved] = []] = measure.values();
     const pages = Number(inWal);
+    // Without a Worker this thread moves all pages: none are left for a pass.
+    const left = worker === undefined ? 0 : pages - Number(moved);
+
+    // The WAL began anew.
     if (pages < lastPages) last = NEVER;
     lastPages = pages;
-    const next = nextCheckpoint(pages, worker === undefined ? 0 : pages - Number(moved), last);
+
+    const next = nextCheckpoint(pages, left, last);
     if (next === "none") return;
+
     last = { ...last, [next]: pages };
     steps[next]();
   }
@@ -137,7 +148,7 @@ export function checkpointer(
     try {
       failStop.run(checkpoint);
     } catch (error) {
-      count(error);
+      countFailure(error);
     }
   }
 
@@ -171,9 +182,13 @@ export function startCheckpointWorker() {
   return {
     /** Opens a database that another connection of this process has open for writing. */
     open: (path: string) => call("open", path),
-    /** Moves what is in the WAL now. Can be tried again after a failure, unless `failed` resolves. */
+    /**
+     * Moves what is in the WAL now. Can be tried again after a failure, unless `failed` resolves.
+     */
     pass: () => call("pass"),
-    /** Closes the connection, without a checkpoint. Resolves after a second even if the disk hangs. */
+    /**
+     * Closes the connection, without a checkpoint. Resolves after a second even if the disk hangs.
+     */
     close: () => (closed ??= close()),
     /**
      * Resolves after a failed fsync, corruption, or a crash of the Worker. The connection is closed

@@ -17,7 +17,11 @@ import { APPLICATION_ID, lastMigration, migrate, NEWEST } from "./migrations.ts"
 
 /** How to connect. */
 export interface ConnectOptions {
-  /** `create` creates the file if there is none; `write` and `read` need one. @default {"create"} */
+  /**
+   * `create` creates the file if there is none; `write` and `read` need one.
+   *
+   * @default {"create"}
+   */
   readonly access?: Access;
   /** How long to wait for the lock of another process, in milliseconds. @default {5_000} */
   readonly busyTimeoutMs?: number;

@@ -48,6 +48,7 @@ export function databaseFile(path: string): string {
     throw new DatabaseError("it is a symbolic link to a file that is not there");
   // Another process has just created it.
   if (link !== undefined) return databaseFile(path);
+
   if (!existsSync(dirname(file))) throw new DatabaseError("there is no such directory");
   const directory = realPath(dirname(file));
   return directory === undefined ? path : join(directory, basename(file));
@@ -88,6 +89,7 @@ export const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
  */
 export function requireFiles(file: string, access: Access): void {
   requirePlace(file);
+
   // A server would create an empty database in the middle of a restore.
   const aside = asideOf(file);
   if (!existsSync(file) && existsSync(aside)) {
@@ -110,6 +112,7 @@ export function requireFiles(file: string, access: Access): void {
     throw new DatabaseError(
       stats ? "it is not a file" : "there is no such file; choose another with --database",
     );
+
   if (access === "read") return;
   // Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first
   // write.
@@ -175,6 +178,7 @@ export function requireNotRoot(path: string, name: string): void {
 export function requireOwner(path: string, name: string): void {
   const owner = statSync(path, { throwIfNoEntry: false })?.uid;
   if (owner === undefined || owner === process.getuid?.()) return;
+
   const user = userName(owner);
   const command = user === undefined ? "" : `: runuser -u ${user} -- plant-store …`;
   throw new DatabaseError(
@@ -205,7 +209,7 @@ function requireTrustedFiles(file: string): void {
   const aside = asideOf(file);
   for (const path of [...BESIDE.map((suffix) => file + suffix), aside]) {
     const stats = lstatSync(path, { throwIfNoEntry: false });
-    const fault = stats && distrust(stats, file, path === aside ? "directory" : "regular file");
+    const fault = stats && whyNotTrusted(stats, file, path === aside ? "directory" : "regular file");
     if (fault === undefined) continue;
     throw new DatabaseError(
       `"${basename(path)}" beside it ${fault}: find out who put it there, and move it away`,
@@ -217,7 +221,7 @@ function requireTrustedFiles(file: string): void {
  * Why something beside a database cannot be trusted, as the end of a sentence: one rule for all of
  * it.
  */
-function distrust(
+function whyNotTrusted(
   stats: Stats,
   file: string,
   kind: "regular file" | "directory",
@@ -227,7 +231,9 @@ function distrust(
   return isTrusted(stats.uid, file) ? undefined : `belongs to another user (uid ${stats.uid})`;
 }
 
-/** Whether a user may own what is beside a database: its own owner, who runs this process, or root. */
+/**
+ * Whether a user may own what is beside a database: its own owner, who runs this process, or root.
+ */
 function isTrusted(uid: number, file: string): boolean {
   return [statSync(file, { throwIfNoEntry: false })?.uid, process.getuid?.(), 0].includes(uid);
 }
@@ -246,7 +252,7 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
     );
 
     try {
-      if (distrust(fstatSync(descriptor), file, "regular file") !== undefined) return undefined;
+      if (whyNotTrusted(fstatSync(descriptor), file, "regular file") !== undefined) return undefined;
       const bytes = Buffer.alloc(maxBytes);
       return bytes.toString("utf8", 0, readSync(descriptor, bytes));
     } finally {

@@ -18,12 +18,15 @@ export function checkOnOpening(client: Client): void {
 
   for (const [table, read] of Object.entries(READS))
     if (tables.has(table)) client.query(read).values();
+
   const free = numberFrom(client, "PRAGMA freelist_count");
   const pages = numberFrom(client, "PRAGMA page_count");
   if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
+
   // The check of one table includes the free pages if that table is the schema.
   integrityCheck(client, '("sqlite_schema")');
-  // It would cost each page that is read later a tenth of what an insert does.
+
+  // Off again: it adds a tenth of an insert's cost to every later page read.
   client.run("PRAGMA cell_size_check = OFF");
 }
 
@@ -57,6 +60,7 @@ export function* checkIntegrity(
 ): Generator<number, number> {
   // Without it SQLite reads a page whose cells lie outside of it, and may not notice.
   client.run("PRAGMA cell_size_check = ON");
+
   const tables = client
     .query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'plants'")
     .values();
@@ -64,11 +68,12 @@ export function* checkIntegrity(
     at(table, () => integrityCheck(client, `("${table.replaceAll('"', '""')}")`));
     yield 0;
   }
+
   const plants = yield* checkPlants(client);
-  if (whole) {
-    yield plants;
-    at("the whole file", () => integrityCheck(client));
-  }
+  if (!whole) return plants;
+
+  yield plants;
+  at("the whole file", () => integrityCheck(client));
   return plants;
 }
 
@@ -78,9 +83,10 @@ const FIRST_RANGE_PLANTS = 1_000;
 
 /**
  * Reads each row to its end, and finds it again by its id. A row that is out of order, or behind a
- * wrong key of an inner page, is not found, and its plant could be stored twice. The order is
- * descending because only then does SQLite search each id from the root; ascending, it steps to the
- * next row.
+ * wrong key of an inner page, is not found: its plant could be stored twice.
+ *
+ * The order is descending, because only then does SQLite search each id from the root. Ascending,
+ * it steps to the next row.
  */
 function rangeOf(client: Client): string {
   // A database of an older version has fewer columns.

@@ -33,15 +33,17 @@ interface Run {
 export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens {
   const db = drizzle({ client });
   const readPage = client.prepare<never, [number, number, string]>(PAGE);
+
+  const recordUse = useRecorder(client);
+  const recordAll = client.transaction((uses: readonly TokenUse[]) =>
+    uses.forEach(recordUse),
+  ).immediate;
+
   const revision = db.select({ revision: tokenRevision.revision }).from(tokenRevision).prepare();
   const increment = db
     .update(tokenRevision)
     .set({ revision: sql`${tokenRevision.revision} + 1` })
     .prepare();
-  const recordUse = useRecorder(client);
-  const recordAll = client.transaction((uses: readonly TokenUse[]) =>
-    uses.forEach(recordUse),
-  ).immediate;
   const runAndCount = client.transaction((statement: { run(): unknown }) => {
     // Drizzle declares void, but returns the result of bun:sqlite.
     const { changes } = statement.run() as Changes;

@@ -7,7 +7,9 @@ import type { SqliteTokens } from "./tokens.ts";
 import { emit, reportFailure, serializeError, serveCalls } from "./worker_calls.ts";
 import { decodeBatch, encodeOutcomes } from "./worker_messages.ts";
 
-/** How long a probe, or a call for tokens, waits for the lock of another process, in milliseconds. */
+/**
+ * How long a probe, or a call for tokens, waits for the lock of another process, in milliseconds.
+ */
 const BUSY_TIMEOUT_MS = 1_000;
 
 let database: SqliteDatabase;
