@@ -213,7 +213,7 @@ function parseHeader(encoded: string): Record<string, unknown> | undefined {
 
 const UTF8 = new TextDecoder();
 
-/** How many accepted tokens are remembered, in 2 MB. Refused ones would evict them. */
+/** How many accepted tokens are remembered, in 2 MB. Refused ones would evict them, and are not. */
 const MAX_REMEMBERED = 10_000;
 
 /**

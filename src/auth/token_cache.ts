@@ -108,11 +108,10 @@ export async function tokenCache(
 
       const stored = await store.list({ endedSince: new Date(time - ENDED_MS), digests });
       known = new Map(digests.map((digest) => [digestKey(digest), STATIC_TOKEN]));
-
       for (const record of stored) known.set(digestKey(record.digest), cachedToken(record));
 
       readAt = time;
-      // Last: if a token cannot be read, the next refresh fails as well.
+      // Set last: if a token could not be read, the next refresh reads all of them again.
       revision = current;
     },
 

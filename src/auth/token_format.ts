@@ -41,6 +41,7 @@ export function mintToken(
   while (characters.length < RANDOM_CHARACTERS) {
     const bytes = new Uint8Array(RANDOM_CHARACTERS);
     random(bytes);
+
     // 248 is the largest multiple of 62 below 256: with larger bytes some characters would be more
     // likely.
     characters += spell(bytes.filter((byte) => byte < 248));
@@ -64,11 +65,12 @@ function spell(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => ALPHABET[byte % ALPHABET.length]).join("");
 }
 
+/** The shortest token that people may choose. */
 const MIN_STATIC_CHARACTERS = 16;
 
 /**
- * In characters: servers accept headers of 8 to 16 KiB. A longer token is refused before it is
- * hashed.
+ * The longest token, in characters: servers accept headers of 8 to 16 KiB. A longer one is refused
+ * before it is hashed.
  */
 export const MAX_TOKEN_LENGTH = 8_192;
 
@@ -80,6 +82,7 @@ export function staticTokenFault(token: string): string | undefined {
   if (token.length < MIN_STATIC_CHARACTERS)
     return `has fewer than ${MIN_STATIC_CHARACTERS} characters`;
   if (token.length > MAX_TOKEN_LENGTH) return `has more than ${MAX_TOKEN_LENGTH} characters`;
+
   // RFC 6750, section 2.1: clients can send no others.
   return /^[\w\-.~+/]+=*$/.test(token)
     ? undefined

@@ -1,8 +1,9 @@
 import type { Database } from "./database.ts";
 
 /**
- * All that the program does with the database of one URL: where databases differ. An adapter keeps
- * nothing open; each call rejects with a `DatabaseError` if the database cannot be used.
+ * All that the program does with the database of one URL. What differs between databases is here,
+ * and nowhere outside. An adapter keeps nothing open; each call rejects with a `DatabaseError` if
+ * the database cannot be used.
  */
 export interface DatabaseAdapter {
   /** The name of the database in messages: its path, or its name on a server. */

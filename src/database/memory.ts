@@ -108,7 +108,9 @@ function memoryTokens(): TokenStore {
         .toSorted(
           (one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1),
         ),
+
     revision: async () => String(revision),
+
     async add(token) {
       if (isTaken(token)) return false;
       tokens.set(token.name, { ...token, revokedAt: null, lastUsedAt: null });
@@ -121,13 +123,16 @@ function memoryTokens(): TokenStore {
       tokens.set(name, { ...token, revokedAt: at });
       return changed(1) === 1;
     },
+
     delete: async (name) => changed(Number(tokens.delete(name))) === 1,
+
     async prune(at) {
       const ended = [...tokens.values()].filter(
         ({ revokedAt, expiresAt }) => revokedAt !== null || (expiresAt !== null && expiresAt <= at),
       );
       return changed(ended.filter(({ name }) => tokens.delete(name)).length);
     },
+
     recordUses: async (uses) => uses.forEach(recordUse),
   };
 }

@@ -54,11 +54,13 @@ export async function commitBatch(
   onCommit: (commit: Commit) => void,
 ): Promise<void> {
   const start = performance.now();
+  const plants = batch.map(({ plant }) => plant);
+
   try {
-    const plants = batch.map(({ plant }) => plant);
     const outcomes = await store.add(plants, { timeoutMs: timeLeft(batch, start) });
     checkOutcomes(outcomes, batch.length);
     batch.forEach((add, index) => settle(add, outcomes[index] as StoreOutcome));
+
     const settled = outcomes.filter((outcome) => outcome !== "unavailable");
     if (settled.length > 0) onCommit({ outcomes: settled, durationMs: performance.now() - start });
   } catch (error) {
@@ -95,7 +97,10 @@ function settle({ resolve, reject }: PendingAdd, outcome: StoreOutcome): void {
   if (outcome === "unavailable") {
     const cause = new Error('the store returned "unavailable" for this plant');
     reject(new PlantStoreError("storage_unavailable", undefined, { cause }));
-  } else resolve(outcome);
+    return;
+  }
+
+  resolve(outcome);
 }
 
 /**

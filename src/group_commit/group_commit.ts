@@ -203,7 +203,7 @@ class Batcher implements GroupCommit {
 
   /** Takes the next step after a change. */
   #proceed(now: number): void {
-    // It leaves by itself.
+    // A gathering batch leaves by itself.
     if (this.#state.name === "gathering") return;
 
     const step = nextStep({
@@ -253,7 +253,7 @@ class Batcher implements GroupCommit {
     this.#become({ name: "lingering", expected, timer });
   }
 
-  /** Keeps a distance to the batch in flight. A timer that runs stays: its time has not changed. */
+  /** Keeps a distance from the batch in flight. A running timer stays: its time has not changed. */
   #space(delayMs: number): void {
     if (this.#state.name === "spacing") return;
     this.#become({ name: "spacing", timer: setTimeout(() => this.#flush(), delayMs) });
@@ -299,7 +299,7 @@ class Batcher implements GroupCommit {
     this.#proceed(performance.now());
   }
 
-  /** One timer for all plants. */
+  /** Sets the one timer of all plants, for the earliest deadline. */
   #scheduleExpiry(delayMs: number): void {
     this.#expiry = startDeadline(delayMs, () => {
       const now = performance.now();
@@ -312,6 +312,7 @@ class Batcher implements GroupCommit {
     });
   }
 
+  /** Rejects the plants whose deadline has passed. Those in flight may be stored nevertheless. */
   #expire(now: number): void {
     for (const batch of this.#inFlight) {
       const overdue = batch.filter(({ deadline }) => deadline <= now);

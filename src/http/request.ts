@@ -4,7 +4,10 @@
  */
 const SHORTEST_ORIGIN = 11;
 
-/** "http://" is one character shorter: this is then the first of the host, which is never a slash. */
+/**
+ * Where to look for the slash that begins the path. After "http://", which is one character shorter,
+ * this skips the first character of the host: it is never a slash.
+ */
 const AFTER_SCHEME = "https://".length;
 
 /**

@@ -42,10 +42,11 @@ export async function offerFirstToken(
 
   try {
     // Not added if a server that starts at the same time, or an old token, has the name.
-    if (!production && (await tokens.add(record))) terminal.stderr(welcome(token, options));
+    if (!production && (await tokens.add(record))) return terminal.stderr(welcome(token, options));
+
     // If two servers start together on a new file, the slower one has read the token of the other
     // by now.
-    else if (tokens.size() === 0)
+    if (tokens.size() === 0)
       log.warning(`No token is accepted, so every call returns 401: ${create}`);
   } catch (error) {
     const reason = reasonOfRefusal(error);

@@ -94,6 +94,7 @@ const CASES: Cases<"plants"> = {
       INT64_MAX,
     ];
     const all = ids.map((id) => ({ id, name: `plant ${id}` }));
+
     assert.deepEqual(await add(store, all), filled(all, "added"));
     assert.deepEqual(await add(store, all), filled(all, "present"));
   },
@@ -126,6 +127,7 @@ const CASES: Cases<"plants"> = {
     const rivals = Array.from({ length: 20 }, (_, index) => ({ ...FERN, name: `rival ${index}` }));
     const outcomes = (await Promise.all(rivals.map((rival) => add(store, [rival])))).flat();
     assert.deepEqual(outcomes.toSorted(), ["added", ...filled(rivals.slice(1), "conflict")]);
+
     // That one is stored.
     const again = outcomes.map((outcome) => (outcome === "added" ? "present" : "conflict"));
     assert.deepEqual(await add(store, rivals), again);
@@ -159,6 +161,7 @@ function casesOfTwo(reopen: OpenDatabase<"plants">): Cases<"plants"> {
       store,
     ) {
       await using beside = await reopen();
+
       // At once, so that a late commit has no time.
       assert.deepEqual(await add(store, [FERN, MOSS]), ["added", "added"]);
       assert.deepEqual(await add(beside, [FERN, { ...MOSS, name: "Ivy" }]), [

@@ -96,20 +96,20 @@ const CASES: Cases<"tokens"> = {
     for (const [name, , revokedAt] of ends) if (revokedAt) await tokens.revoke(name, revokedAt);
 
     const digests = [new Uint8Array(32).fill(3), new Uint8Array(32).fill(100)];
-    const names = async (endedSince: Date, kept: readonly Uint8Array[]) =>
+    const namesSince = async (endedSince: Date, kept: readonly Uint8Array[]) =>
       (await tokens.list({ endedSince, digests: kept })).map(({ name }) => name);
+
     const lasting = ["active", "expires later", "revoked later"];
-    assert.deepEqual(await names(LATER, []), lasting);
+    assert.deepEqual(await namesSince(LATER, []), lasting);
+
+    const everyName = all.map(({ name }) => name);
+    const withDigests = [...lasting, "expired with a digest"];
     assert.deepEqual(
-      await names(LATER, digests),
-      all
-        .map(({ name }) => name)
-        .filter((name) => [...lasting, "expired with a digest"].includes(name)),
+      await namesSince(LATER, digests),
+      everyName.filter((name) => withDigests.includes(name)),
     );
-    assert.deepEqual(
-      await names(CREATED, []),
-      all.map(({ name }) => name),
-    );
+
+    assert.deepEqual(await namesSince(CREATED, []), everyName);
     assert.equal((await tokens.list()).length, all.length);
   },
 
@@ -134,6 +134,7 @@ const CASES: Cases<"tokens"> = {
     await tokens.add(GREENHOUSE);
     await tokens.add(GARDEN);
     await tokens.revoke("greenhouse", LATER);
+
     assert.equal(await tokens.add({ ...GREENHOUSE, digest: new Uint8Array(32) }), false);
     assert.equal(await tokens.add({ ...GREENHOUSE, name: "another" }), false);
     await assertStored(tokens, [{ ...stored(GREENHOUSE), revokedAt: LATER }, stored(GARDEN)]);
@@ -152,8 +153,10 @@ const CASES: Cases<"tokens"> = {
     await tokens.add(GARDEN);
     await tokens.revoke("garden", CREATED);
     const both = [stored(GREENHOUSE), { ...stored(GARDEN), revokedAt: CREATED }];
+
     await tokens.recordUses([]);
     await assertStored(tokens, both);
+
     await tokens.recordUses(both.map(({ name }) => ({ name, at: LATER })));
     const used = both.map((token) => ({ ...token, lastUsedAt: LATER }));
     await assertStored(tokens, used);
@@ -180,6 +183,7 @@ const CASES: Cases<"tokens"> = {
     await tokens.add(GARDEN);
     await tokens.add({ ...GARDEN, name: "yard", digest: new Uint8Array(32) });
     await tokens.revoke("yard", CREATED);
+
     assert.equal(await tokens.prune(CREATED), 1);
     assert.equal(await tokens.prune(LATER), 1);
     assert.equal(await tokens.prune(LATER), 0);
@@ -201,6 +205,7 @@ const CASES: Cases<"tokens"> = {
       await change();
       revisions.push(await tokens.revision());
     }
+
     await tokens.prune(CREATED);
     await tokens.delete("nobody");
     await tokens.add(GARDEN);
@@ -216,9 +221,11 @@ function casesOfTwo(reopen: OpenDatabase<"tokens">): Cases<"tokens"> {
     async "add(), revoke() and delete() have committed when they resolve"({ tokens }) {
       await using beside = await reopen();
       const revision = await beside.tokens.revision();
+
       await tokens.add(GREENHOUSE);
       await tokens.add(GARDEN);
       await assertStored(beside.tokens, [stored(GREENHOUSE), stored(GARDEN)]);
+
       await tokens.revoke("greenhouse", LATER);
       await tokens.delete("garden");
       await assertStored(beside.tokens, [{ ...stored(GREENHOUSE), revokedAt: LATER }]);

@@ -12,11 +12,13 @@ export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
     name: url.database,
     flag: '--database "$DATABASE_URL"',
     maxInFlight: MAX_IN_FLIGHT,
+
     openForServing: () => openPostgres(url, { isServing: true }),
     openForWriting: ({ create = false } = {}) =>
       openPostgres(url, { access: create ? "create" : "write" }),
     openPlants: openForReading,
     openTokens: openForReading,
+
     async check() {
       throw new ConfigError("Cannot check PostgreSQL: use pg_amcheck");
     },

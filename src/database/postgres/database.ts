@@ -84,6 +84,7 @@ export async function openPostgres(
   const plants = poolOf(maxInFlight);
   const writing = poolOf(1);
   const reading = poolOf(1, READ_TIMEOUT_MS);
+
   const pools = [plants, writing, reading];
   const close = () => pools.forEach((pool) => pool.close());
 
@@ -110,6 +111,7 @@ export async function openPostgres(
       ),
     metrics: () => poolMetrics(pools),
     failed: new Promise(() => {}),
+
     async [Symbol.asyncDispose]() {
       close();
     },

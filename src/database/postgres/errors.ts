@@ -53,7 +53,7 @@ const REMEDIES = [
   [/^(?:40|55P03|57014)/, "repeat"],
   // 26000: the prepared statement is missing, because a pooler switched to another server process.
   [/^(?:08|25006|25P04|26000|53300|57|NO_SERVER)/, "reconnect"],
-  // Of an invalid reply, damaged on the network in plaintext or in TLS, the outcome is unknown.
+  // After an invalid reply, damaged on the network in plaintext or in TLS, the outcome is unknown.
   [/^(?:ERR_POSTGRES_(?:CONNECTION_|INVALID_MESSAGE|UNEXPECTED_MESSAGE)|EPROTO)/, "reconnect"],
   [/^(?:53|58|DEADLINE|DISPOSED|UNSAFE|WRAPAROUND|XX)/, "refuse"],
 ] as const;

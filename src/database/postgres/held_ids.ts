@@ -70,7 +70,8 @@ export class HeldIds {
   released(id: bigint): void {
     const now = performance.now();
     const wasHeld = this.#held.delete(id);
-    // Ids that yet another transaction holds would meet its lock again for each of these.
+    // Once a second at most: each time, the ids of other transactions are retried as well, and meet
+    // their locks again.
     if (wasHeld && now - this.#releasedAt >= REFUSED_MS) this.#releasedAt = now;
   }
 

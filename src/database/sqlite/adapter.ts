@@ -86,6 +86,7 @@ export async function openSqliteWorker(
         send(encodeBatch(plants, timeoutMs)) as ReturnType<PlantStore["add"]>,
       probe: () => call("probe"),
     },
+
     tokens: {
       list: (filter) => allTokens((row) => call("page", row, filter)),
       revision: () => call("revision"),
@@ -95,14 +96,17 @@ export async function openSqliteWorker(
       prune: (at) => call("prune", at),
       recordUses: (uses) => call("recordUses", uses),
     },
+
     // With another connection, on this thread: no server reads plants.
     async *pages() {
       const { openPlants } = await import("./plants.ts");
       await using reader = openPlants(path);
       yield* reader.pages();
     },
+
     metrics: () => checkpointMetrics(path, failures),
     failed: worker.failed,
+
     async [Symbol.asyncDispose]() {
       // The last connection to close removes the WAL: it has to be the one that may write.
       await stopCheck();

@@ -88,11 +88,13 @@ export function sqliteDatabase(
       // this one has no use for it.
       probe: () => write(() => void client.run("PRAGMA user_version = 0")),
     },
+
     tokens: sqliteTokens(client, { read: (call) => run(call, busyTimeoutMs), write }),
     reportCorruption: (finding) => void failStop.report(new CorruptError(finding)),
     pages: () => keysetPages(pageFrom),
     metrics: () => checkpointMetrics(client.filename, checkpoint.failures()),
     failed,
+
     async [Symbol.asyncDispose]() {
       checkpoint.cancel();
       await worker?.close();

@@ -209,7 +209,7 @@ function requireTrustedFiles(file: string): void {
   const aside = asideOf(file);
   for (const path of [...BESIDE.map((suffix) => file + suffix), aside]) {
     const stats = lstatSync(path, { throwIfNoEntry: false });
-    const fault = stats && whyNotTrusted(stats, file, path === aside ? "directory" : "regular file");
+    const fault = stats && faultOf(stats, file, path === aside ? "directory" : "regular file");
     if (fault === undefined) continue;
     throw new DatabaseError(
       `"${basename(path)}" beside it ${fault}: find out who put it there, and move it away`,
@@ -221,7 +221,7 @@ function requireTrustedFiles(file: string): void {
  * Why something beside a database cannot be trusted, as the end of a sentence: one rule for all of
  * it.
  */
-function whyNotTrusted(
+function faultOf(
   stats: Stats,
   file: string,
   kind: "regular file" | "directory",
@@ -252,7 +252,7 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
     );
 
     try {
-      if (whyNotTrusted(fstatSync(descriptor), file, "regular file") !== undefined) return undefined;
+      if (faultOf(fstatSync(descriptor), file, "regular file") !== undefined) return undefined;
       const bytes = Buffer.alloc(maxBytes);
       return bytes.toString("utf8", 0, readSync(descriptor, bytes));
     } finally {
