@@ -205,7 +205,7 @@ export function requireNumber(
  */
 export const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** A setting or an argument that cannot be used: the program was called wrongly. */
+/** A setting or an argument that cannot be used: a usage error. */
 export class ConfigError extends Error {
   override readonly name = "ConfigError";
 }

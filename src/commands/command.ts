@@ -21,7 +21,7 @@ export interface Subcommand {
   /**
    * Runs it.
    *
-   * @throws {ConfigError} If it was called wrongly.
+   * @throws {ConfigError} On a usage error.
    * @throws {CommandError} If it failed. So does a `DatabaseError`, and a `QuietFailure`, which
    *   prints nothing.
    */

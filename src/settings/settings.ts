@@ -135,7 +135,7 @@ export const SETTINGS = {
   }),
   jwtScope: setting("Authentication", {
     variables: { AUTH_SCOPE: "" },
-    meaning: "what the `scope` of a JWT has to hold; without it every JWT may do everything",
+    meaning: "the scope that a JWT needs; without it every JWT may do everything",
     parse: (scope) => (scope.text === "" ? undefined : parseScope(scope)),
   }),
   jwtAlgorithms: setting("Authentication", {
@@ -156,7 +156,7 @@ export const SETTINGS = {
   }),
   maxBodyBytes: setting("Limits", {
     variables: { MAX_BODY_BYTES: "65536" },
-    meaning: "the most a request's body may have, in bytes",
+    meaning: "maximum size of a request's body, in bytes",
     parse: (bytes) => parseInteger(bytes, 1),
   }),
   queueLimit: setting("Limits", {

@@ -3,11 +3,19 @@ import { join } from "node:path";
 import { post } from "../support/client.ts";
 import { startServer } from "../support/program.ts";
 
-/** The height of a line and the width of the picture, in pixels: 105 characters fit. */
-const LINE = 20;
-const WIDTH = 860;
+/** The height of a line and the width of the picture, in pixels, for a phone. */
+const LINE = 22;
+const WIDTH = 560;
+/** As many characters of 16 pixels as fit on a line. */
+const COLUMNS = 53;
 
-const PLANT = { id: 1, name: "Monstera deliciosa", tag: "indoor" };
+const PLANT = { id: 1, name: "Monstera" };
+
+const SESSION = [
+  { plant: PLANT },
+  { comment: "# the response got lost: send it again", plant: PLANT },
+  { comment: "# a different plant", plant: { id: 1, name: "Fern" } },
+];
 
 /** A first session as an SVG, from a real run. The token is shortened, and the port is the default. */
 export async function terminalPicture(): Promise<string> {
@@ -15,9 +23,9 @@ export async function terminalPicture(): Promise<string> {
   const [printed, token = ""] = await server.stderr.until(/[^]*?^  (plant_\w{38})$/m);
   const lines = [`$ plant-store`, ...printed.split("\n")];
 
-  for (const plant of [PLANT, PLANT, { id: 1, name: "Fern" }]) {
+  for (const { comment = "", plant } of SESSION) {
     const response = await post(server.url, plant, { token });
-    lines.push("", `$ curl -w ' %{http_code}' … -d '${JSON.stringify(plant)}'`);
+    lines.push(comment, `$ curl … -d '${JSON.stringify(plant)}'`);
     lines.push(`${await response.text()} ${response.status}`);
   }
 
@@ -31,26 +39,28 @@ export async function terminalPicture(): Promise<string> {
     text
       .replace(/^[\d:.]+ INF /gm, "")
       .replace(/ version=\S+$/m, "")
-      .replace(" port=0", "")
+      .replace(/^Configuration in force .*\n/m, "")
       .replace(/ It may be in a log .*/, ""),
   );
 }
 
 /** Draws lines of text in a dark window, which is easy to read on a light and on a dark page. */
 function draw(text: string): string {
-  const lines = text.split("\n");
+  const lines = text
+    .split("\n")
+    .flatMap((line) => wrap(line).map((part) => ({ part, color: colorOf(line) })));
   const height = lines.length * LINE + 56;
 
-  const drawn = lines.map((line, index) => {
-    const at = `x="20" y="${52 + index * LINE}" fill="${colorOf(line)}" xml:space="preserve"`;
+  const drawn = lines.map(({ part: line, color }, index) => {
+    const at = `x="20" y="${56 + index * LINE}" fill="${color}" xml:space="preserve"`;
     return `<text ${at}>${Bun.escapeHTML(line)}</text>`;
   });
 
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}"` +
-      ` font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-size="13" role="img">`,
+      ` font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-size="16" role="img">`,
     `<title>The server starts, a plant is stored twice with 200, and a different plant under its id gets 409</title>`,
-    `<rect width="${WIDTH}" height="${height}" rx="8" fill="#0d1117"/>`,
+    `<rect x="0.5" y="0.5" width="${WIDTH - 1}" height="${height - 1}" rx="8" fill="#0d1117" stroke="#3d444d"/>`,
     ...["#ff5f57", "#febc2e", "#28c840"].map(
       (fill, index) => `<circle cx="${22 + index * 18}" cy="20" r="6" fill="${fill}"/>`,
     ),
@@ -59,8 +69,17 @@ function draw(text: string): string {
   ].join("\n");
 }
 
+/** Breaks a line between words, where a terminal of this width would be full. */
+function wrap(line: string): string[] {
+  if (line.length <= COLUMNS) return [line];
+  const space = line.lastIndexOf(" ", COLUMNS);
+  const end = space > 0 ? space : COLUMNS;
+  return [line.slice(0, end), ...wrap(line.slice(end).trimStart())];
+}
+
 function colorOf(line: string): string {
   if (line.startsWith("$")) return "#79c0ff";
+  if (line.startsWith("#")) return "#9198a1";
   if (line.endsWith(" 200")) return "#56d364";
   return line.endsWith(" 409") ? "#ffa657" : "#e6edf3";
 }
