@@ -104,7 +104,7 @@ export const SETTINGS = {
   }),
   databaseUrlFile: setting("Database", {
     variables: { DATABASE_URL_FILE: "" },
-    meaning: "a file that holds the database's URL, in the place of the variable",
+    meaning: "a file that holds the database's URL, instead of the variable",
     parse: (file) => file.text || undefined,
   }),
   authTokens: setting("Authentication", {
@@ -140,7 +140,7 @@ export const SETTINGS = {
   }),
   jwtAlgorithms: setting("Authentication", {
     variables: { AUTH_ALGORITHMS: "" },
-    meaning: "what may sign a JWT, such as `ES256,EdDSA`; without it all that are safe",
+    meaning: "the accepted signatures of JWTs, such as `ES256,EdDSA`; without it all that are safe",
     parse: ({ name, text }) =>
       text === ""
         ? undefined
@@ -151,7 +151,7 @@ export const SETTINGS = {
   }),
   production: setting("Authentication", {
     variables: { NODE_ENV: "" },
-    meaning: "with `production` no token is made at the first start",
+    meaning: "with `production`, the first start creates no token",
     parse: (environment) => environment.text === "production",
   }),
   maxBodyBytes: setting("Limits", {
@@ -185,7 +185,7 @@ export const SETTINGS = {
   }),
   logLevel: setting("Observability", {
     variables: { LOG_LEVEL: "info" },
-    meaning: "from which level on to log: `debug`, `info`, `warning` or `error`",
+    meaning: "the lowest level to log: `debug`, `info`, `warning` or `error`",
     parse: (level) => parseChoice(level, ["debug", "info", "warning", "error"]),
   }),
   logFormat: setting("Observability", {
