@@ -187,10 +187,12 @@ export class Pool {
     return this.#slots.size - this.#count("overdue") - this.#count("timed out") + this.#connecting;
   }
 
+  /** Whether no more connections may be opened, whatever the open ones do. */
   #isFull(): boolean {
     return this.#slots.size + this.#connecting >= 2 * this.#options.size;
   }
 
+  /** Waits for a connection until the deadline. */
   #acquire(deadline: number): Promise<Slot> {
     if (this.#isClosed) throw unavailable(new PostgresFailure("DISPOSED"));
 
@@ -265,6 +267,7 @@ export class Pool {
     return isOlder && (this.#isFull() || silentMs > STATEMENT_TIMEOUT_MS);
   }
 
+  /** Makes a round trip on a connection that may be dead. */
   async #check(slot: Slot): Promise<void> {
     enter(slot, "checking");
     try {
@@ -311,6 +314,7 @@ export class Pool {
     return !this.#isClosed && (this.#waiting.size > 0 || this.#count("overdue") > 0);
   }
 
+  /** Takes a new connection into the pool. */
   #add(connection: Connection): void {
     if (this.#isClosed) return connection.close();
 
