@@ -5,7 +5,7 @@ import { adapterOf } from "../database/adapters.ts";
 import type { Database } from "../database/database.ts";
 import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import { HttpServer } from "../server/http_server.ts";
-import { beginLifetime, type Lifetime } from "../server/lifetime.ts";
+import { beginLifetime, type Lifetime } from "../server/shutdown.ts";
 import { readStaticTokens } from "../settings/secret_files.ts";
 import { startLogging } from "../telemetry/logging.ts";
 import { type Call, settingsHelp, type Subcommand } from "./command.ts";

@@ -80,16 +80,18 @@ function fetchKeys(url: string, init: RequestInit): Promise<Response> {
  */
 const REFRESH_MS = 2_000;
 
-/** Two loops: reading revocations does not depend on writing uses, nor on how long that takes. */
-export function keepFresh(tokens: TokenCache, log: Logger): Disposable[] {
+/**
+ * Refreshes the token cache, and calls `writeUses`, again and again. Reading revocations depends
+ * neither on writing uses, nor on how long that takes.
+ */
+export function keepFresh(
+  tokens: TokenCache,
+  writeUses: () => Promise<void>,
+  log: Logger,
+): Disposable[] {
   // Retries a failure at once: it closed the connection that hung, and another one may work.
   const refresh = () => tokens.refresh().catch(() => tokens.refresh());
   const refreshOrWarn = () => refresh().catch((cause) => log.warning("Tokens not read", { cause }));
 
-  return [repeat(REFRESH_MS, refreshOrWarn), repeat(REFRESH_MS, () => writeUses(tokens, log))];
-}
-
-/** Writes when tokens were last used. What cannot be written is kept for the next call. */
-export async function writeUses(tokens: Pick<TokenCache, "writeUses">, log: Logger): Promise<void> {
-  await tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }));
+  return [repeat(REFRESH_MS, refreshOrWarn), repeat(REFRESH_MS, writeUses)];
 }

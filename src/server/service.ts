@@ -22,8 +22,7 @@ import type { Tracing } from "../telemetry/tracing.ts";
 import { authenticator, keepFresh, loadTokens } from "./authentication.ts";
 import { type FirstTokenOptions, offerFirstToken } from "./first_token.ts";
 import type { HttpServer } from "./http_server.ts";
-import type { Lifetime } from "./lifetime.ts";
-import { shutDown } from "./shutdown.ts";
+import { type Lifetime, shutDown } from "./shutdown.ts";
 import { swaggerUi } from "./swagger_ui.ts";
 import { watchDescriptors, watchEventLoop } from "./watchdog.ts";
 
@@ -83,10 +82,15 @@ export async function runService(config: Config, options: ServiceOptions): Promi
     stop,
   );
 
-  for (const timer of [watchDescriptors(log), ...keepFresh(tokens, log)]) timers.use(timer);
+  // What cannot be written is kept for the next call.
+  const writeUses = () =>
+    tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }));
+  for (const timer of [watchDescriptors(log), ...keepFresh(tokens, writeUses, log)])
+    timers.use(timer);
+
   if (!stop.aborted) await once(stop, "abort");
   timers.dispose();
-  await shutDown({ server, commits, tokens, tracing }, lifetime, log);
+  await shutDown({ server, commits, writeUses, tracing }, lifetime, log);
 }
 
 /** OpenTelemetry is large: only a server with a collector loads it. */

@@ -1,18 +1,86 @@
 import type { Logger } from "@logtape/logtape";
 
 import { withDeadline } from "../async/deadline.ts";
-import type { TokenCache } from "../auth/token_cache.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
-import { writeUses } from "./authentication.ts";
 import type { HttpServer } from "./http_server.ts";
-import type { Lifetime } from "./lifetime.ts";
+
+/** How a server ends. `serve` makes one, and hands it to everything that runs until then. */
+export interface Lifetime {
+  /** Aborted when the server has to stop: by a signal, or because it failed. */
+  readonly stop: AbortSignal;
+
+  /**
+   * Why the server cannot go on; `undefined` after a signal. A failure during the stop counts, too.
+   */
+  readonly failure: Error | undefined;
+
+  /** Logs a failure, and stops the server because of it. */
+  fail(failure: Error): void;
+
+  /** How long a step of the stop may take, in milliseconds. */
+  timeoutMs(step: StopStep): number;
+}
+
+/** A step of the stop. */
+export type StopStep = keyof typeof SHARES;
+
+/** The steps of the stop, in their order, and the share of its time that each may take. */
+const SHARES = { requests: 0.65, uses: 0.05, traces: 0.1, database: 0.2 } as const;
+
+/**
+ * How long the whole stop may take after a failure, in milliseconds: only a new process can store
+ * plants.
+ */
+const FAILED_STOP_TIMEOUT_MS = 2_000;
+
+/** How a {@linkcode Lifetime} begins. */
+export interface LifetimeOptions {
+  /** Aborted by the first signal that ends the process. */
+  readonly signal: AbortSignal;
+  /** How long the whole stop may take after a signal, in milliseconds. */
+  readonly shutdownTimeoutMs: number;
+  readonly log: Logger;
+}
+
+/** Begins the lifetime of a server, and logs why it ends. */
+export function beginLifetime({ signal, shutdownTimeoutMs, log }: LifetimeOptions): Lifetime {
+  const byFailure = new AbortController();
+  const stop = AbortSignal.any([signal, byFailure.signal]);
+  let failure: Error | undefined;
+
+  stop.addEventListener("abort", () => {
+    if (failure === undefined) log.info("Stopping: finishing the requests in flight");
+  });
+
+  return {
+    stop,
+    get failure() {
+      return failure;
+    },
+
+    fail(cause) {
+      failure ??= cause;
+      const { message } = cause;
+      log.error(stop.aborted ? `Failed while stopping: ${message}` : `Stopping: ${message}`, {
+        cause: cause.cause,
+      });
+      byFailure.abort();
+    },
+
+    timeoutMs(step) {
+      const limitMs = failure === undefined ? Number.POSITIVE_INFINITY : FAILED_STOP_TIMEOUT_MS;
+      return SHARES[step] * Math.min(shutdownTimeoutMs, limitMs);
+    },
+  };
+}
 
 /** What a running service has to stop, in this order. */
 export interface RunningService {
   readonly server: HttpServer;
   readonly commits: GroupCommit;
-  readonly tokens: Pick<TokenCache, "writeUses">;
+  /** Writes when tokens were last used. Never rejects. */
+  readonly writeUses: () => Promise<void>;
   readonly tracing: Tracing | undefined;
 }
 
@@ -26,12 +94,12 @@ export async function shutDown(
   lifetime: Lifetime,
   log: Logger,
 ): Promise<void> {
-  const { server, commits, tokens, tracing } = service;
+  const { server, commits, writeUses, tracing } = service;
 
   await finishRequests(server, commits, lifetime.timeoutMs("requests"));
 
   if (lifetime.failure === undefined) {
-    await withDeadline(writeUses(tokens, log), lifetime.timeoutMs("uses"), () => {});
+    await withDeadline(writeUses(), lifetime.timeoutMs("uses"), () => {});
   }
 
   if (tracing !== undefined) {

@@ -4,8 +4,7 @@ import { getLogger } from "@logtape/logtape";
 
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { HttpServer } from "../../src/server/http_server.ts";
-import { beginLifetime } from "../../src/server/lifetime.ts";
-import { shutDown } from "../../src/server/shutdown.ts";
+import { beginLifetime, shutDown } from "../../src/server/shutdown.ts";
 import { parseConfig } from "../../src/settings/settings.ts";
 import { testApp } from "../support/app.ts";
 import { connect, postBytes } from "../support/load.ts";
@@ -36,11 +35,11 @@ test("shutDown() of a server that stalls before its last response still answers 
   const response = (await connect(address)).request(postBytes({ id: 1n, name: "Fern" }));
 
   await begun.promise;
-  const tokens = { writeUses: async () => {} };
   const log = getLogger("test");
   const { signal } = new AbortController();
   const lifetime = beginLifetime({ signal, shutdownTimeoutMs: config.shutdownTimeoutMs, log });
-  const stopped = shutDown({ server, commits, tokens, tracing: undefined }, lifetime, log);
+  const service = { server, commits, writeUses: async () => {}, tracing: undefined };
+  const stopped = shutDown(service, lifetime, log);
 
   stored.resolve(["added"]);
   Bun.sleepSync(STALL_MS);
