@@ -103,6 +103,17 @@ test("restore replaces what is no database, and makes one where there is none", 
   ]);
 });
 
+test.each(["import lines", "token create greenhouse"])(
+  "%s may be the first to open a restored backup",
+  async (command) => {
+    using here = await world();
+    writeFileSync(here.at("lines"), RESTORED);
+    expect(await here.call("backup", "copy.db")).toMatchObject({ exitCode: 0 });
+    expect(await here.call("restore", "copy.db")).toMatchObject({ exitCode: 0 });
+    expect(await here.call(...command.split(" "))).toMatchObject({ exitCode: 0 });
+  },
+);
+
 type World = Awaited<ReturnType<typeof world>>;
 
 const REFUSED: [string, (here: World) => void, string][] = [

@@ -86,8 +86,11 @@ function setUp(client: Client, options: ConnectOptions): void {
   beginWalMode(client, busyTimeoutMs);
   setPragma(client, "synchronous", "FULL", 2n);
   setPragma(client, "wal_autocheckpoint", 0, 0n);
-  // In WAL mode a connection holds a lock, and a restore needs that lock to move the file. A file
-  // that was moved earlier would be written to beside the WAL of the restored one.
+
+  // Open the WAL by a first read: a backup is a file without one. From then on this connection holds
+  // a lock, and a restore needs that lock to move the file. A file that was moved earlier would be
+  // written to beside the WAL of the restored one.
+  client.run("PRAGMA schema_version");
   if (hasMoved(client)) throw new DatabaseError("it was replaced while it was opened; try again");
 
   // Reset a WAL that is not trusted, and only then migrate.
