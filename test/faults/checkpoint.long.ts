@@ -3,8 +3,7 @@ import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { bearer, post } from "../support/client.ts";
-import { INTACT } from "../support/ledger.ts";
-import { limited, startLoad } from "../support/load.ts";
+import { limited } from "../support/load.ts";
 import { LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
 import { skipsShim } from "../support/shim.ts";
 import { get, startOnDisk, stop } from "./health.ts";
@@ -19,10 +18,10 @@ test.skipIf(skipsShim())(
   "a failed checkpoint is logged and counted, loses no plant, and a later one succeeds",
   async () => {
     await using server = await startOnDisk({ shim: true, faults: { errno: "ENOSPC" } });
-    const { url, stderr, disk, ledger } = server;
+    const { url, stderr, disk } = server;
     let id = 0n;
     const next = () => ({ id: id++, name: NAME });
-    const store = () => startLoad({ url, connections: 8, ledger, next: limited(next, PLANTS) }).end;
+    const store = () => server.load({ connections: 8, next: limited(next, PLANTS) }).end;
 
     const failures = async () => {
       const metrics = await (await fetch(`${url}/metrics`, { headers: bearer() })).text();
@@ -43,7 +42,7 @@ test.skipIf(skipsShim())(
     expect(await store()).toMatchObject({ responses: { "200": PLANTS }, unanswered: 0 });
     expect(Bun.file(disk.database).size).toBeGreaterThan(PLANTS * NAME.length);
     expect(await stop(server)).toBe(0);
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
+    server.requireIntact();
   },
 );
 

@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { TOKEN } from "../support/client.ts";
-import { INTACT, makeLedger } from "../support/ledger.ts";
+import { makeLedger } from "../support/ledger.ts";
 import {
   connect,
   limited,
@@ -19,7 +19,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test.concurrent("idle, slow and never-reading clients do not hurt the others", async () => {
   await using server = await startOnDisk();
-  const { url, disk, ledger } = server;
+  const { url } = server;
   const idle = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
   const slow = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
   const notReading = await Promise.all(Array.from({ length: 10 }, () => neverReading(url)));
@@ -32,13 +32,13 @@ test.concurrent("idle, slow and never-reading clients do not hurt the others", a
   }, 5);
 
   const next = limited(newPlants("slow clients"), 500);
-  const load = await startLoad({ url, connections: 16, ledger, next }).end;
+  const load = await server.load({ next }).end;
   clearInterval(timer);
   expect(load).toEqual({ responses: { "200": 500 }, unanswered: 0, wrong: 0 });
 
   for (const connection of [...idle, ...slow, ...notReading]) connection.close("reset");
   // No plant of an incomplete request is stored: the ledger knows of none.
-  expect(ledger.judge(disk.database)).toEqual(INTACT);
+  server.requireIntact();
 });
 
 /** A server with 128 file descriptors, and clients that send plants without a pause. */

@@ -1,12 +1,15 @@
 import { expect } from "bun:test";
 
 import type { NewPlant } from "../../src/plant/plant.ts";
-import { type Ledger, makeLedger } from "../support/ledger.ts";
+import { INTACT, type Ledger, makeLedger } from "../support/ledger.ts";
 import {
   connect,
   type Connection,
   getBytes,
+  type LoadOptions,
+  newPlants,
   postBytes,
+  startLoad,
   verdictOf,
   type WireResponse,
 } from "../support/load.ts";
@@ -14,8 +17,8 @@ import { exitCodeOf, startServer } from "../support/program.ts";
 import { type DiskServerOptions, makeDisk } from "../support/shim.ts";
 
 /**
- * A server on a disk of its own, and a ledger of what it is sent. Without the shim it is a plain
- * directory.
+ * A server on a disk of its own, and a ledger of what it is sent. Without the shim the disk is a
+ * plain directory. A first experiment needs this function only.
  */
 export async function startOnDisk({
   shim = false,
@@ -24,12 +27,18 @@ export async function startOnDisk({
   await using stack = new AsyncDisposableStack();
   const disk = stack.use(makeDisk({ shim }));
   const server = stack.use(await startServer(disk.server(options)));
+  const ledger = makeLedger();
   const started = stack.move();
 
   return {
     ...server,
     disk,
-    ledger: makeLedger(),
+    ledger,
+    /** Clients that send plants without a pause, and tell the ledger. @default 16, new plants */
+    load: ({ connections = 16, next = newPlants("load"), ...options }: Partial<LoadOptions> = {}) =>
+      startLoad({ url: server.url, ledger, connections, next, ...options }),
+    /** Requires that the file holds every acknowledged plant, and none that was not sent. */
+    requireIntact: () => expect(ledger.judge(disk.database)).toEqual(INTACT),
     [Symbol.asyncDispose]: () => started.disposeAsync(),
   };
 }

@@ -1,4 +1,4 @@
-import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
@@ -6,8 +6,8 @@ import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { connect, type Connection, newPlants, postBytes } from "../support/load.ts";
-import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
-import { withEmptyDatabase } from "../support/postgres_hooks.ts";
+import { skipsCluster } from "../support/postgres.ts";
+import { withCluster } from "../support/postgres_database.ts";
 import { LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 import { range } from "../support/scale.ts";
 import { get } from "./health.ts";
@@ -32,14 +32,14 @@ const HELD: readonly (readonly [how: "inserted" | "deleted", ids: number, share:
 ];
 
 describe.skipIf(skipsCluster())("beside rows that a stranger's transaction holds", () => {
-  let cluster: PostgresCluster;
   let url: string;
   const settings = { log_min_messages: "error", logging_collector: "on", log_directory: "log" };
-  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]), { settings });
+  const cluster = withCluster({ settings, timeoutMs: LONG_TEST_TIMEOUT_MS });
+  beforeEach(async () => void (url = await cluster().emptyDatabase()));
 
   /** How many errors PostgreSQL has logged. */
   function errors(): number {
-    const directory = join(cluster.data, "log");
+    const directory = join(cluster().data, "log");
     const logs = readdirSync(directory).map((name) =>
       readFileSync(join(directory, name), "latin1"),
     );
@@ -51,11 +51,11 @@ describe.skipIf(skipsCluster())("beside rows that a stranger's transaction holds
     async (how, count, share) => {
       const env = { DATABASE_URL: url, AUTH_TOKENS: TOKEN };
       await using server = await startServer({ env });
-      await using stranger = cluster.connect();
+      await using stranger = cluster().connect();
       const held = range(1, count).map((id): NewPlant => ({ id: BigInt(id), name: "Fern" }));
       const values = held.map(({ id, name }) => `(${id}, '${name}')`).join();
       const insert = `INSERT INTO plants VALUES ${values}`;
-      if (how === "deleted") await cluster.run(insert);
+      if (how === "deleted") await cluster().run(insert);
 
       const others = await startOthers(server.url, newPlants(`${count} ${how}`));
       await Bun.sleep(1_000);

@@ -3,9 +3,8 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, type Ledger, makeLedger, printed } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
-import { openDatabase } from "../support/postgres_database.ts";
-import { withCluster } from "../support/postgres_hooks.ts";
+import { skipsCluster, startCluster } from "../support/postgres.ts";
+import { openDatabase, withCluster } from "../support/postgres_database.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 import { startProxy, type TcpProxy } from "../support/tcp_proxy.ts";
 import { judge, openService, type Service, startAdding, through } from "./postgres.ts";
@@ -19,15 +18,15 @@ const next = (experiment: string) =>
   randomPlants(randomFrom(printedSeed(experiment)), { ids: 5_000, longest: 500 });
 
 describe.skipIf(skipsCluster())("on PostgreSQL", () => {
-  let cluster: PostgresCluster;
-  withCluster((started) => (cluster = started), {
+  const cluster = withCluster({
+    timeoutMs: LONG_TEST_TIMEOUT_MS,
     settings: { deadlock_timeout: "100ms", max_connections: "200" },
   });
 
   test.concurrent(
     "asking whether tokens changed is retried before other reads time out",
     async () => {
-      const { url, run } = await cluster.newDatabase();
+      const { url, run } = await cluster().newDatabase();
       await using one = await openService(url);
       await using other = await openService(url);
       const revisions = await Promise.all([one, other].map(({ tokens }) => tokens.revision()));
@@ -52,7 +51,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     let asked = 0;
     const socket = { open: () => void asked++, data() {} };
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
-    await using database = await openDatabase(cluster, { proxies: [silent, cluster] });
+    await using database = await openDatabase(cluster(), { proxies: [silent, cluster()] });
     const addFour = () =>
       Promise.all([1n, 2n, 3n, 4n].map((id) => database.add([{ id, name: "Fern" }])));
     expect(await addFour()).toEqual([["added"], ["added"], ["added"], ["added"]]);
@@ -64,7 +63,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   });
 
   test.concurrent("a database that stays read-only is tried less and less often", async () => {
-    await using database = await openDatabase(cluster);
+    await using database = await openDatabase(cluster());
     const { name, run } = database;
     await database.add([FERN]);
     const sessions = async () =>
@@ -92,7 +91,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   test.concurrent(
     "of plants too long for one batch, those that nothing holds up are stored",
     async () => {
-      const { url, connect } = await cluster.newDatabase();
+      const { url, connect } = await cluster().newDatabase();
       await using service = await openService(url, 3_000);
       await using rival = connect();
       await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
@@ -122,7 +121,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   test.concurrent(
     "a probe does not wait for another server's, and takes no connection from plants if commits are slow",
     async () => {
-      await using database = await openDatabase(cluster);
+      await using database = await openDatabase(cluster());
       const { plants, metric } = database;
       expect(await database.add([FERN])).toEqual(["added"]);
 
@@ -153,7 +152,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   );
 
   test.concurrent("a lock on the table of probes delays no plant", async () => {
-    await using database = await openDatabase(cluster);
+    await using database = await openDatabase(cluster());
     const { plants } = database;
     await using rival = database.connect();
     await rival.unsafe("BEGIN; LOCK TABLE probes").simple();
@@ -181,7 +180,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     ) => Promise<void>,
     timeoutMs?: number,
   ) {
-    using proxy = startProxy(cluster.port);
+    using proxy = startProxy(cluster().port);
     await using service = await openService(through(proxy, url), timeoutMs);
     const ledger = makeLedger();
     const load = startAdding(service, ledger, next(experiment));
@@ -196,7 +195,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   }
 
   test.concurrent("connections that are terminated again and again fail no request", async () => {
-    const database = await cluster.newDatabase();
+    const database = await cluster().newDatabase();
     const rounds = 10;
     const sessions =
       "FROM pg_stat_activity WHERE application_name = 'plant-store' AND datname = current_database()";
@@ -218,7 +217,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   });
 
   test.concurrent("replies that are lost under load lose, invent and change no plant", async () => {
-    const database = await cluster.newDatabase();
+    const database = await cluster().newDatabase();
     const { unavailable } = await underLoad("lost replies", database, async (load, proxy) => {
       for (let round = 0; round < 20; round++) {
         const before = proxy.lost();
@@ -242,13 +241,13 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       await load.more(100);
     };
 
-    await underLoad("black holes", await cluster.newDatabase(), disturb, 300);
+    await underLoad("black holes", await cluster().newDatabase(), disturb, 300);
   });
 
   test.concurrent(
     "deadlocks under load fail no request, and lose, invent and change no plant",
     async () => {
-      const database = await cluster.newDatabase();
+      const database = await cluster().newDatabase();
       const deadlocks = 5;
       const { unavailable } = await underLoad(
         "deadlocks",
@@ -290,7 +289,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   );
 
   test("a thousand long names of quotes only are stored in statements of bounded size", async () => {
-    const { url, run } = await cluster.newDatabase();
+    const { url, run } = await cluster().newDatabase();
     await using service = await openService(url);
     const name = '"\\'.repeat(15_000);
     const adds = Array.from({ length: 1_000 }, (_, index) =>

@@ -1,25 +1,22 @@
-import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 
-import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
-import { withCluster } from "../support/postgres_hooks.ts";
+import { skipsCluster } from "../support/postgres.ts";
+import { withCluster } from "../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 import { openService, through } from "./postgres.ts";
-
-setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const FERN = { id: 1n, name: "Fern" };
 const MOSS = { id: 2n, name: "Moss" };
 
 describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
-  let cluster: PostgresCluster;
-  withCluster((started) => (cluster = started), { settings: { deadlock_timeout: "100ms" } });
+  const cluster = withCluster({ settings: { deadlock_timeout: "100ms" } });
 
   test.concurrent(
     "a commit whose reply is lost is sent again, and found to be stored",
     async () => {
-      const { url, run } = await cluster.newDatabase();
-      using proxy = startProxy(cluster.port);
+      const { url, run } = await cluster().newDatabase();
+      using proxy = startProxy(cluster().port);
       await using service = await openService(through(proxy, url));
       expect(await service.add(FERN)).toBe("added");
 
@@ -36,7 +33,7 @@ describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
   );
 
   test("overlapping batches never deadlock, whatever the order of their plants", async () => {
-    const { url, run } = await cluster.newDatabase();
+    const { url, run } = await cluster().newDatabase();
     await using one = await openService(url);
     await using other = await openService(url);
     const plants = Array.from({ length: 600 }, (_, index) => ({ id: BigInt(index), name: "Fern" }));

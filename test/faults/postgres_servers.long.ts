@@ -1,4 +1,4 @@
-import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
@@ -16,7 +16,7 @@ import {
 } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
-import { withEmptyDatabase } from "../support/postgres_hooks.ts";
+import { withCluster } from "../support/postgres_database.ts";
 import { peakMemory } from "../support/proc.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 import { readError } from "../support/responses.ts";
@@ -36,9 +36,9 @@ function startOn(url: string, timeoutMs = 20_000, program: readonly string[] = e
 }
 
 describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
-  let cluster: PostgresCluster;
   let url: string;
-  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
+  const cluster = withCluster({ timeoutMs: LONG_TEST_TIMEOUT_MS });
+  beforeEach(async () => void (url = await cluster().emptyDatabase()));
 
   /** Kills the database, or the server, so many times under load, and starts it again. */
   async function kills(
@@ -58,9 +58,9 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
       await Bun.sleep(random() * 30);
 
       if (victim === "database") {
-        await cluster.kill();
+        await cluster().kill();
         // What is acknowledged after a restart, by the same server, is to be as durable.
-        await cluster.restart();
+        await cluster().restart();
         await load.answers(100);
       }
 
@@ -79,9 +79,9 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
 
   test("with synchronous_commit off, unnoticed by the check, kill -9 of the database loses acknowledged plants", async () => {
     using copy = mutant(SYNCHRONOUS_COMMIT_OFF);
-    await cluster.set("wal_writer_delay", "10s");
+    await cluster().set("wal_writer_delay", "10s");
     const { lost } = await kills("database", 3, copy.program);
-    await cluster.set("wal_writer_delay", "200ms");
+    await cluster().set("wal_writer_delay", "200ms");
     expect(lost).toBeGreaterThan(0);
   });
 
@@ -104,8 +104,8 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
 
     const servers = [await startLoaded(), await startLoaded(), await startLoaded()];
     while (source.left > 35_000) await Bun.sleep(1);
-    await cluster.kill();
-    await cluster.restart();
+    await cluster().kill();
+    await cluster().restart();
     while (source.left > 20_000) await Bun.sleep(1);
     servers[0]?.child.kill("SIGKILL");
     servers.push(await startLoaded());
@@ -125,7 +125,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
 
     Bun.spawnSync(["chown", "65534:65534", space]);
     await using server = await startOn(url);
-    await cluster.run(
+    await cluster().run(
       `CREATE TABLESPACE small LOCATION '${space}'`,
       "ALTER TABLE plants SET TABLESPACE small",
     );
@@ -152,7 +152,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     expect(await judge(url, ledger)).toEqual(INTACT);
     expect(await stop(server)).toBe(0);
 
-    await cluster.run("ALTER TABLE plants SET TABLESPACE pg_default", "DROP TABLESPACE small");
+    await cluster().run("ALTER TABLE plants SET TABLESPACE pg_default", "DROP TABLESPACE small");
   });
 
   test.skipIf(skipsTmpfs())(

@@ -3,8 +3,8 @@ import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { bodyOf, newPlants, postBytes, verdictOf } from "../support/load.ts";
-import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
-import { withCluster } from "../support/postgres_hooks.ts";
+import { skipsCluster } from "../support/postgres.ts";
+import { withCluster } from "../support/postgres_database.ts";
 import { LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 import { readError } from "../support/responses.ts";
 import { runCommand } from "../support/stream_io.ts";
@@ -17,15 +17,14 @@ const WAITS_FOR_LOCK =
   "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
 
 describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
-  let cluster: PostgresCluster;
-  withCluster((started) => (cluster = started));
+  const cluster = withCluster({ timeoutMs: LONG_TEST_TIMEOUT_MS });
 
   // Building it stops this process, where the deadlines of commands run.
   beforeAll(() => void executable());
 
   /** A database with nothing in it, and what runs a command on it. */
   async function emptyDatabase() {
-    const database = await cluster.newDatabase();
+    const database = await cluster().newDatabase();
     return {
       ...database,
       plantStore: (...args: string[]) => runCommand(args, { DATABASE_URL: database.url }),

@@ -1,7 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 
-import { INTACT } from "../support/ledger.ts";
 import { connect, postBytes } from "../support/load.ts";
 import { exitCodeOf, skipsProc, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { underNohup } from "../support/shell.ts";
@@ -39,7 +38,7 @@ test.concurrent(
 
     ledger.acknowledge(fern);
     expect(await exitCodeOf(server.child)).toBe(0);
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
+    server.requireIntact();
   },
 );
 
@@ -50,15 +49,14 @@ test.concurrent.each([
 ] as const)("%s %s", async (signal, _what, isUnderNohup) => {
   if (isUnderNohup && skipsProc()) return;
   await using server = await startOnDisk({ program: isUnderNohup ? underNohup() : undefined });
-  const { disk, ledger } = server;
 
   for (const plant of [fern, { id: 2n, name: "Moss" }]) {
     server.child.kill(signal);
-    expect((await send(server.url, ledger, plant)).status).toBe(200);
+    expect((await send(server.url, server.ledger, plant)).status).toBe(200);
   }
 
   expect(await stop(server)).toBe(0);
-  expect(ledger.judge(disk.database)).toEqual(INTACT);
+  server.requireIntact();
 });
 
 test.concurrent("a second signal ends the server at once", async () => {

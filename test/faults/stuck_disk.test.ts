@@ -1,8 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 
-import { INTACT } from "../support/ledger.ts";
-import { getBytes, limited, newPlants, postBytes, startLoad, verdictOf } from "../support/load.ts";
+import { getBytes, limited, newPlants, postBytes, verdictOf } from "../support/load.ts";
 import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { skipsShim } from "../support/shim.ts";
 import { ask, get, requireReady, send, startOnDisk, stop } from "./health.ts";
@@ -16,7 +15,7 @@ async function stuckServer(env: Record<string, string>, clients: number) {
   const { url, disk, ledger } = server;
   const next = newPlants("stuck disk");
   const load = (connections: number) =>
-    startLoad({ url, connections, ledger, next: limited(next, connections) }).end;
+    server.load({ connections, next: limited(next, connections) }).end;
 
   disk.raise("hang");
   const first = load(1);
@@ -55,7 +54,7 @@ test.concurrent.skipIf(skipsShim())(
     disk.clear("hang");
     expect(await stuck.responses()).toEqual([{ "200": 1 }, { "200": 7 }]);
     await requireReady(url, ledger, next);
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
+    stuck.requireIntact();
   },
 );
 
@@ -69,7 +68,7 @@ test.concurrent.skipIf(skipsShim())(
 
     disk.clear("hang");
     await requireReady(url, ledger, () => ({ id: 1n, name: "Fern" }));
-    expect(ledger.judge(disk.database)).toEqual(INTACT);
+    stuck.requireIntact();
 
     // The Fern, and the one of the twenty that was being committed.
     using database = new Database(disk.database, { readonly: true });
@@ -86,7 +85,7 @@ test.concurrent.skipIf(skipsShim())(
     // Everybody has a response and nothing acknowledged is lost: what the signal asked for is done.
     expect(await exitCodeOf(stuck.child)).toBe(0);
     expect(await stuck.stderr.end).toContain("Database not closed: the disk does not respond");
-    expect(stuck.ledger.judge(stuck.disk.database)).toEqual(INTACT);
+    stuck.requireIntact();
   },
 );
 

@@ -41,6 +41,14 @@ test.each(pages)("the links of $path lead to files and headings that exist", ({ 
   expect(broken).toEqual([]);
 });
 
+test.each(["http", "database/postgres", "faults"])(
+  "the guide to tests shows the example of %s as it runs",
+  async (room) => {
+    const example = await Bun.file(join(ROOT, "test", room, "example.test.ts")).text();
+    expect(blocks("A first test", "ts")).toContain(example);
+  },
+);
+
 test("the README links every guide", () => {
   const [readme, ...others] = pages;
   const linked = readme?.links.map(({ path }) => path);

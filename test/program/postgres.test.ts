@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { beforeAll, describe, expect, test } from "bun:test";
 
 import { MIGRATIONS } from "../../src/database/postgres/migrations.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
@@ -6,21 +6,18 @@ import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { section } from "../support/guides.ts";
 import { bodyOf } from "../support/load.ts";
-import { CONNECT_TIMEOUT, type PostgresCluster, skipsCluster } from "../support/postgres.ts";
-import { withCluster } from "../support/postgres_hooks.ts";
-import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { CONNECT_TIMEOUT, skipsCluster } from "../support/postgres.ts";
+import { withCluster } from "../support/postgres_database.ts";
+import { emptyDirectory, startServer } from "../support/program.ts";
 import { range } from "../support/scale.ts";
 import { streamOf } from "../support/stream.ts";
 import { runCommand } from "../support/stream_io.ts";
-
-setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'";
 const UP_TO_DATE = { exitCode: 0, stdout: "", stderr: "Nothing to do: the schema is up to date\n" };
 
 describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
-  let cluster: PostgresCluster;
-  withCluster((started) => (cluster = started), {
+  const cluster = withCluster({
     files: {
       "pg_hba.conf": "host all secret 127.0.0.1/32 scram-sha-256\nhost all all all trust\n",
     },
@@ -28,7 +25,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   beforeAll(async () => {
     // Building it stops this process, where the deadlines of commands run.
     executable();
-    await cluster.run("CREATE ROLE secret LOGIN PASSWORD 'open-sesame'");
+    await cluster().run("CREATE ROLE secret LOGIN PASSWORD 'open-sesame'");
   });
 
   const plantStore = (args: readonly string[], url: string) =>
@@ -39,7 +36,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
    * lines.
    */
   async function emptyDatabase() {
-    const database = await cluster.newDatabase();
+    const database = await cluster().newDatabase();
     const importLines = (lines: string) =>
       runCommand(
         ["import", "-"],
@@ -277,7 +274,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
 
   test.concurrent("says in one line what is wrong with a database, and ends", async () => {
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-    const { port } = cluster;
+    const { port } = cluster();
     const refused = [
       [
         "postgres://secret:wrong-sesame@db/plants",

@@ -1,13 +1,10 @@
-import { beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { beforeEach, describe, expect, test } from "bun:test";
 
 import { post, untilTokenIs } from "../support/client.ts";
 import { shortenDeadlines } from "../support/deadlines.ts";
-import { type PostgresCluster, skipsCluster } from "../support/postgres.ts";
-import { withEmptyDatabase } from "../support/postgres_hooks.ts";
-import { TEST_TIMEOUT_MS } from "../support/program.ts";
+import { skipsCluster } from "../support/postgres.ts";
+import { withCluster } from "../support/postgres_database.ts";
 import { runCommand } from "../support/stream_io.ts";
-
-setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** How long reading and changing tokens may take, in milliseconds. */
 const DEADLINE_MS = 10_000;
@@ -51,9 +48,9 @@ const WAITS_FOR_STANDBY = "SELECT pid FROM pg_stat_activity WHERE wait_event = '
 const SERVE = ["serve", "--port", "0"];
 
 describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () => {
-  let cluster: PostgresCluster;
   let database: string;
-  withEmptyDatabase((started, empty) => ([cluster, database] = [started, empty]));
+  const cluster = withCluster();
+  beforeEach(async () => void (database = await cluster().emptyDatabase()));
   beforeEach(async () => expect(await plantStore(["migrate"])).toMatchObject({ exitCode: 0 }));
 
   const plantStore = (args: readonly string[]) => runCommand(args, { DATABASE_URL: database });
@@ -65,14 +62,14 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
   async function untilFound(query: string, count = 1): Promise<void> {
     const found = new Set<string>();
     while (found.size < count) {
-      for (const row of await cluster.run(query)) found.add(JSON.stringify(row));
+      for (const row of await cluster().run(query)) found.add(JSON.stringify(row));
       await Bun.sleep(5);
     }
   }
 
   test("ends commands on tokens, and the start of a server, in one line", async () => {
     using clock = shortenDeadlines();
-    await using rival = cluster.connect();
+    await using rival = cluster().connect();
     await rival.unsafe("BEGIN; LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE").simple();
 
     const refused = LATE_COMMANDS.map(async ([args, action, advice]) => {
@@ -89,8 +86,8 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
 
   /** To the end of the scope, commits wait for a standby that is not there. */
   async function withoutStandby(): Promise<AsyncDisposable> {
-    await cluster.set("synchronous_standby_names", "nobody");
-    return { [Symbol.asyncDispose]: () => cluster.set("synchronous_standby_names", "") };
+    await cluster().set("synchronous_standby_names", "nobody");
+    return { [Symbol.asyncDispose]: () => cluster().set("synchronous_standby_names", "") };
   }
 
   /** Starts a command in this process, and stops it once it waits. */
@@ -103,7 +100,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
   }
 
   test("ends the start of a server at a signal, while it waits for the tokens", async () => {
-    await using rival = cluster.connect();
+    await using rival = cluster().connect();
     await rival.unsafe("BEGIN; LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE").simple();
     const { exitCode, stderr } = await stopAtWait(SERVE, WAITS_FOR_LOCK);
     expect([exitCode, stderr]).toEqual([
@@ -123,7 +120,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
 
   test("lets a server run without a first token, and lets a token be deleted whose secret was not shown", async () => {
     using clock = shortenDeadlines();
-    await cluster.set("synchronous_standby_names", "nobody");
+    await cluster().set("synchronous_standby_names", "nobody");
     const stop = new AbortController();
     let log = "";
     const io = { stop: stop.signal, stderr: (text: string) => void (log += text) };
@@ -141,7 +138,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     const stderr = expect.stringMatching(lateLine('create token "new"', SECRET_NOT_SHOWN));
     expect(await creating).toEqual({ exitCode: 1, stdout: "", stderr });
 
-    await cluster.set("synchronous_standby_names", "");
+    await cluster().set("synchronous_standby_names", "");
     // Its commit went on waiting, and was there after all.
     await untilFound("SELECT FROM tokens");
     await Promise.all(["new", "first-start"].map((name) => plantStore(["token", "delete", name])));
@@ -156,7 +153,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
 
   test("ends serve if it cannot make the schema, and migrate only at a signal", async () => {
     using _ = shortenDeadlines();
-    await cluster.emptyDatabase();
+    await cluster().emptyDatabase();
     {
       await using _ = await withoutStandby();
       const stderr = "Stopped: the schema may or may not be up to date\n";
@@ -169,18 +166,18 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
       expect(await plantStore(SERVE)).toEqual({ exitCode: 1, stdout: "", stderr: late });
     }
 
-    while ((await cluster.run(WAITS_FOR_STANDBY)).length > 0) await Bun.sleep(5);
+    while ((await cluster().run(WAITS_FOR_STANDBY)).length > 0) await Bun.sleep(5);
     expect(await plantStore(["migrate"])).toMatchObject({
       stderr: "Nothing to do: the schema is up to date\n",
     });
   });
 
   test("says in one line that a role may not delete tokens", async () => {
-    await cluster.run(
+    await cluster().run(
       "CREATE ROLE keeper LOGIN",
       "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO keeper",
     );
-    database = cluster.url("postgres", "keeper");
+    database = cluster().url("postgres", "keeper");
 
     expect(await plantStore(["token", "prune"])).toEqual({
       exitCode: 1,

@@ -1,8 +1,41 @@
+import { afterAll, beforeAll, setDefaultTimeout } from "bun:test";
+
 import { openPostgres, type PostgresOptions } from "../../src/database/postgres/database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import { CONNECT_TIMEOUT, type PostgresCluster } from "./postgres.ts";
+import {
+  type ClusterOptions,
+  CONNECT_TIMEOUT,
+  type PostgresCluster,
+  startCluster,
+} from "./postgres.ts";
 import { TEST_TIMEOUT_MS } from "./program.ts";
+
+/** What the tests of a `describe` need of PostgreSQL. */
+export interface WithClusterOptions extends ClusterOptions {
+  /** What each of them may take, in milliseconds. @default {TEST_TIMEOUT_MS} */
+  readonly timeoutMs?: number;
+}
+
+/**
+ * Starts a PostgreSQL for the tests of a `describe`, and ends it after them.
+ *
+ * @returns The cluster, for use in tests and hooks: it is not there before.
+ */
+export function withCluster({ timeoutMs = TEST_TIMEOUT_MS, ...options }: WithClusterOptions = {}) {
+  let cluster: PostgresCluster | undefined;
+  setDefaultTimeout(timeoutMs);
+
+  beforeAll(async () => {
+    cluster = await startCluster(options);
+  });
+  afterAll(() => cluster?.[Symbol.asyncDispose]());
+
+  return (): PostgresCluster => {
+    if (cluster === undefined) throw new Error("The cluster is used before its tests");
+    return cluster;
+  };
+}
 
 /** How to open a database of its own. */
 export interface OpenOptions extends PostgresOptions {

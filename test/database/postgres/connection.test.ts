@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { beforeAll, describe, expect, test } from "bun:test";
 import { createPrivateKey } from "node:crypto";
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -10,13 +10,10 @@ import { failover } from "../../../src/database/postgres/failover.ts";
 import { describeHost, parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { missing } from "../../support/missing.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
-import { openDatabase } from "../../support/postgres_database.ts";
-import { withCluster } from "../../support/postgres_hooks.ts";
+import { skipsCluster, startCluster } from "../../support/postgres.ts";
+import { openDatabase, withCluster } from "../../support/postgres_database.ts";
 import { emptyDirectory, freePort, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
-
-setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const TLS = join(ROOT, "test/support/tls");
 const FILES = "sslrootcert, sslcert or sslkey";
@@ -56,8 +53,7 @@ const STRANGE = {
 };
 
 describe.skipIf(skipsCluster())("failover()", () => {
-  let cluster: PostgresCluster;
-  withCluster((started) => (cluster = started), {
+  const cluster = withCluster({
     settings: {
       ssl: "on",
       ssl_ca_file: "server.crt",
@@ -74,12 +70,12 @@ describe.skipIf(skipsCluster())("failover()", () => {
   });
 
   beforeAll(async () => {
-    await cluster.run(
+    await cluster().run(
       "CREATE ROLE secret LOGIN PASSWORD 'pass word/%'",
       "CREATE ROLE strange SUPERUSER LOGIN",
     );
     for (const role of ["tls", "localhost", "example.org"])
-      await cluster.run(`CREATE ROLE "${role}" LOGIN`);
+      await cluster().run(`CREATE ROLE "${role}" LOGIN`);
   });
 
   async function connect(url: string): Promise<Disposable & Connection> {
@@ -104,7 +100,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
 
   const noServer = (reason: string, host = "127.0.0.1") => ({
     code: "NO_SERVER",
-    message: expect.stringContaining(`${host}:${cluster.port}: ${reason}`),
+    message: expect.stringContaining(`${host}:${cluster().port}: ${reason}`),
   });
 
   async function setting(connection: Connection, name: string): Promise<unknown> {
@@ -114,7 +110,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
   }
 
   const at = (user: string, rest = "", host = "127.0.0.1") =>
-    `postgres://${user}@${host}:${cluster.port}/postgres${rest}`;
+    `postgres://${user}@${host}:${cluster().port}/postgres${rest}`;
 
   test("connects with a password, and says clearly that one is wrong", async () => {
     using connection = await connect(at("secret:pass%20word%2F%25"));
@@ -135,7 +131,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
   });
 
   test("connects through a unix socket, without TLS", async () => {
-    using connection = await connect(at("tls", "", encodeURIComponent(cluster.data)));
+    using connection = await connect(at("tls", "", encodeURIComponent(cluster().data)));
     expect(await setting(connection, "is_superuser")).toBe("off");
     expect([...(await connection.query("SELECT inet_client_addr() AS address"))]).toEqual([
       { address: null },
@@ -222,7 +218,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     };
 
     for (const [set, found] of Object.entries(modes)) {
-      await cluster.run(`ALTER ROLE tls SET synchronous_commit = ${set}`);
+      await cluster().run(`ALTER ROLE tls SET synchronous_commit = ${set}`);
       using connection = await connect(at("tls", "?sslmode=require"));
       expect(await setting(connection, "synchronous_commit")).toBe(found);
     }
@@ -231,12 +227,12 @@ describe.skipIf(skipsCluster())("failover()", () => {
   test.each(Object.entries(STRANGE))(
     "stores and returns the same as a role with %s = %s",
     async (name, value) => {
-      await cluster.run(
+      await cluster().run(
         "ALTER ROLE strange RESET ALL",
         `ALTER ROLE strange SET ${name} = '${value}'`,
       );
 
-      await using database = await openDatabase(cluster, { role: "strange" });
+      await using database = await openDatabase(cluster(), { role: "strange" });
       await using reader = await openPostgres(parsePostgresUrl(database.url), { access: "read" });
       for (const outcome of ["added", "present"] as const) {
         expect(new Set(await database.add(HOSTILE_PLANTS))).toEqual(new Set([outcome]));
@@ -263,12 +259,12 @@ describe.skipIf(skipsCluster())("failover()", () => {
 
   test("refuses a server that may lose what it has acknowledged", async () => {
     for (const name of ["fsync", "full_page_writes"]) {
-      await cluster.set(name, "off");
+      await cluster().set(name, "off");
       expect(await failureOf(at("postgres"))).toEqual({
         code: "UNSAFE",
-        message: `127.0.0.1:${cluster.port}: ${name} is off, so it may lose acknowledged plants`,
+        message: `127.0.0.1:${cluster().port}: ${name} is off, so it may lose acknowledged plants`,
       });
-      await cluster.set(name, "on");
+      await cluster().set(name, "on");
     }
 
     using connection = await connect(at("postgres"));
@@ -293,12 +289,12 @@ describe.skipIf(skipsCluster())("failover()", () => {
     // It may take an fsync that failed for one that succeeded.
     await using unsafe = await startCluster({ settings: { data_sync_retry: "on" } });
     const bad = `127.0.0.1:${unsafe.port}`;
-    const good = `127.0.0.1:${cluster.port}`;
+    const good = `127.0.0.1:${cluster().port}`;
     const through = (...hosts: string[]) => `postgres://postgres@${hosts.join(",")}/postgres`;
 
     for (const url of [through(bad, good), through(good, bad)]) {
       using connection = await connect(url);
-      expect(connection.host.port).toBe(cluster.port);
+      expect(connection.host.port).toBe(cluster().port);
     }
 
     const reason = `${bad}: data_sync_retry is on, so it may lose acknowledged plants`;
@@ -325,7 +321,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     ],
   ])("refuses an engine that only speaks the protocol: %s", async (version, engine) => {
     const role = engine.toLowerCase();
-    await cluster.run(
+    await cluster().run(
       `CREATE ROLE ${role} LOGIN`,
       `CREATE SCHEMA ${role} AUTHORIZATION ${role}`,
       `CREATE FUNCTION ${role}.version() RETURNS text LANGUAGE sql AS $$ SELECT '${version}' $$`,
@@ -335,12 +331,12 @@ describe.skipIf(skipsCluster())("failover()", () => {
 
     expect(await failureOf(at(role))).toEqual({
       code: "UNSAFE",
-      message: `127.0.0.1:${cluster.port}: it is ${engine}, which is untested: use PostgreSQL itself`,
+      message: `127.0.0.1:${cluster().port}: it is ${engine}, which is untested: use PostgreSQL itself`,
     });
   });
 
   test("refuses a database with the extension citus", async () => {
-    await using database = await cluster.newDatabase();
+    await using database = await cluster().newDatabase();
     // Its files are not here: what there is to see of it is its row.
     const row = "99999, 'citus', 10, 'public'::regnamespace, false, '13.0'";
     await database.run(
@@ -349,32 +345,32 @@ describe.skipIf(skipsCluster())("failover()", () => {
 
     expect(await failureOf(database.url)).toEqual({
       code: "UNSAFE",
-      message: `127.0.0.1:${cluster.port}: it is Citus, which is untested: use PostgreSQL itself`,
+      message: `127.0.0.1:${cluster().port}: it is Citus, which is untested: use PostgreSQL itself`,
     });
   });
 
   test("skips a server that is read-only or does not listen", async () => {
-    await cluster.run("ALTER ROLE tls SET default_transaction_read_only = on");
+    await cluster().run("ALTER ROLE tls SET default_transaction_read_only = on");
     const url = at("tls", "?sslmode=require");
-    const reason = `127.0.0.1:${cluster.port}: it is read-only (25006)`;
+    const reason = `127.0.0.1:${cluster().port}: it is read-only (25006)`;
     expect(await failureOf(url)).toEqual({ code: "25006", message: reason });
     expect(await failureOf(url.replace("127.0.0.1", "127.0.0.1:1,127.0.0.1"))).toEqual({
       code: "NO_SERVER",
       message: `127.0.0.1:1: connection refused, or unknown host name (ERR_POSTGRES_CONNECTION_REFUSED); ${reason}`,
     });
 
-    await cluster.run("ALTER ROLE tls RESET default_transaction_read_only");
+    await cluster().run("ALTER ROLE tls RESET default_transaction_read_only");
     using connection = await connect(url.replace("127.0.0.1", "127.0.0.1:1,127.0.0.1"));
     expect(await setting(connection, "transaction_read_only")).toBe("off");
   });
 
   test("refuses a database that cannot keep every string", async () => {
-    await cluster.run(
+    await cluster().run(
       "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
     );
     expect(await failureOf(at("postgres").replace(/postgres$/, "latin"))).toEqual({
       code: "UNSAFE",
-      message: `127.0.0.1:${cluster.port}: its encoding is LATIN1, not UTF8`,
+      message: `127.0.0.1:${cluster().port}: its encoding is LATIN1, not UTF8`,
     });
   });
 
@@ -418,7 +414,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
         `${FILES} names a missing file (ENOENT)`,
       ],
       [
-        `verify-full&sslrootcert=${cluster.data}/empty.crt`,
+        `verify-full&sslrootcert=${cluster().data}/empty.crt`,
         "127.0.0.1",
         `${FILES} names an empty file (ERR_INVALID_`,
       ],
@@ -506,7 +502,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
       const hosts = `127.0.0.1:${silent.port},127.0.0.1:${silent.port},127.0.0.1`;
       using connection = await connect(at("postgres", "?connect_timeout=999", hosts));
-      expect(connection.host.port).toBe(cluster.port);
+      expect(connection.host.port).toBe(cluster().port);
     },
   );
 
@@ -514,8 +510,8 @@ describe.skipIf(skipsCluster())("failover()", () => {
     "finds a host that was promoted while another one may still respond",
     async () => {
       using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-      using standby = startProxy(cluster.port);
-      await cluster.run(
+      using standby = startProxy(cluster().port);
+      await cluster().run(
         "CREATE ROLE promoted LOGIN",
         "ALTER ROLE promoted SET default_transaction_read_only = on",
       );
@@ -526,7 +522,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
 
       // A session keeps what it has at its start.
       while (standby.replyBytes() === 0) await Bun.sleep(1);
-      await cluster.run("ALTER ROLE promoted RESET default_transaction_read_only");
+      await cluster().run("ALTER ROLE promoted RESET default_transaction_read_only");
       using connection = await connecting;
       expect(connection.host.port).toBe(standby.port);
     },
@@ -537,7 +533,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     async (mode) => {
       using directory = emptyDirectory();
       // What a session would have set is there without it.
-      await cluster.set("statement_timeout", "30s");
+      await cluster().set("statement_timeout", "30s");
 
       for (const [ignored, reason] of [
         [
@@ -553,7 +549,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
           `pool_mode=${mode}`,
           `ignore_startup_parameters=${ignored}`,
           "[databases]",
-          `postgres = host=127.0.0.1 port=${cluster.port} user=postgres`,
+          `postgres = host=127.0.0.1 port=${cluster().port} user=postgres`,
         ]);
         const { message } = await failureOf(
           `postgres://postgres@127.0.0.1:${pooler.port}/postgres`,
@@ -561,7 +557,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
         expect(message).toBe(`127.0.0.1:${pooler.port}: ${reason}`);
       }
 
-      await cluster.set("statement_timeout", "0");
+      await cluster().set("statement_timeout", "0");
     },
   );
 });

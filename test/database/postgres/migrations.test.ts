@@ -1,28 +1,26 @@
-import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { beforeEach, describe, expect, test } from "bun:test";
 
 import { openPostgres } from "../../../src/database/postgres/database.ts";
 import { MIGRATIONS, scriptOf } from "../../../src/database/postgres/migrations.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
-import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
-import { withEmptyDatabase } from "../../support/postgres_hooks.ts";
+import { skipsCluster } from "../../support/postgres.ts";
+import { withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
-setDefaultTimeout(TEST_TIMEOUT_MS);
-
 describe.skipIf(skipsCluster())("openPostgres()", () => {
-  let cluster: PostgresCluster;
   let url: string;
-  withEmptyDatabase((started, empty) => ([cluster, url] = [started, empty]));
+  const cluster = withCluster();
+  beforeEach(async () => void (url = await cluster().emptyDatabase()));
 
   const open = (access: "create" | "write" | "read" = "create", at = url) =>
     openPostgres(parsePostgresUrl(at), { access });
 
   test("makes the tables once, however many servers start at the same time", async () => {
     for (let round = 0; round < 5; round++) {
-      await cluster.emptyDatabase();
+      await cluster().emptyDatabase();
       const opened = await Promise.all(Array.from({ length: 10 }, () => open()));
       for (const database of opened) await database[Symbol.asyncDispose]();
-      expect(await cluster.run("SELECT tag FROM plant_store_migrations")).toEqual(
+      expect(await cluster().run("SELECT tag FROM plant_store_migrations")).toEqual(
         MIGRATIONS.map(({ tag }) => ({ tag })),
       );
     }
@@ -34,13 +32,13 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   ])(
     "waits for %s to make the tables, past the lock_timeout of its statements",
     async (_, statements, end) => {
-      await using rival = cluster.connect();
+      await using rival = cluster().connect();
       await rival.unsafe(statements).simple();
       const opened = [open(), open()];
       const waiting = "SELECT 1 AS one FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
 
       while (
-        (await cluster.run(`${waiting} AND query_start < now() - interval '600ms'`)).length < 2
+        (await cluster().run(`${waiting} AND query_start < now() - interval '600ms'`)).length < 2
       )
         await Bun.sleep(20);
 
@@ -67,9 +65,9 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
         lacksColumn,
       ],
     ] as const) {
-      await cluster.run(made);
+      await cluster().run(made);
       await expect(open()).rejects.toThrow(`Cannot open database "postgres": ${message}`);
-      await cluster.run(dropped);
+      await cluster().run(dropped);
     }
   });
 
@@ -81,13 +79,13 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     }
 
     expect(
-      await cluster.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"),
+      await cluster().run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"),
     ).toEqual([]);
   });
 
   test("works as a role that may not create tables, once another role has made them", async () => {
-    await cluster.run("CREATE ROLE gardener LOGIN");
-    const asGardener = cluster.url("postgres", "gardener");
+    await cluster().run("CREATE ROLE gardener LOGIN");
+    const asGardener = cluster().url("postgres", "gardener");
     await expect(open("create", asGardener)).rejects.toThrow(
       'Cannot open database "postgres": the user may not create tables: run plant-store migrate once as a user who may',
     );
@@ -97,7 +95,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       "the user lacks SELECT on plant_store_migrations: GRANT it",
     );
 
-    await cluster.run("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO gardener");
+    await cluster().run("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO gardener");
     for (const access of ["create", "write"] as const) {
       await expect(open(access, asGardener)).rejects.toThrow(
         'Cannot open database "postgres": the user lacks UPDATE on plants, UPDATE on probes, UPDATE on token_revision, UPDATE on tokens: GRANT it',
@@ -105,7 +103,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     }
 
     await (await open("read", asGardener))[Symbol.asyncDispose]();
-    await cluster.run("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO gardener");
+    await cluster().run("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO gardener");
     await using database = await open("create", asGardener);
     const fern = { id: 1n, name: "Fern" };
     expect(await database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
@@ -115,8 +113,11 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   });
 
   test("needs a schema to make tables in", async () => {
-    await cluster.run("CREATE ROLE nowhere LOGIN", "ALTER ROLE nowhere SET search_path = missing");
-    await expect(open("create", cluster.url("postgres", "nowhere"))).rejects.toThrow(
+    await cluster().run(
+      "CREATE ROLE nowhere LOGIN",
+      "ALTER ROLE nowhere SET search_path = missing",
+    );
+    await expect(open("create", cluster().url("postgres", "nowhere"))).rejects.toThrow(
       'Cannot open database "postgres": no schema in its search_path exists: create one',
     );
   });

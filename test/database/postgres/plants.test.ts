@@ -1,15 +1,12 @@
-import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 
 import type { StoreOutcome } from "../../../src/database/database.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
-import { openDatabase } from "../../support/postgres_database.ts";
-import { withCluster } from "../../support/postgres_hooks.ts";
+import { skipsCluster, startCluster } from "../../support/postgres.ts";
+import { openDatabase, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { range } from "../../support/scale.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
-
-setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const insertOf = (ids: readonly number[]) =>
   `INSERT INTO plants SELECT unnest('{${ids}}'::bigint[]), 'Ivy'`;
@@ -34,14 +31,13 @@ const HELD: readonly (readonly [name: string, statement: string, held: readonly 
 ];
 
 describe.skipIf(skipsCluster())("adding plants", () => {
-  let cluster: PostgresCluster;
-  withCluster((started) => (cluster = started));
+  const cluster = withCluster();
 
   /** A database of its own with plants 1 to 25, and another client of it. */
   async function open({ delayMs = 0 } = {}) {
     await using stack = new AsyncDisposableStack();
-    const proxy = stack.use(startProxy(cluster.port, { delayMs }));
-    const database = stack.use(await openDatabase(cluster, { proxies: [proxy] }));
+    const proxy = stack.use(startProxy(cluster().port, { delayMs }));
+    const database = stack.use(await openDatabase(cluster(), { proxies: [proxy] }));
     const rival = stack.use(database.connect());
     const fernOf = (id: number) => ({ id: BigInt(id), name: "Fern" });
     const add = (ids: readonly number[], timeoutMs?: number) =>
@@ -162,7 +158,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     const statement = `SELECT xact_rollback AS count FROM pg_stat_database WHERE datname = '${name}'`;
     // A process of the server counts what happened to it when it ends.
     for (;;) {
-      const count = Number((await cluster.run(statement))[0]?.["count"]);
+      const count = Number((await cluster().run(statement))[0]?.["count"]);
       if (count >= atLeast) return count;
       await Bun.sleep(5);
     }
@@ -261,8 +257,8 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     "the probe fails without the right to %s plants",
     async (right) => {
       const role = `lacks_${right.toLowerCase()}`;
-      await cluster.run(`CREATE ROLE ${role} LOGIN`);
-      await using database = await openDatabase(cluster, { role });
+      await cluster().run(`CREATE ROLE ${role} LOGIN`);
+      await using database = await openDatabase(cluster(), { role });
       await database.plants.probe();
       await database.run(`REVOKE ${right} ON plants FROM ${role}`);
       await expect(database.plants.probe()).rejects.toMatchObject({ code: "42501" });
@@ -294,8 +290,8 @@ describe.skipIf(skipsCluster())("adding plants", () => {
   );
 
   test.concurrent("compares long texts exactly, and reads none of them back", async () => {
-    using proxy = startProxy(cluster.port);
-    await using database = await openDatabase(cluster, { proxies: [proxy] });
+    using proxy = startProxy(cluster().port);
+    await using database = await openDatabase(cluster(), { proxies: [proxy] });
     const { add } = database;
 
     // Around the length from which on a text is long, in bytes of UTF-8, and far above.

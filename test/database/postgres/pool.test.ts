@@ -1,4 +1,4 @@
-import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
@@ -10,13 +10,10 @@ import {
   skipsCluster,
   startCluster,
 } from "../../support/postgres.ts";
-import { openDatabase } from "../../support/postgres_database.ts";
-import { withCluster } from "../../support/postgres_hooks.ts";
+import { openDatabase, withCluster } from "../../support/postgres_database.ts";
 import { ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { range } from "../../support/scale.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
-
-setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** How long a commit takes: long enough for batches to meet, in milliseconds. */
 const COMMIT_MS = 20;
@@ -81,9 +78,8 @@ const waitForStandby = (count: number) =>
   `(SELECT count(*) ${CONNECTIONS} AND wait_event = 'SyncRep') = ${count}`;
 
 describe.skipIf(skipsCluster())("the pool of connections", () => {
-  let cluster: PostgresCluster;
   const tls = (name: string) => readFileSync(join(ROOT, "test/support/tls", name), "utf8");
-  withCluster((started) => (cluster = started), {
+  const cluster = withCluster({
     settings: { ssl: "on" },
     files: {
       "server.crt": tls("localhost.crt"),
@@ -98,7 +94,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   }
 
   test.concurrent("a statement that is stuck on the server delays no other plant", async () => {
-    await using database = await openDatabase(cluster);
+    await using database = await openDatabase(cluster());
     await database.run(...BE_STUCK);
     await using rival = database.connect();
     await rival.unsafe(LOCK);
@@ -147,7 +143,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   test.concurrent(
     "a change of tokens after a failover gets another revision than the change that was lost",
     async () => {
-      await using database = await openDatabase(cluster);
+      await using database = await openDatabase(cluster());
       const { tokens } = database;
       await tokens.add(tokenNamed("a"));
       const [before] = await database.run("SELECT revision FROM token_revision");
@@ -167,13 +163,13 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   test.concurrent(
     "if the server accepts only one connection, that one serves everything",
     async () => {
-      await cluster.run(
+      await cluster().run(
         "CREATE ROLE single LOGIN CONNECTION LIMIT 1",
         "GRANT pg_read_all_settings TO single",
       );
 
-      using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
-      await using database = await openDatabase(cluster, { proxies: [proxy], role: "single" });
+      using proxy = startProxy(cluster().port, { delayMs: COMMIT_MS });
+      await using database = await openDatabase(cluster(), { proxies: [proxy], role: "single" });
       expect(await addAtOnce(database, range(1, 20))).toEqual(range(1, 20).map(() => "added"));
       expect(database.metric("connections")).toBe(1);
     },
@@ -185,8 +181,8 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       const hanging: Bun.Socket[] = [];
       const socket = { open: (client: Bun.Socket) => void hanging.push(client), data() {} };
       using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
-      using proxy = startProxy(cluster.port, { delayMs: COMMIT_MS });
-      await using database = await openDatabase(cluster, { proxies: [proxy] });
+      using proxy = startProxy(cluster().port, { delayMs: COMMIT_MS });
+      await using database = await openDatabase(cluster(), { proxies: [proxy] });
       expect(await addAtOnce(database, [1])).toEqual(["added"]);
 
       proxy.redirect(silent.port);
@@ -194,7 +190,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       expect(database.metric("connections_busy")).toBeGreaterThan(0);
       expect(database.metric("connections")).toBe(1);
 
-      proxy.redirect(cluster.port);
+      proxy.redirect(cluster().port);
       for (const client of hanging) client.end();
       for (let id = 100; database.metric("connections") === 1; id += 10)
         await addAtOnce(database, range(id, id + 9));
@@ -210,11 +206,11 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     "a server that needs more than a second to connect is used again after a silence: %s",
     async (_, others) => {
       const role = `secret_${others.length}`;
-      await cluster.run(`CREATE ROLE ${role} LOGIN PASSWORD 'sesame'`);
+      await cluster().run(`CREATE ROLE ${role} LOGIN PASSWORD 'sesame'`);
 
       // TCP, TLS, SCRAM and the verification of the session take six replies.
-      using slow = startProxy(cluster.port, { delayMs: 200 });
-      await using database = await openDatabase(cluster, {
+      using slow = startProxy(cluster().port, { delayMs: 200 });
+      await using database = await openDatabase(cluster(), {
         proxies: [slow, ...others],
         role,
         password: "sesame",
@@ -238,14 +234,14 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   test.concurrent(
     "a server is refused at its start if PostgreSQL takes fewer than three connections",
     async () => {
-      await cluster.run(
+      await cluster().run(
         "CREATE ROLE pair LOGIN CONNECTION LIMIT 2",
         "CREATE ROLE three LOGIN CONNECTION LIMIT 3",
       );
 
-      using proxy = startProxy(cluster.port);
+      using proxy = startProxy(cluster().port);
       const openAs = (role: string, parameters?: string) =>
-        openDatabase(cluster, {
+        openDatabase(cluster(), {
           proxies: [proxy],
           role,
           isServing: true,
@@ -271,10 +267,10 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   ])(
     "idle connections that died silently are all checked at once, and %s takes the plants",
     async (host, batches) => {
-      using dying = startProxy(cluster.port, { delayMs: COMMIT_MS });
-      using other = startProxy(cluster.port);
+      using dying = startProxy(cluster().port, { delayMs: COMMIT_MS });
+      using other = startProxy(cluster().port);
       const isSame = host === "the same host";
-      await using database = await openDatabase(cluster, {
+      await using database = await openDatabase(cluster(), {
         proxies: isSame ? [dying] : [dying, other],
       });
 
@@ -295,7 +291,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   );
 
   test("a connection is used for ten minutes, and then replaced", async () => {
-    await using database = await openDatabase(cluster, { maxInFlight: 1 });
+    await using database = await openDatabase(cluster(), { maxInFlight: 1 });
     /** Which server process runs the next batch: it writes the row. */
     const next = async (id: number) => {
       await addAtOnce(database, [id]);
@@ -318,8 +314,8 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   test.concurrent(
     "once the database is closed, no work waits for a connection or opens one",
     async () => {
-      using proxy = startProxy(cluster.port);
-      const database = await openDatabase(cluster, { proxies: [proxy] });
+      using proxy = startProxy(cluster().port);
+      const database = await openDatabase(cluster(), { proxies: [proxy] });
       const connected: unknown[] = [];
       const socket = { open: (client: unknown) => void connected.push(client), data() {} };
       using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
@@ -341,8 +337,8 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   );
 
   test.concurrent("connections whose replies are lost, again and again, are replaced", async () => {
-    using proxy = startProxy(cluster.port);
-    await using database = await openDatabase(cluster, { proxies: [proxy], maxInFlight: 1 });
+    using proxy = startProxy(cluster().port);
+    await using database = await openDatabase(cluster(), { proxies: [proxy], maxInFlight: 1 });
 
     for (let id = 10; id < 60; id += 10) {
       expect(await addAtOnce(database, [id])).toEqual(["added"]);
@@ -357,8 +353,8 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     const first: Buffer[] = [];
     const socket = { data: (_: unknown, bytes: Buffer) => void first.push(Buffer.from(bytes)) };
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
-    using proxy = startProxy(cluster.port);
-    await using database = await openDatabase(cluster, { proxies: [proxy] });
+    using proxy = startProxy(cluster().port);
+    await using database = await openDatabase(cluster(), { proxies: [proxy] });
 
     await addAtOnce(database, [1]);
     await database.run(
@@ -380,8 +376,8 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   test.concurrent.each(["disable", "require"])(
     "a plant is sent again if its reply was damaged on the way: sslmode=%s",
     async (mode) => {
-      using proxy = startProxy(cluster.port);
-      await using database = await openDatabase(cluster, {
+      using proxy = startProxy(cluster().port);
+      await using database = await openDatabase(cluster(), {
         proxies: [proxy],
         parameters: `?sslmode=${mode}&${CONNECT_TIMEOUT}`,
       });
@@ -396,7 +392,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   // From here on not beside others: a connection that takes too long is a retry more.
 
   test("retries after an error that stored nothing, and says what storage cannot do", async () => {
-    await using database = await openDatabase(cluster);
+    await using database = await openDatabase(cluster());
     const add = (id: bigint, name: string, tag = "once") => database.add([{ id, name, tag }]);
     await database.run(
       "CREATE SEQUENCE attempts",
@@ -443,7 +439,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   });
 
   test.concurrent("starts no batch that waited for a connection past its deadline", async () => {
-    await using database = await openDatabase(cluster, { maxInFlight: 1 });
+    await using database = await openDatabase(cluster(), { maxInFlight: 1 });
     await database.run(...BE_STUCK);
     await using rival = database.connect();
     await rival.unsafe(LOCK);
@@ -459,7 +455,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   });
 
   test.concurrent("retries nothing once it is disposed of", async () => {
-    const database = await openDatabase(cluster);
+    const database = await openDatabase(cluster());
     await database.run(...BE_STUCK);
     await using rival = database.connect();
     await rival.unsafe(LOCK);
@@ -476,8 +472,8 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
   test.concurrent(
     "tells whether tokens were changed, even if the reply to the change is lost",
     async () => {
-      using proxy = startProxy(cluster.port);
-      await using database = await openDatabase(cluster, { proxies: [proxy] });
+      using proxy = startProxy(cluster().port);
+      await using database = await openDatabase(cluster(), { proxies: [proxy] });
       const { tokens } = database;
 
       for (const name of ["a", "b"]) await tokens.add(tokenNamed(name));

@@ -1,14 +1,12 @@
-import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 
 import { openPostgres, type PostgresOptions } from "../../../src/database/postgres/database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import type { PlantStoreError } from "../../../src/errors.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
-import { withCluster } from "../../support/postgres_hooks.ts";
+import { withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
-
-setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const FERN = { id: 1n, name: "Fern" };
 const TAGGED = { id: 1n, name: "Fern", tag: "shade" };
@@ -132,8 +130,7 @@ const REJECTING: readonly (readonly [name: string, changes: readonly string[], c
 ];
 
 describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has changed", () => {
-  let cluster: PostgresCluster;
-  withCluster((started) => (cluster = started));
+  const cluster = withCluster();
 
   async function open(url: string, options: PostgresOptions = {}) {
     const database = await openPostgres(parsePostgresUrl(url), options);
@@ -149,7 +146,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
 
   /** A new database with the tables as a server creates them. */
   async function withTables() {
-    const database = await cluster.newDatabase();
+    const database = await cluster().newDatabase();
     await (await open(database.url))[Symbol.asyncDispose]();
     return database;
   }
@@ -212,16 +209,16 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
 
   test.concurrent("refuses the tables of a second server that are UNLOGGED", async () => {
     await using other = await startCluster();
-    for (const { url } of [cluster, other])
+    for (const { url } of [cluster(), other])
       await (await open(url("postgres")))[Symbol.asyncDispose]();
     await other.run("ALTER TABLE plants SET UNLOGGED");
 
-    const hosts = [cluster, other].map(({ port }) => `127.0.0.1:${port}`).join();
+    const hosts = [cluster(), other].map(({ port }) => `127.0.0.1:${port}`).join();
     await using server = await open(`postgres://postgres@${hosts}/postgres`);
     expect(await server.add(FERN)).toEqual(["added"]);
 
-    await cluster.run("ALTER DATABASE postgres SET default_transaction_read_only = on");
-    await disconnect(cluster);
+    await cluster().run("ALTER DATABASE postgres SET default_transaction_read_only = on");
+    await disconnect(cluster());
 
     // The first host may be back in a moment, so each try takes all of its time.
     const reason = `127.0.0.1:${other.port}: ${unlogged("plants")}`;
@@ -238,17 +235,17 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
   test.concurrent(
     "goes on with the tables of the start, wherever a role's search_path leads later",
     async () => {
-      await cluster.run(
+      await cluster().run(
         "CREATE ROLE mover SUPERUSER LOGIN",
         'ALTER ROLE mover SET search_path = "Moved"',
       );
 
-      await using database = await cluster.newDatabase();
+      await using database = await cluster().newDatabase();
       await database.run('CREATE SCHEMA "Moved"', "CREATE SCHEMA moved");
       await using server = await open(as("mover", database.url));
       expect(await server.add(FERN)).toEqual(["added"]);
 
-      await cluster.run("ALTER ROLE mover SET search_path = moved");
+      await cluster().run("ALTER ROLE mover SET search_path = moved");
       await database.run('CREATE TABLE moved.plants (LIKE "Moved".plants)');
       await disconnect(database);
       expect(await server.add(FERN)).toEqual(["present"]);
@@ -259,7 +256,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
   test.concurrent(
     "makes no second set of tables in a schema that search_path finds first",
     async () => {
-      await cluster.run("CREATE ROLE doubled SUPERUSER LOGIN");
+      await cluster().run("CREATE ROLE doubled SUPERUSER LOGIN");
       await using database = await withTables();
       await database.run("CREATE SCHEMA doubled");
       const refusal = new Error(
@@ -282,8 +279,8 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
   test.concurrent(
     "refuses rows that row level security hides, instead of leaving them out",
     async () => {
-      await cluster.run("CREATE ROLE owner LOGIN", "CREATE ROLE reader LOGIN");
-      await using database = await cluster.newDatabase();
+      await cluster().run("CREATE ROLE owner LOGIN", "CREATE ROLE reader LOGIN");
+      await using database = await cluster().newDatabase();
       await database.run("GRANT ALL ON SCHEMA public TO owner");
       await using server = await open(as("owner", database.url));
       expect(await server.add(FERN, { id: 9n, name: "Ivy" })).toEqual(["added", "added"]);
