@@ -2,7 +2,7 @@ import { SCOPES } from "../auth/authenticate.ts";
 import { sha256 } from "../auth/sha256.ts";
 import { mintToken } from "../auth/token_format.ts";
 import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
-import type { TokenReader } from "../database/adapter.ts";
+import type { OpenTokens } from "../database/adapter.ts";
 import { type RefusedAction, toCommandError } from "../database/adapters.ts";
 import { CommandError, ConfigError } from "../errors.ts";
 import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
@@ -28,58 +28,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
       DATABASE_FLAG,
     ],
     example: "token create greenhouse --expires 90d",
-    async run({ argument: name, flags, adapter, io }) {
-      const { name: database, openForWriting } = await adapter();
-      const { expires, scope } = flags;
-      const lifetimeMs =
-        typeof expires === "string"
-          ? parseLifetime({ name: "--expires", text: expires })
-          : undefined;
-      const scopes =
-        typeof scope === "string"
-          ? [parseChoice({ name: "--scope", text: scope }, SCOPES)]
-          : SCOPES;
-
-      // People type names in shells, and read them in tables.
-      if (!/^[\w.@-]{1,64}$/.test(name)) {
-        const expected = 'expected 1 to 64 letters, digits, ".", "_", "@" or "-"';
-        throw new ConfigError(`Cannot use token name ${quoted(name)}: ${expected}`);
-      }
-
-      const createdAt = new Date();
-      const expiresAt =
-        lifetimeMs === undefined ? null : new Date(createdAt.getTime() + lifetimeMs);
-      const token = mintToken(sha256);
-      const record = { name, digest: sha256(token), createdAt, expiresAt, scopes };
-
-      const action = `create token "${name}"`;
-      const advice = `a token of this name may exist now although its secret was not shown: remove it with plant-store token delete ${name}`;
-      const onCreate = () => io.stderr(`Created database "${database}".\n`);
-      const opening = () => openForWriting({ create: true, onCreate });
-
-      await withTokens(opening, { action, database, advice }, async (tokens) => {
-        if (!(await tokens.add(record))) {
-          const isRevoked = (await tokens.list()).some(
-            (known) => known.name === name && known.revokedAt !== null,
-          );
-          const free = `a revoked token has this name; free it with plant-store token delete ${name}`;
-          throw new CommandError(
-            `Cannot ${action} in "${database}": ${isRevoked ? free : "the name is taken"}`,
-          );
-        }
-
-        // A token that could not be printed is lost, but it would be accepted.
-        await writeOutput(io, `${token}\n`).catch(async (error) => {
-          await tokens.delete(name);
-          throw error;
-        });
-
-        const end = expiresAt ? `It expires ${expiresAt.toISOString()}.` : "It does not expire.";
-        io.stderr(
-          `Created token "${name}" in "${database}". Save it: it cannot be shown again. ${end}\n`,
-        );
-      });
-    },
+    run: createToken,
   },
   {
     usage: "list",
@@ -136,13 +85,65 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
   },
 ];
 
+async function createToken({ argument: name, flags, adapter, io }: Call): Promise<void> {
+  const { name: database, openForWriting } = await adapter();
+
+  const { expires, scope } = flags;
+  const lifetimeMs =
+    typeof expires === "string" ? parseLifetime({ name: "--expires", text: expires }) : undefined;
+  const scopes =
+    typeof scope === "string" ? [parseChoice({ name: "--scope", text: scope }, SCOPES)] : SCOPES;
+
+  // People type names in shells, and read them in tables.
+  if (!/^[\w.@-]{1,64}$/.test(name)) {
+    const expected = 'expected 1 to 64 letters, digits, ".", "_", "@" or "-"';
+    throw new ConfigError(`Cannot use token name ${quoted(name)}: ${expected}`);
+  }
+
+  const token = mintToken(sha256);
+  const createdAt = new Date();
+  const expiresAt = lifetimeMs === undefined ? null : new Date(createdAt.getTime() + lifetimeMs);
+  const record = { name, digest: sha256(token), createdAt, expiresAt, scopes };
+
+  const action = `create token "${name}"`;
+  const advice = `a token of this name may exist now although its secret was not shown: remove it with plant-store token delete ${name}`;
+  const onCreate = () => io.stderr(`Created database "${database}".\n`);
+  const open = () => openForWriting({ create: true, onCreate });
+
+  await withTokens(open, { action, database, advice }, async (tokens) => {
+    if (!(await tokens.add(record))) {
+      const reason = await whyNotAdded(tokens, name);
+      throw new CommandError(`Cannot ${action} in "${database}": ${reason}`);
+    }
+
+    // A token that could not be printed is lost, but it would be accepted.
+    await writeOutput(io, `${token}\n`).catch(async (error) => {
+      await tokens.delete(name);
+      throw error;
+    });
+
+    const end = expiresAt ? `It expires ${expiresAt.toISOString()}.` : "It does not expire.";
+    io.stderr(
+      `Created token "${name}" in "${database}". Save it: it cannot be shown again. ${end}\n`,
+    );
+  });
+}
+
+async function whyNotAdded(tokens: TokenStore, name: string): Promise<string> {
+  const known = (await tokens.list()).find((token) => token.name === name);
+  if (known === undefined || known.revokedAt === null) return "the name is taken";
+
+  return `a revoked token has this name; free it with plant-store token delete ${name}`;
+}
+
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as const;
 
-/** Returns milliseconds. */
+/** Parses how long a token is accepted. Returns milliseconds. */
 function parseLifetime(input: Input): number {
   const [, count = "0", unit = ""] = /^(\d{1,4})([mhdw]?)$/.exec(input.text) ?? [];
   const lifetime = Number(count) * (UNIT_MS[unit as keyof typeof UNIT_MS] ?? 0);
   if (lifetime > 0) return lifetime;
+
   const units = "m, h, d or w for minutes, hours, days or weeks";
   if (Number(count) > 0)
     throw refusal(input, `expected a unit behind the number: ${units}, such as ${count}d`);
@@ -170,7 +171,7 @@ async function changeTokens(
 
 /** Opens the tokens of a database, runs a command on them, and closes the database. */
 async function withTokens(
-  open: () => Promise<TokenReader>,
+  open: () => Promise<OpenTokens>,
   refused: RefusedAction,
   run: (tokens: TokenStore) => Promise<void>,
 ): Promise<void> {
@@ -206,6 +207,7 @@ function table(records: readonly TokenRecord[]): string {
     return [token.name, tokenStatus(token), token.scopes.join(" "), ...times];
   });
   const lines = [HEADER, ...rows];
+
   const widths = HEADER.map((_, column) =>
     Math.max(...lines.map((line) => line[column]?.length ?? 0)),
   );

@@ -28,10 +28,10 @@ export interface DatabaseAdapter {
   openForWriting(options?: WritingOptions): Promise<Database>;
 
   /** Opens the plants for a command that only reads: creates no database, and changes none. */
-  openPlants(): Promise<PlantReader>;
+  openPlants(): Promise<OpenPlants>;
 
   /** Opens the tokens for a command that only reads: creates no database. */
-  openTokens(): Promise<TokenReader>;
+  openTokens(): Promise<OpenTokens>;
 
   /**
    * Reads the whole database for corruption, even while a server writes to it.
@@ -101,13 +101,13 @@ export interface WritingOptions {
 }
 
 /**
- * The plants of a database, for reading only. `pages` also throws if plants may be missing from a
- * corrupt database.
+ * The plants of a database, for reading only, until they are disposed of. `pages` also throws if
+ * plants may be missing from a corrupt database.
  */
-export type PlantReader = Pick<Database, "pages"> & AsyncDisposable;
+export type OpenPlants = Pick<Database, "pages"> & AsyncDisposable;
 
-/** The tokens of a database. */
-export type TokenReader = Pick<Database, "tokens"> & AsyncDisposable;
+/** The tokens of a database, until they are disposed of. */
+export type OpenTokens = Pick<Database, "tokens"> & AsyncDisposable;
 
 /** How to read a whole database. */
 export interface ReadOptions {

@@ -9,7 +9,7 @@ import {
   samePlant,
   textLength,
 } from "../../plant/plant.ts";
-import type { PlantReader } from "../adapter.ts";
+import type { OpenPlants } from "../adapter.ts";
 import {
   type AddOutcome,
   DatabaseError,
@@ -72,7 +72,7 @@ function toPlant(row: PlantRow): NewPlant {
  *
  * @throws {DatabaseError} If there is no such file, or it cannot be read.
  */
-export function openPlants(path: string): PlantReader {
+export function openPlants(path: string): OpenPlants {
   const client = connect(path, { access: "read" });
   const marker = corruptionMarker(path);
 
