@@ -71,7 +71,9 @@ function settingHelp(setting: Setting<unknown>): string {
   const preset = Object.values(setting.variables).filter(Boolean).join(", ");
   const meaning =
     preset === "" ? sentenceOf(setting) : `${sentenceOf(setting)} (default: ${preset})`;
-  return `  ${names.join(", ")}\n${new Help().boxWrap(meaning, WIDTH - INDENT).replace(/^/gm, " ".repeat(INDENT))}`;
+  const wrapped = new Help().boxWrap(meaning, WIDTH - INDENT);
+
+  return `  ${names.join(", ")}\n${wrapped.replace(/^/gm, " ".repeat(INDENT))}`;
 }
 
 /** The meaning as a sentence in plain text. The README has it as Markdown. */

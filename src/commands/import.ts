@@ -29,6 +29,7 @@ export const importPlants: Subcommand = {
 async function run({ argument: source, flags, config, io }: Call): Promise<void> {
   const { database: location, maxBodyBytes } = await config();
   const { name: database, openForWriting } = await adapterOf(location);
+
   // A line must have room for any plant that the API accepts: its id may be written longer.
   const maxLineBytes = Math.max(2 ** 26, maxBodyBytes + 64);
   const input = openInput(source, io);
@@ -49,18 +50,8 @@ async function run({ argument: source, flags, config, io }: Call): Promise<void>
         (await withDeadline(adding, STOP_MS, () => undefined));
       if (added === undefined) break;
 
-      // There is an outcome for each line with a plant, in order.
-      const outcomes = added.values();
-      const reports: string[] = [];
-
-      for (const { number, plant, fault = ERRORS.id_taken.message } of lines) {
-        const outcome = plant && outcomes.next().value;
-        if (outcome === "added" || outcome === "present") counts[outcome]++;
-        else reports.push(`line ${number}: ${fault}\n`);
-        line = number;
-      }
-
-      counts.refused += reports.length;
+      const reports = countOutcomes(counts, lines, added);
+      line = lines.at(-1)?.number ?? line;
 
       progress.print(reports.join(""));
       progress.update({ done: bytes, total: input.size, plants: counts.added + counts.present });
@@ -87,6 +78,30 @@ async function run({ argument: source, flags, config, io }: Call): Promise<void>
   if (refused > 0) throw new QuietFailure();
 }
 
+/**
+ * Adds the outcomes of a batch to the counts.
+ *
+ * @param added The outcome of each line that has a plant, in order.
+ * @returns A message for each line that was refused.
+ */
+function countOutcomes(
+  counts: Record<"added" | "present" | "refused", number>,
+  lines: readonly Line[],
+  added: readonly StoreOutcome[],
+): string[] {
+  const outcomes = added.values();
+  const reports: string[] = [];
+
+  for (const { number, plant, fault = ERRORS.id_taken.message } of lines) {
+    const outcome = plant && outcomes.next().value;
+    if (outcome === "added" || outcome === "present") counts[outcome]++;
+    else reports.push(`line ${number}: ${fault}\n`);
+  }
+
+  counts.refused += reports.length;
+  return reports;
+}
+
 /** How long a batch may take, in milliseconds: it may wait for the lock of another process. */
 const ADD_TIMEOUT_MS = 30_000;
 
@@ -98,7 +113,7 @@ type Input = ReturnType<typeof openInput>;
 
 /** Opens the input before the database, which would be created if there is none. */
 function openInput(source: string, { stdin }: Io) {
-  const failed = (cause: unknown): never => {
+  const refuse = (cause: unknown): never => {
     throw new CommandError(`Cannot read "${source}": ${reasonOf(cause)}`, { cause });
   };
 
@@ -106,13 +121,13 @@ function openInput(source: string, { stdin }: Io) {
     const stats = source === "-" ? undefined : statSync(source);
     const reader = (stats === undefined ? stdin() : streamOf(source, stats)).getReader();
     return {
-      read: () => reader.read().catch(failed),
+      read: () => reader.read().catch(refuse),
       cancel: () => reader.cancel(),
       // A named pipe has no size.
       size: stats?.isFile() ? stats.size : undefined,
     };
   } catch (cause) {
-    return failed(cause);
+    return refuse(cause);
   }
 }
 

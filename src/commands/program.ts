@@ -117,11 +117,13 @@ function declare(parent: Command, subcommands: readonly Subcommand[], action: Ac
 
 /** The end of a command's help. */
 function examples(...lines: string[]): string {
-  return `\nExample${lines.length > 1 ? "s" : ""}:\n${lines.map((line) => `  plant-store ${line}`).join("\n")}`;
+  const heading = lines.length > 1 ? "Examples" : "Example";
+  return `\n${heading}:\n${lines.map((line) => `  plant-store ${line}`).join("\n")}`;
 }
 
 async function readConfig(environment: Environment, flags: Flags, { stop }: Io): Promise<Config> {
   if (!environment["DATABASE_URL_FILE"]) return parseConfig(environment, flags);
+
   // The file may be a pipe without a writer.
   const variables = await withAbort(withDatabaseUrlFile(environment, flags), stop);
   if (variables === undefined) throw new CommandError("Stopped: DATABASE_URL_FILE was not read");
@@ -202,8 +204,10 @@ function complaintOf({ message }: CommanderError, command: Command): string {
 
   const [, flag] = /^error: option '(--\w+).*' argument missing/.exec(message) ?? [];
   if (flag !== undefined) return `${flag} needs a value. See ${path} --help`;
+
   const [, argument] = /^error: missing required argument '(\w+)'/.exec(message) ?? [];
   if (argument !== undefined) return `Missing <${argument}>. See ${path} --help`;
+
   const extra = command.args[command.registeredArguments.length] ?? "";
   return `Unexpected argument ${quoted(extra)}. See ${path} --help`;
 }
@@ -221,6 +225,7 @@ function toExitCode(error: unknown, io: Io): number {
   if (error instanceof SuppressedError) return toExitCode(error.suppressed, io);
   if (error instanceof QuietFailure) return 1;
   if (error instanceof CommanderError) return 2;
+
   const isExpected =
     error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
   io.stderr(`${isExpected ? escapeControls(error.message) : Bun.inspect(error)}\n`);

@@ -27,11 +27,9 @@ async function run({ io, ...call }: Call): Promise<void> {
   const { hasColors: colors, stderr: write } = io;
   using logging = startLogging({ level: config.logLevel, format: logFormat, colors, write });
   const { log } = logging;
-  const lifetime = beginLifetime({
-    signal: io.stop,
-    shutdownTimeoutMs: config.shutdownTimeoutMs,
-    log,
-  });
+
+  const { shutdownTimeoutMs } = config;
+  const lifetime = beginLifetime({ signal: io.stop, shutdownTimeoutMs, log });
   const { stop } = lifetime;
 
   const server = new HttpServer(config);
