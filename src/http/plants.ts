@@ -90,7 +90,7 @@ const ErrorSchema = t.Object(
  * The operation, `POST /plants`, for callers with valid credentials.
  *
  * @param plants Where plants go.
- * @param maxBodyBytes The most a body may have, in bytes.
+ * @param maxBodyBytes The maximum size of a body, in bytes.
  */
 export function plantsApi(plants: Pick<GroupCommit, "add">, maxBodyBytes: number) {
   return new Elysia({ name: "plants" })

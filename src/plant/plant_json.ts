@@ -1,5 +1,5 @@
 import { PlantStoreError } from "../errors.ts";
-import { scanJson } from "./json_scanner.ts";
+import { type JsonScan, scanJson } from "./json_scanner.ts";
 import {
   INT64_MAX,
   INT64_MIN,
@@ -28,13 +28,14 @@ const MAX_DEPTH = 100;
 export function parsePlant(bytes: Uint8Array, subject: Subject = "the body"): NewPlant {
   if (bytes.length === 0)
     throw new PlantStoreError("malformed_json", `${subject} must not be empty`);
-  let text: string;
 
+  let text: string;
   try {
     text = UTF8.decode(bytes);
   } catch {
     throw new PlantStoreError("malformed_json", `${subject} must be UTF-8`);
   }
+
   return checkPlant(parseJson(text, subject), subject);
 }
 
@@ -77,19 +78,28 @@ const MEMBERS = ["id", ...PLANT_FIELDS];
  */
 function scanPlant(text: string, subject: Subject): unknown {
   const scan = scanJson(text, { maxDepth: MAX_DEPTH, names: MEMBERS });
-  if (scan.isJson) {
-    if (scan.sources === undefined) return undefined;
-    const [id, ...texts] = scan.sources;
-    const members = PLANT_FIELDS.map((field, index) => [field, scalarOf(texts[index])]);
-    return { id: idOf(id), ...Object.fromEntries(members) };
-  }
+  if (!scan.isJson) throw malformed(text, subject, scan);
+  if (scan.sources === undefined) return undefined;
 
-  const fault = scan.isTooDeep
-    ? `must not be nested deeper than ${MAX_DEPTH} levels`
-    : `must be valid JSON; it ${scan.offset === text.length ? "ends too early, at" : "breaks at"} ${place(text, scan.offset)}`;
-  throw new PlantStoreError("malformed_json", `${subject} ${fault}`);
+  const [id, ...texts] = scan.sources;
+  const members = PLANT_FIELDS.map((field, index) => [field, scalarOf(texts[index])]);
+  return { id: idOf(id), ...Object.fromEntries(members) };
 }
 
+/** The refusal of a text that is not JSON: says where it breaks, and quotes nothing of it. */
+function malformed(
+  text: string,
+  subject: Subject,
+  { offset, isTooDeep }: JsonScan & { readonly isJson: false },
+): PlantStoreError {
+  const breaks = offset === text.length ? "ends too early, at" : "breaks at";
+  const fault = isTooDeep
+    ? `must not be nested deeper than ${MAX_DEPTH} levels`
+    : `must be valid JSON; it ${breaks} ${placeOf(offset, text)}`;
+  return new PlantStoreError("malformed_json", `${subject} ${fault}`);
+}
+
+/** The value of a member; an empty object for an array or an object. */
 function scalarOf(source: string | undefined): unknown {
   if (source === undefined) return undefined;
   return source.startsWith("{") || source.startsWith("[") ? {} : JSON.parse(source);
@@ -121,14 +131,21 @@ function isWrittenAsInteger(source: string): boolean {
  * Line and column as an editor shows them: from 1, in UTF-16 code units. Names the line if there
  * are several.
  */
-function place(text: string, offset: number): string {
-  let [line, start] = [1, 0];
+function placeOf(offset: number, text: string): string {
+  let line = 1;
+  let lineStart = 0;
+
   for (let at = 0; at < offset; at++) {
-    if (text.charCodeAt(at) === 0x0a) [line, start] = [line + 1, at + 1];
+    if (text.charCodeAt(at) !== NEWLINE) continue;
+    line++;
+    lineStart = at + 1;
   }
-  const column = `column ${offset - start + 1}`;
+
+  const column = `column ${offset - lineStart + 1}`;
   return line === 1 ? column : `line ${line}, ${column}`;
 }
+
+const NEWLINE = 0x0a;
 
 /** What messages call the bytes that a plant is parsed from. */
 export type Subject = "the body" | "the line";
