@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { mkdirSync, utimesSync } from "node:fs";
+import { mkdirSync, utimesSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 
 import { startBrokenGateway } from "../support/broken_gateway.ts";
@@ -18,6 +18,9 @@ import {
 } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
+
+/** That of `https://localhost`, without its endings. */
+const CERTIFICATE = join(ROOT, "test/support/tls/localhost");
 
 /** Where the shell finds the program, as once it is installed. */
 const PATH = `${dirname(executable()[0])}:${process.env["PATH"]}`;
@@ -171,41 +174,17 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
     using home = emptyDirectory();
     const env = { AUTH_TOKENS: TOKEN, TRUST_PROXY: "X-Forwarded-For", ACCESS_LOG: "on" };
     await using server = await startServer({ cwd: home.path, env });
-    const port = freePort();
-    const certificate = join(ROOT, "test/support/tls/localhost");
-    const [nginx = ""] = blocks("A proxy in front", "nginx");
-    const http = nginx
-      .replace("127.0.0.1:3000", new URL(server.url).host)
-      .replace("listen 443 ssl", `listen 127.0.0.1:${port} ssl`)
-      .replace("/etc/nginx/plants.pem", `${certificate}.crt`)
-      .replace("/etc/nginx/plants.key", `${certificate}.key`);
-    const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
-      (name) => `${name}_temp_path ${home.path}/${name};`,
-    );
-    await Bun.write(
-      home.at("nginx.conf"),
-      `daemon off; master_process off; pid ${home.path}/pid; error_log stderr; events {}\nhttp { access_log off; ${temporary.join(" ")}\n${http} }`,
-    );
-    const args = ["-p", home.path, "-e", "stderr", "-c", home.at("nginx.conf")];
-    await using _ = start({ program: ["nginx"], args, cwd: home.path });
+    await using nginx = startNginx(home, server.url);
     const options = {
       headers: { "x-forwarded-for": "192.0.2.9" },
-      tls: { ca: Bun.file(`${certificate}.crt`) },
+      tls: { ca: Bun.file(`${CERTIFICATE}.crt`) },
     };
-    let response: Response | undefined;
-    while (response === undefined) {
-      response = await post(`https://localhost:${port}`, undefined, options).catch(() => undefined);
-      await Bun.sleep(20);
-    }
+    const response = await onceItListens(() => post(nginx.url, undefined, options));
     expect({ status: response.status, body: await response.json() }).toEqual({
       status: 200,
       body: { name: "Fern" },
     });
-    const large = await post(
-      `https://localhost:${port}`,
-      { id: 1, name: "x".repeat(70_000) },
-      options,
-    );
+    const large = await post(nginx.url, { id: 1, name: "x".repeat(70_000) }, options);
     expect({ status: large.status, body: await large.json() }).toMatchObject({
       status: 413,
       body: { error: 4131 },
@@ -215,6 +194,63 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
     expect(line).not.toContain("192.0.2.9");
   },
 );
+
+test.skipIf(skipsWithout("nginx", "nginx-light"))(
+  "the guide's nginx asks for a password on /swagger, and on no other path",
+  async () => {
+    using home = emptyDirectory();
+    await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
+    await Bun.write(home.at("swagger.htpasswd"), "gardener:{PLAIN}secret\n");
+    const [, swagger = ""] = blocks("A proxy in front", "nginx");
+    await using nginx = startNginx(home, server.url, swagger.replace("/etc/nginx", home.path));
+
+    const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
+    const statusOf = async (path: string, headers: Record<string, string> = {}) =>
+      (await fetch(nginx.url + path, { headers, tls })).status;
+    const authorization = `Basic ${btoa("gardener:secret")}`;
+
+    expect(await onceItListens(() => statusOf("/swagger"))).toBe(401);
+    expect(await statusOf("/swagger/json")).toBe(401);
+    expect(await statusOf("/swagger", { authorization })).toBe(200);
+    expect(await statusOf("/swagger/json", { authorization })).toBe(200);
+    expect(await statusOf("/livez")).toBe(200);
+    expect((await post(nginx.url, undefined, { tls })).status).toBe(200);
+  },
+);
+
+/** nginx with the guide's server, and with more in it, in front of the server at a URL. */
+function startNginx(home: ReturnType<typeof emptyDirectory>, target: string, more = "") {
+  const port = freePort();
+  const [block = ""] = blocks("A proxy in front", "nginx");
+  const http = block
+    .replace("127.0.0.1:3000", new URL(target).host)
+    .replace("listen 443 ssl", `listen 127.0.0.1:${port} ssl`)
+    .replace("/etc/nginx/plants.pem", `${CERTIFICATE}.crt`)
+    .replace("/etc/nginx/plants.key", `${CERTIFICATE}.key`)
+    .replace(/}\n$/, `${more}}\n`);
+  const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
+    (name) => `${name}_temp_path ${home.path}/${name};`,
+  );
+
+  writeFileSync(
+    home.at("nginx.conf"),
+    `daemon off; master_process off; pid ${home.path}/pid; error_log stderr; events {}\nhttp { access_log off; ${temporary.join(" ")}\n${http} }`,
+  );
+  const args = ["-p", home.path, "-e", "stderr", "-c", home.at("nginx.conf")];
+  const nginx = start({ program: ["nginx"], args, cwd: home.path });
+  return Object.assign(nginx, { url: `https://localhost:${port}` });
+}
+
+/** What a request returns once a server that is starting listens. */
+async function onceItListens<T>(request: () => Promise<T>): Promise<T> {
+  for (;;) {
+    try {
+      return await request();
+    } catch {
+      await Bun.sleep(20);
+    }
+  }
+}
 
 /**
  * Runs the guide's client in a language with code that stores the largest id through a gateway that
