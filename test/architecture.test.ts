@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 
 import packageJson from "../package.json" with { type: "json" };
+import { skipped } from "./support/missing.ts";
 import { ROOT } from "./support/program.ts";
 
 const SRC = join(ROOT, "src");
@@ -235,9 +236,9 @@ test.each(["mod.ts", "database/contract/mod.ts"])("%s only re-exports, by name",
   expect(statements.length).toBeGreaterThan(3);
 });
 
-const skipsGit = !existsSync(join(ROOT, ".git")) || Bun.which("git") === null;
-if (skipsGit)
-  console.warn("Skipped, what the top level holds: there is no git, or this is no clone");
+const skipsGit =
+  (!existsSync(join(ROOT, ".git")) || Bun.which("git") === null) &&
+  skipped("what the top level holds: there is no git, or this is not a clone");
 
 test.skipIf(skipsGit)("the top level holds what the design lists, and nothing else", async () => {
   const tracked = await new Response(Bun.spawn(["git", "ls-files"], { cwd: ROOT }).stdout).text();

@@ -9,6 +9,7 @@ import {
   worse,
 } from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
+import { skipped } from "../support/missing.ts";
 import { emptyDirectory, type start, type StartOptions, startServer } from "../support/program.ts";
 import { type Disk, makeDisk } from "../support/shim.ts";
 import { stop } from "./health.ts";
@@ -43,10 +44,11 @@ export function skipsTmpfs(): boolean {
   const can =
     process.platform === "linux" && process.getuid?.() === 0 && Bun.which("mount") !== null;
   using directory = emptyDirectory();
-  const skips = !can || !mountTmpfs(directory.path, "size=1m");
-  if (skips) console.warn("Skipped, whatever needs a full disk: a tmpfs cannot be mounted here");
-  else Bun.spawnSync(["umount", directory.path]);
-  return skips;
+  if (!can || !mountTmpfs(directory.path, "size=1m"))
+    return skipped("whatever needs a full disk: a tmpfs cannot be mounted here");
+
+  Bun.spawnSync(["umount", directory.path]);
+  return false;
 }
 
 function mountTmpfs(path: string, options: string): boolean {

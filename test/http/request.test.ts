@@ -17,7 +17,6 @@ const FORWARDED_FOR: readonly (readonly [ForwardedHeader, string, string | undef
   ["X-Forwarded-For", "192.0.2.1,", undefined],
   ["X-Forwarded-For", "<script>", undefined],
   ["X-Forwarded-For", "", undefined],
-  ["X-Forwarded-For", `${"1.1.1.1,".repeat(2_000)}192.0.2.1`, undefined],
   ["Forwarded", "for=192.0.2.1", "192.0.2.1"],
   [
     "Forwarded",
@@ -29,14 +28,18 @@ const FORWARDED_FOR: readonly (readonly [ForwardedHeader, string, string | undef
   ["Forwarded", "for=_hidden", "_hidden"],
   ["Forwarded", "for=unknown", "unknown"],
   ["Forwarded", "proto=https", undefined],
+];
+const TOO_LONG: typeof FORWARDED_FOR = [
+  ["X-Forwarded-For", `${"1.1.1.1,".repeat(2_000)}192.0.2.1`, undefined],
   ["Forwarded", `${";".repeat(15_000)}for=192.0.2.1`, undefined],
 ];
 
-test.each(FORWARDED_FOR)(
-  "forwardedFor() gives the last address in %s: %s",
-  (header, value, address) => {
-    const other = { "X-Forwarded-For": "Forwarded", Forwarded: "X-Forwarded-For" }[header];
-    const headers = new Headers({ [header]: value, [other]: "for=203.0.113.9" });
-    expect(forwardedFor(headers, header)).toBe(address as string);
-  },
-);
+test.each(FORWARDED_FOR)("forwardedFor() gives the last address in %s: %s", expectAddress);
+
+test.each(TOO_LONG)("forwardedFor() gives no address for a very long %s", expectAddress);
+
+function expectAddress(header: ForwardedHeader, value: string, address: string | undefined): void {
+  const other = { "X-Forwarded-For": "Forwarded", Forwarded: "X-Forwarded-For" }[header];
+  const headers = new Headers({ [header]: value, [other]: "for=203.0.113.9" });
+  expect(forwardedFor(headers, header)).toBe(address as string);
+}

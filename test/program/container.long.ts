@@ -5,7 +5,7 @@ import { dirname } from "node:path";
 import { post } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
-import { missing } from "../support/missing.ts";
+import { missing, skipped } from "../support/missing.ts";
 import {
   emptyDirectory,
   exitCodeOf,
@@ -108,8 +108,7 @@ function skipsContainers(): boolean {
     return missing("the guide's container: apt-get install buildah busybox-static");
   }
   const isRoot = process.getuid?.() === 0;
-  if (!isRoot) console.warn("Skipped, the guide's container: buildah needs root here");
-  return !isRoot;
+  return !isRoot && skipped("the guide's container: buildah needs root here");
 }
 
 /**

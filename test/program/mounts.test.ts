@@ -2,6 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 
 import { post, TOKEN } from "../support/client.ts";
+import { skipped } from "../support/missing.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 
@@ -32,9 +33,9 @@ function skipsMounts(): boolean {
   const canMount =
     Bun.which("unshare") !== null &&
     Bun.spawnSync(["unshare", "--mount", "sh", "-c", OVERLAY], { cwd: here.path }).success;
-  if (!canMount)
-    console.warn("Skipped, databases among mounts: mounting needs root, overlayfs, and util-linux");
-  return !canMount;
+  return (
+    !canMount && skipped("databases among mounts: mounting needs root, overlayfs, and util-linux")
+  );
 }
 
 const skips = skipsMounts();

@@ -20,6 +20,7 @@ import { corruptionMarker, markUnsynced } from "../../src/database/sqlite/fail_s
 import { post, TOKEN } from "../support/client.ts";
 import { filesIn } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
+import { skipped } from "../support/missing.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -42,11 +43,10 @@ function runAsOther(cwd: string, ...args: string[]) {
 
 function skipsOtherUser(): boolean {
   const canRun = process.getuid?.() === 0 && runAsOther("/", "--version").exitCode === 0;
-  if (!canRun)
-    console.warn(
-      "Skipped, what another user gets to see: it needs root, and a checkout that all may read",
-    );
-  return !canRun;
+  return (
+    !canRun &&
+    skipped("what another user gets to see: it needs root, and a checkout that all may read")
+  );
 }
 
 /** A directory of another user, with the database that this user has made. */

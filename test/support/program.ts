@@ -4,6 +4,7 @@ import { join } from "node:path";
 
 import { withDeadline } from "../../src/async/deadline.ts";
 import { executable } from "./executable.ts";
+import { skipped } from "./missing.ts";
 import { scaled } from "./scale.ts";
 
 /** What one of the long tests may take, in milliseconds: it goes on for minutes by design. */
@@ -23,9 +24,10 @@ export const FROM_SOURCE = [process.execPath, join(ROOT, "src/main.ts")];
 
 /** Whether what a process holds cannot be seen here. Says so, for the tests that skip themselves. */
 export function skipsProc(): boolean {
-  const skips = process.platform !== "linux";
-  if (skips) console.warn("Skipped, whatever looks into a process from outside: /proc is Linux's");
-  return skips;
+  return (
+    process.platform !== "linux" &&
+    skipped("whatever looks into a process from outside: /proc is Linux's")
+  );
 }
 
 /** A new empty directory, and paths in it; gone at the end of the scope. */

@@ -9,7 +9,7 @@ import { PostgresFailure } from "../../../src/database/postgres/errors.ts";
 import { failover } from "../../../src/database/postgres/failover.ts";
 import { describeHost, parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
-import { missing } from "../../support/missing.ts";
+import { missing, skipped } from "../../support/missing.ts";
 import { skipsCluster, startCluster } from "../../support/postgres.ts";
 import { openDatabase, withCluster } from "../../support/postgres_database.ts";
 import { emptyDirectory, freePort, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -564,11 +564,8 @@ describe.skipIf(skipsCluster())("failover()", () => {
 
 /** Says so, for the test that skips itself. */
 function skipsPooler(): boolean {
-  const isRoot = process.getuid?.() === 0;
-  if (!isRoot) console.warn("Skipped, a real pooler: it needs root");
-  return (
-    !isRoot || (Bun.which("pgbouncer") === null && missing("a real pooler: there is no pgbouncer"))
-  );
+  if (process.getuid?.() !== 0) return skipped("a real pooler: it needs root");
+  return Bun.which("pgbouncer") === null && missing("a real pooler: there is no pgbouncer");
 }
 
 /** Starts PgBouncer with a configuration of its own besides what each has. */

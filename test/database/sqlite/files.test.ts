@@ -21,6 +21,7 @@ import { connect } from "../../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
 import { corruptionMarker } from "../../../src/database/sqlite/fail_stop.ts";
 import { addPlants, openPlants } from "../../../src/database/sqlite/plants.ts";
+import { skipped } from "../../support/missing.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -239,11 +240,9 @@ test("connect() beside a process that removes the WAL just now says nothing of t
 /** May write to the directory of the database in the tests below, and owns nothing else ("nobody"). */
 const OTHER_USER = 65_534;
 
-const skipsOtherUser = process.getuid?.() !== 0;
-if (skipsOtherUser)
-  console.warn(
-    "Skipped, files that another user puts beside a database: giving files away needs root",
-  );
+const skipsOtherUser =
+  process.getuid?.() !== 0 &&
+  skipped("files that another user puts beside a database: giving files away needs root");
 
 /** A database of this user's in a directory that others may write to. */
 function sharedDirectory() {
