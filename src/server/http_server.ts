@@ -236,7 +236,8 @@ async function readCertificate({ certFile, keyFile }: NonNullable<Config["tls"]>
   ]);
 
   try {
-    createSecureContext({ cert, key });
+    // In arrays: an empty text by itself would count as absent.
+    createSecureContext({ cert: [cert], key: [key] });
     return { cert, key, expires: new X509Certificate(cert).validToDate };
   } catch (cause) {
     const files = `TLS_CERT_FILE "${certFile}" with TLS_KEY_FILE "${keyFile}"`;

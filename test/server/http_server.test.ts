@@ -1,9 +1,9 @@
 import { expect, spyOn, test } from "bun:test";
-import { copyFileSync, rmSync } from "node:fs";
-import { open } from "node:fs/promises";
+import { copyFileSync, rmSync, writeFileSync } from "node:fs";
+import { open, readFile } from "node:fs/promises";
 import { join } from "node:path";
 
-import { CommandError } from "../../src/errors.ts";
+import { CommandError, ConfigError } from "../../src/errors.ts";
 import { HttpServer } from "../../src/server/http_server.ts";
 import { parseConfig } from "../../src/settings/settings.ts";
 import { connect, getBytes, postBytes } from "../support/load.ts";
@@ -32,7 +32,7 @@ async function echoServer(directory: string) {
     error: () => new Response(null, { status: 500 }),
   });
 
-  return { server, address, arrived: arrived.promise, cert };
+  return { server, address, arrived: arrived.promise, cert, key };
 }
 
 /** Such a server, and a connection on which it has half of a body. */
@@ -102,6 +102,41 @@ test("a certificate that is loaded while the server stops does not make it liste
 
   expect(await reloaded).toBeUndefined();
   await expect(connect(address)).rejects.toThrow();
+});
+
+test.each(["cert", "key"] as const)(
+  "a %s file that is empty, as in the middle of a renewal, keeps the current certificate",
+  async (file) => {
+    using directory = emptyDirectory();
+    const { server, address, [file]: path } = await echoServer(directory.path);
+    writeFileSync(path, "");
+
+    await expect(server.reloadCertificate()).rejects.toThrow(ConfigError);
+    const connection = await connect(address);
+    expect(await connection.request(getBytes("/"))).toMatchObject({ status: 200 });
+
+    connection.close();
+    await server.stop(60_000);
+  },
+);
+
+test("a certificate that is a pipe without a writer keeps no thread from other files", async () => {
+  using directory = emptyDirectory();
+  const { server, cert } = await echoServer(directory.path);
+  const pair = await Bun.file(cert).text();
+  rmSync(cert);
+  expect(Bun.spawnSync(["mkfifo", cert]).exitCode).toBe(0);
+
+  // More than there are threads.
+  const reloads = Array.from({ length: navigator.hardwareConcurrency + 1 }, () =>
+    server.reloadCertificate().catch((error) => error),
+  );
+  expect(await readFile(join(ROOT, "test/support/tls/localhost.crt"), "utf8")).toBe(pair);
+
+  // A writer that writes nothing ends them all.
+  await (await open(cert, "w")).close();
+  for (const reload of reloads) expect(await reload).toBeInstanceOf(ConfigError);
+  await server.stop(0);
 });
 
 test("a server that cannot listen with a new certificate, for example on an address that is gone, says so", async () => {
