@@ -1,56 +1,44 @@
-import { constants } from "node:fs";
-import { open } from "node:fs/promises";
-
 import type { Logger } from "@logtape/logtape";
 
 import { ConfigError, reasonOf } from "../errors.ts";
 import { parseDatabaseUrl, parseTokens } from "./parsers.ts";
 import type { Config, Environment, Flags } from "./settings.ts";
 
-/** The maximum size of a file of secrets, in bytes: `/dev/zero` is not one. */
+/** The maximum size of a file of secrets, in bytes. */
 const MAX_BYTES = 2 ** 20;
 /**
  * How long reading one may take, in milliseconds. The writer of a pipe may have to fetch the secret
  * first.
  */
 const TIMEOUT_MS = 30_000;
-/** How often to read from an empty pipe, in milliseconds. */
-const POLL_MS = 20;
 
 /**
  * Reads a file of secrets: a regular file, or a pipe that a program writes the secret to. Blocks no
- * thread, even while the pipe has no writer.
+ * thread, even while the pipe has no writer: for streams, Bun asks the system to report new bytes.
  *
  * @param name The setting that names the file.
  * @throws {ConfigError} If the file cannot be read within 30 seconds, or holds more than a
  *   mebibyte.
  */
 export async function readSecretFile(name: string, path: string): Promise<string> {
-  const deadline = performance.now() + TIMEOUT_MS;
+  const deadline = AbortSignal.timeout(TIMEOUT_MS);
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+
+  const content = new WritableStream<Uint8Array>({
+    write(chunk) {
+      chunks.push(chunk);
+      length += chunk.length;
+      if (length > MAX_BYTES) throw new Error(`expected at most ${MAX_BYTES} bytes`);
+    },
+  });
+
   try {
-    await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
-    const isPipe = (await file.stat()).isFIFO();
-    const bytes = Buffer.alloc(MAX_BYTES + 1);
-    let length = 0;
-
-    while (length < bytes.length) {
-      const read = await file.read(bytes, length, bytes.length - length, null).catch((error) => {
-        // The writer of a pipe has not written yet.
-        if (error.code !== "EAGAIN") throw error;
-      });
-      // A pipe without a writer reads as if it had ended.
-      if (read?.bytesRead === 0 && (length > 0 || !isPipe))
-        return bytes.toString("utf8", 0, length);
-
-      length += read?.bytesRead ?? 0;
-      if (performance.now() > deadline)
-        throw new Error(`it did not end within ${TIMEOUT_MS / 1_000} seconds`);
-      if (!read?.bytesRead) await Bun.sleep(POLL_MS);
-    }
-
-    throw new Error(`expected at most ${MAX_BYTES} bytes`);
+    await Bun.file(path).stream().pipeTo(content, { signal: deadline });
+    return Buffer.concat(chunks).toString();
   } catch (cause) {
-    throw cannotUse(name, path, reasonOf(cause));
+    const late = `it did not end within ${TIMEOUT_MS / 1_000} seconds`;
+    throw cannotUse(name, path, deadline.aborted ? late : reasonOf(cause));
   }
 }
 

@@ -98,7 +98,7 @@ test("TLS files that are missing, not PEM or not a pair stop the start with one 
     [
       `${TLS}/localhost.crt`,
       "/dev/zero",
-      'Cannot use TLS_KEY_FILE "/dev/zero": expected at most 1048576 bytes',
+      'Cannot use TLS_KEY_FILE "/dev/zero": operation not permitted',
     ],
     [
       `${TLS}/localhost.crt`,
