@@ -183,6 +183,19 @@ export class PlantStoreError extends Error {
 const engine = Error as ErrorConstructor & { stackTraceLimit?: number | undefined };
 
 /**
+ * The limits of the API, unless an operator or a program that embeds it sets others.
+ *
+ * - `maxBodyBytes`: the maximum size of a body, in bytes.
+ * - `queueLimit`: how many plants may be pending or in flight at once.
+ * - `requestTimeoutMs`: how long storing a plant may take, in milliseconds.
+ */
+export const DEFAULT_LIMITS = {
+  maxBodyBytes: 65_536,
+  queueLimit: 10_000,
+  requestTimeoutMs: 5_000,
+} as const;
+
+/**
  * Checks a number that a program gives to the module: `NaN` compares as false, and would be no
  * limit at all.
  *
@@ -200,7 +213,7 @@ export function requireNumber(
 }
 
 /**
- * The most milliseconds that a timer takes: with more, it fires at once (HTML standard, section
+ * The maximum time of a timer, in milliseconds: with more, it fires at once (HTML standard, section
  * 8.6).
  */
 export const MAX_TIMER_MS = 2 ** 31 - 1;

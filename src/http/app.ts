@@ -8,7 +8,7 @@ import {
 } from "elysia";
 
 import type { Authenticate, Scope } from "../auth/authenticate.ts";
-import { requireNumber } from "../errors.ts";
+import { DEFAULT_LIMITS, requireNumber } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { bearerGuard } from "./bearer_guard.ts";
 import { corsFor } from "./cors.ts";
@@ -109,7 +109,7 @@ export function createApp(options: AppOptions) {
     corsOrigins = [],
     docsFiles,
     isShuttingDown = () => false,
-    maxBodyBytes = 65_536,
+    maxBodyBytes = DEFAULT_LIMITS.maxBodyBytes,
     observer = CONSOLE,
     renderMetrics,
   } = options;

@@ -1,7 +1,7 @@
 import { staticTokenFault } from "../auth/token_format.ts";
 import type { DatabaseLocation } from "../database/adapters.ts";
 import { parsePostgresUrl } from "../database/postgres/url.ts";
-import { ConfigError } from "../errors.ts";
+import { ConfigError, MAX_TIMER_MS } from "../errors.ts";
 
 /** A text that an operator typed, and the variable or the flag that it was typed for. */
 export interface Input {
@@ -34,8 +34,7 @@ export function parseInteger(input: Input, min: number, max = Number.MAX_SAFE_IN
 
 /** Parses a time limit in milliseconds. */
 export function parseTimeout(input: Input): number {
-  // Timers of the web take 32 bits.
-  return parseInteger(input, 1, 2 ** 31 - 1);
+  return parseInteger(input, 1, MAX_TIMER_MS);
 }
 
 /** Parses one of several words. */

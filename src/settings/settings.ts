@@ -1,5 +1,6 @@
 import { JWT_ALGORITHMS } from "../auth/jwt.ts";
 import { describeHost } from "../database/postgres/url.ts";
+import { DEFAULT_LIMITS } from "../errors.ts";
 import {
   type Input,
   isComplete,
@@ -155,17 +156,17 @@ export const SETTINGS = {
     parse: (environment) => environment.text === "production",
   }),
   maxBodyBytes: setting("Limits", {
-    variables: { MAX_BODY_BYTES: "65536" },
+    variables: { MAX_BODY_BYTES: String(DEFAULT_LIMITS.maxBodyBytes) },
     meaning: "maximum size of a request's body, in bytes",
     parse: (bytes) => parseInteger(bytes, 1),
   }),
   queueLimit: setting("Limits", {
-    variables: { QUEUE_LIMIT: "10000" },
+    variables: { QUEUE_LIMIT: String(DEFAULT_LIMITS.queueLimit) },
     meaning: "plants that may wait for a commit",
     parse: (plants) => parseInteger(plants, 1),
   }),
   requestTimeoutMs: setting("Limits", {
-    variables: { REQUEST_TIMEOUT_MS: "5000" },
+    variables: { REQUEST_TIMEOUT_MS: String(DEFAULT_LIMITS.requestTimeoutMs) },
     meaning: "from the body's end to the response, in milliseconds",
     parse: parseTimeout,
   }),

@@ -1,3 +1,5 @@
+import { DEFAULT_LIMITS } from "../../errors.ts";
+
 /** An id that met another transaction's lock, by `performance.now()`. */
 export interface HeldId {
   readonly metAt: number;
@@ -40,8 +42,8 @@ export function refusedMs(count: number): number {
   return Math.min(Math.max(REFUSED_MS, count * REFUSED_MS_PER_ID), LONGEST_REFUSED_MS);
 }
 
-/** How many ids are remembered: as many as a full queue has. */
-const MAX_HELD = 10_000;
+/** How many ids are remembered: as many as a full queue has by default. */
+const MAX_HELD = DEFAULT_LIMITS.queueLimit;
 /** How long an id is remembered that is not sent again, in milliseconds. */
 const REMEMBERED_MS = 30_000;
 
