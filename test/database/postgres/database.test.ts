@@ -4,18 +4,23 @@ import type { Database } from "../../../src/database/database.ts";
 import { openPostgres } from "../../../src/database/postgres/database.ts";
 import { parsePostgresUrl, type PostgresUrl } from "../../../src/database/postgres/url.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
-import { skipsDatabase, startDatabase } from "../../support/postgres.ts";
+import { databaseAt, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-describe.skipIf(skipsDatabase())("PostgreSQL", () => {
-  let postgres: Awaited<ReturnType<typeof startDatabase>>;
+/** A database of the reader's own: the contract runs on any PostgreSQL there is. */
+const OWN_URL = process.env["TEST_DATABASE_URL"];
+
+const title = OWN_URL === undefined ? "PostgreSQL" : `PostgreSQL at ${new URL(OWN_URL).host}`;
+
+describe.skipIf(OWN_URL === undefined && skipsCluster())(title, () => {
+  let postgres: ReturnType<typeof databaseAt>;
   let url: PostgresUrl;
   let database: Database;
 
   beforeAll(async () => {
-    postgres = await startDatabase();
+    postgres = OWN_URL === undefined ? await startCluster() : databaseAt(OWN_URL);
     url = parsePostgresUrl(await postgres.emptyDatabase());
     database = await openPostgres(url);
   });
