@@ -1,4 +1,3 @@
-import { isUtf8 } from "node:buffer";
 import {
   accessSync,
   closeSync,
@@ -25,7 +24,7 @@ import { DatabaseError } from "../database.ts";
  * links, and names the files beside the database after the target.
  *
  * @throws {DatabaseError} If the path is a directory, or a link to a file that does not exist, or
- *   in no directory.
+ *   in no directory, or not UTF-8.
  * @throws {Error} The system's, if the path cannot be resolved.
  */
 export function databaseFile(path: string): string {
@@ -35,7 +34,7 @@ export function databaseFile(path: string): string {
   if (/\/\.?$/.test(file)) throw new DatabaseError("it is not a file");
 
   try {
-    return realPath(file) ?? path;
+    return requireUtf8(realpathSync.native(file));
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOTDIR") throw new DatabaseError("it is not a file");
@@ -50,17 +49,13 @@ export function databaseFile(path: string): string {
   if (link !== undefined) return databaseFile(path);
 
   if (!existsSync(dirname(file))) throw new DatabaseError("there is no such directory");
-  const directory = realPath(dirname(file));
-  return directory === undefined ? path : join(directory, basename(file));
+  return requireUtf8(join(realpathSync.native(dirname(file)), basename(file)));
 }
 
-/**
- * `undefined` if the real path is not UTF-8, which a string cannot hold: then the given path has to
- * do.
- */
-function realPath(path: string): string | undefined {
-  const real = realpathSync.native(path, "buffer");
-  return isUtf8(real) ? real.toString() : undefined;
+/** A string has U+FFFD for bytes that are not UTF-8, so it may be the path of another file. */
+function requireUtf8(path: string): string {
+  if (path.includes("\uFFFD")) throw new DatabaseError("its path is not UTF-8; move it");
+  return path;
 }
 
 /** The WAL of a database, beside the file itself. */

@@ -19,7 +19,6 @@ import { DatabaseError } from "../../../src/database/database.ts";
 import { openSqliteWorker, sqliteAdapter } from "../../../src/database/sqlite/adapter.ts";
 import { connect } from "../../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
-import { corruptionMarker } from "../../../src/database/sqlite/fail_stop.ts";
 import { addPlants, openPlants } from "../../../src/database/sqlite/plants.ts";
 import { skipped } from "../../support/missing.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -178,36 +177,28 @@ test.each(LOSSES)("%s is noticed while the database is open", async (_what, lose
   await expect(add()).rejects.toMatchObject({ code: "storage_unavailable" });
 });
 
-test("connect() in a directory whose name is not UTF-8 makes the file there", () => {
-  using directory = emptyDirectory();
-  const script = `${PRELUDE} connect("plants.db").close(); connect("plants.db", { access: "read" }).close();`;
-  const enter = 'cd "$1" && mkdir "$(printf "caf\\351")" && cd caf* && "$2" -e "$3"';
+test.each(ACCESSES)(
+  "connect() for access to %s refuses a path that is not UTF-8, and touches no file of a similar name",
+  (access) => {
+    using directory = emptyDirectory();
+    // In a string, both directories have this name.
+    mkdirSync(directory.at("caf\uFFFD"));
+    const script = `${PRELUDE}
+      try { connect("plants.db", { access: "${access}" }); } catch (error) { console.log(error.message); }`;
+    const enter =
+      'cd "$1" && mkdir "$(printf "caf\\351")" && cd "$(printf "caf\\351")" && "$2" -e "$3"';
+    const args = [directory.path, process.execPath, script];
+    const { stdout } = Bun.spawnSync(["sh", "-c", enter, "sh", ...args]);
+    expect(stdout.toString()).toBe(
+      'Cannot open database "plants.db": its path is not UTF-8; move it\n',
+    );
+    expect(readdirSync(directory.at("caf\uFFFD"))).toEqual([]);
 
-  const { exitCode, stderr } = Bun.spawnSync([
-    "sh",
-    "-c",
-    enter,
-    "sh",
-    directory.path,
-    process.execPath,
-    script,
-  ]);
-
-  expect([exitCode, stderr.toString()]).toEqual([0, ""]);
-  expect(readdirSync(directory.path, "buffer").map((name) => name.toString("latin1"))).toEqual([
-    "caf\xe9",
-  ]);
-});
-
-test("a file's name may have the character that stands for what is not UTF-8: its marker is found by a link", () => {
-  using directory = emptyDirectory();
-  const file = directory.at("\uFFFD.db");
-  const link = directory.at("link.db");
-  connect(file).close();
-  symlinkSync(file, link);
-  corruptionMarker(file).write("found before");
-  expect(corruptionMarker(link).finding()).toBe("found before");
-});
+    // As the file itself is called by an argument that is not UTF-8.
+    expect(() => connect(directory.at("\uFFFD.db"), { access })).toThrow("its path is not UTF-8");
+    expect(readdirSync(directory.path)).toHaveLength(2);
+  },
+);
 
 /**
  * Makes and removes the files beside a database again and again, as processes do that open and
