@@ -135,7 +135,7 @@ const REFUSED: [string, (here: World) => void, string][] = [
   [
     "is another program's",
     ({ at }) => change(at, "PRAGMA application_id = 7"),
-    'Cannot restore "bad.db": Cannot open database "HERE/bad.db": it is not a plant-store\'s database\n',
+    'Cannot restore "bad.db": Cannot open database "HERE/bad.db": it belongs to another application\n',
   ],
   [
     "is of a newer version",

@@ -8,8 +8,8 @@ const change = (file: string, from: string, to: string): readonly [Mutation] => 
 /** Commits without waiting for the disk: the negative control of the power loss. */
 export const SYNCHRONOUS_NORMAL = change(
   "database/sqlite/connection.ts",
-  'setPragma(client, "synchronous", "FULL", 2n);',
-  'setPragma(client, "synchronous", "NORMAL", 1n);',
+  'setPragma(client, "synchronous", "FULL", 2);',
+  'setPragma(client, "synchronous", "NORMAL", 1);',
 );
 
 /**
@@ -60,8 +60,8 @@ export const CONTINUE_AFTER_FAILED_FSYNC = change(
 export const CHECKPOINT_INSIDE_SQLITE = [
   ...change(
     "database/sqlite/connection.ts",
-    'setPragma(client, "wal_autocheckpoint", 0, 0n);',
-    'setPragma(client, "wal_autocheckpoint", 1000, 1000n);',
+    'setPragma(client, "wal_autocheckpoint", 0);',
+    'setPragma(client, "wal_autocheckpoint", 1000);',
   ),
   // The Worker's own fsync of the file would fail, too, and end the server.
   ...change("database/sqlite/worker.ts", "    checkpointWorker,\n", ""),
@@ -70,7 +70,7 @@ export const CHECKPOINT_INSIDE_SQLITE = [
 /** Takes what a server before left in the page cache for stored. */
 export const TRUST_PAGE_CACHE = change(
   "database/sqlite/connection.ts",
-  "if (existsSync(unsyncedMarker(client.filename))) resetUnsyncedWal(client);\n  else if (resetsWal) tryToResetWal(client, busyTimeoutMs);",
+  "if (existsSync(unsyncedMarker(client.filename))) resetUnsyncedWal(client, client.filename);\n  else if (resetsWal) tryToResetWal(client, busyTimeoutMs);",
   "",
 );
 

@@ -16,7 +16,8 @@ import {
 import { join } from "node:path";
 
 import { connect } from "../../src/database/sqlite/connection.ts";
-import { corruptionMarker, markUnsynced } from "../../src/database/sqlite/fail_stop.ts";
+import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
+import { markUnsynced } from "../../src/database/sqlite/wal.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { filesIn } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";

@@ -1,19 +1,16 @@
 import { constants } from "bun:sqlite";
-import { existsSync, rmSync } from "node:fs";
+import { existsSync } from "node:fs";
 
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { Client, numberFrom, setPragma } from "./client.ts";
+import { Client } from "./client.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
-import {
-  closeWithoutCheckpoint,
-  markUnsynced,
-  requireUnmarked,
-  unsyncedMarker,
-} from "./fail_stop.ts";
+import { closeWithoutCheckpoint, requireUnmarked } from "./fail_stop.ts";
 import { databaseFile, requireFiles } from "./files.ts";
 import { checkOnOpening } from "./integrity.ts";
-import { APPLICATION_ID, lastMigration, migrate, NEWEST } from "./migrations.ts";
+import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
+import { setPragma } from "./sql_client.ts";
+import { markUnsynced, resetUnsyncedWal, resetWal, unsyncedMarker } from "./wal.ts";
 
 /** How to connect. */
 export interface ConnectOptions {
@@ -72,20 +69,16 @@ function setUp(client: Client, options: ConnectOptions): void {
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
 
   // Refuse what is not ours before the first write: the WAL of a newer plant-store stays as it was.
-  // Count the tables before reading the id: another process may be creating both at this moment, in
-  // one transaction.
-  const hasTables = numberFrom(client, "SELECT count(*) FROM sqlite_schema") > 0;
-  const isOurs = numberFrom(client, "PRAGMA application_id") === APPLICATION_ID;
-  if (access === "read") return requireReadable(client, hasTables, isOurs);
-  if (hasTables && !isOurs) throw new DatabaseError("it belongs to another application");
+  const hasTables = hasOurTables(client);
+  if (access === "read") return requireReadable(client, hasTables);
   if (hasTables) checkOnOpening(client);
   const isUpToDate = hasTables && lastMigration(client) === NEWEST;
 
   // Write through a WAL, with an fsync for each commit. SQLite's own checkpoint hides a failed
   // fsync: `checkpointer` makes all checkpoints.
   beginWalMode(client, busyTimeoutMs);
-  setPragma(client, "synchronous", "FULL", 2n);
-  setPragma(client, "wal_autocheckpoint", 0, 0n);
+  setPragma(client, "synchronous", "FULL", 2);
+  setPragma(client, "wal_autocheckpoint", 0);
 
   // Open the WAL by a first read: a backup is a file without one. From then on this connection holds
   // a lock, and a restore needs that lock to move the file. A file that was moved earlier would be
@@ -94,15 +87,14 @@ function setUp(client: Client, options: ConnectOptions): void {
   if (hasMoved(client)) throw new DatabaseError("it was replaced while it was opened; try again");
 
   // Reset a WAL that is not trusted, and only then migrate.
-  if (existsSync(unsyncedMarker(client.filename))) resetUnsyncedWal(client);
+  if (existsSync(unsyncedMarker(client.filename))) resetUnsyncedWal(client, client.filename);
   else if (resetsWal) tryToResetWal(client, busyTimeoutMs);
   if (!isUpToDate) migrate(client);
 }
 
 /** Requires that a file which is only read has our tables, of no newer version. */
-function requireReadable(client: Client, hasTables: boolean, isOurs: boolean): void {
+function requireReadable(client: Client, hasTables: boolean): void {
   if (!hasTables) throw new DatabaseError("it is empty: no plant-store has created its tables yet");
-  if (!isOurs) throw new DatabaseError("it is not a plant-store's database");
   lastMigration(client);
 }
 
@@ -141,22 +133,6 @@ function beginWalMode(client: Client, busyTimeoutMs: number): void {
   }
 }
 
-/**
- * Resets the WAL after a failed fsync. The kernel considers the pages of that fsync clean, so no
- * later one writes them to the disk. SQLite still finds their transactions in the page cache, and a
- * 200 could rest on them.
- *
- * @throws {DatabaseError} If another process uses the WAL, even one that only reads: it may have
- *   read such transactions.
- */
-function resetUnsyncedWal(client: Client): void {
-  if (!resetWal(client)) throw new DatabaseError(IN_USE);
-  rmSync(unsyncedMarker(client.filename), { force: true });
-}
-
-const IN_USE =
-  "an earlier fsync failed, and another process is reading the WAL; try again when that process has ended";
-
 /** How long to wait for other users of the WAL, in milliseconds: meanwhile no process can write. */
 const RESET_TIMEOUT_MS = 100;
 
@@ -175,20 +151,4 @@ function tryToResetWal(client: Client, busyTimeoutMs: number): void {
   } finally {
     client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   }
-}
-
-/**
- * Moves the WAL into the database, so that the next commit begins the WAL anew. Takes longer for a
- * larger WAL.
- *
- * @returns False if another process uses the WAL: then it was not reset.
- */
-function resetWal(client: Client): boolean {
-  const [[busy, pages] = []] = client.query<never, []>("PRAGMA wal_checkpoint(RESTART)").values();
-  if (busy !== 0n) return false;
-
-  // Any commit will do: it replaces the header of the WAL on the disk, and with it the transactions
-  // that the WAL still has.
-  if (Number(pages) > 0) client.run("PRAGMA user_version = 0");
-  return true;
 }

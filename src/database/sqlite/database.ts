@@ -1,4 +1,3 @@
-import { backoffMs, pause } from "../../async/timers.ts";
 import { ADD_SHARE } from "../adapter.ts";
 import { type Database, keysetPages } from "../database.ts";
 import { checkpointer, type CheckpointerOptions, checkpointMetrics } from "./checkpoint.ts";
@@ -7,6 +6,7 @@ import { CorruptError, isLocked } from "./errors.ts";
 import { closeWithoutCheckpoint, failStopOf } from "./fail_stop.ts";
 import { sameFilesCheck } from "./files.ts";
 import { addPlants, readPage } from "./plants.ts";
+import { whileLocked } from "./sql_client.ts";
 import { type SqliteTokens, sqliteTokens } from "./tokens.ts";
 
 /** A SQLite database on this thread. */
@@ -59,26 +59,12 @@ export function sqliteDatabase(
     });
   }
 
-  /**
-   * Waits between two attempts while another process holds the lock. Waiting inside SQLite blocks
-   * the thread, and with it every other call: a server could not even read which tokens are
-   * revoked.
-   */
+  /** While another process holds the lock, a server can still read which tokens are revoked. */
   async function write<Result>(call: () => Result, timeoutMs = busyTimeoutMs): Promise<Result> {
-    const deadline = performance.now() + timeoutMs;
-
-    for (let attempt = 0; ; attempt++) {
-      try {
-        const result = run(call, 0);
-        requireSameFiles();
-        checkpoint.schedule();
-        return result;
-      } catch (error) {
-        if (!isLocked(error) || performance.now() >= deadline) throw error;
-      }
-
-      await pause(backoffMs(attempt, LONGEST_PAUSE_MS));
-    }
+    const result = await whileLocked(() => run(call, 0), isLocked, timeoutMs);
+    requireSameFiles();
+    checkpoint.schedule();
+    return result;
   }
 
   return {
@@ -102,9 +88,6 @@ export function sqliteDatabase(
     },
   };
 }
-
-/** How long to pause between two attempts, in milliseconds: SQLite itself looks every 100. */
-const LONGEST_PAUSE_MS = 25;
 
 /** Sets SQLite's busy timeout for the next call, if it differs from that of the last one. */
 function busyTimeoutOf(client: Client): (timeoutMs: number) => void {

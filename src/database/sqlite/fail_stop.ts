@@ -4,6 +4,7 @@ import { DatabaseError } from "../database.ts";
 import { Client } from "./client.ts";
 import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
 import { createPrivateFile, databaseFile, identityOf, readTrusted, walBytes } from "./files.ts";
+import { markUnsynced } from "./wal.ts";
 
 /**
  * How long to wait between two looks at the corruption marker, in milliseconds. Another process
@@ -153,27 +154,6 @@ export function corruptionMarker(path: string) {
 export function requireUnmarked(path: string, advice: string): void {
   const finding = corruptionMarker(path).finding();
   if (finding !== undefined) throw new DatabaseError(`it is corrupt (${finding}); ${advice}`);
-}
-
-/**
- * A file beside a database, `plants.db-unsynced`: an fsync of the database or of its WAL failed,
- * and nothing has been done about it. What the next process finds there may be in the page cache
- * only, and no later fsync brings it to the disk.
- */
-export function unsyncedMarker(path: string): string {
-  return `${databaseFile(path)}-unsynced`;
-}
-
-/**
- * Writes the {@linkcode unsyncedMarker} if possible. Not synced itself: a power loss ends the page
- * cache as well.
- */
-export function markUnsynced(path: string): void {
-  try {
-    createPrivateFile(unsyncedMarker(path), "");
-  } catch {
-    // It is there; or the disk that failed is full or read-only by now.
-  }
 }
 
 /**

@@ -84,7 +84,22 @@ export const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
  */
 export function requireFiles(file: string, access: Access): void {
   requirePlace(file);
+  requireDatabaseFile(file, access);
+  if (access === "read") return;
+  // Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first
+  // write.
+  if (!["", "-wal", "-shm"].every((suffix) => canWrite(file + suffix)))
+    throw new DatabaseError(NOT_WRITABLE);
+}
 
+/**
+ * Requires that there is a database file, and no WAL of another one beside it. Creates the file for
+ * the access `create`.
+ *
+ * @param file From {@linkcode databaseFile}.
+ * @throws {DatabaseError} If not.
+ */
+export function requireDatabaseFile(file: string, access: Access): void {
   // A server would create an empty database in the middle of a restore.
   const aside = asideOf(file);
   if (!existsSync(file) && existsSync(aside)) {
@@ -107,12 +122,6 @@ export function requireFiles(file: string, access: Access): void {
     throw new DatabaseError(
       stats ? "it is not a file" : "there is no such file; choose another with --database",
     );
-
-  if (access === "read") return;
-  // Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first
-  // write.
-  if (!["", "-wal", "-shm"].every((suffix) => canWrite(file + suffix)))
-    throw new DatabaseError(NOT_WRITABLE);
 }
 
 /**

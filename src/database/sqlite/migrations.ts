@@ -1,9 +1,11 @@
+import { hash } from "node:crypto";
+
 import plantsAndTokens from "../../../drizzle/sqlite/0000_plants_and_tokens.sql" with { type: "text" };
 import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" with { type: "text" };
 import tokenScopes from "../../../drizzle/sqlite/0002_token_scopes.sql" with { type: "text" };
 import journal from "../../../drizzle/sqlite/meta/_journal.json";
 import { DatabaseError } from "../database.ts";
-import { type Client, numberFrom } from "./client.ts";
+import { numberFrom, type SqlClient, transaction } from "./sql_client.ts";
 
 /** The migrations of drizzle-kit by journal tag, embedded: the executable has no folder to read. */
 const SQL: Readonly<Record<string, string>> = {
@@ -32,25 +34,36 @@ export const APPLICATION_ID = 0x706c6e74;
  *
  * @throws {DatabaseError} If a newer plant-store made the file.
  */
-export function migrate(client: Client): void {
-  client
-    .transaction(() => {
-      client.run(
-        "CREATE TABLE IF NOT EXISTS __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
-      );
-      const applied = lastMigration(client);
+export function migrate(client: SqlClient): void {
+  transaction(client, () => {
+    client.exec(
+      "CREATE TABLE IF NOT EXISTS __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
+    );
+    const applied = lastMigration(client);
 
-      for (const { sql, when } of MIGRATIONS.filter((migration) => migration.when > applied)) {
-        client.run(sql);
-        client.run(`PRAGMA application_id = ${APPLICATION_ID}`);
-        const hash = new Bun.CryptoHasher("sha256").update(sql).digest("hex");
-        client.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES (?, ?)", [
-          hash,
-          when,
-        ]);
-      }
-    })
-    .immediate();
+    for (const { sql, when } of MIGRATIONS.filter((migration) => migration.when > applied)) {
+      client.exec(sql);
+      client.exec(`PRAGMA application_id = ${APPLICATION_ID}`);
+      const digest = hash("sha256", sql);
+      client.exec(
+        `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('${digest}', ${when})`,
+      );
+    }
+  });
+}
+
+/**
+ * Whether a file has our tables; a new one has none.
+ *
+ * @throws {DatabaseError} If it has those of another application.
+ */
+export function hasOurTables(client: SqlClient): boolean {
+  // Count the tables before reading the id: another process may be creating both at this moment, in
+  // one transaction.
+  const hasTables = numberFrom(client, "SELECT count(*) FROM sqlite_schema") > 0;
+  const isOurs = numberFrom(client, "PRAGMA application_id") === APPLICATION_ID;
+  if (hasTables && !isOurs) throw new DatabaseError("it belongs to another application");
+  return hasTables;
 }
 
 /**
@@ -59,7 +72,7 @@ export function migrate(client: Client): void {
  * @throws {DatabaseError} If a newer plant-store made the file: it may store more of a plant than
  *   this one knows.
  */
-export function lastMigration(client: Client): number {
+export function lastMigration(client: SqlClient): number {
   const last = numberFrom(client, "SELECT max(created_at) FROM __drizzle_migrations");
   if (last > NEWEST) throw new DatabaseError("it was made by a newer plant-store");
   return last;
