@@ -25,6 +25,7 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths" | "servers"> =
       "",
       "After a lost connection or a 5xx, send the same plant again. After a 503, wait for `Retry-After` seconds.",
       "After a 4xx, correct the request first. A new token is accepted within five seconds.",
+      "Every response has an `X-Request-Id`, the request's own or a new one. The server's log names it.",
       "",
       "Every error is exactly `error` and `message`. These are all values of `error`:",
       "",
@@ -114,6 +115,7 @@ function onlyJson(
 
 function completeResponse(status: number, response: OpenAPIV3.ResponseObject): void {
   const codes = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) === status);
+  // The first one: Swagger UI's page does not repeat it.
   response.headers = { "X-Request-Id": REQUEST_ID_HEADER, ...headersOf(codes) };
   if (codes.length === 0) return onlyJson(response, RESPONSE_EXAMPLES);
   response.description = codes
