@@ -26,6 +26,7 @@ export const importPlants: Subcommand = {
   run,
 };
 
+/** Adds batch after batch, and prints how many plants were added, present and refused. */
 async function run({ argument: source, flags, config, io }: Call): Promise<void> {
   const { database: location, maxBodyBytes } = await config();
   const { name: database, openForWriting } = await adapterOf(location);

@@ -21,6 +21,10 @@ export const serve: Subcommand = {
   run,
 };
 
+/**
+ * Opens what a server needs, in an order that leaves nothing behind if the start is refused. Runs
+ * the service, and closes the database in any case.
+ */
 async function run({ io, ...call }: Call): Promise<void> {
   const config = await call.config();
   const logFormat = config.logFormat ?? (io.isTerminal ? "pretty" : "json");

@@ -85,6 +85,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
   },
 ];
 
+/** Stores a token, and prints it; deletes it again if it cannot be printed. */
 async function createToken({ argument: name, flags, adapter, io }: Call): Promise<void> {
   const { name: database, openForWriting } = await adapter();
 

@@ -75,6 +75,7 @@ export function memoryStore(): PlantStore {
   return memoryDatabase().plants;
 }
 
+/** The tokens of a {@linkcode memoryDatabase}. */
 function memoryTokens(): TokenStore {
   const tokens = new Map<string, TokenRecord>();
   let revision = 0;

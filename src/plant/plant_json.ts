@@ -189,6 +189,7 @@ function isStorable(value: unknown): value is string {
   return typeof value === "string" && value.isWellFormed() && !value.includes("\0");
 }
 
+/** The refusal of what is not a plant: names every field at fault. */
 function invalidPlant(members: Record<string, unknown>): PlantStoreError {
   const { id } = members;
   const faults = [];

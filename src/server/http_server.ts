@@ -176,6 +176,7 @@ export class HttpServer {
 
 type BunServer = ReturnType<typeof startServer>;
 
+/** Starts Bun's server. Throws a {@linkcode CommandError} if it cannot listen. */
 function startServer(
   { host, port }: HttpServerOptions,
   certificate: Certificate | undefined,

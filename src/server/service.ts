@@ -114,6 +114,7 @@ interface AppParts extends Pick<ServiceOptions, "database" | "server"> {
   readonly stop: AbortSignal;
 }
 
+/** The app, with everything that it needs of the configuration and the other parts. */
 function appOf(
   config: Config,
   { database, server, commits, authenticate, observer, metrics, stop }: AppParts,

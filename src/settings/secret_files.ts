@@ -62,12 +62,15 @@ export async function withDatabaseUrlFile(
   const { DATABASE_URL, [name]: path } = environment;
   if (!path || flag !== undefined) return environment;
   if (DATABASE_URL) throw new ConfigError(`Cannot use both DATABASE_URL and ${name}`);
+
   const text = (await readSecretFile(name, path)).trimEnd();
   if (text === "") throw cannotUse(name, path, "it is empty");
-  // Anything else may be a bare password.
+  // Anything else may be a bare password: no message quotes it.
   if (!/^(?:file|postgres(?:ql)?):[^\p{Cc}]*$/u.test(text)) {
     throw cannotUse(name, path, "expected one line, file:PATH or postgres://…");
   }
+
+  // Refused here, a message names the file and not the variable.
   parseDatabaseUrl({ name: `the URL in ${name}`, text });
   return { ...environment, DATABASE_URL: text };
 }
@@ -97,6 +100,8 @@ export async function readStaticTokens(
 const ENOUGH_BITS = 64;
 
 /**
+ * Logs a warning for each token that is easy to guess, by its place in the list.
+ *
  * Estimates the entropy as if the characters were drawn at random from those that occur. That is
  * about right for a random token, low for a repeated or short word, and too high for a long
  * sentence.

@@ -139,6 +139,7 @@ async function keyFailure({ sslcert, sslkey }: PostgresUrl): Promise<PostgresFai
   }
 }
 
+/** What Bun's client gets: each option, so that no environment variable of libpq's decides one. */
 function clientOptions(
   { host, port }: PostgresHost,
   url: PostgresUrl,
