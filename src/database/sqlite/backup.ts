@@ -182,6 +182,7 @@ function requireUsable(path: string, source: string): string {
 
 const MAKE_BACKUP = "make a backup of that database: plant-store backup";
 
+/** Copies a backup into a draft, and checks the copy: a message names the backup. */
 async function copyAndCheck(source: string, draft: string, { onProgress }: ReadOptions) {
   // Absolute, as the path of the draft in a message is.
   const backup = resolve(source);
@@ -196,7 +197,6 @@ async function copyAndCheck(source: string, draft: string, { onProgress }: ReadO
 
   return checkFile(draft, (finding) => `it is corrupt: ${finding}`, onProgress).catch(
     ({ message }: Error) => {
-      // The user knows the backup, not its copy.
       throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, backup)}`);
     },
   );

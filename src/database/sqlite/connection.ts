@@ -12,6 +12,9 @@ import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
 import { setPragma } from "./sql_client.ts";
 import { markUnsynced, resetUnsyncedWal, resetWal, unsyncedMarker } from "./wal.ts";
 
+/** How long a command waits for the lock of another process, in milliseconds. */
+export const BUSY_TIMEOUT_MS = 5_000;
+
 /** How to connect. */
 export interface ConnectOptions {
   /**
@@ -20,7 +23,11 @@ export interface ConnectOptions {
    * @default {"create"}
    */
   readonly access?: Access;
-  /** How long to wait for the lock of another process, in milliseconds. @default {5_000} */
+  /**
+   * How long to wait for the lock of another process, in milliseconds.
+   *
+   * @default {BUSY_TIMEOUT_MS}
+   */
   readonly busyTimeoutMs?: number;
   /**
    * Whether to reset the WAL, while other writers wait. After a failed fsync it is always reset.
@@ -63,7 +70,7 @@ export function connect(path: string, options: ConnectOptions = {}): Client {
  * corrupt, and no plant is compared with a WAL that is not trusted.
  */
 function setUp(client: Client, options: ConnectOptions): void {
-  const { access, busyTimeoutMs = 5_000, resetsWal = false } = options;
+  const { access, busyTimeoutMs = BUSY_TIMEOUT_MS, resetsWal = false } = options;
 
   // Wait for locks. This comes first, because each later statement may meet one.
   client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);

@@ -2,6 +2,7 @@ import { ADD_SHARE } from "../adapter.ts";
 import { type Database, keysetPages } from "../database.ts";
 import { checkpointer, type CheckpointerOptions, checkpointMetrics } from "./checkpoint.ts";
 import type { Client } from "./client.ts";
+import { BUSY_TIMEOUT_MS } from "./connection.ts";
 import { CorruptError, isLocked } from "./errors.ts";
 import { closeWithoutCheckpoint, failStopOf } from "./fail_stop.ts";
 import { sameFilesCheck } from "./files.ts";
@@ -19,8 +20,9 @@ export interface SqliteDatabase extends Database {
 /** Options of {@linkcode sqliteDatabase}. */
 export interface SqliteDatabaseOptions extends CheckpointerOptions {
   /**
-   * How long calls other than `add` wait for the lock of another process, in milliseconds. @default
-   * {5_000}
+   * How long calls other than `add` wait for the lock of another process, in milliseconds.
+   *
+   * @default {BUSY_TIMEOUT_MS}
    */
   readonly busyTimeoutMs?: number;
 }
@@ -37,13 +39,13 @@ export function sqliteDatabase(
   client: Client,
   options: SqliteDatabaseOptions = {},
 ): SqliteDatabase {
-  const { busyTimeoutMs = 5_000, checkpointWorker: worker } = options;
+  const { busyTimeoutMs = BUSY_TIMEOUT_MS, checkpointWorker: worker } = options;
   const requireSameFiles = sameFilesCheck(client.filename);
 
-  const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
+  const { promise: failed, resolve: resolveFailed } = Promise.withResolvers<Error>();
   const failStop = failStopOf(client, async (failure) => {
     await worker?.close();
-    fail(failure);
+    resolveFailed(failure);
   });
   void worker?.failed.then(failStop.fail);
 
@@ -52,6 +54,7 @@ export function sqliteDatabase(
   const addAll = addPlants(client);
   const pageFrom = readPage(client);
 
+  /** Runs a call, which may wait in SQLite for a lock for so long. */
   function run<Result>(call: () => Result, timeoutMs: number): Result {
     return failStop.run(() => {
       setBusyTimeout(timeoutMs);

@@ -101,6 +101,7 @@ function rangeOf(client: Client): string {
     LEFT JOIN plants AS found ON found.id = stored.id`;
 }
 
+/** Checks the plants, a range of ids at a time, from the largest id down. Yields how many. */
 function* checkPlants(client: Client): Generator<number, number> {
   const range = client.prepare<unknown, [bigint, number]>(rangeOf(client));
   let last = INT64_MAX + 1n;

@@ -78,6 +78,7 @@ async function check(path: string, background: boolean): Promise<Checked> {
   }
 }
 
+/** Runs a check step by step: reports progress to a command, and rests beside a server. */
 async function checkSteps(client: Client, background: boolean): Promise<Checked> {
   const pages = numberFrom(client, "PRAGMA page_count");
   // Counting reads the whole file once more, for a share that only a person wants to see.

@@ -10,7 +10,7 @@ import { decodeBatch, encodeOutcomes } from "./worker_messages.ts";
 /**
  * How long a probe, or a call for tokens, waits for the lock of another process, in milliseconds.
  */
-const BUSY_TIMEOUT_MS = 1_000;
+const SERVER_BUSY_TIMEOUT_MS = 1_000;
 
 let database: SqliteDatabase;
 
@@ -26,7 +26,7 @@ const api = {
     const ready = checkpointWorker.open(path);
 
     database = sqliteDatabase(client, {
-      busyTimeoutMs: BUSY_TIMEOUT_MS,
+      busyTimeoutMs: SERVER_BUSY_TIMEOUT_MS,
       onCheckpointFailed: (error) => emit(serializeError(error)),
       checkpointWorker,
     });

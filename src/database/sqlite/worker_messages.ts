@@ -101,6 +101,7 @@ export async function allTokens(
   );
 }
 
+/** The token of a row, as the port has it. */
 function toRecord([
   ,
   name,
