@@ -6,7 +6,7 @@ export const JSON_FLAG = ["--json", "Print the result as one line of JSON, for p
 
 /**
  * Prints what a command found or did: with `--json` as one line of JSON on stdout, otherwise as
- * people read it. A failed command prints no result: it throws.
+ * people read it. A command that did not do its work has no result: it throws.
  *
  * @param print Prints the result for people.
  */
