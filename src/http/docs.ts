@@ -197,6 +197,7 @@ export function docs(files: DocsFiles) {
  */
 function staticFile(type: string, load: () => Promise<Blob>) {
   let prepared: ReturnType<typeof prepare> | undefined;
+
   return async (requested: Headers): Promise<Response> => {
     prepared ??= prepare(load).catch((error: unknown) => {
       prepared = undefined;
@@ -225,14 +226,16 @@ function staticFile(type: string, load: () => Promise<Blob>) {
   };
 }
 
+/** Loads a file, compresses it, and makes the digest that its ETag has. */
 async function prepare(load: () => Promise<Blob>) {
   const content = await load();
   const compressing = content.stream().pipeThrough(new CompressionStream("gzip"));
   const gzip = new Uint8Array(await new Response(compressing).arrayBuffer());
+
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", gzip));
-  const digest = Array.from(hash.subarray(0, 16), (byte) =>
-    byte.toString(16).padStart(2, "0"),
-  ).join("");
+  const bytes = Array.from(hash.subarray(0, 16));
+  const digest = bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
   // A picture is compressed already.
   return { content, gzip: gzip.length < content.size ? gzip : undefined, digest };
 }

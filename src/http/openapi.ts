@@ -86,6 +86,7 @@ async function generateDocument({ swagger }: typeof Generator): Promise<OpenAPIV
   // These routes are described, and never called.
   const api = plantsApi({ add: async () => "added" }, 0);
   const generator = new Elysia().use(swagger({ documentation: DOCUMENTATION })).use(api);
+
   const response = await generator.handle(new Request("http://localhost/swagger/json"));
   const document: OpenAPIV3.Document = JSON.parse(await response.text(), withoutForeignKeys);
 
@@ -98,6 +99,7 @@ function withoutForeignKeys(key: string, value: unknown): unknown {
   return key === "$id" || key === "additionalProperties" ? undefined : value;
 }
 
+/** Fills in what the generator does not know of an operation. */
 function completeOperation(operation: OpenAPIV3.OperationObject): void {
   onlyJson(operation.requestBody as OpenAPIV3.RequestBodyObject, REQUEST_EXAMPLES);
   for (const [status, response] of Object.entries(operation.responses)) {
@@ -113,14 +115,17 @@ function onlyJson(
   holder.content = { "application/json": { ...holder.content?.["application/json"], examples } };
 }
 
+/** Fills in the description, the headers and the examples of a response. */
 function completeResponse(status: number, response: OpenAPIV3.ResponseObject): void {
   const codes = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) === status);
   // The first one: Swagger UI's page does not repeat it.
   response.headers = { "X-Request-Id": REQUEST_ID_HEADER, ...headersOf(codes) };
   if (codes.length === 0) return onlyJson(response, RESPONSE_EXAMPLES);
+
   response.description = codes
     .map((code) => `${ERRORS[code].error}: ${ERRORS[code].situation}`)
     .join("\n\n");
+
   const examples = codes.map((code) => {
     const { error, message } = ERRORS[code];
     return [code, { summary: String(error), value: { error, message } }];
@@ -146,6 +151,7 @@ const RESPONSE_EXAMPLES = {
 /** Every header that a response to one of these causes may have, with its values by cause. */
 function headersOf(codes: readonly ErrorCode[]): Record<string, OpenAPIV3.HeaderObject> {
   const headers: Record<string, OpenAPIV3.HeaderObject> = {};
+
   for (const code of codes) {
     for (const [name, value] of Object.entries(EXTRA_HEADERS[code] ?? {})) {
       const examples = { ...headers[name]?.examples, [ERRORS[code].error]: { value } };
