@@ -6,9 +6,11 @@ import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
 /** Connects to the servers of a URL, and remembers which of them responded. */
 export function failover(url: PostgresUrl) {
+  /** Those that did not respond when they were last tried. */
   const silent = new Set<PostgresHost>();
   let lastUsed: PostgresHost | undefined;
 
+  /** The order in which servers are tried. */
   function rank(host: PostgresHost): number {
     if (silent.has(host)) return 2;
     return host === lastUsed ? 0 : 1;
@@ -23,8 +25,10 @@ export function failover(url: PostgresUrl) {
       silent.delete(host);
       return connection;
     } catch (error) {
-      if (["DEADLINE", "ERR_POSTGRES_CONNECTION_TIMEOUT"].includes(codeOf(error))) silent.add(host);
+      const isSilent = ["DEADLINE", "ERR_POSTGRES_CONNECTION_TIMEOUT"].includes(codeOf(error));
+      if (isSilent) silent.add(host);
       else silent.delete(host);
+
       throw error;
     }
   }
@@ -86,9 +90,12 @@ async function connectToFirst({
 }: Candidates): Promise<Connection> {
   const accepted = Promise.withResolvers<Connection>();
   let isOver = false;
+  /** Those in flight. */
   const attempts = new Map<PostgresHost, Promise<void>>();
+  /** The last failure of each server. */
   const failures = new Map<PostgresHost, PostgresFailure>();
 
+  /** Tries one server. Never rejects. */
   async function attempt(host: PostgresHost): Promise<void> {
     try {
       const connection = await connect(host);
@@ -107,6 +114,7 @@ async function connectToFirst({
     }
   }
 
+  /** Tries all, again and again, until one accepts or none may respond any more. */
   async function attemptAll(): Promise<Connection> {
     const end = performance.now() + retryMs;
 

@@ -96,9 +96,11 @@ export function corruptionMarker(path: string) {
   const identity = identityOf(path);
   const suffix = "-corrupt";
   const content = () => readTrusted(file, suffix, MARKER_BYTES);
+
   return {
     /** The content of the marker, for `clear`. */
     content,
+
     /** The corruption that was found, in one line; `undefined` if none is known. Reads the disk. */
     finding(): string | undefined {
       try {

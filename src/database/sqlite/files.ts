@@ -340,16 +340,13 @@ export const NOT_WRITABLE =
 export function sameFilesCheck(path: string): () => void {
   // The WAL too: without it the plants that are not checkpointed would be lost.
   const opened = [path, walFile(path)].map((file) => ({ file, identity: identityOf(file) }));
+
   return () => {
     for (const { file, identity } of opened) {
       if (identityOf(file) !== identity) {
-        throw new PlantStoreError(
-          "storage_unavailable",
-          "storage is gone; send the plant again later",
-          {
-            cause: new Error(`"${file}" was removed or replaced while it was open`),
-          },
-        );
+        const cause = new Error(`"${file}" was removed or replaced while it was open`);
+        const message = "storage is gone; send the plant again later";
+        throw new PlantStoreError("storage_unavailable", message, { cause });
       }
     }
   };
