@@ -193,10 +193,10 @@ async function* batchesOf(input: Input, maxBytes: number, stop: AbortSignal) {
     for (const { length, content } of pieces) {
       number++;
       bytes += length + 1;
-      const checked = checkLine(content, maxBytes);
-      if (checked === undefined) continue;
+      const line = checkLine(number, content, maxBytes);
+      if (line === undefined) continue;
 
-      lines.push({ number, ...checked });
+      lines.push(line);
       if (lines.length < BATCH_LINES && bytes - before < BATCH_BYTES) continue;
 
       yield { lines, bytes };
@@ -210,17 +210,21 @@ async function* batchesOf(input: Input, maxBytes: number, stop: AbortSignal) {
 
 /** Checks a line as the API checks a body; returns `undefined` if it is blank. */
 function checkLine(
+  number: number,
   content: Uint8Array | undefined,
   maxBytes: number,
-): Omit<Line, "number"> | undefined {
-  if (content === undefined) return { fault: `the line must have at most ${maxBytes} bytes` };
+): Line | undefined {
+  if (content === undefined) {
+    return { number, fault: `the line must have at most ${maxBytes} bytes` };
+  }
+
   try {
-    return { plant: parsePlant(content, "the line") };
+    return { number, plant: parsePlant(content, "the line") };
   } catch (error) {
     if (!(error instanceof PlantStoreError)) throw error;
     // The decoder drops a byte order mark, which may be all that the first line of a file has.
     const isBlank = /^[ \t\r]*$/.test(new TextDecoder().decode(content));
-    return isBlank ? undefined : { fault: error.message };
+    return isBlank ? undefined : { number, fault: error.message };
   }
 }
 
