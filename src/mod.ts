@@ -7,18 +7,9 @@
 export { type AppOptions, createApp, type RenderMetrics } from "./http/app.ts";
 export { type Authenticate, type Scope, SCOPES, type Verdict } from "./auth/authenticate.ts";
 export type { Commit } from "./group_commit/batch.ts";
-export { memoryDatabase, memoryStore } from "./database/memory.ts";
-export { sha256 } from "./auth/sha256.ts";
+export { memoryStore, memoryTokens } from "./database/memory.ts";
 export { staticTokens } from "./auth/static_tokens.ts";
-export {
-  type AddOptions,
-  type AddOutcome,
-  type Database,
-  DatabaseError,
-  type DatabaseMetric,
-  type PlantStore,
-  type StoreOutcome,
-} from "./database/database.ts";
+export type { AddOptions, AddOutcome, PlantStore, StoreOutcome } from "./database/database.ts";
 export { DOCS_FILES, type DocsFiles } from "./http/docs.ts";
 export {
   type ErrorCode,
@@ -41,7 +32,7 @@ export {
   type JwtOptions,
 } from "./auth/jwt.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
-export { type MintOptions, mintToken, type Sha256 } from "./auth/token_format.ts";
+export { type MintOptions, mintToken } from "./auth/token_format.ts";
 export type {
   NewToken,
   TokenFilter,

@@ -14,7 +14,8 @@ import {
 import { semaphore } from "../async/semaphore.ts";
 import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
 import { ACCEPTED, accepted, type Authenticate, refused, type Verdict } from "./authenticate.ts";
-import { MAX_TOKEN_LENGTH, type Sha256 } from "./token_format.ts";
+import { sha256 } from "./sha256.ts";
+import { MAX_TOKEN_LENGTH } from "./token_format.ts";
 
 const RSA = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] as const;
 const ELLIPTIC_CURVES = ["ES256", "ES384", "ES512", "EdDSA", "Ed25519"] as const;
@@ -50,7 +51,6 @@ export interface JwtOptions {
   readonly scope?: string | undefined;
   /** The algorithms of accepted signatures. @default all of {@linkcode JWT_ALGORITHMS} */
   readonly algorithms?: readonly JwtAlgorithm[] | undefined;
-  readonly sha256: Sha256;
   /** Fetches the keys. @default the platform's `fetch` */
   readonly fetch?: (url: string, init: RequestInit) => Promise<Response>;
   /** How long one fetch of the keys may take, in milliseconds. @default {5_000} */
@@ -86,20 +86,19 @@ export interface JwtOptions {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { jwtAuthenticator, sha256 } from "plant-store";
+ * import { jwtAuthenticator } from "plant-store";
  *
  * const authenticate = jwtAuthenticator({
  *   jwksUrl: new URL("https://id.example.com/jwks"),
  *   issuer: "https://id.example.com/",
  *   audience: "plant-store",
- *   sha256,
  * });
  *
  * assert.deepEqual(await authenticate("no-jwt"), { ok: false, reason: "not a JWT" });
  * ```
  */
 export function jwtAuthenticator(options: JwtOptions): Authenticate {
-  const { audience, clock = () => new Date(), issuer, scope, sha256 } = options;
+  const { audience, clock = () => new Date(), issuer, scope } = options;
 
   // JavaScript has no types, and jose skips the check of a claim whose value is undefined.
   for (const [name, value] of Object.entries({ issuer, audience })) {

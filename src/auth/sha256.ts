@@ -1,18 +1,17 @@
 import { hash } from "node:crypto";
 
-import type { Sha256 } from "./token_format.ts";
-
 /**
- * SHA-256 with `node:crypto`, which Bun, Deno and Node have: many times as fast as `crypto.subtle`
- * for short texts.
+ * SHA-256 (FIPS 180-4) of a text in UTF-8, by `node:crypto`, which Bun, Deno and Node have: many times
+ * as fast as `crypto.subtle` for short texts.
  *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { sha256 } from "plant-store";
- *
- * assert.equal(sha256("a bearer token").length, 32);
- * ```
+ * @returns The digest, in 32 bytes.
  */
-export const sha256 = ((text: string, encoding: "base64" | "buffer" = "buffer") =>
-  hash("sha256", text, encoding)) as Sha256;
+export function sha256(text: string): Uint8Array;
+/** @returns The digest in base64 (RFC 4648, section 4), with its padding: the key of a token. */
+export function sha256(text: string, encoding: "base64"): string;
+export function sha256(
+  text: string,
+  encoding: "base64" | "buffer" = "buffer",
+): Uint8Array | string {
+  return hash("sha256", text, encoding);
+}

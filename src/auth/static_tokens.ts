@@ -31,6 +31,6 @@ export function staticTokens(tokens: readonly string[]): Authenticate {
   return (token) => {
     if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
     if (accepted.has(sha256(token, "base64"))) return ACCEPTED;
-    return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
+    return refused(isMistyped(token) ? "mistyped" : "unknown");
   };
 }

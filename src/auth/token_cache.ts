@@ -1,17 +1,12 @@
 import { ACCEPTED, accepted, refused, SCOPES, type Verdict } from "./authenticate.ts";
-import {
-  digestKey,
-  isMistyped,
-  MAX_TOKEN_LENGTH,
-  requireStaticTokens,
-  type Sha256,
-} from "./token_format.ts";
+import { sha256 } from "./sha256.ts";
+import { digestKey, isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./token_format.ts";
 import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
 
 /** The tokens in memory: validating one costs the same for any number of tokens. */
 export type TokenCache = Awaited<ReturnType<typeof tokenCache>>;
 
-/** What {@linkcode tokenCache} needs. */
+/** Options of {@linkcode tokenCache}. */
 export interface TokenCacheOptions {
   /**
    * Tokens that are accepted without being stored, each as `staticTokens()` takes it.
@@ -19,7 +14,6 @@ export interface TokenCacheOptions {
    * @default none
    */
   readonly staticTokens?: readonly string[];
-  readonly sha256: Sha256;
   /** Milliseconds since 1970 UTC. @default `Date.now` */
   readonly now?: () => number;
 }
@@ -32,13 +26,12 @@ export interface TokenCacheOptions {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { memoryDatabase, mintToken, sha256, tokenCache } from "plant-store";
+ * import { memoryTokens, mintToken, tokenCache } from "plant-store";
  *
- * const { tokens } = memoryDatabase();
- * const cache = await tokenCache(tokens, { sha256 });
- * const token = mintToken(sha256);
- * const record = { name: "greenhouse", digest: sha256(token), createdAt: new Date(), expiresAt: null };
- * await cache.add({ ...record, scopes: ["write"] });
+ * const cache = await tokenCache(memoryTokens());
+ * const { token, digest } = mintToken();
+ * const times = { createdAt: new Date(), expiresAt: null };
+ * await cache.add({ name: "greenhouse", digest, ...times, scopes: ["write"] });
  *
  * assert(cache.authenticate(token).ok);
  * assert.deepEqual(cache.authenticate("another-token"), { ok: false, reason: "unknown" });
@@ -46,7 +39,7 @@ export interface TokenCacheOptions {
  */
 export async function tokenCache(
   store: TokenStore,
-  { staticTokens = [], sha256, now = Date.now }: TokenCacheOptions,
+  { staticTokens = [], now = Date.now }: TokenCacheOptions = {},
 ) {
   requireStaticTokens(staticTokens);
 
@@ -67,7 +60,7 @@ export async function tokenCache(
       if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
 
       const found = known.get(sha256(token, "base64"));
-      if (found === undefined) return refused(isMistyped(token, sha256) ? "mistyped" : "unknown");
+      if (found === undefined) return refused(isMistyped(token) ? "mistyped" : "unknown");
       if (found.isRevoked) return refused(`"${found.name}" is revoked`);
 
       const time = now();

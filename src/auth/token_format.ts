@@ -1,13 +1,4 @@
-/** Hashes text (in UTF-8) with SHA-256 (FIPS 180-4), synchronously. */
-export interface Sha256 {
-  /** The digest, in 32 bytes. */
-  (text: string): Uint8Array;
-  /**
-   * The digest in base64 (RFC 4648, section 4), with its padding: the {@linkcode digestKey} of a
-   * token.
-   */
-  (text: string, encoding: "base64"): string;
-}
+import { sha256 } from "./sha256.ts";
 
 const PREFIX = "plant_";
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -25,18 +16,22 @@ export interface MintOptions {
  * checksum that tells a mistyped token from an unknown one. Its characters need no quotes in a
  * shell or a header (RFC 6750, section 2.1).
  *
+ * @returns The token, for its bearer only, and its SHA-256 digest, to be stored.
+ *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { mintToken, sha256 } from "plant-store";
+ * import { mintToken } from "plant-store";
  *
- * assert.match(mintToken(sha256), /^plant_\w{38}$/);
+ * const { token, digest } = mintToken();
+ *
+ * assert.match(token, /^plant_\w{38}$/);
+ * assert.equal(digest.length, 32);
  * ```
  */
-export function mintToken(
-  sha256: Sha256,
-  { random = (bytes) => crypto.getRandomValues(bytes) }: MintOptions = {},
-): string {
+export function mintToken({
+  random = (bytes) => crypto.getRandomValues(bytes),
+}: MintOptions = {}): { readonly token: string; readonly digest: Uint8Array } {
   let characters = "";
   while (characters.length < RANDOM_CHARACTERS) {
     const bytes = new Uint8Array(RANDOM_CHARACTERS);
@@ -47,17 +42,18 @@ export function mintToken(
     characters += spell(bytes.filter((byte) => byte < 248));
   }
 
-  const token = PREFIX + characters.slice(0, RANDOM_CHARACTERS);
-  return token + checksum(token, sha256);
+  const text = PREFIX + characters.slice(0, RANDOM_CHARACTERS);
+  const token = text + checksum(text);
+  return { token, digest: sha256(token) };
 }
 
 /** Whether a token has our prefix but a wrong checksum. */
-export function isMistyped(token: string, sha256: Sha256): boolean {
+export function isMistyped(token: string): boolean {
   if (!token.startsWith(PREFIX)) return false;
-  return token.slice(-CHECK_CHARACTERS) !== checksum(token.slice(0, -CHECK_CHARACTERS), sha256);
+  return token.slice(-CHECK_CHARACTERS) !== checksum(token.slice(0, -CHECK_CHARACTERS));
 }
 
-function checksum(text: string, sha256: Sha256): string {
+function checksum(text: string): string {
   return spell(sha256(text).subarray(0, CHECK_CHARACTERS));
 }
 

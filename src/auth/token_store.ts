@@ -24,10 +24,10 @@ export type NewToken = Pick<TokenRecord, "name" | "digest" | "createdAt" | "expi
  * @example A token for the greenhouse
  * ```ts
  * import assert from "node:assert/strict";
- * import { memoryDatabase, mintToken, sha256, type TokenStore } from "plant-store";
+ * import { memoryTokens, mintToken, type TokenStore } from "plant-store";
  *
- * const tokens: TokenStore = memoryDatabase().tokens;
- * const digest = sha256(mintToken(sha256));
+ * const tokens: TokenStore = memoryTokens();
+ * const { digest } = mintToken();
  * const createdAt = new Date();
  *
  * assert.equal(await tokens.add({ name: "greenhouse", digest, createdAt, expiresAt: null, scopes: ["write"] }), true);

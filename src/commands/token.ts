@@ -1,5 +1,4 @@
 import { SCOPES } from "../auth/authenticate.ts";
-import { sha256 } from "../auth/sha256.ts";
 import { mintToken } from "../auth/token_format.ts";
 import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
 import type { OpenTokens } from "../database/adapter.ts";
@@ -101,10 +100,10 @@ async function createToken({ argument: name, flags, adapter, io }: Call): Promis
     throw new ConfigError(`Cannot use token name ${quoted(name)}: ${expected}`);
   }
 
-  const token = mintToken(sha256);
+  const { token, digest } = mintToken();
   const createdAt = new Date();
   const expiresAt = lifetimeMs === undefined ? null : new Date(createdAt.getTime() + lifetimeMs);
-  const record = { name, digest: sha256(token), createdAt, expiresAt, scopes };
+  const record = { name, digest, createdAt, expiresAt, scopes };
 
   const action = `create token "${name}"`;
   const advice = `a token of this name may exist now although its secret was not shown: remove it with plant-store token delete ${name}`;

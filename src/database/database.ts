@@ -2,24 +2,8 @@ import type { TokenStore } from "../auth/token_store.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../plant/plant.ts";
 
 /**
- * The port of databases. Whoever opens a database disposes of it. `databaseContract` of
- * `plant-store/testing` holds each adapter to these comments.
- *
- * @example How many plants a database has
- * ```ts
- * import assert from "node:assert/strict";
- * import { type Database, memoryDatabase } from "plant-store";
- *
- * async function countPlants(database: Database): Promise<number> {
- *   let count = 0;
- *   for await (const page of database.pages()) count += page.length;
- *   return count;
- * }
- * const database = memoryDatabase();
- * await database.plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: 1_000 });
- *
- * assert.equal(await countPlants(database), 1);
- * ```
+ * The port of databases. Whoever opens a database disposes of it. `databaseContract()` holds each
+ * adapter to these comments.
  */
 export interface Database extends AsyncDisposable {
   readonly plants: PlantStore;
@@ -56,16 +40,6 @@ export interface DatabaseMetric {
 /**
  * A database must not or cannot be used. The message is for the operator: it names the database,
  * and no secret.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { DatabaseError } from "plant-store";
- *
- * const error = new DatabaseError("Cannot open plants.db: it belongs to another application");
- *
- * assert.equal(error.name, "DatabaseError");
- * ```
  */
 export class DatabaseError extends Error {
   override readonly name = "DatabaseError";

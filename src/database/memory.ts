@@ -14,21 +14,7 @@ import {
   type PlantStore,
 } from "./database.ts";
 
-/**
- * A database in memory, lost when the process ends: for tests, and the smallest example of the
- * port.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { memoryDatabase } from "plant-store";
- *
- * const { plants, pages } = memoryDatabase();
- * await plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: 1_000 });
- *
- * assert.deepEqual(await Array.fromAsync(pages()), [[{ id: 1n, name: "Fern" }]]);
- * ```
- */
+/** A database in memory, lost when the process ends: for tests, and the smallest example of the port. */
 export function memoryDatabase(): Database {
   const plants = new Map<bigint, Plant>();
 
@@ -58,7 +44,7 @@ export function memoryDatabase(): Database {
 }
 
 /**
- * The plants of a {@linkcode memoryDatabase} alone.
+ * A store of plants in memory, lost when the process ends.
  *
  * @example
  * ```ts
@@ -75,8 +61,23 @@ export function memoryStore(): PlantStore {
   return memoryDatabase().plants;
 }
 
-/** The tokens of a {@linkcode memoryDatabase}. */
-function memoryTokens(): TokenStore {
+/**
+ * A store of tokens in memory, lost when the process ends.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { memoryTokens, mintToken } from "plant-store";
+ *
+ * const tokens = memoryTokens();
+ * const { digest } = mintToken();
+ * const times = { createdAt: new Date(), expiresAt: null };
+ * await tokens.add({ name: "greenhouse", digest, ...times, scopes: ["write"] });
+ *
+ * assert.equal(await tokens.revoke("greenhouse", new Date()), true);
+ * ```
+ */
+export function memoryTokens(): TokenStore {
   const tokens = new Map<string, TokenRecord>();
   let revision = 0;
 

@@ -4,7 +4,6 @@ import { withAbort } from "../async/deadline.ts";
 import { repeat } from "../async/timers.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
 import { jwtAuthenticator } from "../auth/jwt.ts";
-import { sha256 } from "../auth/sha256.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
 import type { TokenStore } from "../auth/token_store.ts";
 import { toCommandError } from "../database/adapters.ts";
@@ -32,7 +31,7 @@ export function loadTokens(
   options: LoadTokensOptions,
 ): Promise<TokenCache | undefined> {
   const { staticTokens, database, stop } = options;
-  const reading = tokenCache(store, { staticTokens, sha256 }).catch((error) => {
+  const reading = tokenCache(store, { staticTokens }).catch((error) => {
     throw toCommandError(error, { action: "read the tokens", database });
   });
   return withAbort(reading, stop);
@@ -50,7 +49,6 @@ export function authenticator(
     ...jwt,
     algorithms: jwtAlgorithms,
     scope: jwtScope,
-    sha256,
     fetch: fetchKeys,
     // The message only: Bun puts the URL into the error, and its query may have a key.
     onKeysUnavailable: (cause) =>

@@ -1,7 +1,6 @@
 import type { Logger } from "@logtape/logtape";
 
 import { SCOPES } from "../auth/authenticate.ts";
-import { sha256 } from "../auth/sha256.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { mintToken } from "../auth/token_format.ts";
 import type { DatabaseAdapter } from "../database/adapter.ts";
@@ -35,10 +34,10 @@ export async function offerFirstToken(
   if (jwt !== undefined || tokens.size() > 0) return;
 
   const create = `run plant-store token create NAME ${database.flag}`;
-  const token = mintToken(sha256);
+  const { token, digest } = mintToken();
   const createdAt = new Date();
   const expiresAt = terminal.isTerminal ? null : new Date(createdAt.getTime() + LIFETIME_MS);
-  const record = { name: NAME, digest: sha256(token), createdAt, expiresAt, scopes: SCOPES };
+  const record = { name: NAME, digest, createdAt, expiresAt, scopes: SCOPES };
 
   try {
     // Not added if a server that starts at the same time, or an old token, has the name.

@@ -5,7 +5,7 @@ import { sha256 } from "../../src/auth/sha256.ts";
 import { tokenCache } from "../../src/auth/token_cache.ts";
 import { mintToken } from "../../src/auth/token_format.ts";
 import type { NewToken } from "../../src/auth/token_store.ts";
-import { memoryDatabase } from "../../src/database/memory.ts";
+import { memoryTokens } from "../../src/database/memory.ts";
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
 import { emptyDirectory } from "../support/program.ts";
@@ -31,13 +31,13 @@ function after(milliseconds: number): Date {
 
 /** A store with these tokens, and a clock to set. */
 async function tokenFixture(...records: readonly NewToken[]) {
-  const { tokens } = memoryDatabase();
+  const tokens = memoryTokens();
   for (const each of records) await tokens.add(each);
   const fixture = {
     tokens,
     now: CREATED.getTime(),
     cache: (staticTokens: readonly string[] = []) =>
-      tokenCache(tokens, { sha256, staticTokens, now: () => fixture.now }),
+      tokenCache(tokens, { staticTokens, now: () => fixture.now }),
     /** When each token was last used, as the store has it. */
     lastUses: async () => (await tokens.list()).map(({ lastUsedAt }) => lastUsedAt),
   };
@@ -55,8 +55,8 @@ test("tokenCache() accepts a stored token for its scopes, a static one for all, 
   expect(authenticate("scraper")).toEqual(accepted(["metrics"]));
   expect(authenticate("garden")).toEqual(accepted(["write"]));
   for (const token of ["both", "token-of-an-operator"]) expect(authenticate(token)).toBe(ACCEPTED);
-  for (const token of ["another", mintToken(sha256)]) expect(authenticate(token)).toEqual(UNKNOWN);
-  expect(authenticate(`${mintToken(sha256).slice(0, -1)}!`)).toEqual(refused("mistyped"));
+  for (const token of ["another", mintToken().token]) expect(authenticate(token)).toEqual(UNKNOWN);
+  expect(authenticate(`${mintToken().token.slice(0, -1)}!`)).toEqual(refused("mistyped"));
   expect(size()).toBe(4);
   // Nothing is made for a request.
   expect(authenticate("garden")).toBe(authenticate("garden"));
@@ -145,7 +145,7 @@ test("tokenCache() reads nothing again when another process stores plants or use
   await using database = sqliteDatabase(connect(path));
   using elsewhere = connect(path);
   const list = spyOn(database.tokens, "list");
-  const cache = await tokenCache(database.tokens, { sha256 });
+  const cache = await tokenCache(database.tokens);
 
   elsewhere.run("INSERT INTO plants (id, name) VALUES (1, 'Fern')");
   elsewhere.run("UPDATE tokens SET last_used_at = 1");

@@ -7,10 +7,9 @@ import {
   groupCommit,
   jwtAuthenticator,
   type JwtOptions,
-  memoryDatabase,
   memoryStore,
+  memoryTokens,
   readiness,
-  sha256,
   tokenCache,
 } from "../../src/mod.ts";
 
@@ -132,7 +131,7 @@ test.each([
 ])(
   "tokenCache() refuses the static tokens that staticTokens() refuses: %j",
   async (staticTokens, fault) => {
-    const cache = tokenCache(memoryDatabase().tokens, { sha256, staticTokens });
+    const cache = tokenCache(memoryTokens(), { staticTokens });
     await expect(cache).rejects.toThrow(new TypeError(`Cannot use static tokens: ${fault}`));
   },
 );
@@ -148,6 +147,6 @@ function app(options: Partial<AppOptions>) {
 
 function jwt(options: { readonly [Name in keyof JwtOptions]?: unknown }) {
   const jwksUrl = new URL("https://id.example.org/jwks");
-  const required = { jwksUrl, issuer: "https://id.example.org/", audience: "plant-store", sha256 };
+  const required = { jwksUrl, issuer: "https://id.example.org/", audience: "plant-store" };
   return jwtAuthenticator({ ...required, ...options } as JwtOptions);
 }

@@ -1,6 +1,9 @@
 import { describe, test } from "bun:test";
 
-import { databaseContract, type OpenDatabase } from "../../src/database/contract/mod.ts";
+import {
+  databaseContract,
+  type OpenDatabase,
+} from "../../src/database/contract/database_contract.ts";
 
 /**
  * Holds an adapter to the comments of the ports: `databaseContract` says what `open` and `reopen`

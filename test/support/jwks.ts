@@ -10,7 +10,6 @@ import {
 
 import type { Verdict } from "../../src/auth/authenticate.ts";
 import { jwtAuthenticator, type JwtOptions } from "../../src/auth/jwt.ts";
-import { sha256 } from "../../src/auth/sha256.ts";
 
 /** The issuer that is accepted. */
 export const ISSUER = "https://id.example.com/";
@@ -43,7 +42,6 @@ export async function identityProvider(options: Partial<JwtOptions> = {}) {
     jwksUrl: provider.url,
     issuer: ISSUER,
     audience: AUDIENCE,
-    sha256,
     clock: () => new Date(now * 1_000),
     monotonic: () => elapsed,
     onKeysUnavailable: (cause) => causes.push(cause),

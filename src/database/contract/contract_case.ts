@@ -9,30 +9,20 @@ export interface ContractCase {
   readonly run: () => Promise<void>;
 }
 
-/**
- * Opens a new, empty database, or the parts of one that a contract needs. Each case disposes of its
- * own.
- */
-export type OpenDatabase<Part extends keyof Database = keyof Database> = () => Promise<
-  Pick<Database, Part> & AsyncDisposable
->;
+/** Promises by name, each with a function that checks it on what was opened, empty. */
+export type Cases<Opened> = Readonly<Record<string, (opened: Opened) => Promise<void>>>;
 
-/** Promises by name, each with a function that checks it on an empty database. */
-export type Cases<Part extends keyof Database> = Readonly<
-  Record<string, (database: Pick<Database, Part>) => Promise<void>>
->;
-
-/** The cases of a port, each with a database of its own. */
-export function contractCases<Part extends keyof Database>(
+/** The cases of a port, each with an adapter of its own. */
+export function contractCases<Opened>(
   port: "Database" | "PlantStore" | "TokenStore",
-  open: OpenDatabase<Part>,
-  cases: Cases<Part>,
+  open: () => Promise<Opened & AsyncDisposable>,
+  cases: Cases<Opened>,
 ): ContractCase[] {
   return Object.entries(cases).map(([name, check]) => ({
     name: `${port}.${name}`,
     async run() {
-      await using database = await open();
-      await check(database);
+      await using opened = await open();
+      await check(opened);
     },
   }));
 }

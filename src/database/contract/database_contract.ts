@@ -2,15 +2,12 @@ import assert from "node:assert/strict";
 
 import { INT64_MAX, INT64_MIN, type NewPlant, plantOf } from "../../plant/plant.ts";
 import type { Database } from "../database.ts";
-import {
-  add,
-  type Cases,
-  type ContractCase,
-  contractCases,
-  type OpenDatabase,
-} from "./contract_case.ts";
+import { add, type Cases, type ContractCase, contractCases } from "./contract_case.ts";
 import { plantStoreContract } from "./plant_store_contract.ts";
 import { tokenStoreContract } from "./token_store_contract.ts";
+
+/** Opens a new, empty database. */
+export type OpenDatabase = () => Promise<Database>;
 
 /**
  * The contract of a {@linkcode Database} as tests, including its plants and its tokens.
@@ -18,22 +15,13 @@ import { tokenStoreContract } from "./token_store_contract.ts";
  * @param open Opens a new, empty database. Each test disposes of its own.
  * @param reopen Opens the database of the last `open` again, while it is open, as another process
  *   would.
- *
- * @example
- * ```ts
- * import { test } from "node:test";
- * import { memoryDatabase } from "plant-store";
- * import { databaseContract } from "plant-store/testing";
- *
- * for (const { name, run } of databaseContract(async () => memoryDatabase())) test(name, run);
- * ```
  */
 export function databaseContract(open: OpenDatabase, reopen?: OpenDatabase): ContractCase[] {
   const own = contractCases("Database", open, CASES);
   return [...plantStoreContract(open, reopen), ...own, ...tokenStoreContract(open, reopen)];
 }
 
-const CASES: Cases<"plants" | "tokens" | "pages"> = {
+const CASES: Cases<Database> = {
   async "pages() of nothing is no page"(database) {
     assert.deepEqual(await allOf(database), []);
   },

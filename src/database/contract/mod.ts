@@ -4,7 +4,6 @@
  *
  * @module
  */
-export { type ContractCase, type OpenDatabase } from "./contract_case.ts";
-export { databaseContract } from "./database_contract.ts";
-export { plantStoreContract } from "./plant_store_contract.ts";
-export { tokenStoreContract } from "./token_store_contract.ts";
+export type { ContractCase } from "./contract_case.ts";
+export { type OpenPlantStore, plantStoreContract } from "./plant_store_contract.ts";
+export { type OpenTokenStore, tokenStoreContract } from "./token_store_contract.ts";

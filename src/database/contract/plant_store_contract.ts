@@ -8,14 +8,11 @@ import {
   type Plant,
   PLANT_FIELDS,
 } from "../../plant/plant.ts";
-import type { Database } from "../database.ts";
-import {
-  add,
-  type Cases,
-  type ContractCase,
-  contractCases,
-  type OpenDatabase,
-} from "./contract_case.ts";
+import type { Database, PlantStore } from "../database.ts";
+import { add, type Cases, type ContractCase, contractCases } from "./contract_case.ts";
+
+/** Opens a new, empty store of plants. */
+export type OpenPlantStore = () => Promise<{ readonly plants: PlantStore } & AsyncDisposable>;
 
 /**
  * The contract of a `PlantStore` as tests.
@@ -36,10 +33,7 @@ import {
  * for (const { name, run } of plantStoreContract(open)) test(name, run);
  * ```
  */
-export function plantStoreContract(
-  open: OpenDatabase<"plants">,
-  reopen?: OpenDatabase<"plants">,
-): ContractCase[] {
+export function plantStoreContract(open: OpenPlantStore, reopen?: OpenPlantStore): ContractCase[] {
   const fields = Object.fromEntries(PLANT_FIELDS.map(caseOfField));
   return contractCases("PlantStore", open, {
     ...CASES,
@@ -51,7 +45,7 @@ export function plantStoreContract(
 const FERN: NewPlant = { id: 1n, name: "Fern" };
 const MOSS: NewPlant = { id: 2n, name: "Moss", tag: "indoor" };
 
-const CASES: Cases<"plants"> = {
+const CASES: Cases<Pick<Database, "plants">> = {
   async "add() gives each plant's own outcome, in order"(store) {
     assert.deepEqual(await add(store, [FERN]), ["added"]);
     const batch = [MOSS, FERN, { ...FERN, name: "Ivy" }, { id: 3n, name: "Ivy" }];
@@ -147,7 +141,9 @@ const CASES: Cases<"plants"> = {
 };
 
 /** A store that drops a field, or does not compare it, takes different plants for each other. */
-function caseOfField(field: keyof Plant): [name: string, check: Cases<"plants">[string]] {
+function caseOfField(
+  field: keyof Plant,
+): [name: string, check: Cases<Pick<Database, "plants">>[string]] {
   const texts = isRequired(field) ? TEXTS : [undefined, ...TEXTS];
   const plantWith = (id: bigint, text: string | undefined) =>
     text === undefined ? { ...FERN, id } : { ...FERN, id, [field]: text };
@@ -155,7 +151,7 @@ function caseOfField(field: keyof Plant): [name: string, check: Cases<"plants">[
 }
 
 /** What shows on a database that is opened twice. */
-function casesOfTwo(reopen: OpenDatabase<"plants">): Cases<"plants"> {
+function casesOfTwo(reopen: OpenPlantStore): Cases<Pick<Database, "plants">> {
   return {
     async "add() has committed when it resolves: the same store, opened beside it, has the plants"(
       store,

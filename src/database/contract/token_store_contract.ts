@@ -2,12 +2,11 @@ import assert from "node:assert/strict";
 
 import { SCOPES } from "../../auth/authenticate.ts";
 import type { NewToken, TokenRecord, TokenStore } from "../../auth/token_store.ts";
-import {
-  type Cases,
-  type ContractCase,
-  contractCases,
-  type OpenDatabase,
-} from "./contract_case.ts";
+import type { Database } from "../database.ts";
+import { type Cases, type ContractCase, contractCases } from "./contract_case.ts";
+
+/** Opens a new, empty store of tokens. */
+export type OpenTokenStore = () => Promise<{ readonly tokens: TokenStore } & AsyncDisposable>;
 
 /**
  * The contract of a {@linkcode TokenStore} as tests.
@@ -19,16 +18,15 @@ import {
  * @example
  * ```ts
  * import { test } from "node:test";
- * import { memoryDatabase } from "plant-store";
+ * import { memoryTokens } from "plant-store";
  * import { tokenStoreContract } from "plant-store/testing";
  *
- * for (const { name, run } of tokenStoreContract(async () => memoryDatabase())) test(name, run);
+ * const open = async () => ({ tokens: memoryTokens(), async [Symbol.asyncDispose]() {} });
+ *
+ * for (const { name, run } of tokenStoreContract(open)) test(name, run);
  * ```
  */
-export function tokenStoreContract(
-  open: OpenDatabase<"tokens">,
-  reopen?: OpenDatabase<"tokens">,
-): ContractCase[] {
+export function tokenStoreContract(open: OpenTokenStore, reopen?: OpenTokenStore): ContractCase[] {
   return contractCases("TokenStore", open, { ...CASES, ...(reopen && casesOfTwo(reopen)) });
 }
 
@@ -49,7 +47,7 @@ const GARDEN: NewToken = {
   scopes: ["metrics"],
 };
 
-const CASES: Cases<"tokens"> = {
+const CASES: Cases<Pick<Database, "tokens">> = {
   async "list() gives every token as it was added, oldest first"({ tokens }) {
     await assertStored(tokens, []);
     assert.equal(await tokens.add(GARDEN), true);
@@ -216,7 +214,7 @@ const CASES: Cases<"tokens"> = {
 };
 
 /** What shows on a database that is opened twice. */
-function casesOfTwo(reopen: OpenDatabase<"tokens">): Cases<"tokens"> {
+function casesOfTwo(reopen: OpenTokenStore): Cases<Pick<Database, "tokens">> {
   return {
     async "add(), revoke() and delete() have committed when they resolve"({ tokens }) {
       await using beside = await reopen();

@@ -1,8 +1,8 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
+import { databaseContract } from "../../../src/database/contract/database_contract.ts";
 import {
   type ContractCase,
-  databaseContract,
   plantStoreContract,
   tokenStoreContract,
 } from "../../../src/database/contract/mod.ts";
