@@ -1,13 +1,12 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 
 import type { NewPlant } from "../../src/plant/plant.ts";
-import { INTACT, type Ledger, makeLedger, printed } from "../support/ledger.ts";
+import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { openDatabase, withCluster } from "../support/postgres_database.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
-import { startProxy, type TcpProxy } from "../support/tcp_proxy.ts";
-import { judge, openService, type Service, startAdding, through } from "./postgres.ts";
+import { judge, openService, startAdding } from "./postgres.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -20,7 +19,7 @@ const next = (experiment: string) =>
 describe.skipIf(skipsCluster())("on PostgreSQL", () => {
   const cluster = withCluster({
     timeoutMs: LONG_TEST_TIMEOUT_MS,
-    settings: { deadlock_timeout: "100ms", max_connections: "200" },
+    settings: { max_connections: "200" },
   });
 
   test.concurrent(
@@ -167,126 +166,6 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await rival.unsafe("COMMIT");
     await plants.probe();
   });
-
-  /** Adds plants to a database, through a proxy, while something happens, and judges it. */
-  async function underLoad(
-    experiment: string,
-    { url }: { readonly url: string },
-    disturb: (
-      load: ReturnType<typeof startAdding>,
-      proxy: TcpProxy,
-      service: Service,
-      ledger: Ledger,
-    ) => Promise<void>,
-    timeoutMs?: number,
-  ) {
-    using proxy = startProxy(cluster().port);
-    await using service = await openService(through(proxy, url), timeoutMs);
-    const ledger = makeLedger();
-    const load = startAdding(service, ledger, next(experiment));
-
-    await disturb(load, proxy, service, ledger);
-    const { acknowledged, unavailable } = await load.stop();
-    expect(printed(experiment, `${acknowledged} acknowledged`, await judge(url, ledger))).toEqual(
-      INTACT,
-    );
-
-    return { unavailable, reconnections: service.metric("reconnections_total") };
-  }
-
-  test.concurrent("connections that are terminated again and again fail no request", async () => {
-    const database = await cluster().newDatabase();
-    const rounds = 10;
-    const sessions =
-      "FROM pg_stat_activity WHERE application_name = 'plant-store' AND datname = current_database()";
-
-    const { unavailable, reconnections } = await underLoad(
-      "pg_terminate_backend",
-      database,
-      async (load) => {
-        for (let round = 0; round < rounds; round++) {
-          await load.more(50);
-          await database.run(`SELECT pg_terminate_backend(pid) ${sessions}`);
-        }
-        await load.more(50);
-      },
-    );
-
-    expect(unavailable).toBe(0);
-    expect(reconnections).toBeGreaterThan(rounds / 2);
-  });
-
-  test.concurrent("replies that are lost under load lose, invent and change no plant", async () => {
-    const database = await cluster().newDatabase();
-    const { unavailable } = await underLoad("lost replies", database, async (load, proxy) => {
-      for (let round = 0; round < 20; round++) {
-        const before = proxy.lost();
-        proxy.set("lose one reply");
-        while (proxy.lost() === before) await Bun.sleep(1);
-        await load.more(50);
-      }
-    });
-
-    expect(unavailable).toBe(0);
-  });
-
-  test.concurrent("black holes under load lose, invent and change no plant", async () => {
-    const disturb: Parameters<typeof underLoad>[2] = async (load, proxy) => {
-      for (let round = 0; round < 5; round++) {
-        await load.more(100);
-        proxy.set("black hole");
-        await load.more(32, "unavailable");
-        proxy.set("forward");
-      }
-      await load.more(100);
-    };
-
-    await underLoad("black holes", await cluster().newDatabase(), disturb, 300);
-  });
-
-  test.concurrent(
-    "deadlocks under load fail no request, and lose, invent and change no plant",
-    async () => {
-      const database = await cluster().newDatabase();
-      const deadlocks = 5;
-      const { unavailable } = await underLoad(
-        "deadlocks",
-        database,
-        async (_load, _proxy, service, ledger) => {
-          await using rival = database.connect();
-          await rival.unsafe("SET deadlock_timeout = '1min'");
-          const plant = next("the rival's");
-
-          while (service.metric("retries_total") < deadlocks) {
-            const { id, name } = plant();
-            const low = { id: id + 10_000n, name };
-            const high = { id: id + 10_001n, name };
-
-            [low, high].forEach(ledger.attempt);
-            const adds = [low, high].map(service.add);
-            await rival.unsafe("BEGIN");
-
-            for (const { id, name } of [high, low]) {
-              await rival.unsafe("INSERT INTO plants VALUES ($1, $2) ON CONFLICT DO NOTHING", [
-                String(id),
-                name,
-              ]);
-            }
-
-            await rival.unsafe("COMMIT");
-            await Promise.all(adds);
-          }
-        },
-      );
-
-      expect(unavailable).toBe(0);
-
-      // A process of the server counts what happened to it when it ends.
-      const counted = `SELECT deadlocks::int FROM pg_stat_database WHERE datname = '${database.name}'`;
-      while (Number((await database.run(counted))[0]?.["deadlocks"]) < deadlocks)
-        await Bun.sleep(5);
-    },
-  );
 
   test("a thousand long names of quotes only are stored in statements of bounded size", async () => {
     const { url, run } = await cluster().newDatabase();

@@ -24,8 +24,7 @@ export async function openService(url: string, timeoutMs = 20_000) {
   };
 }
 
-/** See {@linkcode openService}. */
-export type Service = Awaited<ReturnType<typeof openService>>;
+type Service = Awaited<ReturnType<typeof openService>>;
 
 /**
  * 32 clients that each add the next plant as soon as the one before has its outcome, until they are
@@ -36,7 +35,6 @@ export function startAdding({ add }: Service, ledger: Ledger, next: () => NewPla
   let lastSuccess = performance.now();
   const report = {
     acknowledged: 0,
-    unavailable: 0,
     /** The longest time without a plant acknowledged, in milliseconds. */
     gapMs: 0,
   };
@@ -53,7 +51,6 @@ export function startAdding({ add }: Service, ledger: Ledger, next: () => NewPla
         throw error;
       });
 
-      if (outcome === "storage_unavailable") report.unavailable++;
       if (outcome !== "added" && outcome !== "present") continue;
       ledger.acknowledge(plant);
       report.acknowledged++;
@@ -64,13 +61,10 @@ export function startAdding({ add }: Service, ledger: Ledger, next: () => NewPla
 
   const ended = Promise.all(Array.from({ length: 32 }, client));
   return {
-    /** Waits for so many more to be acknowledged, or refused. */
-    async more(
-      count: number,
-      what: "acknowledged" | "unavailable" = "acknowledged",
-    ): Promise<void> {
-      const limit = report[what] + count;
-      while (report[what] < limit) await Bun.sleep(1);
+    /** Waits for so many more to be acknowledged. */
+    async more(count: number): Promise<void> {
+      const limit = report.acknowledged + count;
+      while (report.acknowledged < limit) await Bun.sleep(1);
     },
     async stop() {
       end.abort();

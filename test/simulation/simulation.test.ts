@@ -21,7 +21,7 @@ test("group commit and the pool lose, invent and change no plant, whatever the d
   const first = printedSeed("simulation") % 1_000_000_000;
   const seeds =
     SIMULATION_SEED === undefined
-      ? range(first, first + scaled(20, 5_000) - 1)
+      ? range(first, first + scaled(20, 3_000) - 1)
       : [Number(SIMULATION_SEED)];
   const sum = { acknowledged: 0, unavailable: 0, retries: 0, reconnections: 0 };
   const failed: object[] = [];
