@@ -2,6 +2,7 @@ import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 
+import { fetchWithRetries, int64 } from "../../src/http/client.ts";
 import { TOKEN } from "../support/client.ts";
 import { table } from "../support/guides.ts";
 import { MODULE_RUNTIMES, skipsRuntimes } from "../support/module_runtimes.ts";
@@ -152,7 +153,6 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     async ({ client, program }) => {
       await using plants = await startPlants();
       const createPlant = await clientOf(program);
-      const int64: (id: bigint) => number = await load(clients, "int64", "int64");
       const send = async (name: string, id: bigint, as: (id: bigint) => unknown) => {
         const outcome = await createPlant({ id: as(id) as number, name }, plants.connection).catch(
           (error) => error,
@@ -183,21 +183,16 @@ describe.skipIf(skipped)("a client generated from the document", () => {
   });
 
   test.each([...TYPESCRIPT, EDEN])(
-    "stores a plant once when a response is lost, with the README's fetch: $client",
+    "stores a plant once when a response is lost, with fetchWithRetries(): $client",
     async ({ program }) => {
       await using plants = await startPlants();
       using proxy = startProxy(Number(new URL(plants.url).port));
       const createPlant = await clientOf(program);
-      const retrying: Connection["fetch"] = await load(
-        clients,
-        "fetch_with_retries",
-        "fetchWithRetries",
-      );
       proxy.set("lose one reply");
       const connection = {
         ...plants.connection,
         baseUrl: `http://127.0.0.1:${proxy.port}`,
-        fetch: retrying,
+        fetch: fetchWithRetries,
       };
       const outcome = await createPlant({ id: 1, name: "Fern" }, connection);
       expect(withoutNone(outcome)).toEqual({ status: 200, name: "Fern" });
@@ -207,7 +202,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
   );
 
   test.skipIf(skipsRuntimes("the generated clients on Bun, Deno and Node")).each(MODULE_RUNTIMES)(
-    "with the README's code sends int64's largest exactly, and a plant with a lost response again, on $name",
+    "with plant-store/client sends int64's largest exactly, and a plant with a lost response again, on $name",
     async ({ run }) => {
       await using plants = await startPlants();
       using proxy = startProxy(Number(new URL(plants.url).port));

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { executable } from "../support/executable.ts";
 import { codeThatExports } from "../support/guides.ts";
 import { missing } from "../support/missing.ts";
-import { emptyDirectory } from "../support/program.ts";
+import { emptyDirectory, ROOT } from "../support/program.ts";
 import type { CreatePlant } from "./generated_client.ts";
 
 const HERE = import.meta.dir;
@@ -46,10 +46,9 @@ export async function generateClients({ python }: { readonly python: boolean }) 
   cpSync(join(HERE, "generated_client.ts"), join(path, "generated_client.ts"));
   symlinkSync(MODULES, join(path, "node_modules"));
   mkdirSync(join(path, "generated"));
-  for (const name of ["allowBigInts", "fetchWithRetries", "int64", "storeFern"]) {
-    const file = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-    await Bun.write(join(path, "programs", `${file}.ts`), codeThatExports(name));
-  }
+  cpSync(join(ROOT, "src/http/client.ts"), join(path, "programs/client.ts"));
+  const guide = codeThatExports("storeFern").replace('"plant-store/client"', '"./client.ts"');
+  await Bun.write(join(path, "programs/store_fern.ts"), guide);
   await Bun.write(join(path, "openapi.json"), await run(path, [...executable(), "openapi"]));
   await Promise.all([
     run(path, bin("openapi-typescript", "openapi.json", "--output", "programs/plants.d.ts")),

@@ -1,22 +1,15 @@
 import { afterEach, beforeEach, expect, mock, setDefaultTimeout, spyOn, test } from "bun:test";
-import { join } from "node:path";
 
 import { memoryStore } from "../../src/database/memory.ts";
 import { PlantStoreError } from "../../src/errors.ts";
+import { fetchWithRetries } from "../../src/http/client.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, CLOSED_PORT } from "../support/client.ts";
-import { codeThatExports } from "../support/guides.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
-import type { Connection } from "./generated_client.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
-
-using directory = emptyDirectory();
-const file = join(directory.path, "fetch_with_retries.ts");
-await Bun.write(file, codeThatExports("fetchWithRetries"));
-const { fetchWithRetries } = (await import(file)) as { fetchWithRetries: Connection["fetch"] };
 
 /** How long the code waited, in milliseconds. */
 let waits: number[] = [];
@@ -68,7 +61,7 @@ function serveAfter(refusals: number) {
 test.each([
   ["waits as long as Retry-After says, and longer each time", 3, 200, [1100, 1200, 1400]],
   ["gives up after eight attempts", 100, 503, [1100, 1200, 1400, 1800, 2600, 4200, 6000]],
-])("the README's fetchWithRetries() %s", async (_what, refusals, status, expectedWaits) => {
+])("fetchWithRetries() %s", async (_what, refusals, status, expectedWaits) => {
   using server = serveAfter(refusals);
   expect((await send(server.url)).status).toBe(status);
   expect({ requests: server.requests(), waits }).toEqual({
@@ -77,7 +70,7 @@ test.each([
   });
 });
 
-test("the README's fetchWithRetries() sends a plant that is refused with 409 no more", async () => {
+test("fetchWithRetries() sends a plant that is refused with 409 no more", async () => {
   using server = serveAfter(0);
   await send(server.url);
   const response = await send(server.url, { id: 1, name: "Ivy" });
@@ -88,12 +81,12 @@ test("the README's fetchWithRetries() sends a plant that is refused with 409 no 
   expect({ requests: server.requests(), waits }).toEqual({ requests: 2, waits: [] });
 });
 
-test("the README's fetchWithRetries() gives up after eight attempts, with the last error", async () => {
+test("fetchWithRetries() gives up after eight attempts, with the last error", async () => {
   await expect(send(`http://127.0.0.1:${CLOSED_PORT}`)).rejects.toBeInstanceOf(TypeError);
   expect(waits).toEqual([100, 200, 400, 800, 1600, 3200, 5000]);
 });
 
-test("the README's fetchWithRetries() sends again after half a response, and after a gateway's page", async () => {
+test("fetchWithRetries() sends again after half a response, and after a gateway's page", async () => {
   using server = serveAfter(0);
   using gateway = startBrokenGateway(server.url);
   const response = await send(gateway.url);
@@ -104,8 +97,63 @@ test("the README's fetchWithRetries() sends again after half a response, and aft
   expect({ requests: server.requests(), waits }).toEqual({ requests: 2, waits: [100, 200, 400] });
 });
 
-test("the README's fetchWithRetries() ends with its caller's signal", async () => {
+test("fetchWithRetries() ends with its caller's signal", async () => {
   const sent = send(`http://127.0.0.1:${CLOSED_PORT}`, undefined, AbortSignal.abort());
   await expect(sent).rejects.toMatchObject({ name: "AbortError" });
   expect(waits).toEqual([]);
+});
+
+test("fetchWithRetries() ends with its caller's signal while it waits, and sends no more", async () => {
+  let requests = 0;
+  using server = Bun.serve({
+    port: 0,
+    fetch() {
+      requests++;
+      return new Response(null, { status: 503 });
+    },
+  });
+  const controller = new AbortController();
+  const reason = new Error("the gardener left");
+  let hasWaited = false;
+  const abortFirst = (run: () => void) => {
+    queueMicrotask(() => controller.abort(reason));
+    afterTurns(100, () => {
+      hasWaited = true;
+      run();
+    });
+  };
+  spyOn(globalThis, "setTimeout").mockImplementation(abortFirst as unknown as typeof setTimeout);
+
+  const sent = send(server.url.origin, undefined, controller.signal);
+  const outcome = await sent.catch((error: unknown) => ({ error, hasWaited }));
+  expect(outcome).toEqual({ error: reason, hasWaited: false });
+  expect(requests).toBe(1);
+});
+
+/** Runs a function after so many turns of the event loop. */
+function afterTurns(count: number, run: () => void): void {
+  setImmediate(() => (count === 1 ? run() : afterTurns(count - 1, run)));
+}
+
+test.each<[string, () => BodyInit, string]>([
+  [
+    "a text",
+    () => '{"id":9223372036854775807,"name":"🌿"}',
+    '{"id":9223372036854775807,"name":"🌿"}',
+  ],
+  ["bytes", () => new TextEncoder().encode("\ufeff\0\r\n"), "\ufeff\0\r\n"],
+  ["a stream", () => new Blob(["one", "two"]).stream(), "onetwo"],
+])("fetchWithRetries() sends the same bytes each time: %s", async (_what, bodyOf, text) => {
+  const bodies: string[] = [];
+  using server = Bun.serve({
+    port: 0,
+    async fetch(request) {
+      const count = bodies.push((await request.bytes()).toHex());
+      return new Response(null, { status: count < 3 ? 503 : 200 });
+    },
+  });
+
+  await fetchWithRetries(server.url, { method: "POST", body: bodyOf() });
+  const bytes = new TextEncoder().encode(text).toHex();
+  expect(bodies).toEqual([bytes, bytes, bytes]);
 });

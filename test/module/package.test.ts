@@ -1,47 +1,43 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { cpSync, existsSync, readdirSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
 import elysiaJson from "../../node_modules/elysia/package.json" with { type: "json" };
 import packageJson from "../../package.json" with { type: "json" };
 import { DOCS_FILES } from "../../src/http/docs.ts";
+import { testApp } from "../support/app.ts";
+import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { post, TOKEN } from "../support/client.ts";
+import { guideProject } from "../support/guide_project.ts";
 import { blocks, guides, section } from "../support/guides.ts";
-import { installPackage } from "../support/installed_package.ts";
 import {
   COMPILERS,
   MODULE_RUNTIMES,
   type ModuleRuntime,
-  RUNTIMES_MODULES,
   skipsRuntimes,
 } from "../support/module_runtimes.ts";
 import {
   emptyDirectory,
-  freePort,
   ROOT,
   runToEnd,
-  start,
   startServer,
   TEST_TIMEOUT_MS,
 } from "../support/program.ts";
-import { publicExports } from "./public_exports.ts";
+import { ENTRIES, publicExports } from "./public_exports.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-let project: Awaited<ReturnType<typeof installPackage>>;
+let project: Awaited<ReturnType<typeof guideProject>>;
 beforeAll(async () => {
-  project = await installPackage();
-  // For a client, for the documentation's pages, for the compiler, and for Node.
-  for (const name of ["@elysiajs/eden", "swagger-ui-dist", "@types/node", "undici-types"])
-    copyBeside(name);
-  if (existsSync(RUNTIMES_MODULES)) copyBeside("srvx", RUNTIMES_MODULES);
+  project = await guideProject();
 });
 afterAll(() => project[Symbol.dispose]());
 
 const [app = "", ...others] = blocks("Embed the module", "ts");
 const serveOn = ({ kind }: ModuleRuntime) =>
   others.find((code) => code.toLowerCase().startsWith(`// ${kind}`)) ?? "";
+const [client = ""] = blocks("Retries", "ts");
 const [contract = ""] = blocks("Test your store", "ts");
 /** The line of the guide's example that differs with the runtime. */
 const IMPORT_TEST = 'import { test } from "node:test";';
@@ -51,8 +47,8 @@ test("the package has the module and the program as JavaScript, the guides, and 
   const files = readdirSync(join(project.path, "node_modules/plant-store"), {
     recursive: true,
   }).map(String);
-  const entries = ["module/mod", "module/database/contract/mod"].flatMap((entry) =>
-    ["js", "js.map", "d.ts"].map((extension) => `dist/${entry}.${extension}`),
+  const entries = ENTRIES.flatMap(({ file }) =>
+    ["js", "js.map", "d.ts"].map((type) => `dist/module/${file.replace(/ts$/, type)}`),
   );
   expect(files).toContainValues([
     ...entries,
@@ -201,15 +197,30 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
   "the packed module",
   () => {
     test.each(MODULE_RUNTIMES)("$name serves the README's program", async (runtime) => {
-      const port = freePort();
-      await write("serve.ts", `${app}\n${serveOn(runtime)}`.replace("3000", String(port)));
-      await using server = start({ program: [...runtime.run, "serve.ts"], cwd: project.path });
-      const response = await untilAnswered(server, `http://127.0.0.1:${port}`);
+      await using server = await project.serve(runtime, `${app}\n${serveOn(runtime)}`);
+      const response = await post(server.url, undefined, { token: "a-token-of-the-greenhouse" });
       expect({ status: response.status, body: await response.json() }).toEqual({
         status: 200,
         body: { name: "Fern" },
       });
     });
+
+    test.each(MODULE_RUNTIMES)(
+      "$name stores a plant by the API guide's client",
+      async (runtime) => {
+        using server = Bun.serve({ port: 0, fetch: testApp().fetch });
+        using gateway = startBrokenGateway(server.url.origin);
+        // A signal that is aborted in some weeks must not keep the program alive so long.
+        const program = `${client}
+        const signal = AbortSignal.timeout(2 ** 31 - 1);
+        console.log(await storeMoss("${gateway.url}", "${TOKEN}", signal));`;
+        await project.write("client.ts", program);
+        expect(await project.run([...runtime.run, "client.ts"])).toEqual({
+          exitCode: 0,
+          output: "200\n",
+        });
+      },
+    );
 
     test.each(MODULE_RUNTIMES)(
       "$name tests a store by the README's example, with its own test runner",
@@ -237,12 +248,12 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
         const [docsFiles = ""] = exported?.examples ?? [];
         const withDocs = app.replace("createApp({", "createApp({ docsFiles,");
         const get = 'await app.fetch(new Request("http://localhost/swagger/json"))';
-        await write(
+        await project.write(
           "document.ts",
           `${docsFiles}\n${withDocs}\nconsole.log(await (${get}).text());`,
         );
         const flags = runtime.kind === "deno" ? ["--allow-read"] : [];
-        const { exitCode, output } = await run([...runtime.run, ...flags, "document.ts"]);
+        const { exitCode, output } = await project.run([...runtime.run, ...flags, "document.ts"]);
 
         await using server = await startServer();
         const generated = await (await fetch(`${server.url}/swagger/json`)).text();
@@ -254,15 +265,15 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
       const files = await writeExamples();
       const examples = files.filter((file) => !file.endsWith(".test.ts"));
       const imports = examples.map((file) => `await import("./${file}");`);
-      await write("all.ts", [...imports, `console.log(${examples.length});`].join("\n"));
+      await project.write("all.ts", [...imports, `console.log(${examples.length});`].join("\n"));
       // An example reads the files of Swagger UI.
       const flags = runtime.name === "Deno" ? ["--allow-read"] : [];
-      expect(await run([...runtime.run, ...flags, "all.ts"])).toEqual({
+      expect(await project.run([...runtime.run, ...flags, "all.ts"])).toEqual({
         exitCode: 0,
         output: `${examples.length}\n`,
       });
       const tests = files.filter((file) => file.endsWith(".test.ts"));
-      expect(await run([...runtime.test, ...tests])).toMatchObject({ exitCode: 0 });
+      expect(await project.run([...runtime.test, ...tests])).toMatchObject({ exitCode: 0 });
       expect(files.length).toBeGreaterThan(20);
     });
 
@@ -275,18 +286,18 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
           "// @ts-expect-error A token is a string.",
           "staticTokens([7]);",
         ];
-        const files = ["typed.ts", "typed.test.ts", "own_store.ts", ...(await writeExamples())];
-        const drain = "await plants.drain(10_000);";
-        expect(section("Embed the module")).toContain(drain.slice(0, -1));
-        await write("typed.ts", [app, ...wrong, EDEN, drain].join("\n"));
-        await write("typed.test.ts", contract);
-        await write("own_store.ts", ownStore);
+        const guide = ["typed.ts", "typed.test.ts", "own_store.ts", "client.ts"];
+        const files = [...guide, ...(await writeExamples())];
+        await project.write("typed.ts", [app, ...wrong, EDEN].join("\n"));
+        await project.write("typed.test.ts", contract);
+        await project.write("own_store.ts", ownStore);
+        await project.write("client.ts", client);
         const options = {
           module: "nodenext",
           skipLibCheck: true,
           allowImportingTsExtensions: true,
         };
-        expect(await compile(command, files, options)).toEqual({ exitCode: 0, errors: [] });
+        expect(await project.compile(command, files, options)).toEqual({ exitCode: 0, errors: [] });
       },
     );
 
@@ -294,10 +305,10 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
       "without skipLibCheck only Elysia's own declarations have errors: %s",
       async (module) => {
         const program = `${app}\nexport const fetch = app.fetch;\nexport * from "plant-store/testing";\n`;
-        await write("typed.ts", program);
+        await project.write("typed.ts", program);
         const compiler = COMPILERS.find(({ version }) => version === "7");
         const options = { module, skipLibCheck: false };
-        const { errors } = await compile(compiler?.command ?? [], ["typed.ts"], options);
+        const { errors } = await project.compile(compiler?.command ?? [], ["typed.ts"], options);
         expect(errors).not.toBeEmpty();
         expect(errors.filter((error) => !error.startsWith("node_modules/elysia/"))).toEqual([]);
       },
@@ -329,40 +340,11 @@ async function onDeno(specifier: string, directory: string) {
   return runToEnd({ program: [...deno, "--node-modules-dir=manual", "deno.ts"], cwd: directory });
 }
 
-/** Writes a file of the project. */
-function write(name: string, text: string): Promise<number> {
-  return Bun.write(join(project.path, name), text);
-}
-
 /** Tests a store by the README's example, with the runtime's own test runner. */
 async function testStore({ test, importTest }: ModuleRuntime, store: string) {
-  await write("own_store.ts", store);
-  await write("own_store.test.ts", contract.replace(IMPORT_TEST, importTest));
-  return run([...test, "own_store.test.ts"]);
-}
-
-/**
- * What a user installs beside the package, and finds in the project: a copy, so that it finds the
- * project's Elysia.
- */
-function copyBeside(name: string, modules = join(ROOT, "node_modules")): void {
-  cpSync(join(modules, name), join(project.path, "node_modules", name), {
-    recursive: true,
-    dereference: true,
-  });
-}
-
-/** Sends a plant until the program listens, or has ended. */
-async function untilAnswered(program: ReturnType<typeof start>, url: string): Promise<Response> {
-  for (;;) {
-    const response = await post(url, undefined, { token: "a-token-of-the-greenhouse" }).catch(
-      () => undefined,
-    );
-    if (response !== undefined) return response;
-    if (program.child.exitCode !== null)
-      throw new Error(`The program ended:\n${await program.stderr.end}`);
-    await Bun.sleep(20);
-  }
+  await project.write("own_store.ts", store);
+  await project.write("own_store.test.ts", contract.replace(IMPORT_TEST, importTest));
+  return project.run([...test, "own_store.test.ts"]);
 }
 
 /**
@@ -374,44 +356,10 @@ async function writeExamples(): Promise<string[]> {
   return Promise.all(
     examples.map(async (code, index) => {
       const name = `example_${index + 1}.${code.includes('from "node:test"') ? "test.ts" : "ts"}`;
-      await write(name, code);
+      await project.write(name, code);
       return name;
     }),
   );
-}
-
-async function run(command: readonly string[]): Promise<{ exitCode: number; output: string }> {
-  const child = Bun.spawn([...command], {
-    cwd: project.path,
-    env: { PATH: process.env["PATH"] },
-    stderr: "pipe",
-  });
-  const output = await Promise.all([
-    new Response(child.stdout).text(),
-    new Response(child.stderr).text(),
-  ]);
-  return { exitCode: await child.exited, output: output.join("") };
-}
-
-/**
- * Compiles these files, with these options beside the strict ones. Resolves to the errors, one line
- * each.
- */
-async function compile(command: readonly string[], files: readonly string[], options: object) {
-  const compilerOptions = {
-    target: "esnext",
-    lib: ["ESNext"],
-    types: ["node"],
-    noEmit: true,
-    ...STRICT,
-    ...options,
-  };
-  await write("tsconfig.json", JSON.stringify({ compilerOptions, files }));
-  const { exitCode, output } = await run([...command, "--pretty", "false"]);
-  return {
-    exitCode,
-    errors: output.split("\n").filter((line) => /\berror TS/.test(line) && !line.startsWith(" ")),
-  };
 }
 
 /**
@@ -431,5 +379,3 @@ await client.post({ id: 1, name: 7 });
 // @ts-expect-error There is no response with this status.
 if (error?.status === 418) console.log(error.value);
 `;
-
-const STRICT = { strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true };

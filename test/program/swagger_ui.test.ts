@@ -2,8 +2,8 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 
 import { type Browser, chromium, type Page, type Request as Sent } from "playwright-core";
 
+import { BROWSER, skipsBrowser } from "../support/browser.ts";
 import { post, TOKEN } from "../support/client.ts";
-import { missing } from "../support/missing.ts";
 import { startServer } from "../support/program.ts";
 
 /** 2^53 + 1: a page that reads it as a number writes another one. */
@@ -43,19 +43,14 @@ const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-const BROWSERS = ["chromium", "chromium-browser", "google-chrome"];
-const executablePath = BROWSERS.map((name) => Bun.which(name)).find((path) => path !== null) ?? "";
-const skipsBrowser =
-  executablePath === "" && missing(`Swagger UI: no ${BROWSERS.join(", ")} on PATH`);
-
 /** How long the browser may take for one step before the test fails, in milliseconds. */
 const TEST_TIMEOUT_MS = 15_000;
 setDefaultTimeout(4 * TEST_TIMEOUT_MS);
 
-describe.skipIf(skipsBrowser)("/swagger in a browser", () => {
+describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
   let browser: Browser;
   beforeAll(async () => {
-    browser = await chromium.launch({ executablePath, args: FLAGS });
+    browser = await chromium.launch({ executablePath: BROWSER, args: FLAGS });
   });
   afterAll(() => browser?.close());
 

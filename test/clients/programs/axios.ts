@@ -1,12 +1,11 @@
 import axios from "axios";
 
-import { allowBigInts } from "./allow_big_ints.ts";
-import { int64 } from "./int64.ts";
+import { allowBigInts, int64 } from "./client.ts";
 
 /** Every runtime has it. */
 declare const process: { readonly argv: readonly string[] };
 
-// Sends the largest id in both of the README's ways, and prints the statuses.
+// Sends the largest id in both ways, and prints the statuses.
 const [, , baseUrl = "", token = ""] = process.argv;
 const viaInt64 = await statusOf(int64(9223372036854775807n));
 allowBigInts();

@@ -1,6 +1,5 @@
-import { fetchWithRetries } from "./fetch_with_retries.ts";
+import { fetchWithRetries, int64 } from "./client.ts";
 import { createPlant as heyApi } from "./hey_api.ts";
-import { int64 } from "./int64.ts";
 import { createPlant as openapiFetch } from "./openapi_fetch.ts";
 import { createPlant as orval } from "./orval.ts";
 

@@ -1,0 +1,55 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { join } from "node:path";
+
+import { chromium } from "playwright-core";
+
+import type { NewPlant } from "../../src/plant/plant.ts";
+import { testApp, TOKEN } from "../support/app.ts";
+import { BROWSER, skipsBrowser } from "../support/browser.ts";
+import { ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+test.skipIf(skipsBrowser("plant-store/client in a browser"))(
+  "a page sends a plant with an id past 2^53 again, after a gateway's error",
+  async () => {
+    const { outputs } = await Bun.build({ entrypoints: [join(ROOT, "src/http/client.ts")] });
+    const [client] = outputs;
+    const sent: NewPlant[] = [];
+    const add = async (plant: NewPlant) => {
+      sent.push(plant);
+      return "added" as const;
+    };
+    const app = testApp({ plants: { add } });
+    let requests = 0;
+    using server = Bun.serve({
+      port: 0,
+      routes: {
+        "/": () => new Response("<!doctype html>", { headers: { "content-type": "text/html" } }),
+        "/client.js": () =>
+          new Response(client, { headers: { "content-type": "text/javascript" } }),
+        "/plants": (request) =>
+          requests++ === 0 ? new Response(null, { status: 502 }) : app.fetch(request),
+      },
+    });
+
+    await using browser = await chromium.launch({ executablePath: BROWSER });
+    const page = await browser.newPage();
+    await page.goto(server.url.href);
+    const response = await page.evaluate(`(async () => {
+      const { fetchWithRetries, int64 } = await import("/client.js");
+      const response = await fetchWithRetries("/plants", {
+        method: "POST",
+        headers: { authorization: "Bearer ${TOKEN}", "content-type": "application/json" },
+        body: JSON.stringify({ id: int64(2n ** 63n - 1n), name: "Fern" }),
+      });
+      return { status: response.status, body: await response.json() };
+    })()`);
+
+    expect(response).toEqual({ status: 200, body: { name: "Fern" } });
+    expect({ requests, sent }).toEqual({
+      requests: 2,
+      sent: [{ id: 2n ** 63n - 1n, name: "Fern" }],
+    });
+  },
+);
