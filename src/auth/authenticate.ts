@@ -32,7 +32,8 @@ export type Verdict =
  *
  * const scraper: Verdict = { ok: true, scopes: new Set(["metrics"]) };
  * const tenants = new Map([["a-token-of-the-scraper", scraper]]);
- * const authenticate: Authenticate = (token) => tenants.get(token) ?? { ok: false, reason: "unknown" };
+ * const unknown: Verdict = { ok: false, reason: "unknown" };
+ * const authenticate: Authenticate = (token) => tenants.get(token) ?? unknown;
  *
  * assert.equal((await authenticate("another-token")).ok, false);
  * ```

@@ -1,6 +1,6 @@
 /**
- * All that the core takes of `node:crypto`, which Bun, Deno and Node have: it is type-checked without
- * the types of any of them.
+ * All that the core takes of `node:crypto`, which Bun, Deno and Node have: it is type-checked
+ * without the types of any of them.
  */
 export declare function hash(
   algorithm: "sha256",

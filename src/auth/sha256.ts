@@ -1,8 +1,8 @@
 import { hash } from "node:crypto";
 
 /**
- * SHA-256 (FIPS 180-4) of a text in UTF-8, by `node:crypto`, which Bun, Deno and Node have: many times
- * as fast as `crypto.subtle` for short texts.
+ * SHA-256 (FIPS 180-4) of a text in UTF-8, by `node:crypto`, which Bun, Deno and Node have: many
+ * times as fast as `crypto.subtle` for short texts.
  *
  * @returns The digest, in 32 bytes.
  */

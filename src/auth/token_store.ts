@@ -28,9 +28,10 @@ export type NewToken = Pick<TokenRecord, "name" | "digest" | "createdAt" | "expi
  *
  * const tokens: TokenStore = memoryTokens();
  * const { digest } = mintToken();
- * const createdAt = new Date();
+ * const times = { createdAt: new Date(), expiresAt: null };
+ * const isNew = await tokens.add({ name: "greenhouse", digest, ...times, scopes: ["write"] });
  *
- * assert.equal(await tokens.add({ name: "greenhouse", digest, createdAt, expiresAt: null, scopes: ["write"] }), true);
+ * assert.equal(isNew, true);
  * ```
  */
 export interface TokenStore {

@@ -50,7 +50,7 @@ async function write(io: Io, text: string): Promise<void> {
 function jsonLine(plant: NewPlant): string {
   const id = Number(plant.id);
   const line = `${JSON.stringify({ ...plant, id })}\n`;
-  // A double rounds an id past 2^53.
+  // A double rounds an id past 2^53. In the line, the id comes first.
   return Number.isSafeInteger(id) ? line : line.replace(`${id}`, `${plant.id}`);
 }
 

@@ -91,7 +91,9 @@ function closedAtEnd(database: Database, lifetime: Lifetime, log: Logger): Async
   };
 }
 
-/** Certificates are renewed every few weeks. If the new one cannot be used, the current one stays. */
+/**
+ * Certificates are renewed every few weeks. If the new one cannot be used, the current one stays.
+ */
 async function reloadCertificate(
   server: HttpServer,
   lifetime: Lifetime,

@@ -14,7 +14,10 @@ import {
   type PlantStore,
 } from "./database.ts";
 
-/** A database in memory, lost when the process ends: for tests, and the smallest example of the port. */
+/**
+ * A database in memory, lost when the process ends: for tests, and the smallest example of the
+ * port.
+ */
 export function memoryDatabase(): Database {
   const plants = new Map<bigint, Plant>();
 

@@ -24,7 +24,11 @@ export interface GroupCommitOptions {
   readonly queueBytes?: number | undefined;
   /** How long one `add` may take, in milliseconds. @default {5_000} */
   readonly timeoutMs?: number | undefined;
-  /** How many batches the store commits at once, as it can with several connections. @default {1} */
+  /**
+   * How many batches the store commits at once, as it can with several connections.
+   *
+   * @default {1}
+   */
   readonly maxInFlight?: number | undefined;
   /**
    * Runs a function once the input that has arrived is read. A microtask is too early: every batch

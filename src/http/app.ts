@@ -95,7 +95,10 @@ const REQUIRED_SCOPES: Readonly<Record<string, Scope>> = {
  * const response = await app.fetch(
  *   new Request("http://localhost/plants", {
  *     method: "POST",
- *     headers: { authorization: "Bearer a-token-of-the-greenhouse", "content-type": "application/json" },
+ *     headers: {
+ *       authorization: "Bearer a-token-of-the-greenhouse",
+ *       "content-type": "application/json",
+ *     },
  *     body: JSON.stringify({ id: 1, name: "Fern" }),
  *   }),
  * );

@@ -13,8 +13,8 @@ import { openApiDocument } from "./openapi.ts";
  * import { DOCS_FILES, type DocsFiles } from "plant-store";
  *
  * const folder = new URL(".", import.meta.resolve("swagger-ui-dist/package.json"));
- * const files = await Promise.all(DOCS_FILES.map(async (name) => [name, await openAsBlob(new URL(name, folder))]));
- * const docsFiles: DocsFiles = Object.fromEntries(files);
+ * const load = async (name: string) => [name, await openAsBlob(new URL(name, folder))];
+ * const docsFiles: DocsFiles = Object.fromEntries(await Promise.all(DOCS_FILES.map(load)));
  *
  * assert(docsFiles["swagger-ui.css"].size > 0);
  * ```

@@ -29,12 +29,12 @@ export interface CompletedRequest extends ObservedRequest {
  * const lines: string[] = [];
  * const observer: Observer = {
  *   onError: ({ code }, { requestId }) => lines.push(`${requestId} ${code}`),
- *   onResponse: ({ method, path, status, requestId }) => lines.push(`${requestId} ${method} ${path} ${status}`),
+ *   onResponse: ({ path, status, requestId }) => lines.push(`${requestId} ${path} ${status}`),
  * };
  * const request = { requestId: "r1", clientAddress: () => undefined };
  * observer.onResponse({ ...request, method: "POST", path: "/plants", status: 200, durationMs: 1 });
  *
- * assert.deepEqual(lines, ["r1 POST /plants 200"]);
+ * assert.deepEqual(lines, ["r1 /plants 200"]);
  * ```
  */
 export interface Observer {

@@ -70,8 +70,8 @@ interface Built {
  *   4.8.5).
  */
 export async function openApiDocument(server: OpenAPIV3.ServerObject): Promise<OpenAPIV3.Document> {
-  // The generator takes longer to load than the rest of the app. A bundler leaves it out only if the
-  // import itself cannot be reached.
+  // The generator takes longer to load than the rest of the app. A bundler leaves it out only if
+  // the import itself cannot be reached.
   const document =
     (globalThis as Built).OPENAPI_DOCUMENT ??
     (await generateDocument(await import("@elysiajs/swagger")));

@@ -17,8 +17,9 @@ const MAX_DEPTH = 100;
  * Parses a plant. All plants come in here: those of the API and those of imports.
  *
  * @param subject What messages call the bytes.
- * @throws {PlantStoreError} `malformed_json` if the bytes are not JSON in UTF-8: the message says where it breaks.
- * `invalid_plant` if they are not a plant: the message names every field at fault. No message quotes the bytes.
+ * @throws {PlantStoreError} `malformed_json` if the bytes are not JSON in UTF-8: the message says
+ *   where it breaks. `invalid_plant` if they are not a plant: the message names every field at
+ *   fault. No message quotes the bytes.
  *
  * @example
  * ```ts
@@ -116,7 +117,9 @@ function idOf(source: string | undefined): unknown {
   return isWrittenAsInteger(source) ? rounded : Number.NaN;
 }
 
-/** Whether a JSON number with a fraction or an exponent is an integer, in exact decimal arithmetic. */
+/**
+ * Whether a JSON number with a fraction or an exponent is an integer, in exact decimal arithmetic.
+ */
 function isWrittenAsInteger(source: string): boolean {
   const [, whole = "", fraction = "", exponent = "0"] =
     /^-?(\d+)(?:\.(\d+))?(?:[eE](.+))?$/.exec(source) ?? [];

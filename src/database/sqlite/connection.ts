@@ -87,9 +87,9 @@ function setUp(client: Client, options: ConnectOptions): void {
   setPragma(client, "synchronous", "FULL", 2);
   setPragma(client, "wal_autocheckpoint", 0);
 
-  // Open the WAL by a first read: a backup is a file without one. From then on this connection holds
-  // a lock, and a restore needs that lock to move the file. A file that was moved earlier would be
-  // written to beside the WAL of the restored one.
+  // Open the WAL by a first read: a backup is a file without one. From then on this connection
+  // holds a lock, and a restore needs that lock to move the file. A file that was moved earlier
+  // would be written to beside the WAL of the restored one.
   client.run("PRAGMA schema_version");
   if (hasMoved(client)) throw new DatabaseError("it was replaced while it was opened; try again");
 
