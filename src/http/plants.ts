@@ -101,11 +101,13 @@ export function plantsApi(plants: Pick<GroupCommit, "add">, maxBodyBytes: number
         const plant = parsePlant(await readJsonBody(request, headers, maxBodyBytes));
         const outcome = await plants.add(plant);
         if (outcome === "conflict") throw new PlantStoreError("id_taken");
+
         // JavaScript has no types: only an outcome that says that the plant is stored may become
         // 200.
         if (outcome !== "added" && outcome !== "present") {
           throw new TypeError(`Unknown outcome of add(): ${String(outcome)}`);
         }
+
         const { id: _, ...stored } = plant;
         return stored;
       },

@@ -20,10 +20,13 @@ export function createMetrics() {
   /** Few entries: paths and statuses are ours, and the HTTP parser knows few methods. */
   const requests = new Map<string, { readonly labels: Labels; value: number }>();
   const durations = new Map<string, ReturnType<typeof histogram>>();
+
   // Every outcome is there from the start: a rate needs the zero before the first conflict.
   const plants = { added: 0, present: 0, conflict: 0 };
   const batches = histogram(BUCKETS_PLANTS);
   const commits = histogram(BUCKETS_S);
+
+  /** What other parts have registered. */
   const registered: (() => string[])[] = [];
 
   return {
@@ -57,19 +60,16 @@ export function createMetrics() {
 
     /** Renders all in Prometheus' text format. */
     async render(): Promise<string> {
-      const outcomes = Object.entries(plants).map(([outcome, value]) => ({
+      const byOutcome = Object.entries(plants).map(([outcome, value]) => ({
         labels: { outcome },
         value,
       }));
-      const byPath = [...durations].flatMap(([path, duration]) => duration.samples({ path }));
-
-      return [
-        ...processMetrics(),
+      const ofPlants = [
         metric(
           "plant_store_plants_total",
           "Plants by outcome: added, present (a retry) or conflict",
           "counter",
-          outcomes,
+          byOutcome,
         ),
         metric("plant_store_batch_plants", "Plants a commit", "histogram", batches.samples()),
         metric(
@@ -78,6 +78,10 @@ export function createMetrics() {
           "histogram",
           commits.samples(),
         ),
+      ];
+
+      const byPath = [...durations].flatMap(([path, duration]) => duration.samples({ path }));
+      const ofRequests = [
         metric("plant_store_requests_total", "Requests answered", "counter", [
           ...requests.values(),
         ]),
@@ -87,8 +91,10 @@ export function createMetrics() {
           "histogram",
           byPath,
         ),
-        ...registered.flatMap((read) => read()),
-      ].join("\n");
+      ];
+
+      const others = registered.flatMap((read) => read());
+      return [...processMetrics(), ...ofPlants, ...ofRequests, ...others].join("\n");
     },
   };
 }

@@ -160,17 +160,21 @@ function clientOptions(
 
   return {
     adapter: "postgres",
+
     // A URL overrides DATABASE_URL, and the options beside it override PGDATABASE and the like.
     url: `postgres://${name}/?sslmode=${mode}`,
     ...(isSocket && { path: host, port }),
     ...(Object.keys(tls).length > 0 && { tls }),
+
     database: url.database,
     username: url.username,
     // A function, because PGPASSWORD would replace an empty string.
     password: url.password,
+
     max: 1,
     connectionTimeout: url.connectTimeoutMs / 1_000,
     channelBinding: "disable",
+
     connection: {
       application_name: url.applicationName,
       // Overrides PGOPTIONS.
@@ -178,6 +182,7 @@ function clientOptions(
       lock_timeout: LOCK_TIMEOUT_MS,
       ...session,
       ...SESSION_SETTINGS,
+
       // The server closes the session of a dead client. While a reply is unacknowledged, only
       // tcp_user_timeout applies.
       tcp_keepalives_idle: 30,
