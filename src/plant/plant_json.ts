@@ -48,10 +48,10 @@ const UTF8 = new TextDecoder("utf-8", { fatal: true });
  * an unusual id.
  */
 function parseJson(text: string, subject: Subject): unknown {
-  if (!mayBeNested(text)) {
+  if (looksFlat(text)) {
     try {
-      const value: unknown = JSON.parse(text);
-      if (!isObject(value) || !mayBeInexact(value["id"], text)) return value;
+      const value = JSON.parse(text) as Record<string, unknown>;
+      if (!mayBeInexact(value["id"], text)) return value;
     } catch {
       // Not every runtime's parser says where it failed, and its message quotes the text, which no
       // response may.
@@ -61,9 +61,13 @@ function parseJson(text: string, subject: Subject): unknown {
   return scanPlant(text, subject);
 }
 
-/** Brackets in strings count as well. */
-function mayBeNested(text: string): boolean {
-  return text.includes("[") || text.indexOf("{", 1) !== -1;
+/**
+ * Whether a text looks like an object without objects and arrays in it. Brackets in strings count
+ * as well. `JSON.parse` takes longer to refuse a text than the scan does: so it does not get one
+ * that ends too early.
+ */
+function looksFlat(text: string): boolean {
+  return text.trimEnd().endsWith("}") && text.indexOf("{", 1) === -1 && !text.includes("[");
 }
 
 /** Plain digits within 2^53 are exact, as nearly every id is. */
