@@ -287,26 +287,6 @@ function oneConnection({ runtime, server }: Subject): void {
     connection.close();
   });
 
-  test("Expect: 100-continue gets its 100, and then the response", async () => {
-    const connection = await connect(server().url);
-    const [head = "", body = ""] = postBytes({ id: 501n, name: "Fern" }).split("\r\n\r\n");
-    expect(await connection.request(`${head}\r\nExpect: 100-continue\r\n\r\n`)).toMatchObject({
-      status: 100,
-    });
-    expect(await connection.request(body)).toMatchObject({ status: 200, body: '{"name":"Fern"}' });
-    connection.close();
-  });
-
-  test("a client that asks for Connection: close gets its response, and the end", async () => {
-    const connection = await connect(server().url);
-    const bytes = postBytes({ id: 502n, name: "Fern" }).replace(
-      "Host:",
-      "Connection: close\r\nHost:",
-    );
-    expect(await connection.request(bytes)).toMatchObject({ status: 200, body: '{"name":"Fern"}' });
-    await connection.closed;
-  });
-
   test("a bad Host after a good one is refused, and ends the connection", async () => {
     const connection = await connect(server().url);
     expect(await connection.request(getBytes("/livez"))).toMatchObject({ status: 200 });
