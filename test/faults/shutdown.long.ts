@@ -67,8 +67,8 @@ test("the drain notices a server that stops listening right at the signal", asyn
 
 /**
  * How late the clients of a drain may be, in milliseconds. They share this thread. A server that
- * stops closes a connection after a quarter of a second of silence (RFC 9112 section 9.5), and a
- * client that was itself kept waiting that long sends into the closed connection.
+ * stops closes a connection after a quarter of a second of silence (RFC 9112 section 9.5). A client
+ * that was itself kept waiting that long sends into the closed connection.
  */
 const LATE_MS = 100;
 

@@ -212,7 +212,7 @@ async function loadOf(
 
 /**
  * Ends a server that its fault has not ended. One that had a failed fsync, or was told of one, must
- * end by itself with an exit code of its own, and leave no request without a true response.
+ * end by itself, with an exit code of its own. No request may be left without a true response.
  */
 async function requireEnd(
   { child, stderr }: Program,

@@ -87,8 +87,8 @@ test.concurrent("the scrape configuration and the alerts name what there is", as
   expect(rules).toHaveLength(3);
   const used = rules.flatMap(({ expr }) => expr.match(/\bplant_store_\w+/g) ?? []);
   const documented = section("Metrics").match(/(?<=`)plant_store_\w+(?=(?:\{[^`]*\})?`)/g) ?? [];
-  // A histogram is documented by its name, and has samples of others; a span's attribute is none of
-  // Prometheus', and PostgreSQL's metrics have a test of their own.
+  // A histogram is documented by its name, and its samples have other ones. `request_id` is an
+  // attribute of spans, and the metrics of PostgreSQL have a test of their own.
   const metrics = documented.filter((name) => !/^plant_store_(?:request_id$|postgres_)/.test(name));
   const missing = [...used, ...metrics].filter(
     (name) => !there.has(name) && !there.has(`${name}_bucket`),
@@ -259,8 +259,8 @@ async function onceItListens<T>(request: () => Promise<T>): Promise<T> {
 }
 
 /**
- * Runs the guide's client in a language with code that stores the largest id through a gateway that
- * breaks the first responses, and checks what the server has then.
+ * Runs the guide's client in a language. It stores the largest id through a gateway that breaks the
+ * first responses. Then the plants of the server are checked.
  */
 async function storesExactly(
   language: string,

@@ -2,8 +2,8 @@ import type * as source from "../../src/mod.ts";
 import type { PlantStore } from "../../src/mod.ts";
 import { TOKEN } from "../support/client.ts";
 
-// What is the same on every runtime: the app over a store in memory, and the signals by which a
-// test tells it what to do next.
+// The same on every runtime: the app over a store in memory, and the signals that tell it what to
+// do next.
 
 /** A token with the scope `metrics` alone. */
 export const METRICS_TOKEN = "metrics-token-0123456789";

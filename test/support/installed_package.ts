@@ -5,8 +5,8 @@ import packageJson from "../../package.json" with { type: "json" };
 import { emptyDirectory, ROOT } from "./program.ts";
 
 /**
- * Packs the package and installs the tarball, with the dependencies of the lock file and nothing
- * else, in a directory of its own: what a project of somebody else has.
+ * Packs the package and installs the tarball in a directory of its own, with the dependencies of the
+ * lock file and nothing else. That is what a project of somebody else has.
  */
 export async function installPackage() {
   using stack = new DisposableStack();

@@ -176,8 +176,8 @@ export async function startCluster({
     /** Changes a setting, and waits for all connections to have it. */
     async set(name: string, value: string): Promise<void> {
       await run(`ALTER SYSTEM SET ${name} = '${value}'`, "SELECT pg_reload_conf()");
-      // Who makes a new connection has told the processes that there are; and a checkpoint is made
-      // by the one process that says to all whether commits wait for a standby.
+      // The process that accepts a new connection has told all others before. The checkpointer is
+      // the one process that says whether commits wait for a standby.
       const isSet = async () => {
         await using fresh = databaseAt(url("postgres"));
         return (
@@ -388,7 +388,7 @@ rm -rf "$0"`;
 
 /**
  * Starts a process that ends PostgreSQL and removes its directory, when `end` is called or when
- * this process ends, however it ends: a test run that is killed leaves nothing behind.
+ * this process ends, however it ends. So a test run that is killed leaves nothing behind.
  */
 function startReaper(directory: string) {
   // In a session of its own: Ctrl-C ends the tests and not the reaper.

@@ -2,8 +2,8 @@ import { Database } from "bun:sqlite";
 import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 
 /**
- * Waits until no other process holds the lock of this file, and holds it to the end of the scope:
- * test files run in several processes. A lock of SQLite's ends with its process, however that ends.
+ * Waits until no other process holds the lock of this file, and holds it to the end of the scope.
+ * Test files run in several processes. A lock of SQLite's ends with its process, however that ends.
  */
 function processLock(path: string): Disposable {
   const lock = new Database(path);

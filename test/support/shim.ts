@@ -35,8 +35,8 @@ export interface Faults {
 }
 
 /**
- * A flag that makes the disk sick while it is raised. The disk itself raises `hit` when a fault has
- * happened, and `told` when it has reported to one process an fsync that failed in another one.
+ * A flag that makes the disk sick while it is raised. The disk itself raises two: `hit` when a fault
+ * has happened, and `told` when it has reported to one process an fsync that failed in another.
  */
 export type Flag =
   "hang" | "fail-sync" | "fail-write" | "fail-checkpoint" | "sick" | "hit" | "told";

@@ -4,8 +4,8 @@ const SURROGATES = 0x800;
 const FIRST_SURROGATE = 0xd800;
 
 /**
- * Any code point but a lone surrogate. Fast-check's own unit "binary" has the same characters, and
- * first makes a table of all million of them: half a second in each file that uses it.
+ * Any code point but a lone surrogate. Fast-check's own unit "binary" has the same characters. It
+ * first makes a table of all million of them, which takes half a second in each file that uses it.
  */
 export const anyCharacter: fc.Arbitrary<string> = fc
   .nat({ max: 0x10ffff - SURROGATES })
