@@ -156,8 +156,8 @@ test("the script of the daily backup makes a copy that is checked, and deletes t
   const ago = Date.now() / 1_000 - 15 * 86_400;
   utimesSync(old, ago, ago);
   const backup = file("Backup", "sh", "/usr/local/bin/plant-store-backup").replaceAll(
-    /\/var\/(lib|backups)\//g,
-    "",
+    /\/var\/(lib|backups)(?=\/)/g,
+    home.path,
   );
   expect(
     await runToEnd({ program: ["sh", "-c", backup], cwd: home.path, env: { PATH } }),

@@ -13,7 +13,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 
 import { connect } from "../../src/database/sqlite/connection.ts";
 import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
@@ -21,6 +21,7 @@ import { markUnsynced } from "../../src/database/sqlite/wal.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { filesIn } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
+import { blocks } from "../support/guides.ts";
 import { skipped } from "../support/missing.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
@@ -232,6 +233,28 @@ describe.skipIf(skipsOtherUser())("another user", () => {
 
     chownSync(other.at("saved.db"), OTHER_USER, OTHER_USER);
     expect(runAsOther(other.path, "restore", "saved.db").exitCode).toBe(0);
+  });
+
+  test("who runs the guide's daily backup by hand may be in a directory that only root can read", () => {
+    using other = otherDirectory();
+    using unreadable = emptyDirectory();
+    mkdirSync(other.at("copies"));
+    chownSync(other.at("copies"), OTHER_USER, OTHER_USER);
+
+    const script = blocks("Backup", "sh")
+      .filter((code) => code.startsWith("#!"))
+      .join("")
+      .replaceAll("/var/lib/plant-store", other.path)
+      .replaceAll("/var/backups/plant-store", other.at("copies"));
+
+    const { status, stderr } = spawnSync("sh", ["-c", script], {
+      cwd: unreadable.path,
+      uid: OTHER_USER,
+      gid: OTHER_USER,
+      env: { PATH: `${dirname(executable()[0])}:${process.env["PATH"]}` },
+    });
+
+    expect({ status, stderr: String(stderr) }).toEqual({ status: 0, stderr: "" });
   });
 
   test("who may not enter the directory of a database gets one line", () => {
