@@ -87,6 +87,7 @@ test("imports point one way: main, commands, server, http, the ports, plant, err
     );
     return ours.map((target) => `${path} imports ${target}`);
   });
+
   expect(backwards).toEqual([]);
   expect(new Set(sources.map(({ path }) => roomOf(path)))).toEqual(
     new Set(Object.keys(MAY_IMPORT)),
@@ -113,6 +114,7 @@ test("the core type-checks without a runtime", async () => {
     "http",
     "database/*.ts",
   ]);
+
   expect(exclude).toEqual(["database/adapters.ts"]);
   expect(packageJson.scripts.check).toContain("-p src/tsconfig.core.json");
 });
@@ -124,6 +126,7 @@ test("what the module pulls in runs on Bun, Deno and Node", () => {
   const app = ["async", "auth", "database", "errors", "group_commit", "http", "plant"];
   expect([...rooms].toSorted()).toEqual([...app, "mod"].toSorted());
   expect(reached.filter(({ path }) => /^database\/(?:sqlite|postgres)\//.test(path))).toEqual([]);
+
   const builtIn = reached
     .flatMap(({ imports }) => imports)
     .filter((target) => /^(?:bun|node):/.test(target));
@@ -182,6 +185,7 @@ test("the program loads a command, a database and the framework only where they 
     const early = sourceOf(path)?.loads.filter(({ kind }) => kind === "import-statement") ?? [];
     for (const load of early) loaded.add(load.path);
   }
+
   const late = /^(?:elysia|@elysiajs\/.*|@sinclair\/typebox|drizzle-orm.*|server\/service\.ts)$/;
   expect([...loaded].filter((target) => late.test(target))).toEqual([]);
   expect(loaded).toContain("database/sqlite/adapter.ts");
@@ -197,6 +201,7 @@ test("what the source imports is listed, and is a dependency only if the module 
   expect(
     [...ofProgram].filter((name) => !(name in dependencies) && !(name in devDependencies)),
   ).toEqual([]);
+
   const ofModule = packagesOf(
     reachedFrom(["mod.ts", "http/client.ts", "database/contract/mod.ts"]),
   );
@@ -220,6 +225,7 @@ test("each Worker is built into the executable and into the package, and found f
     ),
   );
   const { build, "build:program": buildProgram } = packageJson.scripts;
+
   for (const script of [build, buildProgram]) {
     const entries =
       script.match(/src\/[\w/]+\.ts/g)?.filter((entry) => entry !== "src/main.ts") ?? [];

@@ -42,6 +42,7 @@ test.skipIf(skipsShim())(
     expect(await store()).toMatchObject({ responses: { "200": PLANTS }, unanswered: 0 });
     expect(Bun.file(disk.database).size).toBeGreaterThan(PLANTS * NAME.length);
     expect(await stop(server)).toBe(0);
+
     server.requireIntact();
   },
 );

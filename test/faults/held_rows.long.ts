@@ -150,6 +150,7 @@ async function startOthers(url: string, next: () => NewPlant) {
       await Bun.sleep(PART_MS);
       return { ...counts, gapMs: Math.max(counts.gapMs, performance.now() - lastAt) };
     },
+
     async stop(): Promise<void> {
       end.abort();
       await ended;

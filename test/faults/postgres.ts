@@ -66,6 +66,7 @@ export function startAdding({ add }: Service, ledger: Ledger, next: () => NewPla
       const limit = report.acknowledged + count;
       while (report.acknowledged < limit) await Bun.sleep(1);
     },
+
     async stop() {
       end.abort();
       await ended;

@@ -31,6 +31,7 @@ test.concurrent.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"] as const)(
     // Bun would wait half a minute for the rest of the body.
     expect(await stop(server, signal)).toBe(0);
     expect(readdirSync(disk.path)).toEqual(["plants.db"]);
+
     server.requireIntact();
   },
 );

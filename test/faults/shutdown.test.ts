@@ -38,6 +38,7 @@ test.concurrent(
 
     ledger.acknowledge(fern);
     expect(await exitCodeOf(server.child)).toBe(0);
+
     server.requireIntact();
   },
 );
@@ -56,6 +57,7 @@ test.concurrent.each([
   }
 
   expect(await stop(server)).toBe(0);
+
   server.requireIntact();
 });
 

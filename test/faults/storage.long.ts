@@ -61,6 +61,7 @@ test("a plant that waits for a lock past its deadline gets 503, and the next one
 
   other.run("ROLLBACK");
   await requireReady(server.url, ledger, () => fern);
+
   server.requireIntact();
 });
 

@@ -54,6 +54,7 @@ test.concurrent.skipIf(skipsShim())(
     disk.clear("hang");
     expect(await stuck.responses()).toEqual([{ "200": 1 }, { "200": 7 }]);
     await requireReady(url, ledger, next);
+
     stuck.requireIntact();
   },
 );
@@ -68,6 +69,7 @@ test.concurrent.skipIf(skipsShim())(
 
     disk.clear("hang");
     await requireReady(url, ledger, () => ({ id: 1n, name: "Fern" }));
+
     stuck.requireIntact();
 
     // The Fern, and the one of the twenty that was being committed.

@@ -134,6 +134,7 @@ test("the README's ratio is that of the chart, and of the benchmark's table", as
     const chart = await Bun.file(join(ROOT, `test/bench/chart-${theme}.svg`)).text();
     expect(chart).toContain(`${ratio} times`);
   }
+
   const micros = Object.fromEntries(
     table("Results").map(([name = "", figure]) => [name, Number(figure)]),
   );

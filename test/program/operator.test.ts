@@ -75,6 +75,7 @@ async function postNumbered(url: string, token: string, id: number): Promise<num
 test.concurrent("the scrape configuration and the alerts name what there is", async () => {
   await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
   expect(await postNumbered(server.url, TOKEN, 1)).toBe(200);
+
   const scrape = await fetch(`${server.url}/metrics`, { headers: bearer() });
   const there = new Set(Array.from((await scrape.text()).matchAll(/^\w+/gm), ([name]) => name));
 
@@ -85,8 +86,10 @@ test.concurrent("the scrape configuration and the alerts name what there is", as
   const { groups } = Bun.YAML.parse(alerting) as { groups: { rules: { expr: string }[] }[] };
   const rules = groups.flatMap((group) => group.rules);
   expect(rules).toHaveLength(3);
+
   const used = rules.flatMap(({ expr }) => expr.match(/\bplant_store_\w+/g) ?? []);
   const documented = section("Metrics").match(/(?<=`)plant_store_\w+(?=(?:\{[^`]*\})?`)/g) ?? [];
+
   // A histogram is documented by its name, and its samples have other ones. `request_id` is an
   // attribute of spans, and the metrics of PostgreSQL have a test of their own.
   const metrics = documented.filter((name) => !/^plant_store_(?:request_id$|postgres_)/.test(name));
@@ -124,12 +127,14 @@ test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
     const https = file("HTTPS", "ini", "/etc/systemd/system/plant-store.service.d/https.conf");
     const analyze = (...args: string[]) =>
       runToEnd({ program: ["systemd-analyze"], args, cwd: home.path });
+
     for (const text of [unit, `${unit}\n${https}`]) {
       await Bun.write(home.at("plant-store.service"), text);
       expect(await analyze("verify", "./plant-store.service")).toMatchObject({
         exitCode: 0,
         stderr: "",
       });
+
       const { stdout } = await analyze(
         "security",
         "--offline=yes",
@@ -151,10 +156,12 @@ test("the script of the daily backup makes a copy that is checked, and deletes t
     env: { AUTH_TOKENS: TOKEN },
   });
   expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
+
   const old = home.at("plant-store/2020-01-01.db");
   await Bun.write(old, "");
   const ago = Date.now() / 1_000 - 15 * 86_400;
   utimesSync(old, ago, ago);
+
   const backup = file("Backup", "sh", "/usr/local/bin/plant-store-backup").replaceAll(
     /\/var\/(lib|backups)(?=\/)/g,
     home.path,
@@ -164,6 +171,7 @@ test("the script of the daily backup makes a copy that is checked, and deletes t
   ).toMatchObject({
     exitCode: 0,
   });
+
   const copies = await Array.fromAsync(new Bun.Glob("20*.db").scan(home.at("plant-store")));
   expect(copies).toEqual([`${new Date().toLocaleDateString("sv")}.db`]);
 });
@@ -179,6 +187,7 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
       // A body that nginx sends in one piece: while it still sends, a refusal may get lost.
       MAX_BODY_BYTES: "1000",
     };
+
     await using server = await startServer({ cwd: home.path, env });
     await using nginx = startNginx(home, server.url);
     const options = {
@@ -186,15 +195,18 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
       tls: { ca: Bun.file(`${CERTIFICATE}.crt`) },
     };
     const response = await onceItListens(() => post(nginx.url, undefined, options));
+
     expect({ status: response.status, body: await response.json() }).toEqual({
       status: 200,
       body: { name: "Fern" },
     });
+
     const large = await post(nginx.url, { id: 1, name: "x".repeat(2_000) }, options);
     expect({ status: large.status, body: await large.json() }).toMatchObject({
       status: 413,
       body: { error: 4131 },
     });
+
     const [line] = await server.stderr.until(/.*\/plants.*/);
     expect(line).toContain("127.0.0.1");
     expect(line).not.toContain("192.0.2.9");
@@ -242,6 +254,7 @@ function startNginx(home: ReturnType<typeof emptyDirectory>, target: string, mor
     home.at("nginx.conf"),
     `daemon off; master_process off; pid ${home.path}/pid; error_log stderr; events {}\nhttp { access_log off; ${temporary.join(" ")}\n${http} }`,
   );
+
   const args = ["-p", home.path, "-e", "stderr", "-c", home.at("nginx.conf")];
   const nginx = start({ program: ["nginx"], args, cwd: home.path });
   return Object.assign(nginx, { url: `https://localhost:${port}` });
@@ -272,6 +285,7 @@ async function storesExactly(
   using gateway = startBrokenGateway(server.url);
   const [client = ""] = blocks("In Python and Go", language);
   const path = home.at(`client.${language.slice(0, 2)}`);
+
   await Bun.write(path, `${client}\n${main(gateway.url)}\n`);
   const ended = await runToEnd({
     program: command,
@@ -280,6 +294,7 @@ async function storesExactly(
     env: { HOME: home.path },
   });
   expect(ended).toMatchObject({ exitCode: 0 });
+
   const exported = await runToEnd({ args: ["export"], cwd: home.path });
   expect(exported.stdout).toBe('{"id":9223372036854775807,"name":"Fern"}\n');
 }

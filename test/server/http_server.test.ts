@@ -112,6 +112,7 @@ test.each(["cert", "key"] as const)(
     writeFileSync(path, "");
 
     await expect(server.reloadCertificate()).rejects.toThrow(ConfigError);
+
     const connection = await connect(address);
     expect(await connection.request(getBytes("/"))).toMatchObject({ status: 200 });
 
@@ -124,6 +125,7 @@ test("a certificate that is a pipe without a writer keeps no thread from other f
   using directory = emptyDirectory();
   const { server, cert } = await echoServer(directory.path);
   const pair = await Bun.file(cert).text();
+
   rmSync(cert);
   expect(Bun.spawnSync(["mkfifo", cert]).exitCode).toBe(0);
 
@@ -136,6 +138,7 @@ test("a certificate that is a pipe without a writer keeps no thread from other f
   // A writer that writes nothing ends them all.
   await (await open(cert, "w")).close();
   for (const reload of reloads) expect(await reload).toBeInstanceOf(ConfigError);
+
   await server.stop(0);
 });
 

@@ -50,6 +50,7 @@ export function virtualTime() {
       now += byMs;
       jumpedMs += byMs;
     },
+
     /** How much of the time passed like that, in milliseconds. */
     jumpedMs: () => jumpedMs,
     /** Lets time pass until a promise is settled. */
@@ -65,6 +66,7 @@ export function virtualTime() {
         runNext();
       }
     },
+
     [Symbol.dispose]() {
       Object.assign(globalThis, { setTimeout, setImmediate, clearTimeout });
       performance.now = realNow;

@@ -44,6 +44,7 @@ export function startCollector() {
     async until(count: number): Promise<void> {
       while (spans.length < count) await Bun.sleep(2);
     },
+
     [Symbol.dispose]: () => void server.stop(true),
   };
 }

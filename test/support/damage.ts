@@ -47,6 +47,7 @@ export function largeDatabase(plants: number) {
       for (const suffix of ["-wal", "-shm", "-corrupt"]) rmSync(database + suffix, { force: true });
       copyFileSync(backup, database);
     },
+
     [Symbol.dispose]: () => directory[Symbol.dispose](),
   };
 }

@@ -19,12 +19,14 @@ export async function guideProject() {
   const directory = await installPackage();
   const { path } = directory;
   const modules = join(path, "node_modules");
+
   // A copy finds the project's Elysia.
   for (const name of BESIDE)
     cpSync(join(ROOT, "node_modules", name), join(modules, name), {
       recursive: true,
       dereference: true,
     });
+
   // A link finds the dependencies that are installed beside it.
   if (existsSync(RUNTIMES_MODULES))
     for (const name of FRAMEWORKS) {
@@ -45,6 +47,7 @@ export async function guideProject() {
       new Response(child.stdout).text(),
       new Response(child.stderr).text(),
     ]);
+
     return { exitCode: await child.exited, output: output.join("") };
   }
 
@@ -62,11 +65,13 @@ export async function guideProject() {
       await write(file, code.replace("3000", String(port)));
       const program = start({ program: [...run, file], cwd: path });
       const url = `http://127.0.0.1:${port}`;
+
       while (!(await isListening(url))) {
         if (program.child.exitCode !== null)
           throw new Error(`The program ended:\n${await program.stderr.end}`);
         await Bun.sleep(20);
       }
+
       return { ...program, url };
     },
 
@@ -83,8 +88,10 @@ export async function guideProject() {
         ...STRICT,
         ...options,
       };
+
       await write("tsconfig.json", JSON.stringify({ compilerOptions, files }));
       const { exitCode, output } = await run([...command, "--pretty", "false"]);
+
       return {
         exitCode,
         errors: output

@@ -66,10 +66,12 @@ export async function identityProvider(options: Partial<JwtOptions> = {}) {
     setTime: (seconds: number) => {
       now = seconds;
     },
+
     /** Lets cached keys age. */
     advance: (milliseconds: number) => {
       elapsed += milliseconds;
     },
+
     [Symbol.asyncDispose]: () => provider[Symbol.asyncDispose](),
   };
 }
@@ -151,10 +153,12 @@ export function jwksServer(...keys: readonly SigningKey[]) {
     publish: (...keys: readonly (SigningKey | JWK)[]) => {
       response = jwkSet(keys.map((key) => ("privateKey" in key ? (key as SigningKey).jwk : key)));
     },
+
     /** From now on answers something else. */
     responses: (other: CannedResponse) => {
       response = other;
     },
+
     /**
      * From now on answers nothing until `release` is called; `asked` resolves when the first
      * request is there.
@@ -165,12 +169,14 @@ export function jwksServer(...keys: readonly SigningKey[]) {
       held = { asked: asked.resolve, released: released.promise };
       return { asked: asked.promise, release: released.resolve };
     },
+
     /** Goes away: nobody listens. */
     leave: () => server.stop(true),
     /** Comes back where it was. */
     comeBack: () => {
       server = serve(port);
     },
+
     async [Symbol.asyncDispose]() {
       await server.stop(true);
     },

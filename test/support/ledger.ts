@@ -75,12 +75,14 @@ export function makeLedger() {
       const variants = attempted.getOrInsertComputed(plant.id, () => []);
       if (!variants.some((variant) => samePlant(variant, plant))) variants.push(plant);
     },
+
     /** To be told of every 200. */
     acknowledge(plant: NewPlant): void {
       const known = acknowledged.get(plant.id);
       if (known !== undefined && !samePlant(known, plant)) contradictions++;
       acknowledged.set(plant.id, plant);
     },
+
     /** Whether a different plant was sent under the same id. */
     hasRival: (plant: NewPlant) =>
       attempted.get(plant.id)?.some((other) => !samePlant(other, plant)) ?? false,

@@ -147,6 +147,7 @@ export async function connect(url: string) {
       socket.write(bytes);
       return response(Buffer.from(bytes).toString("latin1", 0, 4));
     },
+
     /** Reads no more. */
     pause: () => void socket.pause(),
     /** Whether it has ended. */
@@ -385,6 +386,7 @@ export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"]
         await Bun.sleep(1);
       }
     },
+
     /** Ends each client after the response that it waits for. */
     stop(): Promise<LoadReport> {
       over.abort();

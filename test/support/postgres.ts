@@ -69,6 +69,7 @@ export function databaseAt(url: string) {
         await run("DROP TABLE plants, tokens, token_revision, probes, plant_store_migrations");
       return url;
     },
+
     /** Removes what a plant-store stored: much faster than making the tables again. */
     removeRows: () => run("TRUNCATE plants, tokens, token_revision, probes"),
     [Symbol.asyncDispose]: () => client.close({ timeout: 0 }),
@@ -173,6 +174,7 @@ export async function startCluster({
       await run(`CREATE DATABASE ${name} TEMPLATE template0 STRATEGY file_copy`);
       return { ...databaseAt(url(name)), name, url: url(name) };
     },
+
     /** Changes a setting, and waits for all connections to have it. */
     async set(name: string, value: string): Promise<void> {
       await run(`ALTER SYSTEM SET ${name} = '${value}'`, "SELECT pg_reload_conf()");
@@ -188,6 +190,7 @@ export async function startCluster({
       while (!(await isSet())) await Bun.sleep(5);
       await run("CHECKPOINT");
     },
+
     /** Makes commits wait for its standby, from when it has all that there is. */
     async waitForStandby(): Promise<void> {
       await run(
@@ -197,6 +200,7 @@ export async function startCluster({
       const standbys = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'";
       while ((await run(standbys)).length === 0) await Bun.sleep(10);
     },
+
     /** Ends it as a loss of power to the process would: nothing is written any more. */
     async kill(): Promise<void> {
       server.signalChildren("SIGKILL");
@@ -206,10 +210,12 @@ export async function startCluster({
       server.signal("SIGCONT");
       await server.exited;
     },
+
     /** Starts it again on the same port, on what is there. */
     async restart(): Promise<void> {
       server = await startServer(template, data, () => port);
     },
+
     /** The server and its children, as they are now. */
     processes: () => [server.pid, ...server.children()],
     /** Stops every process of it, or lets them go on: to others it looks like a machine that hangs. */
@@ -217,6 +223,7 @@ export async function startCluster({
       server.signalChildren(signal);
       server.signal(signal);
     },
+
     async [Symbol.asyncDispose]() {
       await administrator[Symbol.asyncDispose]();
       await reaper.end();

@@ -90,6 +90,7 @@ export function start({ program = executable(), args = [], cwd, env = {} }: Star
       child.kill("SIGTERM");
       return await exitCodeOf(child);
     },
+
     async [Symbol.asyncDispose]() {
       child.kill("SIGKILL");
       await child.exited;

@@ -107,6 +107,7 @@ export function makeDisk({ shim }: { readonly shim: boolean }) {
     async hit(): Promise<void> {
       while (!existsSync(flagFile("hit"))) await Bun.sleep(1);
     },
+
     /** Leaves in each file what was synced. The programs must be dead. */
     losePower: () => losePower(database),
     [Symbol.dispose]: () => directory[Symbol.dispose](),

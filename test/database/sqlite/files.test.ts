@@ -189,6 +189,7 @@ test.each(ACCESSES)(
       'cd "$1" && mkdir "$(printf "caf\\351")" && cd "$(printf "caf\\351")" && "$2" -e "$3"';
     const args = [directory.path, process.execPath, script];
     const { stdout } = Bun.spawnSync(["sh", "-c", enter, "sh", ...args]);
+
     expect(stdout.toString()).toBe(
       'Cannot open database "plants.db": its path is not UTF-8; move it\n',
     );
