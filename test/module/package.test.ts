@@ -1,11 +1,12 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { readdirSync } from "node:fs";
+import { mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
 import elysiaJson from "../../node_modules/elysia/package.json" with { type: "json" };
 import packageJson from "../../package.json" with { type: "json" };
 import { DOCS_FILES } from "../../src/http/docs.ts";
+import { skipsTmpfs, smallDisk } from "../faults/settle.ts";
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { post, TOKEN } from "../support/client.ts";
@@ -41,7 +42,9 @@ const [client = ""] = blocks("Retries", "ts");
 const [contract = ""] = blocks("Test your store", "ts");
 /** The line of the guide's example that differs with the runtime. */
 const IMPORT_TEST = 'import { test } from "node:test";';
+const [inFile = ""] = blocks("Keep plants in a file", "ts");
 const [ownStore = ""] = blocks("A store of your own", "ts");
+const skipsFullDisk = skipsTmpfs();
 
 test("the package has the module and the program as JavaScript, the guides, and no source and no tests", () => {
   const files = readdirSync(join(project.path, "node_modules/plant-store"), {
@@ -148,8 +151,14 @@ test("what is built has nothing of Bun, and of Node only what all runtimes have"
     ([, name = ""]) => name,
   );
   const builtIn = imported.filter((name) => name.includes(":"));
-  expect([...new Set(builtIn)].toSorted()).toEqual(["node:assert/strict", "node:crypto"]);
-  expect(text.match(/.*\b(?:Bun|process)\b.*/g) ?? []).toEqual([]);
+  expect([...new Set(builtIn)].toSorted()).toEqual([
+    "node:assert/strict",
+    "node:crypto",
+    "node:fs",
+    "node:path",
+    "node:sqlite",
+  ]);
+  expect(text.match(/.*\b(?:Bun|process)[.?[].*/g) ?? []).toEqual([]);
 });
 
 test("the types that the module's declarations name are exported, too", async () => {
@@ -261,14 +270,78 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
       },
     );
 
+    test.each(MODULE_RUNTIMES)(
+      "$name keeps plants in a file of SQLite, and tests that with its own test runner",
+      async ({ name, test, importTest }) => {
+        const source = await Bun.file(join(ROOT, "test/runtimes/sqlite_store.ts")).text();
+        const program = source
+          .replace(IMPORT_TEST, importTest)
+          .replace("../../src/database/contract/mod.ts", "plant-store/testing")
+          .replace("../../src/database/node_sqlite/mod.ts", "plant-store/sqlite");
+        await project.write("sqlite_store.test.ts", program);
+
+        const disk = join(project.path, `disk of ${name}`);
+        mkdirSync(disk);
+        using stack = new DisposableStack();
+        if (!skipsFullDisk) stack.use(smallDisk(disk, "size=2m"));
+        const env = skipsFullDisk ? {} : { SMALL_DISK: disk };
+        const { exitCode, output } = await project.run([...test, "sqlite_store.test.ts"], env);
+        expect({ exitCode, output }).toMatchObject({ exitCode: 0 });
+        expect(output).toContain("PlantStore.add() keeps every int64 exactly");
+      },
+    );
+
+    test.each(MODULE_RUNTIMES)(
+      "$name shares a file with the executable: its commands work beside the store, a server comes after it",
+      async (runtime) => {
+        using directory = emptyDirectory();
+        const command = (...args: string[]) =>
+          runToEnd({ cwd: directory.path, args: [...args, "--database", "file:plants.db"] });
+        const moss = { id: 2, name: "Moss" };
+        const lines = `{"id":1,"name":"Ivy"}\n${JSON.stringify(moss)}\n`;
+        await Bun.write(directory.at("ivy.ndjson"), lines.split("\n")[0] ?? "");
+        expect(await command("import", "ivy.ndjson")).toMatchObject({ exitCode: 0 });
+
+        {
+          const program = `${inFile}\n${serveOn(runtime)}`;
+          const permissions = runtime.kind === "deno" ? ["--allow-read", "--allow-write"] : [];
+          await using server = await project.serve(
+            { ...runtime, run: [...runtime.run, ...permissions] },
+            program.replace("plants.db", directory.at("plants.db")),
+          );
+          const options = { token: "a-token-of-the-greenhouse" };
+          const other = await post(server.url, undefined, options);
+          const response = await post(server.url, moss, options);
+          expect([other.status, response.status]).toEqual([409, 200]);
+
+          expect(await command("export")).toEqual({
+            exitCode: 0,
+            stdout: lines,
+            stderr: expect.any(String),
+          });
+          expect(await command("check")).toMatchObject({ exitCode: 0 });
+          expect(await command("backup", "copy.db")).toMatchObject({ exitCode: 0 });
+        }
+
+        const env = { AUTH_TOKENS: TOKEN };
+        await using server = await startServer({ cwd: directory.path, env });
+        const statuses = [moss, { ...moss, name: "Fern" }].map(
+          async (plant) => (await post(server.url, plant)).status,
+        );
+        expect(await Promise.all(statuses)).toEqual([200, 409]);
+      },
+    );
+
     test.each(MODULE_RUNTIMES)("$name runs the example of every export", async (runtime) => {
       const files = await writeExamples();
       const examples = files.filter((file) => !file.endsWith(".test.ts"));
       const imports = examples.map((file) => `await import("./${file}");`);
       await project.write("all.ts", [...imports, `console.log(${examples.length});`].join("\n"));
-      // An example reads the files of Swagger UI.
-      const flags = runtime.name === "Deno" ? ["--allow-read"] : [];
-      expect(await project.run([...runtime.run, ...flags, "all.ts"])).toEqual({
+      // One example reads the files of Swagger UI, another stores plants in a file.
+      const flags = runtime.name === "Deno" ? ["--allow-read", "--allow-write"] : [];
+      // Node 22 calls its SQLite an experiment.
+      const env = { NODE_OPTIONS: "--disable-warning=ExperimentalWarning" };
+      expect(await project.run([...runtime.run, ...flags, "all.ts"], env)).toEqual({
         exitCode: 0,
         output: `${examples.length}\n`,
       });
@@ -286,10 +359,11 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
           "// @ts-expect-error A token is a string.",
           "staticTokens([7]);",
         ];
-        const guide = ["typed.ts", "typed.test.ts", "own_store.ts", "client.ts"];
+        const guide = ["typed.ts", "typed.test.ts", "in_file.ts", "own_store.ts", "client.ts"];
         const files = [...guide, ...(await writeExamples())];
         await project.write("typed.ts", [app, ...wrong, EDEN].join("\n"));
         await project.write("typed.test.ts", contract);
+        await project.write("in_file.ts", inFile);
         await project.write("own_store.ts", ownStore);
         await project.write("client.ts", client);
         const options = {
@@ -304,7 +378,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
     test.each(["preserve", "nodenext"])(
       "without skipLibCheck only Elysia's own declarations have errors: %s",
       async (module) => {
-        const program = `${app}\nexport const fetch = app.fetch;\nexport * from "plant-store/testing";\n`;
+        const program = `${app}\nexport const fetch = app.fetch;\nexport * from "plant-store/sqlite";\nexport * from "plant-store/testing";\n`;
         await project.write("typed.ts", program);
         const compiler = COMPILERS.find(({ version }) => version === "7");
         const options = { module, skipLibCheck: false };

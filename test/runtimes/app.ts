@@ -1,9 +1,10 @@
+import type * as sqlite from "../../src/database/node_sqlite/mod.ts";
 import type * as source from "../../src/mod.ts";
 import type { PlantStore } from "../../src/mod.ts";
 import { TOKEN } from "../support/client.ts";
 
-// The same on every runtime: the app over a store in memory, and the signals that tell it what to
-// do next.
+// The same on every runtime: the app over a store in memory or in a file, and the signals that tell it
+// what to do next.
 
 /** A token with the scope `metrics` alone. */
 export const METRICS_TOKEN = "metrics-token-0123456789";
@@ -18,7 +19,11 @@ const plantStore =
     ? await import("../../src/mod.ts")
     : ((await import(MODULE)) as typeof source);
 const { createApp, groupCommit, memoryStore, PlantStoreError, readiness, SCOPES } = plantStore;
-const { store, release } = storeUnderTest();
+/** As the executable takes it: `--database file:PATH`. */
+const database = process.argv
+  .find((argument) => argument.startsWith("file:"))
+  ?.slice("file:".length);
+const { store, release } = database === undefined ? storeUnderTest() : await storeInFile(database);
 const commits = groupCommit(store, { timeoutMs: TIMEOUT_MS });
 
 /** The app that every runtime serves. */
@@ -49,6 +54,15 @@ export function underTest(address: string, stop: () => Promise<unknown>): void {
     process.exit(0);
   });
   console.error(`Test app listens on ${address}`);
+}
+
+/** The module's own store, which ends the process once it may acknowledge nothing more. */
+async function storeInFile(path: string) {
+  const url = new URL("database/node_sqlite/mod.js", MODULE);
+  const { sqliteStore } = (await import(url.href)) as typeof sqlite;
+  const store = await sqliteStore(path);
+  void store.failed.then(() => process.exit(1));
+  return { store, release: () => {} };
 }
 
 /** A store that does what a bad day brings, by the name of the plant. */

@@ -36,11 +36,14 @@ export async function guideProject() {
 
   const write = (name: string, text: string) => Bun.write(join(path, name), text);
 
-  /** Runs a command to its end. */
-  async function run(command: readonly string[]): Promise<{ exitCode: number; output: string }> {
+  /** Runs a command to its end, with more of an environment. */
+  async function run(
+    command: readonly string[],
+    env: Record<string, string> = {},
+  ): Promise<{ exitCode: number; output: string }> {
     const child = Bun.spawn([...command], {
       cwd: path,
-      env: { PATH: process.env["PATH"] },
+      env: { PATH: process.env["PATH"], ...env },
       stderr: "pipe",
     });
     const output = await Promise.all([

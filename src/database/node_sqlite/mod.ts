@@ -1,0 +1,6 @@
+/**
+ * A durable store of plants in a file of SQLite, for Node, Deno and Bun.
+ *
+ * @module
+ */
+export { type SqliteStore, sqliteStore } from "./store.ts";

@@ -1,0 +1,207 @@
+import { existsSync } from "node:fs";
+import { DatabaseSync, type StatementSync } from "node:sqlite";
+
+import { PlantStoreError, reasonOf } from "../../errors.ts";
+import { type NewPlant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
+import { ADD_SHARE } from "../adapter.ts";
+import { type AddOutcome, DatabaseError, type PlantStore } from "../database.ts";
+import { databaseFile, requireDatabaseFile, sameFilesCheck } from "../sqlite/files.ts";
+import { hasOurTables, lastMigration, migrate, NEWEST } from "../sqlite/migrations.ts";
+import { setPragma, type SqlClient, transaction, whileLocked } from "../sqlite/sql_client.ts";
+import { markUnsynced, resetUnsyncedWal, resetWal, unsyncedMarker } from "../sqlite/wal.ts";
+
+/** Plants in a file of SQLite. */
+export interface SqliteStore extends PlantStore {
+  /**
+   * Resolves with the cause once the store may acknowledge nothing more: an fsync failed, and only a
+   * new process can find out what is on the disk. From then on every call rejects. Never rejects.
+   */
+  readonly failed: Promise<Error>;
+
+  /** Closes the file. From then on every call rejects. */
+  close(): void;
+}
+
+/**
+ * Opens a durable store of plants in a file of SQLite, by `node:sqlite` of Node 22.13 and newer, Deno
+ * and Bun. Creates the file if there is none. It is a database of the executable: `plant-store export`,
+ * `check` and `backup` work on it while the store is open.
+ *
+ * A batch is on the disk when `add` resolves (WAL mode, `synchronous=FULL`). Until then it blocks the
+ * event loop: for one fsync, and now and then for a checkpoint of the WAL. While another process holds
+ * the lock of the file, `add` waits without blocking.
+ *
+ * @throws {Error} If the file cannot be opened, is not a database, or belongs to another application
+ *   or to a newer version. The message names it, and says why.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { mkdtempSync } from "node:fs";
+ * import { tmpdir } from "node:os";
+ * import { join } from "node:path";
+ * import { sqliteStore } from "plant-store/sqlite";
+ *
+ * const path = join(mkdtempSync(join(tmpdir(), "plants-")), "plants.db");
+ * const fern = { id: 1n, name: "Fern" };
+ *
+ * const store = await sqliteStore(path);
+ * assert.deepEqual(await store.add([fern], { timeoutMs: 1_000 }), ["added"]);
+ * store.close();
+ *
+ * const reopened = await sqliteStore(path);
+ * assert.deepEqual(await reopened.add([fern], { timeoutMs: 1_000 }), ["present"]);
+ * reopened.close();
+ * ```
+ */
+export async function sqliteStore(path: string): Promise<SqliteStore> {
+  try {
+    const file = databaseFile(path);
+    requireDatabaseFile(file, "create");
+    if (existsSync(`${file}-corrupt`))
+      throw new DatabaseError("it is marked as corrupt; run plant-store check");
+    return await open(file);
+  } catch (cause) {
+    throw new DatabaseError(`Cannot open database "${path}": ${reasonOf(cause)}`, { cause });
+  }
+}
+
+/** How long to wait for the lock of another process, in milliseconds. */
+const [OPEN_TIMEOUT_MS, PROBE_TIMEOUT_MS] = [5_000, 1_000];
+
+async function open(file: string): Promise<SqliteStore> {
+  const database = new DatabaseSync(file);
+  try {
+    const client = clientOf(database);
+    await whileLocked(() => setUp(client, file), isLocked, OPEN_TIMEOUT_MS);
+    return storeOf(database, client, file);
+  } catch (error) {
+    if (isFailedSync(error)) markUnsynced(file);
+    database.close();
+    throw error;
+  }
+}
+
+function clientOf(database: DatabaseSync): SqlClient {
+  const statements = new Map<string, StatementSync>();
+  return {
+    exec: (sql) => database.exec(sql),
+    all(sql) {
+      const statement = statements.get(sql) ?? database.prepare(sql);
+      statements.set(sql, statement);
+      // Not `run`, which fails after an id past 2^53: Node reads the newest one as a number.
+      return statement.all();
+    },
+  };
+}
+
+/** As the executable does it: nothing is written to a file that is not ours. */
+function setUp(client: SqlClient, file: string): void {
+  client.all("PRAGMA busy_timeout = 0");
+  const isUpToDate = hasOurTables(client) && lastMigration(client) === NEWEST;
+
+  setPragma(client, "journal_mode", "WAL", "wal");
+  setPragma(client, "synchronous", "FULL", 2);
+
+  // A process that was killed during an fsync leaves transactions that were never synced, and a 200
+  // could rest on them.
+  if (existsSync(unsyncedMarker(file))) resetUnsyncedWal(client, file);
+  else resetWal(client);
+  if (!isUpToDate) migrate(client);
+  // A file that cannot be written to fails here, not with the first plant.
+  commitPage(client);
+}
+
+/** Commits a page, as adding a plant does. Nothing uses this number. */
+function commitPage(client: SqlClient): void {
+  client.all("PRAGMA user_version = 0");
+}
+
+function storeOf(database: DatabaseSync, client: SqlClient, file: string): SqliteStore {
+  const addOne = adding(database);
+  const requireSameFiles = sameFilesCheck(file);
+  const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
+  let isOpen = true;
+
+  function close(): void {
+    if (isOpen) database.close();
+    isOpen = false;
+  }
+
+  async function commit<Result>(run: () => Result, timeoutMs: number): Promise<Result> {
+    try {
+      const result = await whileLocked(run, isLocked, timeoutMs);
+      requireSameFiles();
+      return result;
+    } catch (cause) {
+      if (!isUnavailable(cause)) throw cause;
+      const error = new PlantStoreError("storage_unavailable", undefined, { cause });
+      if (isFailedSync(cause)) {
+        markUnsynced(file);
+        close();
+        fail(error);
+      }
+      throw error;
+    }
+  }
+
+  return {
+    add: (plants, { timeoutMs }) =>
+      commit(() => transaction(client, () => plants.map(addOne)), timeoutMs * ADD_SHARE),
+    probe: () => commit(() => commitPage(client), PROBE_TIMEOUT_MS),
+    failed,
+    close,
+  };
+}
+
+const COLUMNS = ["id", ...PLANT_FIELDS] as const;
+
+/** Prepares adding a plant, within a transaction. */
+function adding(database: DatabaseSync): (plant: NewPlant) => AddOutcome {
+  const placeholders = COLUMNS.map(() => "?");
+  const insert = database.prepare(
+    `INSERT INTO plants (${COLUMNS}) VALUES (${placeholders}) ON CONFLICT DO NOTHING`,
+  );
+  const select = database.prepare("SELECT * FROM plants WHERE id = ?");
+  // Otherwise ids past 2^53 are refused or rounded.
+  for (const statement of [insert, select]) statement.setReadBigInts(true);
+
+  return (plant) => {
+    const { changes } = insert.run(...COLUMNS.map((column) => plant[column] ?? null));
+    if (Number(changes) === 1) return "added";
+
+    const row = select.get(plant.id) as Record<string, string | null> | undefined;
+    const stored = plantOf(plant.id, (field) => row?.[field]);
+    return samePlant(stored, plant) ? "present" : "conflict";
+  };
+}
+
+// SQLite's result codes (https://www.sqlite.org/rescode.html). Extended ones continue a primary one.
+const [PERM, BUSY, LOCKED, NOMEM, READONLY] = [3, 5, 6, 7, 8];
+const [IOERR, CORRUPT, FULL, CANTOPEN, NOTADB] = [10, 11, 13, 14, 26];
+const [IOERR_FSYNC, IOERR_DIR_FSYNC] = [1034, 1290];
+
+const UNAVAILABLE = [PERM, NOMEM, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, NOTADB];
+
+/** Whether an error is a state of the storage, and not a bug. */
+function isUnavailable(error: unknown): boolean {
+  const isClosed = (error as { readonly code?: unknown }).code === "ERR_INVALID_STATE";
+  return isClosed || isLocked(error) || UNAVAILABLE.includes(codeOf(error) & 0xff);
+}
+
+/** Whether another process holds the lock. */
+function isLocked(error: unknown): boolean {
+  return [BUSY, LOCKED].includes(codeOf(error) & 0xff);
+}
+
+/**
+ * Whether an fsync failed. Then the page cache differs from the disk, and a second fsync would
+ * succeed without writing the lost pages.
+ */
+function isFailedSync(error: unknown): boolean {
+  return [IOERR_FSYNC, IOERR_DIR_FSYNC].includes(codeOf(error));
+}
+
+function codeOf(error: unknown): number {
+  return Number((error as { readonly errcode?: unknown }).errcode);
+}

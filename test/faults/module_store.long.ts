@@ -1,0 +1,85 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+import { installPackage } from "../support/installed_package.ts";
+import { INTACT, worse } from "../support/ledger.ts";
+import { limited, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
+import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "../support/module_runtimes.ts";
+import { mutate } from "../support/mutant.ts";
+import { exitCodeOf, LONG_TEST_TIMEOUT_MS, ROOT, start } from "../support/program.ts";
+import { range, scaled } from "../support/scale.ts";
+import { skipsShim } from "../support/shim.ts";
+import { crashes } from "./crashes.ts";
+import { eachFault, onFreePort, settle, urlOf } from "./settle.ts";
+
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
+
+const skips = skipsShim() || skipsRuntimes("the module's store on a sick disk");
+
+describe.skipIf(skips)("the module's store in a file", () => {
+  let project: Awaited<ReturnType<typeof installPackage>>;
+  beforeAll(async () => void (project = await installPackage()));
+  afterAll(() => project[Symbol.dispose]());
+
+  test.each(MODULE_RUNTIMES)("loses nothing by kill -9 on $name", async (runtime) => {
+    const program = programOn(runtime, project.path);
+    expect(await crashes({ times: CRASHES, power: false, program })).toEqual(INTACT);
+  });
+
+  test.each(MODULE_RUNTIMES)("loses nothing by a power loss on $name", async (runtime) => {
+    const program = programOn(runtime, project.path);
+    expect(await crashes({ times: CRASHES, power: true, program })).toEqual(INTACT);
+  });
+
+  test.each(MODULE_RUNTIMES)(
+    "acknowledges nothing after a failed fsync on $name, and a power loss then loses nothing",
+    async (runtime) => {
+      const { verdict, faults } = await failedSyncs(programOn(runtime, project.path), runtime.name);
+      expect(verdict).toEqual(INTACT);
+      expect(faults).toBeGreaterThanOrEqual(5);
+    },
+  );
+
+  test("the power loss notices synchronous=NORMAL", async () => {
+    const file = "node_modules/plant-store/dist/module/database/node_sqlite/mod.js";
+    mutate(project.path, { file, from: '"FULL", 2', to: '"NORMAL", 1' });
+    const program = programOn(MODULE_RUNTIMES[0] as ModuleRuntime, project.path);
+    expect((await crashes({ times: CRASHES, power: true, program })).lost).toBeGreaterThan(0);
+  });
+});
+
+const CRASHES = scaled(5, 20);
+
+/** Fails the n-th fsync of a program's life for each n. The next program comes before the power loss, or after it. */
+function failedSyncs(program: readonly string[], runtime: string) {
+  const experiment = `the module's store on ${runtime}, a failed fsync`;
+  const seed = printedSeed(experiment);
+
+  return eachFault(experiment, range(1, 40), async (disk, ledger, failSync) => {
+    const faults = { power: true, failSync };
+    await using server = start(onFreePort(disk.server({ faults, program })));
+    const url = await urlOf(server);
+    const next = limited(randomPlants(randomFrom(seed + failSync), { again: 0.1 }), 60);
+    if (url !== undefined)
+      await startLoad({ url, connections: 8, ledger, next, endOn: ["503/5032"] }).end;
+
+    const hasFailed = disk.isRaised("hit");
+    if (!hasFailed) server.child.kill("SIGTERM");
+    expect(await exitCodeOf(server.child)).toBe(hasFailed ? 1 : 0);
+
+    const cached = ledger.judge(disk.database);
+    if (failSync % 2 === 0) disk.losePower();
+    await settle(disk.server({ faults: { power: true }, program }), ledger);
+    disk.losePower();
+    return worse(cached, ledger.judge(disk.database));
+  });
+}
+
+/** The test app over a file, with the module as it is built. */
+function programOn({ run, kind }: ModuleRuntime, project: string): readonly string[] {
+  const module = pathToFileURL(join(project, "node_modules/plant-store/dist/module/mod.js"));
+  const permissions = kind === "deno" ? ["--allow-read", "--allow-write"] : [];
+  const file = join(ROOT, `test/runtimes/serve_${kind}.ts`);
+  return ["env", `MODULE=${module.href}`, ...run, ...permissions, file];
+}

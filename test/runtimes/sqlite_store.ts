@@ -1,0 +1,238 @@
+// What `plant-store/sqlite` promises, for the test runner of each runtime. `package.test.ts` puts the
+// package in the place of the source.
+import assert from "node:assert/strict";
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { test } from "node:test";
+
+import { plantStoreContract } from "../../src/database/contract/mod.ts";
+import { type SqliteStore, sqliteStore } from "../../src/database/node_sqlite/mod.ts";
+
+const directory = mkdtempSync(join(tmpdir(), "plant-store-"));
+process.on("exit", () => rmSync(directory, { recursive: true, force: true }));
+
+const FERN = { id: 1n, name: "Fern" };
+const MOSS = { id: 2n, name: "Moss", tag: "indoor" };
+const UNAVAILABLE = { name: "PlantStoreError", code: "storage_unavailable" };
+
+let files = 0;
+const newPath = () => join(directory, `${++files}.db`);
+
+/** Adds a batch, with a long timeout: a busy machine breaks nothing. */
+function add(store: SqliteStore, ...plants: Parameters<SqliteStore["add"]>[0]) {
+  return store.add(plants, { timeoutMs: 60_000 });
+}
+
+let path = "";
+
+function open() {
+  path = newPath();
+  return reopen();
+}
+
+async function reopen() {
+  const plants = await sqliteStore(path);
+  return { plants, [Symbol.asyncDispose]: async () => plants.close() };
+}
+
+for (const { name, run } of plantStoreContract(open, reopen)) test(name, run);
+
+test("sqliteStore() finds what was stored before, and leaves one file that only its owner may read", async () => {
+  const path = newPath();
+  const before = await sqliteStore(path);
+  assert.deepEqual(await add(before, FERN, MOSS), ["added", "added"]);
+  before.close();
+  assert.deepEqual([existsSync(`${path}-wal`), existsSync(`${path}-shm`)], [false, false]);
+  assert.equal(statSync(path).mode & 0o777, 0o600);
+
+  const after = await sqliteStore(path);
+  assert.deepEqual(await add(after, FERN, { ...MOSS, tag: "outdoor" }), ["present", "conflict"]);
+  after.close();
+});
+
+test("sqliteStore() opens a copy that is in no WAL mode, and stores its first plant", async () => {
+  const path = newPath();
+  const store = await sqliteStore(path);
+  await add(store, FERN);
+  store.close();
+  const copy = new DatabaseSync(path);
+  copy.exec("PRAGMA journal_mode = DELETE");
+  copy.close();
+
+  const opened = await sqliteStore(path);
+  assert.deepEqual(await add(opened, MOSS, FERN), ["added", "present"]);
+  opened.close();
+});
+
+test("add() stores nothing of a batch that has no plant in it, and goes on", async () => {
+  const store = await sqliteStore(newPath());
+  const broken = { id: 3n, name: Symbol("Ivy") as unknown as string };
+  // A bug of the caller, and no state of the storage: the client gets 500.
+  await assert.rejects(
+    add(store, FERN, broken),
+    (error: Error) => error.name !== "PlantStoreError",
+  );
+  assert.deepEqual(await add(store, FERN), ["added"]);
+  store.close();
+});
+
+test("sqliteStore() refuses what is no database of its own, in a line that names it, and leaves it as it was", async () => {
+  const foreign = newPath();
+  const database = new DatabaseSync(foreign);
+  database.exec("CREATE TABLE notes (note TEXT)");
+  database.close();
+
+  const text = newPath();
+  writeFileSync(text, "Fern, Moss and Ivy. ".repeat(100));
+
+  const newer = newPath();
+  (await sqliteStore(newer)).close();
+  const later = new DatabaseSync(newer);
+  later.exec("INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('', 9000000000000)");
+  later.close();
+
+  const marked = newPath();
+  (await sqliteStore(marked)).close();
+  writeFileSync(`${marked}-corrupt`, "{}");
+
+  const missing = newPath();
+  writeFileSync(missing, "");
+  writeFileSync(`${missing}-wal`, "plants");
+
+  for (const [path, reason] of [
+    [foreign, "it belongs to another application"],
+    [text, "file is not a database"],
+    [newer, "it was made by a newer plant-store"],
+    [marked, "it is marked as corrupt; run plant-store check"],
+    [directory, "it is not a file"],
+    [join(directory, "missing", "plants.db"), "there is no such directory"],
+    [missing, /-wal" holds plants of a file that is not there/],
+  ] as const) {
+    const before = existsSync(path) && path !== directory ? readFileSync(path) : undefined;
+    await assert.rejects(sqliteStore(path), (error: Error) => {
+      const prefix = `Cannot open database "${path}": `;
+      assert.equal(error.message.slice(0, prefix.length), prefix);
+      const rest = error.message.slice(prefix.length);
+      if (typeof reason === "string") assert.equal(rest, reason);
+      else assert.match(rest, reason);
+      return true;
+    });
+    if (before !== undefined) assert.deepEqual(readFileSync(path), before);
+  }
+  assert.equal(readFileSync(`${missing}-wal`, "utf8"), "plants");
+});
+
+test("add() waits for the lock of another process without blocking the event loop", async () => {
+  const path = newPath();
+  const store = await sqliteStore(path);
+  const other = new DatabaseSync(path);
+  other.exec("BEGIN IMMEDIATE");
+
+  const adding = add(store, FERN);
+  // A store that blocked would not come here before its timeout.
+  await new Promise((resolve) => setTimeout(resolve, 1));
+  await assert.rejects(store.add([MOSS], { timeoutMs: 1 }), UNAVAILABLE);
+  other.exec("ROLLBACK");
+
+  assert.deepEqual(await adding, ["added"]);
+  assert.deepEqual(await add(store, MOSS), ["added"]);
+  other.close();
+  store.close();
+});
+
+test("sqliteStore() waits for the lock of another process", async () => {
+  const path = newPath();
+  const other = new DatabaseSync(path);
+  other.exec("BEGIN IMMEDIATE");
+  const opening = sqliteStore(path);
+  await new Promise((resolve) => setTimeout(resolve, 1));
+  other.exec("ROLLBACK");
+  other.close();
+
+  const store = await opening;
+  assert.deepEqual(await add(store, FERN), ["added"]);
+  store.close();
+});
+
+test("a closed store refuses every call, and may be closed again", async () => {
+  const store = await sqliteStore(newPath());
+  store.close();
+  store.close();
+  await assert.rejects(add(store, FERN), UNAVAILABLE);
+  await assert.rejects(store.probe(), UNAVAILABLE);
+});
+
+test("add() and probe() refuse once the file was removed, or replaced by another", async () => {
+  const path = newPath();
+  const store = await sqliteStore(path);
+  await add(store, FERN);
+  for (const suffix of ["", "-wal", "-shm"]) rmSync(path + suffix);
+  await assert.rejects(add(store, MOSS), UNAVAILABLE);
+
+  const other = await sqliteStore(path);
+  await assert.rejects(store.probe(), UNAVAILABLE);
+  assert.deepEqual(await add(other, FERN), ["added"]);
+  store.close();
+  other.close();
+});
+
+test("sqliteStore() begins a new WAL after a failed fsync, but not while another process reads the old one", async () => {
+  const path = newPath();
+  const store = await sqliteStore(path);
+  await add(store, FERN);
+  const reader = new DatabaseSync(path);
+  reader.exec("BEGIN; SELECT count(*) FROM plants");
+  const reading = reader.prepare("SELECT id FROM plants").iterate();
+  reading.next();
+  await add(store, MOSS);
+
+  writeFileSync(`${path}-unsynced`, "");
+  await assert.rejects(
+    sqliteStore(path),
+    /an earlier fsync failed, and another process is reading the WAL/,
+  );
+  assert(existsSync(`${path}-unsynced`));
+
+  reading.return?.();
+  reader.close();
+  store.close();
+  const reopened = await sqliteStore(path);
+  assert(!existsSync(`${path}-unsynced`));
+  assert.deepEqual(await add(reopened, FERN, MOSS), ["present", "present"]);
+  reopened.close();
+});
+
+const { SMALL_DISK } = process.env;
+
+test("a full disk refuses plants, loses none, and takes them again once there is room", async () => {
+  // Without the right to mount one there is no small disk: whoever runs this says so.
+  if (SMALL_DISK === undefined) return;
+
+  const path = join(SMALL_DISK, "plants.db");
+  const filler = join(SMALL_DISK, "filler");
+  const store = await sqliteStore(path);
+  writeFileSync(filler, new Uint8Array(2 ** 20));
+
+  const plantOf = (id: bigint) => ({ id, name: `${id}`.repeat(1_000) });
+  let stored = 0n;
+  const addAll = async () => {
+    for (;;) {
+      await add(store, plantOf(stored));
+      stored++;
+    }
+  };
+  await assert.rejects(addAll(), UNAVAILABLE);
+  assert(stored > 0n);
+
+  rmSync(filler);
+  await store.probe();
+  assert.deepEqual(await add(store, plantOf(stored)), ["added"]);
+  store.close();
+
+  const reopened = await sqliteStore(path);
+  for (let id = 0n; id <= stored; id++)
+    assert.deepEqual(await add(reopened, plantOf(id)), ["present"]);
+  reopened.close();
+});
