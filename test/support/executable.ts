@@ -10,8 +10,11 @@ const ROOT = join(import.meta.dir, "../..");
 /** In the checkout, and ignored by Git: what Git removes with `clean -x` is built again. */
 const BUILDS = join(ROOT, "dist/test");
 
-/** How long an executable of an older source is kept: a run may be going on while somebody edits. */
-const KEPT_MS = 600_000;
+/**
+ * How long an executable of an older source is kept, in milliseconds. A run of all experiments may be
+ * going on, for a quarter of an hour, while somebody edits or commits.
+ */
+const KEPT_MS = 3_600_000;
 
 let program: readonly [string] | undefined;
 
