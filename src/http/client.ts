@@ -1,7 +1,7 @@
 /**
- * For clients of the API: retries that store a plant once, and ids past 2^53. It imports nothing, and
- * runs on Bun, Deno, Node 22 and in browsers since March 2025: import it as `plant-store/client`, or
- * copy this file.
+ * For clients of the API: retries that store a plant once, and ids past 2^53. It imports nothing,
+ * and runs on Bun, Deno, Node 22 and in browsers since March 2025: import it as
+ * `plant-store/client`, or copy this file.
  *
  * @module
  */
@@ -15,14 +15,15 @@ const ATTEMPT_TIMEOUT_MS = 10_000;
 /**
  * `fetch` for `POST /plants`, with retries: the plant's id makes it safe to send the plant again.
  *
- * Sends the same request up to eight times, each with a limit of ten seconds: after a network error,
- * after a response that was cut short, and after a status of 500 and above. Between them it waits with
- * exponential backoff and full jitter, in addition to the seconds of `Retry-After`. It fits wherever a
- * generated client takes a `fetch`.
+ * Sends the same request up to eight times, each with a limit of ten seconds: after a network
+ * error, after a response that was cut short, and after a status of 500 and above. Between them it
+ * waits with exponential backoff and full jitter, in addition to the seconds of `Retry-After`. It
+ * fits wherever a generated client takes a `fetch`.
  *
- * @returns The first response with a status below 500: the plant is stored, or refused for good, with 409
- *   too. After eight attempts, the last response.
- * @throws The last network error, after eight attempts; the reason of the request's `signal`, at once.
+ * @returns The first response with a status below 500: the plant is stored, or refused for good,
+ *   with 409 too. After eight attempts, the last response.
+ * @throws The last network error, after eight attempts; the reason of the request's `signal`, at
+ *   once.
  *
  * @example
  * ```ts
@@ -107,8 +108,8 @@ export function int64(id: bigint): number {
 }
 
 /**
- * Makes `JSON.stringify` write every `bigint` as its digits, in the whole program: for clients that copy
- * objects, such as axios.
+ * Makes `JSON.stringify` write every `bigint` as its digits, in the whole program: for clients that
+ * copy objects, such as axios.
  *
  * @example
  * ```ts
