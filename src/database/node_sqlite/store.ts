@@ -7,14 +7,14 @@ import { ADD_SHARE } from "../adapter.ts";
 import { type AddOutcome, DatabaseError, type PlantStore } from "../database.ts";
 import { databaseFile, requireDatabaseFile, sameFilesCheck } from "../sqlite/files.ts";
 import { hasOurTables, lastMigration, migrate, NEWEST } from "../sqlite/migrations.ts";
-import { setPragma, type SqlClient, transaction, whileLocked } from "../sqlite/sql_client.ts";
+import { retryWhileLocked, setPragma, type SqlClient, transaction } from "../sqlite/sql_client.ts";
 import { markUnsynced, resetUnsyncedWal, resetWal, unsyncedMarker } from "../sqlite/wal.ts";
 
 /** Plants in a file of SQLite. */
 export interface SqliteStore extends PlantStore {
   /**
-   * Resolves with the cause once the store may acknowledge nothing more: an fsync failed, and only a
-   * new process can find out what is on the disk. From then on every call rejects. Never rejects.
+   * Resolves with the cause once the store may acknowledge nothing more: an fsync failed, and only
+   * a new process can find out what is on the disk. From then on every call rejects. Never rejects.
    */
   readonly failed: Promise<Error>;
 
@@ -23,16 +23,16 @@ export interface SqliteStore extends PlantStore {
 }
 
 /**
- * Opens a durable store of plants in a file of SQLite, by `node:sqlite` of Node 22.13 and newer, Deno
- * and Bun. Creates the file if there is none. It is a database of the executable: `plant-store export`,
- * `check` and `backup` work on it while the store is open.
+ * Opens a durable store of plants in a file of SQLite, by `node:sqlite` of Node 22.13 and newer,
+ * Deno and Bun. Creates the file if there is none. It is a database of the executable: `plant-store
+ * export`, `check` and `backup` work on it while the store is open.
  *
- * A batch is on the disk when `add` resolves (WAL mode, `synchronous=FULL`). Until then it blocks the
- * event loop: for one fsync, and now and then for a checkpoint of the WAL. While another process holds
- * the lock of the file, `add` waits without blocking.
+ * A batch is on the disk when `add` resolves (WAL mode, `synchronous=FULL`). Until then it blocks
+ * the event loop: for one fsync, and now and then for a checkpoint of the WAL. While another
+ * process holds the lock of the file, `add` waits without blocking.
  *
- * @throws {Error} If the file cannot be opened, is not a database, or belongs to another application
- *   or to a newer version. The message names it, and says why.
+ * @throws {Error} If the file cannot be opened, is not a database, or belongs to another
+ *   application or to a newer version. The message names it, and says why.
  *
  * @example
  * ```ts
@@ -60,20 +60,24 @@ export async function sqliteStore(path: string): Promise<SqliteStore> {
     requireDatabaseFile(file, "create");
     if (existsSync(`${file}-corrupt`))
       throw new DatabaseError("it is marked as corrupt; run plant-store check");
+
     return await open(file);
   } catch (cause) {
     throw new DatabaseError(`Cannot open database "${path}": ${reasonOf(cause)}`, { cause });
   }
 }
 
-/** How long to wait for the lock of another process, in milliseconds. */
-const [OPEN_TIMEOUT_MS, PROBE_TIMEOUT_MS] = [5_000, 1_000];
+/** How long opening waits for the lock of another process, in milliseconds. */
+const OPEN_TIMEOUT_MS = 5_000;
+/** How long a probe waits for it, in milliseconds. */
+const PROBE_TIMEOUT_MS = 1_000;
 
 async function open(file: string): Promise<SqliteStore> {
   const database = new DatabaseSync(file);
+
   try {
     const client = clientOf(database);
-    await whileLocked(() => setUp(client, file), isLocked, OPEN_TIMEOUT_MS);
+    await retryWhileLocked(() => setUp(client, file), isLocked, OPEN_TIMEOUT_MS);
     return storeOf(database, client, file);
   } catch (error) {
     if (isFailedSync(error)) markUnsynced(file);
@@ -84,6 +88,7 @@ async function open(file: string): Promise<SqliteStore> {
 
 function clientOf(database: DatabaseSync): SqlClient {
   const statements = new Map<string, StatementSync>();
+
   return {
     exec: (sql) => database.exec(sql),
     all(sql) {
@@ -108,6 +113,7 @@ function setUp(client: SqlClient, file: string): void {
   if (existsSync(unsyncedMarker(file))) resetUnsyncedWal(client, file);
   else resetWal(client);
   if (!isUpToDate) migrate(client);
+
   // A file that cannot be written to fails here, not with the first plant.
   commitPage(client);
 }
@@ -120,7 +126,7 @@ function commitPage(client: SqlClient): void {
 function storeOf(database: DatabaseSync, client: SqlClient, file: string): SqliteStore {
   const addOne = adding(database);
   const requireSameFiles = sameFilesCheck(file);
-  const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
+  const { promise: failed, resolve: resolveFailed } = Promise.withResolvers<Error>();
   let isOpen = true;
 
   function close(): void {
@@ -130,16 +136,17 @@ function storeOf(database: DatabaseSync, client: SqlClient, file: string): Sqlit
 
   async function commit<Result>(run: () => Result, timeoutMs: number): Promise<Result> {
     try {
-      const result = await whileLocked(run, isLocked, timeoutMs);
+      const result = await retryWhileLocked(run, isLocked, timeoutMs);
       requireSameFiles();
       return result;
     } catch (cause) {
       if (!isUnavailable(cause)) throw cause;
+
       const error = new PlantStoreError("storage_unavailable", undefined, { cause });
       if (isFailedSync(cause)) {
         markUnsynced(file);
         close();
-        fail(error);
+        resolveFailed(error);
       }
       throw error;
     }
@@ -176,22 +183,47 @@ function adding(database: DatabaseSync): (plant: NewPlant) => AddOutcome {
   };
 }
 
-// SQLite's result codes (https://www.sqlite.org/rescode.html). Extended ones continue a primary one.
-const [PERM, BUSY, LOCKED, NOMEM, READONLY] = [3, 5, 6, 7, 8];
-const [IOERR, CORRUPT, FULL, CANTOPEN, NOTADB] = [10, 11, 13, 14, 26];
-const [IOERR_FSYNC, IOERR_DIR_FSYNC] = [1034, 1290];
+/**
+ * SQLite's result codes (https://www.sqlite.org/rescode.html). The lowest eight bits of an extended
+ * code are its primary one.
+ */
+const CODES = {
+  PERM: 3,
+  BUSY: 5,
+  LOCKED: 6,
+  NOMEM: 7,
+  READONLY: 8,
+  IOERR: 10,
+  CORRUPT: 11,
+  FULL: 13,
+  CANTOPEN: 14,
+  NOTADB: 26,
+  IOERR_FSYNC: 1_034,
+  IOERR_DIR_FSYNC: 1_290,
+} as const;
 
-const UNAVAILABLE = [PERM, NOMEM, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, NOTADB];
+/** The primary codes that are a state of the storage. */
+const UNAVAILABLE: readonly number[] = [
+  CODES.PERM,
+  CODES.NOMEM,
+  CODES.READONLY,
+  CODES.IOERR,
+  CODES.CORRUPT,
+  CODES.FULL,
+  CODES.CANTOPEN,
+  CODES.NOTADB,
+];
 
 /** Whether an error is a state of the storage, and not a bug. */
 function isUnavailable(error: unknown): boolean {
   const isClosed = (error as { readonly code?: unknown }).code === "ERR_INVALID_STATE";
-  return isClosed || isLocked(error) || UNAVAILABLE.includes(codeOf(error) & 0xff);
+  return isClosed || isLocked(error) || UNAVAILABLE.includes(primaryCodeOf(error));
 }
 
 /** Whether another process holds the lock. */
 function isLocked(error: unknown): boolean {
-  return [BUSY, LOCKED].includes(codeOf(error) & 0xff);
+  const code = primaryCodeOf(error);
+  return code === CODES.BUSY || code === CODES.LOCKED;
 }
 
 /**
@@ -199,9 +231,14 @@ function isLocked(error: unknown): boolean {
  * succeed without writing the lost pages.
  */
 function isFailedSync(error: unknown): boolean {
-  return [IOERR_FSYNC, IOERR_DIR_FSYNC].includes(codeOf(error));
+  const code = resultCodeOf(error);
+  return code === CODES.IOERR_FSYNC || code === CODES.IOERR_DIR_FSYNC;
 }
 
-function codeOf(error: unknown): number {
+function primaryCodeOf(error: unknown): number {
+  return resultCodeOf(error) & 0xff;
+}
+
+function resultCodeOf(error: unknown): number {
   return Number((error as { readonly errcode?: unknown }).errcode);
 }

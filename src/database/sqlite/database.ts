@@ -7,7 +7,7 @@ import { CorruptError, isLocked } from "./errors.ts";
 import { closeWithoutCheckpoint, failStopOf } from "./fail_stop.ts";
 import { sameFilesCheck } from "./files.ts";
 import { addPlants, readPage } from "./plants.ts";
-import { whileLocked } from "./sql_client.ts";
+import { retryWhileLocked } from "./sql_client.ts";
 import { type SqliteTokens, sqliteTokens } from "./tokens.ts";
 
 /** A SQLite database on this thread. */
@@ -64,7 +64,7 @@ export function sqliteDatabase(
 
   /** While another process holds the lock, a server can still read which tokens are revoked. */
   async function write<Result>(call: () => Result, timeoutMs = busyTimeoutMs): Promise<Result> {
-    const result = await whileLocked(() => run(call, 0), isLocked, timeoutMs);
+    const result = await retryWhileLocked(() => run(call, 0), isLocked, timeoutMs);
     requireSameFiles();
     checkpoint.schedule();
     return result;

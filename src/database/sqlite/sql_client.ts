@@ -63,13 +63,13 @@ function rollBack(client: SqlClient): void {
 }
 
 /**
- * Calls until no other process holds the lock. Waiting inside SQLite blocks the thread, and with it
- * every other call.
+ * Calls, and calls again while another process holds the lock. Waiting inside SQLite would block the
+ * thread, and with it every other call.
  *
  * @param isLocked Whether an error of the call means that.
  * @param timeoutMs Then the last error is thrown.
  */
-export async function whileLocked<Result>(
+export async function retryWhileLocked<Result>(
   call: () => Result,
   isLocked: (error: unknown) => boolean,
   timeoutMs: number,
