@@ -11,8 +11,8 @@ const ROOT = join(import.meta.dir, "../..");
 const BUILDS = join(ROOT, "dist/test");
 
 /**
- * How long an executable of an older source is kept, in milliseconds. A run of all experiments may be
- * going on, for a quarter of an hour, while somebody edits or commits.
+ * How long an executable of an older source is kept, in milliseconds. A run of all experiments may
+ * be going on, for a quarter of an hour, while somebody edits or commits.
  */
 const KEPT_MS = 3_600_000;
 
