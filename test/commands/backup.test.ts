@@ -92,7 +92,7 @@ test("backup copies every table into one sound file, and says so", async () => {
   expect(contentOf(target).tokens).toHaveLength(1);
 });
 
-test("backup is readable for whom the database is", async () => {
+test("a backup is readable by the users who can read the database", async () => {
   using database = await databaseFixture([]);
   for (const mode of [0o600, 0o640]) {
     const target = database.at(`backup-${mode}.db`);
@@ -164,7 +164,7 @@ test.each([
   expect(lstatSync(target + suffix)).toMatchObject({ ino, size });
 });
 
-test("backup beside an empty WAL, which no plant can be in, is made", async () => {
+test("backup beside an empty WAL, which holds no plant, succeeds", async () => {
   using database = await databaseFixture([]);
   writeFileSync(database.at("backup.db-wal"), "");
   expect(await backup(database.path, database.at("backup.db"))).toMatchObject(DONE);
@@ -217,7 +217,7 @@ test.each([
   if (existsSync(target)) expect(readFileSync(target, "utf8")).toBe("precious");
 });
 
-test("backup onto a disk that takes no more fails with one clear line, and leaves nothing", async () => {
+test("backup onto a full disk fails with one clear line, and leaves nothing", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
   // No file may grow beyond this, as if the disk was full; without the trap that would be a signal.
   const program = shell('trap "" XFSZ; ulimit -f 100; exec "$@" backup backup.db');
@@ -262,7 +262,7 @@ function age(directory: string, minutes: number): void {
   utimesSync(directory, time, time);
 }
 
-test("backup removes what a killed backup left an hour ago, and nothing that is younger", async () => {
+test("backup removes what a killed backup left an hour ago, and nothing younger", async () => {
   using database = await databaseFixture([]);
   fill(database.path);
   const old = await killedBackup(database.directory);

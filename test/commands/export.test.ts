@@ -40,7 +40,7 @@ function byId({ id: one }: NewPlant, { id: other }: NewPlant): number {
   return one < other ? -1 : Number(one > other);
 }
 
-test("export writes every plant exactly, whatever is in its texts, and leaves a file in no use as it was", async () => {
+test("export writes every plant exactly, whatever its texts, and leaves an unused file as it was", async () => {
   using database = await databaseFixture(HOSTILE_PLANTS);
   const before = readFileSync(database.path);
   expect(plantsOn(await exported(database.path))).toEqual([...HOSTILE_PLANTS]);
@@ -101,7 +101,7 @@ test("export holds a few plants at a time, and fewer of long ones", async () => 
   expect(Math.max(...chunks.map((chunk) => chunk.split("\n").length))).toBeLessThan(5_000);
 });
 
-test("export reads on only when what it wrote was taken", async () => {
+test("export waits for its reader before it reads on", async () => {
   using database = await databaseFixture(MANY);
   const waiting: (() => void)[] = [];
   let written = 0;
@@ -117,7 +117,7 @@ test("export reads on only when what it wrote was taken", async () => {
   expect(await end).toMatchObject({ exitCode: 0 });
 });
 
-test("export holds up neither a writer nor its checkpoints while its reader is slow", async () => {
+test("a slow reader of an export delays neither a writer nor its checkpoints", async () => {
   using database = await databaseFixture(MANY);
   using client = connect(database.path, { busyTimeoutMs: 0 });
   const add = addPlants(client);
@@ -150,7 +150,7 @@ test("export has every plant that was stored before it began while others are ad
   expect(plants).toEqual(plants.toSorted(byId));
 });
 
-test("export has what is in the WAL only, as a killed server leaves it, and leaves it there", async () => {
+test("export includes what a killed server left in the WAL, and leaves it there", async () => {
   using database = await databaseFixture([]);
   using directory = emptyDirectory();
   using client = connect(database.path);
@@ -249,7 +249,7 @@ test.each([
   ["a zeroed page in the middle", 1],
   ["zeroed pages at both ends and in the middle", 3],
 ] as const)(
-  "export of a file with %s writes all other plants, and says between which ids some are missing",
+  "export of a file with %s writes all other plants, and names the ids between which some are missing",
   async (what, count) => {
     using directory = emptyDirectory();
     const path = directory.at("plants.db");

@@ -214,7 +214,7 @@ test.concurrent.skipIf(skipsZeros).each(["-", "/dev/zero"])(
 test.skipIf(skipsProc()).each([
   ["/dev/null", 0, "0 added, 0 already there, 0 refused\n"],
   ["/proc/self/mem", 1, 'Cannot read "/proc/self/mem": i/o error\n'],
-])("import of %s, which is no regular file, exits with %d", async (source, exitCode, stderr) => {
+])("import of %s, which is not a regular file, exits with %d", async (source, exitCode, stderr) => {
   using database = await databaseFixture([]);
   expect(await imported(database.path, source)).toEqual({ exitCode, stdout: "", stderr });
 });
@@ -252,7 +252,7 @@ test.each([
   },
 );
 
-test("import into a database that a server serves holds up nobody", async () => {
+test("import into a database of a running server delays no request", async () => {
   using directory = emptyDirectory(memoryDirectory());
   await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   const ledger = makeLedger();
@@ -293,7 +293,7 @@ test.skipIf(skipsShim())(
 );
 
 test.skipIf(skipsProc())(
-  "import holds no more of a line without an end than the most bytes of one",
+  "import holds no more of an endless line than the limit of a line",
   async () => {
     using database = await databaseFixture([]);
     const endless = Bun.spawn(["head", "-c", "300000000", "/dev/zero"]);
@@ -312,7 +312,7 @@ test.skipIf(skipsProc())(
   },
 );
 
-test("import of plants that are there adds nothing, and leaves a clean last line on a terminal", async () => {
+test("import of plants that are already there adds nothing, and leaves a clean last line on a terminal", async () => {
   using database = await databaseFixture([]);
   const file = database.at("lines");
   writeFileSync(file, [...linesOf(30_000), "secret\n"].join(""));
@@ -367,7 +367,7 @@ test("the bar is drawn ten times a second at most", () => {
   expect(isDrawn).toEqual([false, true, false, true]);
 });
 
-test("words go above the bar, and clear() leaves nothing of it", () => {
+test("messages go above the bar, and clear() leaves nothing of it", () => {
   const at = barOf();
   expect(at(50, (bar) => bar.print("early\n"))).toBe("early\n");
   at(1_000, (bar) => bar.update({ plants: 10 }));

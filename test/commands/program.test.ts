@@ -36,7 +36,7 @@ function mistype(word: string): string {
 }
 
 test.each(COMMANDS)(
-  "$command --help tells its arguments, its flags and an example",
+  "$command --help shows its arguments, its flags and an example",
   async ({ command, args, flags }) => {
     const help = await call(...command.split(" "), "--help");
     expect(help).toMatchObject({ exitCode: 0, stderr: "" });
@@ -73,7 +73,7 @@ test("restore --help says to stop the server first", async () => {
   expect((await call("restore", "--help")).stdout).toContain("\nStop the server first");
 });
 
-test("serve --help tells every variable, in the order of the table", async () => {
+test("serve --help lists every variable, in the order of the table", async () => {
   const { stdout } = await call("serve", "--help");
   const told = Array.from(
     stdout.matchAll(/\b[A-Z]+(?:_[A-Z]+)+\b|\b(?:HOST|PORT|DOCS)\b/g),
@@ -206,7 +206,7 @@ test.skipIf(skipsShim()).each([
   ["import /proc/self/mem", 'Cannot read "/proc/self/mem": i/o error\n'],
   ["token create gate >/dev/full", "Cannot write the output: no space left on device\n"],
 ])(
-  "%s on a disk that also fails when the database is closed tells the first failure in one line",
+  "%s on a disk that also fails when the database is closed reports the first failure in one line",
   async (call, says) => {
     using disk = makeDisk({ shim: true });
     {

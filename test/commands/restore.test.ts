@@ -85,7 +85,7 @@ test("restore puts the backup in place, with the old file's mode, and moves all 
   expect((await post(server.url, { id: 2, name: "Oak" })).status).toBe(200);
 });
 
-test("restore replaces what is no database, and makes one where there is none", async () => {
+test("restore replaces a file that is not a database, and creates one that is missing", async () => {
   using here = await world();
   const garbage = "This is no database.".repeat(1000);
   writeFileSync(here.at("plants.db"), garbage);
@@ -372,7 +372,7 @@ test.skipIf(skipsStrace())(
 );
 
 test.skipIf(skipsStrace())(
-  "a server that had opened the old file, and not yet locked it, does not write to it",
+  "a server that has opened the old file, but not yet locked it, does not write to it",
   async () => {
     using here = await world();
     const log = here.at("strace.log");

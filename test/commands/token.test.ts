@@ -28,7 +28,7 @@ function world() {
 }
 
 test.concurrent(
-  "a token that is created, revoked and listed beside a running server counts there, or no more, within seconds",
+  "a running server accepts a new token, and refuses a revoked one, within seconds",
   async () => {
     using here = world();
     await using server = await startServer({ cwd: here.cwd, env: { NODE_ENV: "production" } });
@@ -53,7 +53,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "a revoked token ends on a running server, also while no use of a token can be written",
+  "a running server refuses a revoked token, even while no use of a token can be written",
   async () => {
     using here = world();
     const token = await here.create("greenhouse");
@@ -73,7 +73,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "the last use of a token is not lost when the server stops right behind it",
+  "the last use of a token is not lost if the server stops right after it",
   async () => {
     using here = world();
     const token = await here.create("greenhouse");
@@ -148,7 +148,7 @@ function runOnFullDisk(cwd: string, ...args: string[]) {
 }
 
 test.concurrent(
-  "a token that cannot be printed is not there, and the exit code says so",
+  "a token that cannot be printed is not created, and the exit code says so",
   async () => {
     using here = world();
     const created = await runOnFullDisk(here.cwd, "token", "create", "greenhouse");

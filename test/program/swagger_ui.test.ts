@@ -116,7 +116,7 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
       }
     });
 
-    test("gives its operation two fifths of the first screen, whatever its font", async () => {
+    test("gives its operation two fifths of the first screen, in any font", async () => {
       const { page } = docs();
       await page.goto(`${docs().origin}/swagger`);
       const { y } = await boxOf(page, OPERATION);
@@ -158,7 +158,7 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
       }
     });
 
-    test("offers a plant that can be stored as it stands, and stores one that is typed with its id exactly", async () => {
+    test("offers a plant that can be stored as it is, and stores a typed one with its exact id", async () => {
       const { page, url, origin, requests } = docs();
       await authorize(page, TOKEN);
       const offered = { name: "Monstera deliciosa", tag: "indoor" };
@@ -175,7 +175,7 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
       expect((await post(url, '{"id": 9007199254740992, "name": "Ivy"}')).status).toBe(200);
     });
 
-    test("asks nobody but its own origin, and keeps to the strictest policy that Swagger UI can", async () => {
+    test("requests nothing from other origins, under the strictest policy that Swagger UI supports", async () => {
       const { page, origin, policy, requests, complaints } = docs();
       expect(policy).toBe(POLICY);
       await openOperation(page);

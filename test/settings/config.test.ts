@@ -19,7 +19,7 @@ const DEFAULTS = {
   production: false,
 };
 
-test("parseConfig() of nothing gives the defaults of the README", () => {
+test("parseConfig() without settings returns the defaults of the README", () => {
   const config = parseConfig({});
   expect(config).toMatchObject({ ...DEFAULTS, authTokens: [], corsOrigins: [] });
   const unset = Object.entries(config).flatMap(([name, value]) =>
@@ -30,7 +30,7 @@ test("parseConfig() of nothing gives the defaults of the README", () => {
   );
 });
 
-test("parseConfig() takes an empty value as not set", () => {
+test("parseConfig() treats an empty value as not set", () => {
   expect(parseConfig({ PORT: "", DATABASE_URL: "", DOCS: "" })).toEqual(parseConfig({}));
 });
 
@@ -261,7 +261,7 @@ test("loggableSettings() shows what is in force, and no secret", () => {
   });
 });
 
-test("loggableSettings() shows nothing of what gets into a value beside the members that its setting names", () => {
+test("loggableSettings() shows only those members of a value that its setting names", () => {
   const { database, jwt, tls, tracing, ...config } = parseConfig(SECRETIVE);
   if (!jwt || !tls || !tracing) throw new Error("The settings were not taken");
   const extended = {
