@@ -104,7 +104,9 @@ test("a backup is readable by the users who can read the database", async () => 
 
 test("a backup taken under load holds every plant acknowledged before it began", async () => {
   using directory = emptyDirectory();
-  let [id, hasBegun, isOver] = [0n, false, false];
+  let id = 0n;
+  let hasBegun = false;
+  let isOver = false;
   const ledger = makeLedger();
   const acknowledge = (plant: NewPlant) => (hasBegun ? undefined : ledger.acknowledge(plant));
   {
@@ -266,7 +268,8 @@ test("backup removes what a killed backup left an hour ago, and nothing younger"
   using database = await databaseFixture([]);
   fill(database.path);
   const old = await killedBackup(database.directory);
-  const [young, growing] = [`${old}-young`, `${old}-growing`];
+  const young = `${old}-young`;
+  const growing = `${old}-growing`;
   for (const copy of [young, growing]) cpSync(old, copy, { recursive: true });
   age(old, 61);
   age(young, 59);

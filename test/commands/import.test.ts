@@ -163,7 +163,8 @@ test.each([
   "import of a file %s fails with one clear line, and makes no database",
   async (_what, make, says) => {
     using directory = emptyDirectory(memoryDirectory());
-    const [path, file] = [directory.at("plants.db"), directory.at("plants.ndjson")];
+    const path = directory.at("plants.db");
+    const file = directory.at("plants.ndjson");
     make(file);
     const stderr = `Cannot read "${file}": ${says}\n`;
     expect(await imported(path, file)).toEqual({ exitCode: 1, stdout: "", stderr });
@@ -256,7 +257,8 @@ test("import into a database of a running server delays no request", async () =>
   using directory = emptyDirectory(memoryDirectory());
   await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
   const ledger = makeLedger();
-  let [id, isOver] = [1n << 40n, false];
+  let id = 1n << 40n;
+  let isOver = false;
   const next = () => (isOver ? undefined : { id: id++, name: "loaded" });
   const load = startLoad({ url: server.url, connections: 8, ledger, next });
   writeFileSync(directory.at("lines"), linesOf(5_000).join(""));
@@ -328,7 +330,8 @@ test("import of plants that are already there adds nothing, and leaves a clean l
  * drawn.
  */
 function barOf() {
-  let [now, drawn] = [5_000, ""];
+  let now = 5_000;
+  let drawn = "";
   const bar = progressBar({ stderr: (text) => (drawn += text), isAnsi: true }, () => now);
   return (ms: number, step: (progress: typeof bar) => void): string => {
     [now, drawn] = [5_000 + ms, ""];

@@ -28,7 +28,8 @@ import {
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const [RESTORED, OLD] = ['{"id":1,"name":"Fern"}\n', '{"id":2,"name":"Ivy"}\n'];
+const RESTORED = '{"id":1,"name":"Fern"}\n';
+const OLD = '{"id":2,"name":"Ivy"}\n';
 
 /** A directory with a backup, and a database whose plant is in the WAL that a killed server left. */
 async function world() {

@@ -215,10 +215,8 @@ test("parseConfig() takes an identity provider", () => {
 });
 
 test("parseConfig() takes a collector of traces", () => {
-  const [OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME] = [
-    "https://otel.example.com/of/us",
-    "greenhouse",
-  ];
+  const OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com/of/us";
+  const OTEL_SERVICE_NAME = "greenhouse";
   const { tracing } = parseConfig({ OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME });
   expect(tracing).toEqual({
     endpoint: new URL(OTEL_EXPORTER_OTLP_ENDPOINT),
