@@ -72,6 +72,7 @@ test("backup copies every table into one sound file, and says so", async () => {
       "INSERT INTO tokens (name, digest, created_at) VALUES ('gardener', zeroblob(32), 1)",
     );
   }
+
   const run = await backup(database.path, target);
   const kilobytes = Math.ceil(statSync(target).size / 1e3);
   expect(run).toEqual({
@@ -79,15 +80,18 @@ test("backup copies every table into one sound file, and says so", async () => {
     stderr: `Backed up "${database.path}" to "${target}": ${HOSTILE_PLANTS.length} plants, ${kilobytes} kB\n`,
   });
   expect(filesIn(database.directory)).toEqual(["backup.db", "plants.db"]);
+
   using copy = new Database(target, { readonly: true });
   expect(copy.query("PRAGMA integrity_check").values()).toEqual([["ok"]]);
   expect(copy.query("PRAGMA application_id").values()).toEqual([[APPLICATION_ID]]);
   expect(await exported(target)).toBe(await exported(database.path));
+
   const contentOf = (path: string) => {
     using client = new Database(path, { readonly: true });
     const schema = client.query("SELECT name, sql FROM sqlite_schema ORDER BY name").values();
     return { schema, tokens: client.query("SELECT * FROM tokens").values() };
   };
+
   expect(contentOf(target)).toEqual(contentOf(database.path));
   expect(contentOf(target).tokens).toHaveLength(1);
 });
@@ -109,6 +113,7 @@ test("a backup taken under load holds every plant acknowledged before it began",
   let isOver = false;
   const ledger = makeLedger();
   const acknowledge = (plant: NewPlant) => (hasBegun ? undefined : ledger.acknowledge(plant));
+
   {
     await using server = await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN } });
     const next = () =>
@@ -140,6 +145,7 @@ test("a backup taken under load holds every plant acknowledged before it began",
     });
     expect(during).toBeGreaterThan(ledger.acknowledgements());
   }
+
   expect(ledger.acknowledgements()).toBeGreaterThanOrEqual(500);
   expect(ledger.judge(directory.at("backup.db"))).toEqual(INTACT);
 });
@@ -159,6 +165,7 @@ test.each([
   const files = filesIn(database.directory);
   const beside = `"${target}${suffix}" of an earlier database is beside it: move it away`;
   const says = suffix === "" ? "file already exists" : beside;
+
   expect(await backup(database.path, target)).toEqual(
     failure(`Cannot back up to "${target}": ${says}`),
   );
@@ -212,10 +219,12 @@ test.each([
   fill(database.path);
   const target = database.at("backup.db");
   const run = backup(database.path, target);
+
   while (!readdirSync(database.directory).some((name) => name.startsWith("."))) await Bun.sleep(1);
   happen(database.path, target);
   expect(await run).toEqual(failure(says(database.path, target)));
   expect(filesIn(database.directory)).toEqual(files);
+
   if (existsSync(target)) expect(readFileSync(target, "utf8")).toBe("precious");
 });
 
@@ -247,12 +256,14 @@ test("backup that is stopped leaves nothing, and says so", async () => {
 async function killedBackup(directory: string): Promise<string> {
   const drafts = () =>
     Array.from(new Glob(".plant-store-backup-*/plants.db").scanSync({ cwd: directory, dot: true }));
+
   for (let tries = 1; drafts().length === 0; tries++) {
     await using program = start({ args: ["backup", `killed${tries}.db`], cwd: directory });
     while (drafts().length === 0 && program.child.exitCode === null) await Bun.sleep(1);
     program.child.kill("SIGKILL");
     await program.child.exited;
   }
+
   const [draft = ""] = drafts();
   return join(directory, dirname(draft));
 }
@@ -270,13 +281,16 @@ test("backup removes what a killed backup left an hour ago, and nothing younger"
   const old = await killedBackup(database.directory);
   const young = `${old}-young`;
   const growing = `${old}-growing`;
+
   for (const copy of [young, growing]) cpSync(old, copy, { recursive: true });
   age(old, 61);
   age(young, 59);
+
   // As that of a backup in progress: the directory is old, the draft is not.
   age(growing, 61);
   writeFileSync(join(growing, "plants.db"), "more", { flag: "a" });
   expect(await backup(database.path, database.at("backup.db"))).toMatchObject(DONE);
+
   const left = filesIn(database.directory).filter((name) => name.startsWith("."));
   expect(left).toEqual([growing, young].map((path) => basename(path)));
 });
@@ -290,6 +304,7 @@ test("backup removes nothing that only has the name of a killed backup's directo
     ".plant-store-backup-other",
     "elsewhere",
   ];
+
   writeFileSync(at(".plant-store-backup-file"), "precious");
   for (const name of ["elsewhere", ".plant-store-backup-other"]) mkdirSync(at(name));
   writeFileSync(at("elsewhere/plants.db"), "precious");
@@ -297,6 +312,7 @@ test("backup removes nothing that only has the name of a killed backup's directo
   symlinkSync("elsewhere", at(".plant-store-backup-link"));
   for (const name of ["elsewhere", ".plant-store-backup-other"]) age(at(name), 120);
   utimesSync(at(".plant-store-backup-file"), 0, 0);
+
   expect(await backup(database.path, at("backup.db"))).toMatchObject(DONE);
   expect(filesIn(database.directory)).toEqual([...names, "backup.db", "plants.db"].toSorted());
   expect(readFileSync(at("elsewhere/plants.db"), "utf8")).toBe("precious");

@@ -56,6 +56,7 @@ test("export writes each of many plants once, ordered by id", async () => {
   const ends = [INT64_MIN, INT64_MAX].map((id) => ({ id, name: "end" }));
   const plants = [...MANY.slice(1), ...dense, ...ends];
   using database = await databaseFixture(plants);
+
   expect(plantsOn(await exported(database.path))).toEqual(plants.toSorted(byId));
 });
 
@@ -63,6 +64,7 @@ test("export --format csv quotes as RFC 4180 says, and tells an absent tag from 
   const header = `${["id", ...PLANT_FIELDS].join(",")}\r\n`;
   using empty = await databaseFixture([]);
   expect(await exported(empty.path, "--format", "csv")).toBe(header);
+
   // Fields beside these are absent.
   const end = `${",".repeat(PLANT_FIELDS.length - 2)}\r\n`;
   using database = await databaseFixture([
@@ -73,6 +75,7 @@ test("export --format csv quotes as RFC 4180 says, and tells an absent tag from 
     { id: 3n, name: " 🌱 ", tag: "=1+1" },
     { id: INT64_MAX, name: '"' },
   ]);
+
   expect(await exported(database.path, "--format", "csv")).toBe(
     [
       header,
@@ -96,6 +99,7 @@ test("export holds a few plants at a time, and fewer of long ones", async () => 
     ...MANY.map(({ id, name }) => ({ id: id | (1n << 40n), name })),
   ]);
   const chunks: string[] = [];
+
   await runExport(database.path, { write: async (chunk) => void chunks.push(chunk) });
   expect(Math.max(...chunks.map(({ length }) => length))).toBeLessThan(1_200_000);
   expect(Math.max(...chunks.map((chunk) => chunk.split("\n").length))).toBeLessThan(5_000);
@@ -107,6 +111,7 @@ test("export waits for its reader before it reads on", async () => {
   let written = 0;
   const write = () => new Promise<void>((taken) => (written++, waiting.push(taken)));
   const end = runExport(database.path, { write });
+
   for (let taken = 0; taken < 3; taken++) {
     while (waiting.length === 0) await eventLoopTurn();
     // Whatever could run by itself does, within some turns of the event loop.
@@ -114,6 +119,7 @@ test("export waits for its reader before it reads on", async () => {
     expect(written).toBe(taken + 1);
     waiting.shift()?.();
   }
+
   expect(await end).toMatchObject({ exitCode: 0 });
 });
 
@@ -122,10 +128,12 @@ test("a slow reader of an export delays neither a writer nor its checkpoints", a
   using client = connect(database.path, { busyTimeoutMs: 0 });
   const add = addPlants(client);
   const checkpoints: unknown[] = [];
+
   const write = async () => {
     add([{ id: 1n << 62n, name: `${checkpoints.length}`.repeat(9) }]);
     checkpoints.push(client.query("PRAGMA wal_checkpoint(TRUNCATE)").values());
   };
+
   expect(await runExport(database.path, { write })).toMatchObject({ exitCode: 0 });
   expect(checkpoints.length).toBeGreaterThan(2);
   expect(checkpoints).toEqual(checkpoints.map(() => [[0n, 0n, 0n]]));
@@ -136,6 +144,7 @@ test("export has every plant that was stored before it began while others are ad
   using client = connect(database.path);
   const add = addPlants(client);
   const chunks: string[] = [];
+
   const write = async (chunk: string) => {
     chunks.push(chunk);
     // One here and there: before what was read last, behind it, and between.
@@ -144,6 +153,7 @@ test("export has every plant that was stored before it began while others are ad
     );
     add(ids.map((id) => ({ id, name: "later" })));
   };
+
   await runExport(database.path, { write });
   const plants = plantsOn(chunks.join(""));
   expect(plants.filter(({ name }) => name !== "later")).toEqual(MANY.toSorted(byId));
@@ -154,10 +164,12 @@ test("export includes what a killed server left in the WAL, and leaves it there"
   using database = await databaseFixture([]);
   using directory = emptyDirectory();
   using client = connect(database.path);
+
   addPlants(client)([FERN]);
   const copy = directory.at("plants.db");
   for (const suffix of ["", "-wal"])
     writeFileSync(copy + suffix, readFileSync(database.path + suffix));
+
   const before = ["", "-wal"].map((suffix) => readFileSync(copy + suffix));
   expect(await exported(copy)).toBe('{"id":1,"name":"Fern"}\n');
   expect(["", "-wal"].map((suffix) => readFileSync(copy + suffix))).toEqual(before);
@@ -221,6 +233,7 @@ test.each(["before", "meanwhile"])(
     let written = "";
     const write = async (chunk: string) => ((written += chunk), marker.write("found"));
     const stderr = `Database "${database.path}" is corrupt (found): read 1 plants; some may be missing\n`;
+
     expect(await runExport(database.path, { write })).toEqual({ exitCode: 1, stdout: "", stderr });
     expect(written).toBe('{"id":1,"name":"Fern"}\n');
   },
@@ -232,16 +245,19 @@ function gapsIn(whole: string, rest: string): string[] {
   const gaps: string[] = [];
   let before: NewPlant | undefined;
   let isGap = false;
+
   for (const line of whole.split("\n").slice(0, -1)) {
     if (!kept.has(line)) {
       isGap = true;
       continue;
     }
+
     const [plant] = plantsOn(`${line}\n`);
     if (isGap)
       gaps.push(before ? `between ids ${before.id} and ${plant?.id}` : `below id ${plant?.id}`);
     [before, isGap] = [plant, false];
   }
+
   return isGap ? [...gaps, `above id ${before?.id}`] : gaps;
 }
 
@@ -265,6 +281,7 @@ test.each([
     expect(stdout).toBe(whole.replace(/.*\n/g, (line) => (kept.has(line.trimEnd()) ? line : "")));
     // A page holds about a hundred.
     expect(plants.length).toBeGreaterThan(20_000 - 150 * count);
+
     const gaps = gapsIn(whole, stdout);
     expect(gaps).toHaveLength(count);
     expect({ exitCode, stderr }).toEqual({
@@ -315,6 +332,7 @@ test.each([
     cwd: database.directory,
   });
   expect(run).toMatchObject({ stdout: "", stderr: "exit code 1\n" });
+
   const { stdout } = await runToEnd({ args: ["token", "list", "--json"], cwd: database.directory });
   expect(stdout).toBe("[]\n");
 });

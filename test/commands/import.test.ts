@@ -83,6 +83,7 @@ test.each([
       exitCode: 0,
       stderr: `${plants} added, 0 already there, 0 refused\n`,
     });
+
     const expected = [FERN, IVY, '{"id":3,"name":"🌱 é"}\n'];
     expect(await exported(database.path)).toBe(
       plants === 1 ? IVY : expected.slice(0, plants).join(""),
@@ -113,8 +114,10 @@ test("import reports every line it refuses with its number and the reason, and a
   ]);
   const { exitCode, stderr } = await importedFrom(database.path, chunks);
   const reports = REFUSED.map(([, reason], index) => `line ${2 * index + 1}: ${reason}`);
+
   expect(stderr.trimEnd().split("\n")).toEqual([...reports, "8 added, 0 already there, 8 refused"]);
   expect(exitCode).toBe(1);
+
   const added = REFUSED.map((_, index) => `{"id":${100 + index},"name":"Fern"}\n`);
   expect(await exported(database.path)).toBe(IVY + added.join(""));
 });
@@ -124,11 +127,13 @@ test("import counts blank lines, and reports lines in their order over many batc
   const lines = linesOf(3_500);
   lines[10] = "\n";
   for (const number of [20, 1_400, 1_600, 3_400]) lines[number - 1] = "{}\n";
+
   const { exitCode, stderr } = await importedFrom(database.path, lines);
   const reported = Array.from(
     stderr.matchAll(/^line (\d+): `id` is (missing|taken)/gm),
     ([, ...parts]) => parts.join(" "),
   );
+
   expect(reported).toEqual([
     "20 missing",
     "1400 missing",
@@ -136,6 +141,7 @@ test("import counts blank lines, and reports lines in their order over many batc
     "1600 missing",
     "3400 missing",
   ]);
+
   expect(stderr).toEndWith("3,494 added, 0 already there, 5 refused\n");
   expect(exitCode).toBe(1);
 });
@@ -151,6 +157,7 @@ test("import takes a line of 64 MiB, and reads on after one that never seems to 
   const endless = Array.from({ length: 1_100 }, () => "x".repeat(2 ** 16));
   const lines = [...longest, "\n", ...longest, " \n", ...endless, "\n", IVY];
   const reason = "the line must have at most 67108864 bytes";
+
   expect(await importedFrom(database.path, lines)).toMatchObject({
     stderr: `line 2: ${reason}\nline 3: ${reason}\n2 added, 0 already there, 2 refused\n`,
   });
@@ -183,6 +190,7 @@ test("import that is stopped keeps what it has read, and says how far it got", a
   const stop = new AbortController();
   const begun = [linesOf(1_500).join(""), '{"id":9999,"na'];
   const neverEnds = () => (stop.abort(), new Promise(() => {}));
+
   expect(
     await importedFrom(database.path, textsThen(begun, neverEnds), { stop: stop.signal }),
   ).toEqual({
@@ -191,6 +199,7 @@ test("import that is stopped keeps what it has read, and says how far it got", a
     stderr:
       "Stopped after line 1500, import it again to go on: 1,500 added, 0 already there, 0 refused\n",
   });
+
   expect(await exported(database.path)).toBe(linesOf(1_500).join(""));
 });
 
@@ -203,6 +212,7 @@ test.concurrent.skipIf(skipsZeros).each(["-", "/dev/zero"])(
     using directory = emptyDirectory(memoryDirectory());
     const program = shell('exec "$@" < /dev/zero');
     await using run = start({ program, args: ["import", source], cwd: directory.path });
+
     while (!existsSync(directory.at("plants.db-wal"))) await Bun.sleep(5);
     run.child.kill("SIGINT");
     expect(await run.child.exited).toBe(1);
@@ -239,12 +249,14 @@ test.each([
     using database = await databaseFixture([]);
     using other = connect(database.path);
     const stop = new AbortController();
+
     // Input is asked for once the database is open, and the turns of the event loop go on while the
     // import waits.
     const chunks = textsThen([FERN], () => {
       other.run("BEGIN IMMEDIATE");
       setTimeout(() => end(other, stop), 50);
     });
+
     expect(await importedFrom(database.path, chunks, { stop: stop.signal })).toEqual({
       exitCode,
       stdout: "",
@@ -261,6 +273,7 @@ test("import into a database of a running server delays no request", async () =>
   let isOver = false;
   const next = () => (isOver ? undefined : { id: id++, name: "loaded" });
   const load = startLoad({ url: server.url, connections: 8, ledger, next });
+
   writeFileSync(directory.at("lines"), linesOf(5_000).join(""));
   const run = await runToEnd({ args: ["import", "lines"], cwd: directory.path });
   expect(run).toEqual({
@@ -268,9 +281,11 @@ test("import into a database of a running server delays no request", async () =>
     stdout: "",
     stderr: "5,000 added, 0 already there, 0 refused\n",
   });
+
   isOver = true;
   const { responses, unanswered } = await load.end;
   expect({ kinds: Object.keys(responses), unanswered }).toEqual({ kinds: ["200"], unanswered: 0 });
+
   const stored = await exported(directory.at("plants.db"));
   expect(stored).toStartWith(linesOf(5_000).join(""));
   expect(stored.split("\n").length - 1).toBe(5_000 + ledger.acknowledgements());
@@ -281,12 +296,14 @@ test.skipIf(skipsShim())(
   async () => {
     using disk = makeDisk({ shim: true });
     writeFileSync(join(disk.path, "lines"), linesOf(50_000).join(""));
+
     // From the 400th write on there is no space, for the checkpoint at the end neither: the line is
     // not about closing.
     disk.raise("sick");
     const server = disk.server({ faults: { failWrite: 400, errno: "ENOSPC" } });
     const run = await runToEnd({ ...server, args: ["import", "lines", ...(server.args ?? [])] });
     expect(run).toMatchObject({ exitCode: 1, stdout: "" });
+
     const [, line] =
       /^Cannot add plants after line (\d+): database or disk is full\n$/.exec(run.stderr) ?? [];
     expect(Number(line)).toBeGreaterThan(0);
@@ -305,6 +322,7 @@ test.skipIf(skipsProc())(
       stderr: "pipe",
     });
     const peak = peakMemory(program);
+
     expect(await new Response(program.stderr).text()).toBe(
       "line 1: the line must have at most 67108864 bytes\n0 added, 0 already there, 1 refused\n",
     );
@@ -319,6 +337,7 @@ test("import of plants that are already there adds nothing, and leaves a clean l
   const file = database.at("lines");
   writeFileSync(file, [...linesOf(30_000), "secret\n"].join(""));
   await imported(database.path, file);
+
   const { stderr } = await imported(database.path, file, { isAnsi: true });
   const shown = stderr.split("\n").map((line) => line.split("\r\x1b[K").at(-1));
   expect(shown.slice(-2)).toEqual(["0 added, 30,000 already there, 1 refused", ""]);
@@ -333,6 +352,7 @@ function barOf() {
   let now = 5_000;
   let drawn = "";
   const bar = progressBar({ stderr: (text) => (drawn += text), isAnsi: true }, () => now);
+
   return (ms: number, step: (progress: typeof bar) => void): string => {
     [now, drawn] = [5_000 + ms, ""];
     step(bar);

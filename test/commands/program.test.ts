@@ -56,6 +56,7 @@ test("--help lists the commands, and token --help its own", async () => {
     const [, commands = ""] = (await call(...args)).stdout.split("\nCommands:\n");
     return Array.from(commands.matchAll(/^ {2}([a-z]+) .*? {2}/gm), ([, name]) => name);
   };
+
   const names = new Set(COMMANDS.map(({ command }) => command.split(" ")[0]));
   expect(await listed("--help")).toEqual([...names, "help"]);
   expect(await listed("help")).toEqual(await listed("--help"));
@@ -216,6 +217,7 @@ test.skipIf(skipsShim()).each([
       server.child.kill("SIGKILL");
       await server.child.exited;
     }
+
     disk.raise("fail-checkpoint");
 
     const { cwd, env } = disk.server();

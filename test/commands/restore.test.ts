@@ -37,6 +37,7 @@ async function world() {
   const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
   const { at } = directory;
   const call = (...args: string[]) => runToEnd({ ...options, args });
+
   {
     using client = connect(at("saved.db"));
     addPlants(client)([{ id: 1n, name: "Fern" }]);
@@ -46,6 +47,7 @@ async function world() {
     await using server = await startServer(options);
     expect((await post(server.url, { id: 2, name: "Ivy" })).status).toBe(200);
   }
+
   return {
     at,
     call,
@@ -67,14 +69,17 @@ test("restore puts the backup in place, with the old file's mode, and moves all 
   chmodSync(here.at("plants.db"), 0o640);
   writeFileSync(here.at("plants.db-unsynced"), "");
   corruptionMarker(here.at("plants.db")).write("found before");
+
   const before = statSync(here.at("plants.db"));
   expect(await here.call("restore", "saved.db")).toEqual({
     exitCode: 0,
     stdout: "",
     stderr: expect.stringMatching(DONE),
   });
+
   const after = statSync(here.at("plants.db"));
   expect(after.mode).toBe(before.mode);
+
   const [old = ""] = here.replaced();
   expect(readdirSync(here.at(old)).toSorted()).toEqual(
     ["", "-corrupt", "-shm", "-unsynced", "-wal"].map((suffix) => `plants.db${suffix}`),
@@ -82,6 +87,7 @@ test("restore puts the backup in place, with the old file's mode, and moves all 
   expect(readdirSync(here.at("")).toSorted()).toEqual(["plants.db", old, "saved.db"]);
   expect(await here.exported()).toBe(RESTORED);
   expect(await here.exported(`${old}/plants.db`)).toBe(OLD);
+
   await using server = await startServer(here.options);
   expect((await post(server.url, { id: 2, name: "Oak" })).status).toBe(200);
 });
@@ -93,6 +99,7 @@ test("restore replaces a file that is not a database, and creates one that is mi
   expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
   expect(readFileSync(join(here.at(here.replaced()[0] ?? ""), "plants.db"), "utf8")).toBe(garbage);
   expect(await here.exported()).toBe(RESTORED);
+
   mkdirSync(here.at("new"));
   expect(await here.call("restore", "saved.db", "--database", "new/plants.db")).toMatchObject({
     exitCode: 0,
@@ -181,6 +188,7 @@ test.each(REFUSED)(
         .toSorted();
     const before = content();
     const { exitCode, stderr } = await here.call("restore", "bad.db");
+
     expect({ exitCode, stderr: stderr.replaceAll(here.at("").replace(/\/$/, ""), "HERE") }).toEqual(
       {
         exitCode: 1,
@@ -203,9 +211,11 @@ test("restore is refused while a server has the database open, even one whose fi
   };
   expect(await here.call("restore", "saved.db")).toEqual(refused);
   expect((await post(server.url, { id: 3, name: "Elm" })).status).toBe(200);
+
   writeFileSync(here.at("plants.db"), Buffer.alloc(4096), { flag: "r+" });
   expect(await here.call("restore", "saved.db")).toEqual(refused);
   expect(here.replaced()).toEqual([]);
+
   server.child.kill("SIGKILL");
   await server.child.exited;
   expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
@@ -264,6 +274,7 @@ test.skipIf(skipsStrace()).each(STEPS)(
       args: ["restore", "saved.db"],
     });
     expect(exitCode).not.toBe(0);
+
     if (finds === undefined) {
       const refused = {
         exitCode: 1,
@@ -274,11 +285,13 @@ test.skipIf(skipsStrace()).each(STEPS)(
     } else {
       expect(await here.exported()).toBe(finds);
     }
+
     expect(await here.call("restore", "saved.db")).toMatchObject({
       exitCode: 0,
       stderr: expect.stringMatching(DONE),
     });
     expect(await here.exported()).toBe(RESTORED);
+
     const kept = await Promise.all(here.replaced().map((old) => here.exported(`${old}/plants.db`)));
     expect(kept).toContain(OLD);
     expect(existsSync(here.at("plants.db-replacing"))).toBe(false);
@@ -322,6 +335,7 @@ test.skipIf(skipsStrace()).each(FAILURES)(
         stderr: expect.stringMatching(new RegExp(`^${RegExp.escape(says)}[^\n]*\n$`)),
       },
     );
+
     if (finds === undefined) expect(existsSync(here.at("plants.db"))).toBe(false);
     else expect(await here.exported()).toBe(finds);
 
@@ -344,6 +358,7 @@ test.skipIf(skipsStrace()).each(["restore saved.db", "backup copy.db"])(
   async (command) => {
     using here = await world();
     const before = readdirSync(here.at("")).toSorted();
+
     for (const error of ["EPERM", "ENOSYS", "EOPNOTSUPP"]) {
       const program = injecting("link(at)?", undefined, `error=${error}`);
       expect(await runToEnd({ ...here.options, program, args: command.split(" ") })).toEqual({
@@ -352,6 +367,7 @@ test.skipIf(skipsStrace()).each(["restore saved.db", "backup copy.db"])(
         stderr: `Cannot write to "${here.at("").replace(/\/$/, "")}": its file system has no hard links; use another one\n`,
       });
     }
+
     expect(readdirSync(here.at("")).toSorted()).toEqual(before);
     expect(await here.exported()).toBe(OLD);
   },
@@ -377,6 +393,7 @@ test.skipIf(skipsStrace())(
   async () => {
     using here = await world();
     const log = here.at("strace.log");
+
     // The two before only follow the path.
     const inject = [
       "-f",
@@ -387,6 +404,7 @@ test.skipIf(skipsStrace())(
       "-e",
       "inject=/^open(at)?$:signal=STOP:when=3",
     ];
+
     {
       // With -D the process is our child, and not that of strace.
       const program = ["strace", "-D", ...inject, ...executable()];
@@ -401,6 +419,7 @@ test.skipIf(skipsStrace())(
         'Cannot open database "plants.db": it was replaced while it was opened; try again\n',
       );
     }
+
     expect(await here.exported()).toBe(RESTORED);
     expect(await here.exported(`${here.replaced()[0]}/plants.db`)).toBe(OLD);
   },

@@ -13,6 +13,7 @@ function world() {
   const directory = emptyDirectory();
   const cwd = directory.path;
   const token = (...args: string[]) => runToEnd({ cwd, args: ["token", ...args] });
+
   return {
     ...directory,
     cwd,
@@ -34,9 +35,11 @@ test.concurrent(
     await using server = await startServer({ cwd: here.cwd, env: { NODE_ENV: "production" } });
     const created = await here.token("create", "greenhouse", "--expires", "90d");
     expect(created.stdout).toMatch(/^plant_\w{38}\n$/);
+
     const token = created.stdout.trim();
     await untilTokenIs(200, server.url, token);
     expect((await here.token("revoke", "greenhouse")).exitCode).toBe(0);
+
     await untilTokenIs(401, server.url, token);
     expect(await here.list()).toEqual([
       {
@@ -63,10 +66,13 @@ test.concurrent(
       const fail = "BEGIN SELECT RAISE(ABORT, 'no uses'); END";
       database.run(`CREATE TRIGGER refuse_uses BEFORE UPDATE OF last_used_at ON tokens ${fail}`);
     }
+
     await using server = await startServer({ cwd: here.cwd });
     expect((await post(server.url, undefined, { token })).status).toBe(200);
+
     await server.stderr.until(/Uses of tokens not written/);
     expect((await here.token("revoke", "greenhouse")).exitCode).toBe(0);
+
     await untilTokenIs(401, server.url, token);
     await server.stderr.until(/"greenhouse\\?" is revoked/);
   },
@@ -94,6 +100,7 @@ test.concurrent(
     const file = readFileSync(here.at("plants.db"));
     expect(file.includes("greenhouse")).toBe(true);
     expect(file.includes(token.slice("plant_".length, -6))).toBe(false);
+
     const { stdout } = await here.token("list");
     const [header, row, ...rest] = stdout.trimEnd().split("\n");
     expect(header).toMatch(
@@ -184,11 +191,13 @@ test.concurrent(
       stdout: "",
       stderr: 'Deleted token "greenhouse" from "plants.db".\n',
     });
+
     const cannot = (action: string) => `Cannot ${action} token "greenhouse" in "plants.db": `;
     expect(await here.token("delete", "greenhouse")).toMatchObject({
       exitCode: 1,
       stderr: `${cannot("delete")}no token has this name; plant-store token list shows all\n`,
     });
+
     for (const name of ["greenhouse", "garden"]) await here.create(name);
     await here.token("revoke", "greenhouse");
     expect(await here.token("create", "greenhouse")).toMatchObject({

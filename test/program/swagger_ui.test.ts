@@ -63,8 +63,10 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
     const { port } = prefix === "" ? new URL(url) : stack.use(serveBelow(prefix, url));
     const origin = `http://${HOST}:${port}`;
     const requests: Sent[] = [];
+
     page.on("request", (request) => requests.push(request));
     const complaints: string[] = [];
+
     // Breaches of the policy are errors of the console.
     page.on("console", (message) => {
       if (["error", "warning"].includes(message.type())) complaints.push(message.text());
@@ -73,10 +75,12 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
     page.on("requestfailed", (request) =>
       complaints.push(`${request.url()} ${request.failure()?.errorText}`),
     );
+
     const policy = (await page.goto(`${origin}${prefix}/swagger`))?.headers()[
       "content-security-policy"
     ];
     await page.getByRole("button", { name: "Authorize" }).waitFor();
+
     return { page, url, origin, policy, requests, complaints };
   }
 
@@ -101,10 +105,12 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
         /^Plant Store\s*1\.0\.0/,
       );
       expect(await page.locator(".opblock-summary-control").allInnerTexts()).toHaveLength(1);
+
       const icon = await fetch(
         new URL((await page.locator("link[rel=icon]").getAttribute("href")) ?? "", docs().url),
       );
       expect([icon.status, icon.headers.get("content-type")]).toEqual([200, "image/png"]);
+
       await openOperation(page);
       for (const colorScheme of ["light", "dark", "light"] as const) {
         await page.emulateMedia({ colorScheme });
@@ -133,6 +139,7 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
       expect(await docs().page.evaluate(() => document.documentElement.scrollWidth)).toBe(
         PHONE.width,
       );
+
       await expectNothingCovered(docs().page);
     });
   });
@@ -144,13 +151,16 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
     test("opens on its operation, with the errors folded and no menu of servers", async () => {
       const { page } = docs();
       expect(await page.locator(OPERATION).getAttribute("class")).toContain("is-open");
+
       const { y } = await boxOf(page, OPERATION);
       expect(y).toBeWithin(0, DESKTOP.height / 2);
+
       const { y: end, height } = await boxOf(page, ".body-param__example");
       expect(end + height).toBeLessThan(DESKTOP.height);
       expect(await page.locator(".servers, .servers-title").filter({ visible: true }).count()).toBe(
         0,
       );
+
       const errors = page.locator(".info td").first();
       for (const isVisible of [true, false]) {
         await page.locator(".info summary").click();
@@ -164,6 +174,7 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
       const offered = { name: "Monstera deliciosa", tag: "indoor" };
       expect(await tryOut(page)).toMatchObject({ status: "200", body: offered });
       expect(await tryOut(page, PLANT)).toEqual({ status: "200", body: { name: "Fern" } });
+
       await expectNothingCovered(page);
       const sent = requests.filter((request) => request.method() !== "GET");
       expect(sent.map((request) => `${request.method()} ${request.url()}`)).toEqual(
@@ -178,6 +189,7 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
     test("requests nothing from other origins, under the strictest policy that Swagger UI supports", async () => {
       const { page, origin, policy, requests, complaints } = docs();
       expect(policy).toBe(POLICY);
+
       await openOperation(page);
       const closed = page.locator("[aria-expanded=false]");
       while ((await closed.count()) > 0) await closed.first().click();
@@ -199,7 +211,9 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
             Math.abs(document.querySelector(selector)?.getBoundingClientRect().y ?? Infinity) < 20,
           OPERATION,
         );
+
         expect(await page.locator(OPERATION).getAttribute("class")).toContain("is-open");
+
         const { y } = await boxOf(page, `${OPERATION} .try-out__btn`);
         expect(y).toBeWithin(0, viewport.height / 2);
       },
@@ -351,11 +365,13 @@ async function authorize(page: Page, token: string): Promise<void> {
 async function tryOut(page: Page, typed?: string) {
   await openOperation(page);
   const execute = page.getByRole("button", { name: "Execute" });
+
   // Tried before, the page shows the response to that: it is taken away.
   const first = (await execute.isVisible()) ? "Clear" : "Try it out";
   await page.getByRole("button", { name: first }).click();
   if (typed !== undefined) await page.locator(".body-param__text").fill(typed);
   await execute.click();
+
   const response = page.locator(".live-responses-table .response");
   return {
     status: await response.locator(".response-col_status").innerText(),

@@ -22,6 +22,7 @@ const DEFAULTS = {
 test("parseConfig() without settings returns the defaults of the README", () => {
   const config = parseConfig({});
   expect(config).toMatchObject({ ...DEFAULTS, authTokens: [], corsOrigins: [] });
+
   const unset = Object.entries(config).flatMap(([name, value]) =>
     value === undefined ? name : [],
   );
@@ -270,5 +271,6 @@ test("loggableSettings() shows only those members of a value that its setting na
     tracing: { ...tracing, password: "secret" },
     password: "secret",
   };
+
   expect(JSON.stringify(loggableSettings(extended))).not.toContain("secret");
 });
