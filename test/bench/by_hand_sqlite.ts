@@ -3,7 +3,7 @@ import { openPlants } from "./peers/sqlite.ts";
 
 /**
  * Opens `plants.db`, as durable as plant-store's, and returns the function that stores a batch in
- * one transaction.
+ * one transaction. SQLite makes its own checkpoints, every 1,000 pages.
  */
 export function openByHand(): (batch: readonly HandPlant[]) => Outcome[] {
   const database = openPlants();

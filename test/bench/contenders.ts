@@ -32,7 +32,11 @@ const EXECUTABLE = join(ROOT, "dist/plant-store");
 /** The name of the service in every table. */
 export const OURS_NAME = "plant-store";
 
-/** The service, as `bun run build` makes it. Throws if it is not built. */
+/**
+ * The service, as `bun run build` makes it.
+ *
+ * @throws {Error} If it is not built.
+ */
 export function ours(differences: Partial<Contender> = {}): Contender {
   if (!existsSync(EXECUTABLE))
     throw new Error(`There is no ${EXECUTABLE}: run "bun run build" first`);
@@ -76,7 +80,11 @@ function bun(name: string, file: string): Contender {
   return { name, program: [process.execPath, join(import.meta.dir, file)] };
 }
 
-/** Installs the packages of the other frameworks, by their own lock file, unless they are there. */
+/**
+ * Installs the packages of the other frameworks, by their own lock file, unless they are there.
+ *
+ * @throws {Error} If that fails.
+ */
 export async function installPeers(): Promise<void> {
   if (existsSync(join(import.meta.dir, "node_modules"))) return;
   const args = ["install", "--frozen-lockfile", "--cwd", import.meta.dir];

@@ -42,9 +42,9 @@ export const GOALS = {
 } as const;
 
 /**
- * The most that CI allows, in times the goal. The best of three attempts counts, and still differs
- * by a third from one virtual machine to the next; the rest is what is above its goal today. What
- * it finds is a cost that has doubled.
+ * The most that CI allows, in times the goal. The best of three attempts counts. It still differs by
+ * a third from one virtual machine to the next, and some costs are above their goal today. What the
+ * gate finds is a cost that has doubled.
  */
 export const GATE = {
   stored: 2.5,

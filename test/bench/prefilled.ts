@@ -7,10 +7,10 @@ import { connect } from "../../src/database/sqlite/connection.ts";
 const RANDOM = { share: 0.3, turns: 6 };
 
 /**
- * Makes `plants.db` with a number of plants whose ids are spread over those that the generators
- * draw, and whose pages are as full as random ids leave them. Ascending ids alone fill each page to
- * its end: then every random id that comes first to a page splits it, which costs twice as much as
- * in a table that has grown by random ids.
+ * Makes `plants.db` with a number of plants. Their ids are spread over those that the generators
+ * draw, and their pages are as full as random ids leave them. Ascending ids alone fill each page to
+ * its end. Then the first random id on a page splits it, which costs twice as much as in a table that
+ * has grown by random ids.
  */
 export function makePlants(directory: string, plants: number): void {
   using client = connect(join(directory, "plants.db"));

@@ -30,6 +30,9 @@ export type Server = Awaited<ReturnType<typeof startContender>>;
 /**
  * Starts a contender. At the end of the scope it is killed, and its plants are compared with its
  * responses.
+ *
+ * @throws {Error} At the end of the scope, if a plant with a 200 is missing, or one is there that
+ *   nobody sent.
  */
 export async function startContender(contender: Contender) {
   const {
@@ -103,7 +106,11 @@ function countPlants(directory: string): number {
   );
 }
 
-/** Refuses a contender that returns 200 on a disk whose fsync fails. */
+/**
+ * Refuses a contender that returns 200 without an fsync: on a disk whose fsync fails it must not.
+ *
+ * @throws {Error} If it does, or if it does not work on a sound disk.
+ */
 export async function requireFsync({ name, program, env = {} }: Contender): Promise<void> {
   stop.signal.throwIfAborted();
   using disk = makeDisk({ shim: true });

@@ -29,8 +29,8 @@ const DESKTOP = { width: 1280, height: 1000 };
 const PHONE = { width: 390, height: 844 };
 
 /**
- * The name by which the browser knows the server. With a local one Swagger UI would not ask a
- * validator online.
+ * The name by which the browser knows the server, and the only one that it can look up. With a local
+ * name Swagger UI would not ask its validator on the internet, and the test could not notice that.
  */
 const HOST = "plants.example";
 const FLAGS = ["--no-proxy-server", `--host-resolver-rules=MAP ${HOST} 127.0.0.1, MAP * ~NOTFOUND`];
