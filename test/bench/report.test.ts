@@ -3,7 +3,7 @@ import { expect, test } from "bun:test";
 import { costTable, median, outcome, render, table } from "./report.ts";
 import type { Cost } from "./servers.ts";
 
-test("outcome() holds the median against the most, or the least, that the goal allows", () => {
+test("outcome() compares the median with the maximum, or the minimum, that the goal allows", () => {
   expect(outcome("CPU", [1.4, 1.1, 1.2], 1.25)).toEqual({
     goal: "CPU",
     value: 1.2,
@@ -43,7 +43,7 @@ test("render() says what was missed, and what could not be measured", () => {
   expect(text).toContain("| CPU / lean |     1.60 | 1.60 to 1.60 |  1.50 | not met |");
 });
 
-test("costTable() shows the median of the rounds, and of the longest wait the most", () => {
+test("costTable() shows the median of the rounds, and the maximum of the longest wait", () => {
   const rounds = [3_000, 9_000, 1_000].map(
     (perSecond) => ({ perSecond, maxMs: perSecond }) as Cost,
   );

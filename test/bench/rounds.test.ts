@@ -4,7 +4,7 @@ import { figures, interleave, ratios, steadyCost } from "./rounds.ts";
 import type { LoadOptions } from "./run_load.ts";
 import type { Cost } from "./servers.ts";
 
-test("interleave() measures every subject once a round, and turns the order", async () => {
+test("interleave() measures every subject once a round, in alternating order", async () => {
   const order: number[] = [];
   const subjects = new Map([
     ["a", 1],
@@ -20,7 +20,7 @@ test("interleave() measures every subject once a round, and turns the order", as
   expect(() => figures(costs, "d", "cpuMicros")).toThrow('"d" did not run');
 });
 
-test("steadyCost() does not count the first load after a pause, as long for each of several servers", async () => {
+test("steadyCost() ignores the first load after a pause, which is as long for each of several servers", async () => {
   const loads: LoadOptions[] = [];
   const load = async (options: LoadOptions) => ({ cpuMicros: loads.push(options) }) as Cost;
   const options = { connections: 64, seconds: 3 };

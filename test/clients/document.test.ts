@@ -27,7 +27,7 @@ async function problemsOf(document: unknown): Promise<string[]> {
 }
 
 test.skipIf(skipsClients())(
-  "Spectral's rules for OpenAPI find nothing in the document, but what breaks one of them",
+  "Spectral's rules for OpenAPI find nothing in the document, but find what breaks one of them",
   async () => {
     const request = new Request("http://localhost:3000/swagger/json");
     const response = await testApp({ docsFiles: swaggerUi }).fetch(request);

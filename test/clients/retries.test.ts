@@ -70,7 +70,7 @@ test.each([
   });
 });
 
-test("fetchWithRetries() sends a plant that is refused with 409 no more", async () => {
+test("fetchWithRetries() does not retry a plant that is refused with 409", async () => {
   using server = serveAfter(0);
   await send(server.url);
   const response = await send(server.url, { id: 1, name: "Ivy" });

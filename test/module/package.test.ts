@@ -46,7 +46,7 @@ const [inFile = ""] = blocks("Keep plants in a file", "ts");
 const [ownStore = ""] = blocks("A store of your own", "ts");
 const skipsFullDisk = skipsTmpfs();
 
-test("the package has the module and the program as JavaScript, the guides, and no source and no tests", () => {
+test("the package has the module and the program as JavaScript, and the guides, but no source and no tests", () => {
   const files = readdirSync(join(project.path, "node_modules/plant-store"), {
     recursive: true,
   }).map(String);
@@ -144,7 +144,7 @@ test("bunx plant-store runs from the packed tarball, and finds there all that it
   ).toMatchObject({ exitCode: 0 });
 });
 
-test("what is built has nothing of Bun, and of Node only what all runtimes have", async () => {
+test("the build uses nothing of Bun, and of Node only what all runtimes have", async () => {
   const text = (await builtFiles(/\.js$/)).map((file) => file.text).join("\n");
   const imported = Array.from(
     text.matchAll(/^(?:import|export)\b[^;]*?\bfrom "([^".][^"]*)"/gm),
@@ -161,7 +161,7 @@ test("what is built has nothing of Bun, and of Node only what all runtimes have"
   expect(text.match(/.*\b(?:Bun|process)[.?[].*/g) ?? []).toEqual([]);
 });
 
-test("the types that the module's declarations name are exported, too", async () => {
+test("the types that the module's declarations name are also exported", async () => {
   const exported = new Set((await publicExports()).map(({ name }) => name));
   const files = await builtFiles(/\.d\.ts$/);
   const hidden = files.flatMap(({ file, text }) => {
