@@ -55,12 +55,15 @@ export async function startContender(contender: Contender) {
     started.push(server);
   }
   const pids = started.map(({ child }) => child.pid);
-  let [stored, unknown] = [0, 0];
+  let stored = 0;
+  let unknown = 0;
 
   async function load(options: LoadOptions): Promise<Cost> {
-    const [serverBegin, databaseBegin] = [cpuMicros(pids), cpuMicros(databaseProcesses())];
+    const serverBegin = cpuMicros(pids);
+    const databaseBegin = cpuMicros(databaseProcesses());
     const results = await Promise.all(started.map(({ url }) => runLoad(url, options)));
-    const [serverEnd, databaseEnd] = [cpuMicros(pids), cpuMicros(databaseProcesses())];
+    const serverEnd = cpuMicros(pids);
+    const databaseEnd = cpuMicros(databaseProcesses());
     const responses = results.reduce((sum, result) => sum + result.responses, 0);
     const most = (figure: keyof LoadResult) => Math.max(...results.map((result) => result[figure]));
     if ((options.status ?? 200) === 200) {

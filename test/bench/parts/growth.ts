@@ -80,8 +80,10 @@ function copyDurably(from: string, to: string): void {
 }
 
 function goalsOver(size: number, costs: Costs): Outcome[] {
-  const [name, worker] = [over(size, OURS_NAME), over(size, BY_HAND.leanWorker.name)];
-  const [p50, p99] = [figures(costs, name, "p50Ms"), figures(costs, name, "p99Ms")];
+  const name = over(size, OURS_NAME);
+  const worker = over(size, BY_HAND.leanWorker.name);
+  const p50 = figures(costs, name, "p50Ms");
+  const p99 = figures(costs, name, "p99Ms");
   const toWorker = (what: string, figure: keyof Cost, limit: number) =>
     outcome(`${what} / ${worker}`, relative(costs, figure, name, worker), limit);
   const { growth } = GOALS;
