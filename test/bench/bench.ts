@@ -73,11 +73,13 @@ async function main(rounds: Rounds): Promise<void> {
   const machine = describeMachine();
   console.log(`${machine}\n${rounds.rounds} rounds of ${rounds.seconds} s, medians.\n`);
   for (const directory of ["dist", flags.charts]) mkdirSync(directory, { recursive: true });
+
   const parts = flags.part.map((name) => {
     const measure = PARTS[name];
     if (measure !== undefined) return { name, measure };
     throw new Error(`Cannot measure --part ${name}: expected ${Object.keys(PARTS).join(", ")}`);
   });
+
   const sections: Record<string, object> = {};
   for (const { name, measure } of parts) {
     const section = await measure(rounds, Number(flags.stored));
@@ -97,12 +99,14 @@ function describeMachine(): string {
 function fsyncMicros(): number {
   using directory = emptyDirectory();
   const file = openSync(join(directory.path, "fsync"), "w");
+
   const micros = Array.from({ length: 200 }, () => {
     const start = performance.now();
     writeSync(file, new Uint8Array(4096));
     fdatasyncSync(file);
     return (performance.now() - start) * 1_000;
   });
+
   closeSync(file);
   return median(micros);
 }
@@ -117,6 +121,7 @@ function drawCharts(costs: Costs, directory: string): void {
   }));
   const times = (micros(ELYSIA_DRIZZLE.name) / micros(OURS_NAME)).toFixed(1);
   const headline = `With one transaction a request, a plant costs ${times} times the CPU`;
+
   for (const theme of ["light", "dark"] as const) {
     writeFileSync(
       join(directory, `chart-${theme}.svg`),

@@ -38,6 +38,7 @@ async function importPlants(): Promise<void> {
     insertAll(plants);
     plants = [];
   }
+
   insertAll(plants);
 }
 
@@ -47,9 +48,11 @@ function exportPlants(): void {
     "SELECT * FROM plants ORDER BY id",
   );
   let lines = 0;
+
   for (const { id, name, tag } of all.iterate()) {
     writer.write(`${JSON.stringify(tag === null ? { id, name } : { id, name, tag })}\n`);
     if (++lines % CHUNK === 0) writer.flush();
   }
+
   writer.end();
 }

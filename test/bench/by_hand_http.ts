@@ -22,6 +22,7 @@ export function serveByHand(add: (plant: HandPlant) => Promise<Outcome> | Outcom
       return refused(401, 4011, "unauthorized");
     const plant: unknown = await request.json().catch(() => undefined);
     if (!isPlant(plant)) return refused(400, 4002, "invalid plant");
+
     const { name, tag } = plant;
     if ((await add(plant)) === "conflict")
       return refused(409, 4091, "`id` is taken by a different plant; choose another id");
@@ -38,6 +39,7 @@ export function serveByHand(add: (plant: HandPlant) => Promise<Outcome> | Outcom
     },
     fetch: () => refused(404, 4041, "not found"),
   });
+
   process.stderr.write(`By hand listens on http://127.0.0.1:${server.port}\n`);
 }
 

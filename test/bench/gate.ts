@@ -43,9 +43,11 @@ async function best(
     const rows = bounds.map(({ goal, limit, bound }) =>
       row(goal, lowest.get(goal) ?? Infinity, limit, bound),
     );
+
     console.log(`${table(["", "best", "goal", "bound", ""], rows)}\n`);
     if (bounds.every(({ goal, bound }) => (lowest.get(goal) ?? Infinity) <= bound)) return true;
   }
+
   return false;
 }
 

@@ -17,8 +17,10 @@ export function makePlants(directory: string, plants: number): void {
   client.run("PRAGMA synchronous = OFF");
   const ascending = Math.round(plants * (1 - RANDOM.share));
   const step = Math.floor(8e15 / ascending);
+
   insert(client, ascending, `SELECT 1000000000000000 + n * ${step} AS id FROM numbers`);
   const turn = Math.round((plants - ascending) / RANDOM.turns);
+
   // Sorted, each turn meets the pages in their order, which is faster by far.
   const random =
     "SELECT 1000000000000000 + abs(random() % 8000000000000000) AS id FROM numbers ORDER BY id";

@@ -11,6 +11,7 @@ test("outcome() compares the median with the maximum, or the minimum, that the g
     limit: 1.25,
     met: true,
   });
+
   expect(outcome("CPU", [1.3], 1.25).met).toBe(false);
   expect(outcome("plants/s", [13], 12, "least").met).toBe(true);
   expect(outcome("plants/s", [11], 12, "least").met).toBe(false);
@@ -38,6 +39,7 @@ test("render() says what was missed, and what could not be measured", () => {
     goals: [outcome("CPU / lean", [1.6], 1.5)],
     missing: ["PostgreSQL: there is none"],
   });
+
   expect(text).toStartWith("## A stored plant\n\n64 connections.\n\n| program ");
   expect(text).toContain("\nNot measured: PostgreSQL: there is none\n");
   expect(text).toContain("| CPU / lean |     1.60 | 1.60 to 1.60 |  1.50 | not met |");

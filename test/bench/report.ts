@@ -70,6 +70,7 @@ export function table(columns: readonly string[], rows: readonly (readonly strin
   const rule = widths.map((width, index) =>
     index === 0 ? "-".repeat(width) : `${"-".repeat(width - 1)}:`,
   );
+
   return [line(columns), line(rule), ...rows.map(line)].join("\n");
 }
 

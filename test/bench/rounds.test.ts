@@ -11,10 +11,12 @@ test("interleave() measures every subject once a round, in alternating order", a
     ["b", 2],
     ["c", 3],
   ]);
+
   const costs = await interleave(subjects, 3, async (subject) => {
     order.push(subject);
     return { cpuMicros: order.length } as Cost;
   });
+
   expect(order).toEqual([1, 2, 3, 3, 2, 1, 1, 2, 3]);
   expect(figures(costs, "b", "cpuMicros")).toEqual([2, 5, 8]);
   expect(() => figures(costs, "d", "cpuMicros")).toThrow('"d" did not run');

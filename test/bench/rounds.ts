@@ -31,11 +31,13 @@ export async function compare(
 ): Promise<Costs> {
   await using stack = new AsyncDisposableStack();
   const servers = new Map<string, Server>();
+
   for (const contender of contenders) {
     const server = stack.use(await startContender(contender));
     await server.load({ ...load, seconds: warmUp * server.servers });
     servers.set(contender.name, server);
   }
+
   return await interleave(servers, rounds, (server) => steadyCost(server, { ...load, seconds }));
 }
 

@@ -64,10 +64,12 @@ export async function runLoad(
   using directory = emptyDirectory();
   const file = join(directory.path, "request");
   writeFileSync(file, request);
+
   const first = 1e15 + 1e11 * ++loads;
   const wrk = Bun.which("wrk");
   if (wrk === null)
     throw new Error("Cannot load a server without wrk (Debian: apt-get install wrk)");
+
   const load = ["-t1", `-c${connections}`, `-d${Math.ceil(seconds)}s`, "--timeout", "30s"];
   const script = ["-s", join(import.meta.dir, "wrk.lua"), url, "--", file, ids, String(first)];
   const child = Bun.spawn([wrk, ...load, ...script], {
@@ -77,6 +79,7 @@ export async function runLoad(
     signal: stop.signal,
   });
   const output = await new Response(child.stdout).text();
+
   stop.signal.throwIfAborted();
   if ((await child.exited) !== 0) throw new Error(`The load on ${url} ended early:\n${output}`);
   const result = JSON.parse(output.trimEnd().split("\n").at(-1) ?? "") as LoadResult;
@@ -84,5 +87,6 @@ export async function runLoad(
   if (result.broken > 0 || result.refused !== expected || result.responses === 0) {
     throw new Error(`Expected status ${status} for every request, got ${JSON.stringify(result)}`);
   }
+
   return result;
 }

@@ -49,9 +49,11 @@ test.concurrent.skipIf(skipsProc() || skipsCluster())(
     const count = async () => (await cluster.run("SELECT FROM plants")).length;
     const env = { DATABASE_URL: cluster.url("postgres") };
     const pools = { ...POOL, env, databaseProcesses: cluster.processes, count, servers: 2 };
+
     // At the end all that both have stored is compared with what both have answered.
     await using servers = await startContender(pools);
     const cost = await servers.load({ connections: 4, seconds: 1 });
+
     // The ids of each load begin in a range of their own.
     const loads = await cluster.run(
       "SELECT count(DISTINCT id / 100000000000) AS loads FROM plants",

@@ -44,16 +44,19 @@ export async function startContender(contender: Contender) {
     servers = 1,
     databaseProcesses = () => [],
   } = contender;
+
   const stack = new AsyncDisposableStack();
   const cwd = contender.cwd ?? stack.use(emptyDirectory()).path;
   const count = contender.count ?? (async () => countPlants(cwd));
   const before = stores ? await count().catch(() => 0) : 0;
   const started: Awaited<ReturnType<typeof startServer>>[] = [];
+
   for (let index = 0; index < servers; index++) {
     const server = stack.use(await startServer({ program, cwd, env: { ...CREDENTIALS, ...env } }));
     if (settled !== undefined) await server.stderr.until(settled);
     started.push(server);
   }
+
   const pids = started.map(({ child }) => child.pid);
   let stored = 0;
   let unknown = 0;
@@ -66,11 +69,13 @@ export async function startContender(contender: Contender) {
     const databaseEnd = cpuMicros(databaseProcesses());
     const responses = results.reduce((sum, result) => sum + result.responses, 0);
     const most = (figure: keyof LoadResult) => Math.max(...results.map((result) => result[figure]));
+
     if ((options.status ?? 200) === 200) {
       stored += responses;
       // wrk closes its connections at the end, whatever is in flight.
       unknown += options.connections * servers;
     }
+
     return {
       responses,
       p50Ms: most("p50Ms"),
@@ -119,6 +124,7 @@ export async function requireFsync({ name, program, env = {} }: Contender): Prom
   using disk = makeDisk({ shim: true });
   await using server = await startServer(disk.server({ program, env }));
   const well = await post(server.url, { id: 1, name: "Fern" });
+
   if (well.status !== 200) throw new Error(`${name} answered ${well.status} to a plant`);
   disk.raise("fail-sync");
   const response = post(server.url, { id: 2, name: "Ivy" }).catch(() => undefined);

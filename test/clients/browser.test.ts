@@ -16,10 +16,12 @@ test.skipIf(skipsBrowser("plant-store/client in a browser"))(
     const { outputs } = await Bun.build({ entrypoints: [join(ROOT, "src/http/client.ts")] });
     const [client] = outputs;
     const sent: NewPlant[] = [];
+
     const add = async (plant: NewPlant) => {
       sent.push(plant);
       return "added" as const;
     };
+
     const app = testApp({ plants: { add } });
     let requests = 0;
     using server = Bun.serve({
@@ -36,6 +38,7 @@ test.skipIf(skipsBrowser("plant-store/client in a browser"))(
     await using browser = await chromium.launch({ executablePath: BROWSER });
     const page = await browser.newPage();
     await page.goto(server.url.href);
+
     const response = await page.evaluate(`(async () => {
       const { fetchWithRetries, int64 } = await import("/client.js");
       const response = await fetchWithRetries("/plants", {

@@ -84,6 +84,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     const createPlant = await clientOf(program);
     const fern = { id: 1, name: "Fern" };
     const latin1 = { "Content-Type": "application/json; charset=iso-8859-1" };
+
     const outcomes = [
       await createPlant(fern, connection),
       await createPlant({ id: 2, name: "🌿", tag: "indoor" }, connection),
@@ -94,6 +95,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       await createPlant({ id: 3, name: "x".repeat(65_536) }, connection),
       await createPlant(fern, { ...connection, headers: latin1 }),
     ];
+
     expect(outcomes.map(withoutNone)).toEqual([
       { status: 200, name: "Fern" },
       { status: 200, name: "🌿", tag: "indoor" },
@@ -115,14 +117,17 @@ describe.skipIf(skipped)("a client generated from the document", () => {
             message: "the Content-Type must be application/json in UTF-8",
           },
     ]);
+
     expect(await plants.stored()).toEqual([
       '{"id":1,"name":"Fern"}',
       '{"id":2,"name":"🌿","tag":"indoor"}',
     ]);
+
     using locked = new Database(join(cwd, "plants.db"));
     locked.run("BEGIN IMMEDIATE");
     const refused = await createPlant({ id: 3, name: "Moss" }, connection);
     locked.run("ROLLBACK");
+
     // The lock's own limit and that of the request end at the same time: either may be the reason
     // that is given.
     expect(refused).toEqual({
@@ -153,6 +158,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     async ({ client, program }) => {
       await using plants = await startPlants();
       const createPlant = await clientOf(program);
+
       const send = async (name: string, id: bigint, as: (id: bigint) => unknown) => {
         const outcome = await createPlant({ id: as(id) as number, name }, plants.connection).catch(
           (error) => error,
@@ -162,6 +168,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
         const lines = await plants.stored();
         return lines.includes(`{"id":${id},"name":"${name}"}`) ? "exact" : "200, but another id";
       };
+
       // A Python int has any size, and its program gets the digits.
       const asNumber = program === "python" ? int64 : Number;
       const cells = [
@@ -188,6 +195,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       await using plants = await startPlants();
       using proxy = startProxy(Number(new URL(plants.url).port));
       const createPlant = await clientOf(program);
+
       proxy.set("lose one reply");
       const connection = {
         ...plants.connection,
@@ -210,6 +218,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       const program = [...run, await bundle(clients, "every_client")];
       const args = [`http://127.0.0.1:${proxy.port}`, TOKEN];
       const { exitCode, stdout } = await runToEnd({ program, args, cwd: clients });
+
       expect({ exitCode, lost: proxy.lost() }).toEqual({ exitCode: 0, lost: 1 });
       expect(JSON.parse(stdout)).toEqual(
         ["Fern", "Ivy", "Moss"].map((name) => ({ status: 200, name })),

@@ -21,6 +21,7 @@ async function problemsOf(document: unknown): Promise<string[]> {
   const { oas } = await import(join(MODULES, "@stoplight/spectral-rulesets"));
   const spectral = new core.Spectral();
   spectral.setRuleset({ extends: [oas] });
+
   return (await spectral.run(document)).map(
     ({ code, path, message }) => `${code} at ${path.join("/")}: ${message}`,
   );

@@ -9,9 +9,11 @@ export const createPlant: CreatePlant = async (plant, { baseUrl, token, headers 
   const { plants } = treaty<ReturnType<typeof createApp>>(baseUrl, { fetcher });
   const sent = { headers: { authorization: `Bearer ${token}`, ...headers } };
   const { data, error, status } = await plants.post(plant, sent);
+
   if (data !== null) return { status: 200, ...data };
   // Eden gives what `fetch` threw as an error, too; and 422 is Elysia's own, which the app never
   // sends.
   if (error.value instanceof Error || error.status === 422) throw error.value;
+
   return { status, ...error.value };
 };

@@ -47,9 +47,11 @@ export async function generateClients({ python }: { readonly python: boolean }) 
   symlinkSync(MODULES, join(path, "node_modules"));
   mkdirSync(join(path, "generated"));
   cpSync(join(ROOT, "src/http/client.ts"), join(path, "programs/client.ts"));
+
   const guide = codeThatExports("storeFern").replace('"plant-store/client"', '"./client.ts"');
   await Bun.write(join(path, "programs/store_fern.ts"), guide);
   await Bun.write(join(path, "openapi.json"), await run(path, [...executable(), "openapi"]));
+
   await Promise.all([
     run(path, bin("openapi-typescript", "openapi.json", "--output", "programs/plants.d.ts")),
     run(
@@ -78,6 +80,7 @@ export async function generateClients({ python }: { readonly python: boolean }) 
         "generated/python",
       ]),
   ]);
+
   return directory;
 }
 
@@ -110,6 +113,7 @@ async function run(cwd: string, command: string[], stdin = ""): Promise<string> 
   ]);
   if ((await child.exited) !== 0)
     throw new Error(`${command.join(" ")} failed:\n${stdout}\n${stderr}`);
+
   return stdout;
 }
 
@@ -136,6 +140,7 @@ export function pythonClient(path: string): CreatePlant {
       PYTHON ?? "python3",
       "programs/python_client.py",
     ];
+
     return JSON.parse(await run(path, command, call));
   };
 }

@@ -18,12 +18,14 @@ beforeEach(() => {
   // Half of what a wait may be at most.
   spyOn(Math, "random").mockReturnValue(0.5);
   const { setTimeout } = globalThis;
+
   const immediately = (run: () => void, ms = 0) => {
     // One of minutes is the web framework's own.
     if (ms > 60_000) return setTimeout(run, ms);
     waits.push(ms);
     return setImmediate(run);
   };
+
   spyOn(globalThis, "setTimeout").mockImplementation(immediately as unknown as typeof setTimeout);
 });
 afterEach(() => mock.restore());
@@ -45,11 +47,13 @@ function send(
 function serveAfter(refusals: number) {
   const store = memoryStore();
   let requests = 0;
+
   const add = async (plant: NewPlant) => {
     if (requests++ < refusals) throw new PlantStoreError("storage_unavailable");
     const [outcome] = await store.add([plant], { timeoutMs: 1000 });
     return outcome === "conflict" ? outcome : "added";
   };
+
   const server = Bun.serve({ port: 0, fetch: testApp({ plants: { add } }).fetch });
   return {
     url: server.url.origin,
@@ -112,9 +116,11 @@ test("fetchWithRetries() ends with its caller's signal while it waits, and sends
       return new Response(null, { status: 503 });
     },
   });
+
   const controller = new AbortController();
   const reason = new Error("the gardener left");
   let hasWaited = false;
+
   const abortFirst = (run: () => void) => {
     queueMicrotask(() => controller.abort(reason));
     afterTurns(100, () => {
@@ -122,6 +128,7 @@ test("fetchWithRetries() ends with its caller's signal while it waits, and sends
       run();
     });
   };
+
   spyOn(globalThis, "setTimeout").mockImplementation(abortFirst as unknown as typeof setTimeout);
 
   const sent = send(server.url.origin, undefined, controller.signal);

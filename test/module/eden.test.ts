@@ -31,6 +31,7 @@ test("Eden infers the route, its body and the response of each status", () => {
     conflict: Same<ErrorBody<409>, { error: number; message: string }>;
     unavailable: Same<ErrorBody<503>, { error: number; message: string }>;
   } = { body: true, data: true, statuses: true, conflict: true, unavailable: true };
+
   expect(Object.values(isTyped)).toEqual(Object.values(isTyped).map(() => true));
 });
 
@@ -44,6 +45,7 @@ test("a client of Eden stores a plant, and gets the error of each status with it
     { headers: bearer() },
   );
   expect({ data, status }).toEqual({ data: { name: "Fern", tag: "indoor" }, status: 200 });
+
   const { error } = await plants.post({ id: 1, name: "Moss" }, { headers: bearer() });
   if (error?.status !== 409) throw new Error(`Expected 409, got ${error?.status}`);
   const { error: code, message } = error.value;
@@ -63,10 +65,12 @@ test("with `parseDate: false`, as the guide says, a name that looks like a date 
   expect(section("What the package exports")).toContain(
     "treaty<ReturnType<typeof createApp>>(url, { parseDate: false })",
   );
+
   const store = memoryStore();
   const authenticate = staticTokens([TOKEN]);
   const app = createApp({ plants: groupCommit(store), ready: () => store.probe(), authenticate });
   const { plants } = treaty(app, { parseDate: false });
   const { data } = await plants.post({ id: 1, name: "2024-01-01" }, { headers: bearer() });
+
   expect(data).toEqual({ name: "2024-01-01" });
 });

@@ -66,9 +66,11 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
 
     const conflict = await post(url, { ...fern, name: "Ivy" }, { token: TOKEN });
     expect(await readError(conflict)).toMatchObject({ status: 409, error: 4091 });
+
     const wrong = await post(url, fern, { token: "another-token-0123456789" });
     expect(wrong.headers.get("www-authenticate")).toContain("invalid_token");
     expect(await readError(wrong)).toMatchObject({ status: 401, error: 4012 });
+
     const none = await post(url, fern, { token: null });
     expect(await readError(none)).toMatchObject({ status: 401, error: 4011 });
   });
@@ -77,6 +79,7 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
     const large = { id: 2, name: "x".repeat(200_000) };
     const refused = await post(url, large, { token: TOKEN });
     expect(await readError(refused)).toMatchObject({ status: 413, error: 4131 });
+
     const chunked = await fetch(`${url}/plants`, {
       method: "POST",
       headers: { ...bearer(TOKEN), "content-type": "application/json" },
@@ -89,6 +92,7 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
     const announced = await connect(outer.url);
     const response = await announced.request(requestOf({ length: 1_000_000_000 }));
     announced.close("reset");
+
     expect(response).toMatchObject({ status: 413, body: expect.stringContaining('"error":4131') });
   });
 
@@ -113,6 +117,7 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
     const unknown = await fetch(`${url}/seeds`);
     expect(unknown.headers.get("x-request-id")).not.toBeNull();
     expect(await readError(unknown)).toMatchObject({ status: 404, error: 4041 });
+
     const wrong = await fetch(`${url}/plants`, { method: "PUT" });
     expect(wrong.headers.get("allow")).toBe("POST");
     expect(await readError(wrong)).toMatchObject({ status: 405, error: 4051 });
@@ -123,6 +128,7 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
       status: 200,
       text: "Welcome to the garden",
     });
+
     const outside = await fetch(`${outer.url}/plants`, { method: "POST" });
     expect({ status: outside.status, id: outside.headers.get("x-request-id") }).toEqual({
       status: 404,
@@ -144,6 +150,7 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
       client.close("reset");
       return response?.status;
     };
+
     expect(await statusUnder("app")).toBe(code.includes("Elysia") ? 404 : 405);
     expect(await statusUnder("app:3000")).toBe(405);
   });
@@ -151,12 +158,14 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
   test("Swagger UI finds its files, the document and the operation under the prefix", async () => {
     const home = await fetch(`${url}/`, { redirect: "manual" });
     expect(new URL(home.headers.get("location") ?? "", `${url}/`).href).toBe(`${url}/swagger`);
+
     const page = await fetch(`${url}/swagger`);
     const links = Array.from(
       (await page.text()).matchAll(/(?:src|href)="([^"]+)"/g),
       ([, to]) => to,
     );
     expect(links).toHaveLength(5);
+
     for (const link of links) {
       expect((await fetch(new URL(link ?? "", `${url}/swagger`))).status).toBe(200);
     }
@@ -183,6 +192,7 @@ function requestOf({ host = "localhost", length = 0, body = "" }): string {
     "Content-Type: application/json",
     `Content-Length: ${length}`,
   ];
+
   return `${lines.join("\r\n")}\r\n\r\n${body}`;
 }
 
@@ -196,12 +206,14 @@ describe.skipIf(skips)("a server of one's own", () => {
       const { url, child } = own;
       const claims = { iss: "https://id.example.com/", aud: "plant-store", exp: 32_503_680_000 };
       const statusOf = async (token: string) => (await post(url, undefined, { token })).status;
+
       expect(await statusOf(TOKEN)).toBe(200);
       expect(await statusOf(await signed(key, claims))).toBe(200);
       expect(await statusOf(await signed(key, { ...claims, aud: "another" }))).toBe(401);
 
       // The store gets a token, and then revokes it, without the cache.
       expect(await statusOf(STORED)).toBe(401);
+
       child.kill("SIGUSR2");
       await untilTokenIs(200, url, STORED);
       child.kill("SIGUSR2");
@@ -209,6 +221,7 @@ describe.skipIf(skips)("a server of one's own", () => {
 
       expect((await fetch(`${url}/swagger`)).status).toBe(200);
       expect((await fetch(`${url}/metrics`)).status).toBe(401);
+
       const metrics = await fetch(`${url}/metrics`, { headers: bearer(TOKEN) });
       const { responses_total: responses } = await getMetricsFromIterator(
         (await metrics.text()).split("\n").values(),
@@ -229,12 +242,14 @@ describe.skipIf(skips)("a server of one's own", () => {
       );
       const { url, child, stderr } = own;
       const held = post(url, { id: 1, name: "held" }, { token: TOKEN });
+
       await stderr.until(/^holds$/m);
       child.kill("SIGTERM");
       while ((await fetch(`${url}/readyz`)).status === 200) await Bun.sleep(5);
 
       const late = await post(url, { id: 2, name: "Ivy" }, { token: TOKEN });
       expect(await readError(late)).toMatchObject({ status: 503, error: 5033 });
+
       child.kill("SIGHUP");
       expect((await held).status).toBe(200);
       expect(await exitCodeOf(child)).toBe(0);
@@ -251,6 +266,7 @@ describe.skipIf(skips)("the embedding guide", () => {
     ];
     const files = programs.map((_code, index) => `typed_${index + 1}.ts`);
     for (const [index, file] of files.entries()) await project.write(file, programs[index] ?? "");
+
     const options = { module: "nodenext", skipLibCheck: true, types: ["bun-types"] };
     expect(await project.compile(command, files, options)).toEqual({ exitCode: 0, errors: [] });
   });
@@ -289,8 +305,10 @@ function ownServer({ kind }: ModuleRuntime, jwksUrl: URL): string {
       return add(batch, options);
     };
   `;
+
   const { serve, sleep = "Bun.sleep(250)" } = HOSTS[kind];
   const code = [tokens, pages, server, test].join("\n");
+
   return code
     .replace("https://id.example.com/jwks", jwksUrl.href)
     .replace("2_000", "20")

@@ -72,10 +72,13 @@ test.each([Infinity, 2 ** 31, Number.MAX_SAFE_INTEGER])(
     const outcome = plants.add({ id: 1n, name: "Fern" });
     using setTimeout = spyOn(globalThis, "setTimeout");
     const drained = plants.drain(timeoutMs);
+
     // A timer with more fires after a millisecond.
     expect(setTimeout.mock.calls.map(([, delayMs]) => delayMs)).toContain(2 ** 31 - 1);
+
     held.resolve(["added"]);
     expect(await outcome).toBe("added");
+
     await drained;
   },
 );

@@ -53,6 +53,7 @@ test("the package has the module and the program as JavaScript, and the guides, 
   const entries = ENTRIES.flatMap(({ file }) =>
     ["js", "js.map", "d.ts"].map((type) => `dist/module/${file.replace(/ts$/, type)}`),
   );
+
   expect(files).toContainValues([
     ...entries,
     "dist/program/main.js",
@@ -60,8 +61,10 @@ test("the package has the module and the program as JavaScript, and the guides, 
     "LICENSE",
     "README.md",
   ]);
+
   const pages = [...guides.map(({ path }) => path), "CHANGELOG.md", "LICENSE", "package.json"];
   expect(files).toContainValues(pages);
+
   const others = files.filter(
     (file) => /\.\w+$/.test(file) && !file.startsWith("dist/") && !pages.includes(file),
   );
@@ -112,6 +115,7 @@ test("the dependencies are what the module imports, and the peers that Elysia as
   );
   const { peerDependencies, peerDependenciesMeta } = elysiaJson;
   const peers = Object.keys(peerDependencies).filter((name) => !(name in peerDependenciesMeta));
+
   expect(Object.keys(packageJson.dependencies).toSorted()).toEqual(
     [...new Set([...imported, ...peers])].toSorted(),
   );
@@ -128,14 +132,17 @@ test("bunx plant-store runs from the packed tarball, and finds there all that it
   const options = { program, cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
   await using server = await startServer(options);
   const response = await post(server.url);
+
   expect({ status: response.status, body: await response.json() }).toEqual({
     status: 200,
     body: { name: "Fern" },
   });
+
   await server.stderr.until(/"Integrity check passed"/);
   for (const page of ["swagger", "swagger/json", ...DOCS_FILES.map((file) => `swagger/${file}`)]) {
     expect((await fetch(`${server.url}/${page}`)).status).toBe(200);
   }
+
   expect(await runToEnd({ ...options, args: ["backup", "copy.db"] })).toMatchObject({
     exitCode: 0,
   });
@@ -151,6 +158,7 @@ test("the build uses nothing of Bun, and of Node only what all runtimes have", a
     ([, name = ""]) => name,
   );
   const builtIn = imported.filter((name) => name.includes(":"));
+
   expect([...new Set(builtIn)].toSorted()).toEqual([
     "node:assert/strict",
     "node:crypto",
@@ -158,15 +166,18 @@ test("the build uses nothing of Bun, and of Node only what all runtimes have", a
     "node:path",
     "node:sqlite",
   ]);
+
   expect(text.match(/.*\b(?:Bun|process)[.?[].*/g) ?? []).toEqual([]);
 });
 
 test("the types that the module's declarations name are also exported", async () => {
   const exported = new Set((await publicExports()).map(({ name }) => name));
   const files = await builtFiles(/\.d\.ts$/);
+
   const hidden = files.flatMap(({ file, text }) => {
     const statements = text.replace(/\/\*[^]*?\*\//g, "").split(/^(?=export |declare |import )/m);
     const own = new Set(statements.flatMap(namesDeclared));
+
     return statements
       .filter(
         (code) =>
@@ -176,6 +187,7 @@ test("the types that the module's declarations name are also exported", async ()
       .filter((name) => own.has(name) && !exported.has(name))
       .map((name) => `${file}: ${name}`);
   });
+
   expect(hidden).toEqual([]);
   expect(files.length).toBeGreaterThan(30);
 });
@@ -219,11 +231,13 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
       async (runtime) => {
         using server = Bun.serve({ port: 0, fetch: testApp().fetch });
         using gateway = startBrokenGateway(server.url.origin);
+
         // A signal that is aborted in some weeks must not keep the program alive so long.
         const program = `${client}
         const signal = AbortSignal.timeout(2 ** 31 - 1);
         console.log(await storeMoss("${gateway.url}", "${TOKEN}", signal));`;
         await project.write("client.ts", program);
+
         expect(await project.run([...runtime.run, "client.ts"])).toEqual({
           exitCode: 0,
           output: "200\n",
@@ -257,10 +271,12 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
         const [docsFiles = ""] = exported?.examples ?? [];
         const withDocs = app.replace("createApp({", "createApp({ docsFiles,");
         const get = 'await app.fetch(new Request("http://localhost/swagger/json"))';
+
         await project.write(
           "document.ts",
           `${docsFiles}\n${withDocs}\nconsole.log(await (${get}).text());`,
         );
+
         const flags = runtime.kind === "deno" ? ["--allow-read"] : [];
         const { exitCode, output } = await project.run([...runtime.run, ...flags, "document.ts"]);
 
@@ -284,6 +300,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
         mkdirSync(disk);
         using stack = new DisposableStack();
         if (!skipsFullDisk) stack.use(smallDisk(disk, "size=2m"));
+
         const env = skipsFullDisk ? {} : { SMALL_DISK: disk };
         const { exitCode, output } = await project.run([...test, "sqlite_store.test.ts"], env);
         expect({ exitCode, output }).toMatchObject({ exitCode: 0 });
@@ -299,6 +316,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
           runToEnd({ cwd: directory.path, args: [...args, "--database", "file:plants.db"] });
         const moss = { id: 2, name: "Moss" };
         const lines = `{"id":1,"name":"Ivy"}\n${JSON.stringify(moss)}\n`;
+
         await Bun.write(directory.at("ivy.ndjson"), lines.split("\n")[0] ?? "");
         expect(await command("import", "ivy.ndjson")).toMatchObject({ exitCode: 0 });
 
@@ -336,15 +354,18 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
       const files = await writeExamples();
       const examples = files.filter((file) => !file.endsWith(".test.ts"));
       const imports = examples.map((file) => `await import("./${file}");`);
+
       await project.write("all.ts", [...imports, `console.log(${examples.length});`].join("\n"));
       // One example reads the files of Swagger UI, another stores plants in a file.
       const flags = runtime.name === "Deno" ? ["--allow-read", "--allow-write"] : [];
+
       // Node 22 calls its SQLite an experiment.
       const env = { NODE_OPTIONS: "--disable-warning=ExperimentalWarning" };
       expect(await project.run([...runtime.run, ...flags, "all.ts"], env)).toEqual({
         exitCode: 0,
         output: `${examples.length}\n`,
       });
+
       const tests = files.filter((file) => file.endsWith(".test.ts"));
       expect(await project.run([...runtime.test, ...tests])).toMatchObject({ exitCode: 0 });
       expect(files.length).toBeGreaterThan(20);
@@ -361,11 +382,13 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
         ];
         const guide = ["typed.ts", "typed.test.ts", "in_file.ts", "own_store.ts", "client.ts"];
         const files = [...guide, ...(await writeExamples())];
+
         await project.write("typed.ts", [app, ...wrong, EDEN].join("\n"));
         await project.write("typed.test.ts", contract);
         await project.write("in_file.ts", inFile);
         await project.write("own_store.ts", ownStore);
         await project.write("client.ts", client);
+
         const options = {
           module: "nodenext",
           skipLibCheck: true,

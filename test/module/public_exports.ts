@@ -45,6 +45,7 @@ export async function publicExports(): Promise<PublicExport[]> {
         add(name, isType !== undefined, source);
     }
   }
+
   return found;
 }
 

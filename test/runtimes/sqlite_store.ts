@@ -57,6 +57,7 @@ test("sqliteStore() opens a copy that is in no WAL mode, and stores its first pl
   const store = await sqliteStore(path);
   await add(store, FERN);
   store.close();
+
   const copy = new DatabaseSync(path);
   copy.exec("PRAGMA journal_mode = DELETE");
   copy.close();
@@ -69,6 +70,7 @@ test("sqliteStore() opens a copy that is in no WAL mode, and stores its first pl
 test("add() stores nothing of a batch that has no plant in it, and goes on", async () => {
   const store = await sqliteStore(newPath());
   const broken = { id: 3n, name: Symbol("Ivy") as unknown as string };
+
   // A bug of the caller, and no state of the storage: the client gets 500.
   await assert.rejects(
     add(store, FERN, broken),
@@ -119,8 +121,10 @@ test("sqliteStore() refuses what is no database of its own, in a line that names
       else assert.match(rest, reason);
       return true;
     });
+
     if (before !== undefined) assert.deepEqual(readFileSync(path), before);
   }
+
   assert.equal(readFileSync(`${missing}-wal`, "utf8"), "plants");
 });
 
@@ -147,6 +151,7 @@ test("sqliteStore() waits for the lock of another process", async () => {
   const other = new DatabaseSync(path);
   other.exec("BEGIN IMMEDIATE");
   const opening = sqliteStore(path);
+
   await new Promise((resolve) => setTimeout(resolve, 1));
   other.exec("ROLLBACK");
   other.close();
@@ -184,6 +189,7 @@ test("sqliteStore() begins a new WAL after a failed fsync, but not while another
   await add(store, FERN);
   const reader = new DatabaseSync(path);
   reader.exec("BEGIN; SELECT count(*) FROM plants");
+
   const reading = reader.prepare("SELECT id FROM plants").iterate();
   reading.next();
   await add(store, MOSS);
@@ -217,12 +223,14 @@ test("a full disk refuses plants, loses none, and takes them again once there is
 
   const plantOf = (id: bigint) => ({ id, name: `${id}`.repeat(1_000) });
   let stored = 0n;
+
   const addAll = async () => {
     for (;;) {
       await add(store, plantOf(stored));
       stored++;
     }
   };
+
   await assert.rejects(addAll(), UNAVAILABLE);
   assert(stored > 0n);
 

@@ -45,6 +45,7 @@ export async function bulk({ rounds }: Rounds, plants: number): Promise<Section>
       ratios(taken.get(OURS_NAME) ?? [], taken.get(BY_HAND) ?? []),
       GOALS.bulk,
     );
+
   return {
     title: "Import and export",
     about: `Milliseconds for ${thousands(plants)} plants of ascending ids, from the start of the program to its end.`,
@@ -77,5 +78,6 @@ async function milliseconds(command: readonly string[], cwd: string): Promise<nu
   });
   if ((await child.exited) !== 0)
     throw new Error(`${command.join(" ")}:\n${await new Response(child.stderr).text()}`);
+
   return performance.now() - begin;
 }

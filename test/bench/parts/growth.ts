@@ -33,6 +33,7 @@ export async function growth(rounds: Rounds, plants: number): Promise<Section> {
     over(10 * plants, OURS_NAME),
     over(plants, OURS_NAME),
   );
+
   return {
     title: "Random ids over many stored plants",
     about:
@@ -60,8 +61,10 @@ export async function growth(rounds: Rounds, plants: number): Promise<Section> {
 function contendersOver(size: number, stack: DisposableStack): Contender[] {
   const made = stack.use(emptyDirectory()).path;
   makePlants(made, size);
+
   // The check for corruption reads the whole file, for seconds: the load waits for its end.
   const service = ours({ settled: /Integrity check passed/ });
+
   return [service, BY_HAND.leanWorker, BY_HAND.lean, HONO, ELYSIA_DRIZZLE].map((contender) => {
     const cwd = stack.use(emptyDirectory()).path;
     copyDurably(join(made, "plants.db"), join(cwd, "plants.db"));
@@ -87,6 +90,7 @@ function goalsOver(size: number, costs: Costs): Outcome[] {
   const toWorker = (what: string, figure: keyof Cost, limit: number) =>
     outcome(`${what} / ${worker}`, relative(costs, figure, name, worker), limit);
   const { growth } = GOALS;
+
   return [
     toWorker("CPU", "cpuMicros", growth.cpuToLeanWorker),
     toWorker("p90", "p90Ms", growth.p90ToLeanWorker),

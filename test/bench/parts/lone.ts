@@ -8,6 +8,7 @@ export async function lone(rounds: Rounds): Promise<Section> {
   await installPeers();
   const costs = await compare([ELYSIA_DRIZZLE, ours()], rounds, { connections: 1 });
   const toOther = relative(costs, "p50Ms", OURS_NAME, ELYSIA_DRIZZLE.name);
+
   return {
     title: "One lone client",
     about: "The time from a request to its response, with one connection.",

@@ -21,6 +21,7 @@ const NAMES = {
 export async function postgres(rounds: Rounds): Promise<Section> {
   const title = "PostgreSQL beside SQLite";
   const about = "Random ids, fsync on; CPU of the servers, and of all processes of the database.";
+
   if (skipsCluster())
     return {
       title,
@@ -29,11 +30,13 @@ export async function postgres(rounds: Rounds): Promise<Section> {
       rows: [],
       missing: ["PostgreSQL: npm has none for this system"],
     };
+
   await using cluster = await startCluster({
     disk: "disk",
     settings: { max_wal_size: "2GB", shared_buffers: "256MB" },
   });
   const costs = new Map<string, readonly Cost[]>();
+
   for (const connections of CONNECTIONS) {
     await using stack = new AsyncDisposableStack();
     const all = await compare(await contenders(cluster, stack), rounds, {
@@ -42,6 +45,7 @@ export async function postgres(rounds: Rounds): Promise<Section> {
     });
     for (const [name, ofName] of all) costs.set(at(connections, name), ofName);
   }
+
   return {
     title,
     about,
@@ -69,6 +73,7 @@ async function contenders(
     const env = { DATABASE_URL: url.replace(/\?.*/, "") };
     return { ...contender, env, count, databaseProcesses: cluster.processes };
   };
+
   return [
     ours({ name: NAMES.sqlite }),
     await onPostgres(ours({ name: NAMES.postgres })),
@@ -83,6 +88,7 @@ function goals(costs: Costs, connections: number): Outcome[] {
     const values = relative(costs, figure, at(connections, name), at(connections, base));
     return outcome(`${connections} connections, ${whose} CPU: ${name} / ${base}`, values, limit);
   };
+
   return [
     goal("server", NAMES.postgres, NAMES.sqlite, GOALS.postgres),
     goal("database", NAMES.postgres, NAMES.pool, GOALS.database),

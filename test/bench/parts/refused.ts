@@ -22,13 +22,16 @@ export async function refused({ rounds, warmUp, seconds }: Rounds): Promise<Sect
   using directory = emptyDirectory();
   const kinds = kindsOfRequests(await createMetricsToken(directory.path));
   await using server = await startContender(ours({ cwd: directory.path }));
+
   for (const [name, kind] of kinds)
     if (name !== STORED) await requireStatus(server.url, name, kind);
   const load = (kind: Kind, seconds: number) => server.load({ ...kind, connections: 64, seconds });
   await load(kinds.get(STORED) as Kind, warmUp);
   for (const kind of kinds.values()) await load(kind, 1);
+
   const costs = await interleave(kinds, rounds, (kind) => load(kind, seconds));
   const names = [...kinds.keys()].filter((name) => name !== STORED);
+
   return {
     title: "A refused request",
     about:
@@ -60,6 +63,7 @@ function kindsOfRequests(metricsToken: string): ReadonlyMap<string, Kind> {
     status,
     request: wireBytes({ ...goodRequest(TOKEN, body), ...change }).toString(),
   });
+
   return new Map([
     [STORED, kind(200)],
     ["no token", kind(401, PLANT, { authorization: [] })],

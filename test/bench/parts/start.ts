@@ -15,12 +15,14 @@ export async function start({ rounds }: Rounds, plants: number): Promise<Section
     ["a new file", []],
     [`${thousands(plants)} plants`, []],
   ]);
+
   for (let round = 0; round < rounds; round++) {
     using empty = emptyDirectory();
     const [onNew, onFilled] = taken.values();
     onNew?.push(await startMs(empty.path));
     onFilled?.push(await startMs(filled.path));
   }
+
   return {
     title: "Start",
     about:
@@ -40,6 +42,7 @@ async function startMs(cwd: string): Promise<number> {
   await using server = await startServer({ program: ours().program, cwd, env: CREDENTIALS });
   const response = await post(server.url, { id: -Math.ceil(Math.random() * 1e15), name: "Fern" });
   const taken = performance.now() - begin;
+
   if (response.status !== 200) throw new Error(`Expected 200, got ${response.status}`);
   server.child.kill("SIGTERM");
   await server.child.exited;

@@ -23,9 +23,11 @@ export async function stored(rounds: Rounds): Promise<Section> {
   const contenders = [BY_HAND.lean, BY_HAND.leanWorker, LEAN_ELYSIA, ours(), ELYSIA_DRIZZLE, HONO];
   const isUnchecked = skipsShim();
   if (!isUnchecked) for (const contender of contenders) await requireFsync(contender);
+
   const costs = await compare([CEILING, ...contenders], rounds, { connections: 64 });
   const { name: lean } = LEAN_ELYSIA;
   const throughput = relative(costs, "perSecond", OURS_NAME, lean);
+
   return {
     title: "A stored plant",
     about:

@@ -13,8 +13,10 @@ export async function tokens(rounds: Rounds): Promise<Section> {
     makeTokens(cwd, count);
     return ours({ name: `${thousands(count)} tokens`, cwd });
   });
+
   const costs = await compare(contenders, rounds, { connections: 64 });
   const [few = "", many = ""] = contenders.map(({ name }) => name);
+
   return {
     title: "The number of tokens",
     about: "CPU of a plant at 64 connections, with few and with many tokens stored.",

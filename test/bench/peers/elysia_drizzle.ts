@@ -32,6 +32,7 @@ const app = new Elysia()
           .get();
         return added ?? transaction.select().from(plants).where(eq(plants.id, id)).get();
       });
+
       if (plant?.name !== name || plant.tag !== (tag ?? null))
         return status(409, { error: 4091, message: "conflict" });
       return tag === undefined ? { name } : { name, tag };

@@ -22,6 +22,7 @@ const app = new Elysia()
           message: "`id` is taken by a different plant; choose another id",
         });
       }
+
       return tag === undefined ? { name } : { name, tag };
     },
     {

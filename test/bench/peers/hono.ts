@@ -27,6 +27,7 @@ app.post(
         return context.json({ error: 4091, message: "conflict" }, 409);
       }
     }
+
     return context.json(tag === undefined ? { name } : { name, tag });
   },
 );

@@ -9,5 +9,6 @@ export function openPlants(): Database {
   database.run(
     "CREATE TABLE IF NOT EXISTS plants (id INTEGER PRIMARY KEY, name TEXT NOT NULL, tag TEXT) STRICT",
   );
+
   return database;
 }

@@ -13,6 +13,7 @@ export const createPlant: CreatePlant = async (plant, { baseUrl, token, headers 
   const { data, error, response } = await callCreatePlant({ body: plant, headers });
   if (data !== undefined) return { status: 200, ...data };
   true satisfies Same<typeof error, Error>;
+
   // Without a response there was no connection, and `error` is what `fetch` threw.
   if (response === undefined) throw error;
   return { status: response.status, ...error };
