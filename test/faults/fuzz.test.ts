@@ -9,7 +9,7 @@ import { startOnDisk, stop } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-test("requests of every kind get the response of section 2, and the plants of a 200 are in the file", async () => {
+test("requests of every kind get the promised response, and plants with a 200 are in the file", async () => {
   const cases = scaled(1_000, 120_000);
   await using server = await startOnDisk();
   const source = fuzzCases(printedSeed("fuzz")).take(cases);

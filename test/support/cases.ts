@@ -4,7 +4,7 @@ import { TOKEN } from "./client.ts";
 // What is good or bad in one part of a request. The app is tested with each, and so is every
 // runtime over a socket.
 
-/** The largest integer that every number in JavaScript below it is exact, too: 2^53 - 1. */
+/** The largest integer up to which every integer is exact in JavaScript: 2^53 - 1. */
 const SAFE = 9007199254740991n;
 
 /** Values of one Authorization header that are not a bearer token. */

@@ -42,7 +42,7 @@ export function largeDatabase(plants: number) {
     options,
     /** Runs a command on it, by default a server. */
     call: (...args: string[]) => runToEnd({ ...options, args }),
-    /** Makes the database as it was at first, with nothing beside it. */
+    /** Makes the database what it was at first, with no file beside it. */
     restore(): void {
       for (const suffix of ["-wal", "-shm", "-corrupt"]) rmSync(database + suffix, { force: true });
       copyFileSync(backup, database);

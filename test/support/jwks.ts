@@ -60,7 +60,7 @@ export async function identityProvider(options: Partial<JwtOptions> = {}) {
     authenticate,
     check,
     causes,
-    /** What becomes of a token: whether it is accepted, else why not. */
+    /** The verdict on a token: `true`, or why it is refused. */
     verdict: async (token: string | Promise<string>) => check(await token),
     /** Sets the time of day, in seconds since the epoch. */
     setTime: (seconds: number) => {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { type NewPlant, samePlant } from "../../src/plant/plant.ts";
 import { emptyDirectory } from "./program.ts";
 
-/** What an experiment found. All zeros and "ok", or a promise was broken. */
+/** What an experiment found: all zeros and "ok", unless a promise was broken. */
 export interface Verdict {
   /** Acknowledged plants that are not in the file. */
   readonly lost: number;
@@ -20,7 +20,7 @@ export interface Verdict {
   readonly integrity: string;
 }
 
-/** The verdict that every experiment has to come to. */
+/** The verdict that every experiment must reach. */
 export const INTACT: Verdict = { lost: 0, invented: 0, changed: 0, integrity: "ok" };
 
 /** The worse of each number, for an experiment that is judged more than once. */
@@ -33,7 +33,7 @@ export function worse(one: Verdict, other: Verdict): Verdict {
   };
 }
 
-/** Prints what an experiment found, as a row of a table, and gives back what has to be judged. */
+/** Prints what an experiment found as a row of a table, and returns the verdict. */
 export function printed(experiment: string, size: string, verdict: Verdict): Verdict {
   const { lost, invented, changed, integrity } = verdict;
   console.log(`| ${[experiment, size, lost, invented, changed, integrity].join(" | ")} |`);
@@ -70,13 +70,13 @@ export function makeLedger() {
   }
 
   return {
-    /** To be told before the first byte of a plant leaves. */
+    /** Call it before the first byte of a plant is sent. */
     attempt(plant: NewPlant): void {
       const variants = attempted.getOrInsertComputed(plant.id, () => []);
       if (!variants.some((variant) => samePlant(variant, plant))) variants.push(plant);
     },
 
-    /** To be told of every 200. */
+    /** Call it for every 200. */
     acknowledge(plant: NewPlant): void {
       const known = acknowledged.get(plant.id);
       if (known !== undefined && !samePlant(known, plant)) contradictions++;
@@ -121,7 +121,7 @@ export function makeLedger() {
 export type Ledger = ReturnType<typeof makeLedger>;
 
 function* plantsIn(database: Database): Generator<NewPlant> {
-  // Killed before its first migration a server has stored nothing, and may have made no table yet.
+  // A server that was killed before its first migration has no table yet.
   if (database.query("SELECT 1 FROM sqlite_schema WHERE name = 'plants'").get() === null) return;
   const plants = database.query<{ id: bigint; name: string; tag: string | null }, []>(
     "SELECT id, name, tag FROM plants",

@@ -7,7 +7,7 @@ import { TOKEN } from "./client.ts";
 import type { Ledger } from "./ledger.ts";
 import type { WireRequest } from "./oracle.ts";
 
-/** Random numbers from 0 to 1 that come again with the same seed (mulberry32). */
+/** Random numbers from 0 to 1, the same for the same seed (mulberry32). */
 export function randomFrom(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -18,7 +18,7 @@ export function randomFrom(seed: number): () => number {
   };
 }
 
-/** A seed for this run, printed so that the run can be had again. */
+/** A seed for this run, printed so that the run can be repeated. */
 export function printedSeed(experiment: string): number {
   const seed = Math.floor(Math.random() * 2 ** 32);
   console.log(`${experiment}: seed ${seed}`);
@@ -49,7 +49,7 @@ export interface PlantsOptions {
   readonly again?: number;
 }
 
-/** An endless source of plants: new ones mostly, then and now one sent before or a rival for its id. */
+/** An endless source of plants. Most are new; some were sent before, or are rivals for an id. */
 export function randomPlants(
   random: () => number,
   { ids, longest = 8_000, again = 0.1 }: PlantsOptions = {},
@@ -67,13 +67,13 @@ export function randomPlants(
     if (former !== undefined)
       return random() < 0.7 ? former : { ...former, name: `rival ${upTo(9)}` };
     const plant = fresh();
-    // A sample is enough to come back to.
+    // A sample is enough for retries and rivals.
     sent[sent.length < 1_000 ? sent.length : upTo(1_000)] = plant;
     return plant;
   };
 }
 
-/** An endless source of plants that are all new, by a seed that is printed for the experiment. */
+/** An endless source of new plants, from a seed that is printed for the experiment. */
 export function newPlants(experiment: string): () => NewPlant {
   return randomPlants(randomFrom(printedSeed(experiment)), { again: 0 });
 }
@@ -104,7 +104,7 @@ export async function connect(url: string) {
   await once(socket, isTls ? "secureConnect" : "connect");
   let received: Buffer<ArrayBufferLike> = Buffer.alloc(0);
 
-  /** Goes on with the response that is waited for. */
+  /** Wakes whoever waits for a response. */
   let wake = () => {};
   const closed = Promise.withResolvers<void>();
   let isClosed = false;
@@ -213,7 +213,7 @@ function parseChunks(bytes: Buffer): { text: string; length: number } | undefine
   }
 }
 
-/** A request with nothing wrong in it but perhaps its body. */
+/** A valid request, except perhaps for its body. */
 export function goodRequest(token: string, body = ""): WireRequest {
   return {
     path: "/plants",
@@ -287,7 +287,7 @@ export function getBytes(path: string): string {
   return `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
 }
 
-/** Status and error number as they are written in DESIGN.md: "200", "503/5032". */
+/** Status and error number, as in "200" and "503/5032". */
 export function verdictOf({ status, body }: WireResponse): string {
   if (status === 200) return "200";
   const { error } = JSON.parse(body) as { error: number };
@@ -300,7 +300,7 @@ export interface LoadReport {
   readonly responses: Readonly<Record<string, number>>;
   /** Requests whose connection ended before a response. */
   readonly unanswered: number;
-  /** Responses of 200 with another plant in them than was sent. */
+  /** Responses of 200 with a plant other than the one that was sent. */
   readonly wrong: number;
 }
 

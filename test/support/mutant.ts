@@ -34,7 +34,7 @@ export function repositoryCopy() {
   return directory;
 }
 
-/** What other runtimes and the generators of clients install is 700 MB, which no copy needs. */
+/** The other runtimes and the generators of clients have 700 MB, which no copy needs. */
 function isOurs(path: string): boolean {
   return ![".git", "dist", "node_modules"].includes(basename(path));
 }

@@ -31,9 +31,9 @@ export interface OracleOptions {
 }
 
 /**
- * What DESIGN.md, section 2, promises for requests that come one after the other, worked out a
- * second time and in other ways than the service: JSON by a parser of its own that keeps numbers as
- * they are written, integers by exact arithmetic. It remembers what was stored.
+ * What the API guide promises for requests that come one after another, implemented a second time
+ * and differently from the service. It has a JSON parser of its own that keeps numbers as they are
+ * written, and exact arithmetic for integers. It remembers what was stored.
  */
 export function oracle(options: OracleOptions) {
   const stored = new Map<bigint, NewPlant>();

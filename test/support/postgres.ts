@@ -30,7 +30,7 @@ const isRoot = process.getuid?.() === 0;
 /** How a program of PostgreSQL is started. */
 const asServer = isRoot ? { uid: NOBODY, gid: NOBODY } : {};
 
-/** The role that a new cluster has, which may do everything; it has no password. */
+/** The superuser of a new cluster. It has no password. */
 const SUPERUSER = "postgres";
 
 /**
@@ -57,7 +57,7 @@ export function databaseAt(url: string) {
   return {
     /** A client of one connection. */
     connect: () => connectTo(url),
-    /** Runs statements one after another, and gives the rows of the last one. */
+    /** Runs statements one after another, and returns the rows of the last one. */
     run,
     /** Removes what a plant-store made, and gives the URL: much faster than making another database. */
     async emptyDatabase(): Promise<string> {
@@ -117,7 +117,7 @@ export interface ClusterOptions {
 /** For the query of a URL: on a busy machine, connecting takes seconds. */
 export const CONNECT_TIMEOUT = "connect_timeout=60";
 
-/** A PostgreSQL that runs; with everything it stored it is gone at the end of the scope. */
+/** A running PostgreSQL. It is removed with its data at the end of the scope. */
 export type PostgresCluster = Awaited<ReturnType<typeof startCluster>>;
 
 /** Starts a PostgreSQL of its own on a free port. */
@@ -191,7 +191,7 @@ export async function startCluster({
       await run("CHECKPOINT");
     },
 
-    /** Makes commits wait for its standby, from when it has all that there is. */
+    /** Makes commits wait for its standby, and resolves when they do. */
     async waitForStandby(): Promise<void> {
       await run(
         "ALTER SYSTEM SET synchronous_standby_names = 'standby'",
@@ -201,7 +201,7 @@ export async function startCluster({
       while ((await run(standbys)).length === 0) await Bun.sleep(10);
     },
 
-    /** Ends it as a loss of power to the process would: nothing is written any more. */
+    /** Kills it: nothing more is written. */
     async kill(): Promise<void> {
       server.signalChildren("SIGKILL");
       // Linux has 4,096 segments of shared memory: the postmaster removes its own, and does nothing
@@ -218,7 +218,7 @@ export async function startCluster({
 
     /** The server and its children, as they are now. */
     processes: () => [server.pid, ...server.children()],
-    /** Stops every process of it, or lets them go on: to others it looks like a machine that hangs. */
+    /** Stops or continues all its processes. A stopped one looks like a machine that hangs. */
     signalAll(signal: "SIGSTOP" | "SIGCONT"): void {
       server.signalChildren(signal);
       server.signal(signal);
@@ -261,7 +261,7 @@ function templateDirectory(): string {
   const path = join(tmpdir(), `plant-store-postgres-${version}-${user}`);
 
   makeOnce(path, makeTemplate);
-  // Everybody may make files there: what somebody else made is not run.
+  // Any user may create files there: never run another user's.
   if (statSync(path).uid !== user) throw new Error(`${path} belongs to another user`);
   return path;
 }

@@ -50,7 +50,7 @@ export interface OpenOptions extends PostgresOptions {
   readonly parameters?: string;
 }
 
-/** A new database, opened as a server does, with what looks at it from outside. */
+/** A new database, opened as a server opens it, with the means to look at it from outside. */
 export async function openDatabase(cluster: PostgresCluster, options: OpenOptions = {}) {
   const {
     proxies = [cluster],
@@ -62,8 +62,7 @@ export async function openDatabase(cluster: PostgresCluster, options: OpenOption
   await using stack = new AsyncDisposableStack();
   const created = stack.use(await cluster.newDatabase());
 
-  // The tables are there before: neither proxies nor the limits of a role are in the way of making
-  // them.
+  // Create the tables first: proxies and the limits of a role must not get in the way.
   await (await openPostgres(parsePostgresUrl(created.url)))[Symbol.asyncDispose]();
   if (role !== "postgres") await created.run(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}`);
 
@@ -77,7 +76,7 @@ export async function openDatabase(cluster: PostgresCluster, options: OpenOption
     ...database,
     add: (plants: readonly NewPlant[], timeoutMs = TEST_TIMEOUT_MS) =>
       database.plants.add(plants, { timeoutMs }),
-    /** The value of a metric, without the beginning that all have. */
+    /** The value of a metric, named without its common prefix. */
     metric: (name: string) =>
       database.metrics().find((metric) => metric.name === `plant_store_postgres_${name}`)?.value ??
       Number.NaN,

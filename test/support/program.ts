@@ -7,7 +7,7 @@ import { executable } from "./executable.ts";
 import { skipped } from "./missing.ts";
 import { scaled } from "./scale.ts";
 
-/** What one of the long tests may take, in milliseconds: it goes on for minutes by design. */
+/** The time limit of a long test, in milliseconds: it runs for minutes by design. */
 export const LONG_TEST_TIMEOUT_MS = 600_000;
 
 /**
@@ -22,7 +22,7 @@ export const ROOT = join(import.meta.dir, "../..");
 /** The program from source, as `bun start` runs it. */
 export const FROM_SOURCE = [process.execPath, join(ROOT, "src/main.ts")];
 
-/** Whether what a process holds cannot be seen here. Says so, for the tests that skip themselves. */
+/** Whether processes cannot be inspected here. Says so, for the tests that skip themselves. */
 export function skipsProc(): boolean {
   return (
     process.platform !== "linux" &&
@@ -30,7 +30,7 @@ export function skipsProc(): boolean {
   );
 }
 
-/** A new empty directory, and paths in it; gone at the end of the scope. */
+/** A new empty directory, and paths in it. It is removed at the end of the scope. */
 export function emptyDirectory(parent = tmpdir()) {
   const path = mkdtempSync(join(parent, "plant-store-"));
   return {
@@ -64,11 +64,11 @@ export interface StartOptions {
   readonly args?: readonly string[];
   /** @default an empty directory, which is gone with the program */
   readonly cwd?: string;
-  /** The whole environment beside PATH. */
+  /** The whole environment, except for PATH. */
   readonly env?: Record<string, string>;
 }
 
-/** Starts the program, to the end of the scope. Its log is then searched for tokens and bodies. */
+/** Starts the program. At the end of the scope it is killed, and its log searched for secrets. */
 export function start({ program = executable(), args = [], cwd, env = {} }: StartOptions) {
   const home = cwd === undefined ? emptyDirectory() : { path: cwd, [Symbol.dispose]() {} };
   const child = Bun.spawn([...program, ...args], {
@@ -100,7 +100,7 @@ export function start({ program = executable(), args = [], cwd, env = {} }: Star
   };
 }
 
-/** Tokens that the program made, tokens of the tests' own making, known or not, and JWTs. */
+/** Tokens of the program, tokens that the tests made up, and JWTs. */
 const SECRET = /plant_[0-9A-Za-z]{38}|-token-0123|\beyJ[\w-]{8}/;
 
 /** The names that the tests give their plants. */

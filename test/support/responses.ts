@@ -1,6 +1,6 @@
 import { expect } from "bun:test";
 
-/** Reads an error response, and holds it to what every one of them promises. */
+/** Reads an error response, and checks what all of them promise. */
 export async function readError(response: Response) {
   const { headers, status } = response;
   expect(headers.get("content-type")).toStartWith("application/json");

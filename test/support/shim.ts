@@ -13,7 +13,7 @@ import { TOKEN } from "./client.ts";
 import { missing } from "./missing.ts";
 import { emptyDirectory, type StartOptions } from "./program.ts";
 
-/** What goes wrong with a disk from the start of a program on. What each means: `shim.c`. */
+/** What goes wrong with a disk once a program has started. `shim.c` explains each. */
 export interface Faults {
   /** Keeps what a power loss would leave. */
   readonly power?: boolean;
@@ -103,7 +103,7 @@ export function makeDisk({ shim }: { readonly shim: boolean }) {
     raise: (flag: Flag) => writeFileSync(flagFile(flag), ""),
     clear: (flag: Flag) => rmSync(flagFile(flag), { force: true }),
     isRaised: (flag: Flag) => existsSync(flagFile(flag)),
-    /** Waits for the disk to have made a fault happen. */
+    /** Waits until the disk has caused a fault. */
     async hit(): Promise<void> {
       while (!existsSync(flagFile("hit"))) await Bun.sleep(1);
     },

@@ -4,7 +4,7 @@ import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 export type ProxyMode =
   /** Hands everything on. */
   | "forward"
-  /** Hands nothing on and closes nothing: to both sides the other one is silent. */
+  /** Hands nothing on and closes nothing: each side finds the other silent. */
   | "black hole"
   /**
    * Hands on what the client sends; at the first reply it closes both connections instead of
