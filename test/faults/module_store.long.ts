@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
@@ -12,6 +13,7 @@ import { range, scaled } from "../support/scale.ts";
 import { skipsShim } from "../support/shim.ts";
 import { crashes } from "./crashes.ts";
 import { eachFault, onFreePort, settle, urlOf } from "./settle.ts";
+import { unsynced } from "./unsynced.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -41,13 +43,43 @@ describe.skipIf(skips)("the module's store in a file", () => {
     },
   );
 
-  test("the power loss notices synchronous=NORMAL", async () => {
-    const file = "node_modules/plant-store/dist/module/database/node_sqlite/mod.js";
-    mutate(project.path, { file, from: '"FULL", 2', to: '"NORMAL", 1' });
+  test.each(MODULE_RUNTIMES)(
+    "syncs what another process has left unsynced before it acknowledges that, on $name",
+    async (runtime) => {
+      const program = programOn(runtime, project.path);
+      expect(await unsynced({ how: "killed", more: 0, program })).toEqual(INTACT);
+      expect(await unsynced({ how: "failed", more: 8, reads: true, program })).toEqual(INTACT);
+    },
+  );
+
+  test("a power loss notices synchronous=NORMAL", async () => {
+    using _ = withBug({ '"FULL", 2': '"NORMAL", 1' });
     const program = programOn(MODULE_RUNTIMES[0] as ModuleRuntime, project.path);
     expect((await crashes({ times: CRASHES, power: true, program })).lost).toBeGreaterThan(0);
   });
+
+  test("a power loss notices a store that takes the page cache for the disk", async () => {
+    // The first commit alone would sync what a killed process has left, but not what failed.
+    using _ = withBug({
+      "resetWal(client);": "void client;",
+      "  commitPage(client);\n}": "  void client;\n}",
+    });
+    const program = programOn(MODULE_RUNTIMES[0] as ModuleRuntime, project.path);
+    expect((await unsynced({ how: "killed", more: 0, program })).lost).toBeGreaterThan(0);
+  });
+
+  /** Changes the store as it is built, to the end of the scope. */
+  function withBug(changes: Readonly<Record<string, string>>): Disposable {
+    const path = join(project.path, STORE);
+    const text = readFileSync(path, "utf8");
+    for (const [from, to] of Object.entries(changes))
+      mutate(project.path, { file: STORE, from, to });
+    return { [Symbol.dispose]: () => writeFileSync(path, text) };
+  }
 });
+
+/** The store as it is built, in a project that has installed it. */
+const STORE = "node_modules/plant-store/dist/module/database/node_sqlite/mod.js";
 
 const CRASHES = scaled(5, 20);
 
