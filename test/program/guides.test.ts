@@ -247,5 +247,11 @@ test("what is unreleased begins with at most five highlights, of at most two sen
   const bullets = highlights.split(/^- /m).slice(1);
   expect(bullets.length).toBeWithin(1, 6);
   for (const bullet of bullets)
-    expect(bullet.split(/\.(?:\*\*)?\s/).filter(Boolean).length, bullet).toBeLessThan(4);
+    expect(
+      bullet
+        .trim()
+        .split(/\.(?:\*\*)?\s/)
+        .filter(Boolean).length,
+      bullet,
+    ).toBeLessThan(4);
 });
