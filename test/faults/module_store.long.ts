@@ -3,6 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
+import { walBytes } from "../../src/database/sqlite/files.ts";
 import { installPackage } from "../support/installed_package.ts";
 import { INTACT, worse } from "../support/ledger.ts";
 import { limited, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
@@ -17,6 +18,9 @@ import { unsynced } from "./unsynced.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
+/** One version of Node: the kit of tests has all of them. */
+const RUNTIMES = MODULE_RUNTIMES.filter(({ name }) => !/^Node 2[46]$/.test(name));
+
 const skips = skipsShim() || skipsRuntimes("the module's store on a sick disk");
 
 describe.skipIf(skips)("the module's store in a file", () => {
@@ -24,17 +28,17 @@ describe.skipIf(skips)("the module's store in a file", () => {
   beforeAll(async () => void (project = await installPackage()));
   afterAll(() => project[Symbol.dispose]());
 
-  test.each(MODULE_RUNTIMES)("loses nothing by kill -9 on $name", async (runtime) => {
+  test.each(RUNTIMES)("loses nothing by kill -9 on $name", async (runtime) => {
     const program = programOn(runtime, project.path);
     expect(await crashes({ times: CRASHES, power: false, program })).toEqual(INTACT);
   });
 
-  test.each(MODULE_RUNTIMES)("loses nothing by a power loss on $name", async (runtime) => {
+  test.each(RUNTIMES)("loses nothing by a power loss on $name", async (runtime) => {
     const program = programOn(runtime, project.path);
     expect(await crashes({ times: CRASHES, power: true, program })).toEqual(INTACT);
   });
 
-  test.each(MODULE_RUNTIMES)(
+  test.each(RUNTIMES)(
     "acknowledges nothing after a failed fsync on $name, and a power loss then loses nothing",
     async (runtime) => {
       const { verdict, faults } = await failedSyncs(programOn(runtime, project.path), runtime.name);
@@ -99,6 +103,9 @@ function failedSyncs(program: readonly string[], runtime: string) {
     const hasFailed = disk.isRaised("hit");
     if (!hasFailed) server.child.kill("SIGTERM");
     expect(await exitCodeOf(server.child)).toBe(hasFailed ? 1 : 0);
+
+    // SQLite would move it into the database, and trust what the disk may not have.
+    if (hasFailed && url !== undefined) expect(walBytes(disk.database)).toBeGreaterThan(0);
 
     const cached = ledger.judge(disk.database);
     if (failSync % 2 === 0) disk.losePower();

@@ -210,6 +210,28 @@ test("sqliteStore() begins a new WAL after a failed fsync, but not while another
   reopened.close();
 });
 
+test("a store that meets a corrupt page refuses every call from then on, and writes nothing more", async () => {
+  const path = newPath();
+  const before = await sqliteStore(path);
+  const plants = Array.from({ length: 200 }, (_, id) => ({
+    id: BigInt(id),
+    name: "Fern".repeat(50),
+  }));
+  await add(before, ...plants);
+  before.close();
+
+  const bytes = readFileSync(path);
+  // The leaves lie at the end; the root and the pages of the schema stay as they are.
+  bytes.fill(0xff, bytes.length - 4 * 4_096);
+  writeFileSync(path, bytes);
+
+  const store = await sqliteStore(path);
+  await assert.rejects(add(store, ...plants), UNAVAILABLE);
+  await store.failed;
+  await assert.rejects(add(store, { id: -1n, name: "Moss" }), UNAVAILABLE);
+  assert.deepEqual(readFileSync(path), bytes);
+});
+
 const { SMALL_DISK } = process.env;
 
 test("a full disk refuses plants, loses none, and takes them again once there is room", async () => {

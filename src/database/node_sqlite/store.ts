@@ -8,13 +8,20 @@ import { type AddOutcome, DatabaseError, type PlantStore } from "../database.ts"
 import { databaseFile, requireDatabaseFile, sameFilesCheck } from "../sqlite/files.ts";
 import { hasOurTables, lastMigration, migrate, NEWEST } from "../sqlite/migrations.ts";
 import { retryWhileLocked, setPragma, type SqlClient, transaction } from "../sqlite/sql_client.ts";
-import { markUnsynced, resetUnsyncedWal, resetWal, unsyncedMarker } from "../sqlite/wal.ts";
+import {
+  closeLeavingWal,
+  markUnsynced,
+  resetUnsyncedWal,
+  resetWal,
+  unsyncedMarker,
+} from "../sqlite/wal.ts";
 
 /** Plants in a file of SQLite. */
 export interface SqliteStore extends PlantStore {
   /**
-   * Resolves with the cause once the store may acknowledge nothing more: an fsync failed, and only
-   * a new process can find out what is on the disk. From then on every call rejects. Never rejects.
+   * Resolves with the cause once the store may acknowledge nothing more: the file is corrupt, or an
+   * fsync failed, and only a new process can find out what is on the disk. From then on every call
+   * rejects. Never rejects.
    */
   readonly failed: Promise<Error>;
 
@@ -80,13 +87,12 @@ async function open(file: string): Promise<SqliteStore> {
     await retryWhileLocked(() => setUp(client, file), isLocked, OPEN_TIMEOUT_MS);
     return storeOf(database, client, file);
   } catch (error) {
-    if (isFailedSync(error)) markUnsynced(file);
-    database.close();
+    closeAfter(error, database, file);
     throw error;
   }
 }
 
-function clientOf(database: DatabaseSync): SqlClient {
+function clientOf(database: DatabaseSync): SqlClient & Disposable {
   const statements = new Map<string, StatementSync>();
 
   return {
@@ -97,7 +103,18 @@ function clientOf(database: DatabaseSync): SqlClient {
       // Not `run`, which fails after an id past 2^53: Node reads the newest one as a number.
       return statement.all();
     },
+    [Symbol.dispose]: () => database.close(),
   };
+}
+
+/** Closes a file after an error. What an error makes doubtful is not moved out of the WAL. */
+function closeAfter(error: unknown, database: DatabaseSync, file: string): void {
+  const openReader = () => clientOf(new DatabaseSync(file, { readOnly: true }));
+  const close = () => database.close();
+
+  if (isFailedSync(error)) markUnsynced(file);
+  if (isFinal(error)) closeLeavingWal(file, close, openReader);
+  else close();
 }
 
 /** As the executable does it: nothing is written to a file that is not ours. */
@@ -143,9 +160,9 @@ function storeOf(database: DatabaseSync, client: SqlClient, file: string): Sqlit
       if (!isUnavailable(cause)) throw cause;
 
       const error = new PlantStoreError("storage_unavailable", undefined, { cause });
-      if (isFailedSync(cause)) {
-        markUnsynced(file);
-        close();
+      if (isOpen && isFinal(cause)) {
+        isOpen = false;
+        closeAfter(cause, database, file);
         resolveFailed(error);
       }
       throw error;
@@ -224,6 +241,11 @@ function isUnavailable(error: unknown): boolean {
 function isLocked(error: unknown): boolean {
   const code = primaryCodeOf(error);
   return code === CODES.BUSY || code === CODES.LOCKED;
+}
+
+/** Whether only a new process, or a restored backup, may acknowledge plants again. */
+function isFinal(error: unknown): boolean {
+  return isFailedSync(error) || primaryCodeOf(error) === CODES.CORRUPT;
 }
 
 /**

@@ -3,8 +3,8 @@ import { renameSync, rmSync } from "node:fs";
 import { DatabaseError } from "../database.ts";
 import { Client } from "./client.ts";
 import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
-import { createPrivateFile, databaseFile, identityOf, readTrusted, walBytes } from "./files.ts";
-import { markUnsynced } from "./wal.ts";
+import { createPrivateFile, databaseFile, identityOf, readTrusted } from "./files.ts";
+import { closeLeavingWal, markUnsynced } from "./wal.ts";
 
 /**
  * How long to wait between two looks at the corruption marker, in milliseconds. Another process
@@ -158,31 +158,11 @@ export function requireUnmarked(path: string, advice: string): void {
   if (finding !== undefined) throw new DatabaseError(`it is corrupt (${finding}); ${advice}`);
 }
 
-/**
- * Closes a connection and leaves the file and its WAL as they are. Otherwise the last connection to
- * close makes a checkpoint, and removes the WAL. After a failed fsync, the WAL in the page cache is
- * not on the disk. A corrupt file is evidence, and must not be written to.
- *
- * bun:sqlite has no setting that prevents this checkpoint. It needs an exclusive lock on the file,
- * which SQLite does not give while another connection of the process reads a WAL. That connection
- * is opened for reading only, so it makes no checkpoint itself.
- */
+/** Closes a connection and leaves the file and its WAL as they are. */
 export function closeWithoutCheckpoint(client: Client): void {
-  let reader: Client | undefined;
-  try {
-    // Without a WAL there is nothing to move, and the reader would leave an empty one.
-    if (walBytes(client.filename) > 0) {
-      reader = new Client(client.filename, { readonly: true });
-      // The first read takes the shared lock, which a connection to a WAL keeps. A page that is
-      // corrupt changes nothing.
-      reader.query("PRAGMA application_id").values();
-    }
-  } catch {
-    // Without a file, or a descriptor for it, SQLite closes as it always does.
-  }
-
+  const { filename } = client;
   // `close(true)` finalizes statements; otherwise the connection stays open, and Bun checkpoints it
   // when the Worker ends.
-  client.close(true);
-  reader?.close(true);
+  const close = () => client.close(true);
+  closeLeavingWal(filename, close, () => new Client(filename, { readonly: true }));
 }

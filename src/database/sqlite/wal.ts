@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
-import { createPrivateFile, databaseFile } from "./files.ts";
+import { createPrivateFile, databaseFile, walBytes } from "./files.ts";
 import { firstRow, type SqlClient } from "./sql_client.ts";
 
 /**
@@ -55,4 +55,38 @@ export function resetWal(client: SqlClient): boolean {
   // that the WAL still has.
   if (Number(pages) > 0) client.all("PRAGMA user_version = 0");
   return true;
+}
+
+/**
+ * Closes a connection and leaves the file and its WAL as they are. Otherwise the last connection to
+ * close makes a checkpoint, and removes the WAL. After a failed fsync, the WAL in the page cache is
+ * not on the disk. A corrupt file is evidence, and must not be written to.
+ *
+ * Neither bun:sqlite nor node:sqlite has a setting that prevents this checkpoint. It needs an
+ * exclusive lock on the file, which SQLite does not give while another connection of the process
+ * reads a WAL. That connection is opened for reading only, so it makes no checkpoint itself.
+ *
+ * @param openReader Opens the other connection.
+ */
+export function closeLeavingWal(
+  path: string,
+  close: () => void,
+  openReader: () => SqlClient & Disposable,
+): void {
+  let reader: (SqlClient & Disposable) | undefined;
+
+  try {
+    // Without a WAL there is nothing to move, and the reader would leave an empty one.
+    if (walBytes(path) > 0) {
+      reader = openReader();
+      // The first read takes the shared lock, which a connection to a WAL keeps. A page that is
+      // corrupt changes nothing.
+      reader.all("PRAGMA application_id");
+    }
+  } catch {
+    // Without a file, or a descriptor for it, SQLite closes as it always does.
+  }
+
+  close();
+  reader?.[Symbol.dispose]();
 }
