@@ -111,6 +111,7 @@ function failedSyncs(program: readonly string[], runtime: string) {
     if (failSync % 2 === 0) disk.losePower();
     await settle(disk.server({ faults: { power: true }, program }), ledger);
     disk.losePower();
+
     return worse(cached, ledger.judge(disk.database));
   });
 }

@@ -217,6 +217,7 @@ test("a store that meets a corrupt page refuses every call from then on, and wri
     id: BigInt(id),
     name: "Fern".repeat(50),
   }));
+
   await add(before, ...plants);
   before.close();
 
