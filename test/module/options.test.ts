@@ -99,6 +99,15 @@ test.each<[keyof JwtOptions, unknown]>([
   },
 );
 
+test.each([[["HS256"]], [["ES256", "none"]], [[]], ["ES256"]])(
+  "jwtAuthenticator() refuses the algorithms %j: it would refuse their tokens one by one",
+  (algorithms) => {
+    expect(() => jwt({ algorithms })).toThrow(
+      new TypeError("Cannot accept JWTs: `algorithms` must be some of JWT_ALGORITHMS"),
+    );
+  },
+);
+
 test.each([
   ["https://app.example.org"],
   [["*"]],
