@@ -51,26 +51,15 @@ export async function tokenCache(
   let readAt = 0;
   /** The tokens by digest; those that ended lately too, so that the log can name the reason. */
   let known = new Map<string, CachedToken>();
-  /** Those of the last requests, as they were sent: a digest costs more than all other checks. */
-  const recent = new Map<string, CachedToken>();
   /** The minute of the last use, by the token's name. */
   const unwrittenUses = new Map<string, number>();
-
-  function findByDigest(token: string): CachedToken | undefined {
-    const found = known.get(sha256(token, "base64"));
-    if (found === undefined) return undefined;
-
-    if (recent.size === MAX_RECENT) recent.clear();
-    recent.set(token, found);
-    return found;
-  }
 
   const cache = {
     /** Validates a token, and records its use if it is accepted. */
     authenticate(token: string): Verdict {
       if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
 
-      const found = recent.get(token) ?? findByDigest(token);
+      const found = known.get(sha256(token, "base64"));
       if (found === undefined) return refused(isMistyped(token) ? "mistyped" : "unknown");
       if (found.isRevoked) return refused(`"${found.name}" is revoked`);
 
@@ -111,7 +100,6 @@ export async function tokenCache(
       if (current === revision && time >= readAt) return;
 
       const stored = await store.list({ endedSince: new Date(time - ENDED_MS), digests });
-      recent.clear();
       known = new Map(digests.map((digest) => [digestKey(digest), STATIC_TOKEN]));
       for (const record of stored) known.set(digestKey(record.digest), cachedToken(record));
 
@@ -144,9 +132,6 @@ export async function tokenCache(
 
 /** How long a server knows why a token is refused after it ended, in milliseconds: a week. */
 const ENDED_MS = 7 * 86_400_000;
-
-/** How many tokens are found without a digest. */
-const MAX_RECENT = 1_000;
 
 /** A use is recorded to the minute: one write a minute for each token. */
 const MINUTE_MS = 60_000;
