@@ -85,7 +85,7 @@ describe.skipIf(skips)("the module's store in a file", () => {
 /** The store as it is built, in a project that has installed it. */
 const STORE = "node_modules/plant-store/dist/module/database/node_sqlite/mod.js";
 
-const CRASHES = scaled(5, 20);
+const CRASHES = scaled(5, 10);
 
 /** Fails the n-th fsync of a program's life for each n. The next program comes before the power loss, or after it. */
 function failedSyncs(program: readonly string[], runtime: string) {
