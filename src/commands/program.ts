@@ -159,7 +159,7 @@ function normalizeArguments(
   const isMistyped = command.commands.length > 0 && !first.startsWith("-");
 
   if (isMistyped) {
-    // Without its words for help: Commander would print help in the place of the error.
+    // Drops the words that ask for help: Commander would print help instead of the error.
     const words = rest.filter((word) => !/^(?:-h|--help|help)$/.test(word));
     return { command, words: [...path, ...words] };
   }

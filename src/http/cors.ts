@@ -16,8 +16,10 @@ const MAX_AGE_S = 7_200;
 const EXPOSED = `${REQUEST_ID}, retry-after, www-authenticate, allow`;
 
 /**
+ * Makes the rules for pages of other origins.
+ *
  * @param origins The origins whose pages may call, such as `https://app.example.org`.
- * @throws {TypeError} If one is not an origin as browsers send it: it would silently allow nobody.
+ * @throws {TypeError} If an origin is not written as browsers send it. It would match no page.
  */
 export function corsFor(origins: readonly string[]) {
   if (!Array.isArray(origins) || !origins.every(isOrigin)) {

@@ -40,8 +40,8 @@ export interface ReadinessOptions {
  *
  * @param probe Resolves when a plant could be stored now.
  * @returns The check. It rejects with the probe's `PlantStoreError`. If the probe hangs, or rejects
- *   with anything else, it rejects with `storage_unavailable`: after a bug, too, a load balancer
- *   sends requests elsewhere.
+ *   with anything else, it rejects with `storage_unavailable`, so that a load balancer sends
+ *   requests elsewhere even after a bug.
  * @throws {TypeError} If an option is not a number of milliseconds.
  *
  * @example

@@ -163,8 +163,8 @@ function octal(character: string): string {
 }
 
 /**
- * Refuses to run as root on the files of another user. That user could put a link in the place of
- * a file, and root would write to its target.
+ * Refuses to run as root on the files of another user. That user could replace a file by a link,
+ * and root would write to the target of the link.
  *
  * @param name What a message calls it.
  * @throws {DatabaseError} If this process is root's, and the path another user's.
