@@ -37,6 +37,7 @@ export const ERRORS = {
     situation: "the Host header is missing, invalid or repeated",
     message: "the request must have one Host header with a valid host",
   },
+
   missing_credentials: {
     error: 4011,
     situation: "no credentials",
@@ -47,42 +48,50 @@ export const ERRORS = {
     situation: "credentials of another scheme, malformed, unknown, expired or revoked",
     message: "the bearer token is not valid",
   },
+
   insufficient_scope: {
     error: 4031,
     situation: "valid token without the required scope",
     message: "the token does not have the required scope",
   },
+
   unknown_path: {
     error: 4041,
     situation: "unknown path",
     message: "unknown path; create plants with POST /plants",
   },
+
   method_not_allowed: {
     error: 4051,
     situation: "another method on a known path",
     message: "method not allowed; `Allow` lists those that are",
   },
+
   id_taken: {
     error: 4091,
     situation: "a different plant has the id; that plant is unchanged",
     message: "`id` is taken by a different plant; choose another id",
   },
+
   body_too_large: {
     error: 4131,
     situation: "the body is over the limit, with Content-Length or chunked",
     message: "the body is too large",
   },
+
   unsupported_media_type: {
     error: 4151,
     situation:
       "a media type other than application/json, a charset other than UTF-8, or any Content-Encoding",
     message: "the Content-Type must be application/json in UTF-8",
   },
+
   internal: {
     error: 5001,
     situation: "an internal error; the log has its cause under the same request id",
     message: "internal error; the plant may be stored, send it again",
   },
+
   queue_full: {
     error: 5031,
     situation: "the queue for storing plants or verifying JWTs is full",

@@ -40,28 +40,37 @@ export type JwtAlgorithm = (typeof JWT_ALGORITHMS)[number];
 export interface JwtOptions {
   /** Where the identity provider publishes its keys: a JWK Set (RFC 7517, section 5). */
   readonly jwksUrl: URL;
+
   /** The `iss` of accepted tokens, exactly. */
   readonly issuer: string;
+
   /** What the `aud` of accepted tokens is or contains, exactly. */
   readonly audience: string;
+
   /**
    * What the `scope` of a token must contain (RFC 9068, section 2.2.3), or its `scp` if it has no
    * `scope`. Any other token may do nothing. @default every token may do everything
    */
   readonly scope?: string | undefined;
+
   /** The algorithms of accepted signatures. @default all of {@linkcode JWT_ALGORITHMS} */
   readonly algorithms?: readonly JwtAlgorithm[] | undefined;
+
   /** Fetches the keys. @default the platform's `fetch` */
   readonly fetch?: (url: string, init: RequestInit) => Promise<Response>;
+
   /** How long one fetch of the keys may take, in milliseconds. @default {5_000} */
   readonly timeoutMs?: number;
+
   /**
    * Called with the reason when keys could not be fetched, at most once a cooldown; cached keys may
    * still be used.
    */
   readonly onKeysUnavailable?: (cause: unknown) => void;
+
   /** The time at which tokens are validated. @default the system's */
   readonly clock?: () => Date;
+
   /** Milliseconds that never go back, by which cached keys age. @default `performance.now` */
   readonly monotonic?: () => number;
 }

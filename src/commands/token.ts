@@ -29,6 +29,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
     example: "token create greenhouse --expires 90d",
     run: createToken,
   },
+
   {
     usage: "list",
     description: "Print every token's name, status and times, but not the token",
@@ -46,6 +47,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
       });
     },
   },
+
   {
     usage: "revoke <name>",
     description: "Stop accepting a token, on running servers within five seconds",
@@ -60,6 +62,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
       });
     },
   },
+
   {
     usage: "delete <name>",
     description: "Revoke a token and forget it: its name is free again",
@@ -71,6 +74,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
       });
     },
   },
+
   {
     usage: "prune",
     description: "Delete every token that is revoked or expired",

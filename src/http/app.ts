@@ -25,25 +25,34 @@ export type RenderMetrics = () => Promise<string>;
 export interface AppOptions {
   /** Where plants go. */
   readonly plants: Pick<GroupCommit, "add">;
+
   /** Who may call. If a verdict takes longer than ten seconds, the response is 503, error 5031. */
   readonly authenticate: Authenticate;
+
   /** Resolves when a plant could be stored now; throws a `PlantStoreError` when not. */
   readonly ready: () => Promise<void>;
+
   /**
    * Gets every error and every response. @default prints the internal errors by `console.error`,
    * and nothing else
    */
   readonly observer?: Observer | undefined;
+
   /** The maximum size of a body, in bytes. @default {65_536} */
   readonly maxBodyBytes?: number | undefined;
+
   /** The origins whose pages may call, such as `https://app.example.org`. @default none */
   readonly corsOrigins?: readonly string[] | undefined;
+
   /** The address of a request's client, for logs. @default unknown */
   readonly clientAddress?: ((request: Request) => string | undefined) | undefined;
+
   /** The files of Swagger UI. @default no documentation pages */
   readonly docsFiles?: DocsFiles | undefined;
+
   /** Renders `/metrics`. @default no such page */
   readonly renderMetrics?: RenderMetrics | undefined;
+
   /**
    * Whether the server is shutting down: then every response asks its client to close the
    * connection. @default never

@@ -86,6 +86,7 @@ const NOT_TRUSTED = "its certificate is not trusted: set sslrootcert to the CA's
 
 /** Codes, or how they begin, in words for the operator. `UNSAFE` has words of its own each time. */
 const WORDS: Readonly<Record<string, string>> = {
+  // SQLSTATE (PostgreSQL's documentation, appendix A)
   "08P01": "it rejects session settings, as poolers do: connect to PostgreSQL itself",
   "25006": "it is read-only",
   "25P04": "transaction_timeout ended the session: raise it for the role or the database",
@@ -103,14 +104,20 @@ const WORDS: Readonly<Record<string, string>> = {
   "57014": "the statement was cancelled, or took longer than its statement_timeout",
   "57P01": "an operator or a shutdown ended the connection",
   "57P03": "it is starting or stopping",
+
+  // Ours
   DEADLINE: "it did not respond in time",
   DISPOSED: "it was closed",
   WRAPAROUND:
     "it has no transaction ids left: end old transactions, then VACUUM the oldest database",
+
+  // Bun's client
   ERR_POSTGRES_CONNECTION_CLOSED: "the connection was closed",
   ERR_POSTGRES_CONNECTION_REFUSED: "connection refused, or unknown host name",
   ERR_POSTGRES_CONNECTION_TIMEOUT: "it did not respond in time",
   ERR_POSTGRES_TLS_NOT_AVAILABLE: "it does not speak TLS",
+
+  // Files and settings of TLS
   ERR_INVALID_ARG_TYPE: "sslrootcert, sslcert or sslkey names an empty file",
   ERR_INVALID_ARG_VALUE: "PGSSLMODE in the environment is invalid: remove it",
   ERR_BORINGSSL: "sslrootcert, sslcert or sslkey names a file without a certificate or key in PEM",
@@ -118,6 +125,8 @@ const WORDS: Readonly<Record<string, string>> = {
   ENOENT: "sslrootcert, sslcert or sslkey names a missing file",
   KEY_ENCRYPTED: "sslkey names an encrypted key: decrypt it with openssl pkey",
   KEY_MISMATCH: "sslkey names a key that does not belong to sslcert",
+
+  // The handshake of TLS
   EPROTO: "the TLS handshake failed: the server may not trust sslcert",
   DEPTH_ZERO_: NOT_TRUSTED,
   SELF_SIGNED_: NOT_TRUSTED,

@@ -28,6 +28,7 @@ let checking: Promise<Checked> | undefined;
 const api = {
   /** Does nothing: the response tells that the Worker runs. */
   start(): void {},
+
   /**
    * Checks a database.
    *
@@ -44,11 +45,13 @@ const api = {
     });
     return checking;
   },
+
   /** Ends the check after the step it is in. Resolves when its connection is closed. */
   async stop(): Promise<void> {
     stopped.resolve(true);
     await checking?.catch(() => {});
   },
+
   /** Copies a database into a new file. Returns how many plants the copy has. */
   copy(path: string, target: string): number {
     using client = connect(path, { access: "read" });
