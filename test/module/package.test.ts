@@ -12,6 +12,7 @@ import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { guideProject } from "../support/guide_project.ts";
 import { blocks, guides, section } from "../support/guides.ts";
+import { missing } from "../support/missing.ts";
 import {
   COMPILERS,
   MODULE_RUNTIMES,
@@ -119,6 +120,20 @@ test("the dependencies are what the module imports, and the peers that Elysia as
   expect(Object.keys(packageJson.dependencies).toSorted()).toEqual(
     [...new Set([...imported, ...peers])].toSorted(),
   );
+});
+
+const skipsNode = Bun.which("node") === null && missing("the package's program under Node");
+
+test.skipIf(skipsNode)("the package's program says under Node that it needs Bun", async () => {
+  const program = [
+    "node",
+    join(project.path, "node_modules/plant-store", packageJson.bin["plant-store"]),
+  ];
+  expect(await runToEnd({ program, cwd: project.path, args: ["serve"] })).toMatchObject({
+    exitCode: 1,
+    stdout: "",
+    stderr: "plant-store needs Bun: npm install --global bun\n",
+  });
 });
 
 test("bunx plant-store runs from the packed tarball, and finds there all that it needs", async () => {
