@@ -99,14 +99,11 @@ type GivenOptions = {
   readonly [Option in keyof GroupCommitOptions]-?: NonNullable<GroupCommitOptions[Option]>;
 };
 
-/** For how many turns of the event loop a growing batch gathers at most. */
-const MAX_TURNS = 4;
-
 /**
  * What the next batch waits for, beside a free connection of the store:
  *
  * - `idle`: nothing; the next change decides;
- * - `gathering`: a turn of the event loop that brings no more plants;
+ * - `gathering`: a turn of the event loop;
  * - `lingering`: so many plants, or the timer;
  * - `spacing`: the timer, or the end of a batch in flight.
  */
@@ -135,8 +132,6 @@ class Batcher implements GroupCommit {
 
   /** When the last batch left, on the clock of `performance.now()`. */
   #flushedAt = Number.NEGATIVE_INFINITY;
-  /** How many batches in a row were complete before their linger ended. */
-  #completeInARow = 0;
 
   /** Clears what runs at the earliest deadline. */
   #expiry: (() => void) | undefined;
@@ -229,32 +224,19 @@ class Batcher implements GroupCommit {
     return this.#state.name === "lingering" ? this.#state.expected : 0;
   }
 
-  /**
-   * Flushes after the first turn of the event loop without new plants: a lone plant waits for one
-   * turn.
-   */
+  /** Flushes after a turn of the event loop: what has arrived is read by then. */
   #gather(): void {
     this.#become({ name: "gathering" });
-    const { defer } = this.#options;
-    let seen = this.#pending.length;
-    let turns = 0;
-
-    const turn = () => {
-      turns++;
-      if (this.#pending.length === seen || turns === MAX_TURNS) return this.#flush();
-      seen = this.#pending.length;
-      defer(turn);
-    };
-    defer(turn);
+    this.#options.defer(() => this.#flush());
   }
 
   /** Waits for this many plants. A linger that has begun gets no longer: its timer stays. */
-  #linger(expected: number): void {
+  #linger(expected: number, commitMs: number): void {
     if (this.#state.name === "lingering") {
       this.#state = { ...this.#state, expected };
       return;
     }
-    const timer = setTimeout(() => this.#flush(), lingerMsAfter(this.#completeInARow));
+    const timer = setTimeout(() => this.#flush(), lingerMsAfter(commitMs));
     this.#become({ name: "lingering", expected, timer });
   }
 
@@ -271,10 +253,6 @@ class Batcher implements GroupCommit {
 
   /** Hands the next batch to the store. */
   #flush(): void {
-    const expected = this.#expected();
-    if (expected > 0) {
-      this.#completeInARow = this.#pending.length >= expected ? this.#completeInARow + 1 : 0;
-    }
     this.#become(IDLE);
 
     const batch = takeBatch(this.#pending);
@@ -288,6 +266,7 @@ class Batcher implements GroupCommit {
 
   async #commit(batch: Batch): Promise<void> {
     this.#inFlight.add(batch);
+    const start = performance.now();
     await commitBatch(batch, this.#store, this.#options.onCommit);
     this.#inFlight.delete(batch);
     this.#release(batch);
@@ -300,8 +279,9 @@ class Batcher implements GroupCommit {
       pending: this.#pending.length,
       expected: this.#expected(),
     });
-    if (expected > 0) this.#linger(expected);
-    this.#proceed(performance.now());
+    const now = performance.now();
+    if (expected > 0) this.#linger(expected, now - start);
+    this.#proceed(now);
   }
 
   /** Sets the one timer of all plants, for the earliest deadline. */

@@ -18,7 +18,7 @@ export interface Facts {
  * What to do with the plants that are pending:
  *
  * - `wait`: nothing, until something changes;
- * - `gather`: flush them as soon as a turn of the event loop brings no more;
+ * - `gather`: flush them after a turn of the event loop, together with what it brings;
  * - `flush`: hand them to the store now;
  * - `flushAfterMs`: flush them after so many milliseconds, unless something changes before.
  */
@@ -58,18 +58,12 @@ const MIN_LINGER_MS = 1;
 const MAX_LINGER_MS = 3;
 
 /**
- * How many batches in a row have to be complete before the next one lingers a millisecond longer.
- */
-const BATCHES_PER_MS = 4;
-
-/**
- * How long a batch lingers (Kafka's `linger.ms`), in whole milliseconds, as timers count. On a busy
- * machine clients need more time: if one batch after the other is complete, the next ones linger
- * longer. Clients that do not wait for each other complete few batches in a row, and get no
- * additional latency.
+ * How long a batch lingers (Kafka's `linger.ms`, PostgreSQL's `commit_delay`), in whole
+ * milliseconds, as timers count: a quarter as long as the last commit took. The slower the disk,
+ * the more a commit less saves. Clients that do not come back cost others little.
  *
- * @param completeInARow How many batches in a row were complete before their linger ended.
+ * @param commitMs How long the last commit took, in milliseconds.
  */
-export function lingerMsAfter(completeInARow: number): number {
-  return Math.min(MIN_LINGER_MS + Math.floor(completeInARow / BATCHES_PER_MS), MAX_LINGER_MS);
+export function lingerMsAfter(commitMs: number): number {
+  return Math.min(Math.max(MIN_LINGER_MS, Math.ceil(commitMs / 4)), MAX_LINGER_MS);
 }

@@ -25,16 +25,12 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     "turns; waiting; timers → waiting 0; timers 0",
   ],
   [
-    "a batch that still grows gathers on, but for four turns at most",
+    "the plants that arrive in one turn are one batch",
     {},
     "add 1 →",
-    "add 2; turn →",
-    "add 3; turn →",
-    "add 4; turn →",
-    "add 5; turn → store 1 2 3 4 5",
-    "add 6; turns →",
+    "add 2; turn → store 1 2",
+    "add 3; turns →",
   ],
-  ["a batch that no longer grows is flushed", {}, "add 1 →", "add 2; turn →", "turn → store 1 2"],
   [
     "while one batch is in flight the next one gathers, and is flushed only after it",
     {},
@@ -94,27 +90,27 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     "add 3; turn → store 3",
   ],
   [
-    "after seven complete batches in a row one lingers for two milliseconds, and the next one for one",
+    "after a commit of nine milliseconds a batch lingers for three, and after a fast one for one",
     {},
-    "rounds 7; add 3; tick 1 →",
+    "add 1 2; turns; tick 9; end → store 1 2; 1 added; 2 added",
+    "add 3; tick 2 →",
     "tick 1; end → store 3; 3 added",
     "add 1 2; turns; end; add 3; tick 1 → store 1 2; 1 added; 2 added; store 3",
   ],
   [
     "a batch that comes back during a linger makes it wait for more plants, but not for longer",
     { maxInFlight: 2 },
-    "rounds 4; add 1 2; add 3; tick 3 → store 1 2; store 3",
+    "add 1 2; turns; tick 5; add 3; turns → store 1 2; store 3",
     "end → 1 added; 2 added",
     "tick 1; end → 3 added",
     "add 4 5 →",
     "tick 1 → store 4 5",
   ],
   [
-    "a batch that comes back while the next one gathers takes nothing from the linger after it",
+    "a batch that comes back while the next one gathers does not make it linger",
     { maxInFlight: 2 },
-    "rounds 8; add 1 2; tick 5; add 3; end; turns; end → store 1 2; 1 added; 2 added; store 3; 3 added",
-    "add 1 2; turns; end; add 3; tick 2 → store 1 2; 1 added; 2 added",
-    "tick 1 → store 3",
+    "add 1 2; turns; tick 5; add 3; end → store 1 2; 1 added; 2 added",
+    "turn; timers → store 3; timers 1",
   ],
   [
     "drain() ends a linger in which nothing is pending",
@@ -350,8 +346,6 @@ const MOSS: NewPlant = { id: 2n, name: "Moss" };
  * - `end added conflict`: the oldest batch in flight comes back, by default with every plant added;
  *   `end-last`: the newest;
  * - `fail`: the oldest batch in flight fails;
- * - `rounds 3`: a batch of two plants comes back, and after it three complete ones; reports none of
- *   it;
  * - `drain 500`: drains for so many milliseconds;
  * - `size`, `timers`, `waiting`: reports how many plants have no outcome, timers run, functions wait
  *   for a turn.
@@ -402,13 +396,6 @@ function timeline(options: GroupCommitOptions = {}) {
     await promisesSettled();
   }
 
-  async function rounds(count: number): Promise<void> {
-    await after("add 1 2; turns; end");
-    for (let round = 0; round < count; round++) {
-      expect(await after("add 1 2; end")).toBe("store 1 2; 1 added; 2 added");
-    }
-  }
-
   const end = (batch: (typeof inFlight)[number] | undefined, words: readonly string[]) =>
     batch?.resolve(words.length > 0 ? (words as StoreOutcome[]) : Array(batch.count).fill("added"));
   const actions: Readonly<Record<string, (...words: string[]) => unknown>> = {
@@ -424,7 +411,6 @@ function timeline(options: GroupCommitOptions = {}) {
     end: (...words) => end(inFlight.shift(), words),
     "end-last": (...words) => end(inFlight.pop(), words),
     fail: () => inFlight.shift()?.reject(new Error("out of order")),
-    rounds: (count) => rounds(Number(count)),
     drain: (ms) => void commits.drain(Number(ms)).then(() => events.push("drained")),
     size: () => events.push(`size ${commits.size()}`),
     timers: () => events.push(`timers ${jest.getTimerCount()}`),

@@ -66,6 +66,6 @@ test.each<[settled: number, facts: Partial<Facts>, expected: number]>([
   },
 );
 
-test("every four complete batches in a row let the next one linger a millisecond longer, up to three", () => {
-  expect([0, 3, 4, 7, 8, 12, 1_000].map(lingerMsAfter)).toEqual([1, 1, 2, 2, 3, 3, 3]);
+test("a batch lingers a quarter as long as the last commit took, from one to three whole milliseconds", () => {
+  expect([0, 0.3, 4, 4.1, 8, 8.1, 12, 1_000].map(lingerMsAfter)).toEqual([1, 1, 1, 2, 2, 3, 3, 3]);
 });
