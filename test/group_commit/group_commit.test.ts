@@ -109,8 +109,8 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
   [
     "a batch that comes back while the next one gathers does not make it linger",
     { maxInFlight: 2 },
-    "add 1 2; turns; tick 5; add 3; end → store 1 2; 1 added; 2 added",
-    "turn; timers → store 3; timers 1",
+    "add 1 2; turns; tick 5; add 3; end; timers → store 1 2; 1 added; 2 added; timers 1",
+    "turn → store 3",
   ],
   [
     "drain() ends a linger in which nothing is pending",
