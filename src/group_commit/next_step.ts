@@ -36,6 +36,9 @@ export function nextStep(facts: Facts): Step {
   if (expected > 0) return pending >= expected || facts.isDraining ? "flush" : "wait";
   if (pending === 0) return "wait";
   if (inFlight > 0 && sinceFlushMs < SPACING_MS) return { flushAfterMs: SPACING_MS - sinceFlushMs };
+
+  // After a commit, too: with a store in memory, callers that add plant after plant would keep the
+  // event loop from turning.
   return "gather";
 }
 
@@ -59,8 +62,8 @@ const MAX_LINGER_MS = 3;
 
 /**
  * How long a batch lingers (Kafka's `linger.ms`, PostgreSQL's `commit_delay`), in whole
- * milliseconds, as timers count: a quarter as long as the last commit took. The slower the disk,
- * the more a commit less saves. Clients that do not come back cost others little.
+ * milliseconds, as timers count: a quarter as long as the last commit took. The slower commits are,
+ * the longer it pays to wait for one that has more plants.
  *
  * @param commitMs How long the last commit took, in milliseconds.
  */

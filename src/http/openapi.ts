@@ -33,10 +33,13 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths" | "servers"> =
       "",
       "</details>",
     ].join("\n"),
+
     contact: { name: "The operator of this server" },
     license: { name: "MIT", url: "https://opensource.org/license/mit" },
   },
+
   tags: [{ name: "plants", description: "Store plants" }],
+
   components: {
     securitySchemes: {
       bearer: {
@@ -57,7 +60,7 @@ function errorTable(): string {
   return ["| status | error | when |", "| --- | --- | --- |", ...rows].join("\n");
 }
 
-/** `build:module` puts the document in the place of this global, which nothing sets. */
+/** `build:module` replaces this global with the document. Nothing else sets it. */
 interface Built {
   readonly OPENAPI_DOCUMENT?: OpenAPIV3.Document;
 }

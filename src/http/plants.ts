@@ -116,6 +116,7 @@ export function plantsApi(plants: Pick<GroupCommit, "add">, maxBodyBytes: number
         // it checks credentials.
         parse: "none",
         body: "NewPlant",
+
         response: {
           200: "Plant",
           400: "Error",
@@ -127,6 +128,7 @@ export function plantsApi(plants: Pick<GroupCommit, "add">, maxBodyBytes: number
           500: "Error",
           503: "Error",
         },
+
         detail: {
           operationId: "createPlant",
           tags: ["plants"],

@@ -63,8 +63,8 @@ export interface RespondOptions {
 }
 
 /**
- * A `fetch` that gives every request a response, even if there is no route for it or its handler
- * fails. The response has the id of its request, and closes a connection that cannot carry another
+ * A `fetch` that always returns a response, even if no route matches or the handler throws. The
+ * response has the id of its request, and closes a connection that cannot carry another
  * request. The observer hears of it.
  *
  * It surrounds every request: so it is not an async function, and adds one promise to those of the

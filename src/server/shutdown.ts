@@ -10,9 +10,7 @@ export interface Lifetime {
   /** Aborted when the server has to stop: by a signal, or because it failed. */
   readonly stop: AbortSignal;
 
-  /**
-   * Why the server cannot go on; `undefined` after a signal. A failure during the stop counts, too.
-   */
+  /** What failed, before the stop or during it; `undefined` if nothing did. */
   readonly failure: Error | undefined;
 
   /** Logs a failure, and stops the server because of it. */

@@ -21,19 +21,23 @@ import {
 export interface Setting<Value> {
   /** Its heading in `--help`. */
   readonly group: "Network" | "Database" | "Authentication" | "Limits" | "TLS" | "Observability";
+
   /**
    * The environment variables that it is parsed from, each with its default; an empty default means
    * none.
    */
   readonly variables: Readonly<Record<string, string>>;
+
   /**
    * The flag that overrides its only variable, such as `--port <number>`, and has its name.
    *
    * @default none
    */
   readonly flag?: string;
+
   /** Its meaning, for `--help` and the README. */
   readonly meaning: string;
+
   /**
    * Parses the values of its variables, or their defaults, in their order.
    *
@@ -41,6 +45,7 @@ export interface Setting<Value> {
    *   and no secret.
    */
   parse(...inputs: Input[]): Value;
+
   /**
    * What the log of the start has of the value: no secret. @default the value, unless it is an
    * object
@@ -67,29 +72,34 @@ export const SETTINGS = {
     // A URL has brackets around an IPv6 address, which are not part of it (RFC 3986 section 3.2.2).
     parse: (host) => host.text.replace(/^\[(.+)\]$/, "$1"),
   }),
+
   port: setting("Network", {
     variables: { PORT: "3000" },
     flag: "--port <number>",
     meaning: "the port to listen on; 0 takes a free one",
     parse: (port) => parseInteger(port, 0, 65_535),
   }),
+
   corsOrigins: setting("Network", {
     variables: { CORS_ORIGINS: "" },
     meaning: "origins whose pages may call, comma-separated, such as `https://app.example.org`",
     parse: parseOrigins,
     log: (origins) => origins.join(", "),
   }),
+
   trustProxy: setting("Network", {
     variables: { TRUST_PROXY: "off" },
     meaning:
       "the header in which a proxy names the client, for the log: `X-Forwarded-For`, `Forwarded` or `off`",
     parse: (header) => parseChoice(header, ["off", "X-Forwarded-For", "Forwarded"]),
   }),
+
   docs: setting("Network", {
     variables: { DOCS: "on" },
     meaning: "whether `/swagger` is served: `on` or `off`",
     parse: parseSwitch,
   }),
+
   database: setting("Database", {
     variables: { DATABASE_URL: "file:plants.db" },
     flag: "--database <url>",
@@ -103,22 +113,26 @@ export const SETTINGS = {
       return { adapter, hosts: hosts.map(describeHost), database, username, sslmode };
     },
   }),
+
   databaseUrlFile: setting("Database", {
     variables: { DATABASE_URL_FILE: "" },
     meaning: "a file that holds the database's URL, instead of the variable",
     parse: (file) => file.text || undefined,
   }),
+
   authTokens: setting("Authentication", {
     variables: { AUTH_TOKENS: "" },
     meaning: "static tokens, comma-separated, each at least 16 characters",
     parse: parseTokens,
     log: (tokens) => tokens.length,
   }),
+
   authTokensFile: setting("Authentication", {
     variables: { AUTH_TOKENS_FILE: "" },
     meaning: "a file of more static tokens, one a line or comma-separated",
     parse: (file) => file.text || undefined,
   }),
+
   jwt: setting("Authentication", {
     variables: { AUTH_JWKS_URL: "", AUTH_ISSUER: "", AUTH_AUDIENCE: "" },
     meaning: "accept the JWTs of an identity provider: all three or none",
@@ -134,11 +148,13 @@ export const SETTINGS = {
         audience: jwt.audience,
       },
   }),
+
   jwtScope: setting("Authentication", {
     variables: { AUTH_SCOPE: "" },
     meaning: "the scope that a JWT needs; without it every JWT may do everything",
     parse: (scope) => (scope.text === "" ? undefined : parseScope(scope)),
   }),
+
   jwtAlgorithms: setting("Authentication", {
     variables: { AUTH_ALGORITHMS: "" },
     meaning: "the accepted signatures of JWTs, such as `ES256,EdDSA`; without it all that are safe",
@@ -150,31 +166,37 @@ export const SETTINGS = {
             .map((algorithm) => parseChoice({ name, text: algorithm.trim() }, JWT_ALGORITHMS)),
     log: (algorithms) => algorithms?.join(","),
   }),
+
   production: setting("Authentication", {
     variables: { NODE_ENV: "" },
     meaning: "with `production`, the first start creates no token",
     parse: (environment) => environment.text === "production",
   }),
+
   maxBodyBytes: setting("Limits", {
     variables: { MAX_BODY_BYTES: String(DEFAULT_LIMITS.maxBodyBytes) },
     meaning: "maximum size of a request's body, in bytes",
     parse: (bytes) => parseInteger(bytes, 1),
   }),
+
   queueLimit: setting("Limits", {
     variables: { QUEUE_LIMIT: String(DEFAULT_LIMITS.queueLimit) },
     meaning: "plants that may wait for a commit",
     parse: (plants) => parseInteger(plants, 1),
   }),
+
   requestTimeoutMs: setting("Limits", {
     variables: { REQUEST_TIMEOUT_MS: String(DEFAULT_LIMITS.requestTimeoutMs) },
     meaning: "from the body's end to the response, in milliseconds",
     parse: parseTimeout,
   }),
+
   shutdownTimeoutMs: setting("Limits", {
     variables: { SHUTDOWN_TIMEOUT_MS: "10000" },
     meaning: "time to stop after a signal, in milliseconds; a third of it for plants in flight",
     parse: parseTimeout,
   }),
+
   tls: setting("TLS", {
     variables: { TLS_CERT_FILE: "", TLS_KEY_FILE: "" },
     meaning: "serve HTTPS with these PEM files",
@@ -184,21 +206,25 @@ export const SETTINGS = {
         : undefined,
     log: (tls) => tls && { certFile: tls.certFile, keyFile: tls.keyFile },
   }),
+
   logLevel: setting("Observability", {
     variables: { LOG_LEVEL: "info" },
     meaning: "the lowest level to log: `debug`, `info`, `warning` or `error`",
     parse: (level) => parseChoice(level, ["debug", "info", "warning", "error"]),
   }),
+
   logFormat: setting("Observability", {
     variables: { LOG_FORMAT: "" },
     meaning: "how to log: `pretty` or `json`; without it pretty on a terminal and JSON elsewhere",
     parse: (format) => (format.text === "" ? undefined : parseChoice(format, ["pretty", "json"])),
   }),
+
   accessLog: setting("Observability", {
     variables: { ACCESS_LOG: "off" },
     meaning: "whether every request is logged: `on` or `off`",
     parse: parseSwitch,
   }),
+
   tracing: setting("Observability", {
     variables: { OTEL_EXPORTER_OTLP_ENDPOINT: "", OTEL_SERVICE_NAME: "plant-store" },
     meaning: "send traces to this collector, such as `http://127.0.0.1:4318`, under this name",

@@ -16,8 +16,8 @@ export type LastCheckpoints = Readonly<Record<"pass" | "reset" | "restart", numb
  * What to do after a commit. Each kind moves pages from the WAL into the database:
  *
  * - `pass`: a PASSIVE checkpoint on the Worker's own connection, from 1,000 new pages on. It blocks
- *   nobody. SQLite restarts the WAL only when a commit finds that every page was moved. Under load,
- *   there are always newer pages.
+ *   nobody. SQLite restarts the WAL only if a commit finds every page of it in the database. Under
+ *   load, newer pages keep coming.
  * - `reset`: a PASSIVE checkpoint on the writer's thread, between two batches, from 4,000 pages on
  *   and only for the last 200. Plants wait a moment, and the next commit begins the WAL anew.
  * - `restart`: a RESTART checkpoint on the writer's thread, from 16,000 pages on. It is for several

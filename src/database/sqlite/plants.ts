@@ -70,7 +70,7 @@ function toPlant(row: PlantRow): NewPlant {
 /**
  * Opens the plants of a database for reading only, even while a server writes to it.
  *
- * @throws {DatabaseError} If there is no such file, or it cannot be read.
+ * @throws {DatabaseError} If the file does not exist or cannot be read.
  */
 export function openPlants(path: string): OpenPlants {
   const client = connect(path, { access: "read" });
