@@ -1,11 +1,4 @@
-import {
-  type DefinitionBase,
-  Elysia,
-  type EphemeralType,
-  type MetadataBase,
-  type RouteBase,
-  type SingletonBase,
-} from "elysia";
+import { Elysia } from "elysia";
 
 import type { Authenticate, Scope } from "../auth/authenticate.ts";
 import { DEFAULT_LIMITS, requireNumber } from "../errors.ts";
@@ -13,6 +6,7 @@ import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { bearerGuard } from "./bearer_guard.ts";
 import { corsFor } from "./cors.ts";
 import { docs, type DocsFiles } from "./docs.ts";
+import { typedAs } from "./eden_type.ts";
 import { health } from "./health.ts";
 import type { Observer } from "./observer.ts";
 import { plantsApi } from "./plants.ts";
@@ -168,44 +162,6 @@ export function createApp(options: AppOptions) {
   });
 
   return typedAs(whole, { fetch, handle: async (request) => fetch(request) });
-}
-
-/** The two functions of an app: all that keeps the promises of the API. */
-interface Handlers {
-  readonly fetch: (request: Request) => Response | Promise<Response>;
-  readonly handle: (request: Request) => Promise<Response>;
-}
-
-/**
- * Gives the functions the type of the Elysia app that they surround: Eden reads the routes from it.
- * Every other member is `never`, because what Elysia does by itself bypasses {@linkcode respond}.
- *
- * The type has no models, by which routes refer to schemas. Our declarations would name TypeBox for
- * them, and TypeScript's `nodenext` resolves that to other types than Elysia's declarations do.
- */
-function typedAs<
-  Path extends string,
-  Singleton extends SingletonBase,
-  Models extends DefinitionBase,
-  Metadata extends MetadataBase,
-  Routes extends RouteBase,
-  Ephemeral extends EphemeralType,
-  Volatile extends EphemeralType,
->(
-  _app: Elysia<Path, Singleton, Models, Metadata, Routes, Ephemeral, Volatile>,
-  handlers: Handlers,
-) {
-  return Object.freeze(handlers) as unknown as Elysia<
-    Path,
-    Singleton,
-    { typebox: {}; error: {} },
-    Metadata,
-    Routes,
-    Ephemeral,
-    Volatile
-  > & {
-    readonly [Name in Exclude<keyof Elysia & string, "fetch" | "handle" | `~${string}`>]: never;
-  };
 }
 
 /**

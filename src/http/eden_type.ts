@@ -1,0 +1,48 @@
+import type {
+  DefinitionBase,
+  Elysia,
+  EphemeralType,
+  MetadataBase,
+  RouteBase,
+  SingletonBase,
+} from "elysia";
+
+/**
+ * Gives the functions the type of the Elysia app that they surround. It is for those who call the
+ * API from TypeScript with Eden, which reads the routes, the body and the responses from that type.
+ *
+ * Every other member is `never`, because what Elysia does by itself bypasses `respond`.
+ *
+ * The type has no models, by which routes refer to schemas. Our declarations would name TypeBox for
+ * them, and TypeScript's `nodenext` resolves that to other types than Elysia's declarations do.
+ */
+export function typedAs<
+  Path extends string,
+  Singleton extends SingletonBase,
+  Models extends DefinitionBase,
+  Metadata extends MetadataBase,
+  Routes extends RouteBase,
+  Ephemeral extends EphemeralType,
+  Volatile extends EphemeralType,
+>(
+  _app: Elysia<Path, Singleton, Models, Metadata, Routes, Ephemeral, Volatile>,
+  handlers: Handlers,
+) {
+  return Object.freeze(handlers) as unknown as Elysia<
+    Path,
+    Singleton,
+    { typebox: {}; error: {} },
+    Metadata,
+    Routes,
+    Ephemeral,
+    Volatile
+  > & {
+    readonly [Name in Exclude<keyof Elysia & string, "fetch" | "handle" | `~${string}`>]: never;
+  };
+}
+
+/** The two functions of an app: all that keeps the promises of the API. */
+interface Handlers {
+  readonly fetch: (request: Request) => Response | Promise<Response>;
+  readonly handle: (request: Request) => Promise<Response>;
+}
