@@ -436,18 +436,36 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
         READY,
       );
     });
+
+    test.each(ENTRIES)("Deno imports $specifier from a checkout", async ({ specifier, file }) => {
+      const exported = (await publicExports()).filter(
+        (one) => one.specifier === specifier && !one.isType,
+      );
+      const names = exported.map(({ name }) => name).toSorted();
+      using directory = emptyDirectory();
+
+      const url = pathToFileURL(join(ROOT, "src", file)).href;
+      const program = `import * as all from "${url}";\nconsole.log(Object.keys(all).toSorted().join());`;
+      expect(await runOnDeno(program, directory.path)).toEqual({
+        exitCode: 0,
+        stdout: `${names.join()}\n`,
+        stderr: "",
+      });
+    });
   },
 );
 
 const READY = { exitCode: 0, stdout: "200\n", stderr: "" };
 
 /** Imports the README's app from a specifier, and prints the status of `/readyz`. */
-async function onDeno(specifier: string, directory: string) {
+function onDeno(specifier: string, directory: string) {
   const probe = 'console.log((await app.fetch(new Request("http://localhost/readyz"))).status);';
-  await Bun.write(
-    join(directory, "deno.ts"),
-    `${app.replace('"plant-store"', `"${specifier}"`)}\n${probe}\n`,
-  );
+  return runOnDeno(`${app.replace('"plant-store"', `"${specifier}"`)}\n${probe}\n`, directory);
+}
+
+/** Runs a program in a Deno project without npm, as the guide says. */
+async function runOnDeno(program: string, directory: string) {
+  await Bun.write(join(directory, "deno.ts"), program);
   const deno = MODULE_RUNTIMES.find(({ name }) => name === "Deno")?.run ?? [];
   return runToEnd({ program: [...deno, "--node-modules-dir=manual", "deno.ts"], cwd: directory });
 }

@@ -1,5 +1,5 @@
 import plantsAndTokens from "../../../drizzle/postgres/0000_plants_and_tokens.sql" with { type: "text" };
-import journal from "../../../drizzle/postgres/meta/_journal.json";
+import journal from "../../../drizzle/postgres/meta/_journal.json" with { type: "json" };
 import { DatabaseError } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { codeOf } from "./errors.ts";

@@ -3,7 +3,7 @@ import { hash } from "node:crypto";
 import plantsAndTokens from "../../../drizzle/sqlite/0000_plants_and_tokens.sql" with { type: "text" };
 import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" with { type: "text" };
 import tokenScopes from "../../../drizzle/sqlite/0002_token_scopes.sql" with { type: "text" };
-import journal from "../../../drizzle/sqlite/meta/_journal.json";
+import journal from "../../../drizzle/sqlite/meta/_journal.json" with { type: "json" };
 import { DatabaseError } from "../database.ts";
 import { numberFrom, type SqlClient, transaction } from "./sql_client.ts";
 
