@@ -136,17 +136,17 @@ test("what the module pulls in runs on Bun, Deno and Node", () => {
   ).toEqual([]);
 });
 
-/** One room of an adapter has files that run there, too. */
-test("the module's store in a file takes of the adapter for SQLite what has nothing of Bun", () => {
-  const reached = reachedFrom(["database/node_sqlite/mod.ts"]);
-  const ofAdapter = reached.filter(({ path }) => /^database\/(?:sqlite|postgres)\//.test(path));
-  expect(ofAdapter.map(({ path }) => path).toSorted()).toEqual([
-    "database/sqlite/files.ts",
-    "database/sqlite/migrations.ts",
-    "database/sqlite/sql_client.ts",
-    "database/sqlite/wal.ts",
-  ]);
-  expect(ofAdapter.filter(({ text }) => /\bBun\b/.test(namesOf(text)))).toEqual([]);
+/** The store in a file is the executable's, on another driver. */
+test("the module's store in a file loads nothing of Bun and no package", () => {
+  const loaded = new Set(["database/sqlite/mod.ts"]);
+  for (const path of loaded) for (const load of sourceOf(path)?.loads ?? []) loaded.add(load.path);
+
+  const ours = [...loaded].filter((path) => path.endsWith(".ts"));
+  expect(ours.length).toBeGreaterThan(5);
+  expect(
+    [...loaded].filter((path) => !path.endsWith(".ts") && !/^node:|drizzle\//.test(path)),
+  ).toEqual([]);
+  expect(ours.filter((path) => /\bBun\b/.test(namesOf(sourceOf(path)?.text ?? "")))).toEqual([]);
 });
 
 function sourceOf(path: string) {
@@ -201,7 +201,7 @@ test("the program loads a command, a database and the framework only where they 
 
   const late = /^(?:elysia|@elysiajs\/.*|@sinclair\/typebox|drizzle-orm.*|server\/service\.ts)$/;
   expect([...loaded].filter((target) => late.test(target))).toEqual([]);
-  expect(loaded).toContain("database/sqlite/adapter.ts");
+  expect(loaded).toContain("database/sqlite/sqlite_adapter.ts");
 });
 
 /**
@@ -249,7 +249,7 @@ test("each Worker is built into the executable and into the package, and found f
   }
 });
 
-test.each(["mod.ts", "database/contract/mod.ts", "database/node_sqlite/mod.ts"])(
+test.each(["mod.ts", "database/contract/mod.ts", "database/sqlite/mod.ts"])(
   "%s only re-exports, by name",
   (path) => {
     const code = sourceOf(path)?.text.replace(/\/\*[\s\S]*?\*\//g, "") ?? "";

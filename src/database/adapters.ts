@@ -2,7 +2,7 @@ import { CommandError, PlantStoreError, reasonOf } from "../errors.ts";
 import type { DatabaseAdapter } from "./adapter.ts";
 import { PostgresFailure } from "./postgres/errors.ts";
 import type { PostgresUrl } from "./postgres/url.ts";
-import { sqliteAdapter } from "./sqlite/adapter.ts";
+import { sqliteAdapter } from "./sqlite/sqlite_adapter.ts";
 
 /** The adapter of a database, and where the database is. */
 export type DatabaseLocation =

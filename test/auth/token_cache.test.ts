@@ -6,8 +6,8 @@ import { tokenCache } from "../../src/auth/token_cache.ts";
 import { mintToken } from "../../src/auth/token_format.ts";
 import type { NewToken } from "../../src/auth/token_store.ts";
 import { memoryTokens } from "../../src/database/memory.ts";
-import { connect } from "../../src/database/sqlite/connection.ts";
-import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
+import { connect } from "../../src/database/sqlite/opening.ts";
+import { sqliteDatabase } from "../../src/database/sqlite/sqlite_database.ts";
 import { emptyDirectory } from "../support/program.ts";
 
 const CREATED = new Date("2026-01-01T00:00:00Z");

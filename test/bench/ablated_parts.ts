@@ -71,12 +71,12 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
     name: "batches as text",
     without: [
       change(
-        "database/sqlite/adapter.ts",
+        "database/sqlite/sqlite_adapter.ts",
         'send(encodeBatch(plants, timeoutMs)) as ReturnType<PlantStore["add"]>',
         'call("addPlants", plants, timeoutMs)',
       ),
       change(
-        "database/sqlite/worker.ts",
+        "database/sqlite/writer_worker.ts",
         "probe: () => database.plants.probe(),",
         "probe: () => database.plants.probe(),\n  addPlants: (plants: any[], timeoutMs: number) => database.plants.add(plants, { timeoutMs }),",
       ),
@@ -84,11 +84,11 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
   },
   {
     name: "look at the files after a commit",
-    without: [change("database/sqlite/database.ts", "requireSameFiles();", "")],
+    without: [change("database/sqlite/sqlite_database.ts", "requireSameFiles();", "")],
   },
   {
     name: "checkpoints",
-    without: [change("database/sqlite/database.ts", "checkpoint.schedule();", "")],
+    without: [change("database/sqlite/sqlite_database.ts", "checkpoint.schedule();", "")],
   },
   {
     name: "response checked by its schema",

@@ -4,9 +4,9 @@ import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 
 import { eventLoopTurn } from "../../src/async/timers.ts";
 import type { Io } from "../../src/commands/process.ts";
-import { connect } from "../../src/database/sqlite/connection.ts";
-import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
-import { addPlants } from "../../src/database/sqlite/plants.ts";
+import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
+import { connect } from "../../src/database/sqlite/opening.ts";
+import { addPlants } from "../../src/database/sqlite/pages.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";

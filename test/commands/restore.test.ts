@@ -11,9 +11,9 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 
-import { connect } from "../../src/database/sqlite/connection.ts";
-import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
-import { addPlants } from "../../src/database/sqlite/plants.ts";
+import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
+import { connect } from "../../src/database/sqlite/opening.ts";
+import { addPlants } from "../../src/database/sqlite/pages.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { executable } from "../support/executable.ts";

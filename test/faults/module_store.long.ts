@@ -83,7 +83,7 @@ describe.skipIf(skips)("the module's store in a file", () => {
 });
 
 /** The store as it is built, in a project that has installed it. */
-const STORE = "node_modules/plant-store/dist/module/database/node_sqlite/mod.js";
+const STORE = "node_modules/plant-store/dist/module/database/sqlite/mod.js";
 
 const CRASHES = scaled(5, 10);
 

@@ -62,7 +62,7 @@ test.each([
   [
     "a plant that is replaced by another one",
     REPLACE_ON_CONFLICT,
-    "test/database/sqlite/database.test.ts",
+    "test/database/sqlite/sqlite_database.test.ts",
     "",
   ],
   [

@@ -7,7 +7,7 @@ const change = (file: string, from: string, to: string): readonly [Mutation] => 
 
 /** Commits without waiting for the disk: the negative control of the power loss. */
 export const SYNCHRONOUS_NORMAL = change(
-  "database/sqlite/connection.ts",
+  "database/sqlite/opening.ts",
   'setPragma(client, "synchronous", "FULL", 2);',
   'setPragma(client, "synchronous", "NORMAL", 1);',
 );
@@ -38,7 +38,7 @@ export const SWAP_OUTCOMES = change(
 
 /** Lets a different plant take an id that is taken, as INSERT OR REPLACE does. */
 export const REPLACE_ON_CONFLICT = change(
-  "database/sqlite/plants.ts",
+  "database/sqlite/pages.ts",
   ".onConflictDoNothing()",
   ".onConflictDoUpdate({ target: plants.id, set: { name: sql`excluded.name`, tag: sql`excluded.tag` } })",
 );
@@ -59,17 +59,17 @@ export const CONTINUE_AFTER_FAILED_FSYNC = change(
 /** Lets SQLite make the checkpoint, which hides a failed fsync. */
 export const CHECKPOINT_INSIDE_SQLITE = [
   ...change(
-    "database/sqlite/connection.ts",
+    "database/sqlite/opening.ts",
     'setPragma(client, "wal_autocheckpoint", 0);',
     'setPragma(client, "wal_autocheckpoint", 1000);',
   ),
   // The Worker's own fsync of the file would fail, too, and end the server.
-  ...change("database/sqlite/worker.ts", "    checkpointWorker,\n", ""),
+  ...change("database/sqlite/writer_worker.ts", "    checkpointWorker,\n", ""),
 ];
 
 /** Takes what a server before left in the page cache for stored. */
 export const TRUST_PAGE_CACHE = change(
-  "database/sqlite/connection.ts",
+  "database/sqlite/opening.ts",
   "if (existsSync(unsyncedMarker(client.filename))) resetUnsyncedWal(client, client.filename);\n  else if (resetsWal) tryToResetWal(client, busyTimeoutMs);",
   "",
 );
@@ -96,14 +96,14 @@ export const SYNCHRONOUS_COMMIT_OFF = [
 
 /** No bug: the check beside a server begins after an hour. */
 export const LATE_CHECK = change(
-  "database/sqlite/reader.ts",
+  "database/sqlite/background.ts",
   "const DELAY_MS = 1_000;",
   "const DELAY_MS = 3_600_000;",
 );
 
 /** No bug: the check beside a server rests for a minute or more after its first step. */
 export const LONG_REST = change(
-  "database/sqlite/reader_worker.ts",
+  "database/sqlite/background_worker.ts",
   "const REST = { quiet: 4, writing: 99 };",
   "const REST = { quiet: 1_000_000, writing: 1_000_000 };",
 );

@@ -308,7 +308,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
         const program = source
           .replace(IMPORT_TEST, importTest)
           .replace("../../src/database/contract/mod.ts", "plant-store/testing")
-          .replace("../../src/database/node_sqlite/mod.ts", "plant-store/sqlite");
+          .replace("../../src/database/sqlite/mod.ts", "plant-store/sqlite");
         await project.write("sqlite_store.test.ts", program);
 
         const disk = join(project.path, `disk of ${name}`);

@@ -15,8 +15,8 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 
-import { connect } from "../../src/database/sqlite/connection.ts";
-import { corruptionMarker } from "../../src/database/sqlite/fail_stop.ts";
+import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
+import { connect } from "../../src/database/sqlite/opening.ts";
 import { markUnsynced } from "../../src/database/sqlite/wal.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { filesIn } from "../support/database_fixture.ts";

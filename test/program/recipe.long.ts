@@ -113,7 +113,7 @@ const TESTS = [
   "test/commands/import.test.ts",
   "test/database/contract",
   "test/database/memory.test.ts",
-  "test/database/sqlite/database.test.ts",
+  "test/database/sqlite/sqlite_database.test.ts",
   "test/database/sqlite/integrity.test.ts",
   "test/database/sqlite/worker_messages.test.ts",
   "test/database/postgres/database.test.ts",

@@ -1,4 +1,4 @@
-import type * as sqlite from "../../src/database/node_sqlite/mod.ts";
+import type * as sqlite from "../../src/database/sqlite/mod.ts";
 import type * as source from "../../src/mod.ts";
 import type { PlantStore } from "../../src/mod.ts";
 import { TOKEN } from "../support/client.ts";
@@ -58,7 +58,7 @@ export function underTest(address: string, stop: () => Promise<unknown>): void {
 
 /** The module's own store, which ends the process once it may acknowledge nothing more. */
 async function storeInFile(path: string) {
-  const url = new URL("database/node_sqlite/mod.js", MODULE);
+  const url = new URL("database/sqlite/mod.js", MODULE);
   const { sqliteStore } = (await import(url.href)) as typeof sqlite;
   const store = await sqliteStore(path);
   void store.failed.then(() => process.exit(1));

@@ -8,7 +8,7 @@ import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
 
 import { plantStoreContract } from "../../src/database/contract/mod.ts";
-import { type SqliteStore, sqliteStore } from "../../src/database/node_sqlite/mod.ts";
+import { type SqliteStore, sqliteStore } from "../../src/database/sqlite/mod.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "plant-store-"));
 process.on("exit", () => rmSync(directory, { recursive: true, force: true }));

@@ -1,7 +1,7 @@
 import { readdirSync } from "node:fs";
 
-import { connect } from "../../src/database/sqlite/connection.ts";
-import { sqliteDatabase } from "../../src/database/sqlite/database.ts";
+import { connect } from "../../src/database/sqlite/opening.ts";
+import { sqliteDatabase } from "../../src/database/sqlite/sqlite_database.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 

@@ -18,9 +18,8 @@ import { withAbort } from "../../async/deadline.ts";
 import { reasonOf } from "../../errors.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { connect } from "./connection.ts";
+import { checkFile, startReader } from "./background.ts";
 import { withDatabaseError } from "./errors.ts";
-import { requireUnmarked } from "./fail_stop.ts";
 import {
   asideOf,
   BESIDE,
@@ -31,7 +30,8 @@ import {
   requirePlace,
   walBytes,
 } from "./files.ts";
-import { checkFile, startReader } from "./reader.ts";
+import { requireUnmarked } from "./markers.ts";
+import { connect } from "./opening.ts";
 import { reasonOfCall } from "./worker_calls.ts";
 
 /**

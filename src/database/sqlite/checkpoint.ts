@@ -1,9 +1,9 @@
 import { withDeadline } from "../../async/deadline.ts";
 import type { DatabaseMetric } from "../database.ts";
+import type { Client } from "./bun_driver.ts";
 import type { CheckpointApi } from "./checkpoint_worker.ts";
-import type { Client } from "./client.ts";
-import type { FailStop } from "./fail_stop.ts";
 import { walBytes } from "./files.ts";
+import type { FailStop } from "./markers.ts";
 import { workerCalls } from "./worker_calls.ts";
 
 /**

@@ -1,10 +1,10 @@
 // The Worker that moves pages from the WAL into the database while the writer's Worker adds plants.
 import { fdatasyncSync, openSync } from "node:fs";
 
-import type { Client } from "./client.ts";
-import { connect } from "./connection.ts";
+import type { Client } from "./bun_driver.ts";
 import { FailedSyncError } from "./errors.ts";
-import { closeWithoutCheckpoint, type FailStop, failStopOf } from "./fail_stop.ts";
+import { closeWithoutCheckpoint, type FailStop, failStopOf } from "./markers.ts";
+import { connect } from "./opening.ts";
 import { reportFailure, serveCalls } from "./worker_calls.ts";
 
 let opened: { client: Client; failStop: FailStop; pass: () => void } | undefined;

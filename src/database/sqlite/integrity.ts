@@ -1,7 +1,7 @@
 import { INT64_MAX, INT64_MIN, isRequired, PLANT_FIELDS } from "../../plant/plant.ts";
-import type { Client } from "./client.ts";
+import type { Client } from "./bun_driver.ts";
+import { numberFrom } from "./driver.ts";
 import { CorruptError, corruptionIn } from "./errors.ts";
-import { numberFrom } from "./sql_client.ts";
 
 /**
  * Looks for corruption in a time that does not depend on the number of plants. Reads the pages from

@@ -5,7 +5,7 @@ import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" wi
 import tokenScopes from "../../../drizzle/sqlite/0002_token_scopes.sql" with { type: "text" };
 import journal from "../../../drizzle/sqlite/meta/_journal.json" with { type: "json" };
 import { DatabaseError } from "../database.ts";
-import { numberFrom, type SqlClient, transaction } from "./sql_client.ts";
+import { numberFrom, type SqlClient, transaction } from "./driver.ts";
 
 /** The migrations of drizzle-kit by journal tag, embedded: the executable has no folder to read. */
 const SQL: Readonly<Record<string, string>> = {

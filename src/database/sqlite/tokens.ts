@@ -9,7 +9,7 @@ import {
   type TokenStore,
   type TokenUse,
 } from "../../auth/token_store.ts";
-import type { Client } from "./client.ts";
+import type { Client } from "./bun_driver.ts";
 import { tokenRevision, tokens } from "./schema.ts";
 import { allTokens, PAGE_TOKENS } from "./worker_messages.ts";
 

@@ -1,8 +1,8 @@
 import { rmSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
+import { firstRow, type SqlClient } from "./driver.ts";
 import { createPrivateFile, databaseFile, walBytes } from "./files.ts";
-import { firstRow, type SqlClient } from "./sql_client.ts";
 
 /**
  * A file beside a database, `plants.db-unsynced`: an fsync of the database or of its WAL failed,

@@ -2,8 +2,8 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { statSync } from "node:fs";
 
 import type { Database } from "../../../src/database/database.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
 import { type Checkpoint, nextCheckpoint } from "../../../src/database/sqlite/checkpoint.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);

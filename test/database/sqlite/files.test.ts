@@ -16,10 +16,10 @@ import {
 import { join } from "node:path";
 
 import { DatabaseError } from "../../../src/database/database.ts";
-import { openSqliteWorker, sqliteAdapter } from "../../../src/database/sqlite/adapter.ts";
-import { connect } from "../../../src/database/sqlite/connection.ts";
-import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
-import { addPlants, openPlants } from "../../../src/database/sqlite/plants.ts";
+import { connect } from "../../../src/database/sqlite/opening.ts";
+import { addPlants, openPlants } from "../../../src/database/sqlite/pages.ts";
+import { openSqliteWorker, sqliteAdapter } from "../../../src/database/sqlite/sqlite_adapter.ts";
+import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
 import { skipped } from "../../support/missing.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -30,8 +30,8 @@ const ACCESSES = ["create", "write", "read"] as const;
 
 /** What a script in another process begins with. */
 const PRELUDE = `
-  import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/connection.ts"))};
-  import { addPlants } from ${JSON.stringify(join(ROOT, "src/database/sqlite/plants.ts"))};
+  import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/opening.ts"))};
+  import { addPlants } from ${JSON.stringify(join(ROOT, "src/database/sqlite/pages.ts"))};
   const [, path, access] = process.argv;`;
 
 /** Runs a script in another process, which is ended if it hangs. Returns what it prints. */

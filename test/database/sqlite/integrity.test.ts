@@ -1,11 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 
-import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
-import { connect } from "../../../src/database/sqlite/connection.ts";
 import { corruptionIn } from "../../../src/database/sqlite/errors.ts";
 import { checkIntegrity } from "../../../src/database/sqlite/integrity.ts";
-import { addPlants } from "../../../src/database/sqlite/plants.ts";
+import { connect } from "../../../src/database/sqlite/opening.ts";
+import { addPlants } from "../../../src/database/sqlite/pages.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";

@@ -1,13 +1,13 @@
 import { ADD_SHARE } from "../adapter.ts";
 import { type Database, keysetPages } from "../database.ts";
+import type { Client } from "./bun_driver.ts";
 import { checkpointer, type CheckpointerOptions, checkpointMetrics } from "./checkpoint.ts";
-import type { Client } from "./client.ts";
-import { BUSY_TIMEOUT_MS } from "./connection.ts";
+import { retryWhileLocked } from "./driver.ts";
 import { CorruptError, isLocked } from "./errors.ts";
-import { closeWithoutCheckpoint, failStopOf } from "./fail_stop.ts";
 import { sameFilesCheck } from "./files.ts";
-import { addPlants, readPage } from "./plants.ts";
-import { retryWhileLocked } from "./sql_client.ts";
+import { closeWithoutCheckpoint, failStopOf } from "./markers.ts";
+import { BUSY_TIMEOUT_MS } from "./opening.ts";
+import { addPlants, readPage } from "./pages.ts";
 import { type SqliteTokens, sqliteTokens } from "./tokens.ts";
 
 /** A SQLite database on this thread. */

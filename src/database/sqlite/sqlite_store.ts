@@ -5,16 +5,16 @@ import { PlantStoreError, reasonOf } from "../../errors.ts";
 import { type NewPlant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
 import { ADD_SHARE } from "../adapter.ts";
 import { type AddOutcome, DatabaseError, type PlantStore } from "../database.ts";
-import { databaseFile, requireDatabaseFile, sameFilesCheck } from "../sqlite/files.ts";
-import { hasOurTables, lastMigration, migrate, NEWEST } from "../sqlite/migrations.ts";
-import { retryWhileLocked, setPragma, type SqlClient, transaction } from "../sqlite/sql_client.ts";
+import { retryWhileLocked, setPragma, type SqlClient, transaction } from "./driver.ts";
+import { databaseFile, requireDatabaseFile, sameFilesCheck } from "./files.ts";
+import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
 import {
   closeLeavingWal,
   markUnsynced,
   resetUnsyncedWal,
   resetWal,
   unsyncedMarker,
-} from "../sqlite/wal.ts";
+} from "./wal.ts";
 
 /** Plants in a file of SQLite. */
 export interface SqliteStore extends PlantStore {

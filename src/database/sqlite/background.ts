@@ -1,7 +1,7 @@
 import type { ReadOptions, ServingOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
+import type { ReaderApi } from "./background_worker.ts";
 import { identityOf } from "./files.ts";
-import type { ReaderApi } from "./reader_worker.ts";
 import { reasonOfCall, workerCalls } from "./worker_calls.ts";
 
 /**
@@ -9,7 +9,7 @@ import { reasonOfCall, workerCalls } from "./worker_calls.ts";
  * until it is terminated.
  */
 export function startReader(onProgress?: ReadOptions["onProgress"]) {
-  const worker = new Worker(new URL("./reader_worker.js", import.meta.url));
+  const worker = new Worker(new URL("./background_worker.js", import.meta.url));
   return workerCalls<ReaderApi>(worker, { onEvent: onProgress });
 }
 

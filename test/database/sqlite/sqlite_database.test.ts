@@ -1,9 +1,9 @@
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 
 import type { Database } from "../../../src/database/database.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/adapter.ts";
-import { connect } from "../../../src/database/sqlite/connection.ts";
-import { sqliteDatabase } from "../../../src/database/sqlite/database.ts";
+import { connect } from "../../../src/database/sqlite/opening.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
+import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 

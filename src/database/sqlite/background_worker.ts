@@ -1,12 +1,12 @@
 // The Worker that reads a whole file, to check or to copy it: SQLite blocks the thread for as long.
 import { withDeadline } from "../../async/deadline.ts";
 import type { CheckResult, Progress } from "../adapter.ts";
-import { Client } from "./client.ts";
-import { connect } from "./connection.ts";
+import { Client } from "./bun_driver.ts";
+import { numberFrom } from "./driver.ts";
 import { corruptionIn } from "./errors.ts";
 import { identityOf } from "./files.ts";
 import { checkIntegrity } from "./integrity.ts";
-import { numberFrom } from "./sql_client.ts";
+import { connect } from "./opening.ts";
 import { emit, serveCalls } from "./worker_calls.ts";
 
 /**

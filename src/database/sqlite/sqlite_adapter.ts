@@ -5,14 +5,14 @@ import { withAbort } from "../../async/deadline.ts";
 import { ConfigError } from "../../errors.ts";
 import type { DatabaseAdapter, ReadOptions, ServingOptions } from "../adapter.ts";
 import { type Database, DatabaseError, type PlantStore } from "../database.ts";
+import { backgroundCheck, checkFile } from "./background.ts";
 import { checkpointMetrics } from "./checkpoint.ts";
 import { withDatabaseError } from "./errors.ts";
-import { corruptionMarker } from "./fail_stop.ts";
 import { warningsOf } from "./files.ts";
-import { backgroundCheck, checkFile } from "./reader.ts";
-import type { WorkerApi } from "./worker.ts";
+import { corruptionMarker } from "./markers.ts";
 import { deserializeError, type SerializedError, workerCalls } from "./worker_calls.ts";
 import { allTokens, decodeOutcomes, encodeBatch } from "./worker_messages.ts";
+import type { WorkerApi } from "./writer_worker.ts";
 
 /** The adapter of a SQLite database. Loads what a server does not need only when it is used. */
 export function sqliteAdapter(path: string): DatabaseAdapter {
@@ -29,7 +29,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
       return database;
     },
 
-    openPlants: async () => (await import("./plants.ts")).openPlants(path),
+    openPlants: async () => (await import("./pages.ts")).openPlants(path),
     // May write: a database of an older version has to be migrated first.
     openTokens: () => openHere(path, "write"),
 
@@ -62,13 +62,16 @@ export async function openSqliteWorker(
 
   // Inside the executable the URL of every file is in the root, where `--root` of the build puts
   // the Worker.
-  const worker = workerCalls<WorkerApi>(new Worker(new URL("./worker.js", import.meta.url)), {
-    decode: decodeOutcomes,
-    onEvent(checkpointError: SerializedError) {
-      failures++;
-      onWarning("Checkpoint failed", deserializeError(checkpointError));
+  const worker = workerCalls<WorkerApi>(
+    new Worker(new URL("./writer_worker.js", import.meta.url)),
+    {
+      decode: decodeOutcomes,
+      onEvent(checkpointError: SerializedError) {
+        failures++;
+        onWarning("Checkpoint failed", deserializeError(checkpointError));
+      },
     },
-  });
+  );
   const { call, send } = worker;
 
   await call("open", path).catch((error) => {
@@ -99,7 +102,7 @@ export async function openSqliteWorker(
 
     // With another connection, on this thread: no server reads plants.
     async *pages() {
-      const { openPlants } = await import("./plants.ts");
+      const { openPlants } = await import("./pages.ts");
       await using reader = openPlants(path);
       yield* reader.pages();
     },
@@ -119,8 +122,8 @@ export async function openSqliteWorker(
 
 /** Opens a database on this thread. */
 async function openHere(path: string, access: "create" | "write"): Promise<Database> {
-  const { connect } = await import("./connection.ts");
-  const { sqliteDatabase } = await import("./database.ts");
+  const { connect } = await import("./opening.ts");
+  const { sqliteDatabase } = await import("./sqlite_database.ts");
   return sqliteDatabase(connect(path, { access }));
 }
 

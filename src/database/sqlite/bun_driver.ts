@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 
-import type { SqlClient } from "./sql_client.ts";
+import type { SqlClient } from "./driver.ts";
 
 /** "Database" is our port: everywhere in this room, the class of bun:sqlite is the client. */
 export class Client extends Database implements SqlClient {

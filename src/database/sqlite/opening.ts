@@ -3,13 +3,13 @@ import { existsSync } from "node:fs";
 
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { Client } from "./client.ts";
+import { Client } from "./bun_driver.ts";
+import { setPragma } from "./driver.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
-import { closeWithoutCheckpoint, requireUnmarked } from "./fail_stop.ts";
 import { databaseFile, requireFiles } from "./files.ts";
 import { checkOnOpening } from "./integrity.ts";
+import { closeWithoutCheckpoint, requireUnmarked } from "./markers.ts";
 import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
-import { setPragma } from "./sql_client.ts";
 import { markUnsynced, resetUnsyncedWal, resetWal, unsyncedMarker } from "./wal.ts";
 
 /** How long a command waits for the lock of another process, in milliseconds. */

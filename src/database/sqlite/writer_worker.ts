@@ -1,8 +1,8 @@
 // The Worker that holds the connection: it may hang in an fsync, and the server's own thread may
 // not.
 import { startCheckpointWorker } from "./checkpoint.ts";
-import { connect } from "./connection.ts";
-import { type SqliteDatabase, sqliteDatabase } from "./database.ts";
+import { connect } from "./opening.ts";
+import { type SqliteDatabase, sqliteDatabase } from "./sqlite_database.ts";
 import type { SqliteTokens } from "./tokens.ts";
 import { emit, reportFailure, serializeError, serveCalls } from "./worker_calls.ts";
 import { decodeBatch, encodeOutcomes } from "./worker_messages.ts";

@@ -1,7 +1,7 @@
 import { renameSync, rmSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
-import { Client } from "./client.ts";
+import { Client } from "./bun_driver.ts";
 import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
 import { createPrivateFile, databaseFile, identityOf, readTrusted } from "./files.ts";
 import { closeLeavingWal, markUnsynced } from "./wal.ts";

@@ -17,10 +17,10 @@ import {
   PAGE_PLANTS,
   PAGE_TEXT,
 } from "../database.ts";
-import type { Client } from "./client.ts";
-import { connect } from "./connection.ts";
+import type { Client } from "./bun_driver.ts";
 import { corruptionIn, withDatabaseError } from "./errors.ts";
-import { corruptionMarker } from "./fail_stop.ts";
+import { corruptionMarker } from "./markers.ts";
+import { connect } from "./opening.ts";
 import { plants } from "./schema.ts";
 
 const { placeholder } = sql;
