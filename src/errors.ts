@@ -128,10 +128,12 @@ export function statusOf(code: ErrorCode): number {
   return Math.floor(ERRORS[code].error / 10);
 }
 
-/** The parts of an error for the log only. */
+/** The parts of an error beyond its message, for the log. */
 export interface PlantStoreErrorOptions extends ErrorOptions {
-  /** Why credentials were refused, in words. */
+  /** Why credentials were refused, or could not be checked, in words. */
   readonly reason?: string;
+  /** The scope that the token would need: the one part that its client hears. */
+  readonly scope?: string | undefined;
 }
 
 /**
@@ -156,8 +158,10 @@ export class PlantStoreError extends Error {
   override readonly name = "PlantStoreError";
   /** The cause, from the closed list. */
   readonly code: ErrorCode;
-  /** Why credentials were refused, in words for the log only. */
+  /** Why credentials were refused, or could not be checked, in words for the log only. */
   readonly reason: string | undefined;
+  /** The scope that the token would need (RFC 6750, section 3). */
+  readonly scope: string | undefined;
 
   /**
    * Recognises an error by its name and code: a program may have two copies of this module, and the
@@ -185,6 +189,7 @@ export class PlantStoreError extends Error {
     engine.stackTraceLimit = stackTraceLimit;
     this.code = code;
     this.reason = options.reason;
+    this.scope = options.scope;
   }
 }
 

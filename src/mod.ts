@@ -5,7 +5,14 @@
  * @module
  */
 export { type AppOptions, createApp, type RenderMetrics } from "./http/app.ts";
-export { type Authenticate, type Scope, SCOPES, type Verdict } from "./auth/authenticate.ts";
+export {
+  type Authenticate,
+  type Caller,
+  type Lack,
+  type Scope,
+  SCOPES,
+  type Verdict,
+} from "./auth/authenticate.ts";
 export type { Commit } from "./group_commit/batch.ts";
 export { memoryStore, memoryTokens } from "./database/memory.ts";
 export { staticTokens } from "./auth/static_tokens.ts";

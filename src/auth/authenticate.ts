@@ -13,24 +13,62 @@ export const SCOPES = ["write", "metrics"] as const;
 /** One of {@linkcode SCOPES}. */
 export type Scope = (typeof SCOPES)[number];
 
-/** What the bearer of a token may do, or why it may do nothing. */
-export type Verdict =
+/** Whose token it is. */
+export interface Caller {
+  /**
+   * The name of a stored token, `static:` and the place of a static one in its list, or the `sub` of
+   * a JWT, which may be personal data, or empty. Unique among the callers of an issuer.
+   */
+  readonly subject: string;
+
+  /** The `iss` of a JWT. @default the token is the server's own */
+  readonly issuer?: string | undefined;
+}
+
+/** What the bearer of a token may do, and who that is. */
+export interface Accepted extends Caller {
+  readonly ok: true;
+
   /** Anything outside of the scopes is refused with 403. */
-  | { readonly ok: true; readonly scopes: ReadonlySet<Scope> }
-  /** The reason is for the log only, and contains no part of the token. */
-  | { readonly ok: false; readonly reason: string };
+  readonly scopes: ReadonlySet<Scope>;
+
+  /**
+   * What the token would need for more scopes, if its issuer has other words for it than these.
+   * @default the scope itself
+   */
+  readonly lacks?: Lack | undefined;
+}
+
+/** Why a valid token may not do what it is used for. */
+export interface Lack {
+  /** Such as `the required scope "plants:write"`. For the client and the log. */
+  readonly what: string;
+  /** The scope to ask the issuer for (RFC 6749, section 3.3). @default none */
+  readonly scope?: string | undefined;
+}
+
+/** Why a token is refused with 401. */
+export interface Refused {
+  readonly ok: false;
+  /** For the log only. Quotes of a token no more than claims that its issuer has signed. */
+  readonly reason: string;
+}
+
+/** What the bearer of a token may do, or why it may do nothing. */
+export type Verdict = Accepted | Refused;
 
 /**
- * The port that validates tokens: what may the bearer of this one do now? It returns a promise only
- * if it has to wait. It throws or rejects only with a `PlantStoreError` `queue_full`, if too many
- * tokens wait to be verified.
+ * The port that validates tokens: who is the bearer of this one, and what may they do now? It
+ * returns a promise only if it has to wait. It throws or rejects only with a `PlantStoreError`
+ * `queue_full`, if it cannot tell now: too many tokens wait to be verified, or the keys to verify
+ * them are unavailable.
  *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
  * import type { Authenticate, Verdict } from "plant-store";
  *
- * const scraper: Verdict = { ok: true, scopes: new Set(["metrics"]) };
+ * const scraper: Verdict = { ok: true, scopes: new Set(["metrics"]), subject: "scraper" };
  * const tenants = new Map([["a-token-of-the-scraper", scraper]]);
  * const unknown: Verdict = { ok: false, reason: "unknown" };
  * const authenticate: Authenticate = (token) => tenants.get(token) ?? unknown;
@@ -41,17 +79,20 @@ export type Verdict =
 export type Authenticate = (token: string) => Verdict | Promise<Verdict>;
 
 /**
- * The verdict on a token with these scopes. It allocates: make it once for each token, not for each
- * request.
+ * The verdict on a token of a caller, with these scopes. It allocates: make it once for each token,
+ * not for each request.
+ *
+ * @param scopes @default all of them
  */
-export function accepted(scopes: readonly Scope[]): Verdict {
-  return { ok: true, scopes: new Set(scopes) };
+export function accepted(subject: string, scopes: readonly Scope[] = SCOPES): Accepted {
+  const isAll = SCOPES.every((scope) => scopes.includes(scope));
+  return { ok: true, scopes: isAll ? EVERY_SCOPE : new Set(scopes), subject };
 }
 
-/** The verdict on a token that may do everything. */
-export const ACCEPTED = accepted(SCOPES);
+/** One set for the verdicts on all tokens that may do everything. */
+const EVERY_SCOPE: ReadonlySet<Scope> = new Set(SCOPES);
 
 /** The verdict on a token that is refused for this reason. */
-export function refused(reason: string): Verdict {
+export function refused(reason: string): Refused {
   return { ok: false, reason };
 }

@@ -13,7 +13,7 @@ import {
 
 import { semaphore } from "../async/semaphore.ts";
 import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
-import { ACCEPTED, accepted, type Authenticate, refused, type Verdict } from "./authenticate.ts";
+import { accepted, type Authenticate, refused, type Verdict } from "./authenticate.ts";
 import { sha256 } from "./sha256.ts";
 import { MAX_TOKEN_LENGTH } from "./token_format.ts";
 
@@ -148,7 +148,7 @@ export function jwtAuthenticator(options: JwtOptions): Authenticate {
       const verifySignature = () => jwtVerify(token, found.key, { ...rules, currentDate: clock() });
       const { payload } = await withPermit(verifySignature).finally(() => verifying--);
 
-      const verdict = isGranted(payload, scope) ? ACCEPTED : WITHOUT_SCOPES;
+      const verdict = verdictOn(payload, { issuer, scope });
       const expiresAt = ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000;
       remember(found.remembered, digest, { verdict, expiresAt });
       return verdict;
@@ -240,7 +240,17 @@ const MAX_WAITING = 1_000;
 
 const CLOCK_SKEW_SECONDS = 30;
 
-const WITHOUT_SCOPES = accepted([]);
+/** The verdict on the claims of a token whose signature is good. */
+function verdictOn(
+  payload: JWTPayload,
+  { issuer, scope }: Pick<JwtOptions, "issuer" | "scope">,
+): Verdict {
+  const subject = typeof payload.sub === "string" ? payload.sub : "";
+  if (isGranted(payload, scope)) return { ...accepted(subject), issuer };
+
+  const lacks = { what: `the required scope "${scope}"`, scope };
+  return { ...accepted(subject, []), issuer, lacks };
+}
 
 function tooMany(what: string): PlantStoreError {
   return new PlantStoreError(

@@ -1,4 +1,4 @@
-import { ACCEPTED, type Authenticate, refused } from "./authenticate.ts";
+import { type Accepted, accepted, type Authenticate, refused } from "./authenticate.ts";
 import { sha256 } from "./sha256.ts";
 import { isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./token_format.ts";
 
@@ -26,11 +26,25 @@ export function staticTokens(tokens: readonly string[]): Authenticate {
   if (tokens.length === 0) throw new TypeError("Cannot use static tokens: expected at least one");
   requireStaticTokens(tokens);
 
-  const accepted = new Set(tokens.map((token) => sha256(token, "base64")));
+  const verdicts = new Map(
+    tokens
+      .map((token, index) => [sha256(token, "base64"), staticVerdict(index)] as const)
+      // The first of equal tokens counts.
+      .toReversed(),
+  );
 
   return (token) => {
     if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
-    if (accepted.has(sha256(token, "base64"))) return ACCEPTED;
-    return refused(isMistyped(token) ? "mistyped" : "unknown");
+    const verdict = verdicts.get(sha256(token, "base64"));
+    return verdict ?? refused(isMistyped(token) ? "mistyped" : "unknown");
   };
+}
+
+/**
+ * The verdict on a static token. No stored token's name has a colon.
+ *
+ * @param index Its place in the list, from 0.
+ */
+export function staticVerdict(index: number): Accepted {
+  return accepted(`static:${index + 1}`);
 }

@@ -1,5 +1,6 @@
-import { ACCEPTED, accepted, refused, SCOPES, type Verdict } from "./authenticate.ts";
+import { accepted, refused, type Verdict } from "./authenticate.ts";
 import { sha256 } from "./sha256.ts";
+import { staticVerdict } from "./static_tokens.ts";
 import { digestKey, isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./token_format.ts";
 import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
 
@@ -45,6 +46,10 @@ export async function tokenCache(
 
   /** A static token may be stored as well: if it was ever revoked, it stays refused. */
   const digests = staticTokens.map((token) => sha256(token));
+  const statics = digests
+    .map((digest, index) => [digestKey(digest), staticToken(index)] as const)
+    // The first of equal tokens counts.
+    .toReversed();
 
   /** The revision of the tokens when they were read, and when that was. */
   let revision: string | undefined;
@@ -100,7 +105,7 @@ export async function tokenCache(
       if (current === revision && time >= readAt) return;
 
       const stored = await store.list({ endedSince: new Date(time - ENDED_MS), digests });
-      known = new Map(digests.map((digest) => [digestKey(digest), STATIC_TOKEN]));
+      known = new Map(statics);
       for (const record of stored) known.set(digestKey(record.digest), cachedToken(record));
 
       readAt = time;
@@ -151,18 +156,16 @@ interface CachedToken {
 }
 
 /** Its uses are not recorded. */
-const STATIC_TOKEN: CachedToken = {
-  name: "",
-  verdict: ACCEPTED,
-  isRevoked: false,
-  expiresAt: Infinity,
-  usedAt: Infinity,
-};
+function staticToken(index: number): CachedToken {
+  const verdict = staticVerdict(index);
+  const name = verdict.subject;
+  return { name, verdict, isRevoked: false, expiresAt: Infinity, usedAt: Infinity };
+}
 
 function cachedToken({ name, scopes, revokedAt, expiresAt, lastUsedAt }: TokenRecord): CachedToken {
   return {
     name,
-    verdict: SCOPES.every((scope) => scopes.includes(scope)) ? ACCEPTED : accepted(scopes),
+    verdict: accepted(name, scopes),
     isRevoked: revokedAt !== null,
     expiresAt: expiresAt?.getTime() ?? Infinity,
     usedAt: lastUsedAt?.getTime() ?? 0,

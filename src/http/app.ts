@@ -1,6 +1,6 @@
 import { Elysia } from "elysia";
 
-import type { Authenticate, Scope } from "../auth/authenticate.ts";
+import type { Authenticate, Caller, Scope } from "../auth/authenticate.ts";
 import { DEFAULT_LIMITS, requireNumber } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { bearerGuard } from "./bearer_guard.ts";
@@ -133,7 +133,8 @@ export function createApp(options: AppOptions) {
   if (docsFiles !== undefined) app.use(docs(docsFiles));
 
   // Routes above are public, routes below need a token.
-  app.use(bearerGuard(options.authenticate, REQUIRED_SCOPES));
+  const callers = new WeakMap<Request, Caller>();
+  app.use(bearerGuard(options.authenticate, REQUIRED_SCOPES, callers));
   if (renderMetrics !== undefined) {
     const type = "text/plain; version=0.0.4; charset=utf-8";
     const init = { headers: { "content-type": type, "x-content-type-options": "nosniff" } };
@@ -155,6 +156,7 @@ export function createApp(options: AppOptions) {
     handle,
     methods,
     observer,
+    callers,
     cors,
     maxBodyBytes,
     clientAddress,

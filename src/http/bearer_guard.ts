@@ -2,7 +2,7 @@ import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
 
 import { withDeadline } from "../async/deadline.ts";
-import type { Authenticate, Scope, Verdict } from "../auth/authenticate.ts";
+import type { Authenticate, Caller, Scope, Verdict } from "../auth/authenticate.ts";
 import { PlantStoreError } from "../errors.ts";
 
 /**
@@ -12,11 +12,13 @@ import { PlantStoreError } from "../errors.ts";
  * bearer plugin reads the header only where it is registered first.
  *
  * @param requiredScopes The scope that each path needs. A path that is not listed returns 403.
+ * @param callers Gets whose token a request came with, if that is accepted.
  * @throws {PlantStoreError} `missing_credentials`, `invalid_credentials` or `insufficient_scope`.
  */
 export function bearerGuard(
   authenticate: Authenticate,
   requiredScopes: Readonly<Record<string, Scope>>,
+  callers: Callers,
 ) {
   // Elysia guesses from a hook's source text whether to await it: it awaits a call after a
   // `return`. It copies what a hook resolves to into the context, which costs more than the check:
@@ -27,24 +29,35 @@ export function bearerGuard(
       const {
         headers,
         path,
+        request,
         bearer: found,
       } = context as typeof context & { readonly bearer?: string };
-      return requireAccepted(
-        authenticate(tokenOf(headers["authorization"], found)),
-        requiredScopes[path],
-      );
+      return requireAccepted(authenticate(tokenOf(headers["authorization"], found)), {
+        scope: requiredScopes[path],
+        request,
+        callers,
+      });
     });
 }
+
+/** Whose token each request came with. A request that is over is forgotten. */
+export type Callers = Pick<WeakMap<Request, Caller>, "get" | "set">;
 
 /**
  * How long `authenticate` may take, in milliseconds: longer than fetching the keys of a provider.
  */
 const TIMEOUT_MS = 10_000;
 
+interface Required {
+  readonly scope: Scope | undefined;
+  readonly request: Request;
+  readonly callers: Callers;
+}
+
 /** Returns a promise only for a promise: a cached token needs none. */
 function requireAccepted(
   verdict: Verdict | Promise<Verdict>,
-  scope: Scope | undefined,
+  required: Required,
 ): void | Promise<void> {
   if (verdict instanceof Promise) {
     const onTimeout = () => {
@@ -54,20 +67,20 @@ function requireAccepted(
       );
     };
     return withDeadline(verdict, TIMEOUT_MS, onTimeout).then((settled) =>
-      requireAccepted(settled, scope),
+      requireAccepted(settled, required),
     );
   }
 
   if (!verdict.ok) throw invalidCredentials(verdict.reason);
 
+  const { scope, request, callers } = required;
+  callers.set(request, verdict);
+
   if (scope === undefined || !verdict.scopes.has(scope)) {
     // RFC 6750, section 3.1.
-    const needed = `scope "${scope}"`;
-    throw new PlantStoreError(
-      "insufficient_scope",
-      `the token does not have the required ${needed}`,
-      { reason: `no ${needed}` },
-    );
+    const { lacks = { what: `the required scope "${scope}"`, scope } } = verdict;
+    const reason = `the token does not have ${lacks.what}`;
+    throw new PlantStoreError("insufficient_scope", reason, { reason, scope: lacks.scope });
   }
 }
 

@@ -1,3 +1,4 @@
+import type { Caller } from "../auth/authenticate.ts";
 import type { PlantStoreError } from "../errors.ts";
 
 /** What logs may contain of a request: no token and no body. */
@@ -16,6 +17,8 @@ export interface CompletedRequest extends ObservedRequest {
   readonly status: number;
   /** From the request's headers to the response, in milliseconds. */
   readonly durationMs: number;
+  /** Whose token it came with, if that was accepted. The subject of a JWT may be personal data. */
+  readonly caller?: Caller | undefined;
 }
 
 /**

@@ -1,4 +1,5 @@
 import { type ErrorCode, ERRORS, PlantStoreError, statusOf } from "../errors.ts";
+import type { Callers } from "./bearer_guard.ts";
 import { hasUnreadBody } from "./body.ts";
 import type { Cors } from "./cors.ts";
 import type { Observer } from "./observer.ts";
@@ -40,8 +41,15 @@ export function successResponse(body: unknown): Response | undefined {
 }
 
 /** The response to a request that failed: the contract's Error, with the headers of its cause. */
-export function errorResponse({ code, message }: PlantStoreError): Response {
-  return Response.json({ error: ERRORS[code].error, message }, FAILURE[code]);
+export function errorResponse({ code, message, scope }: PlantStoreError): Response {
+  const response = Response.json({ error: ERRORS[code].error, message }, FAILURE[code]);
+
+  // RFC 6750, section 3.
+  if (scope !== undefined) {
+    const challenge = `${response.headers.get("www-authenticate")}, scope="${scope}"`;
+    response.headers.set("www-authenticate", challenge);
+  }
+  return response;
 }
 
 /** What {@linkcode respond} needs. */
@@ -54,6 +62,7 @@ export interface RespondOptions {
   /** The methods of each path that exists. */
   readonly methods: ReadonlyMap<string, readonly string[]>;
   readonly observer: Observer;
+  readonly callers: Callers;
   readonly cors: Cors | undefined;
   /** The maximum size of a body, in bytes. */
   readonly maxBodyBytes: number;
@@ -73,7 +82,7 @@ export interface RespondOptions {
 export function respond(
   options: RespondOptions,
 ): (request: Request) => Response | Promise<Response> {
-  const { handle, observer, cors, maxBodyBytes, isShuttingDown } = options;
+  const { handle, observer, callers, cors, maxBodyBytes, isShuttingDown } = options;
 
   return (request) => {
     const startedAt = performance.now();
@@ -98,6 +107,7 @@ export function respond(
         durationMs: performance.now() - startedAt,
         requestId,
         clientAddress,
+        caller: callers.get(request),
       });
       return response;
     };

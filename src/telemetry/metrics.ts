@@ -23,6 +23,7 @@ export function createMetrics() {
 
   // Every outcome is there from the start: a rate needs the zero before the first conflict.
   const plants = { added: 0, present: 0, conflict: 0 };
+  const byToken = new Map<string, number>();
   const batches = histogram(BUCKETS_PLANTS);
   const commits = histogram(BUCKETS_S);
 
@@ -30,12 +31,17 @@ export function createMetrics() {
   const registered: (() => string[])[] = [];
 
   return {
-    countResponse({ path, method, status, durationMs }: CompletedRequest): void {
+    countResponse({ path, method, status, durationMs, caller }: CompletedRequest): void {
       const labels = { path, method, status };
       const key = `${path} ${method} ${status}`;
       requests.getOrInsertComputed(key, () => ({ labels, value: 0 })).value++;
 
       durations.getOrInsertComputed(path, () => histogram(BUCKETS_S)).observe(durationMs / 1_000);
+
+      if (caller !== undefined && status === 200 && path === "/plants") {
+        const token = tokenLabel(caller, byToken);
+        byToken.set(token, (byToken.get(token) ?? 0) + 1);
+      }
     },
 
     countCommit({ outcomes, durationMs }: Commit): void {
@@ -71,6 +77,12 @@ export function createMetrics() {
           "counter",
           byOutcome,
         ),
+        metric(
+          "plant_store_plants_by_token_total",
+          "Plants that returned 200, retries too, by the name of the stored token",
+          "counter",
+          Array.from(byToken, ([token, value]) => ({ labels: { token }, value })),
+        ),
         metric("plant_store_batch_plants", "Plants a commit", "histogram", batches.samples()),
         metric(
           "plant_store_commit_duration_seconds",
@@ -97,6 +109,21 @@ export function createMetrics() {
       return [...processMetrics(), ...ofPlants, ...ofRequests, ...others].join("\n");
     },
   };
+}
+
+/** How many tokens have a label of their own: a label is a time series for good. */
+const MAX_TOKENS = 100;
+
+/**
+ * The label of a caller's token. The subject of a JWT may be personal data, and there may be any
+ * number of them: JWTs count as `other`.
+ */
+function tokenLabel(
+  { subject, issuer }: NonNullable<CompletedRequest["caller"]>,
+  known: ReadonlyMap<string, number>,
+): string {
+  const isNamed = issuer === undefined && (known.has(subject) || known.size < MAX_TOKENS);
+  return isNamed ? subject : "other";
 }
 
 /** One line of a metric. */

@@ -40,7 +40,7 @@ export function createObserver(
       tracing?.onResponse(completed);
       if (!accessLog) return;
 
-      const { method, path, status, requestId, clientAddress } = completed;
+      const { method, path, status, requestId, clientAddress, caller } = completed;
       const durationMs = Math.round(completed.durationMs * 1_000) / 1_000;
       log.info("Request completed", {
         method,
@@ -49,6 +49,8 @@ export function createObserver(
         durationMs,
         requestId,
         client: clientAddress(),
+        subject: caller?.subject,
+        issuer: caller?.issuer,
       });
     },
 

@@ -100,7 +100,7 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
      * Gives the span of the current request its name, attributes and status. The error of a client
      * is not an error of the span (https://opentelemetry.io/docs/specs/semconv/http/http-spans).
      */
-    onResponse({ method, path, status, requestId }: CompletedRequest): void {
+    onResponse({ method, path, status, requestId, caller }: CompletedRequest): void {
       const span = spans.getStore();
       if (!span?.isRecording()) return;
 
@@ -109,6 +109,8 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
         "http.response.status_code": status,
         "plant_store.request_id": requestId,
       });
+      // https://opentelemetry.io/docs/specs/semconv/registry/attributes/user/
+      if (caller !== undefined) span.setAttribute("user.id", caller.subject);
       if (path !== "other") span.updateName(`${method} ${path}`).setAttribute("http.route", path);
       if (status >= 500)
         span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", String(status));

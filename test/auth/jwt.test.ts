@@ -3,7 +3,7 @@ import { expect, setDefaultTimeout, spyOn, test } from "bun:test";
 import * as fc from "fast-check";
 import { base64url, CompactSign, type JWTPayload } from "jose";
 
-import { ACCEPTED, accepted, type Scope, SCOPES } from "../../src/auth/authenticate.ts";
+import { accepted, type Scope, SCOPES } from "../../src/auth/authenticate.ts";
 import type { JwtOptions } from "../../src/auth/jwt.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import {
@@ -50,8 +50,14 @@ test.each<[JWTPayload, readonly Scope[]]>([
 ])("a token with %p may do %p if `plants:write` is required", async (claims, scopes) => {
   await using idp = await identityProvider({ scope: "plants:write" });
   const token = await signed(idp.key, { ...CLAIMS, ...claims });
-  expect(await idp.authenticate(token)).toEqual(accepted(scopes));
-  expect(idp.authenticate(token)).toEqual(accepted(scopes));
+  const lacks = { what: 'the required scope "plants:write"', scope: "plants:write" };
+  const verdict = {
+    ...accepted("gardener", scopes),
+    issuer: ISSUER,
+    ...(scopes.length === 0 && { lacks }),
+  };
+  expect(await idp.authenticate(token)).toEqual(verdict);
+  expect(idp.authenticate(token)).toEqual(verdict);
 });
 
 // Remembered tokens
@@ -64,7 +70,7 @@ test("a token that comes many times at once is verified once, and then never aga
   const second = idp.authenticate(token);
 
   expect(second).toBe(first);
-  expect(await first).toEqual(ACCEPTED);
+  expect(await first).toEqual({ ...accepted("gardener"), issuer: ISSUER });
   // A verdict, not a promise of one.
   expect(idp.check(token)).toBe(true);
   expect(verify).toHaveBeenCalledTimes(1);

@@ -1,6 +1,6 @@
 import { expect, spyOn, test } from "bun:test";
 
-import { ACCEPTED, accepted, refused, SCOPES } from "../../src/auth/authenticate.ts";
+import { accepted, refused, SCOPES } from "../../src/auth/authenticate.ts";
 import { sha256 } from "../../src/auth/sha256.ts";
 import { tokenCache } from "../../src/auth/token_cache.ts";
 import { mintToken } from "../../src/auth/token_format.ts";
@@ -52,9 +52,10 @@ test("tokenCache() accepts a stored token for its scopes, a static one for all, 
     record("both", { scopes: ["metrics", "write"] }),
   );
   const { authenticate, size } = await cache(["token-of-an-operator"]);
-  expect(authenticate("scraper")).toEqual(accepted(["metrics"]));
-  expect(authenticate("garden")).toEqual(accepted(["write"]));
-  for (const token of ["both", "token-of-an-operator"]) expect(authenticate(token)).toBe(ACCEPTED);
+  expect(authenticate("scraper")).toEqual(accepted("scraper", ["metrics"]));
+  expect(authenticate("garden")).toEqual(accepted("garden", ["write"]));
+  expect(authenticate("both")).toEqual(accepted("both"));
+  expect(authenticate("token-of-an-operator")).toEqual(accepted("static:1"));
   for (const token of ["another", mintToken().token]) expect(authenticate(token)).toEqual(UNKNOWN);
   expect(authenticate(`${mintToken().token.slice(0, -1)}!`)).toEqual(refused("mistyped"));
   expect(size()).toBe(4);
@@ -67,7 +68,7 @@ test("tokenCache() takes tokens of up to 8,192 characters, and refuses longer on
   const { authenticate } = await (
     await tokenFixture(record(longest), record(`${longest}x`))
   ).cache();
-  expect(authenticate(longest)).toEqual(ACCEPTED);
+  expect(authenticate(longest)).toEqual(accepted(longest));
   expect(authenticate(`${longest}x`)).toEqual(refused("too long"));
 });
 
@@ -76,10 +77,10 @@ test("tokenCache() accepts and counts a token until the moment it expires, and a
   const cache = await fixture.cache();
 
   for (const [milliseconds, verdict, size] of [
-    [999, ACCEPTED, 1],
+    [999, accepted("greenhouse"), 1],
     [1_000, refused('"greenhouse" is expired'), 0],
     [3_600_000, refused('"greenhouse" is expired'), 0],
-    [0, ACCEPTED, 1],
+    [0, accepted("greenhouse"), 1],
   ] as const) {
     fixture.now = after(milliseconds).getTime();
     await cache.refresh();
@@ -95,10 +96,13 @@ test("tokenCache() learns of tokens made and revoked elsewhere when it is refres
   await cache.writeUses();
 
   for (const [change, verdicts] of [
-    [async () => {}, [ACCEPTED, UNKNOWN]],
-    [() => fixture.tokens.add(record("second")), [ACCEPTED, ACCEPTED]],
-    [() => fixture.tokens.revoke("first", CREATED), [refused('"first" is revoked'), ACCEPTED]],
-    [() => fixture.tokens.delete("first"), [UNKNOWN, ACCEPTED]],
+    [async () => {}, [accepted("first"), UNKNOWN]],
+    [() => fixture.tokens.add(record("second")), [accepted("first"), accepted("second")]],
+    [
+      () => fixture.tokens.revoke("first", CREATED),
+      [refused('"first" is revoked'), accepted("second")],
+    ],
+    [() => fixture.tokens.delete("first"), [UNKNOWN, accepted("second")]],
   ] as const) {
     await change();
     for (let i = 0; i < 3; i++) await cache.refresh();
@@ -156,7 +160,7 @@ test("tokenCache() reads nothing again when another process stores plants or use
 test("tokenCache() stores a new token that is accepted at once, and refuses a name that is taken", async () => {
   const cache = await (await tokenFixture()).cache();
   expect(await cache.add(record("greenhouse"))).toBe(true);
-  expect(cache.authenticate("greenhouse")).toEqual(ACCEPTED);
+  expect(cache.authenticate("greenhouse")).toEqual(accepted("greenhouse"));
   expect(await cache.add(record("greenhouse", { digest: sha256("other") }))).toBe(false);
   expect(cache.authenticate("other")).toEqual(UNKNOWN);
 });
@@ -164,7 +168,10 @@ test("tokenCache() stores a new token that is accepted at once, and refuses a na
 test("tokenCache() prefers the stored token to an equal static one: revoking it ends both", async () => {
   const fixture = await tokenFixture(record("greenhouse-token"));
   const cache = await fixture.cache(["greenhouse-token"]);
-  expect([cache.authenticate("greenhouse-token"), cache.size()]).toEqual([ACCEPTED, 1]);
+  expect([cache.authenticate("greenhouse-token"), cache.size()]).toEqual([
+    accepted("greenhouse-token"),
+    1,
+  ]);
 
   await fixture.tokens.revoke("greenhouse-token", CREATED);
   await cache.refresh();
@@ -193,7 +200,7 @@ test.each([
 
   list.mockRestore();
   await cache.refresh();
-  expect(cache.authenticate("greenhouse")).toEqual(ACCEPTED);
+  expect(cache.authenticate("greenhouse")).toEqual(accepted("greenhouse"));
 });
 
 // Uses

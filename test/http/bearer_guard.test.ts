@@ -1,6 +1,7 @@
 import { expect, jest, test } from "bun:test";
 
-import { ACCEPTED, accepted, refused, type Verdict } from "../../src/auth/authenticate.ts";
+import { accepted, refused, type Verdict } from "../../src/auth/authenticate.ts";
+import type { PlantStoreError } from "../../src/errors.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
 import { MALFORMED_CREDENTIALS } from "../support/cases.ts";
 import { readError } from "../support/responses.ts";
@@ -9,7 +10,7 @@ const FERN = { id: 1, name: "Fern" };
 
 test("authenticate() is asked for exactly the token, with every character that one can have", async () => {
   const token = "AZaz09-._~+/==";
-  const { app, asked } = appThatAsks(ACCEPTED);
+  const { app, asked } = appThatAsks(accepted("gardener"));
   expect((await app.fetch(postPlant(FERN, { authorization: `bearer  ${token}` }))).status).toBe(
     200,
   );
@@ -34,19 +35,21 @@ test("bad credentials of every kind get the same bytes, which do not quote them;
 test("GET /metrics answers 403 to a token without the scope `metrics`, and 200 to one that has it alone", async () => {
   const get = () =>
     new Request("http://localhost:3000/metrics", { headers: { authorization: `Bearer ${TOKEN}` } });
-  expect(await readError(await appThatAsks(accepted(["write"])).app.fetch(get()))).toEqual({
+  expect(
+    await readError(await appThatAsks(accepted("gardener", ["write"])).app.fetch(get())),
+  ).toEqual({
     status: 403,
     error: 4031,
     message: 'the token does not have the required scope "metrics"',
   });
-  expect((await appThatAsks(accepted(["metrics"])).app.fetch(get())).status).toBe(200);
+  expect((await appThatAsks(accepted("gardener", ["metrics"])).app.fetch(get())).status).toBe(200);
 });
 
 test("each of many concurrent requests waits for the verdict on its own token", async () => {
   const verdicts = [
-    accepted(["write"]),
-    accepted(["metrics"]),
-    accepted([]),
+    accepted("gardener", ["write"]),
+    accepted("gardener", ["metrics"]),
+    accepted("gardener", []),
     refused("for a test"),
   ] as const;
   const authenticate = async (token: string) =>
@@ -74,6 +77,45 @@ test("if authenticate() never settles, the response is 503 with Retry-After afte
   } finally {
     jest.useRealTimers();
   }
+});
+
+test.each<[string, Verdict, reason: string, scope: string]>([
+  [
+    "names the scope that the operation needs",
+    accepted("gardener", ["metrics"]),
+    'the token does not have the required scope "write"',
+    ', scope="write"',
+  ],
+  [
+    "names the scope in the words of the token's issuer",
+    {
+      ...accepted("gardener", []),
+      lacks: { what: 'the required scope "plants:write"', scope: "plants:write" },
+    },
+    'the token does not have the required scope "plants:write"',
+    ', scope="plants:write"',
+  ],
+  [
+    "names no scope if none would help",
+    { ...accepted("gardener", []), lacks: { what: "a listed subject" } },
+    "the token does not have a listed subject",
+    "",
+  ],
+])("a 403 %s, in its message, its challenge and the reason for the log", async (_, ...expected) => {
+  const [verdict, reason, scope] = expected;
+  const reasons: (string | undefined)[] = [];
+  const observer = {
+    onError: (error: PlantStoreError) => void reasons.push(error.reason),
+    onResponse() {},
+  };
+  const app = testApp({ authenticate: () => verdict, observer });
+  const response = await app.fetch(postPlant(FERN));
+
+  expect(response.headers.get("www-authenticate")).toBe(
+    `Bearer realm="plant-store", error="insufficient_scope"${scope}`,
+  );
+  expect(await readError(response)).toEqual({ status: 403, error: 4031, message: reason });
+  expect(reasons).toEqual([reason]);
 });
 
 /** An app that accepts tokens with this verdict, and the tokens that it was asked about. */

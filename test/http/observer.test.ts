@@ -1,11 +1,12 @@
 import { expect, test } from "bun:test";
 
 import type { PlantStoreError } from "../../src/errors.ts";
+import type { AppOptions } from "../../src/http/app.ts";
 import type { CompletedRequest, ObservedRequest } from "../../src/http/observer.ts";
-import { postPlant, testApp } from "../support/app.ts";
+import { postPlant, testApp, TOKEN } from "../support/app.ts";
 
 /** An app, and what its observer was told. */
-function watchedApp() {
+function watchedApp(options: Partial<AppOptions> = {}) {
   const responses: CompletedRequest[] = [];
   const errors: { code: string; reason: string | undefined; requestId: string }[] = [];
   const observer = {
@@ -14,7 +15,7 @@ function watchedApp() {
     onResponse: (answered: CompletedRequest) => void responses.push(answered),
   };
 
-  return { app: testApp({ observer }), responses, errors };
+  return { app: testApp({ observer, ...options }), responses, errors };
 }
 
 test.each([
@@ -57,6 +58,39 @@ test("the observer is told method, path and status of every response, and no pat
 
   for (const { durationMs } of responses) expect(durationMs).toBeGreaterThan(0);
   expect(new Set(responses.map(({ requestId }) => requestId)).size).toBe(responses.length);
+});
+
+test("the observer is told whose token a request came with, if it was accepted, even for too little", async () => {
+  const { app, responses } = watchedApp();
+  const secret = "unknown-token-0123";
+  await app.fetch(postPlant({ id: 1, name: "Fern" }));
+  await app.fetch(postPlant("{"));
+  await app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization: `Bearer ${secret}` }));
+  await app.fetch(new Request("http://localhost/livez"));
+  const { app: other, responses: refused } = watchedApp({
+    authenticate: () => ({
+      ok: true,
+      scopes: new Set(["metrics"]),
+      subject: "gardener",
+      issuer: "https://id.example.org/",
+    }),
+  });
+  await other.fetch(postPlant({ id: 1, name: "Fern" }));
+
+  const callers = [...responses, ...refused].map(({ status, caller }) => [
+    status,
+    caller?.subject,
+    caller?.issuer,
+  ]);
+  expect(callers).toEqual([
+    [200, "static:1", undefined],
+    [400, "static:1", undefined],
+    [401, undefined, undefined],
+    [200, undefined, undefined],
+    [403, "gardener", "https://id.example.org/"],
+  ]);
+  expect(JSON.stringify(responses)).not.toContain(secret);
+  expect(JSON.stringify(responses)).not.toContain(TOKEN);
 });
 
 test("the observer is told of a bad Host, and why credentials were refused, but not the credentials", async () => {

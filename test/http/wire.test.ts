@@ -225,7 +225,9 @@ const CAUSES: Readonly<
   4012: ["not valid", { "www-authenticate": 'Bearer realm="plant-store", error="invalid_token"' }],
   4031: [
     'the required scope "write"',
-    { "www-authenticate": 'Bearer realm="plant-store", error="insufficient_scope"' },
+    {
+      "www-authenticate": 'Bearer realm="plant-store", error="insufficient_scope", scope="write"',
+    },
   ],
   4041: ["POST /plants"],
   4051: ["`Allow`", { allow: expect.stringMatching(/^(?:POST|GET, HEAD)$/) }],

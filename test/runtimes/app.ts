@@ -31,9 +31,9 @@ export const app = createApp({
   plants: commits,
   ready: readiness(() => store.probe()),
   authenticate(token) {
-    if (token === TOKEN) return { ok: true, scopes: new Set(SCOPES) };
+    if (token === TOKEN) return { ok: true, scopes: new Set(SCOPES), subject: "test" };
     return token === METRICS_TOKEN
-      ? { ok: true, scopes: new Set(["metrics"]) }
+      ? { ok: true, scopes: new Set(["metrics"]), subject: "scraper" }
       : { ok: false, reason: "unknown" };
   },
   observer: { onError: () => {}, onResponse: () => {} },

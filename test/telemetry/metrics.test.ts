@@ -3,6 +3,7 @@ import { statSync } from "node:fs";
 
 import { getMetricsFromIterator } from "prom2javascript";
 
+import type { CompletedRequest } from "../../src/http/observer.ts";
 import { createMetrics } from "../../src/telemetry/metrics.ts";
 
 const ANSWERED = {
@@ -37,6 +38,11 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
         { labels: { outcome: "present" }, value: 1 },
         { labels: { outcome: "conflict" }, value: 1 },
       ],
+    },
+    plant_store_plants_by_token_total: {
+      type: "counter",
+      help: "Plants that returned 200, retries too, by the name of the stored token",
+      data: [],
     },
     plant_store_batch_plants: {
       type: "histogram",
@@ -126,4 +132,29 @@ test("the process's metrics are those that cost microseconds, without the heap's
     (name) => `${name} gauge`,
   );
   expect(types?.toSorted()).toEqual([...gauges, "cpu_seconds_total counter"].toSorted());
+});
+
+test("plants are counted by the stored token's name; JWTs, and tokens beyond a hundred, count together", async () => {
+  const metrics = createMetrics();
+  const count = (subject: string, changes: Partial<CompletedRequest> = {}) =>
+    metrics.countResponse({ ...ANSWERED, durationMs: 1, caller: { subject }, ...changes });
+
+  for (const name of ["greenhouse", "static:1", "greenhouse"]) count(name);
+  count("ann", { caller: { subject: "ann", issuer: "https://id.example.org/" } });
+  count("greenhouse", { status: 409 });
+  count("scraper", { path: "/metrics" });
+  for (let i = 1; i <= 150; i++) count(`token-${i}`);
+  count("greenhouse");
+
+  const lines = (await metrics.render()).match(/^plant_store_plants_by_token_total.*$/gm) ?? [];
+  const counts = new Map(lines.map((line) => line.split(" ") as [string, string]));
+  const of = (token: string) => counts.get(`plant_store_plants_by_token_total{token="${token}"}`);
+  expect(["greenhouse", "static:1", "ann", "scraper", "token-97"].map(of)).toEqual([
+    "3",
+    "1",
+    undefined,
+    undefined,
+    "1",
+  ]);
+  expect([of("token-98"), of("other"), counts.size]).toEqual([undefined, "54", 100]);
 });

@@ -85,7 +85,8 @@ test("every response is counted, and logged only if the access log is on", async
   for (const accessLog of [true, false]) {
     using memory = observed({ accessLog });
     const { observer, metrics, lines } = memory;
-    observer.onResponse({ ...REQUEST, ...COMPLETED, durationMs: 1.23456 });
+    const caller = { subject: "gardener", issuer: "https://id.example.org/" };
+    observer.onResponse({ ...REQUEST, ...COMPLETED, durationMs: 1.23456, caller });
 
     const line = {
       level: "INFO",
@@ -94,6 +95,7 @@ test("every response is counted, and logged only if the access log is on", async
       durationMs: 1.235,
       requestId: "1",
       client: "192.0.2.1",
+      ...caller,
     };
 
     expect(lines).toEqual(accessLog ? [line] : []);
