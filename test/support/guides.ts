@@ -6,7 +6,7 @@ import { ROOT } from "./program.ts";
 export const guides = await Promise.all(
   [
     "README.md",
-    ...(await Array.fromAsync(new Bun.Glob("{src,test}/**/README.md").scan(ROOT))).toSorted(),
+    ...(await Array.fromAsync(new Bun.Glob("{src,test}/**/*.md").scan(ROOT))).toSorted(),
   ]
     .filter((path) => !path.includes("node_modules"))
     .map(async (path) => ({ path, text: await Bun.file(join(ROOT, path)).text() })),

@@ -18,9 +18,10 @@ export function randomFrom(seed: number): () => number {
   };
 }
 
-/** A seed for this run, printed so that the run can be repeated. */
+/** A seed for this run, printed so that `TEST_SEED` can repeat the run. */
 export function printedSeed(experiment: string): number {
-  const seed = Math.floor(Math.random() * 2 ** 32);
+  const { TEST_SEED = Math.floor(Math.random() * 2 ** 32) } = process.env;
+  const seed = Number(TEST_SEED);
   console.log(`${experiment}: seed ${seed}`);
   return seed;
 }

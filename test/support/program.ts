@@ -33,12 +33,19 @@ export function skipsProc(): boolean {
 /** A new empty directory, and paths in it. It is removed at the end of the scope. */
 export function emptyDirectory(parent = tmpdir()) {
   const path = mkdtempSync(join(parent, "plant-store-"));
+  if (KEEPS_FILES) console.log(`Kept: ${path}`);
+
   return {
     path,
     at: (name: string) => join(path, name),
-    [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }),
+    [Symbol.dispose]() {
+      if (!KEEPS_FILES) rmSync(path, { recursive: true, force: true });
+    },
   };
 }
+
+/** Whether to keep the files of tests, for a look at what an experiment left. */
+const KEEPS_FILES = process.env["TEST_KEEP"] !== undefined;
 
 /**
  * A file system in memory, if it is large enough; otherwise that of temporary files. In memory an
