@@ -122,8 +122,9 @@ export function createApp(options: AppOptions) {
   requireParts(options);
   requireNumber("maxBodyBytes", maxBodyBytes);
 
-  // A response is checked, not rewritten.
-  const app = new Elysia({ normalize: false })
+  // A response is checked, not rewritten. Elysia generates code now, not at the first request:
+  // workerd allows it while a Worker starts only.
+  const app = new Elysia({ normalize: false, precompile: true })
     // `respond` makes the response: Elysia would copy one with an error's status, body and all.
     .onError(({ error }) => {
       throw error;

@@ -20,10 +20,24 @@ import {
 import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "../support/module_runtimes.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { memoryOf } from "../support/proc.ts";
-import { exitCodeOf, ROOT, skipsProc, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  exitCodeOf,
+  ROOT,
+  skipsProc,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { scaled } from "../support/scale.ts";
-import { type FramedRequest, REFUSED, WIRE_CASES, type WireCase } from "./wire_cases.ts";
+import { bundleWorker, MINIFLARE_NODE, skipsWorkerd } from "../support/workerd.ts";
+import {
+  type FramedRequest,
+  REFUSED,
+  WIRE_CASES,
+  type WireCase,
+  type WireKind,
+} from "./wire_cases.ts";
 
 // What is on the wire, whatever serves the app: one suite, on every runtime.
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -31,7 +45,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 /** What serves the app: their HTTP parsers differ. */
 interface Runtime {
   readonly name: string;
-  readonly kind: ModuleRuntime["kind"];
+  readonly kind: WireKind;
   /** Whether it obeys the signals of `test/runtimes/app.ts`; the program itself does not. */
   readonly isTestApp: boolean;
   /** Whether it is missing here. Says so; with `CI` set it throws. */
@@ -48,6 +62,18 @@ const env = { AUTH_TOKENS: TOKEN };
 /** The adapters of a database are Bun's, so the program runs on Bun only. */
 const RUNTIMES: readonly Runtime[] = [
   ...MODULE_RUNTIMES.map(testApp),
+  {
+    name: "workerd",
+    kind: "workerd",
+    isTestApp: true,
+    skips: () => skipsWorkerd("the wire suite on workerd"),
+    async prepare(stack) {
+      const { path } = stack.use(emptyDirectory());
+      const cwd = join(ROOT, "test/runtimes");
+      const worker = await bundleWorker(join(cwd, "workerd.ts"), path);
+      return () => startServer({ program: [...MINIFLARE_NODE, "serve_workerd.ts", worker], cwd });
+    },
+  },
   {
     name: "the program on SQLite",
     kind: "bun",
@@ -108,16 +134,23 @@ for (const runtime of RUNTIMES) {
     });
     afterAll(() => stack.disposeAsync());
     onConnections(subject);
-    oneConnection(subject);
-    unreadBodies(subject);
-    if (runtime.kind === "bun") hugeBodies(subject);
     pipelines(subject);
     aborts(subject);
-    hostileRequests(subject);
+    if (isServer(runtime)) {
+      oneConnection(subject);
+      unreadBodies(subject);
+      hostileRequests(subject);
+    }
+    if (runtime.kind === "bun") hugeBodies(subject);
     if (!runtime.isTestApp) return;
     lostResponses(subject);
     drains(subject);
   });
+}
+
+/** Whether clients connect to it. In front of workerd stands Cloudflare, which parses what they send. */
+function isServer({ kind }: Runtime): boolean {
+  return kind !== "workerd";
 }
 
 // One request on each connection
@@ -152,7 +185,10 @@ function* chunksOf(bytes: Uint8Array, size: number): Generator<Uint8Array> {
 }
 
 function onConnections({ runtime, server }: Subject): void {
-  const isOwn = ({ isForTestApp = false }: WireCase) => runtime.isTestApp || !isForTestApp;
+  const isOwn = (wireCase: WireCase) => {
+    if (!isServer(runtime)) return isForFetch(wireCase);
+    return runtime.isTestApp || !wireCase.isForTestApp;
+  };
   const send = async ({ before, bytes }: WireCase) => {
     const connection = await connect(server().url);
     if (before !== undefined)
@@ -171,7 +207,7 @@ const CONNECTIONS = 16;
 function eachCase(
   isOwn: (wireCase: WireCase) => boolean,
   send: (wireCase: WireCase) => Promise<WireResponse | undefined>,
-  kind?: Runtime["kind"],
+  kind?: WireKind,
 ): void {
   const groups = Object.entries(WIRE_CASES).map(
     ([group, cases]) => [group, cases.filter(isOwn)] as const,
@@ -182,7 +218,7 @@ function eachCase(
     async (_group, own) => {
       const withPermit = semaphore(CONNECTIONS);
       const verdict = async (wireCase: WireCase) =>
-        verdictOn(await send(wireCase), wireCase).catch(String);
+        verdictOn(await send(wireCase), wireCase, kind).catch(String);
       const seen = own.map(
         async (wireCase) => `${wireCase.what}: ${await withPermit(() => verdict(wireCase))}`,
       );
@@ -199,12 +235,13 @@ function eachCase(
 async function verdictOn(
   response: WireResponse | undefined,
   { request }: WireCase,
+  kind?: WireKind,
 ): Promise<string> {
   if (response === undefined) return REFUSED;
   const { status, body } = response;
   const isHead = request?.method === "HEAD";
   if (!isHead && body === "" && (status === 505 || Math.floor(status / 100) === 4)) return REFUSED;
-  await expectHeaders(response, isHead);
+  await expectHeaders(response, { isHead, kind });
   if (isHead) return String(status);
 
   if (status === 200 && request?.method === "POST") {
@@ -239,7 +276,13 @@ const CAUSES: Readonly<
   5033: ["shutting down", { "retry-after": "1", connection: "close" }],
 };
 
-async function expectHeaders(wire: WireResponse, isHead = false): Promise<void> {
+async function expectHeaders(
+  wire: WireResponse,
+  {
+    isHead = false,
+    kind,
+  }: { readonly isHead?: boolean; readonly kind?: WireKind | undefined } = {},
+): Promise<void> {
   expect(wire.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
   expect(wire.headers.get("x-content-type-options")).toBe("nosniff");
 
@@ -247,9 +290,11 @@ async function expectHeaders(wire: WireResponse, isHead = false): Promise<void> 
   const response = new Response(wire.body, wire);
   if (wire.status === 200) return void (await readPlant(response));
   const { error, message } = await readError(response);
-  const [named, headers] = CAUSES[error] ?? [""];
+  const [named, headers = {}] = CAUSES[error] ?? [""];
   expect(message).toContain(named);
-  expect(Object.fromEntries(wire.headers)).toMatchObject(headers ?? {});
+  // workerd drops `Connection`: the connections are Cloudflare's.
+  const { connection: _, ...others } = headers;
+  expect(Object.fromEntries(wire.headers)).toMatchObject(kind === "workerd" ? others : headers);
   // Of a store that throws.
   expect(JSON.stringify([...wire.headers, wire.body])).not.toContain("secret");
 }
@@ -298,12 +343,12 @@ function oneConnection({ runtime, server }: Subject): void {
   });
 }
 
-/** `Deno.serve` sends `Connection: close`, and keeps the connection open all the same. */
+/** `Deno.serve` sends `Connection: close`, and keeps the connection open all the same; as workerd does. */
 async function expectEnd(
   { kind }: Runtime,
   connection: Awaited<ReturnType<typeof connect>>,
 ): Promise<void> {
-  if (kind !== "deno") return await connection.closed;
+  if (kind !== "deno" && kind !== "workerd") return await connection.closed;
   expect(await connection.request(getBytes("/livez"))).toMatchObject({ status: 200 });
   connection.close();
 }
@@ -519,7 +564,7 @@ function drains({ runtime, start }: Subject): void {
 
     for (const refused of [await idle.request(late), await halfSent.request(late.slice(-5))]) {
       expect(refused && verdictOf(refused)).toBe("503/5033");
-      if (refused !== undefined) await expectHeaders(refused);
+      if (refused !== undefined) await expectHeaders(refused, runtime);
     }
 
     child.kill("SIGHUP");

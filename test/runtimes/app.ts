@@ -39,16 +39,19 @@ export const app = createApp({
   observer: { onError: () => {}, onResponse: () => {} },
 });
 
-/**
- * Prints the address, and obeys signals: SIGHUP releases the held plants, SIGUSR2 drains, SIGTERM
- * stops the server.
- */
-export function underTest(address: string, stop: () => Promise<unknown>): void {
-  process.on("SIGHUP", release);
-  process.on("SIGUSR2", () => {
+/** What the signals do: SIGHUP releases the held plants, SIGUSR2 drains. */
+export const onSignal = {
+  SIGHUP: release,
+  SIGUSR2() {
     void commits.drain(TIMEOUT_MS);
     console.error("drains");
-  });
+  },
+};
+
+/** Prints the address, and obeys signals; SIGTERM stops the server. */
+export function underTest(address: string, stop: () => Promise<unknown>): void {
+  process.on("SIGHUP", onSignal.SIGHUP);
+  process.on("SIGUSR2", onSignal.SIGUSR2);
   process.on("SIGTERM", async () => {
     await stop();
     process.exit(0);
