@@ -2,7 +2,7 @@ import { eq, getTableColumns, gte, lt, type SQL, sql, type SQLChunk } from "driz
 import { drizzle } from "drizzle-orm/bun-sql";
 
 import { type NewPlant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
-import { PAGE_PLANTS, PAGE_TEXT, type StoreOutcome } from "../database.ts";
+import { type AddOutcome, PAGE_PLANTS, PAGE_TEXT, type StoreOutcome } from "../database.ts";
 import {
   type Connection,
   DURABILITY,
@@ -89,7 +89,7 @@ export async function addPlants(
 ): Promise<readonly StoreOutcome[]> {
   const entries = batch.map((plant): Entry => ({
     ...plant,
-    outcome: "unavailable",
+    outcome: undefined,
     duplicateOf: undefined,
   }));
   // Overlapping batches in different orders would deadlock.
@@ -108,7 +108,7 @@ export async function addPlants(
   await addAll(connection, steps.insert ?? [], held, deadline);
   await retry(connection, steps.retry ?? [], held, deadline);
 
-  for (const { id, outcome } of entries) if (outcome !== "unavailable") held.released(id);
+  for (const { id, outcome } of entries) if (outcome !== undefined) held.released(id);
   return entries.map(outcomeOf);
 }
 
@@ -149,9 +149,10 @@ async function retry(
   await compare(connection, entries);
 }
 
-/** A plant of a batch. Its outcome is `unavailable` until it is known. */
+/** A plant of a batch. */
 interface Entry extends NewPlant {
-  outcome: StoreOutcome;
+  /** `undefined` as long as it is not known. */
+  outcome: AddOutcome | undefined;
   /**
    * The first plant of the batch with the same id, if this is a later one. Only the first is
    * inserted.
@@ -162,14 +163,18 @@ interface Entry extends NewPlant {
 /** Those to insert: no duplicates, and none whose outcome is known. */
 function toInsert(entries: readonly Entry[]): readonly Entry[] {
   return entries.filter(
-    ({ outcome, duplicateOf }) => outcome === "unavailable" && duplicateOf === undefined,
+    ({ outcome, duplicateOf }) => outcome === undefined && duplicateOf === undefined,
   );
 }
 
-/** A duplicate of a plant that was added has no outcome of its own. */
+/**
+ * `unavailable` if the plant was neither inserted nor found. A duplicate of one that was added has no
+ * outcome of its own.
+ */
 function outcomeOf(entry: Entry): StoreOutcome {
   const { outcome, duplicateOf } = entry;
-  if (outcome !== "unavailable" || duplicateOf?.outcome !== "added") return outcome;
+  if (outcome !== undefined) return outcome;
+  if (duplicateOf?.outcome !== "added") return "unavailable";
   return samePlant(duplicateOf, entry) ? "present" : "conflict";
 }
 
@@ -198,7 +203,7 @@ async function insert(connection: Connection, entries: readonly Entry[]): Promis
 
 /** Compares the plants whose outcome is unknown with the rows of their ids. */
 async function compare(connection: Connection, entries: readonly Entry[]): Promise<void> {
-  const unknown = entries.filter((entry) => (entry.duplicateOf ?? entry).outcome === "unavailable");
+  const unknown = entries.filter((entry) => (entry.duplicateOf ?? entry).outcome === undefined);
   if (unknown.length === 0) return;
 
   const rows = await connection.query<{ place: number; is_same: boolean }>(
