@@ -47,24 +47,32 @@ export interface Commit {
 /**
  * Commits a batch: every add gets its own plant's outcome, or all of them get the store's error. An
  * add that was rejected before stays rejected.
+ *
+ * @returns The commit; `undefined` if it stored and found no plant.
  */
 export async function commitBatch(
   batch: Batch,
   store: Pick<PlantStore, "add">,
   onCommit: (commit: Commit) => void,
-): Promise<void> {
+): Promise<Commit | undefined> {
   const start = performance.now();
   const plants = batch.map(({ plant }) => plant);
 
   try {
     const outcomes = await store.add(plants, { timeoutMs: timeLeft(batch, start) });
     checkOutcomes(outcomes, batch.length);
+    const durationMs = performance.now() - start;
     batch.forEach((add, index) => settle(add, outcomes[index] as StoreOutcome));
 
     const settled = outcomes.filter((outcome) => outcome !== "unavailable");
-    if (settled.length > 0) onCommit({ outcomes: settled, durationMs: performance.now() - start });
+    if (settled.length === 0) return undefined;
+
+    const commit = { outcomes: settled, durationMs };
+    onCommit(commit);
+    return commit;
   } catch (error) {
     for (const { reject } of batch) reject(error);
+    return undefined;
   }
 }
 

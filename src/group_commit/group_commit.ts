@@ -116,26 +116,31 @@ type Timer = ReturnType<typeof setTimeout>;
 
 const IDLE: State = { name: "idle" };
 
-/** Holds the plants that have no outcome, and does what {@linkcode nextStep} decides. */
+/** The queue. Carries out the steps that {@linkcode nextStep} chooses. */
 class Batcher implements GroupCommit {
   readonly #store: PlantStore;
   readonly #options: GivenOptions;
+
+  // Admission. #admit() adds, #release() subtracts.
 
   /** How many plants have no outcome, and the UTF-16 code units of their texts. */
   #size = 0;
   #units = 0;
 
-  /** The next batch, in the order of arrival. */
+  // The next batch. #become() sets the state; #lingerAfter() only what a linger expects.
+
+  /** In the order of arrival. add() adds to it, #flush() takes batches, #expire() what is late. */
   readonly #pending: PendingAdd[] = [];
   #state: State = IDLE;
-  readonly #inFlight = new Set<Batch>();
-
   /** When the last batch left, on the clock of `performance.now()`. */
   #flushedAt = Number.NEGATIVE_INFINITY;
 
-  /** Clears what runs at the earliest deadline. */
+  /** The store has these. #commit() owns it. */
+  readonly #inFlight = new Set<Batch>();
+
+  /** Clears what runs at the earliest deadline. #scheduleExpiry() sets it. */
   #expiry: (() => void) | undefined;
-  /** From the first `drain` on. */
+  /** From the first drain() on. */
   #drained: PromiseWithResolvers<void> | undefined;
 
   constructor(store: PlantStore, options: GivenOptions) {
@@ -230,13 +235,21 @@ class Batcher implements GroupCommit {
     this.#options.defer(() => this.#flush());
   }
 
-  /** Waits for this many plants. A linger that has begun gets no longer: its timer stays. */
-  #linger(expected: number, commitMs: number): void {
+  /**
+   * Waits for as many plants as a commit suggests. A linger that has begun gets no longer: its timer
+   * stays.
+   */
+  #lingerAfter({ outcomes, durationMs }: Commit): void {
+    const facts = { pending: this.#pending.length, expected: this.#expected() };
+    const expected = expectedAfter(outcomes.length, facts);
+    if (expected === 0) return;
+
     if (this.#state.name === "lingering") {
       this.#state = { ...this.#state, expected };
       return;
     }
-    const timer = setTimeout(() => this.#flush(), lingerMsAfter(commitMs));
+
+    const timer = setTimeout(() => this.#flush(), lingerMsAfter(durationMs));
     this.#become({ name: "lingering", expected, timer });
   }
 
@@ -266,22 +279,15 @@ class Batcher implements GroupCommit {
 
   async #commit(batch: Batch): Promise<void> {
     this.#inFlight.add(batch);
-    const start = performance.now();
-    await commitBatch(batch, this.#store, this.#options.onCommit);
+    const commit = await commitBatch(batch, this.#store, this.#options.onCommit);
     this.#inFlight.delete(batch);
     this.#release(batch);
     if (this.#state.name === "gathering") return;
 
     // A connection is free: the next batch need not keep its distance.
     if (this.#state.name === "spacing") this.#become(IDLE);
-
-    const expected = expectedAfter(batch.length, {
-      pending: this.#pending.length,
-      expected: this.#expected(),
-    });
-    const now = performance.now();
-    if (expected > 0) this.#linger(expected, now - start);
-    this.#proceed(now);
+    if (commit !== undefined) this.#lingerAfter(commit);
+    this.#proceed(performance.now());
   }
 
   /** Sets the one timer of all plants, for the earliest deadline. */

@@ -47,7 +47,8 @@ export function nextStep(facts: Facts): Step {
  * them. Clients that just got a response often send again at once, and one commit for all of them
  * costs about half as much as two.
  *
- * @param settled How many plants the commit had.
+ * @param settled How many plants got their outcome. After a failed commit nothing lingers: its
+ *   clients were told to wait for a second.
  */
 export function expectedAfter(
   settled: number,

@@ -50,7 +50,7 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     {},
     "add 1 2; turns → store 1 2",
     "add 3; fail → 1 out of order; 2 out of order",
-    "tick 1 → store 3",
+    "turns → store 3",
     "end → 3 added",
   ],
   // Several in flight
@@ -111,6 +111,27 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     { maxInFlight: 2 },
     "add 1 2; turns; tick 5; add 3; end; timers → store 1 2; 1 added; 2 added; timers 1",
     "turn → store 3",
+  ],
+  [
+    "after a failed commit no batch lingers: its clients were told to come back later",
+    {},
+    "add 1 2; turns; fail; timers → store 1 2; 1 out of order; 2 out of order; timers 0",
+    "add 3; turns → store 3",
+  ],
+  [
+    "plants that are unavailable are not expected to come back at once",
+    {},
+    "add 1 2; turns; end unavailable unavailable; timers → store 1 2; 1 storage is unavailable; send the plant again later; 2 storage is unavailable; send the plant again later; timers 0",
+    "add 1 2 3; turns; end added unavailable added; add 4; turns → store 1 2 3; 1 added; 2 storage is unavailable; send the plant again later; 3 added",
+    "add 5; turns → store 4 5",
+  ],
+  [
+    "a commit that fails during a linger does not end it",
+    { maxInFlight: 2 },
+    "add 1 2; turns; tick 5; add 3; turns → store 1 2; store 3",
+    "end; fail → 1 added; 2 added; 3 out of order",
+    "add 4; turns →",
+    "add 5 → store 4 5",
   ],
   [
     "drain() ends a linger in which nothing is pending",
