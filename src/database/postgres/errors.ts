@@ -45,25 +45,46 @@ export function codeOf(error: unknown): string {
   return error instanceof PostgresFailure ? error.code : "";
 }
 
-/**
- * What to do after a failure: repeat, repeat on a new connection, or answer that storage is
- * unavailable.
- */
-const REMEDIES = [
-  [/^(?:40|55P03|57014)/, "repeat"],
-  // 26000: the prepared statement is missing, because a pooler switched to another server process.
-  [/^(?:08|25006|25P04|26000|53300|57|NO_SERVER)/, "reconnect"],
-  // After an invalid reply, damaged on the network in plaintext or in TLS, the outcome is unknown.
-  [/^(?:ERR_POSTGRES_(?:CONNECTION_|INVALID_MESSAGE|UNEXPECTED_MESSAGE)|EPROTO)/, "reconnect"],
-  [/^(?:53|58|DEADLINE|DISPOSED|UNSAFE|WRAPAROUND|XX)/, "refuse"],
-] as const;
+/** What an error means. */
+export interface Consequences {
+  /** `keep` the connection, `close` it, or close `all` of them: their server is the same. */
+  readonly connection: "keep" | "close" | "close all";
+  /**
+   * `repeat` the work while there is time, on another connection if its own is closed; `refuse` it,
+   * because storage is unavailable; or report a `fault`, which is a bug.
+   */
+  readonly work: "repeat" | "refuse" | "fault";
+  /** Whether connecting fails with it until somebody acts: then nothing waits for a connection. */
+  readonly isLasting: boolean;
+}
 
-/**
- * What to do after an error: the first remedy whose codes fit. Any other error is a fault, which is
- * a bug.
- */
-export function remedyFor(error: unknown): (typeof REMEDIES)[number][1] | "fault" {
-  return REMEDIES.find(([codes]) => codes.test(codeOf(error)))?.[1] ?? "fault";
+/** The first whose codes fit counts. */
+const CONSEQUENCES: readonly (readonly [codes: RegExp, Consequences])[] = [
+  [/^(?:40|55P03|57014)/, { connection: "keep", work: "repeat", isLasting: false }],
+  [
+    // 26000: the prepared statement is missing, because a pooler switched to another server process.
+    // After an invalid reply, damaged on the network in plaintext or in TLS, the outcome is unknown.
+    /^(?:08|25006|25P04|26000|53300|57|NO_SERVER|ERR_POSTGRES_(?:CONNECTION_|INVALID_MESSAGE|UNEXPECTED_MESSAGE)|EPROTO)/,
+    { connection: "close", work: "repeat", isLasting: false },
+  ],
+  [
+    /^(?:53|58|DEADLINE|DISPOSED|WRAPAROUND|XX)/,
+    { connection: "close", work: "refuse", isLasting: false },
+  ],
+  // A setting of the server's.
+  [/^UNSAFE/, { connection: "close all", work: "refuse", isLasting: true }],
+];
+
+const FAULT: Consequences = { connection: "close", work: "fault", isLasting: true };
+
+/** What an error means: for the connection, for the work that met it, and for connecting. */
+export function consequencesOf(error: unknown): Consequences {
+  return CONSEQUENCES.find(([codes]) => codes.test(codeOf(error)))?.[1] ?? FAULT;
+}
+
+/** What the caller of work gets that ends with an error: `storage_unavailable`, or a bug as it is. */
+export function rejectionOf(error: unknown): unknown {
+  return consequencesOf(error).work === "fault" ? error : unavailable(error);
 }
 
 const NOT_IN_TIME = "storage did not finish in time";

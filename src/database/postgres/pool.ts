@@ -1,8 +1,16 @@
 import { startDeadline, withDeadline } from "../../async/deadline.ts";
 import { backoffMs, pause } from "../../async/timers.ts";
 import type { DatabaseMetric } from "../database.ts";
-import { type Connection, STATEMENT_TIMEOUT_MS } from "./connection.ts";
-import { codeOf, PostgresFailure, remedyFor, unavailable } from "./errors.ts";
+import type { Connection } from "./connection.ts";
+import { consequencesOf, PostgresFailure, rejectionOf, unavailable } from "./errors.ts";
+import {
+  type ConnectionFacts,
+  type ConnectionState,
+  isConnectionWanted,
+  nextPoolStep,
+  type PoolFacts,
+  usable,
+} from "./next_pool_step.ts";
 import type { PostgresHost } from "./url.ts";
 
 /**
@@ -33,63 +41,56 @@ export interface PoolOptions {
 
 /** How long a server may take to reply before another connection is tried, in milliseconds. */
 const OVERDUE_MS = 1_000;
-/** How long after a reply a connection is used without checking it, in milliseconds. */
-const FRESH_MS = 5_000;
-/**
- * The maximum age of a connection, in milliseconds: a new one sees changes of the server's settings
- * and of DNS.
- */
-const MAX_AGE_MS = 600_000;
 /** The longest pause after a failure to connect, in milliseconds, give or take half of it. */
 const LONGEST_PAUSE_MS = 1_300;
-/** The time between two connections that are opened beside overdue ones, in milliseconds. */
-const BESIDE_INTERVAL_MS = 2_000;
-
-/**
- * What an open connection does:
- *
- * - `idle`: it waits for work.
- * - `checking`: it waited for long, or a server became silent meanwhile. It makes a round trip, and
- *   is `idle` again or closed.
- * - `busy`: it has work in flight, and the server replies to each statement within a second.
- * - `overdue`: the server has not replied to its work for a second. Another connection may be
- *   opened in its place.
- * - `timed out`: the caller of its work waits no longer. The statement goes on, so the connection
- *   stays open.
- *
- * When its work ends, in whatever state, it is `idle` or closed.
- */
-type SlotState = "idle" | "checking" | "busy" | "overdue" | "timed out";
 
 /** An open connection, and what it does. */
-interface Slot {
+class PooledConnection implements ConnectionFacts {
   readonly connection: Connection;
-  readonly openedAt: number;
-  state: SlotState;
-  /** When it entered this state. */
-  since: number;
-}
+  readonly openedAt = performance.now();
+  state: ConnectionState = "idle";
+  since = this.openedAt;
 
-function enter(slot: Slot, state: SlotState): void {
-  slot.state = state;
-  slot.since = performance.now();
+  constructor(connection: Connection) {
+    this.connection = connection;
+  }
+
+  get repliedAt(): number {
+    return this.connection.repliedAt();
+  }
+
+  get isOpen(): boolean {
+    return this.connection.isOpen();
+  }
+
+  get host(): PostgresHost {
+    return this.connection.host;
+  }
+
+  enter(state: ConnectionState): void {
+    this.state = state;
+    this.since = performance.now();
+  }
 }
 
 /** Work that waits for a connection. */
-type Waiting = PromiseWithResolvers<Slot>;
+type Waiting = PromiseWithResolvers<PooledConnection>;
 
 /**
  * Connections to the database, each with one piece of work in flight. Waiting work takes the first
  * idle connection: if the server accepts no more of them, or a new one hangs, the open ones serve
- * all.
+ * all. {@linkcode nextPoolStep} decides what to do, {@linkcode consequencesOf} what an error means;
+ * the pool carries it out.
  *
- * A server that does not reply:
+ * When a server falls silent, counted from the statement that gets no reply:
  *
- * 1. After a second the connection is `overdue`. The pool opens another one, which may lead to a
- *    server that has taken over. Connections that have not replied since are checked before use.
- * 2. If the new connection leads to another server, the pool closes those to the old one. Their
- *    work is repeated on the new server.
- * 3. At its deadline the work rejects, and the connection is `timed out`.
+ * - 0 s: no reply.
+ * - 1.0 s: the connection is `overdue`. Its host is suspected: others are tried before it. One
+ *   connection is opened beside it. Idle ones without a later reply are checked before use.
+ * - + handshake: if the new connection leads to another server, those to the old one are closed, and
+ *   the batch is repeated on the new one. Otherwise it serves what waits.
+ * - The deadline of the work: it rejects, and its connection is `timed out`.
+ * - 30 s later: that connection is closed, if later work has succeeded.
  *
  * No statement is cancelled: PostgreSQL would report success for a commit that waits for a
  * synchronous standby. A connection whose work timed out stays open: the statement would continue
@@ -106,24 +107,36 @@ export class Pool {
   readonly counts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
 
   readonly #options: PoolOptions;
-  readonly #slots = new Set<Slot>();
-  readonly #waiting = new Set<Waiting>();
+  /** From `close()` on. */
   #isClosed = false;
+
+  // Open connections, and the work that waits for one. #proceed() brings them together.
+
+  /** In the order of opening. #open() adds, #close() removes. */
+  readonly #connections: PooledConnection[] = [];
+  /** In the order of arrival. #acquire() adds, #assign() removes; so does a deadline. */
+  readonly #waiting = new Set<Waiting>();
+
+  // Connecting. #open() and #connect() own these.
 
   /** How many connections are being opened. */
   #connecting = 0;
+  /** When a connection was last opened beside an overdue one. */
+  #openedBesideAt = Number.NEGATIVE_INFINITY;
   /** How often connecting failed since it last succeeded, and the last reason. */
   #connectFailures = 0;
   #lastConnectFailure: unknown;
-  /** How many lost connections are not replaced yet. */
+  /** The server of the newest connection. */
+  #host: PostgresHost | undefined;
+  /** How many lost connections are not replaced yet. #close() adds to it. */
   #lost = 0;
+
+  // What the work in flight has seen. #finish() and #noteSilence() own these.
 
   /**
    * Since when a server is silent. A connection without a later reply is checked before it is used.
    */
   #silentSince = Number.NEGATIVE_INFINITY;
-  /** When a connection was last opened beside an overdue one. */
-  #openedBesideAt = Number.NEGATIVE_INFINITY;
   /** When the newest piece of work began that has succeeded. */
   #newestSuccessBeganAt = Number.NEGATIVE_INFINITY;
 
@@ -142,16 +155,14 @@ export class Pool {
     const deadline = performance.now() + timeoutMs;
 
     for (let attempt = 0; ; attempt++) {
-      const slot = await this.#acquire(deadline);
+      const pooled = await this.#acquire(deadline);
       try {
-        return await this.#attempt(slot, work, attempt, deadline);
+        return await this.#attempt(pooled, work, attempt, deadline);
       } catch (error) {
-        const remedy = remedyFor(error);
-        if (remedy === "fault") throw error;
-        if (remedy === "refuse") throw unavailable(error);
-
         const pauseMs = backoffMs(attempt);
-        if (performance.now() + pauseMs >= deadline) throw unavailable(error);
+        const isTimeLeft = performance.now() + pauseMs < deadline;
+        if (consequencesOf(error).work !== "repeat" || !isTimeLeft) throw rejectionOf(error);
+
         await pause(pauseMs);
       }
 
@@ -161,12 +172,13 @@ export class Pool {
 
   /** How many connections are open. */
   get connections(): number {
-    return [...this.#slots].filter(({ connection }) => connection.isOpen()).length;
+    return this.#connections.filter(({ isOpen }) => isOpen).length;
   }
 
   /** How many connections have work in flight, even if it timed out, or are being opened. */
   get busy(): number {
-    return this.#slots.size - this.#count("idle") + this.#connecting;
+    const busy = this.#connections.filter(({ state }) => state !== "idle");
+    return busy.length + this.#connecting;
   }
 
   /** Closes every connection. Work in flight rejects, and is not repeated. */
@@ -176,29 +188,13 @@ export class Pool {
     this.#rejectWaiting(new PostgresFailure("DISPOSED"));
   }
 
-  #count(wanted: SlotState): number {
-    let count = 0;
-    for (const { state } of this.#slots) if (state === wanted) count++;
-    return count;
-  }
-
-  /** How many connections can take work, now or soon. */
-  #usable(): number {
-    return this.#slots.size - this.#count("overdue") - this.#count("timed out") + this.#connecting;
-  }
-
-  /** Whether no more connections may be opened, whatever the open ones do. */
-  #isFull(): boolean {
-    return this.#slots.size + this.#connecting >= 2 * this.#options.size;
-  }
-
   /** Waits for a connection until the deadline. */
-  #acquire(deadline: number): Promise<Slot> {
+  #acquire(deadline: number): Promise<PooledConnection> {
     if (this.#isClosed) throw unavailable(new PostgresFailure("DISPOSED"));
 
-    const entry = Promise.withResolvers<Slot>();
+    const entry = Promise.withResolvers<PooledConnection>();
     this.#waiting.add(entry);
-    this.#assign();
+    this.#proceed();
     if (!this.#waiting.has(entry)) return entry.promise;
 
     return withDeadline(entry.promise, deadline - performance.now(), () => {
@@ -207,153 +203,25 @@ export class Pool {
     });
   }
 
-  /** Runs after each change. Assigns work to idle connections, and opens more for the rest. */
-  #assign(): void {
-    this.#closeUseless();
-    if (this.#waiting.size === 0) return;
-
-    // Most recently used first, so that the others can age.
-    const idle = [...this.#slots]
-      .filter(({ state }) => state === "idle")
-      .toSorted((one, other) => other.connection.repliedAt() - one.connection.repliedAt());
-    const freshSince = Math.max(this.#silentSince, performance.now() - FRESH_MS);
-
-    for (const slot of idle) {
-      const [next] = this.#waiting;
-      if (next === undefined) break;
-
-      // Checks all silent ones at once: if the network dropped one, it may have dropped them all.
-      if (slot.connection.repliedAt() <= freshSince) {
-        void this.#check(slot);
-        continue;
-      }
-
-      this.#waiting.delete(next);
-      enter(slot, "busy");
-      next.resolve(slot);
-    }
-
-    const arriving = this.#count("checking") + this.#connecting;
-    for (let missing = this.#waiting.size - arriving; missing > 0 && this.#mayOpen(); missing--)
-      void this.#open();
-  }
-
-  /** Whether to open another one for waiting work: while connecting fails, one at a time. */
-  #mayOpen(): boolean {
-    const isFailing = this.#connectFailures > 0 && this.#connecting > 0;
-    return !isFailing && this.#usable() < this.#options.size && !this.#isFull();
-  }
-
-  /** Closes connections that the server has closed, and those whose reply will not come. */
-  #closeUseless(): void {
-    for (const slot of this.#slots) {
-      if (!slot.connection.isOpen() || this.#hasLostReply(slot)) this.#close(slot);
-    }
-  }
-
-  /**
-   * Whether the reply to work that timed out will not come. If later work has succeeded, no commit
-   * waits for a standby: only the reply was lost. Such a connection is kept until its place is
-   * needed, or until the server would have ended the statement.
-   */
-  #hasLostReply({ state, since }: Slot): boolean {
-    if (state !== "timed out") return false;
-
-    const { replyLimitMs = Number.POSITIVE_INFINITY } = this.#options;
-    const silentMs = performance.now() - since;
-    if (silentMs > replyLimitMs) return true;
-
-    const isOlder = since < this.#newestSuccessBeganAt;
-    return isOlder && (this.#isFull() || silentMs > STATEMENT_TIMEOUT_MS);
-  }
-
-  /** Makes a round trip on a connection that may be dead. */
-  async #check(slot: Slot): Promise<void> {
-    enter(slot, "checking");
-    try {
-      await withDeadline(slot.connection.query("SELECT 1"), OVERDUE_MS, () => {
-        this.#options.onSilence?.(slot.connection.host);
-        throw new PostgresFailure("DEADLINE");
-      });
-      enter(slot, "idle");
-    } catch {
-      this.#close(slot);
-    }
-    this.#assign();
-  }
-
-  /** Connects, and retries as long as another connection is wanted. */
-  async #open(): Promise<void> {
-    this.#connecting++;
-
-    while (this.#isWanted()) {
-      const began = performance.now();
-      try {
-        this.#add(await this.#options.connect());
-        break;
-      } catch (error) {
-        this.#lastConnectFailure = error;
-
-        // A setting or a bug does not go away: without another connection, waiting is pointless.
-        const isFinal = codeOf(error) === "UNSAFE" || remedyFor(error) === "fault";
-        const hasNoOther = this.#usable() === this.#connecting;
-        if (isFinal && hasNoOther) this.#rejectWaiting(error);
-
-        // Between the beginnings of two attempts: one that hung needs no pause after it.
-        const elapsedMs = performance.now() - began;
-        await pause(Math.max(0, backoffMs(this.#connectFailures++, LONGEST_PAUSE_MS) - elapsedMs));
-      }
-    }
-
-    this.#connecting--;
-    this.#assign();
-  }
-
-  /** Whether another connection is wanted: work waits, or the server is silent. */
-  #isWanted(): boolean {
-    return !this.#isClosed && (this.#waiting.size > 0 || this.#count("overdue") > 0);
-  }
-
-  /** Takes a new connection into the pool. */
-  #add(connection: Connection): void {
-    if (this.#isClosed) return connection.close();
-
-    this.#connectFailures = 0;
-    this.#lastConnectFailure = undefined;
-
-    // Another server has taken over: work in flight on the old one is repeated here.
-    for (const slot of this.#slots) {
-      if (slot.connection.host !== connection.host) this.#close(slot);
-    }
-
-    if (this.#lost > 0) {
-      this.#lost--;
-      this.counts.reconnections++;
-    }
-
-    const now = performance.now();
-    this.#slots.add({ connection, openedAt: now, state: "idle", since: now });
-  }
-
   /** Runs a piece of work on a connection, once. */
   async #attempt<Result>(
-    slot: Slot,
+    pooled: PooledConnection,
     work: Work<Result>,
     attempt: number,
     deadline: number,
   ): Promise<Result> {
     const began = performance.now();
     if (began >= deadline) {
-      this.#release(slot);
+      this.#release(pooled);
       throw new PostgresFailure("DEADLINE");
     }
 
-    const done = this.#finish(slot, work(slot.connection, attempt), began);
-    const stopWatching = this.#watch(slot, began);
+    const done = this.#finish(pooled, work(pooled.connection, attempt), began);
+    const stopWatching = this.#watch(pooled, began);
 
     try {
       return await withDeadline(done, deadline - began, () => {
-        this.#noteSilence(slot, began, "timed out");
+        this.#noteSilence(pooled, began, "timed out");
         throw new PostgresFailure("DEADLINE");
       });
     } finally {
@@ -362,7 +230,11 @@ export class Pool {
   }
 
   /** Applies the result to the connection, even if the work timed out. */
-  async #finish<Result>(slot: Slot, working: Promise<Result>, began: number): Promise<Result> {
+  async #finish<Result>(
+    pooled: PooledConnection,
+    working: Promise<Result>,
+    began: number,
+  ): Promise<Result> {
     try {
       const result = await working;
 
@@ -371,83 +243,167 @@ export class Pool {
       this.counts.durationMs += performance.now() - began;
       return result;
     } catch (error) {
-      if (remedyFor(error) !== "repeat") this.#close(slot);
-      // The server's settings are the same on all connections.
-      if (codeOf(error) === "UNSAFE") this.#closeAll();
+      const { connection } = consequencesOf(error);
+      if (connection === "close") this.#close(pooled);
+      if (connection === "close all") this.#closeAll();
       throw error;
     } finally {
-      this.#release(slot);
+      this.#release(pooled);
     }
   }
 
+  /** Takes a connection back whose work has ended. */
+  #release(pooled: PooledConnection): void {
+    pooled.enter("idle");
+    this.#proceed();
+  }
+
   /** Watches whether the server replies to each statement of a piece of work within a second. */
-  #watch(slot: Slot, began: number): () => void {
+  #watch(pooled: PooledConnection, began: number): () => void {
     const check = () => {
-      const silentMs = performance.now() - Math.max(began, slot.connection.repliedAt());
+      const silentMs = performance.now() - Math.max(began, pooled.repliedAt);
       if (silentMs < OVERDUE_MS) {
         stop = startDeadline(Math.ceil(OVERDUE_MS - silentMs), check);
         return;
       }
-      this.#noteSilence(slot, began, "overdue");
+      this.#noteSilence(pooled, began, "overdue");
     };
     let stop = startDeadline(OVERDUE_MS, check);
     return () => stop();
   }
 
-  /**
-   * Makes room for another connection: this one may be dead, and so may all that have not replied
-   * since.
-   */
-  #noteSilence(slot: Slot, began: number, state: "overdue" | "timed out"): void {
-    if (!this.#slots.has(slot)) return;
+  /** This connection may be dead, and so may all that have not replied since. */
+  #noteSilence(pooled: PooledConnection, began: number, state: "overdue" | "timed out"): void {
+    if (!this.#connections.includes(pooled)) return;
 
-    enter(slot, state);
-    this.#silentSince = Math.max(this.#silentSince, began, slot.connection.repliedAt());
-    this.#options.onSilence?.(slot.connection.host);
-
-    this.#assign();
-    if (state === "overdue") this.#openBeside();
+    pooled.enter(state);
+    this.#silentSince = Math.max(this.#silentSince, began, pooled.repliedAt);
+    this.#options.onSilence?.(pooled.host);
+    this.#proceed();
   }
 
-  /**
-   * Opens a connection beside overdue ones, even if no other work waits: it may lead to a server
-   * that has taken over.
-   */
-  #openBeside(): void {
-    const isRecent = performance.now() - this.#openedBesideAt < BESIDE_INTERVAL_MS;
-    if (isRecent || this.#connecting > 0 || this.#isFull()) return;
+  /** Takes the next steps. Runs after each change. */
+  #proceed(): void {
+    for (;;) {
+      const step = nextPoolStep(this.#facts());
+      if (step.do === "wait") return;
 
-    this.#openedBesideAt = performance.now();
-    void this.#open();
+      if (step.do === "open" || step.do === "openBeside") {
+        void this.#open({ isBeside: step.do === "openBeside" });
+        continue;
+      }
+
+      const pooled = this.#connections[step.connection] as PooledConnection;
+      if (step.do === "assign") this.#assign(pooled);
+      else if (step.do === "check") void this.#check(pooled);
+      else this.#close(pooled, { isLost: step.do === "close" });
+    }
   }
 
-  /** Takes a connection back whose work has ended. */
-  #release(slot: Slot): void {
-    // It was replaced while its server was silent.
-    const isSpare = slot.state !== "busy" && this.#usable() >= this.#options.size;
-    const isOld = performance.now() - slot.openedAt > MAX_AGE_MS;
+  #facts(): PoolFacts {
+    const { size, replyLimitMs = Number.POSITIVE_INFINITY } = this.#options;
+    return {
+      now: performance.now(),
+      connections: this.#connections,
+      waiting: this.#waiting.size,
+      size,
+      connecting: this.#connecting,
+      isConnectFailing: this.#connectFailures > 0,
+      openedBesideAt: this.#openedBesideAt,
+      host: this.#host,
+      silentSince: this.#silentSince,
+      newestSuccessBeganAt: this.#newestSuccessBeganAt,
+      replyLimitMs,
+    };
+  }
 
-    enter(slot, "idle");
-    if (isSpare || isOld) this.#close(slot, { isLost: false });
-    this.#assign();
+  /** Gives a connection to the work that waits longest. */
+  #assign(pooled: PooledConnection): void {
+    const [next] = this.#waiting;
+    if (next === undefined) return;
+
+    this.#waiting.delete(next);
+    pooled.enter("busy");
+    next.resolve(pooled);
+  }
+
+  /** Makes a round trip on a connection that may be dead. */
+  async #check(pooled: PooledConnection): Promise<void> {
+    pooled.enter("checking");
+    try {
+      await withDeadline(pooled.connection.query("SELECT 1"), OVERDUE_MS, () => {
+        this.#options.onSilence?.(pooled.host);
+        throw new PostgresFailure("DEADLINE");
+      });
+      pooled.enter("idle");
+    } catch {
+      this.#close(pooled);
+    }
+    this.#proceed();
+  }
+
+  /** Opens a connection, unless it is no longer wanted before that succeeds. */
+  async #open({ isBeside }: { readonly isBeside: boolean }): Promise<void> {
+    if (isBeside) this.#openedBesideAt = performance.now();
+
+    this.#connecting++;
+    const connection = await this.#connect();
+    this.#connecting--;
+
+    if (connection !== undefined) {
+      this.#host = connection.host;
+      this.#connections.push(new PooledConnection(connection));
+    }
+    // If it leads to another server, this closes those to the old one.
+    this.#proceed();
+
+    if (connection === undefined || this.#lost === 0) return;
+    this.#lost--;
+    this.counts.reconnections++;
+  }
+
+  /** Connects, and retries as long as another connection is wanted. */
+  async #connect(): Promise<Connection | undefined> {
+    while (!this.#isClosed && isConnectionWanted(this.#facts())) {
+      const began = performance.now();
+      try {
+        const connection = await this.#options.connect();
+        this.#connectFailures = 0;
+        this.#lastConnectFailure = undefined;
+        if (!this.#isClosed) return connection;
+
+        connection.close();
+      } catch (error) {
+        this.#lastConnectFailure = error;
+
+        const hasNoOther = usable(this.#connections) === 0;
+        if (consequencesOf(error).isLasting && hasNoOther) this.#rejectWaiting(error);
+
+        // Between the beginnings of two attempts: one that hung needs no pause after it.
+        const elapsedMs = performance.now() - began;
+        await pause(Math.max(0, backoffMs(this.#connectFailures++, LONGEST_PAUSE_MS) - elapsedMs));
+      }
+    }
+    return undefined;
   }
 
   /** Closes a connection. One that is not lost needs no other in its place. */
-  #close(slot: Slot, { isLost = true } = {}): void {
-    if (!this.#slots.delete(slot)) return;
+  #close(pooled: PooledConnection, { isLost = true } = {}): void {
+    const index = this.#connections.indexOf(pooled);
+    if (index < 0) return;
 
-    slot.connection.close();
+    this.#connections.splice(index, 1);
+    pooled.connection.close();
     if (isLost) this.#lost++;
   }
 
   #closeAll(): void {
-    for (const slot of this.#slots) this.#close(slot);
+    for (const pooled of this.#connections.slice()) this.#close(pooled);
   }
 
   /** Rejects the work that waits for a connection. */
   #rejectWaiting(error: unknown): void {
-    const reason = remedyFor(error) === "fault" ? error : unavailable(error);
-    for (const { reject } of this.#waiting) reject(reason);
+    for (const { reject } of this.#waiting) reject(rejectionOf(error));
     this.#waiting.clear();
   }
 }

@@ -1,8 +1,9 @@
 import { expect, test } from "bun:test";
 
 import {
+  consequencesOf,
   PostgresFailure,
-  remedyFor,
+  rejectionOf,
   toFailure,
   unavailable,
 } from "../../../src/database/postgres/errors.ts";
@@ -28,11 +29,40 @@ test.each(WORDS)("PostgresFailure says in words what %s means", (code, words) =>
   expect(new PostgresFailure(code).message).toBe(`${words} (${code})`);
 });
 
+const SERVER_CLOSED = new PostgresFailure("57P01");
+const BUG = new TypeError("no");
+
+test.each([
+  ["a deadlock keeps the connection", "40P01", "keep", "repeat", false],
+  ["a lock keeps the connection", "55P03", "keep", "repeat", false],
+  ["a cancelled statement keeps the connection", "57014", "keep", "repeat", false],
+  ["a shutdown closes the connection", "57P01", "close", "repeat", false],
+  ["a read-only server closes the connection", "25006", "close", "repeat", false],
+  ["too many connections close the connection", "53300", "close", "repeat", false],
+  ["no server closes the connection", "NO_SERVER", "close", "repeat", false],
+  ["a reset closes the connection", "ERR_POSTGRES_CONNECTION_CLOSED", "close", "repeat", false],
+  ["a full disk is refused", "53100", "close", "refuse", false],
+  ["a missed deadline is refused", "DEADLINE", "close", "refuse", false],
+  ["an unsafe setting closes all", "UNSAFE", "close all", "refuse", true],
+  ["what is not known is a bug", "23505", "close", "fault", true],
+] as const)("%s: %s", (_what, code, connection, work, isLasting) => {
+  const failure = new PostgresFailure(code);
+  expect(consequencesOf(failure)).toEqual({ connection, work, isLasting });
+});
+
+test("the caller of work gets storage_unavailable with the failure as its cause, and a bug as it is", () => {
+  expect(rejectionOf(SERVER_CLOSED)).toMatchObject({
+    code: "storage_unavailable",
+    cause: SERVER_CLOSED,
+  });
+  expect(rejectionOf(BUG)).toBe(BUG);
+});
+
 test.each([
   ["GetNewTransactionId", "WRAPAROUND", "refuse", "storage needs maintenance; "],
   ["GetNewMultiXactId", "WRAPAROUND", "refuse", "storage needs maintenance; "],
   ["index_form_tuple", "54000", "fault", "storage is gone; "],
-] as const)("54000 from %s is %s: %s, and clients are told %s", (routine, code, remedy, reason) => {
+] as const)("54000 from %s is %s: %s, and clients are told %s", (routine, code, work, reason) => {
   const error = new Bun.SQL.PostgresError("no", {
     code: "ERR_POSTGRES_SERVER_ERROR",
     errno: "54000",
@@ -40,6 +70,6 @@ test.each([
   });
   const failure = toFailure(error);
   expect(failure).toMatchObject({ code });
-  expect(remedyFor(failure)).toBe(remedy);
+  expect(consequencesOf(failure).work).toBe(work);
   expect(unavailable(failure).message).toStartWith(reason);
 });
