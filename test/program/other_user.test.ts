@@ -129,7 +129,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     writeFileSync(join(cwd, "plants.ndjson"), '{"id":2,"name":"Moss"}\n');
     writeFileSync(join(cwd, "plants.db-journal"), "");
     chownSync(join(cwd, "plants.db-journal"), OTHER_USER, OTHER_USER);
-    const says = `"plants.db-journal" beside it belongs to another user (uid ${OTHER_USER}): find out who put it there, and move it away`;
+    const says = `"plants.db-journal" beside it belongs to uid ${OTHER_USER}, and the database to uid 0; if it is yours, give it to the owner of the database: chown -h 0 "${directory.at("plants.db")}"-*`;
 
     for (const command of ALL_COMMANDS) {
       const ended = await runToEnd({ cwd, args: command.split(" ") });
@@ -162,8 +162,11 @@ describe.skipIf(skipsOtherUser())("another user", () => {
 
     const aside = `${database}-replacing`;
     const plants: [says: string, plant: () => void][] = [
-      ["is not a directory", () => symlinkSync(elsewhere.path, aside)],
-      ["belongs to another user (uid 65534)", () => mkdirSync(aside)],
+      [
+        "is not a directory: find out who put it there, and move it away",
+        () => symlinkSync(elsewhere.path, aside),
+      ],
+      ["belongs to uid 65534, and the database to uid 0; ", () => mkdirSync(aside)],
     ];
 
     for (const [says, plant] of plants) {
@@ -171,7 +174,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
       if (lstatSync(aside).isDirectory()) chownSync(aside, OTHER_USER, OTHER_USER);
       expect(await runToEnd({ cwd: shared.path, args: ["restore", "saved.db"] })).toEqual(
         refusal(
-          `replace database "plants.db": "plants.db-replacing" beside it ${RegExp.escape(says)}: find out who put it there, and move it away`,
+          `replace database "plants.db": "plants.db-replacing" beside it ${RegExp.escape(says)}.*`,
         ),
       );
       expect(readdirSync(elsewhere.path)).toEqual([]);
@@ -188,27 +191,40 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     expect(runAsOther(other.path, "token", "list").exitCode).toBe(0);
   });
 
-  test("who serves in the directory of yet another user is warned", async () => {
+  test("who serves in the directory of yet another user is refused", () => {
     using directory = emptyDirectory();
     chownSync(directory.path, 1234, OTHER_USER);
     chmodSync(directory.path, 0o770);
 
-    const program = [
-      "setpriv",
-      `--reuid=${OTHER_USER}`,
-      `--regid=${OTHER_USER}`,
-      "--clear-groups",
-      ...executable(),
-    ];
-
-    await using server = await startServer({
-      cwd: directory.path,
-      program,
-      env: { AUTH_TOKENS: TOKEN },
-    });
-    expect(server.stderr.text()).toContain(
-      "Other users may write to the directory of the database",
+    expect(runAsOther(directory.path, "--port", "0")).toEqual(
+      refusal(
+        `open database "plants.db": other users can write to its directory, and so replace it: chown ${OTHER_USER} "${directory.path}" [^\\n]*`,
+      ),
     );
+    expect(readdirSync(directory.path)).toEqual([]);
+  });
+
+  test("who takes over a killed server's database without its WAL is told to take over the WAL, and loses nothing", async () => {
+    using directory = emptyDirectory();
+    const { path: cwd, at } = directory;
+    {
+      await using server = await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } });
+      expect((await post(server.url)).status).toBe(200);
+    }
+
+    // As a new image with another user does it.
+    for (const name of ["plants.db-wal", "plants.db-shm"]) chownSync(at(name), 1234, 1234);
+    for (const name of ["", "plants.db"]) chownSync(at(name), OTHER_USER, OTHER_USER);
+    const ended = runAsOther(cwd, "token", "create", "garden");
+    const cure = `chown -h ${OTHER_USER} "${at("plants.db")}"-*`;
+    expect(ended).toEqual({
+      exitCode: 1,
+      stdout: "",
+      stderr: `Cannot open database "plants.db": "plants.db-wal" beside it belongs to uid 1234, and the database to uid ${OTHER_USER}; it holds the newest plants: never move or delete it; if it is yours, give it to the owner of the database: ${cure}\n`,
+    });
+
+    expect(spawnSync("sh", ["-c", cure]).status).toBe(0);
+    expect(runAsOther(cwd, "export").stdout).toContain('"id":1');
   });
 
   test("who restores a database still owns it, with its mode", () => {
@@ -274,7 +290,7 @@ function stateOf(path: string) {
   return { path, ino, ctimeMs };
 }
 
-const RUN_AS_OTHER = "user nobody; run this as its owner: runuser -u nobody -- plant-store …";
+const RUN_AS_OTHER = `uid ${OTHER_USER}; run this as that user: runuser -u USER -- plant-store …`;
 
 describe.skipIf(skipsOtherUser())("root", () => {
   test.each([...ALL_COMMANDS, "restore saved.db"])(

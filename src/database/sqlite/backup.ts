@@ -27,7 +27,7 @@ import {
   databaseFile,
   requireNotRoot,
   requireOwner,
-  requirePlace,
+  requireTrustedPlace,
   walBytes,
 } from "./files.ts";
 import { requireUnmarked } from "./markers.ts";
@@ -170,7 +170,7 @@ function requireUsable(path: string, source: string): string {
 
   return withDatabaseError("replace", path, () => {
     const file = databaseFile(path);
-    requirePlace(file);
+    requireTrustedPlace(file, "create");
     // The new file will belong to this user.
     requireOwner(file, "it");
 

@@ -24,7 +24,7 @@ import { DatabaseError } from "../database.ts";
  * links, and names the files beside the database after the target.
  *
  * @throws {DatabaseError} If the path is a directory, or a link to a file that does not exist, or
- *   in no directory, or not UTF-8.
+ *   in no directory, or not UTF-8, or too long for SQLite.
  * @throws {Error} The system's, if the path cannot be resolved.
  */
 export function databaseFile(path: string): string {
@@ -34,7 +34,7 @@ export function databaseFile(path: string): string {
   if (/\/\.?$/.test(file)) throw new DatabaseError("it is not a file");
 
   try {
-    return requireUtf8(realpathSync.native(file));
+    return requireUsablePath(realpathSync.native(file));
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOTDIR") throw new DatabaseError("it is not a file");
@@ -49,12 +49,22 @@ export function databaseFile(path: string): string {
   if (link !== undefined) return databaseFile(path);
 
   if (!existsSync(dirname(file))) throw new DatabaseError("there is no such directory");
-  return requireUtf8(join(realpathSync.native(dirname(file)), basename(file)));
+  return requireUsablePath(join(realpathSync.native(dirname(file)), basename(file)));
 }
 
-/** A string has U+FFFD for bytes that are not UTF-8, so it may be the path of another file. */
-function requireUtf8(path: string): string {
+/** The longest path that SQLite opens, in bytes: of its 512, it keeps eight for "-journal". */
+const MAX_PATH_BYTES = 504;
+
+/**
+ * Requires that SQLite can open a path, which has no links.
+ *
+ * @throws {DatabaseError} If it is too long or not UTF-8.
+ */
+export function requireUsablePath(path: string): string {
+  // A string has U+FFFD for bytes that are not UTF-8, so it may be the path of another file.
   if (path.includes("\uFFFD")) throw new DatabaseError("its path is not UTF-8; move it");
+  if (Buffer.byteLength(path) > MAX_PATH_BYTES)
+    throw new DatabaseError(`its path is longer than ${MAX_PATH_BYTES} bytes; use a shorter one`);
   return path;
 }
 
@@ -72,8 +82,11 @@ export function walBytes(path: string): number {
   }
 }
 
+/** The files beside a database that this program makes. */
+const MARKERS = ["-corrupt", "-unsynced"];
+
 /** The files beside a database that SQLite and this program use. */
-export const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
+export const BESIDE = ["-wal", "-journal", "-shm", ...MARKERS];
 
 /**
  * Requires that the files of a database can be used, before SQLite opens any. Creates the database
@@ -83,7 +96,7 @@ export const BESIDE = ["-journal", "-wal", "-shm", "-corrupt", "-unsynced"];
  * @throws {DatabaseError} If one cannot be used: the message names it.
  */
 export function requireFiles(file: string, access: Access): void {
-  requirePlace(file);
+  requireTrustedPlace(file, access);
   requireDatabaseFile(file, access);
   if (access === "read") return;
   // Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first
@@ -116,6 +129,8 @@ export function requireDatabaseFile(file: string, access: Access): void {
     );
   }
 
+  requireWal(file);
+
   if (access === "create") createDatabaseFile(file);
   const stats = statSync(file, { throwIfNoEntry: false });
   if (!stats?.isFile())
@@ -125,15 +140,55 @@ export function requireDatabaseFile(file: string, access: Access): void {
 }
 
 /**
- * Requires a safe place for a database: no other user can replace its files, and the WAL stays
- * beside the database.
+ * Requires that the WAL of a file is there if all that was stored can only be in the WAL. SQLite
+ * would take the file for an empty database.
+ *
+ * @throws {DatabaseError} If it is missing.
+ */
+function requireWal(file: string): void {
+  // Another process may be creating the database at this moment: the WAL comes next.
+  for (let attempt = 0; !existsSync(`${file}-wal`) && isEmptyInWalMode(file); attempt++) {
+    if (attempt === WAL_ATTEMPTS) throw new DatabaseError(walIsMissing(basename(file)));
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, WAL_PAUSE_MS);
+  }
+}
+
+const WAL_ATTEMPTS = 50;
+const WAL_PAUSE_MS = 10;
+
+function walIsMissing(name: string): string {
+  return `its WAL is missing, and with it all that was stored: put "${name}-wal" back beside it, or restore a backup; if nothing was ever stored, remove "${name}"`;
+}
+
+/** A page as SQLite makes it: with our tables a file has several. */
+const PAGE_BYTES = 4_096;
+/** With that page size, in WAL mode: https://www.sqlite.org/fileformat2.html#the_database_header */
+const HEADER = "SQLite format 3\0\x10\0\x02\x02";
+
+/**
+ * Reads a file whose WAL is missing, which no process of ours can have open: closing it drops the
+ * locks of this process.
+ */
+function isEmptyInWalMode(file: string): boolean {
+  return (
+    statSync(file, { throwIfNoEntry: false })?.size === PAGE_BYTES &&
+    // The first write was interrupted, and SQLite undoes it.
+    !existsSync(`${file}-journal`) &&
+    readTrusted(file, "", HEADER.length) === HEADER
+  );
+}
+
+/**
+ * Requires a place for a database where no other user can replace its files, and where the WAL
+ * stays beside the database.
  *
  * @param file From {@linkcode databaseFile}.
  * @throws {DatabaseError} If the place is not safe. The message says why, and what to do.
  */
-export function requirePlace(file: string): void {
+export function requireTrustedPlace(file: string, access: Access): void {
   requireNotRoot(file, "it");
   requireNotRoot(dirname(file), "its directory");
+  if (access !== "read") requireOwnDirectory(file);
   requireTrustedFiles(file);
   if (isMountPoint(file)) throw new DatabaseError(MOUNTED_ALONE);
 }
@@ -183,56 +238,63 @@ export function requireOwner(path: string, name: string): void {
   const owner = statSync(path, { throwIfNoEntry: false })?.uid;
   if (owner === undefined || owner === process.getuid?.()) return;
 
-  const user = userName(owner);
-  const command = user === undefined ? "" : `: runuser -u ${user} -- plant-store …`;
   throw new DatabaseError(
-    `${name} belongs to user ${user ?? owner}; run this as its owner${command}`,
+    `${name} belongs to uid ${owner}; run this as that user: runuser -u USER -- plant-store …`,
   );
 }
 
-/** `undefined` if the user is not in this system's own list. */
-function userName(uid: number): string | undefined {
-  try {
-    const users = readFileSync("/etc/passwd", "utf8");
-    return new RegExp(`^([^:\n]+):[^:\n]*:${uid}:`, "m").exec(users)?.[1];
-  } catch {
-    return undefined;
-  }
+/**
+ * Requires that no other user can replace the files of a database: others can write to its
+ * directory only if it is sticky, as `/tmp` is, and the file is this user's. Members of the
+ * directory's group are trusted.
+ */
+function requireOwnDirectory(file: string): void {
+  const user = process.getuid?.();
+  if (user === undefined) return; // Not POSIX.
+
+  const directory = dirname(file);
+  const { uid, mode } = statSync(directory);
+  const isOpenToAll = (mode & 0o002) !== 0;
+  const isSticky = (mode & 0o1000) !== 0;
+  const isOurs = (statSync(file, { throwIfNoEntry: false })?.uid ?? user) === user;
+  if (isTrusted(uid, file) && (!isOpenToAll || (isSticky && isOurs))) return;
+
+  throw new DatabaseError(
+    `other users can write to its directory, and so replace it: chown ${user} "${directory}" && chmod o-w "${directory}", or use another directory`,
+  );
 }
 
 /**
- * Refuses files beside a database that another user put there. Whoever may write to the directory
- * can put there:
+ * Refuses what another user has put beside a database: a journal, which SQLite rolls back into it;
+ * a WAL, which that user keeps open for writing; a pipe, which blocks whoever opens it; a link,
+ * which a restore would follow.
  *
- * - a journal, which SQLite rolls back into the database;
- * - a WAL, which that user keeps open for writing;
- * - a pipe, which blocks the process that opens it;
- * - a link, which a restore would follow.
+ * It may be the operator's own, after a change of the server's user. So no message tells anybody to
+ * move or delete what can hold plants.
  */
 function requireTrustedFiles(file: string): void {
-  const aside = asideOf(file);
-  for (const path of [...BESIDE.map((suffix) => file + suffix), aside]) {
-    const stats = lstatSync(path, { throwIfNoEntry: false });
-    const fault = stats && faultOf(stats, file, path === aside ? "directory" : "regular file");
-    if (fault === undefined) continue;
-    throw new DatabaseError(
-      `"${basename(path)}" beside it ${fault}: find out who put it there, and move it away`,
-    );
+  for (const suffix of [...BESIDE, ASIDE]) {
+    const stats = lstatSync(file + suffix, { throwIfNoEntry: false });
+    const fault = stats && faultOf(stats, file, suffix);
+    if (fault !== undefined)
+      throw new DatabaseError(`"${basename(file)}${suffix}" beside it ${fault}`);
   }
 }
 
-/**
- * Why something beside a database cannot be trusted, as the end of a sentence: one rule for all of
- * it.
- */
-function faultOf(
-  stats: Stats,
-  file: string,
-  kind: "regular file" | "directory",
-): string | undefined {
-  const isOfKind = kind === "directory" ? stats.isDirectory() : stats.isFile();
-  if (!isOfKind) return `is not a ${kind}`;
-  return isTrusted(stats.uid, file) ? undefined : `belongs to another user (uid ${stats.uid})`;
+/** Why what is beside a database cannot be trusted, and what to do; `undefined` if it can. */
+function faultOf(stats: Stats, file: string, suffix: string): string | undefined {
+  const moveAway = "find out who put it there, and move it away";
+  if (suffix === ASIDE ? !stats.isDirectory() : !stats.isFile())
+    return `is not a ${suffix === ASIDE ? "directory" : "regular file"}: ${moveAway}`;
+  if (isTrusted(stats.uid, file)) return undefined;
+
+  const owner = statSync(file, { throwIfNoEntry: false })?.uid ?? process.getuid?.();
+  const whose = `belongs to uid ${stats.uid}, and the database to uid ${owner}`;
+  if (MARKERS.includes(suffix)) return `${whose}: ${moveAway}`;
+
+  const holdsPlants = suffix !== "-shm" && stats.size > 0;
+  const keep = holdsPlants ? "it holds the newest plants: never move or delete it; " : "";
+  return `${whose}; ${keep}if it is yours, give it to the owner of the database: chown -h ${owner} "${file}"-*`;
 }
 
 /**
@@ -256,7 +318,7 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
     );
 
     try {
-      if (faultOf(fstatSync(descriptor), file, "regular file") !== undefined) return undefined;
+      if (faultOf(fstatSync(descriptor), file, suffix) !== undefined) return undefined;
       const bytes = Buffer.alloc(maxBytes);
       return bytes.toString("utf8", 0, readSync(descriptor, bytes));
     } finally {
@@ -273,25 +335,17 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
  * @returns Warnings for the operator, if there are any.
  */
 export function warningsOf(path: string): readonly string[] {
-  const file = databaseFile(path);
-  const { uid, mode } = statSync(dirname(file));
-  const { nlink } = statSync(file);
-
-  const warnings: string[] = [];
-  if (!isTrusted(uid, file) || (mode & 0o002) !== 0) warnings.push(SHARED_DIRECTORY);
-  if (nlink > 1) warnings.push(HARD_LINKS);
-  return warnings;
+  return statSync(databaseFile(path)).nlink > 1 ? [HARD_LINKS] : [];
 }
-
-const SHARED_DIRECTORY =
-  "Other users may write to the directory of the database, and so replace the database: move it to a directory of its own";
 
 const HARD_LINKS =
   "The database file has several hard links, and SQLite keeps a WAL for each name: use one name, and remove the others";
 
+const ASIDE = "-replacing";
+
 /** The directory that a restore moves the old files into, and renames once it is complete. */
 export function asideOf(file: string): string {
-  return `${file}-replacing`;
+  return file + ASIDE;
 }
 
 /** Accessible to its owner only. SQLite gives the files beside it the same mode. */

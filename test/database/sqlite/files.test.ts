@@ -79,6 +79,67 @@ test.each(ACCESSES)(
   },
 );
 
+test.each(ACCESSES)(
+  "connect() for access to %s says of a file whose tables were in its WAL that the WAL is missing, and makes none",
+  (access) => {
+    using directory = emptyDirectory();
+    const path = directory.at("plants.db");
+    killed(path);
+    mkdirSync(directory.at("away"));
+    for (const suffix of ["-wal", "-shm"])
+      renameSync(path + suffix, directory.at(`away/plants.db${suffix}`));
+    const before = readFileSync(path);
+
+    expect(() => connect(path, { access })).toThrow(
+      new DatabaseError(
+        `Cannot open database "${path}": its WAL is missing, and with it all that was stored: put "plants.db-wal" back beside it, or restore a backup; if nothing was ever stored, remove "plants.db"`,
+      ),
+    );
+    expect(readdirSync(directory.path).toSorted()).toEqual(["away", "plants.db"]);
+    expect(readFileSync(path).equals(before)).toBe(true);
+
+    for (const suffix of ["-wal", "-shm"])
+      renameSync(directory.at(`away/plants.db${suffix}`), path + suffix);
+    using database = connect(path);
+    expect(addPlants(database)([fern])).toEqual(["present"]);
+  },
+);
+
+test("connect() creates the tables of a file whose first start was killed before it had any", () => {
+  using directory = emptyDirectory();
+  const path = directory.at("plants.db");
+  const script = `
+    import { Database } from "bun:sqlite";
+    const client = new Database(process.argv[1]);
+    client.run("PRAGMA journal_mode = WAL");
+    client.run("PRAGMA schema_version");`;
+  runApart(script + KILL, path);
+  expect(readdirSync(directory.path).toSorted()).toEqual([
+    "plants.db",
+    "plants.db-shm",
+    "plants.db-wal",
+  ]);
+
+  using database = connect(path);
+  expect(addPlants(database)([fern])).toEqual(["added"]);
+});
+
+test("connect() refuses a path that is too long for SQLite before it makes a file", () => {
+  using directory = emptyDirectory();
+  const deep = join(directory.path, "d".repeat(200), "e".repeat(200));
+  mkdirSync(deep, { recursive: true });
+  const pathOf = (bytes: number) => join(deep, "p".repeat(bytes - deep.length - 1));
+
+  for (const access of ACCESSES) {
+    expect(() => connect(pathOf(505), { access })).toThrow(
+      "its path is longer than 504 bytes; use a shorter one",
+    );
+  }
+
+  expect(readdirSync(deep)).toEqual([]);
+  connect(pathOf(504)).close();
+});
+
 /** A directory with ways to a file that is not there yet: `deep/data/plants.db`. */
 function waysToNoFile() {
   const directory = emptyDirectory();
@@ -280,21 +341,27 @@ const makePipe = (file: string) => void Bun.spawnSync(["mkfifo", file]);
 const makeEndless = (file: string) => symlinkSync("/dev/zero", file);
 const makeEmpty = (file: string) => writeFileSync(file, "");
 
+const MOVE_AWAY = ": find out who put it there, and move it away";
+const NOT_REGULAR = `is not a regular file${MOVE_AWAY}`;
+const NOT_OURS = "belongs to uid 65534, and the database to uid 0";
+const CHOWN = 'if it is yours, give it to the owner of the database: chown -h 0 "DATABASE"-*';
+const KEEP = "it holds the newest plants: never move or delete it";
+
 const ATTACKS: [what: string, suffix: string, attack: (file: string) => void, says: string][] = [
-  ["a journal", "-journal", plantJournal, "belongs to another user (uid 65534)"],
-  ["a pipe as journal", "-journal", makePipe, "is not a regular file"],
-  ["an empty WAL", "-wal", makeEmpty, "belongs to another user (uid 65534)"],
-  ["a link as WAL", "-wal", (file) => symlinkSync("plants.db", file), "is not a regular file"],
-  ["an empty index of the WAL", "-shm", makeEmpty, "belongs to another user (uid 65534)"],
-  ["a forged marker", "-corrupt", forgeMarker, "belongs to another user (uid 65534)"],
-  ["a pipe as marker", "-corrupt", makePipe, "is not a regular file"],
-  ["an endless marker", "-corrupt", makeEndless, "is not a regular file"],
-  ["a marker of a failed fsync", "-unsynced", makeEmpty, "belongs to another user (uid 65534)"],
+  ["a journal", "-journal", plantJournal, `${NOT_OURS}; ${KEEP}; ${CHOWN}`],
+  ["a pipe as journal", "-journal", makePipe, NOT_REGULAR],
+  ["an empty WAL", "-wal", makeEmpty, `${NOT_OURS}; ${CHOWN}`],
+  ["a link as WAL", "-wal", (file) => symlinkSync("plants.db", file), NOT_REGULAR],
+  ["an empty index of the WAL", "-shm", makeEmpty, `${NOT_OURS}; ${CHOWN}`],
+  ["a forged marker", "-corrupt", forgeMarker, `${NOT_OURS}${MOVE_AWAY}`],
+  ["a pipe as marker", "-corrupt", makePipe, NOT_REGULAR],
+  ["an endless marker", "-corrupt", makeEndless, NOT_REGULAR],
+  ["a marker of a failed fsync", "-unsynced", makeEmpty, `${NOT_OURS}${MOVE_AWAY}`],
   [
     "a link as marker of a failed fsync",
     "-unsynced",
     (file) => symlinkSync("none", file),
-    "is not a regular file",
+    NOT_REGULAR,
   ],
 ];
 
@@ -313,8 +380,7 @@ test.skipIf(skipsOtherUser).each(ATTACKS)(
 
     for (const access of ACCESSES) {
       expect(runApart(CONNECT, database, access)).toBe(
-        `Cannot open database "${database}": "plants.db${suffix}" beside it ${says}: ` +
-          "find out who put it there, and move it away",
+        `Cannot open database "${database}": "plants.db${suffix}" beside it ${says.replace("DATABASE", database)}`,
       );
     }
 
@@ -346,19 +412,36 @@ test
 );
 
 test.each([
-  ["any user may write to", 0o1777],
-  ["only its owner may write to", 0o700],
-])("a server in a directory that %s warns of that, or of nothing", async (who, mode) => {
+  ["only its owner can write to", 0o700, false],
+  ["its group can write to", 0o770, false],
+  ["all can write to, but only replace their own files", 0o1777, false],
+  ["all can write to", 0o777, true],
+])("connect() for writing in a directory that %s (%o)", (_who, mode, isRefused) => {
   using directory = emptyDirectory();
+  const path = directory.at("plants.db");
+  connect(path).close();
   chmodSync(directory.path, mode);
-  const warnings: string[] = [];
-  const options = { onWarning: (message: string) => void warnings.push(message) };
-  await using _ = await openSqliteWorker(directory.at("plants.db"), options);
-  const warning =
-    "Other users may write to the directory of the database, and so replace the database";
-  const isSafe = who === "only its owner may write to";
 
-  expect(warnings).toEqual(isSafe ? [] : [expect.stringContaining(warning)]);
+  for (const access of ["create", "write"] as const) {
+    const open = () => connect(path, { access }).close();
+    if (!isRefused) open();
+    else
+      expect(open).toThrow(
+        new DatabaseError(
+          `Cannot open database "${path}": other users can write to its directory, and so replace it: chown ${process.getuid?.()} "${directory.path}" && chmod o-w "${directory.path}", or use another directory`,
+        ),
+      );
+  }
+
+  // Reading changes nothing that they could not change.
+  connect(path, { access: "read" }).close();
+});
+
+test("connect() for writing in a directory that all can write to creates no file", () => {
+  using directory = emptyDirectory();
+  chmodSync(directory.path, 0o777);
+  expect(() => connect(directory.at("plants.db"))).toThrow("other users can write");
+  expect(readdirSync(directory.path)).toEqual([]);
 });
 
 test("a server on a file with two hard links warns of that", async () => {
