@@ -12,7 +12,7 @@ export type DatabaseLocation =
 /** The adapter of a database. Loads that of PostgreSQL only if it is used. */
 export async function adapterOf(location: DatabaseLocation): Promise<DatabaseAdapter> {
   if (location.adapter === "sqlite") return sqliteAdapter(location.path);
-  const { postgresAdapter } = await import("./postgres/adapter.ts");
+  const { postgresAdapter } = await import("./postgres/postgres_adapter.ts");
   return postgresAdapter(location.url);
 }
 

@@ -1,4 +1,4 @@
-import { MAX_IN_FLIGHT, openPostgres } from "../../src/database/postgres/database.ts";
+import { MAX_IN_FLIGHT, openPostgres } from "../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";

@@ -4,7 +4,7 @@ import * as fc from "fast-check";
 
 import type { Database } from "../../src/database/database.ts";
 import { memoryDatabase } from "../../src/database/memory.ts";
-import { MAX_IN_FLIGHT, openPostgres } from "../../src/database/postgres/database.ts";
+import { MAX_IN_FLIGHT, openPostgres } from "../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { connect } from "../../src/database/sqlite/opening.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/sqlite_database.ts";

@@ -116,7 +116,7 @@ const TESTS = [
   "test/database/sqlite/sqlite_database.test.ts",
   "test/database/sqlite/integrity.test.ts",
   "test/database/sqlite/worker_messages.test.ts",
-  "test/database/postgres/database.test.ts",
+  "test/database/postgres/postgres_database.test.ts",
 ];
 
 describe("Add a field", () => {

@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
-import { plantStore } from "../../src/database/postgres/database.ts";
 import { Pool } from "../../src/database/postgres/pool.ts";
+import { plantStore } from "../../src/database/postgres/postgres_database.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { type GroupCommit, groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";

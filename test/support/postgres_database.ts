@@ -1,6 +1,9 @@
 import { afterAll, beforeAll, setDefaultTimeout } from "bun:test";
 
-import { openPostgres, type PostgresOptions } from "../../src/database/postgres/database.ts";
+import {
+  openPostgres,
+  type PostgresOptions,
+} from "../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import {

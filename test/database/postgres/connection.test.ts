@@ -4,9 +4,9 @@ import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import type { Connection } from "../../../src/database/postgres/connection.ts";
-import { openPostgres } from "../../../src/database/postgres/database.ts";
 import { PostgresFailure } from "../../../src/database/postgres/errors.ts";
 import { failover } from "../../../src/database/postgres/failover.ts";
+import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
 import { describeHost, parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { missing, skipped } from "../../support/missing.ts";

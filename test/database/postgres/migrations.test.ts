@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "bun:test";
 
-import { openPostgres } from "../../../src/database/postgres/database.ts";
 import { MIGRATIONS, scriptOf } from "../../../src/database/postgres/migrations.ts";
+import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { skipsCluster } from "../../support/postgres.ts";
 import { withCluster } from "../../support/postgres_database.ts";

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
 import type { Database } from "../../../src/database/database.ts";
-import { MAX_IN_FLIGHT } from "../../../src/database/postgres/database.ts";
+import { MAX_IN_FLIGHT } from "../../../src/database/postgres/postgres_database.ts";
 import {
   CONNECT_TIMEOUT,
   type PostgresCluster,

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, setDefaultTimeout } from "bun:test";
 
 import type { Database } from "../../../src/database/database.ts";
-import { openPostgres } from "../../../src/database/postgres/database.ts";
+import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl, type PostgresUrl } from "../../../src/database/postgres/url.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
 import { databaseAt, skipsCluster, startCluster } from "../../support/postgres.ts";

@@ -1,7 +1,7 @@
 import { ConfigError } from "../../errors.ts";
 import type { DatabaseAdapter } from "../adapter.ts";
-import { MAX_IN_FLIGHT, migratePostgres, openPostgres } from "./database.ts";
 import { scriptOf } from "./migrations.ts";
+import { MAX_IN_FLIGHT, migratePostgres, openPostgres } from "./postgres_database.ts";
 import type { PostgresUrl } from "./url.ts";
 
 /** Databases on a PostgreSQL server. */
