@@ -2,7 +2,7 @@
  * What the service costs, beside programs by hand and on other frameworks: CPU from /proc (so Linux
  * only), on loopback, with fsync on. Prints tables, and writes JSON and the chart.
  *
- * `bun run bench [--part stored|refused|lone|start|growth|bulk|tokens|postgres]... [--quick]
+ * `bun run bench [--part stored|refused|lone|start|growth|bulk|tokens|postgres|pocketbase]... [--quick]
  * [--stored 1000000] [--charts dist]`
  */
 import { closeSync, fdatasyncSync, mkdirSync, openSync, writeFileSync, writeSync } from "node:fs";
@@ -16,6 +16,7 @@ import { BY_HAND, ELYSIA_DRIZZLE, HONO, LEAN_ELYSIA, OURS_NAME } from "./contend
 import { bulk } from "./parts/bulk.ts";
 import { growth } from "./parts/growth.ts";
 import { lone } from "./parts/lone.ts";
+import { pocketbase } from "./parts/pocketbase.ts";
 import { postgres } from "./parts/postgres.ts";
 import { refused } from "./parts/refused.ts";
 import { start } from "./parts/start.ts";
@@ -36,6 +37,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   bulk,
   tokens,
   postgres,
+  pocketbase,
 };
 
 const FULL: Rounds = { rounds: 5, warmUp: 8, seconds: 3 };

@@ -61,32 +61,20 @@ export async function startContender(contender: Contender) {
   let stored = 0;
   let unknown = 0;
 
-  async function load(options: LoadOptions): Promise<Cost> {
-    const serverBegin = cpuMicros(pids);
-    const databaseBegin = cpuMicros(databaseProcesses());
-    const results = await Promise.all(started.map(({ url }) => runLoad(url, options)));
-    const serverEnd = cpuMicros(pids);
-    const databaseEnd = cpuMicros(databaseProcesses());
-    const responses = results.reduce((sum, result) => sum + result.responses, 0);
-    const most = (figure: keyof LoadResult) => Math.max(...results.map((result) => result[figure]));
+  const measure = loadOn(
+    started.map(({ url }) => url),
+    pids,
+    databaseProcesses,
+  );
 
+  async function load(options: LoadOptions): Promise<Cost> {
+    const cost = await measure(options);
     if ((options.status ?? 200) === 200) {
-      stored += responses;
+      stored += cost.responses;
       // wrk closes its connections at the end, whatever is in flight.
       unknown += options.connections * servers;
     }
-
-    return {
-      responses,
-      p50Ms: most("p50Ms"),
-      p90Ms: most("p90Ms"),
-      p99Ms: most("p99Ms"),
-      maxMs: most("maxMs"),
-      cpuMicros: (serverEnd - serverBegin) / responses,
-      databaseMicros: (databaseEnd - databaseBegin) / responses,
-      perSecond: results.reduce((sum, result) => sum + result.responses / result.seconds, 0),
-      peakMB: Math.max(...pids.map((pid) => memoryOf(pid).most)) / 1e6,
-    };
+    return cost;
   }
 
   return {
@@ -103,6 +91,36 @@ export async function startContender(contender: Contender) {
       if (rows >= stored && rows <= stored + unknown) return;
       throw new Error(`${name} answered 200 to ${stored} plants, and stored ${rows}`);
     },
+  };
+}
+
+/** Loads servers that run, all alike and at once, and measures what that costs them. */
+export function loadOn(
+  urls: readonly string[],
+  pids: readonly number[],
+  databaseProcesses: () => readonly number[] = () => [],
+): (options: LoadOptions) => Promise<Cost> {
+  return async (options) => {
+    const serverBegin = cpuMicros(pids);
+    const databaseBegin = cpuMicros(databaseProcesses());
+    const results = await Promise.all(urls.map((url) => runLoad(url, options)));
+    const serverEnd = cpuMicros(pids);
+    const databaseEnd = cpuMicros(databaseProcesses());
+
+    const responses = results.reduce((sum, result) => sum + result.responses, 0);
+    const most = (figure: keyof LoadResult) => Math.max(...results.map((result) => result[figure]));
+
+    return {
+      responses,
+      p50Ms: most("p50Ms"),
+      p90Ms: most("p90Ms"),
+      p99Ms: most("p99Ms"),
+      maxMs: most("maxMs"),
+      cpuMicros: (serverEnd - serverBegin) / responses,
+      databaseMicros: (databaseEnd - databaseBegin) / responses,
+      perSecond: results.reduce((sum, result) => sum + result.responses / result.seconds, 0),
+      peakMB: Math.max(...pids.map((pid) => memoryOf(pid).most)) / 1e6,
+    };
   };
 }
 
