@@ -1,0 +1,73 @@
+/**
+ * The README's "Guarantees by failure" in milliseconds: what the client sees, what became of the
+ * plant, and what readiness says. The exit code after a failed fsync is that of a process:
+ * `test/faults/sync_errors.long.ts`.
+ */
+import { expect, test } from "bun:test";
+
+import { memoryDatabase } from "../../src/database/memory.ts";
+import { groupCommit } from "../../src/group_commit/group_commit.ts";
+import { readiness } from "../../src/http/health.ts";
+import { postPlant, testApp } from "../support/app.ts";
+import { type Fault, faultyStore } from "../support/faulty_store.ts";
+import { readError, readPlant } from "../support/responses.ts";
+
+const FERN = { id: 1, name: "Fern" };
+const OTHER = { id: 1, name: "Ivy" };
+
+const REFUSED = "storage is unavailable; send the plant again later";
+const LATE = "storage did not finish in time; the plant may or may not be stored, send it again";
+
+interface Failure {
+  readonly fault: Fault;
+  readonly message: string;
+  /** Whether the plant is stored when its client gets 503. */
+  readonly stored: boolean;
+}
+
+const FAILURES: readonly Failure[] = [
+  { fault: "fails before", message: REFUSED, stored: false },
+  { fault: "fails after the commit", message: REFUSED, stored: true },
+  { fault: "hangs before", message: LATE, stored: false },
+  { fault: "hangs after the commit", message: LATE, stored: true },
+];
+
+test.each(FAILURES)(
+  "a store that $fault returns 503, is not ready, and a retry settles it",
+  async ({ fault, message, stored }) => {
+    const database = memoryDatabase();
+    const store = faultyStore(database.plants, fault);
+    // More than one in flight: a batch that hangs keeps its connection.
+    const app = testApp({
+      plants: groupCommit(store, { timeoutMs: 20, maxInFlight: 2 }),
+      ready: readiness(() => store.probe(), { timeoutMs: 20, maxAgeMs: 0 }),
+    });
+    const isReady = () => app.fetch(new Request("http://localhost:3000/readyz"));
+
+    const refusal = await readError(await app.fetch(postPlant(FERN)));
+    expect(refusal).toEqual({ status: 503, error: 5032, message });
+    expect(await readError(await isReady())).toMatchObject({ status: 503, error: 5032 });
+    const before = await Array.fromAsync(database.pages());
+    expect(before.flat()).toEqual(stored ? [{ id: 1n, name: "Fern" }] : []);
+
+    store.mend();
+    const retry = await readPlant(await app.fetch(postPlant(FERN)));
+    expect(retry).toEqual({ status: 200, body: { name: "Fern" } });
+    expect(await readError(await app.fetch(postPlant(OTHER)))).toMatchObject({ error: 4091 });
+    const after = await Array.fromAsync(database.pages());
+    expect(after.flat()).toEqual([{ id: 1n, name: "Fern" }]);
+  },
+);
+
+test("a plant beyond a full queue returns 503 at once, and is not stored", async () => {
+  const database = memoryDatabase();
+  const store = faultyStore(database.plants, "hangs before");
+  const app = testApp({ plants: groupCommit(store, { timeoutMs: 20, queueLimit: 1 }) });
+
+  const first = app.fetch(postPlant(FERN));
+  const second = await readError(await app.fetch(postPlant({ id: 2, name: "Moss" })));
+
+  expect(second).toMatchObject({ status: 503, error: 5031 });
+  await first;
+  expect(await Array.fromAsync(database.pages())).toEqual([]);
+});
