@@ -1,6 +1,7 @@
+import type { RestoredTokens } from "../database/adapter.ts";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import { DATABASE_FLAG, type Subcommand } from "./command.ts";
-import { counted, sizeOf } from "./messages.ts";
+import { counted, quoted, sizeOf } from "./messages.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 
@@ -27,13 +28,22 @@ export const restore: Subcommand = {
         .finally(bar.clear);
       if (restored === undefined) throw new CommandError("Stopped: nothing was restored");
 
-      const { plants, bytes, replaced = null } = restored;
-      const result = { database: database.name, file: source, plants, bytes, replaced };
+      const { plants, bytes, replaced = null, tokens } = restored;
+      const result = {
+        database: database.name,
+        file: source,
+        plants,
+        bytes,
+        replaced,
+        endedTokens: tokens.ended,
+        unconfirmedTokens: tokens.unconfirmed,
+      };
 
       await printResult({ io, flags }, result, () => {
         const size = `${counted(plants, "plant")}, ${sizeOf(bytes)}`;
         const old = replaced === null ? "there were no old files" : `old files in "${replaced}"`;
         io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
+        io.stderr(wordsFor(tokens));
       });
     } catch (error) {
       if (!isSystemError(error)) throw error;
@@ -44,3 +54,14 @@ export const restore: Subcommand = {
     }
   },
 };
+
+/** How many names are printed: a database can have thousands of tokens. */
+const MAX_NAMES = 20;
+
+function wordsFor({ ended, unconfirmed }: RestoredTokens): string {
+  const kept = `${counted(ended, "token")} of the backup stayed revoked or deleted\n`;
+  const names = unconfirmed.slice(0, MAX_NAMES).map(quoted).join(", ");
+  const more = unconfirmed.length > MAX_NAMES ? ` and ${unconfirmed.length - MAX_NAMES} more` : "";
+  const again = `Tokens are as in the backup, which may accept ended ones again: ${names}${more}; revoke those that must not be\n`;
+  return (ended > 0 ? kept : "") + (unconfirmed.length > 0 ? again : "");
+}

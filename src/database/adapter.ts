@@ -139,4 +139,16 @@ export interface RestoreResult {
   readonly bytes: number;
   /** The directory with the old files; `undefined` if there were none. */
   readonly replaced: string | undefined;
+  readonly tokens: RestoredTokens;
+}
+
+/** What became of the tokens of a backup. */
+export interface RestoredTokens {
+  /** How many stay revoked or deleted, as in the replaced database. */
+  readonly ended: number;
+  /**
+   * The names of those that are accepted as in the backup, although nothing says whether they were
+   * ended since.
+   */
+  readonly unconfirmed: readonly string[];
 }

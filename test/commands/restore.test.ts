@@ -1,3 +1,4 @@
+import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import {
   chmodSync,
@@ -6,6 +7,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statSync,
   writeFileSync,
 } from "node:fs";
@@ -424,3 +426,106 @@ test.skipIf(skipsStrace())(
     expect(await here.exported(`${here.replaced()[0]}/plants.db`)).toBe(OLD);
   },
 );
+
+/** A directory with a database of four tokens, and a backup of it. */
+async function withTokens() {
+  const directory = emptyDirectory();
+  const { path: cwd, at } = directory;
+  const call = (...args: string[]) => runToEnd({ cwd, args });
+  const create = async (name: string) => (await call("token", "create", name)).stdout.trim();
+  const tokens = {
+    kept: await create("kept"),
+    leaked: await create("leaked"),
+    deleted: await create("deleted"),
+  };
+  expect(await call("backup", "saved.db")).toMatchObject({ exitCode: 0 });
+
+  return {
+    ...directory,
+    call,
+    /** What the API says to a plant with each token. */
+    async statuses() {
+      await using server = await startServer({ cwd });
+      const answers = Object.values(tokens).map((token) => post(server.url, undefined, { token }));
+      return (await Promise.all(answers)).map(({ status }) => status);
+    },
+    removeDatabase: () =>
+      ["", "-wal", "-shm"].forEach((suffix) => rmSync(at(`plants.db${suffix}`), { force: true })),
+  };
+}
+
+const ACCEPTED_AGAIN =
+  'Tokens are as in the backup, which may accept ended ones again: "kept", "leaked", "deleted"; revoke those that must not be\n';
+
+test("a restore keeps what was revoked and deleted since the backup, however often it is run", async () => {
+  using here = await withTokens();
+  await here.call("token", "revoke", "leaked");
+  await here.call("token", "delete", "deleted");
+  await here.call("token", "create", "deleted");
+
+  const { stderr } = await here.call("restore", "saved.db");
+  expect(stderr).toEndWith("2 tokens of the backup stayed revoked or deleted\n");
+  expect(await here.statuses()).toEqual([200, 401, 401]);
+  expect((await here.call("token", "list")).stdout).toMatch(/^leaked +revoked /m);
+
+  const again = await here.call("restore", "saved.db", "--json");
+  expect(JSON.parse(again.stdout)).toMatchObject({ endedTokens: 2, unconfirmedTokens: [] });
+  expect(await here.statuses()).toEqual([200, 401, 401]);
+  expect(await here.call("check")).toMatchObject({ exitCode: 0 });
+});
+
+const NOT_KNOWN: [string, (here: Awaited<ReturnType<typeof withTokens>>) => unknown][] = [
+  ["is corrupt", ({ at }) => writeFileSync(at("plants.db"), "garbage".repeat(1_000))],
+  ["is gone", (here) => here.removeDatabase()],
+  [
+    "is a new one",
+    async (here) => {
+      here.removeDatabase();
+      for (const name of ["one", "two", "three", "four", "five"])
+        await here.call("token", "create", name);
+    },
+  ],
+];
+
+test.each(NOT_KNOWN)(
+  "where the replaced database %s, a restore names the tokens that are accepted as in the backup",
+  async (_what, lose) => {
+    using here = await withTokens();
+    await here.call("token", "revoke", "leaked");
+    await lose(here);
+
+    const { exitCode, stderr } = await here.call("restore", "saved.db");
+    expect({ exitCode, stderr }).toEqual({
+      exitCode: 0,
+      stderr: expect.stringMatching(new RegExp(`^Restored [^\n]*\n${ACCEPTED_AGAIN}$`)),
+    });
+    expect(await here.statuses()).toEqual([200, 200, 200]);
+  },
+);
+
+test("a restore of a newer backup over an older one keeps the tokens that the older one did not have yet", async () => {
+  using here = await withTokens();
+  await here.call("token", "create", "late");
+  expect(await here.call("backup", "newer.db")).toMatchObject({ exitCode: 0 });
+  expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
+
+  const { stdout } = await here.call("restore", "newer.db", "--json");
+  expect(JSON.parse(stdout)).toMatchObject({ endedTokens: 0, unconfirmedTokens: ["late"] });
+});
+
+test("a restored backup of the first version deletes the token that was revoked since", async () => {
+  using here = await withTokens();
+  {
+    using first = new Database(here.at("saved.db"));
+    for (const column of ["expires_at", "revoked_at", "last_used_at", "scopes"])
+      first.run(`ALTER TABLE tokens DROP COLUMN ${column}`);
+    first.run("DROP TABLE token_revision");
+    first.run("DELETE FROM __drizzle_migrations WHERE id > 1");
+  }
+  await here.call("token", "revoke", "leaked");
+
+  expect((await here.call("restore", "saved.db")).stderr).toEndWith(
+    "1 token of the backup stayed revoked or deleted\n",
+  );
+  expect(await here.statuses()).toEqual([200, 401, 200]);
+});

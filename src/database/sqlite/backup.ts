@@ -19,6 +19,7 @@ import { reasonOf } from "../../errors.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { checkFile, startReader } from "./background.ts";
+import { keepEndedTokens } from "./ended_tokens.ts";
 import { withDatabaseError } from "./errors.ts";
 import {
   asideOf,
@@ -152,11 +153,10 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
   if (result === undefined) return undefined;
 
   await complete(draft.path, modeOf(file));
-  const bytes = statSync(draft.path).size;
 
   using _ = lockOf(file, path);
-  const replaced = await replace(file, draft.path, source);
-  return { plants: result.plants, bytes, replaced };
+  const { replaced, tokens } = await replace(file, draft.path, source);
+  return { plants: result.plants, bytes: statSync(file).size, replaced, tokens };
 }
 
 /** Requires that a backup can replace a database. Returns the database's file, without links. */
@@ -214,12 +214,13 @@ function modeOf(file: string): number {
 /**
  * Moves the old files aside, and the draft to their place. Moves the main file first: from then on
  * no server starts. All others follow, because SQLite would take the old WAL for that of the
- * restored file.
+ * restored file. Then nobody can change the old tokens, and those that were ended are ended in the
+ * draft.
  *
- * @returns The directory with the old files.
+ * @returns The directory with the old files, and what became of the tokens.
  * @throws {DatabaseError} If a step fails: the message says what is where.
  */
-async function replace(file: string, draft: string, source: string): Promise<string | undefined> {
+async function replace(file: string, draft: string, source: string) {
   const parent = dirname(file);
   const aside = asideOf(file);
   const kept = `${file}-replaced-${new Date().toISOString().replaceAll(":", "-")}`;
@@ -247,15 +248,18 @@ async function replace(file: string, draft: string, source: string): Promise<str
 
     if (existsSync(aside)) await fsync(aside, parent);
 
+    const tokens = keepEndedTokens(draft, join(aside, basename(file)));
+    await fsync(draft);
+
     // Unlike a rename, this fails if there is a file by now.
     await link(draft, file);
     outcome = `Restored "${source}", but a later step failed`;
     state = `old files are in "${aside}" or "${kept}"`;
     await fsync(parent);
 
-    if (!existsSync(aside)) return undefined;
+    if (!existsSync(aside)) return { replaced: undefined, tokens };
     await renameDurably(aside, kept);
-    return kept;
+    return { replaced: kept, tokens };
   } catch (cause) {
     throw new DatabaseError(`${outcome}: ${reasonOf(cause)}; ${state}`, { cause });
   }
