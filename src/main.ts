@@ -1,7 +1,12 @@
 #!/usr/bin/env bun
 import { readFileSync } from "node:fs";
+import { isatty } from "node:tty";
 
+import { Output } from "./commands/output.ts";
 import { run } from "./commands/program.ts";
+
+/** How long to wait for a reader of stderr that takes nothing, in milliseconds. */
+const STALL_MS = 3_000;
 
 const stop = new AbortController();
 for (const signal of ["SIGTERM", "SIGINT", "SIGQUIT"] as const) {
@@ -20,25 +25,32 @@ process.on("SIGHUP", () => onHangup());
 // Without a listener they end the process at once, and requests in flight get no response.
 for (const signal of ["SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {});
 
-// A failed write also emits an event, which crashes the process without a listener.
-for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
-
-const isTerminal = process.stderr.isTTY === true;
+const stdout = new Output(1);
+const stderr = new Output(2);
+const isTerminal = isatty(2);
 const isAnsi = isTerminal && process.env["TERM"] !== "dumb";
 
+// Until the command ends, Bun would print such an error and go on.
+for (const event of ["uncaughtException", "unhandledRejection"] as const) {
+  process.on(event, (error: unknown) => {
+    stderr.print(`${Bun.inspect(error)}\n`);
+    void stderr.drain(STALL_MS).then(() => process.exit(1));
+  });
+}
+
 process.exitCode = await run(process.argv.slice(2), process.env, {
-  stderr: (text) => void process.stderr.write(text),
+  write: (chunk) => stdout.write(chunk),
+  stderr: (text) => stderr.print(text),
+  printed: () => stderr.drain(STALL_MS),
+  log: stderr,
   stop: stop.signal,
   onHangup: (listener) => (onHangup = listener),
-  write: (chunk) =>
-    new Promise((resolve, reject) =>
-      process.stdout.write(chunk, (error) => (error ? reject(error) : resolve())),
-    ),
   stdin: () => Bun.stdin.stream(),
   isTerminal,
   isAnsi,
   hasColors: isAnsi && !process.env["NO_COLOR"],
 });
+await stderr.drain(STALL_MS);
 
 // Does not wait for what keeps the event loop alive, such as a Worker whose disk hangs.
 setTimeout(() => process.exit(), 100).unref();

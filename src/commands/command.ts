@@ -50,8 +50,8 @@ export const DATABASE_FLAG = [
   `${sentenceOf(SETTINGS.database)} [DATABASE_URL] (default: ${SETTINGS.database.variables.DATABASE_URL})`,
 ] as const;
 
-/** The columns of `--help`: Commander's without a terminal. */
-const WIDTH = 80;
+/** The columns of `--help`. */
+export const HELP_WIDTH = 80;
 const INDENT = 6;
 
 /** The help for all settings, by group, in `serve --help`. */
@@ -71,7 +71,7 @@ function settingHelp(setting: Setting<unknown>): string {
   const preset = Object.values(setting.variables).filter(Boolean).join(", ");
   const meaning =
     preset === "" ? sentenceOf(setting) : `${sentenceOf(setting)} (default: ${preset})`;
-  const wrapped = new Help().boxWrap(meaning, WIDTH - INDENT);
+  const wrapped = new Help().boxWrap(meaning, HELP_WIDTH - INDENT);
 
   return `  ${names.join(", ")}\n${wrapped.replace(/^/gm, " ".repeat(INDENT))}`;
 }

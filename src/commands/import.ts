@@ -55,6 +55,7 @@ async function run({ argument: source, flags, config, io }: Call): Promise<void>
       line = lines.at(-1)?.number ?? line;
 
       progress.print(reports.join(""));
+      await withAbort(io.printed(), io.stop);
       progress.update({ done: bytes, total: input.size, plants: counts.added + counts.present });
       // Reading a file does not wait: signals are handled here.
       await eventLoopTurn();

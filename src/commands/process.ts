@@ -1,4 +1,5 @@
 import { CommandError, reasonOf } from "../errors.ts";
+import type { LogOutput } from "../telemetry/logging.ts";
 
 /** The input and output of commands, and the signal that stops them. */
 export interface Io {
@@ -7,8 +8,12 @@ export interface Io {
    * which has the code `EPIPE` if the reader of a pipe has ended.
    */
   readonly write: (chunk: string) => Promise<void>;
-  /** Prints a message for people. */
+  /** Prints a message for people, after those before it, even if their reader is slow. */
   readonly stderr: (text: string) => void;
+  /** Resolves once they are out, or their reader has stopped reading. Await it between many. */
+  readonly printed: () => Promise<void>;
+  /** The log of a server. It goes to stderr too, but loses lines rather than grow without bound. */
+  readonly log: LogOutput;
   /** Whether stderr is a terminal. */
   readonly isTerminal: boolean;
   /** Whether that terminal understands escape sequences (ECMA-48). */

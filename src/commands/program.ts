@@ -9,7 +9,7 @@ import { withDatabaseUrlFile } from "../settings/secret_files.ts";
 import { type Config, type Environment, type Flags, parseConfig } from "../settings/settings.ts";
 import { backup } from "./backup.ts";
 import { check } from "./check.ts";
-import { DATABASE_FLAG, type Subcommand } from "./command.ts";
+import { DATABASE_FLAG, HELP_WIDTH, type Subcommand } from "./command.ts";
 import { exportPlants } from "./export.ts";
 import { importPlants } from "./import.ts";
 import { licenses } from "./licenses.ts";
@@ -83,7 +83,15 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
       },
     })
     .exitOverride()
-    .configureOutput({ ...output, outputError: () => {} });
+    .configureOutput({
+      ...output,
+      outputError: () => {},
+      // Commander would ask `process.stdout` and `process.stderr`, which changes their flags.
+      getOutHelpWidth: () => HELP_WIDTH,
+      getErrHelpWidth: () => HELP_WIDTH,
+      getOutHasColors: () => false,
+      getErrHasColors: () => false,
+    });
 
   // In the order of the help.
   declare(program, [serve], action);

@@ -28,8 +28,8 @@ export const serve: Subcommand = {
 async function run({ io, ...call }: Call): Promise<void> {
   const config = await call.config();
   const logFormat = config.logFormat ?? (io.isTerminal ? "pretty" : "json");
-  const { hasColors: colors, stderr: write } = io;
-  using logging = startLogging({ level: config.logLevel, format: logFormat, colors, write });
+  const { hasColors: colors, log: output } = io;
+  using logging = startLogging({ level: config.logLevel, format: logFormat, colors, output });
   const { log } = logging;
 
   const { shutdownTimeoutMs } = config;

@@ -9,6 +9,16 @@ import {
   type TextFormatter,
 } from "@logtape/logtape";
 
+/** Where the log goes. */
+export interface LogOutput {
+  /**
+   * Writes a line. Neither waits nor throws: a line that cannot be written is lost.
+   *
+   * @param lostLine The line that says how many were lost; it is written in their place.
+   */
+  log(line: string, lostLine: (lost: number) => string): void;
+}
+
 /** Options of {@linkcode startLogging}. */
 export interface LoggingOptions {
   readonly level: LogLevel;
@@ -16,8 +26,7 @@ export interface LoggingOptions {
   readonly format: "pretty" | "json";
   /** Whether the format for people has colours. */
   readonly colors: boolean;
-  /** Writes a line. */
-  readonly write: (line: string) => void;
+  readonly output: LogOutput;
 }
 
 /** The log of the process. When disposed of, it reports how many lines it suppressed. */
@@ -32,7 +41,7 @@ const WINDOW_MS = 10_000;
  * a thousand times a second does not flood the log, and a flood of unknown tokens does not hide a
  * revoked one.
  */
-export function startLogging({ level, format, colors, write }: LoggingOptions) {
+export function startLogging({ level, format, colors, output }: LoggingOptions) {
   const log = getLogger("plant-store");
   /** The lines of this window by their kind: the first, and how many there were. */
   const kinds = new Map<string, { readonly record: LogRecord; count: number }>();
@@ -62,9 +71,11 @@ export function startLogging({ level, format, colors, write }: LoggingOptions) {
 
   const line =
     format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty(colors);
+  const lostLine = (lost: number) => line(lostRecord(lost));
+
   configureSync({
     reset: true,
-    sinks: { stderr: (record) => write(line(record)) },
+    sinks: { stderr: (record) => output.log(line(record), lostLine) },
     filters: { throttle: admits },
     loggers: [
       { category: "plant-store", sinks: ["stderr"], filters: ["throttle"], lowestLevel: level },
@@ -96,6 +107,18 @@ export function startLogging({ level, format, colors, write }: LoggingOptions) {
 /** What a flood is counted by. */
 function kindOf(level: string, message: string, reason: unknown): string {
   return `${level} ${message} ${String(reason)}`;
+}
+
+function lostRecord(lost: number): LogRecord {
+  const message = `Lost ${lost} lines of the log: stderr did not take them`;
+  return {
+    category: ["plant-store"],
+    level: "warning",
+    message: [message],
+    rawMessage: message,
+    timestamp: Date.now(),
+    properties: { lost },
+  };
 }
 
 /** The message with its properties, which LogTape's own format for people omits. */

@@ -64,6 +64,49 @@ export function smallDisk(path: string, options: string): Disposable {
   return { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", path]) };
 }
 
+/**
+ * Whether there can be no {@linkcode freezableDisk} here. Says so, for the tests that skip
+ * themselves.
+ */
+export function skipsFreeze(): boolean {
+  try {
+    using disk = freezableDisk();
+    disk.freeze();
+    disk.thaw();
+    return false;
+  } catch {
+    return skipped("a log on a disk that hangs: a file cannot be mounted and frozen here");
+  }
+}
+
+/** A directory on a disk of its own, on which writes hang while it is frozen: fsfreeze(8). */
+export function freezableDisk() {
+  const home = emptyDirectory();
+  const path = home.at("disk");
+  const sh = (script: string) => {
+    const { exitCode } = Bun.spawnSync(["sh", "-ec", script], { cwd: home.path });
+    if (exitCode !== 0) throw new Error(`It failed: ${script}`);
+  };
+
+  try {
+    sh("truncate -s 16M image; mkfs.ext4 -q image; mkdir disk; mount -o loop image disk");
+  } catch (error) {
+    home[Symbol.dispose]();
+    throw error;
+  }
+
+  return {
+    path,
+    freeze: () => sh("fsfreeze -f disk"),
+    thaw: () => sh("fsfreeze -u disk"),
+    [Symbol.dispose]() {
+      Bun.spawnSync(["fsfreeze", "-u", path]);
+      Bun.spawnSync(["umount", "--lazy", path]);
+      home[Symbol.dispose]();
+    },
+  };
+}
+
 /** Takes what space there is on the disk of a file. */
 export function fill(file: string): void {
   Bun.spawnSync(["dd", "if=/dev/zero", `of=${file}`, "bs=4k"]);

@@ -1,10 +1,14 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { readFileSync } from "node:fs";
 
+import { post, TOKEN } from "../support/client.ts";
 import { getBytes, limited, newPlants, postBytes, verdictOf } from "../support/load.ts";
-import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { exitCodeOf, freePort, start, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { shell } from "../support/shell.ts";
 import { skipsShim } from "../support/shim.ts";
 import { ask, get, requireReady, send, startOnDisk, stop } from "./health.ts";
+import { freezableDisk, skipsFreeze } from "./settle.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -117,5 +121,30 @@ test.concurrent.skipIf(skipsShim())(
     server.disk.raise("fail-sync");
     expect(await stop(server)).toBe(1);
     expect((await server.stderr.end).trimEnd().split("\n").at(-2)).toContain(FAILED);
+  },
+);
+
+test.concurrent.skipIf(skipsFreeze())(
+  "a server whose log is on the disk that hangs answers: 503 for plants, and 200 on /livez",
+  async () => {
+    using disk = freezableDisk();
+    const port = freePort();
+    const url = `http://127.0.0.1:${port}`;
+    const log = `exec "$@" 2>> ${disk.path}/log`;
+    const env = { AUTH_TOKENS: TOKEN, ACCESS_LOG: "on", REQUEST_TIMEOUT_MS: "1000" };
+    const args = ["--port", String(port), "--database", `${disk.path}/plants.db`];
+    await using server = start({ program: shell(log), args, env });
+    while ((await post(url).catch(() => undefined)) === undefined) await Bun.sleep(20);
+
+    disk.freeze();
+    const refused = await post(url, { id: 2, name: "Moss" });
+    // By now lines wait for the disk.
+    const livez = await fetch(`${url}/livez`);
+    const next = await post(url, { id: 3, name: "Ivy" });
+    disk.thaw();
+
+    expect([refused.status, livez.status, next.status]).toEqual([503, 200, 503]);
+    expect(await server.stop()).toBe(0);
+    expect(readFileSync(`${disk.path}/log`, "utf8")).toMatch(/"path":"\/livez","status":200/);
   },
 );

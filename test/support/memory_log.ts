@@ -1,4 +1,4 @@
-import { type LoggingOptions, startLogging } from "../../src/telemetry/logging.ts";
+import { type LoggingOptions, type LogOutput, startLogging } from "../../src/telemetry/logging.ts";
 
 /** A line of the log in JSON, without its time. */
 export interface LogLine {
@@ -10,10 +10,13 @@ export interface LogLine {
 /** A log, and the lines written to it so far. */
 export function memoryLog(options: Partial<LoggingOptions> = {}) {
   const lines: LogLine[] = [];
-  const write = (line: string) => {
-    const { "@timestamp": _time, logger: _logger, ...rest } = JSON.parse(line);
-    lines.push(rest);
+  const output: LogOutput = {
+    log(line) {
+      const { "@timestamp": _time, logger: _logger, ...rest } = JSON.parse(line);
+      lines.push(rest);
+    },
   };
-  const logging = startLogging({ level: "info", format: "json", colors: false, write, ...options });
+  const level = "info";
+  const logging = startLogging({ level, format: "json", colors: false, output, ...options });
   return { ...logging, lines };
 }

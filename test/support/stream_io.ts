@@ -18,6 +18,8 @@ export async function runCommand(
   const exitCode = await run(args, environment, {
     write: async (chunk) => void (stdout += chunk),
     stderr: (text) => void (stderr += text),
+    printed: async () => {},
+    log: { log: (line) => void (stderr += line) },
     stop: new AbortController().signal,
     onHangup: () => {},
     stdin: () => streamOf([]),

@@ -40,7 +40,7 @@ test("for people, a line has its properties behind the message, except those wit
   let text = "";
   using memory = memoryLog({
     format: "pretty",
-    write: (line) => (text += stripVTControlCharacters(line)),
+    output: { log: (line) => (text += stripVTControlCharacters(line)) },
   });
   memory.log.info("Configuration in force", {
     port: 0,

@@ -1,0 +1,142 @@
+import { write } from "node:fs";
+import { promisify } from "node:util";
+
+import { withDeadline } from "../async/deadline.ts";
+import { pause } from "../async/timers.ts";
+import type { LogOutput } from "../telemetry/logging.ts";
+
+/** How many bytes of log lines may wait to be written, before further ones are dropped. */
+const MAX_WAITING_BYTES = 2 ** 20;
+
+/**
+ * A pipe takes this much in one piece (`PIPE_BUF`): a line is not broken by those of another
+ * process.
+ */
+const PIECE_BYTES = 4_096;
+
+/** How long to wait if another process made the pipe non-blocking and it is full, in milliseconds. */
+const FULL_PIPE_PAUSE_MS = 10;
+
+/**
+ * stdout or stderr. Writes in a thread of the runtime's pool: a reader that is slow, or a disk that
+ * hangs, blocks that thread and nothing else.
+ *
+ * Unlike `process.stdout` and `process.stderr`, it leaves the flags of the open file alone, which
+ * other processes share (https://github.com/oven-sh/bun/issues/35956).
+ */
+export class Output implements LogOutput {
+  readonly #fd: number;
+  /** In their order. The first ones are being written. */
+  readonly #waiting: Piece[] = [];
+  #waitingBytes = 0;
+  #isWriting = false;
+  /** How many lines of the log were lost, and it does not say so yet. */
+  #lost = 0;
+  /** How many bytes the reader has taken. */
+  #taken = 0;
+  /** How many it had taken when a wait for it gave up. */
+  #stalledAt = -1;
+
+  /** @param fd 1 for stdout, 2 for stderr. */
+  constructor(fd: number) {
+    this.#fd = fd;
+  }
+
+  /**
+   * Writes a text after those before it.
+   *
+   * @throws {Error} The system's error, with its code, if the text or the end of it is lost.
+   */
+  write(text: string): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const bytes = Buffer.from(text);
+      this.#waiting.push({ bytes, resolve, reject });
+      this.#waitingBytes += bytes.length;
+      if (!this.#isWriting) void this.#writeAll();
+    });
+  }
+
+  /** Writes a line of the log; see {@linkcode LogOutput}. */
+  log(line: string, lostLine: (lost: number) => string): void {
+    const lost = this.#lost;
+    // One gap and not many: once lines were lost, others wait until half of the room is free.
+    if (this.#waitingBytes > MAX_WAITING_BYTES / (lost > 0 ? 2 : 1)) {
+      this.#lost++;
+      return;
+    }
+
+    if (lost > 0) {
+      this.#lost = 0;
+      this.write(lostLine(lost)).catch(() => (this.#lost += lost));
+    }
+    this.write(line).catch(() => this.#lost++);
+  }
+
+  /** Writes a message after those before it, unless its reader is given up. */
+  print(text: string): void {
+    if (this.#stalledAt < this.#taken) this.write(text).catch(() => {});
+  }
+
+  /**
+   * Resolves once what was written is out. Gives its reader up if that takes nothing for `stallMs`
+   * milliseconds.
+   */
+  async drain(stallMs: number): Promise<void> {
+    const end = this.write("")
+      .catch(() => {})
+      .then(() => true);
+
+    while (this.#stalledAt < this.#taken) {
+      const before = this.#taken;
+      if (await withDeadline(end, stallMs, () => false)) return;
+      if (this.#taken === before) this.#stalledAt = before;
+    }
+  }
+
+  async #writeAll(): Promise<void> {
+    this.#isWriting = true;
+
+    while (this.#waiting.length > 0) {
+      const pieces = this.#waiting.splice(0, this.#countOfNext());
+      const bytes = Buffer.concat(pieces.map((piece) => piece.bytes));
+
+      try {
+        await this.#writeBytes(bytes);
+        for (const { resolve } of pieces) resolve();
+      } catch (error) {
+        for (const { reject } of pieces) reject(error);
+      }
+      this.#waitingBytes -= bytes.length;
+    }
+
+    this.#isWriting = false;
+  }
+
+  /** How many of the waiting pieces are written together. */
+  #countOfNext(): number {
+    let bytes = 0;
+    const end = this.#waiting.findIndex((piece) => (bytes += piece.bytes.length) > PIECE_BYTES);
+    return end === -1 ? this.#waiting.length : Math.max(1, end);
+  }
+
+  async #writeBytes(bytes: Buffer): Promise<void> {
+    for (let rest = bytes; rest.length > 0;) {
+      try {
+        const { bytesWritten } = await writeAsync(this.#fd, rest);
+        this.#taken += bytesWritten;
+        rest = rest.subarray(bytesWritten);
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== "EAGAIN") throw error;
+        await pause(FULL_PIPE_PAUSE_MS);
+      }
+    }
+  }
+}
+
+interface Piece {
+  readonly bytes: Buffer;
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+}
+
+const writeAsync = promisify(write);
