@@ -6,7 +6,7 @@ import type { Database } from "../database/database.ts";
 import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import { HttpServer } from "../server/http_server.ts";
 import { beginLifetime, type Lifetime } from "../server/shutdown.ts";
-import { readStaticTokens } from "../settings/secret_files.ts";
+import { readPostgresUrl, readStaticTokens } from "../settings/secret_files.ts";
 import { startLogging } from "../telemetry/logging.ts";
 import { type Call, settingsHelp, type Subcommand } from "./command.ts";
 import { QuietFailure } from "./process.ts";
@@ -44,7 +44,9 @@ async function run({ io, ...call }: Call): Promise<void> {
   const [authTokens] = (await withAbort(reading, stop)) ?? [];
   if (authTokens === undefined) return log.info("Stopped");
 
-  const adapter = await adapterOf(config.database);
+  const { databaseUrlFile: urlFile } = config;
+  const readUrl = urlFile === undefined ? undefined : () => readPostgresUrl(urlFile);
+  const adapter = await adapterOf(config.database, readUrl);
   const opening = adapter.openForServing({
     onWarning: (message, cause) => log.warning(message, { cause }),
     onInfo: (message, properties) => log.info(message, properties),

@@ -9,11 +9,19 @@ export type DatabaseLocation =
   | { readonly adapter: "sqlite"; readonly path: string }
   | { readonly adapter: "postgres"; readonly url: PostgresUrl };
 
-/** The adapter of a database. Loads that of PostgreSQL only if it is used. */
-export async function adapterOf(location: DatabaseLocation): Promise<DatabaseAdapter> {
+/**
+ * The adapter of a database. Loads that of PostgreSQL only if it is used.
+ *
+ * @param readUrl Reads the URL of a database on PostgreSQL again, whose password may be rotated.
+ *   @default the URL stays the same
+ */
+export async function adapterOf(
+  location: DatabaseLocation,
+  readUrl?: () => Promise<PostgresUrl>,
+): Promise<DatabaseAdapter> {
   if (location.adapter === "sqlite") return sqliteAdapter(location.path);
   const { postgresAdapter } = await import("./postgres/postgres_adapter.ts");
-  return postgresAdapter(location.url);
+  return postgresAdapter(location.url, readUrl);
 }
 
 /** What a command was doing when storage refused. */

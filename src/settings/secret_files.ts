@@ -1,5 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 
+import type { DatabaseLocation } from "../database/adapters.ts";
+import type { PostgresUrl } from "../database/postgres/url.ts";
 import { ConfigError, reasonOf } from "../errors.ts";
 import { parseDatabaseUrl, parseTokens } from "./parsers.ts";
 import type { Config, Environment, Flags } from "./settings.ts";
@@ -58,21 +60,42 @@ export async function withDatabaseUrlFile(
   environment: Environment,
   { database: flag }: Flags,
 ): Promise<Environment> {
-  const name = "DATABASE_URL_FILE";
-  const { DATABASE_URL, [name]: path } = environment;
-  if (!path || flag !== undefined) return environment;
-  if (DATABASE_URL) throw new ConfigError(`Cannot use both DATABASE_URL and ${name}`);
+  const { DATABASE_URL, [URL_FILE]: path, ...others } = environment;
+  if (!path) return environment;
+  if (flag !== undefined) return others;
+  if (DATABASE_URL) throw new ConfigError(`Cannot use both DATABASE_URL and ${URL_FILE}`);
 
-  const text = (await readSecretFile(name, path)).trimEnd();
-  if (text === "") throw cannotUse(name, path, "it is empty");
+  return { ...environment, DATABASE_URL: await readUrlFile(path) };
+}
+
+/**
+ * Reads the URL of a database on PostgreSQL again, after a rotation of its password.
+ *
+ * @throws {ConfigError} If the file has none. The message quotes nothing of it.
+ */
+export async function readPostgresUrl(path: string): Promise<PostgresUrl> {
+  const location = parseUrlIn(await readUrlFile(path));
+  if (location.adapter === "postgres") return location.url;
+  throw cannotUse(URL_FILE, path, "expected postgres://…");
+}
+
+const URL_FILE = "DATABASE_URL_FILE";
+
+async function readUrlFile(path: string): Promise<string> {
+  const text = (await readSecretFile(URL_FILE, path)).trimEnd();
+  if (text === "") throw cannotUse(URL_FILE, path, "it is empty");
   // Anything else may be a bare password: no message quotes it.
   if (!/^(?:file|postgres(?:ql)?):[^\p{Cc}]*$/u.test(text)) {
-    throw cannotUse(name, path, "expected one line, file:PATH or postgres://…");
+    throw cannotUse(URL_FILE, path, "expected one line, file:PATH or postgres://…");
   }
 
-  // Refused here, a message names the file and not the variable.
-  parseDatabaseUrl({ name: `the URL in ${name}`, text });
-  return { ...environment, DATABASE_URL: text };
+  parseUrlIn(text);
+  return text;
+}
+
+/** Refused here, a message names the file and not the variable. */
+function parseUrlIn(text: string): DatabaseLocation {
+  return parseDatabaseUrl({ name: `the URL in ${URL_FILE}`, text });
 }
 
 /**

@@ -19,7 +19,7 @@ const UP_TO_DATE = { exitCode: 0, stdout: "", stderr: "Nothing to do: the schema
 describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   const cluster = withCluster({
     files: {
-      "pg_hba.conf": "host all secret 127.0.0.1/32 scram-sha-256\nhost all all all trust\n",
+      "pg_hba.conf": "host all secret,rotated 127.0.0.1/32 scram-sha-256\nhost all all all trust\n",
     },
   });
   beforeAll(async () => {
@@ -92,6 +92,43 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       expect(await database.run("SELECT id, name, tag FROM plants")).toEqual([
         { ...fern, id: String(fern.id) },
       ]);
+    },
+  );
+
+  test.concurrent(
+    "serve goes on after a rotation of the password in DATABASE_URL_FILE",
+    async () => {
+      using directory = emptyDirectory();
+      await using database = await emptyDatabase();
+      await database.run(
+        "CREATE ROLE rotated LOGIN PASSWORD 'old-sesame'",
+        "GRANT ALL ON SCHEMA public TO rotated",
+      );
+      const writeUrl = (password: string) =>
+        Bun.write(
+          directory.at("url"),
+          `${database.url.replace("postgres@", `rotated:${password}@`)}\n`,
+        );
+      await writeUrl("old-sesame");
+      const env = {
+        AUTH_TOKENS: TOKEN,
+        DATABASE_URL_FILE: directory.at("url"),
+        REQUEST_TIMEOUT_MS: "1000",
+      };
+      await using server = await startServer({ env });
+      expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
+
+      await database.run(
+        "ALTER ROLE rotated PASSWORD 'new-sesame'",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'rotated'",
+      );
+      expect((await post(server.url, { id: 2, name: "Moss" })).status).toBe(503);
+      await server.stderr.until(/it rejects this user or password \(28P01\)/);
+      await writeUrl("new-sesame");
+
+      while ((await post(server.url, { id: 2, name: "Moss" })).status !== 200);
+      expect(await server.stop()).toBe(0);
+      expect(await server.stderr.end).not.toContain("sesame");
     },
   );
 

@@ -1,11 +1,24 @@
 import { withDeadline } from "../../async/deadline.ts";
 import { backoffMs, pause } from "../../async/timers.ts";
+import { reasonOf } from "../../errors.ts";
 import { type Connection, type ConnectionOptions, connectTo } from "./connection.ts";
 import { codeOf, PostgresFailure } from "./errors.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
+/** Options of {@linkcode failover}. */
+export interface FailoverOptions {
+  /**
+   * Reads the URL again after a server has rejected the user or the password: a rotation may have
+   * replaced them. Nothing else is taken from it. Certificates are read for each connection.
+   *
+   * @default the URL stays the same
+   */
+  readonly readUrl?: (() => Promise<PostgresUrl>) | undefined;
+}
+
 /** Connects to the servers of a URL, and remembers which of them responded. */
-export function failover(url: PostgresUrl) {
+export function failover(url: PostgresUrl, { readUrl }: FailoverOptions = {}) {
+  let current = url;
   /** Those that did not respond when they were last tried. */
   const silent = new Set<PostgresHost>();
   let lastUsed: PostgresHost | undefined;
@@ -21,7 +34,7 @@ export function failover(url: PostgresUrl) {
     options?: ConnectionOptions,
   ): Promise<Connection> {
     try {
-      const connection = await connectTo(host, url, options);
+      const connection = await connectTo(host, current, options);
       silent.delete(host);
       return connection;
     } catch (error) {
@@ -29,7 +42,24 @@ export function failover(url: PostgresUrl) {
       if (isSilent) silent.add(host);
       else silent.delete(host);
 
-      throw error;
+      // invalid_authorization_specification
+      throw codeOf(error).startsWith("28") ? await renewCredentials(error) : error;
+    }
+  }
+
+  /** Takes user and password from the URL as it is now. The next attempt to connect uses them. */
+  async function renewCredentials(rejection: unknown): Promise<unknown> {
+    if (readUrl === undefined) return rejection;
+
+    try {
+      const { username, password } = await withDeadline(readUrl(), url.connectTimeoutMs, () => {
+        throw new PostgresFailure("DEADLINE");
+      });
+      current = { ...url, username, password };
+      return rejection;
+    } catch (cause) {
+      const message = `${reasonOf(rejection)}; ${reasonOf(cause)}`;
+      return new PostgresFailure(codeOf(rejection), message);
     }
   }
 

@@ -4,8 +4,15 @@ import { scriptOf } from "./migrations.ts";
 import { MAX_IN_FLIGHT, migratePostgres, openPostgres } from "./postgres_database.ts";
 import type { PostgresUrl } from "./url.ts";
 
-/** Databases on a PostgreSQL server. */
-export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
+/**
+ * Databases on a PostgreSQL server.
+ *
+ * @param readUrl Reads the URL again for a running server. @default the URL stays the same
+ */
+export function postgresAdapter(
+  url: PostgresUrl,
+  readUrl?: () => Promise<PostgresUrl>,
+): DatabaseAdapter {
   const openForReading = () => openPostgres(url, { access: "read" });
 
   return {
@@ -13,7 +20,7 @@ export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
     flag: '--database "$DATABASE_URL"',
     maxInFlight: MAX_IN_FLIGHT,
 
-    openForServing: () => openPostgres(url, { isServing: true }),
+    openForServing: () => openPostgres(url, { isServing: true, readUrl }),
     openForWriting: ({ create = false } = {}) =>
       openPostgres(url, { access: create ? "create" : "write" }),
     openPlants: openForReading,

@@ -28,6 +28,8 @@ export interface PostgresOptions {
    * @default {false}
    */
   readonly isServing?: boolean;
+  /** Reads the URL again, as {@linkcode failover} does. @default the URL stays the same */
+  readonly readUrl?: (() => Promise<PostgresUrl>) | undefined;
 }
 
 /**
@@ -63,7 +65,7 @@ export async function openPostgres(
   options: PostgresOptions = {},
 ): Promise<Database> {
   const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false } = options;
-  const servers = failover(url);
+  const servers = failover(url, options);
 
   // A role that only reads needs less of the tables. If one is missing, its statement fails.
   const tables = access === "read" ? undefined : tablesVerifier();

@@ -24,7 +24,7 @@ const FILES = "sslrootcert, sslcert or sslkey";
  */
 const HBA = `hostssl all localhost,example.org all cert
 host all localhost,example.org all reject
-host all secret 127.0.0.1/32 scram-sha-256
+host all secret,rotated,secret_2 127.0.0.1/32 scram-sha-256
 hostssl all tls all trust
 host all tls all reject
 host all all all trust
@@ -79,13 +79,16 @@ describe.skipIf(skipsCluster())("failover()", () => {
   });
 
   async function connect(url: string): Promise<Disposable & Connection> {
+    const connection = await failover(patient(url)).connect();
+    return { ...connection, [Symbol.dispose]: connection.close };
+  }
+
+  /** A busy machine needs more time than what is usual. */
+  function patient(url: string) {
     const parsed = parsePostgresUrl(url);
-    // A busy machine needs more time than what is usual.
-    const patient = url.includes("connect_timeout")
+    return url.includes("connect_timeout")
       ? parsed
       : { ...parsed, connectTimeoutMs: TEST_TIMEOUT_MS };
-    const connection = await failover(patient).connect();
-    return { ...connection, [Symbol.dispose]: connection.close };
   }
 
   async function failureOf(url: string): Promise<{ code: string; message: string }> {
@@ -128,6 +131,71 @@ describe.skipIf(skipsCluster())("failover()", () => {
 
     const missing = at("postgres").replace(/postgres$/, "missing");
     expect(await failureOf(missing)).toEqual(noServer("it has no such database (3D000)"));
+  });
+
+  test("takes a rotated user and password from the URL, and nothing else", async () => {
+    await cluster().run("CREATE ROLE rotated LOGIN PASSWORD 'old'");
+    let url = at("rotated:old");
+    const servers = failover(patient(url), { readUrl: async () => patient(url) });
+    const connected = async () => {
+      const connection = await servers.connect();
+      const [row] = await connection.query("SELECT current_user, current_database()");
+      connection.close();
+      return row;
+    };
+    const rejected = noServer("it rejects this user or password (28P01)");
+    expect(await connected()).toEqual({ current_user: "rotated", current_database: "postgres" });
+
+    await cluster().run("ALTER ROLE rotated PASSWORD 'new'");
+    for (const _ of ["the URL is the same", "still"])
+      expect(await connected().catch((error: unknown) => error)).toMatchObject(rejected);
+
+    // Another host or database needs a restart.
+    url = "postgres://rotated:new@127.0.0.3:1/template1";
+    expect(await connected().catch((error: unknown) => error)).toMatchObject(rejected);
+    expect(await connected()).toEqual({ current_user: "rotated", current_database: "postgres" });
+
+    await cluster().run("DROP ROLE rotated", "CREATE ROLE secret_2 LOGIN PASSWORD 'sesame'");
+    url = at("secret_2:sesame");
+    expect(await connected().catch((error: unknown) => error)).toMatchObject(rejected);
+    expect(await connected()).toEqual({ current_user: "secret_2", current_database: "postgres" });
+  });
+
+  test("says why a rotated password could not be read", async () => {
+    const readUrl = () => Promise.reject(new Error('Cannot use "url": it is empty'));
+    const connecting = failover(patient(at("secret:wrong")), { readUrl }).connect();
+    const reason = 'it rejects this user or password (28P01); Cannot use "url": it is empty';
+    expect(await connecting.catch((error: unknown) => error)).toMatchObject(noServer(reason));
+  });
+
+  test("reads the certificates that the URL names for each connection", async () => {
+    using directory = emptyDirectory();
+    const names = {
+      sslrootcert: "localhost.crt",
+      sslcert: "localhost.crt",
+      sslkey: "localhost.key",
+    };
+    const write = (file: string, name: string) =>
+      writeFileSync(directory.at(name), readFileSync(join(TLS, file)));
+    const parameters = Object.keys(names).map((name) => `${name}=${directory.at(name)}`);
+    const url = at("localhost", `?sslmode=verify-ca&${parameters.join("&")}`);
+    const servers = failover(patient(url));
+    const connected = () =>
+      servers.connect().then(
+        (connection) => connection.close(),
+        (error: Error) => error.message,
+      );
+
+    for (const [name, file] of Object.entries(names)) write(file, name);
+    expect(await connected()).toBeUndefined();
+
+    write("renewed.crt", "sslrootcert");
+    expect(await connected()).toContain("its certificate is not trusted");
+
+    write("localhost.crt", "sslrootcert");
+    write("renewed.crt", "sslcert");
+    write("renewed.key", "sslkey");
+    expect(await connected()).toContain("the server may not trust sslcert");
   });
 
   test("connects through a unix socket, without TLS", async () => {
