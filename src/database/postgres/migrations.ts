@@ -28,6 +28,9 @@ const LEDGER = "plant_store_migrations";
 const CONTENTS = `SELECT current_schema() AS schema, count(*)::int AS tables,
   count(*) FILTER (WHERE tablename = '${LEDGER}') > 0 AS has_ledger,
   (SELECT min(schemaname) FROM pg_catalog.pg_tables WHERE tablename = '${LEDGER}') AS other,
+  (SELECT min(nspname) FROM pg_catalog.pg_namespace WHERE NOT has_schema_privilege(oid, 'USAGE')
+    AND nspname = ANY (SELECT replace(btrim(name, ' "'), '$user', current_user)
+      FROM unnest(string_to_array(current_setting('search_path'), ',')) AS name)) AS unusable,
   has_table_privilege(to_regclass('${LEDGER}')::oid, 'SELECT') AS may_read
   FROM pg_catalog.pg_tables WHERE schemaname = current_schema()`;
 
@@ -36,6 +39,8 @@ interface Contents {
   readonly tables: number;
   readonly has_ledger: boolean;
   readonly other: string | null;
+  /** A schema in the `search_path` that the role may not use: PostgreSQL passes over it. */
+  readonly unusable: string | null;
   /** Whether the role may read the ledger. Null if there is none. */
   readonly may_read: boolean | null;
 }
@@ -47,9 +52,12 @@ interface Contents {
  *   another schema has the tables.
  */
 export async function pendingMigrations(connection: Connection): Promise<readonly Migration[]> {
-  const [{ schema, tables, has_ledger, other, may_read }] = (await connection.query(CONTENTS)) as [
-    Contents,
-  ];
+  const [{ schema, tables, has_ledger, other, unusable, may_read }] = (await connection.query(
+    CONTENTS,
+  )) as [Contents];
+
+  if (unusable !== null && (schema === null || unusable === other))
+    throw new DatabaseError(`the user lacks USAGE on schema "${unusable}": GRANT it`);
   if (schema === null) throw new DatabaseError("no schema in its search_path exists: create one");
   if (may_read === false) throw new DatabaseError(`the user lacks SELECT on ${LEDGER}: GRANT it`);
   if (has_ledger) return await unapplied(connection);

@@ -8,6 +8,7 @@ export interface PostgresHost {
 }
 
 const PARAMETERS = [
+  "host",
   "sslmode",
   "sslrootcert",
   "sslcert",
@@ -32,11 +33,10 @@ type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>
  */
 export function parsePostgresUrl(url: string) {
   const [, username, password = "", hostList = "", database = "", query = ""] = URI.exec(url) ?? [];
-  if (username === undefined)
-    throw new RangeError("expected postgres://USER:PASSWORD@HOST:PORT/DATABASE");
+  if (username === undefined) throw new RangeError(EXPECTED);
 
   const parameters = parseParameters(query);
-  const hosts: readonly PostgresHost[] = hostList.split(",").map(parseHost);
+  const hosts = parseHosts(hostList, parameters.host);
   const secret = decode(password);
 
   return {
@@ -56,7 +56,9 @@ export function parsePostgresUrl(url: string) {
 
 /** User, password, hosts, database and parameters. */
 const URI =
-  /^postgres(?:ql)?:\/\/(?:([^:@/?#]+)(?::([^@/?#]*))?@)?([^@/?#]+)\/([^/?#]+)(?:\?([^#]*))?$/;
+  /^postgres(?:ql)?:\/\/(?:([^:@/?#]+)(?::([^@/?#]*))?@)?([^@/?#]*)\/([^/?#]+)(?:\?([^#]*))?$/;
+
+const EXPECTED = "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 
 /** A server as `HOST:PORT`. */
 export function describeHost({ host, port }: PostgresHost): string {
@@ -72,6 +74,23 @@ function decode(text: string): string {
   }
   if (/\p{Cc}/u.test(decoded)) throw new RangeError("expected no control character, such as %00");
   return decoded;
+}
+
+/**
+ * Parses the hosts of a URL. A socket's directory may also be the parameter `host`, as in libpq:
+ * then no host is needed before the database.
+ */
+function parseHosts(list: string, directory: string | undefined): readonly PostgresHost[] {
+  if (directory === undefined) {
+    if (list === "") throw new RangeError(EXPECTED);
+    return list.split(",").map(parseHost);
+  }
+
+  const isAlone = list === "" || list === "localhost";
+  if (isAlone && directory.startsWith("/")) return [{ host: directory, port: 5432 }];
+  throw new RangeError(
+    "expected the parameter host to be the directory of a Unix socket, and no other host; write a host of a network before the database",
+  );
 }
 
 function parseHost(text: string): PostgresHost {

@@ -112,6 +112,28 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     await database.plants.probe();
   });
 
+  test.each([
+    ["none is left", "hidden"],
+    ["others follow", "hidden, public"],
+    ["it is named for the user", '"$user", public'],
+  ])("names a schema that the user may not use: %s", async (_what, path) => {
+    const role = "hidden";
+    await using database = await cluster().newDatabase();
+    await database.run(
+      "CREATE SCHEMA hidden",
+      "SET search_path = hidden",
+      "CREATE TABLE plant_store_migrations ()",
+      `DROP ROLE IF EXISTS ${role}`,
+      `CREATE ROLE ${role} LOGIN`,
+      `ALTER ROLE ${role} SET search_path = ${path}`,
+    );
+    const url = parsePostgresUrl(database.url.replace("postgres@", `${role}@`));
+
+    await expect(openPostgres(url)).rejects.toThrow(
+      `Cannot open database "${database.name}": the user lacks USAGE on schema "hidden": GRANT it`,
+    );
+  });
+
   test("needs a schema to make tables in", async () => {
     await cluster().run(
       "CREATE ROLE nowhere LOGIN",

@@ -48,8 +48,17 @@ test("parsePostgresUrl() requires no sslmode if there is no network in between",
   }
 });
 
+test("parsePostgresUrl() takes a socket's directory from the parameter host, as Google writes it", () => {
+  const directory = "/cloudsql/garden:europe-west1:plants";
+  for (const host of ["", "localhost"]) {
+    expect(parsePostgresUrl(`${USER}${host}/plants?host=${directory}`).hosts).toEqual([
+      { host: directory, port: 5432 },
+    ]);
+  }
+});
+
 const PARAMETERS =
-  "there are sslmode, sslrootcert, sslcert, sslkey, connect_timeout, application_name";
+  "there are host, sslmode, sslrootcert, sslcert, sslkey, connect_timeout, application_name";
 
 /** URLs by what is said of them. */
 const REFUSED: Readonly<Record<string, readonly string[]>> = {
@@ -90,6 +99,8 @@ const REFUSED: Readonly<Record<string, readonly string[]>> = {
         (query) => `${USER}localhost/plants?${query}`,
       ),
     ],
+  "expected the parameter host to be the directory of a Unix socket, and no other host; write a host of a network before the database":
+    [`${USER}/plants?host=db`, `${USER}db/plants?host=/cloudsql/plants`, `${USER}/plants?host=`],
   'expected the parameter "sslmode" once': [`${USER}db/plants?sslmode=verify-full&sslmode=disable`],
   "expected connect_timeout to be 1 to 999 seconds": [`${USER}127.0.0.1/plants?connect_timeout=0`],
 };
